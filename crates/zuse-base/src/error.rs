@@ -1,0 +1,195 @@
+//! The error type of every crate above `zuse-device`, sorted by who is to blame.
+//!
+//! A message is one plain sentence that names the place: pool, dataset, object, block, offset.
+//! Lower crates (`zuse-format`, `zuse-codec`, `zuse-device`) have their own small enums and are
+//! given a [`Place`] when they become an [`Error`].
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where something went wrong, as text that a person can follow ("pool tank, object 5, block 12").
+#[derive(Clone, PartialEq, Eq)]
+pub struct Place(Arc<str>);
+
+impl Place {
+    /// A place from any text.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<T: Into<Arc<str>>> From<T> for Place {
+    fn from(text: T) -> Self {
+        Self::new(text)
+    }
+}
+
+/// A POSIX error number, by its Linux value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(pub i32);
+
+macro_rules! errnos {
+    ($($name:ident = $value:literal, $text:literal;)*) => {
+        #[allow(missing_docs)]
+        impl Errno {
+            $(pub const $name: Errno = Errno($value);)*
+
+            /// The usual short sentence for this number.
+            pub fn text(self) -> &'static str {
+                match self {
+                    $(Errno::$name => $text,)*
+                    _ => "unknown error",
+                }
+            }
+        }
+
+        impl fmt::Debug for Errno {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match *self {
+                    $(Errno::$name => f.write_str(stringify!($name)),)*
+                    Errno(n) => write!(f, "errno {n}"),
+                }
+            }
+        }
+    };
+}
+
+errnos! {
+    PERM = 1, "operation not permitted";
+    NOENT = 2, "no such file or directory";
+    INTR = 4, "interrupted";
+    IO = 5, "input/output error";
+    NXIO = 6, "no such device or address";
+    BADF = 9, "bad file descriptor";
+    AGAIN = 11, "try again";
+    NOMEM = 12, "out of memory";
+    ACCES = 13, "permission denied";
+    BUSY = 16, "device or resource busy";
+    EXIST = 17, "file exists";
+    XDEV = 18, "cross-device link";
+    NODEV = 19, "no such device";
+    NOTDIR = 20, "not a directory";
+    ISDIR = 21, "is a directory";
+    INVAL = 22, "invalid argument";
+    TXTBSY = 26, "text file busy";
+    FBIG = 27, "file too large";
+    NOSPC = 28, "no space left on device";
+    ROFS = 30, "read-only file system";
+    MLINK = 31, "too many links";
+    RANGE = 34, "result too large";
+    NAMETOOLONG = 36, "file name too long";
+    NOSYS = 38, "function not implemented";
+    NOTEMPTY = 39, "directory not empty";
+    LOOP = 40, "too many levels of symbolic links";
+    NODATA = 61, "no data available";
+    OVERFLOW = 75, "value too large";
+    ILSEQ = 84, "invalid byte sequence";
+    NOTSUP = 95, "operation not supported";
+    ALREADY = 114, "operation already in progress";
+    STALE = 116, "stale file handle";
+    DQUOT = 122, "disk quota exceeded";
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// What went wrong, by who is to blame.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// A device failed to read, write or flush.
+    #[error("{place}: device error: {what}")]
+    Device {
+        /// Device and offset.
+        place: Place,
+        /// What the host said.
+        what: String,
+        /// The host's number.
+        errno: Errno,
+    },
+    /// Bytes on disk (or in a stream) break the format.
+    #[error("{place}: corrupt: {what}")]
+    Corrupt {
+        /// Pool, dataset, object, block or offset.
+        place: Place,
+        /// What is wrong there.
+        what: String,
+    },
+    /// The bytes may be fine, but this version of Zuse cannot serve them.
+    #[error("{place}: not supported: {what}")]
+    Unsupported {
+        /// Pool, dataset or object.
+        place: Place,
+        /// The missing ability, by its ZFS name.
+        what: String,
+    },
+    /// The request cannot be granted: the caller is answered with an errno.
+    #[error("{what}: {errno}")]
+    Refused {
+        /// The number a POSIX caller sees.
+        errno: Errno,
+        /// What was asked and why it cannot be.
+        what: String,
+    },
+    /// The pool is suspended: a device failed and `failmode` asks to wait.
+    #[error("pool {pool} is suspended: {what}")]
+    Suspended {
+        /// Name of the pool.
+        pool: String,
+        /// What failed.
+        what: String,
+    },
+}
+
+/// Result with the shared error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A [`Error::Corrupt`] at a place.
+    pub fn corrupt(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::Corrupt { place: place.into(), what: what.to_string() }
+    }
+
+    /// A [`Error::Unsupported`] at a place.
+    pub fn unsupported(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::Unsupported { place: place.into(), what: what.to_string() }
+    }
+
+    /// A [`Error::Refused`] with its number.
+    pub fn refused(errno: Errno, what: impl fmt::Display) -> Self {
+        Self::Refused { errno, what: what.to_string() }
+    }
+
+    /// A [`Error::Device`] at a place.
+    pub fn device(place: impl Into<Place>, errno: Errno, what: impl fmt::Display) -> Self {
+        Self::Device { place: place.into(), what: what.to_string(), errno }
+    }
+
+    /// The number a POSIX caller sees.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Device { .. } | Self::Corrupt { .. } | Self::Suspended { .. } => Errno::IO,
+            Self::Unsupported { .. } => Errno::NOTSUP,
+            Self::Refused { errno, .. } => *errno,
+        }
+    }
+
+    /// Whether this is a refusal with that number.
+    pub fn is(&self, errno: Errno) -> bool {
+        matches!(self, Self::Refused { errno: e, .. } if *e == errno)
+    }
+}

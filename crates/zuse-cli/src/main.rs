@@ -1,0 +1,2 @@
+//! The `zuse` command.
+fn main() {}
