@@ -1,1 +1,22 @@
-//! zuse-format
+//! Every on-disk and on-wire structure of ZFS, bytes to validated types and back. No I/O.
+//!
+//! # Byte order
+//!
+//! Pools are written little-endian and read in both orders. A data block is brought to little-endian
+//! once, right after it was read and decompressed, by [`object_type::swap_block`]; so every parser of
+//! block contents reads little-endian only. What is met before its order is known (uberblock, gang
+//! header, checksum trailer) takes a [`zuse_base::ByteOrder`].
+//!
+//! # Trust
+//!
+//! Bytes come from disks and streams that may be hostile. Parsers here return [`FormatError`], never
+//! panic on input, and allocate nothing that is not bounded by the size of the input.
+#![forbid(unsafe_code)]
+
+pub mod block_pointer;
+mod error;
+pub mod field;
+pub mod object_type;
+
+pub use block_pointer::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection};
+pub use error::{FormatError, FormatResult};

@@ -1,0 +1,62 @@
+//! The one error of this crate: bytes that break the format.
+//!
+//! A [`FormatError`] says *what* is wrong; only the caller knows *where* the bytes came from and
+//! adds that with [`FormatError::at`].
+
+use std::borrow::Cow;
+
+use zuse_base::{Error, Place};
+
+/// Bytes that do not follow the format, in one plain phrase without a place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct FormatError {
+    /// What is wrong.
+    pub what: Cow<'static, str>,
+    /// The bytes may be fine, but this code does not serve them (foreign-endian native nvlist…).
+    pub unsupported: bool,
+}
+
+impl FormatError {
+    /// A breach of the format.
+    pub fn new(what: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            what: what.into(),
+            unsupported: false,
+        }
+    }
+
+    /// Something legal (or from the future) that is not served.
+    pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            what: what.into(),
+            unsupported: true,
+        }
+    }
+
+    /// The shared error, with the place the bytes came from.
+    pub fn at(self, place: impl Into<Place>) -> Error {
+        if self.unsupported {
+            Error::unsupported(place, self.what)
+        } else {
+            Error::corrupt(place, self.what)
+        }
+    }
+}
+
+/// Result of this crate.
+pub type FormatResult<T> = Result<T, FormatError>;
+
+pub(crate) fn bad<T>(what: impl Into<Cow<'static, str>>) -> FormatResult<T> {
+    Err(FormatError::new(what))
+}
+
+/// Refuses a slice that is shorter than the structure in it.
+#[allow(dead_code)]
+pub(crate) fn need(bytes: &[u8], size: usize, what: &str) -> FormatResult<()> {
+    if bytes.len() < size {
+        bad(format!("{what}: {} bytes, {size} needed", bytes.len()))
+    } else {
+        Ok(())
+    }
+}
