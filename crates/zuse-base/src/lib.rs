@@ -1,9 +1,30 @@
-//! The ground floor of Zuse: units, errors, clocks, randomness, queues.
+//! The ground floor of Zuse: units, errors, clocks, randomness, queues, ranges, locks.
 //!
-//! Nothing here knows a ZFS structure.
+//! Nothing here knows a ZFS structure. Time and randomness come in through the traits [`Clock`] and
+//! [`Entropy`], so that a whole pool can run inside a seeded simulation.
 #![forbid(unsafe_code)]
 
 mod byte_order;
 mod error;
 pub use byte_order::ByteOrder;
 pub use error::{Errno, Error, Place, Result};
+
+pub mod bytes;
+pub mod clock;
+pub mod counter;
+pub mod pool;
+pub mod prng;
+pub mod queue;
+pub mod range_tree;
+pub mod sync;
+pub mod txg;
+
+pub use bytes::AlignedBuf;
+pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use counter::Counter;
+pub use pool::{JobPanic, WorkPool};
+pub use prng::{Entropy, SeededPrng, SystemEntropy};
+pub use queue::BoundedQueue;
+pub use range_tree::{RangeError, RangeTree, SizedRangeTree, Span};
+pub use sync::{RankedCondvar, RankedMutex, RankedRwLock};
+pub use txg::{ObjectId, Txg};

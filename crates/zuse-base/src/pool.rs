@@ -1,0 +1,341 @@
+//! A pool of named threads for work on the processor: checksums, compression, parity.
+//!
+//! - The queue has a bound. A job that submits to its own full pool is run at once by the submitter:
+//!   a worker never waits for a place that only workers can free.
+//! - [`WorkPool::run_all`] lets the caller work too, and waits only for items that some thread has
+//!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock,
+//!   and a full queue only costs parallelism.
+//! - A panic in a job does not end its thread: it is counted, and a batch reports it to its caller.
+//! - Dropping the pool runs what is queued, then joins the threads.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+
+use crate::counter::Counter;
+use crate::queue::{BoundedQueue, PushError};
+
+/// A piece of work.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// A job panicked; the text of its panic.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a job of pool {pool} panicked: {message}")]
+pub struct JobPanic {
+    /// Name of the thread pool.
+    pub pool: String,
+    /// What the job said.
+    pub message: String,
+}
+
+/// Threads that wait for work.
+pub struct WorkPool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    name: String,
+    queue: BoundedQueue<Job>,
+    panics: Counter,
+}
+
+thread_local! {
+    /// The pool whose worker this thread is, by address; 0 for other threads.
+    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
+}
+
+impl WorkPool {
+    /// A pool of `threads` threads called `name-0`, `name-1`… and a queue of `capacity` jobs.
+    ///
+    /// # Errors
+    /// When the host starts no thread at all. Fewer threads than asked for are accepted.
+    pub fn new(name: &str, threads: usize, capacity: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            name: name.into(),
+            queue: BoundedQueue::new(capacity),
+            panics: Counter::default(),
+        });
+        let mut pool = Self {
+            shared,
+            threads: Vec::new(),
+        };
+        for n in 0..threads.max(1) {
+            let shared = pool.shared.clone();
+            match thread::Builder::new()
+                .name(format!("{name}-{n}"))
+                .spawn(move || shared.work())
+            {
+                Ok(thread) => pool.threads.push(thread),
+                Err(error) if pool.threads.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(pool)
+    }
+
+    /// A pool with a thread for each processor.
+    ///
+    /// # Errors
+    /// When the host starts no thread at all.
+    pub fn per_processor(name: &str, capacity: usize) -> std::io::Result<Self> {
+        Self::new(
+            name,
+            thread::available_parallelism().map_or(1, usize::from),
+            capacity,
+        )
+    }
+
+    /// Queue a job; waits for room (a worker of this pool runs the job itself instead).
+    pub fn submit(&self, job: Job) {
+        if WORKER_OF.get() != self.shared.address() {
+            if let Err(job) = self.shared.queue.push(job) {
+                self.shared.run(job);
+            }
+        } else if let Err(error) = self.shared.queue.try_push(job) {
+            self.shared.run(error.into_inner());
+        }
+    }
+
+    /// Queue a job if there is room now.
+    ///
+    /// # Errors
+    /// Gives the job back when the queue is full.
+    pub fn try_submit(&self, job: Job) -> Result<(), Job> {
+        self.shared
+            .queue
+            .try_push(job)
+            .map_err(PushError::into_inner)
+    }
+
+    /// Apply `f` to every item, in parallel, results in the order of the items. The caller helps.
+    ///
+    /// # Errors
+    /// When `f` panicked on some item; the other items are still worked on.
+    pub fn try_run_all<T, R, F>(&self, items: Vec<T>, f: F) -> Result<Vec<R>, JobPanic>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: Fn(T) -> R + Send + Sync + 'static,
+    {
+        let batch = Arc::new(Batch::new(items, f));
+        // Helpers hold the batch weakly: one that comes late must not keep `f` alive.
+        for _ in 0..self.threads.len().min(batch.slots.len().saturating_sub(1)) {
+            let weak: Weak<Batch<T, R, F>> = Arc::downgrade(&batch);
+            let helper = Box::new(move || {
+                if let Some(batch) = weak.upgrade() {
+                    batch.help();
+                }
+            });
+            if self.shared.queue.try_push(helper).is_err() {
+                break;
+            }
+        }
+        batch.help();
+        batch.wait().map_err(|message| {
+            self.shared.panics.bump();
+            JobPanic {
+                pool: self.shared.name.clone(),
+                message,
+            }
+        })
+    }
+
+    /// Like [`WorkPool::try_run_all`].
+    ///
+    /// # Panics
+    /// In the caller, when `f` panicked on some item.
+    pub fn run_all<T, R, F>(&self, items: Vec<T>, f: F) -> Vec<R>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: Fn(T) -> R + Send + Sync + 'static,
+    {
+        match self.try_run_all(items, f) {
+            Ok(results) => results,
+            Err(panic) => panic!("{panic}"),
+        }
+    }
+
+    /// Threads of this pool.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Jobs that wait.
+    pub fn queued(&self) -> usize {
+        self.shared.queue.len()
+    }
+
+    /// Jobs and batches that panicked so far.
+    pub fn panics(&self) -> u64 {
+        self.shared.panics.get()
+    }
+}
+
+impl Drop for WorkPool {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        for thread in self.threads.drain(..) {
+            // The last owner may be a job of this pool; a thread cannot join itself.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for WorkPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "WorkPool({}, {} threads, {:?})",
+            self.shared.name,
+            self.threads.len(),
+            self.shared.queue
+        )
+    }
+}
+
+impl Shared {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn work(&self) {
+        WORKER_OF.set(self.address());
+        while let Some(job) = self.queue.pop() {
+            self.run(job);
+        }
+    }
+
+    fn run(&self, job: Job) {
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            self.panics.bump();
+        }
+    }
+}
+
+/// Apply `f` to every item on up to `threads` threads made for this call; items and `f` may borrow.
+///
+/// For long work: it costs a thread start each. Short work belongs to a [`WorkPool`].
+///
+/// # Panics
+/// In the caller, when `f` panicked on some item.
+pub fn run_all_borrowed<T, R, F>(threads: usize, items: Vec<T>, f: F) -> Vec<R>
+where
+    T: Send,
+    R: Send,
+    F: Fn(T) -> R + Send + Sync,
+{
+    let batch = Batch::new(items, f);
+    thread::scope(|scope| {
+        for _ in 1..threads.min(batch.slots.len()) {
+            // Without the thread the caller does its share.
+            let _ = thread::Builder::new().spawn_scoped(scope, || batch.help());
+        }
+        batch.help();
+    });
+    match batch.wait() {
+        Ok(results) => results,
+        Err(message) => panic!("a parallel job panicked: {message}"),
+    }
+}
+
+/// Items on their way to results.
+struct Batch<T, R, F> {
+    f: F,
+    slots: Vec<Mutex<Slot<T, R>>>,
+    /// The next item that nobody has begun.
+    next: AtomicUsize,
+    left: Mutex<usize>,
+    finished: Condvar,
+    panic: Mutex<Option<String>>,
+}
+
+enum Slot<T, R> {
+    Todo(T),
+    Taken,
+    Done(R),
+}
+
+impl<T, R, F: Fn(T) -> R> Batch<T, R, F> {
+    fn new(items: Vec<T>, f: F) -> Self {
+        let slots: Vec<_> = items
+            .into_iter()
+            .map(|item| Mutex::new(Slot::Todo(item)))
+            .collect();
+        let left = Mutex::new(slots.len());
+        Self {
+            f,
+            slots,
+            next: AtomicUsize::new(0),
+            left,
+            finished: Condvar::new(),
+            panic: Mutex::new(None),
+        }
+    }
+
+    /// Work until every item is begun.
+    fn help(&self) {
+        while let Some(slot) = self.slots.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let taken = std::mem::replace(&mut *lock(slot), Slot::Taken);
+            if let Slot::Todo(item) = taken {
+                match catch_unwind(AssertUnwindSafe(|| (self.f)(item))) {
+                    Ok(result) => *lock(slot) = Slot::Done(result),
+                    Err(payload) => {
+                        lock(&self.panic).get_or_insert_with(|| panic_text(&*payload));
+                    }
+                }
+            }
+            let mut left = lock(&self.left);
+            *left -= 1;
+            if *left == 0 {
+                self.finished.notify_all();
+            }
+        }
+    }
+
+    /// Wait for the items that others have begun, and collect.
+    fn wait(&self) -> Result<Vec<R>, String> {
+        let mut left = lock(&self.left);
+        while *left > 0 {
+            left = self
+                .finished
+                .wait(left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(left);
+        if let Some(message) = lock(&self.panic).take() {
+            return Err(message);
+        }
+        let results = self.slots.iter().filter_map(|slot| {
+            match std::mem::replace(&mut *lock(slot), Slot::Taken) {
+                Slot::Done(result) => Some(result),
+                Slot::Todo(_) | Slot::Taken => None,
+            }
+        });
+        Ok(results.collect())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).into()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "no message".into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

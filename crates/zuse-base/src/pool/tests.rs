@@ -1,0 +1,97 @@
+use super::*;
+use std::sync::mpsc;
+
+#[test]
+fn results_come_in_the_order_of_the_items() {
+    let pool = WorkPool::new("test", 3, 8).unwrap();
+    let squares = pool.run_all((0..1000u64).collect(), |n| n * n);
+    assert_eq!(squares, (0..1000u64).map(|n| n * n).collect::<Vec<_>>());
+    assert!(pool.run_all(Vec::<u8>::new(), |n| n).is_empty());
+}
+
+#[test]
+fn nested_batches_do_not_deadlock_on_one_thread_and_a_queue_of_one() {
+    let pool = Arc::new(WorkPool::new("test", 1, 1).unwrap());
+    let inner = pool.clone();
+    let sums = pool.run_all((0..20u64).collect(), move |n| {
+        let innermost = inner.clone();
+        let parts = inner.run_all((0..n).collect(), move |m| {
+            innermost.run_all(vec![m, m], |x| x).len() as u64
+        });
+        parts.iter().sum::<u64>()
+    });
+    assert_eq!(sums, (0..20u64).map(|n| 2 * n).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_job_may_submit_to_its_own_full_pool() {
+    let pool = Arc::new(WorkPool::new("test", 1, 1).unwrap());
+    let (tx, rx) = mpsc::channel();
+    let inner = pool.clone();
+    pool.submit(Box::new(move || {
+        for n in 0..10 {
+            let tx = tx.clone();
+            inner.submit(Box::new(move || tx.send(n).unwrap()));
+        }
+    }));
+    let mut got: Vec<i32> = rx.iter().collect();
+    got.sort_unstable();
+    assert_eq!(got, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_panic_is_reported_and_the_pool_lives_on() {
+    let pool = WorkPool::new("crunch", 2, 8).unwrap();
+    let error = pool
+        .try_run_all((0..10).collect(), |n: i32| {
+            assert!(n != 7, "seven");
+            n
+        })
+        .unwrap_err();
+    assert_eq!(error.pool, "crunch");
+    assert!(error.to_string().contains("seven"), "{error}");
+    pool.submit(Box::new(|| panic!("alone")));
+    assert_eq!(pool.run_all(vec![1, 2, 3], |n| n + 1), [2, 3, 4]);
+    while pool.panics() < 2 {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn dropping_the_pool_runs_what_is_queued() {
+    let done = Arc::new(Counter::default());
+    let pool = WorkPool::new("test", 2, 100).unwrap();
+    for _ in 0..50 {
+        let done = done.clone();
+        pool.submit(Box::new(move || done.bump()));
+    }
+    drop(pool);
+    assert_eq!(done.get(), 50);
+}
+
+#[test]
+fn a_finished_batch_keeps_nothing_alive() {
+    let pool = WorkPool::new("test", 1, 8).unwrap();
+    let (hold, wait) = mpsc::channel::<()>();
+    // The only worker is busy, so the helpers of the batch stay in the queue.
+    pool.submit(Box::new(move || {
+        let _ = wait.recv();
+    }));
+    let held = Arc::new(());
+    let captured = held.clone();
+    pool.run_all(vec![1, 2, 3], move |_| Arc::strong_count(&captured));
+    assert_eq!(Arc::strong_count(&held), 1);
+    drop(hold);
+}
+
+#[test]
+fn borrowed_data_is_worked_on_in_place() {
+    let mut data = vec![1u32; 1000];
+    let step = 5;
+    let lens = run_all_borrowed(3, data.chunks_mut(300).collect(), |chunk: &mut [u32]| {
+        chunk.iter_mut().for_each(|n| *n += step);
+        chunk.len()
+    });
+    assert_eq!(lens, [300, 300, 300, 100]);
+    assert!(data.iter().all(|&n| n == 6));
+}
