@@ -1,10 +1,67 @@
-//! The byte order of a piece of data on disk.
+//! The byte order of a block: every writer of a pool uses its own, every reader serves both.
+//!
+//! Zuse writes little-endian. The order of foreign bytes is learnt from a block pointer's bit or
+//! from a magic number.
 
-/// In which order the bytes of an integer lie.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// The order in which a block's integers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum ByteOrder {
-    /// Least significant byte first: what Zuse writes.
+    /// Least significant byte first; what Zuse writes.
+    #[default]
     Little,
-    /// Most significant byte first: written by old big-endian hosts.
+    /// Most significant byte first.
     Big,
+}
+
+impl ByteOrder {
+    /// The order of a block pointer whose byte-order bit (bit 63 of the properties) is that.
+    pub const fn from_bit(little: bool) -> Self {
+        if little { Self::Little } else { Self::Big }
+    }
+
+    /// Whether it is little-endian.
+    pub const fn is_little(self) -> bool {
+        matches!(self, Self::Little)
+    }
+
+    /// The other order.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Little => Self::Big,
+            Self::Big => Self::Little,
+        }
+    }
+
+    /// Reads a 16-bit integer.
+    pub const fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    /// Reads a 32-bit integer.
+    pub const fn u32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Self::Little => u32::from_le_bytes(bytes),
+            Self::Big => u32::from_be_bytes(bytes),
+        }
+    }
+
+    /// Reads a 64-bit integer.
+    pub const fn u64(self, bytes: [u8; 8]) -> u64 {
+        match self {
+            Self::Little => u64::from_le_bytes(bytes),
+            Self::Big => u64::from_be_bytes(bytes),
+        }
+    }
+
+    /// The bytes of a 64-bit integer.
+    pub const fn bytes_of_u64(self, value: u64) -> [u8; 8] {
+        match self {
+            Self::Little => value.to_le_bytes(),
+            Self::Big => value.to_be_bytes(),
+        }
+    }
 }
