@@ -1,1 +1,32 @@
-//! zuse-codec
+//! Pure kernels, bytes to bytes: checksums, compression, the ZAP hash, the zero test.
+//!
+//! ```text
+//!   logical block ── compress ──► stored bytes ── checksum ──► four words of a block pointer
+//!   logical block ◄─ decompress ─ stored bytes ◄─ verify ───── four words of a block pointer
+//! ```
+//!
+//! Nothing here does I/O, knows a block pointer, or keeps state beyond reusable scratch of a
+//! thread (compressor contexts). Every decoder takes hostile bytes: it never panics, never reads
+//! or writes outside its slices, and sizes nothing by what the bytes claim.
+//!
+//! `unsafe` is used for one thing: calling a function compiled for a CPU feature after that
+//! feature was detected.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod checksum;
+pub mod compress;
+mod crc64;
+mod error;
+mod zero;
+
+pub use checksum::{
+    ChecksumContext, ChecksumKind, Fletcher4, Salt, TRAILER_MAGIC, TRAILER_SIZE, ZilSums, checksum,
+    open_trailer, open_trailer_truncated, open_zil, open_zil_legacy, seal_trailer,
+    seal_trailer_truncated, seal_zil, seal_zil_legacy, truncate, verify, verify_truncated,
+    zil_sums,
+};
+pub use compress::{Compression, ZstdLevel, compress, decompress};
+pub use crc64::{crc64_zap, crc64_zap_words};
+pub use error::CodecError;
+pub use zero::is_zero;
+pub use zuse_base::ByteOrder;

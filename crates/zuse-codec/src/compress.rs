@@ -1,0 +1,84 @@
+//! Compression: logical bytes to stored bytes and back.
+//!
+//! | kind | stored form | ends itself |
+//! |---|---|---|
+//! | off | the bytes | |
+//! | lzjb, zle | raw stream | by the logical size |
+//! | gzip-1 … gzip-9 | zlib stream | yes |
+//! | lz4 | 4-byte big-endian length, LZ4 block | by the length |
+//! | zstd | length, level and version (8 bytes), magicless frame | by the length |
+//!
+//! Stored bytes are padded with zeros up to whole sectors, so a decoder takes more input than the
+//! stream needs and ignores the rest. It must fill the output exactly.
+//!
+//! Whether a result is worth keeping (sectors saved, embedding) is decided above: the caller
+//! passes the limit. Compressors keep their working memory per thread, so a block costs no
+//! allocation beyond the growth of `dst`.
+
+mod gzip;
+mod kind;
+mod lz4;
+mod lzjb;
+mod zle;
+mod zstd;
+mod zstd_level;
+
+pub use kind::Compression;
+pub use zstd_level::ZstdLevel;
+
+use crate::CodecError;
+
+/// Compresses `src` into at most `max_dst` bytes.
+///
+/// On success `dst` holds exactly the result (method header included) and its length is returned.
+/// None, with `dst` empty: it did not fit, or the kind stores plain bytes (off, empty) or is no
+/// method at all (inherit, on: resolve them first).
+pub fn compress(
+    kind: Compression,
+    level: ZstdLevel,
+    src: &[u8],
+    dst: &mut Vec<u8>,
+    max_dst: usize,
+) -> Option<usize> {
+    let done = match kind {
+        Compression::Inherit | Compression::On | Compression::Off | Compression::Empty => None,
+        Compression::Lzjb => lzjb::compress(src, room(dst, max_dst)),
+        Compression::Gzip(level) => gzip::compress(level, src, room(dst, max_dst)),
+        Compression::Zle => zle::compress(src, room(dst, max_dst)),
+        Compression::Lz4 => lz4::compress(src, dst, max_dst),
+        Compression::Zstd if !zstd::is_worth_trying(level, src, dst, max_dst) => None,
+        Compression::Zstd => zstd::compress(level, src, room(dst, max_dst)),
+    };
+    dst.truncate(done.unwrap_or(0));
+    done
+}
+
+/// Decompresses stored bytes into the whole of `dst`; input behind the stream is ignored.
+///
+/// # Errors
+/// [`CodecError::NoDecoder`] for inherit, on and empty, which no block may have;
+/// [`CodecError::Broken`] for anything that does not give exactly `dst.len()` bytes. `dst` then
+/// holds nothing of use.
+pub fn decompress(kind: Compression, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
+    let done = match kind {
+        Compression::Inherit | Compression::On | Compression::Empty => {
+            return Err(CodecError::NoDecoder(kind.name()));
+        }
+        Compression::Off => src.get(..dst.len()).map(|s| dst.copy_from_slice(s)),
+        Compression::Lzjb => lzjb::decompress(src, dst),
+        Compression::Gzip(_) => gzip::decompress(src, dst),
+        Compression::Zle => zle::decompress(src, dst),
+        Compression::Lz4 => lz4::decompress(src, dst),
+        Compression::Zstd => zstd::decompress(src, dst),
+    };
+    done.ok_or(CodecError::Broken(kind.name()))
+}
+
+/// The first `len` bytes of a scratch vector; only growth is zeroed.
+fn room(dst: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    dst.resize(len, 0);
+    dst
+}
+
+#[cfg(test)]
+mod tests;

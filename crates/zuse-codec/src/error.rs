@@ -1,0 +1,39 @@
+//! What can go wrong between bytes and bytes.
+
+use zuse_base::{Error, Place};
+
+/// A kernel refused its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// The checksum number names a property value, not a function.
+    #[error("checksum {0} is not a function")]
+    NoFunction(&'static str),
+    /// The function is salted and the context has no salt.
+    #[error("checksum {0} needs the pool's salt")]
+    NoSalt(&'static str),
+    /// The length is not one that the function or structure can have.
+    #[error("a length of {0} bytes is impossible here")]
+    Length(usize),
+    /// A self-checksummed block has no magic.
+    #[error("the embedded checksum's magic is missing")]
+    NoMagic,
+    /// A self-checksummed block has another checksum.
+    #[error("the embedded checksum does not match")]
+    Mismatch,
+    /// The compression number names no decoder.
+    #[error("compression {0} cannot be decompressed")]
+    NoDecoder(&'static str),
+    /// The compressed bytes are broken or give another length.
+    #[error("the {0} data are broken")]
+    Broken(&'static str),
+}
+
+impl CodecError {
+    /// The shared error, with the place that the bytes came from.
+    pub fn at(self, place: impl Into<Place>) -> Error {
+        match self {
+            Self::NoSalt(_) => Error::unsupported(place, self),
+            _ => Error::corrupt(place, self),
+        }
+    }
+}
