@@ -1,1 +1,322 @@
+//! Vectors of the format notes (streams of OpenZFS 2.4), round trips, and hostile input.
 
+use super::*;
+use proptest::prelude::*;
+
+fn hex(text: &str) -> Vec<u8> {
+    text.as_bytes()
+        .chunks(2)
+        .map(|h| u8::from_str_radix(std::str::from_utf8(h).unwrap(), 16).unwrap())
+        .collect()
+}
+
+fn zuse() -> Vec<u8> {
+    b"zuse".repeat(1024)
+}
+
+fn striped() -> Vec<u8> {
+    (0..512)
+        .map(|i| {
+            if i % 64 < 16 {
+                0x41 + (i / 64) as u8
+            } else {
+                0
+            }
+        })
+        .collect()
+}
+
+fn methods() -> Vec<Compression> {
+    let mut all = vec![
+        Compression::Lzjb,
+        Compression::Zle,
+        Compression::Lz4,
+        Compression::Zstd,
+    ];
+    all.extend((1..=9).map(Compression::Gzip));
+    all
+}
+
+fn vectors() -> Vec<(Compression, Vec<u8>, Vec<u8>)> {
+    let zeros = vec![0; 4096];
+    let zle: String = (0..8)
+        .map(|k| format!("0f{}6f", format!("{:02x}", 0x41 + k).repeat(16)))
+        .collect();
+    let lzjb_striped = "6a41300100b001423001b03f00b6433001b440443001b4404530016db440463001b440473001b440480048484848484848480048484848484848".to_owned();
+    let lzjb_zuse = format!(
+        "f07a757365fc04fc44fc84fc84{}03fc84fc84",
+        format!("ff{}", "fc84".repeat(8)).repeat(7)
+    );
+    let lzjb_zero = format!(
+        "fe00fc01fc42fc42fc42fc42fc42fc42{}7f{}00000000",
+        format!("ff{}", "fc42".repeat(8)).repeat(6),
+        "fc42".repeat(7)
+    );
+    [
+        (Compression::Lzjb, zuse(), lzjb_zuse),
+        (Compression::Lzjb, zeros.clone(), lzjb_zero),
+        (Compression::Lzjb, striped(), format!("{lzjb_striped}{}", "00".repeat(54))),
+        (Compression::Zle, striped(), zle),
+        (Compression::Zle, zeros.clone(), format!("{}7f", "ff".repeat(21))),
+        (Compression::Lz4, zuse(), "0000001d4f7a7573650400fffffffffffffffffffffffffffffff350657a757365".into()),
+        (Compression::Lz4, zeros.clone(), "0000001a1f000100fffffffffffffffffffffffffffffff6500000000000".into()),
+        (Compression::Lz4, striped(), "000000481b4101001f0001001c1b4201000f3f001c2b004301000f40001d1b4401000f40001d1b4501000f40001d1b4601000f40001d1b4701000f40001d1b4801000f400018500000000000".into()),
+        (Compression::Zstd, zuse(), "00000010030028a500105d0000207a7573650100f9df7744".into()),
+        (Compression::Zstd, zeros.clone(), "0000000e030028a500104d00001000000100fbf70116".into()),
+        (Compression::Zstd, striped(), "00000031030028a5000065010088414100420043004400450046004700480010100044d21d11eb84e83a4624dd11b14e88ae6344d21d1193db".into()),
+        (Compression::Gzip(6), zeros, "789cedc1010d000000c2a0f74f6d0f0714000000f06e10000001".into()),
+    ]
+    .map(|(kind, plain, stored)| (kind, plain, hex(&stored)))
+    .into()
+}
+
+#[test]
+fn stored_streams_decompress_with_and_without_padding() {
+    for (kind, plain, stored) in vectors() {
+        for padding in [0, 1, 512] {
+            let mut padded = stored.clone();
+            padded.resize(stored.len() + padding, 0);
+            let mut out = vec![0xaa; plain.len()];
+            assert_eq!(
+                decompress(kind, &padded, &mut out),
+                Ok(()),
+                "{kind:?} {}",
+                hex_of(&stored)
+            );
+            assert!(out == plain, "{kind:?}");
+        }
+    }
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[test]
+fn lzjb_and_zle_are_byte_exact() {
+    for (kind, plain, stored) in vectors() {
+        if matches!(kind, Compression::Lzjb | Compression::Zle) {
+            let mut out = Vec::new();
+            assert_eq!(
+                compress(
+                    kind,
+                    ZstdLevel::DEFAULT,
+                    &plain,
+                    &mut out,
+                    plain.len() - plain.len() / 8
+                ),
+                Some(stored.len())
+            );
+            assert_eq!(hex_of(&out), hex_of(&stored));
+        }
+    }
+}
+
+#[test]
+fn a_zstd_frame_has_the_stored_header_and_no_content_size() {
+    let mut out = Vec::new();
+    compress(
+        Compression::Zstd,
+        ZstdLevel::from_library(19).unwrap(),
+        &zuse(),
+        &mut out,
+        3584,
+    )
+    .unwrap();
+    assert_eq!(
+        out[..4],
+        u32::try_from(out.len() - 8).unwrap().to_be_bytes()
+    );
+    assert_eq!(out[4..8], [19, 0x00, 0x28, 0xa5]);
+    assert_eq!(
+        out[8] & 0b1110_0100,
+        0,
+        "frame header: no size, no single segment, no checksum"
+    );
+}
+
+#[test]
+fn zstd_headers_of_early_big_endian_writers_are_read() {
+    let (kind, plain, stored) = vectors()
+        .into_iter()
+        .find(|v| v.0 == Compression::Zstd)
+        .unwrap();
+    for (tail, ok) in [
+        ([0x03, 0x00, 0x28, 0xa5], true),
+        ([0x00, 0x28, 0xa5, 0x03], true),
+        ([0x03, 0xa5, 0x28, 0x00], true),
+        ([0xa5, 0x28, 0x00, 0x03], true),
+        ([0xff, 0x00, 0x28, 0xa5], true),
+        ([0x14, 0x00, 0x28, 0xa5], false),
+        ([0x66, 0x00, 0x28, 0xa5], false),
+        ([0x03, 0x01, 0x28, 0xa5], false),
+    ] {
+        let mut stored = stored.clone();
+        stored[4..8].copy_from_slice(&tail);
+        let mut out = vec![0; plain.len()];
+        assert_eq!(
+            decompress(kind, &stored, &mut out).is_ok(),
+            ok,
+            "{tail:02x?}"
+        );
+    }
+}
+
+#[test]
+fn lengths_beyond_the_stored_bytes_are_refused() {
+    for (kind, plain, stored) in vectors() {
+        let mut out = vec![0; plain.len()];
+        if matches!(kind, Compression::Lz4 | Compression::Zstd) {
+            let mut long = stored.clone();
+            long[3] += 1;
+            assert!(decompress(kind, &long, &mut out).is_err());
+            long[..4].fill(0xff);
+            assert!(decompress(kind, &long, &mut out).is_err());
+        }
+        assert!(
+            decompress(kind, &stored[..stored.len() / 2], &mut out).is_err(),
+            "{kind:?} cut"
+        );
+        assert!(decompress(kind, &[], &mut out).is_err());
+        out.push(0);
+        if kind != Compression::Lzjb {
+            assert!(
+                decompress(kind, &stored, &mut out).is_err(),
+                "{kind:?} is shorter than asked"
+            );
+        }
+    }
+}
+
+#[test]
+fn zstd_levels_have_their_numbers() {
+    let level = |n| ZstdLevel::from_library(n).map(ZstdLevel::to_disk);
+    assert_eq!(
+        [level(1), level(19), level(20), level(0)],
+        [Some(1), Some(19), None, None]
+    );
+    assert_eq!(
+        [level(-1), level(-10), level(-11)],
+        [Some(103), Some(112), None]
+    );
+    assert_eq!(
+        [level(-20), level(-100), level(-500), level(-1000)],
+        [Some(113), Some(121), Some(122), Some(123)]
+    );
+    for number in 0..=255u8 {
+        let known = matches!(number, 1..=19 | 103..=123 | 255);
+        assert_eq!(ZstdLevel::from_disk(number).is_some(), known);
+        if let Some(l) = ZstdLevel::from_disk(number) {
+            assert_eq!(ZstdLevel::from_library(l.to_library()), Some(l));
+        }
+    }
+    assert_eq!(ZstdLevel::from_property(16), Some(ZstdLevel::DEFAULT));
+    assert_eq!(
+        ZstdLevel::from_property(0x990).map(ZstdLevel::to_library),
+        Some(19)
+    );
+    assert_eq!(
+        ZstdLevel::from_property(0x3390).map(ZstdLevel::to_library),
+        Some(-1)
+    );
+}
+
+#[test]
+fn numbers_and_names_of_methods_are_the_stored_ones() {
+    for number in 0..=16 {
+        assert_eq!(
+            Compression::from_u8(number).map(Compression::to_u8),
+            Some(number)
+        );
+    }
+    assert_eq!(Compression::from_u8(17), None);
+    assert_eq!(
+        Compression::from_u8(10).map(Compression::name),
+        Some("gzip-6")
+    );
+    assert!(decompress(Compression::Empty, &[0; 8], &mut [0; 8]).is_err());
+    assert!(decompress(Compression::Off, &[1; 7], &mut [0; 8]).is_err());
+}
+
+#[test]
+fn noise_fits_no_limit_and_leaves_nothing_behind() {
+    let mut state = 1u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(131_072)
+    .collect();
+    let mut out = Vec::new();
+    for kind in methods() {
+        assert_eq!(
+            compress(kind, ZstdLevel::DEFAULT, &noise, &mut out, 131_072 - 16_384),
+            None,
+            "{kind:?}"
+        );
+        assert!(out.is_empty());
+    }
+}
+
+/// Data as files have it: runs, repeats and noise.
+fn data() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        (any::<u8>(), 1usize..300).prop_map(|(b, n)| vec![b; n]),
+        (1usize..300).prop_map(|n| vec![0; n]),
+        proptest::collection::vec(any::<u8>(), 1..100),
+        (proptest::collection::vec(any::<u8>(), 1..20), 1usize..60).prop_map(|(v, n)| v.repeat(n)),
+    ];
+    proptest::collection::vec(piece, 0..40).prop_map(|p| p.concat())
+}
+
+proptest! {
+    #[test]
+    fn what_is_compressed_comes_back(plain in data(), spare in 0usize..200) {
+        let mut stored = Vec::new();
+        for kind in methods() {
+            let limit = plain.len() + spare;
+            if let Some(n) = compress(kind, ZstdLevel::DEFAULT, &plain, &mut stored, limit) {
+                prop_assert!(n <= limit);
+                prop_assert_eq!(n, stored.len());
+                stored.resize(n + 100, 0);
+                let mut out = vec![0xaa; plain.len()];
+                prop_assert_eq!(decompress(kind, &stored, &mut out), Ok(()));
+                prop_assert!(out == plain);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tight_limit_is_never_passed(plain in data(), limit in 0usize..600) {
+        let mut stored = Vec::new();
+        for kind in methods() {
+            match compress(kind, ZstdLevel::DEFAULT, &plain, &mut stored, limit) {
+                Some(n) => prop_assert!(n == stored.len() && n <= limit),
+                None => prop_assert!(stored.is_empty()),
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..400), len in 0usize..2000) {
+        let mut out = vec![0; len];
+        for kind in methods() {
+            let _ = decompress(kind, &stored, &mut out);
+        }
+    }
+
+    #[test]
+    fn a_flipped_byte_never_panics(plain in data(), at in any::<proptest::sample::Index>(), value in any::<u8>()) {
+        let mut stored = Vec::new();
+        let mut out = vec![0; plain.len()];
+        for kind in methods() {
+            if compress(kind, ZstdLevel::DEFAULT, &plain, &mut stored, plain.len() + 100).is_some() && !stored.is_empty() {
+                let at = at.index(stored.len());
+                stored[at] = value;
+                let _ = decompress(kind, &stored, &mut out);
+            }
+        }
+    }
+}
