@@ -52,7 +52,6 @@ pub(crate) fn bad<T>(what: impl Into<Cow<'static, str>>) -> FormatResult<T> {
 }
 
 /// Refuses a slice that is shorter than the structure in it.
-#[allow(dead_code)]
 pub(crate) fn need(bytes: &[u8], size: usize, what: &str) -> FormatResult<()> {
     if bytes.len() < size {
         bad(format!("{what}: {} bytes, {size} needed", bytes.len()))

@@ -14,9 +14,13 @@
 #![forbid(unsafe_code)]
 
 pub mod block_pointer;
+pub mod dnode;
 mod error;
 pub mod field;
 pub mod object_type;
+pub mod objset;
 
 pub use block_pointer::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection};
+pub use dnode::{DnodePhys, DnodeView};
 pub use error::{FormatError, FormatResult};
+pub use objset::{ObjsetPhys, ObjsetType};
