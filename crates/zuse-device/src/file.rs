@@ -1,0 +1,411 @@
+//! A regular file or a block device of the host.
+//!
+//! # Who may open what
+//!
+//! Two processes that write one pool destroy it, and one that reads while another writes sees blocks
+//! change under it. So an open takes a lock (`flock`, never waiting) by its [`Access`]:
+//!
+//! | open \ held by | nobody | `Read` | `Write` |
+//! |---|---|---|---|
+//! | `Probe` (no lock) | yes | yes | yes |
+//! | `Read` (shared) | yes | yes | held |
+//! | `Write` (exclusive) | yes | held | held |
+//!
+//! "held" is a [`DeviceError`] with [`Cause::Held`]; the command line then forwards to the holder.
+//! `Probe` is for looking at labels: it disturbs nobody, and what it reads must be checked. Writing to a block device also uses
+//! `O_EXCL`, which the kernel refuses when the disk is mounted or a part of something else.
+//! The lock belongs to the open file, so a second open in the same process is refused, too, and a
+//! crash releases it. A host file system without locks refuses `Write`, so `Read` needs none there.
+//!
+//! # Durability
+//!
+//! I/O goes through the page cache. After a failed `fdatasync` the kernel may call the lost pages clean, and
+//! the next `fdatasync` would succeed: the device therefore stays failed until
+//! [`BlockDevice::accept_lost_writes`]. Direct I/O (`O_DIRECT`) would be a fourth parameter of
+//! `open`: buffers then need [`zuse_base::AlignedBuf`] and whole sectors.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use rustix::fs::FallocateFlags;
+use zuse_base::Errno;
+
+use crate::block_device::{BlockDevice, check, total};
+use crate::error::{Cause, DeviceError, Op};
+
+/// What a device is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Look at it for a moment, whoever holds it.
+    Probe,
+    /// Read it; nobody may write meanwhile.
+    Read,
+    /// Read and write it; nobody else may use it meanwhile.
+    Write,
+}
+
+/// A file or disk of the host, locked as long as it is open.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: Arc<str>,
+    access: Access,
+    is_disk: bool,
+    size: AtomicU64,
+    sector_shift: u32,
+    physical_shift: u32,
+    /// The number of the flush that failed; 0 for none.
+    lost: AtomicI32,
+}
+
+impl FileDevice {
+    /// Open an existing file or block device.
+    ///
+    /// # Errors
+    /// [`Cause::Held`] when another open excludes this one, [`Cause::WrongKind`], or what the host says.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, DeviceError> {
+        let (path, name) = (path.as_ref(), name(path.as_ref()));
+        let host = |error: io::Error| DeviceError::host(name.clone(), Op::Open, (0, 0), &error);
+        // Looking first: opening a pipe would wait, opening a tape would move it.
+        let kind = std::fs::metadata(path).map_err(host)?.file_type();
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::Write);
+        if kind.is_block_device() && access == Access::Write {
+            options.custom_flags(libc::O_EXCL);
+        } else if !kind.is_file() && !kind.is_block_device() {
+            return Err(DeviceError::new(
+                name,
+                Op::Open,
+                (0, 0),
+                Errno::INVAL,
+                Cause::WrongKind,
+            ));
+        }
+        let file = options
+            .open(path)
+            .map_err(|error| match error.raw_os_error() {
+                Some(n) if n == Errno::BUSY.0 => {
+                    DeviceError::new(name.clone(), Op::Open, (0, 0), Errno::BUSY, Cause::Held)
+                }
+                _ => host(error),
+            })?;
+        Self::adopt(file, name, access)
+    }
+
+    /// Make a new sparse file of `size` zero bytes and open it for writing.
+    ///
+    /// # Errors
+    /// When something is at `path` already, or what the host says.
+    pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Self, DeviceError> {
+        let (path, name) = (path.as_ref(), name(path.as_ref()));
+        let host = |error: io::Error| DeviceError::host(name.clone(), Op::Open, (0, 0), &error);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(host)?;
+        file.set_len(size)
+            .and_then(|()| file.sync_all())
+            .map_err(host)?;
+        // The name must survive a power cut like the content. Not every host lets a directory be synced.
+        if let Some(parent) = path.parent() {
+            let parent = if parent.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                parent
+            };
+            let _ = File::open(parent).and_then(|dir| dir.sync_all());
+        }
+        Self::adopt(file, name, Access::Write)
+    }
+
+    fn adopt(mut file: File, path: Arc<str>, access: Access) -> Result<Self, DeviceError> {
+        lock(&file, access).map_err(|error| match error {
+            TryLockError::WouldBlock => {
+                DeviceError::new(path.clone(), Op::Open, (0, 0), Errno::BUSY, Cause::Held)
+            }
+            TryLockError::Error(error) => DeviceError::host(path.clone(), Op::Open, (0, 0), &error),
+        })?;
+        let host = |error: io::Error| DeviceError::host(path.clone(), Op::Open, (0, 0), &error);
+        let kind = file.metadata().map_err(host)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(DeviceError::new(
+                path,
+                Op::Open,
+                (0, 0),
+                Errno::INVAL,
+                Cause::WrongKind,
+            ));
+        }
+        let is_disk = kind.is_block_device();
+        // The end of a block device is its size; a file answers the same.
+        let size = file.seek(SeekFrom::End(0)).map_err(host)?;
+        let (logical, physical) = if is_disk {
+            (
+                rustix::fs::ioctl_blksszget(&file).unwrap_or(512),
+                rustix::fs::ioctl_blkpbszget(&file).unwrap_or(512),
+            )
+        } else {
+            (512, 512)
+        };
+        let sector_shift = logical.max(512).ilog2();
+        let physical_shift = physical.max(512).ilog2().max(sector_shift);
+        let (size, lost) = (AtomicU64::new(size), AtomicI32::new(0));
+        Ok(Self {
+            file,
+            path,
+            access,
+            is_disk,
+            size,
+            sector_shift,
+            physical_shift,
+            lost,
+        })
+    }
+
+    /// Make a file longer or shorter. A block device only learns its new size.
+    ///
+    /// # Errors
+    /// What the host says; a read-only device is refused.
+    pub fn resize(&self, size: u64) -> Result<(), DeviceError> {
+        check(self, Op::Resize, 0, 0)?;
+        if !self.is_disk {
+            self.file
+                .set_len(size)
+                .map_err(|e| self.failed(Op::Resize, 0, size, &e))?;
+        }
+        self.refresh_size().map(|_| ())
+    }
+
+    /// Ask the host for the size again: it may have grown.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn refresh_size(&self) -> Result<u64, DeviceError> {
+        let size = (&self.file)
+            .seek(SeekFrom::End(0))
+            .map_err(|e| self.failed(Op::Resize, 0, 0, &e))?;
+        self.size.store(size, Ordering::Relaxed);
+        Ok(size)
+    }
+
+    /// Whether it is a block device, not a file.
+    pub fn is_block_device(&self) -> bool {
+        self.is_disk
+    }
+
+    /// What it was opened for.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    fn failed(&self, op: Op, offset: u64, len: u64, error: &io::Error) -> DeviceError {
+        DeviceError::host(self.path.clone(), op, (offset, len), error)
+    }
+}
+
+fn name(path: &Path) -> Arc<str> {
+    path.to_string_lossy().into()
+}
+
+fn lock(file: &File, access: Access) -> Result<(), TryLockError> {
+    match access {
+        Access::Probe => Ok(()),
+        Access::Write => file.try_lock(),
+        Access::Read => match file.try_lock_shared() {
+            // No locks on this host file system: no writer gets in either.
+            Err(TryLockError::Error(e)) if lacks_support(&e) => Ok(()),
+            other => other,
+        },
+    }
+}
+
+fn lacks_support(error: &io::Error) -> bool {
+    let n = error.raw_os_error();
+    [libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY, libc::ENOLCK]
+        .into_iter()
+        .any(|code| n == Some(code))
+}
+
+/// Buffers per call; the host takes 1024.
+const BATCH: usize = 512;
+
+impl BlockDevice for FileDevice {
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    fn sector_shift(&self) -> u32 {
+        self.sector_shift
+    }
+
+    fn physical_shift(&self) -> u32 {
+        self.physical_shift
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn read_only(&self) -> bool {
+        self.access != Access::Write
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        check(self, Op::Read, offset, len)?;
+        // Loops over short reads and EINTR; a file cut short by somebody is an unexpected end.
+        self.file
+            .read_exact_at(buf, offset)
+            .map_err(|e| self.failed(Op::Read, offset, len, &e))
+    }
+
+    fn read_vectored_at(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> Result<(), DeviceError> {
+        let len = bufs.iter().map(|b| b.len() as u64).sum();
+        check(self, Op::Read, offset, len)?;
+        let mut at = offset;
+        for batch in bufs.chunks_mut(BATCH) {
+            let want: usize = batch.iter().map(|b| b.len()).sum();
+            let done = loop {
+                match rustix::io::preadv(&self.file, batch, at) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    other => {
+                        break other.map_err(|e| self.failed(Op::Read, offset, len, &e.into()))?;
+                    }
+                }
+            };
+            // A short read is rare: fetch the rest buffer by buffer.
+            let mut skip = done;
+            for buf in batch.iter_mut() {
+                let have = skip.min(buf.len());
+                skip -= have;
+                if have < buf.len() {
+                    let from = at + have as u64;
+                    let rest = &mut buf[have..];
+                    self.file
+                        .read_exact_at(rest, from)
+                        .map_err(|e| self.failed(Op::Read, offset, len, &e))?;
+                }
+                at += buf.len() as u64;
+            }
+            debug_assert!(done <= want);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        check(self, Op::Write, offset, len)?;
+        self.file
+            .write_all_at(buf, offset)
+            .map_err(|e| self.failed(Op::Write, offset, len, &e))
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(), DeviceError> {
+        let len = total(bufs);
+        check(self, Op::Write, offset, len)?;
+        let mut at = offset;
+        for batch in bufs.chunks(BATCH) {
+            let done = loop {
+                match rustix::io::pwritev(&self.file, batch, at) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    other => {
+                        break other.map_err(|e| self.failed(Op::Write, offset, len, &e.into()))?;
+                    }
+                }
+            };
+            // A short write is rare: bring the rest buffer by buffer.
+            let mut skip = done;
+            for buf in batch {
+                let have = skip.min(buf.len());
+                skip -= have;
+                if have < buf.len() {
+                    let from = at + have as u64;
+                    self.file
+                        .write_all_at(&buf[have..], from)
+                        .map_err(|e| self.failed(Op::Write, offset, len, &e))?;
+                }
+                at += buf.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        check(self, Op::Flush, 0, 0)?;
+        match self.lost.load(Ordering::Acquire) {
+            0 => {}
+            n => {
+                return Err(DeviceError::new(
+                    self.path.clone(),
+                    Op::Flush,
+                    (0, 0),
+                    Errno(n),
+                    Cause::LostWrites,
+                ));
+            }
+        }
+        self.file.sync_data().map_err(|e| {
+            let error = self.failed(Op::Flush, 0, 0, &e);
+            self.lost.store(error.errno.0, Ordering::Release);
+            error
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<bool, DeviceError> {
+        check(self, Op::Discard, offset, len)?;
+        if len == 0 {
+            return Ok(true);
+        }
+        // On a block device the kernel turns this into a discard or a zeroing command.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match rustix::fs::fallocate(&self.file, flags, offset, len) {
+                Ok(()) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => {
+                    let e = io::Error::from(e);
+                    return if lacks_support(&e) {
+                        Ok(false)
+                    } else {
+                        Err(self.failed(Op::Discard, offset, len, &e))
+                    };
+                }
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn start_writeback(&self, offset: u64, len: u64) {
+        use std::os::fd::AsRawFd;
+        let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
+            return;
+        };
+        // SAFETY: the call takes no pointers; the descriptor is open as long as `self.file` lives.
+        // Its result does not matter: it is a hint, and an error comes back from `flush`.
+        unsafe {
+            libc::sync_file_range(
+                self.file.as_raw_fd(),
+                offset,
+                len,
+                libc::SYNC_FILE_RANGE_WRITE,
+            );
+        }
+    }
+
+    fn accept_lost_writes(&self) {
+        self.lost.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use super::*;
+use std::os::unix::fs::MetadataExt;
+
+fn new(dir: &tempfile::TempDir, size: u64) -> FileDevice {
+    FileDevice::create(dir.path().join("disk"), size).unwrap()
+}
+
+#[test]
+fn bytes_survive_closing_and_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = new(&dir, 1 << 20);
+    assert_eq!(
+        (device.size(), device.sector_shift(), device.read_only()),
+        (1 << 20, 9, false)
+    );
+    device.write_at(b"hello", 1000).unwrap();
+    let parts: Vec<Vec<u8>> = (0..1500u32)
+        .map(|n| vec![n as u8; 1 + n as usize % 7])
+        .collect();
+    let slices: Vec<_> = parts.iter().map(|p| IoSlice::new(p)).collect();
+    device.write_vectored_at(&slices, 5000).unwrap();
+    device.start_writeback(0, 10_000);
+    device.flush().unwrap();
+    drop(device);
+
+    let device = FileDevice::open(dir.path().join("disk"), Access::Read).unwrap();
+    let mut buf = [0; 5];
+    device.read_at(&mut buf, 1000).unwrap();
+    assert_eq!(&buf, b"hello");
+    let mut back: Vec<Vec<u8>> = parts.iter().map(|p| vec![0; p.len()]).collect();
+    let mut slices: Vec<_> = back.iter_mut().map(|p| IoSliceMut::new(p)).collect();
+    device.read_vectored_at(&mut slices, 5000).unwrap();
+    assert_eq!(back, parts);
+    let error = device.write_at(&buf, 0).unwrap_err();
+    assert_eq!((error.cause, error.errno), (Cause::ReadOnly, Errno::ROFS));
+}
+
+#[test]
+fn a_writer_excludes_writers_and_readers_but_not_a_probe() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = new(&dir, 4096);
+    let path = dir.path().join("disk");
+    for access in [Access::Write, Access::Read] {
+        let error = FileDevice::open(&path, access).unwrap_err();
+        assert!(error.is_held(), "{error}");
+        assert!(zuse_base::Error::from(error).is(Errno::BUSY));
+    }
+    FileDevice::open(&path, Access::Probe)
+        .unwrap()
+        .read_at(&mut [0; 10], 0)
+        .unwrap();
+    drop(writer);
+    FileDevice::open(&path, Access::Write).unwrap();
+}
+
+#[test]
+fn readers_coexist_and_keep_writers_out() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(new(&dir, 4096));
+    let path = dir.path().join("disk");
+    let readers =
+        [Access::Read, Access::Read, Access::Probe].map(|a| FileDevice::open(&path, a).unwrap());
+    assert!(
+        FileDevice::open(&path, Access::Write)
+            .unwrap_err()
+            .is_held()
+    );
+    drop(readers);
+    let probe = FileDevice::open(&path, Access::Probe).unwrap();
+    FileDevice::open(&path, Access::Write).unwrap();
+    assert!(probe.read_only());
+}
+
+#[test]
+fn a_discard_gives_space_back_to_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = new(&dir, 1 << 20);
+    device.write_at(&vec![1; 1 << 20], 0).unwrap();
+    device.flush().unwrap();
+    let blocks = || std::fs::metadata(dir.path().join("disk")).unwrap().blocks();
+    let before = blocks();
+    if device.discard(65536, 1 << 19).unwrap() {
+        assert!(blocks() < before);
+        let mut buf = vec![9; 1 << 19];
+        device.read_at(&mut buf, 65536).unwrap();
+        assert!(buf.iter().all(|&b| b == 0));
+    }
+    assert_eq!(device.size(), 1 << 20);
+}
+
+#[test]
+fn the_end_of_the_file_is_guarded_and_moves_with_a_resize() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = new(&dir, 1000);
+    let error = device.write_at(&[1; 10], 995).unwrap_err();
+    assert_eq!(
+        (error.cause, error.offset, error.len),
+        (Cause::OutOfRange, 995, 10)
+    );
+    device.resize(2000).unwrap();
+    device.write_at(&[1; 10], 995).unwrap();
+    // Somebody cuts the file behind our back: an error, not zeroes.
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join("disk"))
+        .unwrap()
+        .set_len(500)
+        .unwrap();
+    let error = device.read_at(&mut [0; 10], 495).unwrap_err();
+    assert_eq!((error.cause, error.errno), (Cause::Host, Errno::IO));
+    assert_eq!(device.refresh_size().unwrap(), 500);
+}
+
+#[test]
+fn a_failed_flush_is_remembered_until_the_loss_is_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = new(&dir, 1000);
+    device.lost.store(Errno::NOSPC.0, Ordering::Relaxed);
+    for _ in 0..2 {
+        let error = device.flush().unwrap_err();
+        assert_eq!(
+            (error.cause, error.errno),
+            (Cause::LostWrites, Errno::NOSPC)
+        );
+    }
+    device.accept_lost_writes();
+    device.flush().unwrap();
+}
+
+#[test]
+fn what_is_no_device_is_refused_with_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(
+        FileDevice::open(dir.path(), Access::Read)
+            .unwrap_err()
+            .cause,
+        Cause::WrongKind
+    );
+    assert_eq!(
+        FileDevice::open(dir.path().join("none"), Access::Read)
+            .unwrap_err()
+            .errno,
+        Errno::NOENT
+    );
+    assert_eq!(
+        FileDevice::open("/dev/null", Access::Write)
+            .unwrap_err()
+            .cause,
+        Cause::WrongKind
+    );
+    let _device = new(&dir, 10);
+    assert_eq!(
+        FileDevice::create(dir.path().join("disk"), 10)
+            .unwrap_err()
+            .errno,
+        Errno::EXIST
+    );
+}
