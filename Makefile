@@ -39,6 +39,7 @@ test: build
 
 lint: setup
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path bench/driver/Cargo.toml --check
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then \
 	    $(CARGO) clippy --workspace --all-targets --locked -- -D warnings; \
 	else \

@@ -5,7 +5,8 @@
 #   bench/run.sh --quick --peers dir,ext4,zuse    a minute instead of an hour
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$HOME/.cargo/bin:$PATH"
+export PATH="${HOME:-/root}/.cargo/bin:$PATH"
+command -v python3 >/dev/null || { echo "bench: needs python3 (Debian: apt-get install python3)" >&2; exit 1; }
 export CARGO_TARGET_DIR=$PWD/target/bench
 cargo build --quiet --release --locked --manifest-path bench/driver/Cargo.toml
 if [ -f bench/null-fuse/Cargo.toml ]; then
