@@ -17,10 +17,12 @@ pub mod block_pointer;
 pub mod dnode;
 mod error;
 pub mod field;
+pub mod nvlist;
 pub mod object_type;
 pub mod objset;
 
 pub use block_pointer::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection};
 pub use dnode::{DnodePhys, DnodeView};
 pub use error::{FormatError, FormatResult};
+pub use nvlist::{NvEncoding, NvList, NvValue};
 pub use objset::{ObjsetPhys, ObjsetType};
