@@ -1,1 +1,47 @@
-//! zuse-fuse
+//! The FUSE server: sessions, kernel-cache policy, mount and unmount.
+//!
+//! ```text
+//!   kernel ── /dev/fuse ── wire (fuser, private) ── trait Ops ── whoever serves files
+//!                │
+//!                ├─ mount_point   mount(2) as root, else fusermount3; mountinfo; unmount
+//!                └─ notifier      invalidations, one thread of its own
+//! ```
+//!
+//! This crate knows nothing of ZFS and holds no inode table: inode numbers are chosen by the [`Ops`] side, which
+//! makes them unique over everything that one session serves. Child datasets below a mount are plain directories
+//! of the same session, so `st_dev` is the same for all of them.
+//!
+//! Kernel-cache policy. The daemon is the only writer, so the kernel may keep names (also absent ones) and
+//! attributes without time limit and pages across opens. What changes behind the kernel's back (rollback, receive,
+//! a command that talks to the daemon) is told to it through the [`Notifier`].
+//!
+//! Rules that this crate is built around:
+//! - No type of the wire crate is visible outside `wire`; replacing it touches that file alone.
+//! - The daemon never touches its own mount: facts about it come from `/proc/self/mountinfo` and `/sys`. A thread
+//!   that serves requests and waits for a request is a deadlock that even `kill -9` does not end.
+//! - Invalidations are sent by a thread that holds no lock and serves no request: the kernel may make it wait
+//!   for a page that is being read, and that read may wait for the invalidating caller's locks.
+//! - Locks of files (`flock`, `fcntl`) are kept by the kernel: one host, one session, nothing to ask the server for.
+//! - `O_DIRECT` needs nothing from the server: without `direct_io` the kernel itself sends such reads and writes
+//!   straight here and keeps the page cache (and shared mappings) coherent. `direct_io` would take mmap away.
+#![forbid(unsafe_code)]
+
+mod attr;
+mod caller;
+mod mount_point;
+mod notifier;
+mod ops;
+mod options;
+mod session;
+mod wire;
+
+pub use attr::{Attr, SetAttr, StatFs, Time, TimeSet};
+pub use caller::Caller;
+pub use mount_point::MountError;
+pub use notifier::{Notifier, QueueFull};
+pub use ops::{
+    CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, Whence, WriteFlags, XattrMode,
+};
+pub use options::{FOREVER, MountOptions};
+pub use session::{Mounted, mount};
+pub use zuse_base::Errno;

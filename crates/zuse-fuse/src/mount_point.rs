@@ -1,0 +1,325 @@
+//! A place where a session is mounted: mount(2) or fusermount3, what `/proc` says about it, unmount.
+//!
+//! Invariants:
+//! - Nothing here touches the mounted tree: a request to our own session from the thread that set it up may wait
+//!   for ever. Identity (mount id, device number) comes from `/proc/self/mountinfo`.
+//! - Only the mount that was made here is ever unmounted. If it is gone, or another mount covers it, unmounting by
+//!   path would hit a stranger.
+
+use std::ffi::{CString, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno as OsErrno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::MountOptions;
+
+const HELPER: &str = "fusermount3";
+
+/// Why mounting or unmounting failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The mount point cannot be used.
+    #[error("cannot mount on '{}': {source}", path.display())]
+    MountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// `/dev/fuse` cannot be opened.
+    #[error("cannot open /dev/fuse: {0}")]
+    Device(std::io::Error),
+    /// The mount helper refused or is missing.
+    #[error("fusermount3: {0}")]
+    Helper(String),
+    /// The kernel refused.
+    #[error("{call} '{}': {source}", path.display())]
+    Kernel {
+        /// The system call.
+        call: &'static str,
+        /// The mount point.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Somebody uses the mount.
+    #[error("cannot unmount '{}': it is busy", .0.display())]
+    Busy(PathBuf),
+    /// The session could not be set up.
+    #[error("FUSE session: {0}")]
+    Session(std::io::Error),
+}
+
+/// Our mount, by its identity.
+#[derive(Clone, Debug)]
+pub(crate) struct MountPoint {
+    pub(crate) path: PathBuf,
+    id: Option<Mount>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    id: u64,
+    device: String,
+    path: PathBuf,
+    fuse: bool,
+}
+
+/// Mounts and returns the kernel's end of the session.
+pub(crate) fn attach(
+    path: &Path,
+    options: &MountOptions,
+) -> Result<(MountPoint, OwnedFd), MountError> {
+    let refuse = |source| MountError::MountPoint {
+        path: path.to_owned(),
+        source,
+    };
+    let path = path.canonicalize().map_err(refuse)?;
+    let mode = std::fs::metadata(&path).map_err(refuse)?.mode();
+    let fd = match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(device) => match direct(&device, &path, mode, options) {
+            Ok(()) => OwnedFd::from(device),
+            Err(OsErrno::PERM) => through_helper(&path, options)?,
+            Err(e) => {
+                return Err(MountError::Kernel {
+                    call: "mount",
+                    path,
+                    source: e.into(),
+                });
+            }
+        },
+        // The helper may open what we may not.
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            through_helper(&path, options)?
+        }
+        Err(e) => return Err(MountError::Device(e)),
+    };
+    let id = mounts().into_iter().rfind(|m| m.path == path && m.fuse);
+    Ok((MountPoint { path, id }, fd))
+}
+
+fn direct(device: &File, path: &Path, mode: u32, options: &MountOptions) -> Result<(), OsErrno> {
+    let mut flags = MountFlags::empty();
+    for (set, flag) in [
+        (options.read_only, MountFlags::RDONLY),
+        (!options.suid, MountFlags::NOSUID),
+        (!options.dev, MountFlags::NODEV),
+        (!options.exec, MountFlags::NOEXEC),
+        (!options.atime, MountFlags::NOATIME),
+    ] {
+        flags.set(flag, set);
+    }
+    let mut data = format!(
+        "fd={},rootmode={:o},user_id={},group_id={}",
+        device.as_raw_fd(),
+        mode & 0o170_000,
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if options.default_permissions {
+        data.push_str(",default_permissions");
+    }
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).map_err(|_| OsErrno::INVAL)?;
+    let kind = format!("fuse.{}", options.subtype);
+    rustix::mount::mount(
+        options.source.as_str(),
+        path,
+        kind.as_str(),
+        flags,
+        data.as_c_str(),
+    )
+}
+
+/// Lets the set-user-id helper mount. It is handed one end of a socket as its standard input and sends the
+/// opened `/dev/fuse` back through it.
+fn through_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let escape = |text: &str| text.replace('\\', "\\\\").replace(',', "\\,");
+    let mut list = vec![
+        format!("fsname={}", escape(&options.source)),
+        format!("subtype={}", escape(&options.subtype)),
+    ];
+    for (set, word) in [
+        (options.read_only, "ro"),
+        (!options.suid, "nosuid"),
+        (!options.dev, "nodev"),
+        (!options.exec, "noexec"),
+        (!options.atime, "noatime"),
+        (options.default_permissions, "default_permissions"),
+        (options.allow_other, "allow_other"),
+    ] {
+        if set {
+            list.push(word.to_owned());
+        }
+    }
+    let (ours, theirs) = UnixStream::pair().map_err(MountError::Session)?;
+    let child = Command::new(HELPER)
+        .arg("-o")
+        .arg(list.join(","))
+        .arg("--")
+        .arg(path)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| MountError::Helper(e.to_string()))?;
+    let fd = receive(&ours);
+    let output = child
+        .wait_with_output()
+        .map_err(|e| MountError::Helper(e.to_string()))?;
+    fd.ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        MountError::Helper(said.trim().trim_start_matches("fusermount3: ").to_owned())
+    })
+}
+
+fn receive(socket: &UnixStream) -> Option<OwnedFd> {
+    let mut byte = [0u8];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        match recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
+            Ok(_) => break,
+            Err(OsErrno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
+}
+
+impl MountPoint {
+    /// `major:minor` of the mounted file system.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.id.as_ref().map(|m| m.device.as_str())
+    }
+
+    /// Raises the read-ahead, when we may: the kernel grants at most 128 KiB at INIT.
+    pub(crate) fn set_readahead(&self, bytes: u32) {
+        if let Some(device) = self.device() {
+            let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
+            // Not being allowed to costs speed only.
+            let _ = std::fs::write(file, (bytes / 1024).to_string());
+        }
+    }
+
+    /// Takes the mount away; `false` says that it was gone already.
+    pub(crate) fn detach(&self, how: UnmountFlags) -> Result<bool, MountError> {
+        let mut path = self.path.clone();
+        if let Some(ours) = &self.id {
+            let all = mounts();
+            match all.iter().find(|m| m.id == ours.id) {
+                None => return Ok(false),
+                Some(now) => path.clone_from(&now.path),
+            }
+            if all
+                .iter()
+                .rfind(|m| m.path == path)
+                .is_some_and(|top| top.id != ours.id)
+            {
+                return Err(MountError::Busy(path));
+            }
+        }
+        match rustix::mount::unmount(&path, how | UnmountFlags::NOFOLLOW) {
+            Ok(()) => Ok(true),
+            Err(OsErrno::BUSY) => Err(MountError::Busy(path)),
+            Err(OsErrno::PERM) => {
+                helper_detach(&path, how.contains(UnmountFlags::DETACH)).map(|()| true)
+            }
+            Err(e) => Err(MountError::Kernel {
+                call: "umount",
+                path,
+                source: e.into(),
+            }),
+        }
+    }
+}
+
+fn helper_detach(path: &Path, lazy: bool) -> Result<(), MountError> {
+    let mut command = Command::new(HELPER);
+    command.arg("-u");
+    if lazy {
+        command.arg("-z");
+    }
+    let output = command
+        .arg("--")
+        .arg(path)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| MountError::Helper(e.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("busy") {
+        return Err(MountError::Busy(path.to_owned()));
+    }
+    Err(MountError::Helper(said.trim().to_owned()))
+}
+
+fn mounts() -> Vec<Mount> {
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    text.split(|&b| b == b'\n')
+        .filter_map(parse_mount)
+        .collect()
+}
+
+/// `36 35 98:0 /root /mount\040point rw,noatime shared:1 - fuse.zuse source rw,user_id=0`
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&b| b == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = String::from_utf8(fields.nth(1)?.to_vec()).ok()?;
+    let path = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
+    let kind = fields.skip_while(|&f| f != b"-").nth(1)?;
+    Some(Mount {
+        id,
+        device,
+        path,
+        fuse: kind == b"fuse" || kind.starts_with(b"fuse."),
+    })
+}
+
+/// Undoes the octal escapes of `/proc` (`\040` for a space).
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let value = match (byte, tail.get(..3)) {
+            (b'\\', Some(digits)) => std::str::from_utf8(digits)
+                .ok()
+                .and_then(|d| u8::from_str_radix(d, 8).ok()),
+            _ => None,
+        };
+        if let Some(value) = value {
+            out.push(value);
+            rest = tail.get(3..).unwrap_or_default();
+            continue;
+        }
+        out.push(byte);
+        rest = tail;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Tells the kernel to drop what it has cached.
+//!
+//! Invariants:
+//! - One thread sends; it serves no request and holds no lock while it sends. The kernel may let it wait for a page
+//!   or a directory that another request holds; that request may wait for locks of whoever asked for the
+//!   invalidation. So asking never waits: the queue is bounded, and a full queue is the asker's to handle.
+//! - With the write-back cache the kernel owns size and times of every regular file it knows, and believes nobody
+//!   else about them, whatever is invalidated. A file whose *content* was replaced behind its back (rollback, receive)
+//!   must get another [`generation`](crate::Attr::generation) and its name an [`Notifier::inval_entry`]: the next
+//!   lookup then makes a fresh inode, and what was open fails with `EIO`.
+//! - After the session has ended there is nothing cached: requests are accepted and dropped.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+const CAPACITY: usize = 1 << 16;
+
+/// What to drop.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    Inode {
+        ino: u64,
+        offset: u64,
+        len: u64,
+    },
+    Entry {
+        parent: u64,
+        name: Vec<u8>,
+    },
+    Delete {
+        parent: u64,
+        child: u64,
+        name: Vec<u8>,
+    },
+}
+
+/// The queue is full: let go of your locks, call [`Notifier::drain`], ask again.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the queue of kernel-cache invalidations is full")]
+pub struct QueueFull;
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Notice>,
+    sending: bool,
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A handle to the invalidation thread of a session.
+#[derive(Clone, Debug, Default)]
+pub struct Notifier {
+    shared: Arc<Shared>,
+}
+
+impl Notifier {
+    /// Drops attributes and the cached pages of a range; `len` 0 means to the end. See the module's head for what
+    /// this cannot do.
+    ///
+    /// # Errors
+    /// [`QueueFull`].
+    pub fn inval_inode(&self, ino: u64, offset: u64, len: u64) -> Result<(), QueueFull> {
+        self.push(Notice::Inode { ino, offset, len })
+    }
+
+    /// Drops a name (also an absent one).
+    ///
+    /// # Errors
+    /// [`QueueFull`].
+    pub fn inval_entry(&self, parent: u64, name: &[u8]) -> Result<(), QueueFull> {
+        self.push(Notice::Entry {
+            parent,
+            name: name.to_vec(),
+        })
+    }
+
+    /// Drops a name because its file was removed; watchers hear of it.
+    ///
+    /// # Errors
+    /// [`QueueFull`].
+    pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> Result<(), QueueFull> {
+        self.push(Notice::Delete {
+            parent,
+            child,
+            name: name.to_vec(),
+        })
+    }
+
+    /// Waits until everything asked so far has been sent. Hold no lock that a request may need, and never call
+    /// it from a method of [`Ops`](crate::Ops).
+    pub fn drain(&self) {
+        let mut state = self.shared.lock();
+        while !state.closed && (state.sending || !state.queue.is_empty()) {
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn push(&self, notice: Notice) -> Result<(), QueueFull> {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return Ok(());
+        }
+        if state.queue.len() >= CAPACITY {
+            return Err(QueueFull);
+        }
+        state.queue.push_back(notice);
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Ends the thread; what is still queued is dropped.
+    pub(crate) fn close(&self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.queue.clear();
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// The body of the thread: sends one after the other until closed.
+    pub(crate) fn run(&self, mut send: impl FnMut(Notice)) {
+        let mut state = self.shared.lock();
+        loop {
+            if state.closed {
+                return;
+            }
+            if let Some(notice) = state.queue.pop_front() {
+                state.sending = true;
+                drop(state);
+                send(notice);
+                state = self.shared.lock();
+                state.sending = false;
+                if state.queue.is_empty() {
+                    self.shared.changed.notify_all();
+                }
+            } else {
+                state = self
+                    .shared
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

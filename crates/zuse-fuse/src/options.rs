@@ -1,0 +1,86 @@
+//! How to mount.
+
+use std::time::Duration;
+
+/// "Without time limit", as the kernel understands it.
+pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Options of a mount. The defaults are meant to be right for a pool that only this daemon writes.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The source column of `mount` and `df`: for ZFS the dataset's name.
+    pub source: String,
+    /// The part after the dot of `fuse.zuse` in the type column.
+    pub subtype: String,
+    /// Mount read-only.
+    pub read_only: bool,
+    /// Let other users in. Default: when mounted as root.
+    pub allow_other: bool,
+    /// The kernel judges mode bits (and POSIX ACLs), so that it need not ask.
+    pub default_permissions: bool,
+    /// How long attributes stay valid.
+    pub attr_ttl: Duration,
+    /// How long names stay valid.
+    pub entry_ttl: Duration,
+    /// How long the absence of a name stays valid; zero turns negative caching off.
+    pub negative_ttl: Duration,
+    /// Let the kernel gather small writes and keep size and times while data is dirty.
+    pub writeback_cache: bool,
+    /// Largest write in bytes. The kernel's own limit (`fs.fuse.max_pages_limit`) is 1 MiB by default.
+    pub max_write: u32,
+    /// Read-ahead in bytes. More than the kernel grants at first is set through `/sys` when permitted.
+    pub max_readahead: u32,
+    /// Worker threads.
+    pub threads: usize,
+    /// Give each worker its own queue end.
+    pub clone_fd: bool,
+    /// The server keeps POSIX ACLs and the kernel enforces them.
+    pub posix_acl: bool,
+    /// The server needs no handles: opening and closing files costs no message, `fh` is 0 everywhere, and
+    /// an inode lives until the kernel forgets it. Then [`Ops::open`](crate::Ops::open),
+    /// [`create`](crate::Ops::create) and [`release`](crate::Ops::release) are never called:
+    /// files come from [`mknod`](crate::Ops::mknod).
+    pub handleless_files: bool,
+    /// The same for directories; the kernel may then also keep their listings.
+    pub handleless_dirs: bool,
+    /// Ask [`Ops::flush`](crate::Ops::flush) at every `close`. Off, the kernel is told once that nobody cares.
+    pub flush_on_close: bool,
+    /// Honour set-user-id bits.
+    pub suid: bool,
+    /// Honour device nodes.
+    pub dev: bool,
+    /// Allow programs to be executed.
+    pub exec: bool,
+    /// Keep access times (the server decides which; off sets `noatime`).
+    pub atime: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        let root = rustix::process::geteuid().is_root();
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Self {
+            source: "zuse".into(),
+            subtype: "zuse".into(),
+            read_only: false,
+            allow_other: root,
+            default_permissions: true,
+            attr_ttl: FOREVER,
+            entry_ttl: FOREVER,
+            negative_ttl: FOREVER,
+            writeback_cache: true,
+            max_write: 1 << 20,
+            max_readahead: 1 << 20,
+            threads: (2 * cores).clamp(4, 64),
+            clone_fd: true,
+            posix_acl: false,
+            handleless_files: false,
+            handleless_dirs: false,
+            flush_on_close: false,
+            suid: root,
+            dev: false,
+            exec: true,
+            atime: true,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A live session: mount, serve, unmount, end.
+//!
+//! ```text
+//!   mount ──> serving ──unmount──> (last user gone) ──> ended
+//!                └─────detach────> still serving those who have it open ──┘
+//! ```
+//! Unmounting takes the name away; the session ends when the kernel lets go of the file system, which is later when
+//! somebody still uses it (lazy unmount) or another mount namespace holds a copy. [`Mounted::join`] waits for that.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use rustix::mount::UnmountFlags;
+
+use crate::mount_point::{self, MountError, MountPoint};
+use crate::{MountOptions, Notifier, Ops, wire};
+
+/// Whether the session has ended, and how.
+#[derive(Debug, Default)]
+struct Ending {
+    result: Mutex<Option<Result<(), String>>>,
+    changed: Condvar,
+}
+
+impl Ending {
+    fn declare(&self, result: Result<(), String>) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(result) = &*result {
+                return result.clone();
+            }
+            result = self
+                .changed
+                .wait(result)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.result
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
+    }
+}
+
+/// A live session. Dropping it unmounts (lazily when it is busy) and does not wait.
+#[derive(Debug)]
+pub struct Mounted {
+    point: MountPoint,
+    notifier: Notifier,
+    ending: Arc<Ending>,
+}
+
+/// Mounts a file system and serves it from threads of its own.
+///
+/// As root the kernel is asked directly, otherwise `fusermount3`.
+///
+/// # Errors
+/// [`MountError`]: the mount point, the device, the helper or the kernel says no.
+pub fn mount<O: Ops>(
+    ops: Arc<O>,
+    mountpoint: &Path,
+    options: &MountOptions,
+) -> Result<Mounted, MountError> {
+    let (point, fd) = mount_point::attach(mountpoint, options)?;
+    let mounted = Mounted {
+        point,
+        notifier: Notifier::default(),
+        ending: Arc::default(),
+    };
+    let session = wire::open(ops, fd, options).map_err(MountError::Session)?;
+    let send = session.sender();
+    let notifier = mounted.notifier.clone();
+    thread::Builder::new()
+        .name("zuse-fuse-inval".into())
+        .spawn(move || notifier.run(send))
+        .map_err(MountError::Session)?;
+    let (ending, notifier) = (Arc::clone(&mounted.ending), mounted.notifier.clone());
+    thread::Builder::new()
+        .name("zuse-fuse".into())
+        .spawn(move || {
+            // The workers inherit it: memory that they ask for must not wait for pages that they would have to write.
+            let _ = rustix::process::configure_io_flusher_behavior(true);
+            let result = session.serve();
+            notifier.close();
+            ending.declare(result.map_err(|e| e.to_string()));
+        })
+        .map_err(MountError::Session)?;
+    mounted.point.set_readahead(options.max_readahead);
+    Ok(mounted)
+}
+
+impl Mounted {
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.point.path
+    }
+
+    /// `major:minor` that `stat` shows as `st_dev` for everything below the mount.
+    pub fn device(&self) -> Option<&str> {
+        self.point.device()
+    }
+
+    /// The way to tell the kernel what changed behind its back.
+    pub fn notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+
+    /// Whether the session has ended, for instance because somebody unmounted it.
+    pub fn is_over(&self) -> bool {
+        self.ending.is_over()
+    }
+
+    /// Waits until the session has ended and every worker is gone. Never call it from a method of [`Ops`].
+    ///
+    /// # Errors
+    /// [`MountError::Session`]: the session broke.
+    pub fn join(&self) -> Result<(), MountError> {
+        self.ending
+            .wait()
+            .map_err(|e| MountError::Session(std::io::Error::other(e)))
+    }
+
+    /// Unmounts. Dirty pages are written first. An unmounted session is no error.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] when somebody uses the mount: then nothing has happened.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        self.take_away(UnmountFlags::empty())
+    }
+
+    /// Takes the mount out of the tree now; who has files open may finish.
+    ///
+    /// # Errors
+    /// [`MountError`] of the kernel.
+    pub fn detach(&self) -> Result<(), MountError> {
+        self.take_away(UnmountFlags::DETACH)
+    }
+
+    /// Unmounts, or detaches when it is busy. `true` says that it was clean.
+    ///
+    /// # Errors
+    /// [`MountError`] of the kernel.
+    pub fn unmount_or_detach(&self) -> Result<bool, MountError> {
+        match self.unmount() {
+            Err(MountError::Busy(_)) => self.detach().map(|()| false),
+            other => other.map(|()| true),
+        }
+    }
+
+    /// Cuts the connection: every request fails from now on, dirty pages are lost. Needs root.
+    ///
+    /// # Errors
+    /// [`MountError`] of the kernel.
+    pub fn abort(&self) -> Result<(), MountError> {
+        match self.take_away(UnmountFlags::FORCE) {
+            Err(MountError::Busy(_)) => self.detach(),
+            other => other,
+        }
+    }
+
+    fn take_away(&self, how: UnmountFlags) -> Result<(), MountError> {
+        if self.is_over() {
+            return Ok(());
+        }
+        self.point.detach(how).map(|_| ())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Nobody is left to tell; a mount that cannot be taken away goes on being served.
+        let _ = self.unmount_or_detach();
+    }
+}

@@ -1,0 +1,136 @@
+//! What the kernel keeps, and how it is told to drop it.
+
+use crate::{fixture, fixture_with};
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+#[test]
+fn known_names_and_attributes_cost_no_message() {
+    let Some(f) = fixture() else { return };
+    fs::write(f.path("a"), "x").unwrap();
+    fs::metadata(f.path("a")).unwrap();
+    assert!(!f.path("absent").exists());
+    let asked = || {
+        (
+            f.fs.asked.lookup.load(Relaxed),
+            f.fs.asked.getattr.load(Relaxed),
+        )
+    };
+    let before = asked();
+    for _ in 0..100 {
+        fs::metadata(f.path("a")).unwrap();
+        assert!(!f.path("absent").exists());
+    }
+    assert_eq!(asked(), before);
+}
+
+#[test]
+fn without_negative_time_limit_absence_is_asked_again() {
+    let Some(f) = fixture_with(|o| o.negative_ttl = Duration::ZERO) else {
+        return;
+    };
+    for _ in 0..10 {
+        assert!(!f.path("absent").exists());
+    }
+    assert_eq!(f.fs.asked.lookup.load(Relaxed), 10);
+}
+
+#[test]
+fn a_listing_brings_the_attributes_along() {
+    let Some(f) = fixture() else { return };
+    for i in 0..100 {
+        f.fs.plant(format!("{i}").as_bytes());
+    }
+    let sizes: u64 = fs::read_dir(f.root())
+        .unwrap()
+        .map(|e| e.unwrap().metadata().unwrap().len())
+        .sum();
+    assert_eq!(sizes, 0);
+    let asked = &f.fs.asked;
+    assert!(
+        asked.lookup.load(Relaxed) + asked.getattr.load(Relaxed) < 20,
+        "one message per entry"
+    );
+}
+
+#[test]
+fn changes_behind_the_kernel_show_after_an_invalidation() {
+    let Some(f) = fixture() else { return };
+    fs::write(f.path("a"), "old").unwrap();
+    fs::File::open(f.path("a")).unwrap().sync_all().unwrap();
+    assert_eq!(fs::read(f.path("a")).unwrap(), b"old");
+    assert!(!f.path("planted").exists());
+    let ino = f.fs.overwrite(b"a", b"new and longer");
+    f.fs.plant(b"planted");
+    assert_eq!(
+        fs::read(f.path("a")).unwrap(),
+        b"old",
+        "the kernel did not cache"
+    );
+    assert!(!f.path("planted").exists());
+    let notifier = f.mounted().notifier();
+    notifier.inval_inode(ino, 0, 0).unwrap();
+    notifier.inval_entry(1, b"a").unwrap();
+    notifier.inval_entry(1, b"planted").unwrap();
+    notifier.drain();
+    assert_eq!(fs::read(f.path("a")).unwrap(), b"new and longer");
+    assert!(f.path("planted").exists());
+}
+
+#[test]
+fn invalidated_pages_are_read_again() {
+    let Some(f) = fixture() else { return };
+    fs::write(f.path("a"), "old").unwrap();
+    assert_eq!(fs::read(f.path("a")).unwrap(), b"old");
+    let ino = f.fs.overwrite(b"a", b"new");
+    f.mounted().notifier().inval_inode(ino, 0, 0).unwrap();
+    f.mounted().notifier().drain();
+    assert_eq!(fs::read(f.path("a")).unwrap(), b"new");
+}
+
+#[test]
+fn small_writes_ask_for_file_capabilities_once() {
+    let Some(f) = fixture() else { return };
+    let file = fs::File::create(f.path("a")).unwrap();
+    for i in 0..1000 {
+        file.write_all_at(&[1; 100], i * 100).unwrap();
+    }
+    assert!(
+        f.fs.asked.getxattr.load(Relaxed) <= 2,
+        "a question per write"
+    );
+    assert!(
+        f.fs.asked.write.load(Relaxed) < 100,
+        "small writes are not gathered"
+    );
+    drop(file);
+    assert_eq!(fs::metadata(f.path("a")).unwrap().size(), 100_000);
+}
+
+#[test]
+fn references_are_given_back_when_the_kernel_shrinks_its_caches() {
+    let Some(f) = fixture() else { return };
+    for i in 0..200 {
+        fs::write(f.path(&format!("{i}")), "x").unwrap();
+    }
+    // Listing hands out more references; removing and forgetting must end at zero, or inodes leak.
+    assert_eq!(
+        fs::read_dir(f.root())
+            .unwrap()
+            .map(|e| e.unwrap().metadata().unwrap().len())
+            .sum::<u64>(),
+        200
+    );
+    for i in 0..200 {
+        fs::remove_file(f.path(&format!("{i}"))).unwrap();
+    }
+    for _ in 0..200 {
+        if f.fs.inodes() == 1 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} inodes leaked", f.fs.inodes() - 1);
+}
