@@ -17,12 +17,17 @@ pub mod block_pointer;
 pub mod dnode;
 mod error;
 pub mod field;
+pub mod gang;
+pub mod label;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod space_map;
+pub mod uberblock;
 
 pub use block_pointer::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection};
 pub use dnode::{DnodePhys, DnodeView};
 pub use error::{FormatError, FormatResult};
 pub use nvlist::{NvEncoding, NvList, NvValue};
 pub use objset::{ObjsetPhys, ObjsetType};
+pub use uberblock::Uberblock;
