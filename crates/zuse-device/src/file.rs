@@ -12,8 +12,9 @@
 //! | `Write` (exclusive) | yes | held | held |
 //!
 //! "held" is a [`DeviceError`] with [`Cause::Held`]; the command line then forwards to the holder.
-//! `Probe` is for looking at labels: it disturbs nobody, and what it reads must be checked. Writing to a block device also uses
-//! `O_EXCL`, which the kernel refuses when the disk is mounted or a part of something else.
+//! `Probe` is for looking at labels: it disturbs nobody, and what it reads must be checked.
+//! Writing to a block device also uses `O_EXCL`, which the kernel refuses when the disk is mounted
+//! or a part of something else.
 //! The lock belongs to the open file, so a second open in the same process is refused, too, and a
 //! crash releases it. A host file system without locks refuses `Write`, so `Read` needs none there.
 //!
@@ -274,7 +275,6 @@ impl BlockDevice for FileDevice {
         check(self, Op::Read, offset, len)?;
         let mut at = offset;
         for batch in bufs.chunks_mut(BATCH) {
-            let want: usize = batch.iter().map(|b| b.len()).sum();
             let done = loop {
                 match rustix::io::preadv(&self.file, batch, at) {
                     Err(rustix::io::Errno::INTR) => {}
@@ -297,7 +297,6 @@ impl BlockDevice for FileDevice {
                 }
                 at += buf.len() as u64;
             }
-            debug_assert!(done <= want);
         }
         Ok(())
     }
@@ -390,6 +389,10 @@ impl BlockDevice for FileDevice {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
             return;
         };
+        if len == 0 {
+            // To the host, 0 means "to the end of the file".
+            return;
+        }
         // SAFETY: the call takes no pointers; the descriptor is open as long as `self.file` lives.
         // Its result does not matter: it is a hint, and an error comes back from `flush`.
         unsafe {

@@ -12,11 +12,19 @@
 //! what was written is safe from a power cut only after [`BlockDevice::flush`] succeeded.
 
 mod block_device;
+mod discover;
 mod error;
+mod faulty;
 mod file;
 mod mem;
+mod recording;
+mod sim;
 
 pub use block_device::BlockDevice;
+pub use discover::{Candidate, Discovery, MIN_DEVICE_SIZE, discover};
 pub use error::{Cause, DeviceError, Op};
+pub use faulty::{Fault, FaultyDevice, Rule, RuleId};
 pub use file::{Access, FileDevice};
 pub use mem::{MemDevice, MemImage};
+pub use recording::{Operation, RecordingDevice, Tally};
+pub use sim::{PowerSupply, SimDisk};
