@@ -58,9 +58,21 @@ fn find(src: &[u8], i: usize, table: &mut [u16; WINDOW]) -> Option<(usize, usize
     if distance == 0 || distance > i {
         return None;
     }
-    let there = &src[i - distance..];
-    let length = here.iter().zip(there).take_while(|(a, b)| a == b).count();
+    let there = src.get(i - distance..i - distance + MAX_MATCH)?;
+    let length = common(here, there);
     (length >= MIN_MATCH).then_some((length, distance))
+}
+
+/// How many bytes two slices share from their start, eight at a time.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    let ((a8, a1), (b8, b1)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (k, (x, y)) in a8.iter().zip(b8).enumerate() {
+        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differ != 0 {
+            return 8 * k + (differ.trailing_zeros() / 8) as usize;
+        }
+    }
+    8 * a8.len() + a1.iter().zip(b1).take_while(|(x, y)| x == y).count()
 }
 
 /// Fills `dst`; None if the stream is broken or too short.
@@ -106,7 +118,13 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<()> {
 /// Copies as if byte by byte: where source and target overlap, the pattern repeats.
 fn copy_back(dst: &mut [u8], out: usize, from: usize, length: usize) {
     let distance = out - from;
-    if distance >= length {
+    if length <= 8
+        && distance >= 8
+        && let Some((head, to)) = dst.split_at_mut_checked(out)
+        && let (Some(from), Some(to)) = (head[from..].first_chunk::<8>(), to.first_chunk_mut::<8>())
+    {
+        *to = *from; // bytes behind `length` are written again later
+    } else if distance >= length {
         dst.copy_within(from..from + length, out);
     } else if distance == 1 {
         let byte = dst[from];

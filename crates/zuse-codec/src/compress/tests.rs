@@ -112,6 +112,27 @@ fn lzjb_and_zle_are_byte_exact() {
     }
 }
 
+/// A real stored block splits a literal run there: 63 bytes, one zero, then literals again.
+#[test]
+fn a_zero_in_the_last_place_of_a_zle_run_is_no_literal() {
+    let mut plain: Vec<u8> = (1..=63).collect();
+    plain.push(0);
+    plain.extend([7; 10]);
+    let mut stored = Vec::new();
+    compress(
+        Compression::Zle,
+        ZstdLevel::DEFAULT,
+        &plain,
+        &mut stored,
+        200,
+    )
+    .unwrap();
+    assert_eq!(
+        hex_of(&stored),
+        format!("3e{}4009{}", hex_of(&plain[..63]), "07".repeat(10))
+    );
+}
+
 #[test]
 fn a_zstd_frame_has_the_stored_header_and_no_content_size() {
     let mut out = Vec::new();

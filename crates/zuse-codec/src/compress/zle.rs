@@ -31,16 +31,16 @@ pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     Some(out)
 }
 
-/// Bytes before two zeros in a row; the input's last byte belongs to them only if it is no zero.
+/// Bytes before two zeros in a row, at most 64. The last byte that the run could have (its 64th, or
+/// the input's last) belongs to it only if it is no zero: a zero there starts a run of zeros.
 fn literal_run(rest: &[u8]) -> usize {
-    let mut run = 1;
-    while run < LITERALS {
-        match (rest.get(run), rest.get(run + 1)) {
-            (Some(0), Some(0) | None) | (None, _) => break,
-            _ => run += 1,
-        }
+    let reach = &rest[..rest.len().min(LITERALS)];
+    let pair = reach.windows(2).skip(1).position(|pair| pair == [0, 0]);
+    match (pair, reach) {
+        (Some(before), _) => 1 + before,
+        (None, [_, .., 0]) => reach.len() - 1,
+        _ => reach.len(),
     }
-    run
 }
 
 /// Fills `dst`; None if the stream is broken or too short.
