@@ -292,7 +292,50 @@ fn data() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 0..40).prop_map(|p| p.concat())
 }
 
+/// A length whose nibble was 15 goes on in bytes up to the first below 255.
+fn extended(input: &mut impl Iterator<Item = usize>, nibble: usize) -> usize {
+    let mut n = nibble;
+    let mut more = if nibble == 15 { 255 } else { 0 };
+    while more == 255 {
+        more = input.next().unwrap();
+        n += more;
+    }
+    n
+}
+
+/// Walks an LZ4 block: the start of its last match and the number of its last literals.
+fn lz4_end(block: &[u8]) -> (Option<usize>, usize) {
+    let mut input = block.iter().map(|&b| usize::from(b));
+    let mut out = 0;
+    let mut last_match = None;
+    loop {
+        let token = input.next().unwrap();
+        let literals = extended(&mut input, token >> 4);
+        input.by_ref().take(literals).for_each(drop);
+        out += literals;
+        if input.len() == 0 {
+            return (last_match, literals);
+        }
+        let offset = input.next().unwrap() | input.next().unwrap() << 8;
+        assert!(offset > 0 && offset <= out);
+        last_match = Some(out);
+        out += extended(&mut input, token & 15) + 4;
+    }
+}
+
 proptest! {
+    /// Old decoders copy in words and enforce these.
+    #[test]
+    fn lz4_blocks_keep_the_end_rules(plain in data()) {
+        let mut stored = Vec::new();
+        compress(Compression::Lz4, ZstdLevel::DEFAULT, &plain, &mut stored, plain.len() + 100).unwrap();
+        let (last_match, literals) = lz4_end(&stored[4..]);
+        if let Some(start) = last_match {
+            prop_assert!(literals >= 5);
+            prop_assert!(start + 12 <= plain.len());
+        }
+    }
+
     #[test]
     fn what_is_compressed_comes_back(plain in data(), spare in 0usize..200) {
         let mut stored = Vec::new();
