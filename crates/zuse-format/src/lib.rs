@@ -15,7 +15,9 @@
 
 pub mod block_pointer;
 pub mod dnode;
+pub mod dsl;
 mod error;
+pub mod feature;
 pub mod field;
 pub mod gang;
 pub mod label;
@@ -24,6 +26,7 @@ pub mod object_type;
 pub mod objset;
 pub mod space_map;
 pub mod uberblock;
+pub mod zap;
 
 pub use block_pointer::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection};
 pub use dnode::{DnodePhys, DnodeView};
