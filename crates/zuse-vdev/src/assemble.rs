@@ -1,0 +1,208 @@
+//! From devices to pools: whose labels belong together, and what is missing.
+//!
+//! Labels are grouped by pool guid. For each top-level vdev the label with the greatest txg gives its
+//! tree; the greatest txg of all gives what concerns the pool. Slots that no label describes are holes
+//! (listed as such) or `missing`: a lost device, or a removed vdev, which has no devices. Only the
+//! config in the MOS can tell which.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use zuse_base::pool::run_all_borrowed;
+use zuse_device::{Access, BlockDevice, DeviceError, FileDevice};
+
+use crate::config::{AuxLabel, LabelConfig, PoolConfig, VdevConfig, VdevKind};
+use crate::health::{Aux, Health, VdevState};
+use crate::label::Labels;
+
+/// Most slots that a label is believed to speak of.
+const MAX_SLOTS: u64 = 1 << 14;
+
+/// Devices whose labels are read at the same time.
+const THREADS: usize = 16;
+
+/// A device and its labels.
+#[derive(Debug)]
+pub struct Scanned {
+    /// Where it is.
+    pub path: String,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// What a look at some devices brought.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// The pools, by name, then guid.
+    pub pools: Vec<FoundPool>,
+    /// Idle spares and cache devices, with their paths.
+    pub aux: Vec<(AuxLabel, String)>,
+    /// Devices that could not be opened.
+    pub problems: Vec<DeviceError>,
+}
+
+/// A pool as its labels show it.
+#[derive(Clone, Debug)]
+pub struct FoundPool {
+    /// The configuration with the whole tree; paths are those where the devices were found.
+    pub config: PoolConfig,
+    /// Path of each device found, by leaf guid.
+    pub devices: BTreeMap<u64, String>,
+}
+
+/// Reads the labels of devices.
+pub fn read_labels(devices: &[Arc<dyn BlockDevice>]) -> Vec<Scanned> {
+    run_all_borrowed(THREADS, devices.iter().collect(), |device| Scanned {
+        path: device.path().to_owned(),
+        labels: Labels::read(device),
+    })
+}
+
+/// Looks at files and disks, without disturbing whoever uses them.
+pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
+    let looked = run_all_borrowed(THREADS, paths.iter().collect(), |path| {
+        let device = FileDevice::open(path, Access::Probe)?;
+        Ok(Scanned { path: device.path().to_owned(), labels: Labels::read(&device) })
+    });
+    let (mut scanned, mut problems) = (Vec::new(), Vec::new());
+    for result in looked {
+        match result {
+            Ok(device) => scanned.push(device),
+            Err(error) => problems.push(error),
+        }
+    }
+    Scan { problems, ..assemble(&scanned) }
+}
+
+/// Puts labels together to pools.
+pub fn assemble(scanned: &[Scanned]) -> Scan {
+    let mut groups: BTreeMap<u64, Group<'_>> = BTreeMap::new();
+    let mut scan = Scan::default();
+    for device in scanned {
+        if let Some(label) = device.labels.newest(u64::MAX) {
+            groups.entry(label.pool_guid).or_default().add(label, &device.path);
+        } else if let Some((_, LabelConfig::Aux(aux))) = device.labels.good().find(|(_, l)| l.member().is_none()) {
+            scan.aux.push((aux.clone(), device.path.clone()));
+        }
+    }
+    scan.pools = groups.into_values().filter_map(Group::into_pool).collect();
+    scan.pools.sort_by(|a, b| (&a.config.name, a.config.pool_guid).cmp(&(&b.config.name, b.config.pool_guid)));
+    scan
+}
+
+/// The labels of one pool.
+#[derive(Default)]
+struct Group<'a> {
+    /// Newest label of each top-level vdev, by its guid.
+    tops: BTreeMap<u64, &'a PoolConfig>,
+    newest: Option<&'a PoolConfig>,
+    /// Txg and path of each leaf.
+    leaves: BTreeMap<u64, (u64, &'a str)>,
+}
+
+impl<'a> Group<'a> {
+    fn add(&mut self, label: &'a PoolConfig, path: &'a str) {
+        let (Some(top), Some(leaf)) = (label.top_guid, label.guid) else { return };
+        if self.newest.is_none_or(|n| n.txg < label.txg) {
+            self.newest = Some(label);
+        }
+        let of_top = self.tops.entry(top).or_insert(label);
+        if of_top.txg < label.txg {
+            *of_top = label;
+        }
+        // A copy of a disk, or a disk and its first partition: the newer one is meant.
+        let seat = self.leaves.entry(leaf).or_insert((label.txg, path));
+        if seat.0 < label.txg {
+            *seat = (label.txg, path);
+        }
+    }
+
+    fn into_pool(self) -> Option<FoundPool> {
+        let newest = self.newest?;
+        let mut config = newest.clone();
+        let last = self.tops.values().filter_map(|l| l.vdev_tree.id).max().map_or(0, |id| id.saturating_add(1));
+        // Pools of before version 23 do not say how many slots they have.
+        let slots = if newest.vdev_children == 0 { last } else { newest.vdev_children }.min(MAX_SLOTS);
+        let mut tops: Vec<VdevConfig> = (0..slots)
+            .map(|id| {
+                let hole = newest.hole_array.contains(&id);
+                VdevConfig::new(if hole { VdevKind::Hole } else { VdevKind::Missing }, id, 0)
+            })
+            .collect();
+        // Oldest first: should two vdevs claim a slot, the newer claim stands.
+        let mut labels: Vec<_> = self.tops.into_values().collect();
+        labels.sort_by_key(|l| l.txg);
+        for label in labels {
+            let slot = label.vdev_tree.id.and_then(|id| usize::try_from(id).ok()).and_then(|id| tops.get_mut(id));
+            if let Some(slot) = slot.filter(|slot| slot.kind != VdevKind::Hole) {
+                *slot = label.vdev_tree.clone();
+            }
+        }
+        config.vdev_tree = VdevConfig::root(newest.pool_guid, tops);
+        config.vdev_children = slots;
+        config.top_guid = None;
+        config.guid = None;
+        config.is_spare = false;
+        config.is_log = false;
+        let devices: BTreeMap<u64, String> =
+            self.leaves.into_iter().map(|(guid, (_, path))| (guid, path.to_owned())).collect();
+        config.vdev_tree.visit_mut(&mut |node| {
+            if let Some(path) = devices.get(&node.guid).filter(|_| node.kind.is_device()) {
+                node.path = Some(path.clone());
+            }
+        });
+        Some(FoundPool { config, devices })
+    }
+}
+
+/// Devices opened for an import, by leaf guid.
+pub type OpenDevices = BTreeMap<u64, Arc<dyn BlockDevice>>;
+
+impl FoundPool {
+    /// Health of a node, by which devices were found.
+    pub fn health_of(&self, node: &VdevConfig) -> Health {
+        match &node.kind {
+            VdevKind::Disk | VdevKind::File if self.devices.contains_key(&node.guid) => Health::GOOD,
+            VdevKind::Disk | VdevKind::File => Health::new(VdevState::CantOpen, Aux::OpenFailed),
+            VdevKind::Hole | VdevKind::Indirect | VdevKind::DraidSpare { .. } => Health::GOOD,
+            // A removed vdev has no labels and looks the same as a lost one.
+            VdevKind::Missing if self.may_have_removed_vdevs() => Health::GOOD,
+            VdevKind::Missing => Health::new(VdevState::CantOpen, Aux::OpenFailed),
+            kind => {
+                let children = node.children.iter().map(|c| self.health_of(c));
+                Health::of_children(children, kind.spare_children(node.children.len()))
+            }
+        }
+    }
+
+    /// Health of the pool: what an import would find.
+    pub fn health(&self) -> Health {
+        self.health_of(&self.config.vdev_tree)
+    }
+
+    fn may_have_removed_vdevs(&self) -> bool {
+        self.config.features_for_read.iter().any(|f| f == "com.delphix:device_removal")
+    }
+
+    /// Top-level vdevs that cannot be opened: for each its id and why.
+    pub fn missing_tops(&self) -> Vec<(u64, Health)> {
+        let tops = self.config.vdev_tree.children.iter();
+        tops.map(|t| (t.id.unwrap_or(0), self.health_of(t))).filter(|(_, h)| !h.state.is_usable()).collect()
+    }
+
+    /// Opens every device that was found; what fails is told and left out.
+    pub fn open_devices(&self, access: Access) -> (OpenDevices, Vec<DeviceError>) {
+        let (mut open, mut problems) = (OpenDevices::new(), Vec::new());
+        for (guid, path) in &self.devices {
+            match FileDevice::open(path, access) {
+                Ok(device) => drop(open.insert(*guid, Arc::new(device))),
+                Err(error) => problems.push(error),
+            }
+        }
+        (open, problems)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! Blocks that lie whole on one or more leaves at the same offset: a lone disk, a mirror, and the
+//! `replacing` and `spare` vdevs that come and go inside mirrors.
+//!
+//! Nested mirrors are flat here: a block on mirror(a, replacing(b, c)) has the copies a, b, c.
+//!
+//! - A read asks one copy after the other until the block's checksum accepts; then the copies that
+//!   gave wrong bytes (or a read error) are rewritten with the right ones.
+//! - A write goes to every copy; one success is enough. What failed is marked on its leaf.
+//! - A leaf that may lack blocks (its DTL is not empty) is read last; its wrong bytes are no news
+//!   and not counted as checksum errors.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use zuse_base::{Error, Errno, Result};
+
+use crate::geometry::round_up;
+use crate::leaf::Leaf;
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// The buffer holds the block.
+    Good,
+    /// Every copy that could be read has other bytes; the buffer holds the last of them.
+    BadChecksum,
+}
+
+/// What a look at every copy found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct CopiesCheck {
+    /// Copies (or their equivalent) with the right bytes.
+    pub good: u32,
+    /// Copies with wrong bytes, or that could not be read.
+    pub bad: u32,
+    /// Bad copies that were rewritten.
+    pub repaired: u32,
+}
+
+/// Zeros for padding: the largest sector.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Room for the leaves of one mirror; more are refused when the tree is built.
+pub(crate) const MAX_COPIES: usize = 256;
+
+/// A small set of copies, without allocation.
+#[derive(Default, Clone, Copy)]
+struct Set([u64; MAX_COPIES / 64]);
+
+impl Set {
+    fn insert(&mut self, i: usize) {
+        self.0[i / 64] |= 1 << (i % 64);
+    }
+
+    fn has(self, i: usize) -> bool {
+        self.0[i / 64] >> (i % 64) & 1 == 1
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 == [0; MAX_COPIES / 64]
+    }
+}
+
+/// The copies of a top-level vdev.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    leaves: Box<[Arc<Leaf>]>,
+    ashift: u8,
+}
+
+impl Copies {
+    /// At most [`MAX_COPIES`] leaves.
+    pub(crate) fn new(leaves: Vec<Arc<Leaf>>, ashift: u8) -> Self {
+        debug_assert!(leaves.len() <= MAX_COPIES);
+        Self { leaves: leaves.into(), ashift }
+    }
+
+    /// The untried leaf to ask next: sound before outdated, idle before busy; equals take turns by
+    /// offset in pieces of 1 MiB, so that a long run stays on one disk.
+    fn next(&self, offset: u64, tried: Set) -> Option<usize> {
+        let n = self.leaves.len();
+        if n == 1 {
+            return (!tried.has(0)).then_some(0);
+        }
+        let first = (offset >> 20) as usize % n;
+        (0..n)
+            .map(|k| (first + k) % n)
+            .filter(|&i| !tried.has(i))
+            .min_by_key(|&i| {
+                let leaf = &self.leaves[i];
+                (!leaf.is_usable(), leaf.is_outdated(), leaf.pending())
+            })
+    }
+
+    /// Reads `psize` bytes that `verify` accepts.
+    pub(crate) fn read(
+        &self,
+        offset: u64,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: bool,
+    ) -> Result<ReadOutcome> {
+        let (mut tried, mut wrong) = (Set::default(), Set::default());
+        let mut outcome: Result<ReadOutcome> = Err(Error::device("vdev", Errno::NXIO, "no device"));
+        while let Some(i) = self.next(offset, tried) {
+            tried.insert(i);
+            let leaf = &self.leaves[i];
+            match read_leaf(leaf, offset, buf, psize) {
+                Ok(()) if verify(buf) => {
+                    if heal && !wrong.is_empty() {
+                        self.heal(offset, buf, wrong);
+                    }
+                    return Ok(ReadOutcome::Good);
+                }
+                Ok(()) => {
+                    if !leaf.is_outdated() {
+                        leaf.counters().checksum_errors.bump();
+                    }
+                    wrong.insert(i);
+                    outcome = Ok(ReadOutcome::BadChecksum);
+                }
+                Err(error) => {
+                    wrong.insert(i);
+                    // Wrong bytes say more than a missing device.
+                    if outcome.is_err() {
+                        outcome = Err(error);
+                    }
+                }
+            }
+        }
+        if matches!(outcome, Ok(ReadOutcome::BadChecksum)) && self.leaves.len() > 1 {
+            // The last copy asked may have failed and left half a buffer.
+            buf.truncate(psize);
+        }
+        outcome
+    }
+
+    /// Reads and verifies every copy; with `heal` the bad ones are rewritten. `buf` is left with
+    /// the block if any copy was good.
+    pub(crate) fn check(
+        &self,
+        offset: u64,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: bool,
+    ) -> CopiesCheck {
+        let mut found = CopiesCheck::default();
+        let mut wrong = Set::default();
+        let mut good: Option<Vec<u8>> = None;
+        for (i, leaf) in self.leaves.iter().enumerate() {
+            match read_leaf(leaf, offset, buf, psize) {
+                Ok(()) if verify(buf) => {
+                    found.good += 1;
+                    if good.is_none() {
+                        good = Some(std::mem::take(buf));
+                    }
+                    continue;
+                }
+                Ok(()) if !leaf.is_outdated() => {
+                    leaf.counters().checksum_errors.bump();
+                }
+                _ => {}
+            }
+            wrong.insert(i);
+            found.bad += 1;
+        }
+        if let Some(bytes) = good {
+            if heal && !wrong.is_empty() {
+                found.repaired = self.heal(offset, &bytes, wrong);
+            }
+            *buf = bytes;
+        }
+        found
+    }
+
+    /// Rewrites the copies of a set.
+    fn heal(&self, offset: u64, data: &[u8], wrong: Set) -> u32 {
+        let mut healed = 0;
+        for (i, leaf) in self.leaves.iter().enumerate() {
+            if wrong.has(i) && leaf.is_usable() && self.write_leaf(leaf, offset, data).is_ok() {
+                leaf.counters().repaired.bump();
+                healed += 1;
+            }
+        }
+        healed
+    }
+
+    /// Writes `data`, padded to the sector, to every copy.
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut result = Err(None);
+        for leaf in &self.leaves {
+            match self.write_leaf(leaf, offset, data) {
+                Ok(()) => result = Ok(()),
+                Err(error) => {
+                    if let Err(none @ None) = &mut result {
+                        *none = Some(error);
+                    }
+                }
+            }
+        }
+        result.map_err(|error| error.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
+    }
+
+    fn write_leaf(&self, leaf: &Leaf, offset: u64, data: &[u8]) -> Result<()> {
+        let pad = data.len().next_multiple_of(1 << self.ashift) - data.len();
+        match ZEROS.get(..pad) {
+            None | Some([]) => leaf.write(offset, &[IoSlice::new(data)]),
+            Some(zeros) => leaf.write(offset, &[IoSlice::new(data), IoSlice::new(zeros)]),
+        }
+    }
+
+    /// Tells every copy that the range holds nothing.
+    pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
+        let mut done = false;
+        let mut failed = None;
+        for leaf in self.leaves.iter().filter(|l| l.is_usable()) {
+            match leaf.discard(offset, len) {
+                Ok(told) => done |= told,
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if !done => Err(error),
+            _ => Ok(done),
+        }
+    }
+}
+
+/// Fills `buf` with `psize` bytes of a leaf, reading whole device sectors.
+fn read_leaf(leaf: &Leaf, offset: u64, buf: &mut Vec<u8>, psize: usize) -> Result<()> {
+    let whole = round_up(psize as u64, leaf.sector_shift()).map_or(psize, |n| n as usize);
+    buf.resize(whole, 0);
+    leaf.read(offset, buf)?;
+    buf.truncate(psize);
+    Ok(())
+}

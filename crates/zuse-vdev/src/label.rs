@@ -1,0 +1,223 @@
+//! The four labels of a device.
+//!
+//! | offset in label | bytes | content |
+//! |---|---|---|
+//! | 0 | 8 KiB | left to foreign disk labels, never written |
+//! | 0x2000 | 8 KiB | boot environment |
+//! | 0x4000 | 112 KiB | configuration: XDR nvlist, zeros, checksum trailer |
+//! | 0x20000 | 128 KiB | ring of uberblocks |
+//!
+//! Each block's checksum covers the device byte where it starts, so a label copied elsewhere is no
+//! label. A block whose checksum fails does not exist; no damage of one copy is an error by itself.
+//!
+//! Labels 0 and 2 are written before the uberblock, 1 and 3 after it: whatever the moment of a
+//! crash, two labels agree with the newest uberblock on disk.
+
+use zuse_base::{Error, Result};
+use zuse_codec::{open_trailer, seal_trailer};
+use zuse_device::BlockDevice;
+use zuse_format::label::{
+    BOOT_ENV_AT, BOOT_ENV_SIZE, BootEnv, CONFIG_AT, CONFIG_SIZE, LABEL_SIZE, LABELS, RING_AT, RING_SIZE, Trailer,
+    decode_config, encode_config, label_offset,
+};
+use zuse_format::nvlist::NvList;
+
+use crate::config::{LabelConfig, PoolConfig, VdevConfig};
+
+/// Two labels that are written together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelPair {
+    /// Labels 0 and 2: before the uberblock.
+    Even,
+    /// Labels 1 and 3: after the uberblock.
+    Odd,
+}
+
+impl LabelPair {
+    /// The numbers of the two labels.
+    pub fn labels(self) -> [usize; 2] {
+        match self {
+            Self::Even => [0, 2],
+            Self::Odd => [1, 3],
+        }
+    }
+}
+
+/// One label's configuration: as stored and as understood.
+#[derive(Clone, Debug)]
+pub struct LabelContent {
+    /// The list as stored.
+    pub list: NvList,
+    /// What it means; an error when it breaks the rules.
+    pub config: Result<LabelConfig>,
+}
+
+/// The configurations of a device's four labels.
+#[derive(Clone, Debug)]
+pub struct Labels {
+    slots: [Result<LabelContent>; LABELS],
+}
+
+impl Labels {
+    /// Reads all four labels. Never fails: a label that cannot be read says why in its place.
+    pub fn read(device: &dyn BlockDevice) -> Self {
+        Self { slots: [0, 1, 2, 3].map(|label| read_label(device, label)) }
+    }
+
+    /// The labels, 0 to 3.
+    pub fn slots(&self) -> &[Result<LabelContent>; LABELS] {
+        &self.slots
+    }
+
+    /// Numbers and meaning of the labels that are whole.
+    pub fn good(&self) -> impl Iterator<Item = (usize, &LabelConfig)> {
+        self.slots.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.as_ref().ok()?.config.as_ref().ok()?)))
+    }
+
+    /// The pool config with the greatest txg that is not 0 and not above the limit. The half-made
+    /// (txg 0) are not members of a pool.
+    pub fn newest(&self, limit: u64) -> Option<&PoolConfig> {
+        self.good()
+            .filter_map(|(_, config)| config.member())
+            .filter(|c| c.txg != 0 && c.txg <= limit)
+            .max_by_key(|c| c.txg)
+    }
+
+    /// The label of a device that is (or was) part of a pool, half-made ones too: the first whole one
+    /// when none has a txg within the limit.
+    pub fn any_up_to(&self, limit: u64) -> Option<&PoolConfig> {
+        self.newest(limit).or_else(|| self.good().filter_map(|(_, c)| c.member()).find(|c| c.txg == 0))
+    }
+}
+
+/// Reads and checks one label's configuration.
+fn read_label(device: &dyn BlockDevice, label: usize) -> Result<LabelContent> {
+    if device.size() < LABELS as u64 * LABEL_SIZE {
+        return Err(Error::corrupt(device.path(), "the device is too small for labels"));
+    }
+    let at = label_offset(device.size(), label) + CONFIG_AT;
+    let place = || format!("{}, label {label}", device.path());
+    let mut block = vec![0; CONFIG_SIZE];
+    device.read_at(&mut block, at)?;
+    open_trailer(&block, Trailer::label_verifier(at)).map_err(|e| Error::corrupt(place(), e))?;
+    let list = decode_config(&block).map_err(|e| e.at(place()))?;
+    let config = LabelConfig::parse(&list, &place());
+    Ok(LabelContent { list, config })
+}
+
+/// The config block of a label, ready to be written, without its trailer.
+///
+/// # Errors
+/// `Refused` when the list does not fit.
+pub fn pack_config(list: &NvList) -> Result<Vec<u8>> {
+    encode_config(list).map_err(|e| Error::refused(zuse_base::Errno::NOSPC, e))
+}
+
+/// Seals a block of a label for its place and hands it to `write` with its device byte.
+pub(crate) fn write_sealed(
+    size: u64,
+    label: usize,
+    at: u64,
+    block: &mut [u8],
+    write: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let at = label_offset(size, label) + at;
+    seal_trailer(block, Trailer::label_verifier(at));
+    write(at, block)
+}
+
+fn write_to(device: &dyn BlockDevice) -> impl FnMut(u64, &[u8]) -> Result<()> {
+    move |at, block| Ok(device.write_at(block, at)?)
+}
+
+/// Writes one label's configuration. Not flushed.
+///
+/// # Errors
+/// `Device`, or `Refused` when the list does not fit.
+pub fn write_config(device: &dyn BlockDevice, label: usize, list: &NvList) -> Result<()> {
+    let mut block = pack_config(list)?;
+    write_sealed(device.size(), label, CONFIG_AT, &mut block, &mut write_to(device))
+}
+
+/// Makes a new device ready: in all four labels this configuration, an empty boot environment and an
+/// empty ring; then a flush. The configuration of a leaf has txg 0, so that a crash leaves no pool.
+///
+/// # Errors
+/// `Device` when any label could not be written.
+pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
+    let mut config = pack_config(list)?;
+    let mut boot = vec![0; BOOT_ENV_SIZE];
+    let mut ring = vec![0; RING_SIZE as usize];
+    let write = &mut write_to(device);
+    for label in 0..LABELS {
+        write_sealed(device.size(), label, CONFIG_AT, &mut config, write)?;
+        write_sealed(device.size(), label, BOOT_ENV_AT, &mut boot, write)?;
+        // One trailer at the ring's end: the last slot looks sealed and fails its own checksum.
+        write_sealed(device.size(), label, RING_AT, &mut ring, write)?;
+    }
+    Ok(device.flush()?)
+}
+
+/// Wipes the labels: everything but the space of foreign disk labels becomes zero.
+///
+/// # Errors
+/// `Device` when any label could not be written.
+pub fn clear(device: &dyn BlockDevice) -> Result<()> {
+    let zeros = vec![0; (LABEL_SIZE - BOOT_ENV_AT) as usize];
+    if device.size() < LABELS as u64 * LABEL_SIZE {
+        return Err(Error::refused(zuse_base::Errno::OVERFLOW, format!("{} is too small for labels", device.path())));
+    }
+    for label in 0..LABELS {
+        device.write_at(&zeros, label_offset(device.size(), label) + BOOT_ENV_AT)?;
+    }
+    Ok(device.flush()?)
+}
+
+/// The label of a leaf that is being added in `txg`: as it will be, but not yet a member (txg 0).
+pub fn initial_label(pool: &PoolConfig, top: &VdevConfig, leaf: &VdevConfig, txg: u64) -> NvList {
+    let mut pool = pool.clone();
+    pool.txg = 0;
+    pool.create_txg = Some(txg);
+    pool.to_label_nvlist(top, leaf)
+}
+
+/// Makes the labels of a device that left its pool say so: txg 0. Labels that are not whole stay.
+///
+/// # Errors
+/// `Device` when a label could not be written.
+pub fn retire(device: &dyn BlockDevice) -> Result<()> {
+    for (label, slot) in Labels::read(device).slots.into_iter().enumerate() {
+        if let Ok(mut content) = slot {
+            content.list.replace("txg", 0u64);
+            write_config(device, label, &content.list)?;
+        }
+    }
+    Ok(device.flush()?)
+}
+
+/// The boot environment: that of the first label where it is whole.
+pub fn read_boot_env(device: &dyn BlockDevice) -> Option<BootEnv> {
+    (device.size() >= LABELS as u64 * LABEL_SIZE).then_some(())?;
+    (0..LABELS).find_map(|label| {
+        let at = label_offset(device.size(), label) + BOOT_ENV_AT;
+        let mut block = vec![0; BOOT_ENV_SIZE];
+        device.read_at(&mut block, at).ok()?;
+        open_trailer(&block, Trailer::label_verifier(at)).ok()?;
+        BootEnv::decode(&block).ok()
+    })
+}
+
+/// Writes the boot environment to all four labels and flushes.
+///
+/// # Errors
+/// `Device`, or `Refused` when it does not fit.
+pub fn write_boot_env(device: &dyn BlockDevice, env: &BootEnv) -> Result<()> {
+    let mut block = env.encode().map_err(|e| Error::refused(zuse_base::Errno::NOSPC, e))?;
+    for label in 0..LABELS {
+        write_sealed(device.size(), label, BOOT_ENV_AT, &mut block, &mut write_to(device))?;
+    }
+    Ok(device.flush()?)
+}
+
+#[cfg(test)]
+mod tests;

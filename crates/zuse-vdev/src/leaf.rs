@@ -1,0 +1,354 @@
+//! One device of a pool: its data area, its health, its error counters.
+//!
+//! ```text
+//!            open                          clear / online
+//!   Closed ───────► Healthy ◄──────────────────────────────┐
+//!      │               │ offline │ fault │ device vanishes  │
+//!      │ no device,    ▼         ▼       ▼                  │
+//!      └─ bad label ► Offline, Faulted, Removed, CantOpen ──┘
+//! ```
+//!
+//! - The lock guards the seat (which device, how well) and is held for a pointer copy, never over I/O.
+//! - An I/O error is counted and returned, and does not unseat the device: a bad sector is not a bad
+//!   disk. Only an errno that says the device is gone does.
+//! - A write that failed leaves a mark ([`Leaf::take_missed`]): the pool puts the txg into the leaf's DTL.
+//! - `unflushed` is set *after* a write returned and cleared *before* a flush starts. The other order
+//!   would lose a write that lands between the flush and the clearing.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
+use zuse_device::BlockDevice;
+
+use crate::geometry::{self, LABEL_START};
+use crate::health::{Aux, Health, VdevState};
+
+/// Rank of the seat's lock: nothing is taken below it.
+const SEAT_RANK: u32 = 950;
+
+/// What went wrong and what was done, since the last `zpool clear`.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Reads the device refused.
+    pub read_errors: Counter,
+    /// Writes and flushes the device refused.
+    pub write_errors: Counter,
+    /// Blocks whose bytes were not what was written.
+    pub checksum_errors: Counter,
+    /// Blocks rewritten with good bytes.
+    pub repaired: Counter,
+    /// Reads that succeeded.
+    pub reads: Counter,
+    /// Bytes read.
+    pub read_bytes: Counter,
+    /// Writes that succeeded.
+    pub writes: Counter,
+    /// Bytes written.
+    pub written_bytes: Counter,
+}
+
+impl Counters {
+    /// Sets the three error counters to zero.
+    pub fn clear_errors(&self) {
+        self.read_errors.reset(0);
+        self.write_errors.reset(0);
+        self.checksum_errors.reset(0);
+    }
+}
+
+/// One device of a pool.
+pub struct Leaf {
+    guid: u64,
+    seat: RankedRwLock<Seat, SEAT_RANK>,
+    counters: Counters,
+    pending: AtomicU32,
+    sector_shift: AtomicU8,
+    unflushed: AtomicBool,
+    missed: AtomicBool,
+    outdated: AtomicBool,
+}
+
+struct Seat {
+    device: Option<Arc<dyn BlockDevice>>,
+    /// Bytes of the data area of the device.
+    asize: u64,
+    health: Health,
+    path: Option<Arc<str>>,
+}
+
+impl Leaf {
+    /// A leaf without a device; `path` is where it was last seen.
+    pub fn closed(guid: u64, path: Option<&str>) -> Self {
+        Self {
+            guid,
+            seat: RankedRwLock::new(Seat {
+                device: None,
+                asize: 0,
+                health: Health::new(VdevState::Closed, Aux::None),
+                path: path.map(Arc::from),
+            }),
+            counters: Counters::default(),
+            pending: AtomicU32::new(0),
+            sector_shift: AtomicU8::new(geometry::ASHIFT_MIN),
+            unflushed: AtomicBool::new(false),
+            missed: AtomicBool::new(false),
+            outdated: AtomicBool::new(false),
+        }
+    }
+
+    /// Seats a device; a device too small for a leaf is kept out.
+    pub fn seat(&self, device: Arc<dyn BlockDevice>) {
+        let path: Arc<str> = Arc::from(device.path());
+        let asize = geometry::leaf_asize(device.size());
+        let shift = u8::try_from(device.sector_shift()).unwrap_or(u8::MAX);
+        self.sector_shift.store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
+        let mut seat = self.seat.write();
+        seat.path = Some(path);
+        match asize {
+            _ if shift > geometry::ASHIFT_MAX => {
+                seat.device = None;
+                seat.health = Health::new(VdevState::CantOpen, Aux::AshiftTooBig);
+            }
+            Some(asize) => {
+                seat.asize = asize;
+                seat.device = Some(device);
+                seat.health = Health::GOOD;
+            }
+            None => {
+                seat.device = None;
+                seat.health = Health::new(VdevState::CantOpen, Aux::TooSmall);
+            }
+        }
+    }
+
+    /// Takes the device out, for that reason.
+    pub fn unseat(&self, health: Health) {
+        let gone = {
+            let mut seat = self.seat.write();
+            seat.health = health;
+            seat.device.take()
+        };
+        drop(gone);
+    }
+
+    /// Marks the leaf as working badly, or as well again; a leaf without device stays what it is.
+    pub fn set_degraded(&self, why: Option<Aux>) {
+        let mut seat = self.seat.write();
+        if seat.device.is_some() {
+            seat.health = why.map_or(Health::GOOD, |why| Health::new(VdevState::Degraded, why));
+        }
+    }
+
+    /// The guid.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// Where the device is, or was.
+    pub fn path(&self) -> Option<Arc<str>> {
+        self.seat.read().path.clone()
+    }
+
+    /// How well it is.
+    pub fn health(&self) -> Health {
+        self.seat.read().health
+    }
+
+    /// Whether it can be read and written.
+    pub fn is_usable(&self) -> bool {
+        let seat = self.seat.read();
+        seat.device.is_some() && seat.health.state.is_usable()
+    }
+
+    /// The seated device.
+    pub fn device(&self) -> Option<Arc<dyn BlockDevice>> {
+        self.seat.read().device.clone()
+    }
+
+    /// Bytes of the device's data area; 0 without a device.
+    pub fn asize(&self) -> u64 {
+        let seat = self.seat.read();
+        if seat.device.is_some() { seat.asize } else { 0 }
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Sector of the device, as a shift.
+    pub fn sector_shift(&self) -> u8 {
+        self.sector_shift.load(Ordering::Relaxed)
+    }
+
+    /// I/Os that run now.
+    pub fn pending(&self) -> u32 {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Whether the leaf may lack blocks (its DTL is not empty): it is read last.
+    pub fn is_outdated(&self) -> bool {
+        self.outdated.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether the leaf's DTL holds anything.
+    pub fn set_outdated(&self, outdated: bool) {
+        self.outdated.store(outdated, Ordering::Relaxed);
+    }
+
+    /// Whether a write did not reach the leaf since the last call.
+    pub fn take_missed(&self) -> bool {
+        self.missed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes that a write did not reach the leaf.
+    pub fn note_missed(&self) {
+        self.missed.store(true, Ordering::Release);
+    }
+
+    /// Whether something was written since the last flush.
+    pub fn is_unflushed(&self) -> bool {
+        self.unflushed.load(Ordering::Acquire)
+    }
+
+    /// The leaf as a person knows it.
+    pub fn name(&self) -> String {
+        match self.path() {
+            Some(path) => path.to_string(),
+            None => format!("vdev {}", self.guid),
+        }
+    }
+
+    fn take_seat(&self) -> Result<(Arc<dyn BlockDevice>, u64)> {
+        let seat = self.seat.read();
+        match &seat.device {
+            Some(device) => Ok((device.clone(), seat.asize)),
+            None => {
+                let what = format!("{} {}", seat.health.word(), seat.health.why);
+                drop(seat);
+                Err(Error::device(self.name(), Errno::NXIO, what.trim_end()))
+            }
+        }
+    }
+
+    /// Device byte of an offset in the data area.
+    fn place(&self, offset: u64, len: usize, asize: u64) -> Result<u64> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= asize => Ok(offset + LABEL_START),
+            _ => Err(Error::corrupt(
+                format!("{}, offset {offset:#x}", self.name()),
+                format!("{len} bytes there do not fit the device's {asize:#x}"),
+            )),
+        }
+    }
+
+    /// Reads from the data area.
+    ///
+    /// # Errors
+    /// `Device` when the device is missing or refuses, `Corrupt` for a range outside it.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (device, asize) = self.take_seat()?;
+        let at = self.place(offset, buf.len(), asize)?;
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        let result = device.read_at(buf, at);
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+        match result {
+            Ok(()) => {
+                self.counters.reads.bump();
+                self.counters.read_bytes.add(buf.len() as u64);
+                Ok(())
+            }
+            Err(error) => {
+                self.counters.read_errors.bump();
+                Err(self.failed(error))
+            }
+        }
+    }
+
+    /// Writes to the data area: the parts one after another.
+    ///
+    /// # Errors
+    /// As [`Leaf::read`].
+    pub fn write(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let len = parts.iter().map(|p| p.len()).sum();
+        let (device, asize) = self.take_seat().inspect_err(|_| self.note_missed())?;
+        let at = self.place(offset, len, asize)?;
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        let result = match parts {
+            [one] => device.write_at(one, at),
+            many => device.write_vectored_at(many, at),
+        };
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+        // Even a failed write may have left bytes in the device's cache.
+        self.unflushed.store(true, Ordering::Release);
+        match result {
+            Ok(()) => {
+                self.counters.writes.bump();
+                self.counters.written_bytes.add(len as u64);
+                Ok(())
+            }
+            Err(error) => {
+                self.counters.write_errors.bump();
+                self.note_missed();
+                Err(self.failed(error))
+            }
+        }
+    }
+
+    /// Writes to a label or the boot area, by device byte.
+    ///
+    /// # Errors
+    /// `Device` when the device is missing or refuses.
+    pub(crate) fn write_raw(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let (device, _) = self.take_seat()?;
+        let result = device.write_at(bytes, at);
+        self.unflushed.store(true, Ordering::Release);
+        result.map_err(|error| {
+            self.counters.write_errors.bump();
+            self.failed(error)
+        })
+    }
+
+    /// Makes everything durable that was written before this call.
+    ///
+    /// # Errors
+    /// `Device` when the device is missing or refuses; the leaf stays unflushed.
+    pub fn flush(&self) -> Result<()> {
+        let (device, _) = self.take_seat()?;
+        self.unflushed.store(false, Ordering::Release);
+        device.flush().map_err(|error| {
+            self.unflushed.store(true, Ordering::Release);
+            self.counters.write_errors.bump();
+            self.note_missed();
+            self.failed(error)
+        })
+    }
+
+    /// Tells the device that a range of the data area holds nothing; false when it cannot be told.
+    ///
+    /// # Errors
+    /// As [`Leaf::read`].
+    pub fn discard(&self, offset: u64, len: u64) -> Result<bool> {
+        let (device, asize) = self.take_seat()?;
+        let fits = usize::try_from(len).map_err(|_| Error::corrupt(self.name(), format!("discard of {len} bytes")))?;
+        let at = self.place(offset, fits, asize)?;
+        device.discard(at, len).map_err(|error| self.failed(error))
+    }
+
+    /// The shared error; a device that is gone leaves its seat.
+    fn failed(&self, error: impl Into<Error>) -> Error {
+        let error = error.into();
+        if matches!(error.errno(), Errno::NXIO | Errno::NODEV) {
+            self.unseat(Health::new(VdevState::Removed, Aux::None));
+        }
+        error
+    }
+}
+
+impl std::fmt::Debug for Leaf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Leaf({}, {:?})", self.name(), self.health())
+    }
+}

@@ -1,0 +1,406 @@
+//! The open vdev tree: where a block's bytes are read and written.
+//!
+//! ```text
+//!   Vdevs ── tops[id] ── Top ── layout: copies │ nothing │ not served yet
+//!                         └──── node: the shape of the tree, for health and status
+//!                                 └── leaf (shared with the layout)
+//! ```
+//!
+//! - Readers and writers take a counted pointer to the top-level vdev and drop the lock: nothing is
+//!   locked over I/O. A change of the tree ([`Vdevs::reconfigure`]) swaps the row of tops; I/O under way
+//!   ends on the old one. Leaves live on by guid, with their device and counters.
+//! - An I/O outside a top-level vdev, or not on a sector, is `Corrupt`: only a broken block pointer asks.
+//! - Layouts that are not served (raidz, dRAID, indirect) still open their leaves: labels, uberblocks and
+//!   status work; a block on them is `Unsupported`, naming the vdev.
+
+mod commit;
+mod open;
+mod status;
+mod uberblocks;
+
+pub use commit::UberblockTargets;
+pub use open::OpenMode;
+pub use status::VdevStatus;
+pub use uberblocks::Choice;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
+use zuse_device::BlockDevice;
+
+use crate::config::{IndirectConfig, TopConfig, VdevConfig, VdevKind};
+use crate::copies::{Copies, CopiesCheck, ReadOutcome};
+use crate::health::{Health, VdevState};
+use crate::leaf::Leaf;
+use crate::size::SizeRule;
+
+/// Rank of the lock around the row of tops: above it only a leaf's seat is taken.
+const TREE_RANK: u32 = 940;
+
+/// Largest block that is read or written.
+const MAX_PSIZE: usize = 16 << 20;
+
+/// How a top-level vdev serves blocks.
+#[derive(Debug)]
+enum Layout {
+    /// Whole copies on leaves.
+    Copies(Copies),
+    /// Hole, missing: there is nothing.
+    Nothing,
+    /// A layout by this name that is not served.
+    Unserved(&'static str),
+}
+
+/// A vdev in the shape of the tree.
+#[derive(Debug)]
+pub(crate) struct Node {
+    config: VdevConfig,
+    leaf: Option<Arc<Leaf>>,
+    children: Vec<Node>,
+    /// Blocks that no child could give.
+    unrecovered: Arc<Counter>,
+}
+
+impl Node {
+    fn health(&self) -> Health {
+        if let Some(leaf) = &self.leaf {
+            return leaf.health();
+        }
+        match &self.config.kind {
+            VdevKind::Missing => Health::new(VdevState::CantOpen, crate::health::Aux::OpenFailed),
+            VdevKind::Hole | VdevKind::Indirect | VdevKind::DraidSpare { .. } => Health::GOOD,
+            kind => Health::of_children(self.children.iter().map(Node::health), kind.spare_children(self.children.len())),
+        }
+    }
+
+    fn leaves(&self) -> Vec<&Arc<Leaf>> {
+        let mut found = Vec::new();
+        self.collect(&mut found);
+        found
+    }
+
+    fn collect<'a>(&'a self, found: &mut Vec<&'a Arc<Leaf>>) {
+        found.extend(&self.leaf);
+        self.children.iter().for_each(|c| c.collect(found));
+    }
+}
+
+/// A top-level vdev.
+#[derive(Debug)]
+pub struct Top {
+    id: u32,
+    config: TopConfig,
+    ashift: u8,
+    size_rule: SizeRule,
+    deflate: u64,
+    metaslab_array: AtomicU64,
+    metaslab_shift: AtomicU64,
+    non_allocating: AtomicBool,
+    layout: Layout,
+    node: Node,
+}
+
+impl Top {
+    /// Its id, the vdev number in block pointers.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its guid; 0 for hole and missing.
+    pub fn guid(&self) -> u64 {
+        self.node.config.guid
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> &VdevKind {
+        &self.node.config.kind
+    }
+
+    /// Sector shift.
+    pub fn ashift(&self) -> u8 {
+        self.ashift
+    }
+
+    /// Allocatable bytes.
+    pub fn asize(&self) -> u64 {
+        self.config.asize
+    }
+
+    /// Whether it holds intent log only.
+    pub fn is_log(&self) -> bool {
+        self.config.is_log
+    }
+
+    /// Whether it is being evacuated.
+    pub fn is_removing(&self) -> bool {
+        self.config.removing
+    }
+
+    /// Whether nothing new may be put on it.
+    pub fn is_non_allocating(&self) -> bool {
+        self.non_allocating.load(Ordering::Relaxed)
+    }
+
+    /// Whether blocks lie on devices below it.
+    pub fn is_concrete(&self) -> bool {
+        self.kind().is_concrete()
+    }
+
+    /// Whether blocks on it can be read and written by this version.
+    pub fn is_served(&self) -> bool {
+        matches!(self.layout, Layout::Copies(_))
+    }
+
+    /// MOS object of its metaslabs; 0 = not initialised.
+    pub fn metaslab_array(&self) -> u64 {
+        self.metaslab_array.load(Ordering::Relaxed)
+    }
+
+    /// Size of a metaslab, as a shift.
+    pub fn metaslab_shift(&self) -> u8 {
+        u8::try_from(self.metaslab_shift.load(Ordering::Relaxed)).unwrap_or(u8::MAX)
+    }
+
+    /// Factor, in 512ths, from allocated to shown bytes.
+    pub fn deflate_ratio(&self) -> u64 {
+        self.deflate
+    }
+
+    /// Smallest allocation.
+    pub fn min_allocation(&self) -> u64 {
+        self.size_rule.min_allocation()
+    }
+
+    /// Mapping of a removed or leaving vdev.
+    pub fn indirect(&self) -> Option<&IndirectConfig> {
+        self.node.config.indirect.as_ref()
+    }
+
+    /// Its node of the configuration, as opened.
+    pub fn config(&self) -> &VdevConfig {
+        &self.node.config
+    }
+
+    /// How well it is.
+    pub fn health(&self) -> Health {
+        self.node.health()
+    }
+
+    /// The device leaves below.
+    pub fn leaves(&self) -> Vec<Arc<Leaf>> {
+        self.node.leaves().into_iter().cloned().collect()
+    }
+
+    /// Bytes to allocate for a block of `psize` bytes that is born in `birth`.
+    ///
+    /// # Errors
+    /// `Corrupt` beyond 2^64.
+    pub fn asize_of(&self, psize: u64, birth: u64) -> Result<u64> {
+        self.size_rule.asize(psize, birth).ok_or_else(|| Error::corrupt(self.name(), format!("a block of {psize} bytes")))
+    }
+
+    /// `vdev 3 (mirror-3)`.
+    fn name(&self) -> String {
+        format!("vdev {} ({})", self.id, self.node.config.name())
+    }
+
+    fn at(&self, offset: u64) -> String {
+        format!("{}, offset {offset:#x}", self.name())
+    }
+
+    /// The copies of a block, after the checks that any block must pass.
+    fn copies(&self, offset: u64, psize: usize) -> Result<&Copies> {
+        let copies = match &self.layout {
+            Layout::Copies(copies) => copies,
+            Layout::Nothing => return Err(Error::corrupt(self.at(offset), "no block can be there")),
+            Layout::Unserved(layout) => {
+                return Err(Error::unsupported(self.at(offset), format!("blocks on a {layout} vdev")));
+            }
+        };
+        self.check_range(offset, psize)?;
+        Ok(copies)
+    }
+
+    fn check_range(&self, offset: u64, psize: usize) -> Result<()> {
+        if psize == 0 || psize > MAX_PSIZE {
+            return Err(Error::corrupt(self.at(offset), format!("a block of {psize} bytes")));
+        }
+        if offset & ((1 << self.ashift) - 1) != 0 {
+            return Err(Error::corrupt(self.at(offset), format!("the block does not start on a sector of 2^{} bytes", self.ashift)));
+        }
+        let end = self.asize_of(psize as u64, u64::MAX).ok().and_then(|asize| offset.checked_add(asize));
+        match end {
+            Some(end) if end <= self.config.asize => Ok(()),
+            _ => Err(Error::corrupt(self.at(offset), format!("{psize} bytes there end beyond the vdev's {:#x}", self.config.asize))),
+        }
+    }
+}
+
+type Tops = Arc<[Arc<Top>]>;
+
+/// The open vdev tree of a pool.
+pub struct Vdevs {
+    pool_guid: AtomicU64,
+    writable: bool,
+    tops: RankedRwLock<Tops, TREE_RANK>,
+}
+
+impl Vdevs {
+    /// The top-level vdevs by id, holes and missing ones included.
+    pub fn tops(&self) -> Tops {
+        self.tops.read().clone()
+    }
+
+    /// One top-level vdev.
+    ///
+    /// # Errors
+    /// `Corrupt` when the pool has none of that number.
+    pub fn top(&self, vdev: u32) -> Result<Arc<Top>> {
+        let top = self.tops.read().get(vdev as usize).cloned();
+        top.ok_or_else(|| Error::corrupt(format!("vdev {vdev}"), "the pool has no such vdev"))
+    }
+
+    /// Guid of the pool.
+    pub fn pool_guid(&self) -> u64 {
+        self.pool_guid.load(Ordering::Relaxed)
+    }
+
+    /// Whether anything is written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Every device leaf, in tree order.
+    pub fn leaves(&self) -> Vec<Arc<Leaf>> {
+        self.tops().iter().flat_map(|t| t.leaves()).collect()
+    }
+
+    /// The leaf with that guid.
+    pub fn leaf(&self, guid: u64) -> Option<Arc<Leaf>> {
+        self.leaves().into_iter().find(|l| l.guid() == guid)
+    }
+
+    /// Reads the block of `psize` bytes at (vdev, offset) into `buf`, trying every copy until
+    /// `verify` accepts; copies found bad on the way are rewritten if the pool is writable.
+    ///
+    /// # Errors
+    /// `Device` when no copy could be read at all; `Corrupt` for a place that cannot hold the
+    /// block; `Unsupported` for a layout that is not served.
+    pub fn read(
+        &self,
+        vdev: u32,
+        offset: u64,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<ReadOutcome> {
+        let top = self.top(vdev)?;
+        let outcome = top.copies(offset, psize)?.read(offset, buf, psize, verify, self.writable)?;
+        if outcome == ReadOutcome::BadChecksum {
+            top.node.unrecovered.bump();
+        }
+        Ok(outcome)
+    }
+
+    /// Reads and verifies *every* copy (for a scrub); bad ones are rewritten if the pool is writable.
+    ///
+    /// # Errors
+    /// As [`Vdevs::read`], but a device error only counts as a bad copy.
+    pub fn read_all_copies(
+        &self,
+        vdev: u32,
+        offset: u64,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<CopiesCheck> {
+        let top = self.top(vdev)?;
+        let found = top.copies(offset, psize)?.check(offset, buf, psize, verify, self.writable);
+        if found.good == 0 {
+            top.node.unrecovered.bump();
+        }
+        Ok(found)
+    }
+
+    /// Writes a block, padded with zeros to the sector. One copy is enough for success; leaves that
+    /// were not reached are marked ([`Leaf::take_missed`]).
+    ///
+    /// # Errors
+    /// `Device` when no copy was written; otherwise as [`Vdevs::read`]. `ROFS` on a read-only pool.
+    pub fn write(&self, vdev: u32, offset: u64, data: &[u8]) -> Result<()> {
+        self.refuse_if_read_only()?;
+        let top = self.top(vdev)?;
+        top.copies(offset, data.len())?.write(offset, data)
+    }
+
+    /// Tells the devices that a range holds nothing any more; false when none can be told.
+    ///
+    /// # Errors
+    /// `Device`; otherwise as [`Vdevs::write`].
+    pub fn discard(&self, vdev: u32, offset: u64, len: u64) -> Result<bool> {
+        self.refuse_if_read_only()?;
+        let top = self.top(vdev)?;
+        match &top.layout {
+            Layout::Copies(copies) if offset.checked_add(len).is_some_and(|end| end <= top.asize()) => {
+                copies.discard(offset, len)
+            }
+            Layout::Copies(_) => Err(Error::corrupt(top.at(offset), format!("discard of {len} bytes"))),
+            _ => Ok(false),
+        }
+    }
+
+    /// Bytes to allocate on a vdev for a block of `psize` bytes that is written now.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such vdev.
+    pub fn asize(&self, vdev: u32, psize: u64) -> Result<u64> {
+        self.top(vdev)?.asize_of(psize, u64::MAX)
+    }
+
+    /// Factor, in 512ths, from bytes allocated on a vdev to bytes shown; 512 where there is no parity.
+    pub fn deflate_ratio(&self, vdev: u32) -> u64 {
+        self.top(vdev).map_or(crate::geometry::PLAIN_DEFLATE_RATIO, |top| top.deflate_ratio())
+    }
+
+    /// Notes the metaslab array of a vdev: from then on it counts as initialised.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such vdev.
+    pub fn set_metaslabs(&self, vdev: u32, array: u64, shift: u8) -> Result<()> {
+        let top = self.top(vdev)?;
+        top.metaslab_array.store(array, Ordering::Relaxed);
+        top.metaslab_shift.store(u64::from(shift), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Stops or allows new allocations on a vdev.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such vdev.
+    pub fn set_non_allocating(&self, vdev: u32, yes: bool) -> Result<()> {
+        self.top(vdev)?.non_allocating.store(yes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Guids of leaves that some write did not reach since the last call: they go into DTLs.
+    pub fn take_missed(&self) -> Vec<u64> {
+        self.leaves().iter().filter(|l| l.take_missed()).map(|l| l.guid()).collect()
+    }
+
+    fn refuse_if_read_only(&self) -> Result<()> {
+        if self.writable { Ok(()) } else { Err(Error::refused(Errno::ROFS, "the pool is open for reading only")) }
+    }
+}
+
+impl std::fmt::Debug for Vdevs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.tops().iter()).finish()
+    }
+}
+
+/// Gives the device of a leaf, by its configuration (guid, path).
+pub type Devices<'a> = &'a dyn Fn(&VdevConfig) -> Option<Arc<dyn BlockDevice>>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The device side of a commit: flush, labels, uberblock.
+//!
+//! To commit txg T the pool calls, in this order:
+//!
+//! 1. [`Vdevs::flush_written`]: every block of T is durable before anything names it;
+//! 2. if the configuration changed, [`Vdevs::commit_labels`] with the even pair;
+//! 3. [`Vdevs::commit_uberblock`];
+//! 4. if the configuration changed, [`Vdevs::commit_labels`] with the odd pair.
+//!
+//! Each call ends with a flush of what it wrote. A crash before 3 leaves the odd labels for the old
+//! uberblock, after 3 the even ones for the new.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result, pool::run_all_borrowed};
+use zuse_format::label::CONFIG_AT;
+use zuse_format::uberblock::Uberblock;
+
+use super::{Top, Vdevs};
+use crate::config::PoolConfig;
+use crate::geometry::LABELS;
+use crate::label::{self, LabelPair};
+use crate::leaf::Leaf;
+use crate::ring;
+
+/// Most devices that are written or flushed at the same time.
+pub(super) const MAX_THREADS: usize = 16;
+
+/// Top-level vdevs that get the uberblock when the configuration did not change.
+const SYNC_MIN_VDEVS: usize = 3;
+
+/// Which top-level vdevs get an uberblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UberblockTargets {
+    /// All: the configuration changed.
+    All,
+    /// Three data vdevs, from this (random) position on.
+    From(u32),
+}
+
+impl Vdevs {
+    /// Flushes every leaf written since its last flush.
+    ///
+    /// # Errors
+    /// `Device` when some top-level vdev lost more leaves than it can do without.
+    pub fn flush_written(&self) -> Result<()> {
+        let tops = self.tops();
+        let jobs: Vec<_> = tops
+            .iter()
+            .flat_map(|t| t.leaves().into_iter().map(move |l| (t, l)))
+            .filter(|(_, leaf)| leaf.is_unflushed() && leaf.is_usable())
+            .collect();
+        let results = spread(jobs, |(top, leaf)| (top.id(), leaf.flush()));
+        for (id, result) in &results {
+            let Err(error) = result else { continue };
+            let failed = results.iter().filter(|(i, r)| i == id && r.is_err()).count();
+            if let Some(top) = tops.get(*id as usize)
+                && failed > top.kind().spare_children(top.node.children.len())
+            {
+                return Err(error.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one pair of labels on every leaf of the given top-level vdevs (`None` = all) and flushes
+    /// them. `config` is the pool's, with the root as tree and the txg of the commit.
+    ///
+    /// # Errors
+    /// `Device` when a top-level vdev that is no log has not one leaf with good labels; `ROFS`.
+    pub fn commit_labels(&self, pair: LabelPair, config: &PoolConfig, tops: Option<&[u32]>) -> Result<()> {
+        self.refuse_if_read_only()?;
+        let all = self.tops();
+        let mut jobs = Vec::new();
+        let chosen = |top: &&Arc<Top>| top.is_concrete() && tops.is_none_or(|t| t.contains(&top.id()));
+        for top in all.iter().filter(chosen) {
+            let Some(top_config) = config.vdev_tree.children.get(top.id() as usize) else {
+                continue;
+            };
+            let leaves = top.leaves();
+            for leaf_config in top_config.devices() {
+                let Some(leaf) = leaves.iter().find(|l| l.guid() == leaf_config.guid && l.is_usable()) else {
+                    continue;
+                };
+                let block = label::pack_config(&config.to_label_nvlist(top_config, leaf_config))?;
+                jobs.push((top.id(), leaf.clone(), block));
+            }
+        }
+        let results = spread(jobs, |(id, leaf, mut block)| (id, write_labels(&leaf, pair, &mut block)));
+        for top in all.iter().filter(chosen).filter(|t| !t.is_log()) {
+            let mut of_top = results.iter().filter(|(id, _)| *id == top.id()).peekable();
+            if of_top.peek().is_none() {
+                return Err(Error::device(top.name(), Errno::NXIO, "none of its devices can take a label"));
+            }
+            if of_top.clone().all(|(_, r)| r.is_err())
+                && let Some((_, Err(error))) = of_top.next()
+            {
+                return Err(error.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an uberblock to its slot in all labels of the leaves of the chosen vdevs, and flushes.
+    /// With `multihost` the last slot stays free for heartbeats.
+    ///
+    /// # Errors
+    /// `Device` when it reached no leaf of a vdev that was in use before; `ROFS`.
+    pub fn commit_uberblock(&self, uberblock: &Uberblock, multihost: bool, targets: UberblockTargets) -> Result<()> {
+        self.refuse_if_read_only()?;
+        let chosen = self.uberblock_targets(targets);
+        let jobs: Vec<_> = chosen
+            .iter()
+            .flat_map(|t| t.leaves().into_iter().map(move |l| (t, l)))
+            .filter(|(_, leaf)| leaf.is_usable())
+            .collect();
+        let results = spread(jobs, |(top, leaf)| {
+            let slot = ring::commit_slot(uberblock, top.ashift(), multihost);
+            (top.metaslab_array() != 0, write_uberblock(&leaf, top.ashift(), slot, uberblock))
+        });
+        if results.iter().any(|(in_use, result)| *in_use && result.is_ok()) {
+            return Ok(());
+        }
+        let error = results.into_iter().find_map(|(_, result)| result.err());
+        let none = || Error::device(format!("pool {}", self.pool_guid()), Errno::NXIO, "no device can take the uberblock");
+        Err(error.unwrap_or_else(none))
+    }
+
+    fn uberblock_targets(&self, targets: UberblockTargets) -> Vec<Arc<Top>> {
+        let tops = self.tops();
+        let start = match targets {
+            UberblockTargets::All => return tops.iter().filter(|t| t.is_concrete()).cloned().collect(),
+            UberblockTargets::From(start) => start as usize % tops.len().max(1),
+        };
+        let (before, after) = tops.split_at(start);
+        after
+            .iter()
+            .chain(before)
+            .filter(|t| t.is_concrete() && !t.is_log() && t.metaslab_array() != 0 && t.health().state.is_usable())
+            .take(SYNC_MIN_VDEVS)
+            .cloned()
+            .collect()
+    }
+
+    /// Writes a heartbeat to the reserved slot of one label of a leaf. Not flushed: what counts is that
+    /// the other host sees it, now.
+    ///
+    /// # Errors
+    /// `Device`, or `NODEV` for no such leaf; `ROFS`.
+    pub fn write_heartbeat(&self, leaf: u64, label: usize, uberblock: &Uberblock) -> Result<()> {
+        self.refuse_if_read_only()?;
+        let tops = self.tops();
+        let (top, leaf) = tops
+            .iter()
+            .find_map(|t| t.leaves().into_iter().find(|l| l.guid() == leaf).map(|l| (t, l)))
+            .ok_or_else(|| Error::refused(Errno::NODEV, format!("no such device in pool: {leaf}")))?;
+        let slot = ring::heartbeat_slot(top.ashift());
+        write_slot_of(&leaf, label % LABELS, slot, top.ashift(), uberblock)
+    }
+}
+
+/// Applies `f` to each item, at most [`MAX_THREADS`] at a time; one item needs no thread.
+fn spread<T: Send, R: Send>(items: Vec<T>, f: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
+    match items.len() {
+        0 | 1 => items.into_iter().map(f).collect(),
+        n => run_all_borrowed(n.min(MAX_THREADS), items, f),
+    }
+}
+
+fn device_size(leaf: &Leaf) -> Result<u64> {
+    let gone = || Error::device(leaf.name(), Errno::NXIO, "the device is missing");
+    Ok(leaf.device().ok_or_else(gone)?.size())
+}
+
+/// One of the two is enough for a leaf to count.
+fn write_labels(leaf: &Leaf, pair: LabelPair, block: &mut [u8]) -> Result<()> {
+    let size = device_size(leaf)?;
+    let mut result = Ok(());
+    let mut good = 0;
+    for label in pair.labels() {
+        let write = &mut |at: u64, bytes: &[u8]| leaf.write_raw(at, bytes);
+        match label::write_sealed(size, label, CONFIG_AT, block, write) {
+            Ok(()) => good += 1,
+            Err(error) => result = Err(error),
+        }
+    }
+    if good > 0 { leaf.flush() } else { result }
+}
+
+fn write_slot_of(leaf: &Leaf, label: usize, slot: u64, ashift: u8, uberblock: &Uberblock) -> Result<()> {
+    let write = &mut |at: u64, bytes: &[u8]| leaf.write_raw(at, bytes);
+    ring::write_slot(device_size(leaf)?, label, slot, ashift, uberblock, write)
+}
+
+fn write_uberblock(leaf: &Leaf, ashift: u8, slot: u64, uberblock: &Uberblock) -> Result<()> {
+    let mut result = Ok(());
+    let mut good = 0;
+    for label in 0..LABELS {
+        match write_slot_of(leaf, label, slot, ashift, uberblock) {
+            Ok(()) => good += 1,
+            Err(error) => result = Err(error),
+        }
+    }
+    if good > 0 { leaf.flush() } else { result }
+}

@@ -1,0 +1,340 @@
+//! Building the tree from a configuration, and putting devices into their seats.
+//!
+//! A device that cannot be used does not fail the opening: its leaf says why, and the health of the
+//! tree tells whether the pool can live without it. Only a configuration that cannot be is an error.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
+
+use super::{Devices, Layout, Node, Top, Tops, Vdevs};
+use crate::config::{TopConfig, VdevConfig, VdevKind};
+use crate::copies::{Copies, MAX_COPIES};
+use crate::geometry::{ASHIFT_MAX, ASHIFT_MIN};
+use crate::health::{Aux, Health, VdevState};
+use crate::label::Labels;
+use crate::leaf::Leaf;
+use crate::size::SizeRule;
+
+/// Most top-level vdevs of a pool (a block pointer has 24 bits for them, no pool comes close).
+const MAX_TOPS: usize = 1 << 16;
+
+/// How to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenMode {
+    /// Blocks, labels and uberblocks may be written.
+    pub writable: bool,
+    /// A device must carry a label of this pool and leaf. Off while a pool is being made.
+    pub check_labels: bool,
+}
+
+impl OpenMode {
+    /// For a pool that exists.
+    pub const fn import(writable: bool) -> Self {
+        Self { writable, check_labels: true }
+    }
+
+    /// For a pool that is being made.
+    pub const CREATE: Self = Self { writable: true, check_labels: false };
+}
+
+/// What survives a rebuild of the tree, by guid.
+#[derive(Default)]
+struct Survivors {
+    leaves: HashMap<u64, Arc<Leaf>>,
+    unrecovered: HashMap<u64, Arc<Counter>>,
+}
+
+impl Survivors {
+    fn collect(&mut self, node: &Node) {
+        if let Some(leaf) = &node.leaf {
+            self.leaves.insert(leaf.guid(), leaf.clone());
+        }
+        self.unrecovered.insert(node.config.guid, node.unrecovered.clone());
+        node.children.iter().for_each(|c| self.collect(c));
+    }
+}
+
+/// What a leaf has to fit.
+struct Fit {
+    pool_guid: u64,
+    ashift: u8,
+    /// Bytes that the leaf's data area must have.
+    asize: u64,
+    check_labels: bool,
+}
+
+struct Builder<'a> {
+    pool_guid: u64,
+    check_labels: bool,
+    devices: Devices<'a>,
+    survivors: Survivors,
+}
+
+impl Vdevs {
+    /// Opens the tree of a configuration (a root node).
+    ///
+    /// # Errors
+    /// `Corrupt` or `Unsupported` for a configuration that cannot be; never for a missing device.
+    pub fn open(root: &VdevConfig, devices: Devices<'_>, mode: OpenMode) -> Result<Self> {
+        let mut builder = Builder {
+            pool_guid: root.guid,
+            check_labels: mode.check_labels,
+            devices,
+            survivors: Survivors::default(),
+        };
+        let tops = builder.tops(root)?;
+        Ok(Self { pool_guid: AtomicU64::new(root.guid), writable: mode.writable, tops: RankedRwLock::new(tops) })
+    }
+
+    /// Replaces the tree by that of another configuration of the same pool: vdevs come, go, or move.
+    /// Leaves that are in both keep their device and counters. Devices that come are not asked for labels
+    /// when `fresh` (they were just initialised).
+    ///
+    /// # Errors
+    /// As [`Vdevs::open`]; the old tree then stays.
+    pub fn reconfigure(&self, root: &VdevConfig, devices: Devices<'_>, fresh: bool) -> Result<()> {
+        let mut survivors = Survivors::default();
+        self.tops().iter().for_each(|t| survivors.collect(&t.node));
+        let mut builder = Builder { pool_guid: root.guid, check_labels: !fresh, devices, survivors };
+        let tops = builder.tops(root)?;
+        self.pool_guid.store(root.guid, Ordering::Relaxed);
+        *self.tops.write() = tops;
+        Ok(())
+    }
+
+    /// Clears errors (of one vdev and what is below, or all) and tries again what is not usable.
+    ///
+    /// # Errors
+    /// `Refused` (`NODEV`) when no vdev has that guid.
+    pub fn clear(&self, guid: Option<u64>, devices: Devices<'_>) -> Result<()> {
+        let all = guid.is_none() || guid == Some(self.pool_guid());
+        let mut found = all;
+        for top in self.tops().iter() {
+            let fit = top.fit(self.pool_guid(), true);
+            clear_node(&top.node, all, guid, &fit, devices, &mut found);
+        }
+        if found { Ok(()) } else { Err(no_such_vdev(guid.unwrap_or(0))) }
+    }
+
+    /// Takes a leaf offline, after a flush.
+    ///
+    /// # Errors
+    /// `Refused`: `NODEV` for no such leaf, `BUSY` when its top-level vdev cannot do without it.
+    pub fn offline(&self, guid: u64) -> Result<()> {
+        self.take_out(guid, Health::new(VdevState::Offline, Aux::None))
+    }
+
+    /// Takes a leaf out as faulted.
+    ///
+    /// # Errors
+    /// As [`Vdevs::offline`].
+    pub fn fault(&self, guid: u64, why: Aux) -> Result<()> {
+        self.take_out(guid, Health::new(VdevState::Faulted, why))
+    }
+
+    fn take_out(&self, guid: u64, health: Health) -> Result<()> {
+        let tops = self.tops();
+        let (top, leaf) = tops
+            .iter()
+            .find_map(|t| t.leaves().into_iter().find(|l| l.guid() == guid).map(|l| (t, l)))
+            .ok_or_else(|| no_such_vdev(guid))?;
+        if !top.node.health_without(guid).state.is_usable() {
+            return Err(Error::refused(Errno::BUSY, format!("{}: no valid replicas", leaf.name())));
+        }
+        if self.writable && leaf.is_unflushed() {
+            // What it holds is held by its siblings too; a failure changes nothing.
+            let _ = leaf.flush();
+        }
+        leaf.unseat(health);
+        Ok(())
+    }
+}
+
+fn no_such_vdev(guid: u64) -> Error {
+    Error::refused(Errno::NODEV, format!("no such device in pool: {guid}"))
+}
+
+fn clear_node(node: &Node, inside: bool, guid: Option<u64>, fit: &Fit, devices: Devices<'_>, found: &mut bool) {
+    let inside = inside || guid == Some(node.config.guid);
+    *found |= inside && guid.is_some();
+    if inside {
+        node.unrecovered.reset(0);
+        if let Some(leaf) = &node.leaf {
+            leaf.counters().clear_errors();
+            match leaf.device() {
+                Some(device) => {
+                    device.accept_lost_writes();
+                    leaf.set_degraded(None);
+                }
+                // The user took it offline: that is no error to clear.
+                None if leaf.health().state == VdevState::Offline => {}
+                None => seat(leaf, &node.config, fit, devices),
+            }
+        }
+    }
+    node.children.iter().for_each(|c| clear_node(c, inside, guid, fit, devices, found));
+}
+
+impl Node {
+    /// Health if the leaf with that guid were gone.
+    fn health_without(&self, guid: u64) -> Health {
+        match &self.leaf {
+            Some(leaf) if leaf.guid() == guid => Health::new(VdevState::Offline, Aux::None),
+            Some(leaf) => leaf.health(),
+            None if self.children.is_empty() => self.health(),
+            None => Health::of_children(
+                self.children.iter().map(|c| c.health_without(guid)),
+                self.config.kind.spare_children(self.children.len()),
+            ),
+        }
+    }
+}
+
+impl Top {
+    fn fit(&self, pool_guid: u64, check_labels: bool) -> Fit {
+        let asize = share(&self.node.config.kind, self.node.children.len(), &self.config);
+        Fit { pool_guid, ashift: self.ashift, asize, check_labels }
+    }
+}
+
+/// Bytes that each leaf of a top-level vdev must have. Whole metaslabs count: old pools recorded a
+/// size with a tail that a slightly smaller device need not have.
+fn share(kind: &VdevKind, children: usize, top: &TopConfig) -> u64 {
+    let tail = 1u64.checked_shl(top.metaslab_shift as u32).map_or(0, |m| m.wrapping_sub(1));
+    let asize = if top.metaslab_shift == 0 { top.asize } else { top.asize & !tail };
+    match kind {
+        VdevKind::Raidz { expanding, .. } => {
+            asize / (children as u64).saturating_sub(u64::from(*expanding)).max(1)
+        }
+        // Its rows leave a reserve on every child; its own code will know how much.
+        VdevKind::Draid { .. } => 0,
+        _ => asize,
+    }
+}
+
+impl Builder<'_> {
+    fn tops(&mut self, root: &VdevConfig) -> Result<Tops> {
+        if root.kind != VdevKind::Root {
+            return Err(Error::corrupt(self.place(), format!("a {} vdev stands where the root must be", root.kind.name())));
+        }
+        if root.children.len() > MAX_TOPS {
+            return Err(Error::corrupt(self.place(), format!("{} top-level vdevs", root.children.len())));
+        }
+        root.check(&self.place())?;
+        root.children.iter().enumerate().map(|(id, top)| Ok(Arc::new(self.top(id as u32, top)?))).collect()
+    }
+
+    fn place(&self) -> String {
+        format!("pool {}, configuration", self.pool_guid)
+    }
+
+    fn top(&mut self, id: u32, config: &VdevConfig) -> Result<Top> {
+        let keys = config.top.clone().unwrap_or_default();
+        let pool = self.place();
+        let place = || format!("{pool}, vdev {id} ({})", config.name());
+        let concrete = config.kind.is_concrete();
+        let ashift = match u8::try_from(keys.ashift) {
+            Ok(shift) if (ASHIFT_MIN..=ASHIFT_MAX).contains(&shift) => shift,
+            _ if !concrete => ASHIFT_MIN,
+            _ => return Err(Error::corrupt(place(), format!("ashift {} is not within 9..16", keys.ashift))),
+        };
+        if concrete && keys.asize == 0 {
+            return Err(Error::corrupt(place(), "it has no size"));
+        }
+        if concrete && keys.metaslab_array != 0 && !(u64::from(ashift)..63).contains(&keys.metaslab_shift) {
+            return Err(Error::corrupt(place(), format!("metaslab shift {}", keys.metaslab_shift)));
+        }
+        let size_rule = SizeRule::new(&config.kind, config.children.len(), ashift);
+        let asize = share(&config.kind, config.children.len(), &keys);
+        let fit = Fit { pool_guid: self.pool_guid, ashift, asize, check_labels: self.check_labels };
+        let node = self.node(config, &fit);
+        let layout = match &config.kind {
+            VdevKind::Hole | VdevKind::Missing | VdevKind::Root => Layout::Nothing,
+            VdevKind::Indirect => Layout::Unserved("removed (indirect)"),
+            _ if is_copies(config) => {
+                let leaves: Vec<_> = node.leaves().into_iter().cloned().collect();
+                if leaves.len() > MAX_COPIES {
+                    return Err(Error::unsupported(place(), format!("a mirror of {} devices", leaves.len())));
+                }
+                Layout::Copies(Copies::new(leaves, ashift))
+            }
+            VdevKind::Raidz { .. } => Layout::Unserved("raidz"),
+            VdevKind::Draid { .. } => Layout::Unserved("draid"),
+            kind => Layout::Unserved(kind.name()),
+        };
+        Ok(Top {
+            id,
+            ashift,
+            deflate: size_rule.deflate_ratio(),
+            size_rule,
+            metaslab_array: AtomicU64::new(keys.metaslab_array),
+            metaslab_shift: AtomicU64::new(keys.metaslab_shift),
+            non_allocating: AtomicBool::new(keys.non_allocating),
+            config: keys,
+            layout,
+            node,
+        })
+    }
+
+    fn node(&mut self, config: &VdevConfig, fit: &Fit) -> Node {
+        let leaf = config.kind.is_device().then(|| self.leaf(config, fit));
+        let children = config.children.iter().map(|c| self.node(c, fit)).collect();
+        let unrecovered = self.survivors.unrecovered.remove(&config.guid).unwrap_or_default();
+        // The children's configurations live in their own nodes and in the caller's tree.
+        Node { config: config.clone(), leaf, children, unrecovered }
+    }
+
+    fn leaf(&mut self, config: &VdevConfig, fit: &Fit) -> Arc<Leaf> {
+        let leaf = match self.survivors.leaves.remove(&config.guid) {
+            Some(leaf) => leaf,
+            None => Arc::new(Leaf::closed(config.guid, config.path.as_deref())),
+        };
+        leaf.set_outdated(config.dtl.is_some_and(|object| object != 0));
+        if config.offline {
+            leaf.unseat(Health::new(VdevState::Offline, Aux::None));
+        } else if config.faulted && config.aux_state.as_deref() == Some("external") {
+            leaf.unseat(Health::new(VdevState::Faulted, Aux::External));
+        } else if !leaf.is_usable() {
+            seat(&leaf, config, fit, self.devices);
+        }
+        leaf
+    }
+}
+
+/// Whether everything below is mirrors and devices, so that each leaf is a whole copy.
+fn is_copies(config: &VdevConfig) -> bool {
+    config.kind.is_device() || config.kind.is_mirror_like() && config.children.iter().all(is_copies)
+}
+
+/// Finds a leaf's device and seats it, if it is the right one.
+fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
+    let cannot = |why| leaf.unseat(Health::new(VdevState::CantOpen, why));
+    let Some(device) = devices(config) else {
+        return cannot(Aux::OpenFailed);
+    };
+    if fit.check_labels
+        && let Err(why) = check_label(&Labels::read(&*device), config.guid, fit.pool_guid)
+    {
+        return cannot(why);
+    }
+    if device.sector_shift() > u32::from(fit.ashift) {
+        return cannot(Aux::AshiftTooBig);
+    }
+    leaf.seat(device);
+    if leaf.is_usable() && leaf.asize() < fit.asize {
+        cannot(Aux::BadLabel);
+    }
+}
+
+/// Whether the labels are those of this leaf. After a detach the label may know the leaf under the
+/// guid of the mirror that vanished: then its top-level guid is the leaf's.
+fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
+    let label = labels.any_up_to(u64::MAX).ok_or(Aux::BadLabel)?;
+    if label.pool_guid != pool_guid {
+        return Err(if label.split_guid == Some(pool_guid) { Aux::SplitPool } else { Aux::BadLabel });
+    }
+    if label.guid == Some(guid) || label.top_guid == Some(guid) { Ok(()) } else { Err(Aux::BadLabel) }
+}

@@ -1,0 +1,150 @@
+//! What `zpool status` and `zpool iostat` ask.
+
+use super::{Node, Top, Vdevs};
+use crate::config::VdevKind;
+use crate::health::Health;
+
+/// A vdev as shown: its place in the tree, health, and counters. Numbers of an interior vdev are
+/// the sums of its children, but for errors: those are its own.
+#[derive(Clone, Debug)]
+pub struct VdevStatus {
+    /// What it is.
+    pub kind: VdevKind,
+    /// Index in its parent.
+    pub id: u64,
+    /// Its guid.
+    pub guid: u64,
+    /// Its name: a path, or `mirror-0`.
+    pub name: String,
+    /// How well it is.
+    pub health: Health,
+    /// Top-level: allocatable bytes.
+    pub asize: u64,
+    /// Top-level: sector shift.
+    pub ashift: u8,
+    /// Leaf: sector shift that the device likes best.
+    pub physical_ashift: Option<u32>,
+    /// Top-level: a log vdev.
+    pub is_log: bool,
+    /// Top-level: nothing new is put there.
+    pub non_allocating: bool,
+    /// Top-level: it is being evacuated.
+    pub removing: bool,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Blocks with wrong bytes; for an interior vdev those that nothing could repair.
+    pub checksum_errors: u64,
+    /// Blocks that were repaired.
+    pub repaired: u64,
+    /// Reads done.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes done.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// The children.
+    pub children: Vec<VdevStatus>,
+}
+
+fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
+    let mut status = VdevStatus {
+        kind: node.config.kind.clone(),
+        id: node.config.id.unwrap_or(0),
+        guid: node.config.guid,
+        name: node.config.name(),
+        health: node.health(),
+        asize: top.map_or(0, Top::asize),
+        ashift: top.map_or(0, Top::ashift),
+        physical_ashift: None,
+        is_log: top.is_some_and(Top::is_log),
+        non_allocating: top.is_some_and(Top::is_non_allocating),
+        removing: top.is_some_and(Top::is_removing),
+        read_errors: 0,
+        write_errors: 0,
+        checksum_errors: node.unrecovered.get(),
+        repaired: 0,
+        reads: 0,
+        read_bytes: 0,
+        writes: 0,
+        written_bytes: 0,
+        children: node.children.iter().map(|c| of_node(c, None)).collect(),
+    };
+    match &node.leaf {
+        Some(leaf) => {
+            let counters = leaf.counters();
+            status.name = leaf.name();
+            status.physical_ashift = leaf.device().map(|d| d.physical_shift());
+            status.read_errors = counters.read_errors.get();
+            status.write_errors = counters.write_errors.get();
+            status.checksum_errors = counters.checksum_errors.get();
+            status.repaired = counters.repaired.get();
+            status.reads = counters.reads.get();
+            status.read_bytes = counters.read_bytes.get();
+            status.writes = counters.writes.get();
+            status.written_bytes = counters.written_bytes.get();
+        }
+        None => status.add_children(),
+    }
+    status
+}
+
+impl VdevStatus {
+    fn add_children(&mut self) {
+        for child in &self.children {
+            self.reads += child.reads;
+            self.read_bytes += child.read_bytes;
+            self.writes += child.writes;
+            self.written_bytes += child.written_bytes;
+        }
+    }
+
+    /// Whether any error was counted here or below.
+    pub fn has_errors(&self) -> bool {
+        self.read_errors + self.write_errors + self.checksum_errors > 0 || self.children.iter().any(Self::has_errors)
+    }
+}
+
+impl Vdevs {
+    /// Health of the whole: a lost log vdev or any lost top-level vdev makes it unusable.
+    pub fn health(&self) -> Health {
+        Health::of_children(self.tops().iter().map(|t| t.health()), 0)
+    }
+
+    /// The tree with health and counters; the root carries the pool's guid.
+    pub fn status(&self) -> VdevStatus {
+        let tops = self.tops();
+        let mut root = VdevStatus {
+            kind: VdevKind::Root,
+            id: 0,
+            guid: self.pool_guid(),
+            name: "root".into(),
+            health: self.health(),
+            asize: tops.iter().map(|t| t.asize()).fold(0, u64::saturating_add),
+            ashift: 0,
+            physical_ashift: None,
+            is_log: false,
+            non_allocating: false,
+            removing: false,
+            read_errors: 0,
+            write_errors: 0,
+            checksum_errors: 0,
+            repaired: 0,
+            reads: 0,
+            read_bytes: 0,
+            writes: 0,
+            written_bytes: 0,
+            children: tops.iter().map(|t| of_node(&t.node, Some(t))).collect(),
+        };
+        root.add_children();
+        root
+    }
+
+    /// Guid sum of the open tree, as the uberblock must hold it.
+    pub fn guid_sum(&self) -> u64 {
+        self.tops().iter().fold(self.pool_guid(), |sum, top| sum.wrapping_add(top.config().guid_sum()))
+    }
+}
