@@ -34,8 +34,8 @@ def rows(files, data_bytes, file_bytes):
         out += [
             (f"create-{key}", f"create {label}", "warm", ["create", tree, files, dirs, file_bytes]),
             (f"stat-{key}", f"stat {label}", "kernel", ["stat", tree, files, dirs]),
-            (f"stat-cold-{key}", f"stat {label}, cold", "cold", ["stat", tree, files, dirs]),
             (f"find-{key}", f"find {label}, cold", "cold", ["find", tree]),
+            (f"list-{key}", f"list {label}, cold", "cold", ["list", tree]),
             (f"remove-{key}", f"remove {label}", "warm", ["remove", tree, files, dirs]),
         ]
     for kind, label in (("text", "compressible"), ("noise", "incompressible")):

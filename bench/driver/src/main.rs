@@ -4,6 +4,7 @@
 //! bench-driver create DIR FILES DIRS BYTES   FILES new files of BYTES bytes, spread evenly over DIRS directories (1: flat)
 //! bench-driver stat   DIR FILES DIRS         lstat of each of them, in an order unlike that of creation
 //! bench-driver find   DIR                    a walk over all names; file types come from readdir where it tells them
+//! bench-driver list   DIR                    the same with an lstat of each, as ls -lR does
 //! bench-driver remove DIR FILES DIRS         unlinks all, in order of creation, then the directories
 //! bench-driver write  FILE BYTES text|noise  sequential, 1 MiB at a time, ended by fsync
 //! bench-driver read   FILE                   sequential, 1 MiB at a time
@@ -31,7 +32,8 @@ fn main() {
             create(Path::new(dir), num(files), num(dirs), num(bytes))
         }
         ["stat", dir, files, dirs] => stat(Path::new(dir), num(files), num(dirs)),
-        ["find", dir] => find(Path::new(dir)),
+        ["find", dir] => walk(Path::new(dir), false),
+        ["list", dir] => walk(Path::new(dir), true),
         ["remove", dir, files, dirs] => remove(Path::new(dir), num(files), num(dirs)),
         ["write", file, bytes, kind @ ("text" | "noise")] => {
             write(Path::new(file), num(bytes), kind)
@@ -39,7 +41,7 @@ fn main() {
         ["read", file] => read(Path::new(file)),
         _ => {
             eprintln!(
-                "usage: bench-driver create|stat|find|remove|write|read … (see the head of its source)"
+                "usage: bench-driver create|stat|find|list|remove|write|read … (see the head of its source)"
             );
             std::process::exit(2);
         }
@@ -153,7 +155,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-fn find(dir: &Path) -> io::Result<Measured> {
+fn walk(dir: &Path, attributes: bool) -> io::Result<Measured> {
     let start = Instant::now();
     let mut seen = 0;
     let mut waiting = vec![dir.to_path_buf()];
@@ -161,6 +163,9 @@ fn find(dir: &Path) -> io::Result<Measured> {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             seen += 1;
+            if attributes {
+                entry.metadata()?;
+            }
             if entry.file_type()?.is_dir() {
                 waiting.push(entry.path());
             }
