@@ -120,7 +120,7 @@ def table(record, plan):
     subject = "zuse" if "zuse" in names else names[-1]
     others = [name for name in names if name != subject]
     lines = [
-        "| | " + " | ".join(names) + " | " + " | ".join(f"{subject} ÷ {name}" for name in others) + " |",
+        "| | " + " | ".join(names + [f"{subject} ÷ {name}" for name in others]) + " |",
         "|---|" + "---:|" * (len(names) + len(others)),
     ]
     for key, label, _, _ in plan:

@@ -270,7 +270,7 @@ class FuseServer(Peer):
 
 class NullFuse(FuseServer):
     name = "null-fuse"
-    about = "a FUSE server that keeps everything in memory: the price of FUSE itself"
+    about = "a FUSE server that keeps names in memory and no data: the price of FUSE itself"
     binary = BUILT / "release" / "null-fuse"
 
     def command(self):
@@ -282,7 +282,7 @@ class NullFuse(FuseServer):
         return self.mount
 
     def cold(self):
-        drop_kernel_caches()  # it would forget its files if it were restarted
+        drop_kernel_caches()  # restarted, it would have forgotten its files
 
 
 class Zuse(FuseServer):
