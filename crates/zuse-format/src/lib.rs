@@ -13,9 +13,12 @@
 //! panic on input, and allocate nothing that is not bounded by the size of the input.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod block_pointer;
+pub mod dirent;
 pub mod dnode;
 pub mod dsl;
+pub mod dxattr;
 mod error;
 pub mod feature;
 pub mod field;
@@ -24,9 +27,11 @@ pub mod label;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod sa;
 pub mod space_map;
 pub mod uberblock;
 pub mod zap;
+pub mod znode;
 
 pub use block_pointer::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection};
 pub use dnode::{DnodePhys, DnodeView};
