@@ -27,6 +27,7 @@ pub mod label;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod property;
 pub mod sa;
 pub mod space_map;
 pub mod uberblock;
