@@ -63,7 +63,10 @@ pub fn read_labels(devices: &[Arc<dyn BlockDevice>]) -> Vec<Scanned> {
 pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
     let looked = run_all_borrowed(THREADS, paths.iter().collect(), |path| {
         let device = FileDevice::open(path, Access::Probe)?;
-        Ok(Scanned { path: device.path().to_owned(), labels: Labels::read(&device) })
+        Ok(Scanned {
+            path: device.path().to_owned(),
+            labels: Labels::read(&device),
+        })
     });
     let (mut scanned, mut problems) = (Vec::new(), Vec::new());
     for result in looked {
@@ -72,7 +75,10 @@ pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
             Err(error) => problems.push(error),
         }
     }
-    Scan { problems, ..assemble(&scanned) }
+    Scan {
+        problems,
+        ..assemble(&scanned)
+    }
 }
 
 /// Puts labels together to pools.
@@ -81,13 +87,20 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
     let mut scan = Scan::default();
     for device in scanned {
         if let Some(label) = device.labels.newest(u64::MAX) {
-            groups.entry(label.pool_guid).or_default().add(label, &device.path);
-        } else if let Some((_, LabelConfig::Aux(aux))) = device.labels.good().find(|(_, l)| l.member().is_none()) {
+            groups
+                .entry(label.pool_guid)
+                .or_default()
+                .add(label, &device.path);
+        } else if let Some((_, LabelConfig::Aux(aux))) =
+            device.labels.good().find(|(_, l)| l.member().is_none())
+        {
             scan.aux.push((aux.clone(), device.path.clone()));
         }
     }
     scan.pools = groups.into_values().filter_map(Group::into_pool).collect();
-    scan.pools.sort_by(|a, b| (&a.config.name, a.config.pool_guid).cmp(&(&b.config.name, b.config.pool_guid)));
+    scan.pools.sort_by(|a, b| {
+        (&a.config.name, a.config.pool_guid).cmp(&(&b.config.name, b.config.pool_guid))
+    });
     scan
 }
 
@@ -103,7 +116,9 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     fn add(&mut self, label: &'a PoolConfig, path: &'a str) {
-        let (Some(top), Some(leaf)) = (label.top_guid, label.guid) else { return };
+        let (Some(top), Some(leaf)) = (label.top_guid, label.guid) else {
+            return;
+        };
         if self.newest.is_none_or(|n| n.txg < label.txg) {
             self.newest = Some(label);
         }
@@ -121,20 +136,42 @@ impl<'a> Group<'a> {
     fn into_pool(self) -> Option<FoundPool> {
         let newest = self.newest?;
         let mut config = newest.clone();
-        let last = self.tops.values().filter_map(|l| l.vdev_tree.id).max().map_or(0, |id| id.saturating_add(1));
+        let last = self
+            .tops
+            .values()
+            .filter_map(|l| l.vdev_tree.id)
+            .max()
+            .map_or(0, |id| id.saturating_add(1));
         // Pools of before version 23 do not say how many slots they have.
-        let slots = if newest.vdev_children == 0 { last } else { newest.vdev_children }.min(MAX_SLOTS);
+        let slots = if newest.vdev_children == 0 {
+            last
+        } else {
+            newest.vdev_children
+        }
+        .min(MAX_SLOTS);
         let mut tops: Vec<VdevConfig> = (0..slots)
             .map(|id| {
                 let hole = newest.hole_array.contains(&id);
-                VdevConfig::new(if hole { VdevKind::Hole } else { VdevKind::Missing }, id, 0)
+                VdevConfig::new(
+                    if hole {
+                        VdevKind::Hole
+                    } else {
+                        VdevKind::Missing
+                    },
+                    id,
+                    0,
+                )
             })
             .collect();
         // Oldest first: should two vdevs claim a slot, the newer claim stands.
         let mut labels: Vec<_> = self.tops.into_values().collect();
         labels.sort_by_key(|l| l.txg);
         for label in labels {
-            let slot = label.vdev_tree.id.and_then(|id| usize::try_from(id).ok()).and_then(|id| tops.get_mut(id));
+            let slot = label
+                .vdev_tree
+                .id
+                .and_then(|id| usize::try_from(id).ok())
+                .and_then(|id| tops.get_mut(id));
             if let Some(slot) = slot.filter(|slot| slot.kind != VdevKind::Hole) {
                 *slot = label.vdev_tree.clone();
             }
@@ -145,8 +182,11 @@ impl<'a> Group<'a> {
         config.guid = None;
         config.is_spare = false;
         config.is_log = false;
-        let devices: BTreeMap<u64, String> =
-            self.leaves.into_iter().map(|(guid, (_, path))| (guid, path.to_owned())).collect();
+        let devices: BTreeMap<u64, String> = self
+            .leaves
+            .into_iter()
+            .map(|(guid, (_, path))| (guid, path.to_owned()))
+            .collect();
         config.vdev_tree.visit_mut(&mut |node| {
             if let Some(path) = devices.get(&node.guid).filter(|_| node.kind.is_device()) {
                 node.path = Some(path.clone());
@@ -163,7 +203,9 @@ impl FoundPool {
     /// Health of a node, by which devices were found.
     pub fn health_of(&self, node: &VdevConfig) -> Health {
         match &node.kind {
-            VdevKind::Disk | VdevKind::File if self.devices.contains_key(&node.guid) => Health::GOOD,
+            VdevKind::Disk | VdevKind::File if self.devices.contains_key(&node.guid) => {
+                Health::GOOD
+            }
             VdevKind::Disk | VdevKind::File => Health::new(VdevState::CantOpen, Aux::OpenFailed),
             VdevKind::Hole | VdevKind::Indirect | VdevKind::DraidSpare { .. } => Health::GOOD,
             // A removed vdev has no labels and looks the same as a lost one.
@@ -182,13 +224,18 @@ impl FoundPool {
     }
 
     fn may_have_removed_vdevs(&self) -> bool {
-        self.config.features_for_read.iter().any(|f| f == "com.delphix:device_removal")
+        self.config
+            .features_for_read
+            .iter()
+            .any(|f| f == "com.delphix:device_removal")
     }
 
     /// Top-level vdevs that cannot be opened: for each its id and why.
     pub fn missing_tops(&self) -> Vec<(u64, Health)> {
         let tops = self.config.vdev_tree.children.iter();
-        tops.map(|t| (t.id.unwrap_or(0), self.health_of(t))).filter(|(_, h)| !h.state.is_usable()).collect()
+        tops.map(|t| (t.id.unwrap_or(0), self.health_of(t)))
+            .filter(|(_, h)| !h.state.is_usable())
+            .collect()
     }
 
     /// Opens every device that was found; what fails is told and left out.

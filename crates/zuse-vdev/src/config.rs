@@ -106,7 +106,10 @@ impl VdevKind {
 
     /// Whether blocks lie on devices below it (not hole, indirect, missing, root).
     pub fn is_concrete(&self) -> bool {
-        !matches!(self, Self::Root | Self::Missing | Self::Hole | Self::Indirect)
+        !matches!(
+            self,
+            Self::Root | Self::Missing | Self::Hole | Self::Indirect
+        )
     }
 
     /// How many children may be lost, of `children`.
@@ -353,8 +356,16 @@ impl VdevConfig {
                 _ => self.guid.to_string(),
             },
             VdevKind::Raidz { nparity, .. } => format!("raidz{nparity}-{id}"),
-            VdevKind::Draid { nparity, ndata, nspares, .. } => {
-                format!("draid{nparity}:{ndata}d:{}c:{nspares}s-{id}", self.children.len())
+            VdevKind::Draid {
+                nparity,
+                ndata,
+                nspares,
+                ..
+            } => {
+                format!(
+                    "draid{nparity}:{ndata}d:{}c:{nspares}s-{id}",
+                    self.children.len()
+                )
             }
             VdevKind::DraidSpare { spare_id, .. } => match &self.path {
                 Some(path) => path.clone(),
@@ -370,26 +381,52 @@ impl VdevConfig {
     /// `Corrupt` naming the node.
     pub fn check(&self, place: &str) -> Result<()> {
         let children = self.children.len();
-        let fail = |what: String| Err(Error::corrupt(format!("{place}, vdev {} ({})", self.guid, self.kind.name()), what));
+        let fail = |what: String| {
+            Err(Error::corrupt(
+                format!("{place}, vdev {} ({})", self.guid, self.kind.name()),
+                what,
+            ))
+        };
         match &self.kind {
-            VdevKind::Raidz { nparity, expanding, expand_txgs } => {
+            VdevKind::Raidz {
+                nparity,
+                expanding,
+                expand_txgs,
+            } => {
                 let grown = expand_txgs.len() + usize::from(*expanding);
-                if !(1..=3).contains(nparity) || children.saturating_sub(grown) <= usize::from(*nparity) {
-                    return fail(format!("parity {nparity} with {children} children, {grown} of them added later"));
+                if !(1..=3).contains(nparity)
+                    || children.saturating_sub(grown) <= usize::from(*nparity)
+                {
+                    return fail(format!(
+                        "parity {nparity} with {children} children, {grown} of them added later"
+                    ));
                 }
                 if !expand_txgs.is_sorted() {
                     return fail("the txgs of its expansions do not ascend".into());
                 }
             }
-            VdevKind::Draid { nparity, ndata, nspares, ngroups } => {
+            VdevKind::Draid {
+                nparity,
+                ndata,
+                nspares,
+                ngroups,
+            } => {
                 let group = u32::from(*ndata) + u32::from(*nparity);
                 let disks = (children as u32).saturating_sub(u32::from(*nspares));
-                let fits = (1..=3).contains(nparity) && *ndata > 0 && *ngroups > 0 && children <= 255 && disks >= group;
+                let fits = (1..=3).contains(nparity)
+                    && *ndata > 0
+                    && *ngroups > 0
+                    && children <= 255
+                    && disks >= group;
                 if !fits || group * u32::from(*ngroups) % disks != 0 {
-                    return fail(format!("{ndata} data + {nparity} parity, {nspares} spares, {ngroups} groups over {children} children"));
+                    return fail(format!(
+                        "{ndata} data + {nparity} parity, {nspares} spares, {ngroups} groups over {children} children"
+                    ));
                 }
             }
-            kind if kind.is_mirror_like() && children == 0 => return fail("it has no children".into()),
+            kind if kind.is_mirror_like() && children == 0 => {
+                return fail("it has no children".into());
+            }
             _ => {}
         }
         self.children.iter().try_for_each(|c| c.check(place))
@@ -397,4 +434,4 @@ impl VdevConfig {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -12,7 +12,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use zuse_base::{Error, Errno, Result};
+use zuse_base::{Errno, Error, Result};
 
 use crate::geometry::round_up;
 use crate::leaf::Leaf;
@@ -72,7 +72,10 @@ impl Copies {
     /// At most [`MAX_COPIES`] leaves.
     pub(crate) fn new(leaves: Vec<Arc<Leaf>>, ashift: u8) -> Self {
         debug_assert!(leaves.len() <= MAX_COPIES);
-        Self { leaves: leaves.into(), ashift }
+        Self {
+            leaves: leaves.into(),
+            ashift,
+        }
     }
 
     /// The untried leaf to ask next: sound before outdated, idle before busy; equals take turns by
@@ -200,7 +203,9 @@ impl Copies {
                 }
             }
         }
-        result.map_err(|error| error.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
+        result.map_err(|error| {
+            error.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device"))
+        })
     }
 
     fn write_leaf(&self, leaf: &Leaf, offset: u64, data: &[u8]) -> Result<()> {

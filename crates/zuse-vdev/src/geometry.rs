@@ -10,7 +10,8 @@
 use zuse_base::{Errno, Error, Result};
 
 pub use zuse_format::label::{
-    LABEL_END, LABEL_SIZE, LABEL_START, LABELS, MIN_DEVICE, label_offset, slot_count, slot_for_txg, slot_offset, slot_size,
+    LABEL_END, LABEL_SIZE, LABEL_START, LABELS, MIN_DEVICE, label_offset, slot_count, slot_for_txg,
+    slot_offset, slot_size,
 };
 
 /// Smallest sector shift of a top-level vdev.
@@ -45,7 +46,11 @@ pub const fn metaslab_shift(asize: u64) -> u8 {
     if shift < 24 {
         24
     } else if shift > 34 {
-        if (asize >> 34) > 131_072 { bits(asize / 131_072) } else { 34 }
+        if (asize >> 34) > 131_072 {
+            bits(asize / 131_072)
+        } else {
+            34
+        }
     } else {
         shift
     }
@@ -77,19 +82,36 @@ pub struct SectorShifts {
 pub fn choose_ashift(leaves: &[SectorShifts], forced: Option<u8>, floor: u8) -> Result<u8> {
     let logical = leaves.iter().map(|l| l.logical).max().unwrap_or(ASHIFT_MIN);
     if logical > ASHIFT_MAX {
-        return Err(Error::refused(Errno::RANGE, format!("the device has sectors of 2^{logical} bytes")));
+        return Err(Error::refused(
+            Errno::RANGE,
+            format!("the device has sectors of 2^{logical} bytes"),
+        ));
     }
     if let Some(shift) = forced {
         if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&shift) {
-            return Err(Error::refused(Errno::INVAL, format!("ashift {shift} is not within 9..16")));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("ashift {shift} is not within 9..16"),
+            ));
         }
         if shift < logical {
-            return Err(Error::refused(Errno::RANGE, format!("ashift {shift} is smaller than the device's sector 2^{logical}")));
+            return Err(Error::refused(
+                Errno::RANGE,
+                format!("ashift {shift} is smaller than the device's sector 2^{logical}"),
+            ));
         }
         return Ok(shift);
     }
-    let physical = leaves.iter().map(|l| l.physical).filter(|&p| p <= ASHIFT_AUTO_MAX).max().unwrap_or(ASHIFT_MIN);
-    Ok(logical.max(physical).max(floor).clamp(ASHIFT_MIN, ASHIFT_MAX))
+    let physical = leaves
+        .iter()
+        .map(|l| l.physical)
+        .filter(|&p| p <= ASHIFT_AUTO_MAX)
+        .max()
+        .unwrap_or(ASHIFT_MIN);
+    Ok(logical
+        .max(physical)
+        .max(floor)
+        .clamp(ASHIFT_MIN, ASHIFT_MAX))
 }
 
 #[cfg(test)]

@@ -137,7 +137,11 @@ impl Health {
             }
         }
         if lost > spare || total == 0 {
-            let why = if offline == total && total > 0 { Aux::ChildrenOffline } else { Aux::NoReplicas };
+            let why = if offline == total && total > 0 {
+                Aux::ChildrenOffline
+            } else {
+                Aux::NoReplicas
+            };
             Self::new(VdevState::CantOpen, why)
         } else if lost + degraded > 0 {
             Self::new(VdevState::Degraded, Aux::None)

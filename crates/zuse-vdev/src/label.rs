@@ -17,8 +17,8 @@ use zuse_base::{Error, Result};
 use zuse_codec::{open_trailer, seal_trailer};
 use zuse_device::BlockDevice;
 use zuse_format::label::{
-    BOOT_ENV_AT, BOOT_ENV_SIZE, BootEnv, CONFIG_AT, CONFIG_SIZE, LABEL_SIZE, LABELS, RING_AT, RING_SIZE, Trailer,
-    decode_config, encode_config, label_offset,
+    BOOT_ENV_AT, BOOT_ENV_SIZE, BootEnv, CONFIG_AT, CONFIG_SIZE, LABEL_SIZE, LABELS, RING_AT,
+    RING_SIZE, Trailer, decode_config, encode_config, label_offset,
 };
 use zuse_format::nvlist::NvList;
 
@@ -61,7 +61,9 @@ pub struct Labels {
 impl Labels {
     /// Reads all four labels. Never fails: a label that cannot be read says why in its place.
     pub fn read(device: &dyn BlockDevice) -> Self {
-        Self { slots: [0, 1, 2, 3].map(|label| read_label(device, label)) }
+        Self {
+            slots: [0, 1, 2, 3].map(|label| read_label(device, label)),
+        }
     }
 
     /// The labels, 0 to 3.
@@ -71,7 +73,10 @@ impl Labels {
 
     /// Numbers and meaning of the labels that are whole.
     pub fn good(&self) -> impl Iterator<Item = (usize, &LabelConfig)> {
-        self.slots.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.as_ref().ok()?.config.as_ref().ok()?)))
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(i, slot)| Some((i, slot.as_ref().ok()?.config.as_ref().ok()?)))
     }
 
     /// The pool config with the greatest txg that is not 0 and not above the limit. The half-made
@@ -86,14 +91,21 @@ impl Labels {
     /// The label of a device that is (or was) part of a pool, half-made ones too: the first whole one
     /// when none has a txg within the limit.
     pub fn any_up_to(&self, limit: u64) -> Option<&PoolConfig> {
-        self.newest(limit).or_else(|| self.good().filter_map(|(_, c)| c.member()).find(|c| c.txg == 0))
+        self.newest(limit).or_else(|| {
+            self.good()
+                .filter_map(|(_, c)| c.member())
+                .find(|c| c.txg == 0)
+        })
     }
 }
 
 /// Reads and checks one label's configuration.
 fn read_label(device: &dyn BlockDevice, label: usize) -> Result<LabelContent> {
     if device.size() < LABELS as u64 * LABEL_SIZE {
-        return Err(Error::corrupt(device.path(), "the device is too small for labels"));
+        return Err(Error::corrupt(
+            device.path(),
+            "the device is too small for labels",
+        ));
     }
     let at = label_offset(device.size(), label) + CONFIG_AT;
     let place = || format!("{}, label {label}", device.path());
@@ -136,7 +148,13 @@ fn write_to(device: &dyn BlockDevice) -> impl FnMut(u64, &[u8]) -> Result<()> {
 /// `Device`, or `Refused` when the list does not fit.
 pub fn write_config(device: &dyn BlockDevice, label: usize, list: &NvList) -> Result<()> {
     let mut block = pack_config(list)?;
-    write_sealed(device.size(), label, CONFIG_AT, &mut block, &mut write_to(device))
+    write_sealed(
+        device.size(),
+        label,
+        CONFIG_AT,
+        &mut block,
+        &mut write_to(device),
+    )
 }
 
 /// Makes a new device ready: in all four labels this configuration, an empty boot environment and an
@@ -165,7 +183,10 @@ pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
 pub fn clear(device: &dyn BlockDevice) -> Result<()> {
     let zeros = vec![0; (LABEL_SIZE - BOOT_ENV_AT) as usize];
     if device.size() < LABELS as u64 * LABEL_SIZE {
-        return Err(Error::refused(zuse_base::Errno::OVERFLOW, format!("{} is too small for labels", device.path())));
+        return Err(Error::refused(
+            zuse_base::Errno::OVERFLOW,
+            format!("{} is too small for labels", device.path()),
+        ));
     }
     for label in 0..LABELS {
         device.write_at(&zeros, label_offset(device.size(), label) + BOOT_ENV_AT)?;
@@ -212,9 +233,17 @@ pub fn read_boot_env(device: &dyn BlockDevice) -> Option<BootEnv> {
 /// # Errors
 /// `Device`, or `Refused` when it does not fit.
 pub fn write_boot_env(device: &dyn BlockDevice, env: &BootEnv) -> Result<()> {
-    let mut block = env.encode().map_err(|e| Error::refused(zuse_base::Errno::NOSPC, e))?;
+    let mut block = env
+        .encode()
+        .map_err(|e| Error::refused(zuse_base::Errno::NOSPC, e))?;
     for label in 0..LABELS {
-        write_sealed(device.size(), label, BOOT_ENV_AT, &mut block, &mut write_to(device))?;
+        write_sealed(
+            device.size(),
+            label,
+            BOOT_ENV_AT,
+            &mut block,
+            &mut write_to(device),
+        )?;
     }
     Ok(device.flush()?)
 }

@@ -103,7 +103,8 @@ impl Leaf {
         let path: Arc<str> = Arc::from(device.path());
         let asize = geometry::leaf_asize(device.size());
         let shift = u8::try_from(device.sector_shift()).unwrap_or(u8::MAX);
-        self.sector_shift.store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
+        self.sector_shift
+            .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
         let mut seat = self.seat.write();
         seat.path = Some(path);
         match asize {
@@ -125,6 +126,10 @@ impl Leaf {
 
     /// Takes the device out, for that reason.
     pub fn unseat(&self, health: Health) {
+        if self.is_unflushed() {
+            // What the device had not made durable cannot be vouched for any more.
+            self.note_missed();
+        }
         let gone = {
             let mut seat = self.seat.write();
             seat.health = health;
@@ -201,6 +206,11 @@ impl Leaf {
     /// Whether a write did not reach the leaf since the last call.
     pub fn take_missed(&self) -> bool {
         self.missed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether a write did not reach the leaf since the last [`Leaf::take_missed`].
+    pub fn has_missed(&self) -> bool {
+        self.missed.load(Ordering::Acquire)
     }
 
     /// Notes that a write did not reach the leaf.
@@ -332,7 +342,8 @@ impl Leaf {
     /// As [`Leaf::read`].
     pub fn discard(&self, offset: u64, len: u64) -> Result<bool> {
         let (device, asize) = self.take_seat()?;
-        let fits = usize::try_from(len).map_err(|_| Error::corrupt(self.name(), format!("discard of {len} bytes")))?;
+        let fits = usize::try_from(len)
+            .map_err(|_| Error::corrupt(self.name(), format!("discard of {len} bytes")))?;
         let at = self.place(offset, fits, asize)?;
         device.discard(at, len).map_err(|error| self.failed(error))
     }

@@ -21,7 +21,9 @@ mod size;
 mod tree;
 
 pub use assemble::{FoundPool, Scan, Scanned};
-pub use config::{Form, IndirectConfig, LabelConfig, PoolConfig, PoolState, TopConfig, VdevConfig, VdevKind};
+pub use config::{
+    Form, IndirectConfig, LabelConfig, PoolConfig, PoolState, TopConfig, VdevConfig, VdevKind,
+};
 pub use copies::{CopiesCheck, ReadOutcome};
 pub use health::{Aux, Health, VdevState};
 pub use label::{LabelPair, Labels};

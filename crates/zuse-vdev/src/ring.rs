@@ -8,7 +8,8 @@ use zuse_base::{ByteOrder, Result};
 use zuse_codec::{open_trailer, seal_trailer};
 use zuse_device::BlockDevice;
 use zuse_format::label::{
-    LABEL_SIZE, LABELS, RING_AT, RING_SIZE, Trailer, label_offset, slot_count, slot_for_txg, slot_offset, slot_size,
+    LABEL_SIZE, LABELS, RING_AT, RING_SIZE, Trailer, label_offset, slot_count, slot_for_txg,
+    slot_offset, slot_size,
 };
 use zuse_format::uberblock::{ReflowState, Uberblock};
 
@@ -45,7 +46,13 @@ pub fn read_ring(device: &dyn BlockDevice, label: usize, ashift: u8) -> Result<V
         if let Ok((uberblock, order)) = Uberblock::parse(bytes)
             && open_trailer(bytes, Trailer::label_verifier(at + (slot * size) as u64)).is_ok()
         {
-            found.push(RingEntry { leaf: 0, label, slot, order, uberblock });
+            found.push(RingEntry {
+                leaf: 0,
+                label,
+                slot,
+                order,
+                uberblock,
+            });
         }
     }
     Ok(found)
@@ -56,7 +63,11 @@ pub fn commit_slot(uberblock: &Uberblock, ashift: u8, multihost: bool) -> u64 {
     // While the scratch area of an expansion is the truth, the slot of the txg before is rewritten:
     // the state must change without a new txg.
     let scratch = uberblock.reflow_state() == ReflowState::ScratchValid;
-    slot_for_txg(uberblock.txg.saturating_sub(u64::from(scratch)), u32::from(ashift), multihost)
+    slot_for_txg(
+        uberblock.txg.saturating_sub(u64::from(scratch)),
+        u32::from(ashift),
+        multihost,
+    )
 }
 
 /// The slot that is kept for heartbeats.
@@ -82,7 +93,10 @@ pub(crate) fn write_slot(
 
 /// The winner among those with a txg of 1 up to the limit.
 pub fn best(entries: &[RingEntry], limit: u64) -> Option<&RingEntry> {
-    entries.iter().filter(|e| e.uberblock.txg != 0 && e.uberblock.txg <= limit).max_by_key(|e| e.uberblock.rank())
+    entries
+        .iter()
+        .filter(|e| e.uberblock.txg != 0 && e.uberblock.txg <= limit)
+        .max_by_key(|e| e.uberblock.rank())
 }
 
 #[cfg(test)]

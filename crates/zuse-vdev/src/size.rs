@@ -21,22 +21,35 @@ pub struct SizeRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     Plain,
-    Raidz { width: u64, nparity: u64, grown: Vec<u64> },
-    Draid { ndata: u64, nparity: u64 },
+    Raidz {
+        width: u64,
+        nparity: u64,
+        grown: Vec<u64>,
+    },
+    Draid {
+        ndata: u64,
+        nparity: u64,
+    },
 }
 
 impl SizeRule {
     /// The rule of a top-level vdev of that kind with that many children.
     pub fn new(kind: &VdevKind, children: usize, ashift: u8) -> Self {
         let form = match kind {
-            VdevKind::Raidz { nparity, expanding, expand_txgs } => Form::Raidz {
-                width: (children as u64).saturating_sub(expand_txgs.len() as u64 + u64::from(*expanding)),
+            VdevKind::Raidz {
+                nparity,
+                expanding,
+                expand_txgs,
+            } => Form::Raidz {
+                width: (children as u64)
+                    .saturating_sub(expand_txgs.len() as u64 + u64::from(*expanding)),
                 nparity: u64::from(*nparity),
                 grown: expand_txgs.clone(),
             },
-            VdevKind::Draid { nparity, ndata, .. } => {
-                Form::Draid { ndata: u64::from((*ndata).max(1)), nparity: u64::from(*nparity) }
-            }
+            VdevKind::Draid { nparity, ndata, .. } => Form::Draid {
+                ndata: u64::from((*ndata).max(1)),
+                nparity: u64::from(*nparity),
+            },
             _ => Form::Plain,
         };
         Self { ashift, form }
@@ -47,15 +60,20 @@ impl SizeRule {
         let a = self.ashift;
         match &self.form {
             Form::Plain => round_up(psize, a),
-            Form::Raidz { width, nparity, grown } => {
+            Form::Raidz {
+                width,
+                nparity,
+                grown,
+            } => {
                 let n = width + grown.iter().filter(|&&txg| txg <= birth).count() as u64;
                 let data = round_up(psize, a)? >> a;
                 let total = data + nparity * data.div_ceil(n.saturating_sub(*nparity).max(1));
                 total.next_multiple_of(nparity + 1).checked_mul(1 << a)
             }
-            Form::Draid { ndata, nparity } => {
-                psize.div_ceil(ndata << a).checked_mul(ndata + nparity)?.checked_mul(1 << a)
-            }
+            Form::Draid { ndata, nparity } => psize
+                .div_ceil(ndata << a)
+                .checked_mul(ndata + nparity)?
+                .checked_mul(1 << a),
         }
     }
 

@@ -70,7 +70,10 @@ impl Node {
         match &self.config.kind {
             VdevKind::Missing => Health::new(VdevState::CantOpen, crate::health::Aux::OpenFailed),
             VdevKind::Hole | VdevKind::Indirect | VdevKind::DraidSpare { .. } => Health::GOOD,
-            kind => Health::of_children(self.children.iter().map(Node::health), kind.spare_children(self.children.len())),
+            kind => Health::of_children(
+                self.children.iter().map(Node::health),
+                kind.spare_children(self.children.len()),
+            ),
         }
     }
 
@@ -197,7 +200,9 @@ impl Top {
     /// # Errors
     /// `Corrupt` beyond 2^64.
     pub fn asize_of(&self, psize: u64, birth: u64) -> Result<u64> {
-        self.size_rule.asize(psize, birth).ok_or_else(|| Error::corrupt(self.name(), format!("a block of {psize} bytes")))
+        self.size_rule
+            .asize(psize, birth)
+            .ok_or_else(|| Error::corrupt(self.name(), format!("a block of {psize} bytes")))
     }
 
     /// `vdev 3 (mirror-3)`.
@@ -213,9 +218,14 @@ impl Top {
     fn copies(&self, offset: u64, psize: usize) -> Result<&Copies> {
         let copies = match &self.layout {
             Layout::Copies(copies) => copies,
-            Layout::Nothing => return Err(Error::corrupt(self.at(offset), "no block can be there")),
+            Layout::Nothing => {
+                return Err(Error::corrupt(self.at(offset), "no block can be there"));
+            }
             Layout::Unserved(layout) => {
-                return Err(Error::unsupported(self.at(offset), format!("blocks on a {layout} vdev")));
+                return Err(Error::unsupported(
+                    self.at(offset),
+                    format!("blocks on a {layout} vdev"),
+                ));
             }
         };
         self.check_range(offset, psize)?;
@@ -224,15 +234,33 @@ impl Top {
 
     fn check_range(&self, offset: u64, psize: usize) -> Result<()> {
         if psize == 0 || psize > MAX_PSIZE {
-            return Err(Error::corrupt(self.at(offset), format!("a block of {psize} bytes")));
+            return Err(Error::corrupt(
+                self.at(offset),
+                format!("a block of {psize} bytes"),
+            ));
         }
         if offset & ((1 << self.ashift) - 1) != 0 {
-            return Err(Error::corrupt(self.at(offset), format!("the block does not start on a sector of 2^{} bytes", self.ashift)));
+            return Err(Error::corrupt(
+                self.at(offset),
+                format!(
+                    "the block does not start on a sector of 2^{} bytes",
+                    self.ashift
+                ),
+            ));
         }
-        let end = self.asize_of(psize as u64, u64::MAX).ok().and_then(|asize| offset.checked_add(asize));
+        let end = self
+            .asize_of(psize as u64, u64::MAX)
+            .ok()
+            .and_then(|asize| offset.checked_add(asize));
         match end {
             Some(end) if end <= self.config.asize => Ok(()),
-            _ => Err(Error::corrupt(self.at(offset), format!("{psize} bytes there end beyond the vdev's {:#x}", self.config.asize))),
+            _ => Err(Error::corrupt(
+                self.at(offset),
+                format!(
+                    "{psize} bytes there end beyond the vdev's {:#x}",
+                    self.config.asize
+                ),
+            )),
         }
     }
 }
@@ -296,7 +324,9 @@ impl Vdevs {
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<ReadOutcome> {
         let top = self.top(vdev)?;
-        let outcome = top.copies(offset, psize)?.read(offset, buf, psize, verify, self.writable)?;
+        let outcome = top
+            .copies(offset, psize)?
+            .read(offset, buf, psize, verify, self.writable)?;
         if outcome == ReadOutcome::BadChecksum {
             top.node.unrecovered.bump();
         }
@@ -316,7 +346,9 @@ impl Vdevs {
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<CopiesCheck> {
         let top = self.top(vdev)?;
-        let found = top.copies(offset, psize)?.check(offset, buf, psize, verify, self.writable);
+        let found = top
+            .copies(offset, psize)?
+            .check(offset, buf, psize, verify, self.writable);
         if found.good == 0 {
             top.node.unrecovered.bump();
         }
@@ -342,10 +374,17 @@ impl Vdevs {
         self.refuse_if_read_only()?;
         let top = self.top(vdev)?;
         match &top.layout {
-            Layout::Copies(copies) if offset.checked_add(len).is_some_and(|end| end <= top.asize()) => {
+            Layout::Copies(copies)
+                if offset
+                    .checked_add(len)
+                    .is_some_and(|end| end <= top.asize()) =>
+            {
                 copies.discard(offset, len)
             }
-            Layout::Copies(_) => Err(Error::corrupt(top.at(offset), format!("discard of {len} bytes"))),
+            Layout::Copies(_) => Err(Error::corrupt(
+                top.at(offset),
+                format!("discard of {len} bytes"),
+            )),
             _ => Ok(false),
         }
     }
@@ -360,7 +399,10 @@ impl Vdevs {
 
     /// Factor, in 512ths, from bytes allocated on a vdev to bytes shown; 512 where there is no parity.
     pub fn deflate_ratio(&self, vdev: u32) -> u64 {
-        self.top(vdev).map_or(crate::geometry::PLAIN_DEFLATE_RATIO, |top| top.deflate_ratio())
+        self.top(vdev)
+            .map_or(crate::geometry::PLAIN_DEFLATE_RATIO, |top| {
+                top.deflate_ratio()
+            })
     }
 
     /// Notes the metaslab array of a vdev: from then on it counts as initialised.
@@ -370,7 +412,8 @@ impl Vdevs {
     pub fn set_metaslabs(&self, vdev: u32, array: u64, shift: u8) -> Result<()> {
         let top = self.top(vdev)?;
         top.metaslab_array.store(array, Ordering::Relaxed);
-        top.metaslab_shift.store(u64::from(shift), Ordering::Relaxed);
+        top.metaslab_shift
+            .store(u64::from(shift), Ordering::Relaxed);
         Ok(())
     }
 
@@ -385,11 +428,22 @@ impl Vdevs {
 
     /// Guids of leaves that some write did not reach since the last call: they go into DTLs.
     pub fn take_missed(&self) -> Vec<u64> {
-        self.leaves().iter().filter(|l| l.take_missed()).map(|l| l.guid()).collect()
+        self.leaves()
+            .iter()
+            .filter(|l| l.take_missed())
+            .map(|l| l.guid())
+            .collect()
     }
 
     fn refuse_if_read_only(&self) -> Result<()> {
-        if self.writable { Ok(()) } else { Err(Error::refused(Errno::ROFS, "the pool is open for reading only")) }
+        if self.writable {
+            Ok(())
+        } else {
+            Err(Error::refused(
+                Errno::ROFS,
+                "the pool is open for reading only",
+            ))
+        }
     }
 }
 

@@ -17,7 +17,11 @@ pub(crate) struct Keys<'a> {
 
 impl<'a> Keys<'a> {
     pub(crate) fn new(list: &'a NvList, place: &'a str) -> Self {
-        Self { list, taken: vec![false; list.pairs.len()], place }
+        Self {
+            list,
+            taken: vec![false; list.pairs.len()],
+            place,
+        }
     }
 
     pub(crate) fn take(&mut self, name: &str) -> Option<&'a NvValue> {
@@ -28,7 +32,10 @@ impl<'a> Keys<'a> {
     }
 
     pub(crate) fn wrong<T>(&self, name: &str) -> Result<T> {
-        Err(Error::corrupt(self.place, format!("the value of `{name}` has another type than it must")))
+        Err(Error::corrupt(
+            self.place,
+            format!("the value of `{name}` has another type than it must"),
+        ))
     }
 
     pub(crate) fn missing(&self, name: &str) -> Error {
@@ -102,7 +109,13 @@ impl<'a> Keys<'a> {
 
     /// What nobody took.
     pub(crate) fn rest(self) -> Vec<NvPair> {
-        self.list.pairs.iter().zip(self.taken).filter(|(_, taken)| !taken).map(|(pair, _)| pair.clone()).collect()
+        self.list
+            .pairs
+            .iter()
+            .zip(self.taken)
+            .filter(|(_, taken)| !taken)
+            .map(|(pair, _)| pair.clone())
+            .collect()
     }
 }
 
@@ -140,15 +153,26 @@ impl Emit for NvList {
     }
 }
 
-pub(super) fn parse_vdev(list: &NvList, place: &str, position: Option<u64>, depth: usize) -> Result<VdevConfig> {
+pub(super) fn parse_vdev(
+    list: &NvList,
+    place: &str,
+    position: Option<u64>,
+    depth: usize,
+) -> Result<VdevConfig> {
     if depth >= MAX_DEPTH {
-        return Err(Error::corrupt(place, format!("the vdev tree is deeper than {MAX_DEPTH}")));
+        return Err(Error::corrupt(
+            place,
+            format!("the vdev tree is deeper than {MAX_DEPTH}"),
+        ));
     }
     let keys = &mut Keys::new(list, place);
     let name = keys.text("type")?.ok_or_else(|| keys.missing("type"))?;
     let id = keys.u64("id")?;
     if position.is_some() && id != position {
-        return Err(Error::corrupt(place, format!("a vdev at position {position:?} has the id {id:?}")));
+        return Err(Error::corrupt(
+            place,
+            format!("a vdev at position {position:?} has the id {id:?}"),
+        ));
     }
     let guid = keys.need("guid")?;
     let kind = parse_kind(&name, keys)?;
@@ -185,10 +209,14 @@ pub(super) fn parse_vdev(list: &NvList, place: &str, position: Option<u64>, dept
     node.orig_guid = keys.u64("orig_guid")?;
     let children = keys.lists("children")?;
     if !children.is_empty() && node.kind.is_leaf() {
-        return Err(Error::corrupt(place, format!("the {name} vdev {guid} has children")));
+        return Err(Error::corrupt(
+            place,
+            format!("the {name} vdev {guid} has children"),
+        ));
     }
     for (position, child) in children.iter().enumerate() {
-        node.children.push(parse_vdev(child, place, Some(position as u64), depth + 1)?);
+        node.children
+            .push(parse_vdev(child, place, Some(position as u64), depth + 1)?);
     }
     node.other = std::mem::replace(keys, Keys::new(list, place)).rest();
     if depth == 0 {
@@ -219,18 +247,30 @@ fn parse_kind(name: &str, keys: &mut Keys<'_>) -> Result<VdevKind> {
                 nparity: nparity.ok_or_else(|| keys.missing("nparity"))?,
             }
         }
-        "dspare" => VdevKind::DraidSpare { top_guid: keys.need("top_guid")?, spare_id: keys.need("spareid")? },
+        "dspare" => VdevKind::DraidSpare {
+            top_guid: keys.need("top_guid")?,
+            spare_id: keys.need("spareid")?,
+        },
         "disk" => VdevKind::Disk,
         "file" => VdevKind::File,
         "missing" => VdevKind::Missing,
         "hole" => VdevKind::Hole,
         "indirect" => VdevKind::Indirect,
-        other => return Err(Error::corrupt(keys.place, format!("`{other}` is no type of vdev"))),
+        other => {
+            return Err(Error::corrupt(
+                keys.place,
+                format!("`{other}` is no type of vdev"),
+            ));
+        }
     })
 }
 
 fn parse_top(keys: &mut Keys<'_>) -> Result<Option<TopConfig>> {
-    let (array, shift, ashift) = (keys.u64("metaslab_array")?, keys.u64("metaslab_shift")?, keys.u64("ashift")?);
+    let (array, shift, ashift) = (
+        keys.u64("metaslab_array")?,
+        keys.u64("metaslab_shift")?,
+        keys.u64("ashift")?,
+    );
     let top = TopConfig {
         metaslab_array: array.unwrap_or(0),
         metaslab_shift: shift.unwrap_or(0),
@@ -249,7 +289,11 @@ fn parse_indirect(keys: &mut Keys<'_>) -> Result<Option<IndirectConfig>> {
     let object = keys.u64("com.delphix:indirect_object")?;
     let births = keys.u64("com.delphix:indirect_births")?.unwrap_or(0);
     let previous = keys.u64("com.delphix:prev_indirect_vdev")?;
-    Ok(object.map(|object| IndirectConfig { object, births, previous }))
+    Ok(object.map(|object| IndirectConfig {
+        object,
+        births,
+        previous,
+    }))
 }
 
 pub(super) fn emit_vdev(node: &VdevConfig, form: Form) -> NvList {
@@ -267,8 +311,14 @@ pub(super) fn emit_vdev(node: &VdevConfig, form: Form) -> NvList {
     out.put_one("not_present", node.not_present);
     out.put_one("is_spare", node.is_spare);
     let is_hole = node.kind == VdevKind::Hole;
-    let hole_top = TopConfig { min_alloc: Some(1), ..TopConfig::default() };
-    let top = node.top.as_ref().or((is_hole && form == Form::Mos).then_some(&hole_top));
+    let hole_top = TopConfig {
+        min_alloc: Some(1),
+        ..TopConfig::default()
+    };
+    let top = node
+        .top
+        .as_ref()
+        .or((is_hole && form == Form::Mos).then_some(&hole_top));
     if let Some(top) = top {
         out.insert("metaslab_array", top.metaslab_array);
         out.insert("metaslab_shift", top.metaslab_shift);
@@ -286,14 +336,18 @@ pub(super) fn emit_vdev(node: &VdevConfig, form: Form) -> NvList {
         out.put("com.delphix:prev_indirect_vdev", indirect.previous);
     }
     out.put("create_txg", node.create_txg);
-    out.put("expansion_time", node.top.as_ref().and_then(|t| t.expansion_time));
+    out.put(
+        "expansion_time",
+        node.top.as_ref().and_then(|t| t.expansion_time),
+    );
     if form == Form::Mos {
         out.put("com.delphix:vdev_zap_leaf", node.zap_leaf);
         out.put("com.delphix:vdev_zap_top", node.zap_top);
         out.put("com.klarasystems:vdev_zap_root", node.zap_root);
         out.put_flag("com.datto:resilver_defer", node.resilver_defer);
     }
-    if !node.children.is_empty() {
+    // A removed vdev has the key, with nothing in it.
+    if !node.children.is_empty() || node.kind == VdevKind::Indirect {
         let children: Vec<NvList> = node.children.iter().map(|c| emit_vdev(c, form)).collect();
         out.insert("children", children);
     }
@@ -315,14 +369,23 @@ pub(super) fn emit_vdev(node: &VdevConfig, form: Form) -> NvList {
 
 fn emit_kind(kind: &VdevKind, out: &mut NvList) {
     match kind {
-        VdevKind::Raidz { nparity, expanding, expand_txgs } => {
+        VdevKind::Raidz {
+            nparity,
+            expanding,
+            expand_txgs,
+        } => {
             out.insert("nparity", u64::from(*nparity));
             out.put_flag("raidz_expanding", *expanding);
             if !expand_txgs.is_empty() {
                 out.insert("raidz_expand_txgs", expand_txgs.clone());
             }
         }
-        VdevKind::Draid { nparity, ndata, nspares, ngroups } => {
+        VdevKind::Draid {
+            nparity,
+            ndata,
+            nspares,
+            ngroups,
+        } => {
             out.insert("nparity", u64::from(*nparity));
             out.insert("draid_ndata", u64::from(*ndata));
             out.insert("draid_nspares", u64::from(*nspares));

@@ -126,9 +126,16 @@ impl PoolConfig {
             0 => PoolState::Active,
             1 => PoolState::Exported,
             2 => PoolState::Destroyed,
-            other => return Err(Error::corrupt(place, format!("state {other} is not that of a pool"))),
+            other => {
+                return Err(Error::corrupt(
+                    place,
+                    format!("state {other} is not that of a pool"),
+                ));
+            }
         };
-        let tree = keys.list("vdev_tree")?.ok_or_else(|| keys.missing("vdev_tree"))?;
+        let tree = keys
+            .list("vdev_tree")?
+            .ok_or_else(|| keys.missing("vdev_tree"))?;
         let features = keys.list("features_for_read")?;
         Ok(Self {
             version: keys.need("version")?,
@@ -151,7 +158,9 @@ impl PoolConfig {
             vdev_children: keys.u64("vdev_children")?.unwrap_or(0),
             split_guid: keys.u64("split_guid")?,
             vdev_tree: VdevConfig::parse(tree, place)?,
-            features_for_read: features.map(|f| f.iter().map(|(n, _)| n.to_owned()).collect()).unwrap_or_default(),
+            features_for_read: features
+                .map(|f| f.iter().map(|(n, _)| n.to_owned()).collect())
+                .unwrap_or_default(),
             create_txg: keys.u64("create_txg")?,
             has_per_vdev_zaps: keys.flag("com.delphix:has_per_vdev_zaps")?,
             other: std::mem::replace(keys, Keys::new(list, place)).rest(),
@@ -176,7 +185,10 @@ impl PoolConfig {
             out.insert("top_guid", top.guid);
             out.insert("guid", leaf.guid);
             out.put_one("is_spare", leaf.is_spare);
-            out.put_one("is_log", leaf.guid == top.guid && top.top.as_ref().is_some_and(|t| t.is_log));
+            out.put_one(
+                "is_log",
+                leaf.guid == top.guid && top.top.as_ref().is_some_and(|t| t.is_log),
+            );
         }
         if !self.hole_array.is_empty() {
             out.insert("hole_array", self.hole_array.clone());
@@ -187,13 +199,12 @@ impl PoolConfig {
         }
         let tree = leaf.map_or(&self.vdev_tree, |(top, _)| top);
         out.insert("vdev_tree", tree.to_nvlist(form));
-        if self.version >= 5000 {
-            let mut features = NvList::new();
-            for name in &self.features_for_read {
-                features.insert_flag(name);
-            }
-            out.insert("features_for_read", features);
+        // Also below version 5000, where it is empty: OpenZFS writes it so.
+        let mut features = NvList::new();
+        for name in &self.features_for_read {
+            features.insert_flag(name);
         }
+        out.insert("features_for_read", features);
         if leaf.is_some() {
             out.put("create_txg", self.create_txg);
         } else {
@@ -218,8 +229,13 @@ impl PoolConfig {
     /// Sets `vdev_children` and `hole_array` by the tree.
     pub fn count_children(&mut self) {
         self.vdev_children = self.vdev_tree.children.len() as u64;
-        self.hole_array =
-            self.vdev_tree.children.iter().filter(|c| c.kind == super::VdevKind::Hole).filter_map(|c| c.id).collect();
+        self.hole_array = self
+            .vdev_tree
+            .children
+            .iter()
+            .filter(|c| c.kind == super::VdevKind::Hole)
+            .filter_map(|c| c.id)
+            .collect();
     }
 }
 
@@ -274,11 +290,20 @@ impl LabelConfig {
         let state = Keys::new(list, place).need("state")?;
         if !matches!(state, 3 | 4) {
             let config = PoolConfig::parse(list, place)?;
-            if matches!(config.guid, None | Some(0)) || config.pool_guid == 0 || matches!(config.top_guid, None | Some(0)) {
-                return Err(Error::corrupt(place, "a label without the guids of pool, top-level vdev and leaf"));
+            if matches!(config.guid, None | Some(0))
+                || config.pool_guid == 0
+                || matches!(config.top_guid, None | Some(0))
+            {
+                return Err(Error::corrupt(
+                    place,
+                    "a label without the guids of pool, top-level vdev and leaf",
+                ));
             }
             if config.vdev_tree.kind == super::VdevKind::Root {
-                return Err(Error::corrupt(place, "a label with the root where its top-level vdev must be"));
+                return Err(Error::corrupt(
+                    place,
+                    "a label with the root where its top-level vdev must be",
+                ));
             }
             return Ok(Self::Member(Box::new(config)));
         }
@@ -286,7 +311,10 @@ impl LabelConfig {
         keys.take("state");
         let guid = keys.need("guid")?;
         if guid == 0 {
-            return Err(Error::corrupt(place, "a label without the guid of its device"));
+            return Err(Error::corrupt(
+                place,
+                "a label without the guid of its device",
+            ));
         }
         Ok(Self::Aux(AuxLabel {
             version: keys.need("version")?,

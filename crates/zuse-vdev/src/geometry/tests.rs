@@ -26,21 +26,44 @@ fn metaslab_shift_follows_the_vectors() {
 #[test]
 fn labels_sit_at_both_ends_of_the_rounded_size() {
     let size = (256 << 20) + 1000;
-    assert_eq!([0, 1, 2, 3].map(|l| label_offset(size, l)), [0, 0x40000, 0xff8_0000, 0xffc_0000]);
+    assert_eq!(
+        [0, 1, 2, 3].map(|l| label_offset(size, l)),
+        [0, 0x40000, 0xff8_0000, 0xffc_0000]
+    );
     assert_eq!(leaf_asize((64 << 20) - 1), None);
 }
 
 #[test]
 fn ashift_is_that_of_the_coarsest_device_unless_forced() {
-    let old = SectorShifts { logical: 9, physical: 9 };
-    let emulated = SectorShifts { logical: 9, physical: 12 };
-    let strange = SectorShifts { logical: 9, physical: 15 };
-    let native = SectorShifts { logical: 12, physical: 12 };
+    let old = SectorShifts {
+        logical: 9,
+        physical: 9,
+    };
+    let emulated = SectorShifts {
+        logical: 9,
+        physical: 12,
+    };
+    let strange = SectorShifts {
+        logical: 9,
+        physical: 15,
+    };
+    let native = SectorShifts {
+        logical: 12,
+        physical: 12,
+    };
     assert_eq!(choose_ashift(&[old], None, 9).unwrap(), 9);
     assert_eq!(choose_ashift(&[old], None, 12).unwrap(), 12);
     assert_eq!(choose_ashift(&[old, emulated], None, 9).unwrap(), 12);
     assert_eq!(choose_ashift(&[strange], None, 9).unwrap(), 9);
     assert_eq!(choose_ashift(&[emulated], Some(9), 9).unwrap(), 9);
-    assert!(choose_ashift(&[native], Some(9), 9).unwrap_err().is(zuse_base::Errno::RANGE));
-    assert!(choose_ashift(&[native], Some(17), 9).unwrap_err().is(zuse_base::Errno::INVAL));
+    assert!(
+        choose_ashift(&[native], Some(9), 9)
+            .unwrap_err()
+            .is(zuse_base::Errno::RANGE)
+    );
+    assert!(
+        choose_ashift(&[native], Some(17), 9)
+            .unwrap_err()
+            .is(zuse_base::Errno::INVAL)
+    );
 }

@@ -16,7 +16,7 @@ use zuse_base::{Errno, Error, Result, pool::run_all_borrowed};
 use zuse_format::label::CONFIG_AT;
 use zuse_format::uberblock::Uberblock;
 
-use super::{Top, Vdevs};
+use super::{Node, Top, Vdevs};
 use crate::config::PoolConfig;
 use crate::geometry::LABELS;
 use crate::label::{self, LabelPair};
@@ -39,25 +39,39 @@ pub enum UberblockTargets {
 }
 
 impl Vdevs {
-    /// Flushes every leaf written since its last flush.
+    /// Flushes every leaf written since its last flush. After it, [`Vdevs::take_missed`] tells which
+    /// leaves lack something (not before: a leaf that missed a write cannot vouch for its siblings).
     ///
     /// # Errors
-    /// `Device` when some top-level vdev lost more leaves than it can do without.
+    /// `Device` when some written block may not be durable: too many leaves of a top-level vdev failed,
+    /// missed a write, or are gone.
     pub fn flush_written(&self) -> Result<()> {
         let tops = self.tops();
-        let jobs: Vec<_> = tops
+        let written: Vec<_> = tops
             .iter()
-            .flat_map(|t| t.leaves().into_iter().map(move |l| (t, l)))
-            .filter(|(_, leaf)| leaf.is_unflushed() && leaf.is_usable())
+            .map(|t| (t, t.leaves()))
+            .filter(|(_, l)| l.iter().any(|l| l.is_unflushed()))
             .collect();
-        let results = spread(jobs, |(top, leaf)| (top.id(), leaf.flush()));
-        for (id, result) in &results {
-            let Err(error) = result else { continue };
-            let failed = results.iter().filter(|(i, r)| i == id && r.is_err()).count();
-            if let Some(top) = tops.get(*id as usize)
-                && failed > top.kind().spare_children(top.node.children.len())
-            {
-                return Err(error.clone());
+        let jobs = written
+            .iter()
+            .flat_map(|(_, leaves)| leaves)
+            .filter(|l| l.is_unflushed())
+            .collect();
+        let failed: Vec<(u64, Error)> = spread(jobs, |leaf: &Arc<Leaf>| {
+            Some((leaf.guid(), leaf.flush().err()?))
+        })
+        .into_iter()
+        .flatten()
+        .collect();
+        for (top, _) in written {
+            if !top.node.is_durable() {
+                let of_top = |(guid, _): &&(u64, Error)| top.config().find(*guid).is_some();
+                let lost =
+                    || Error::device(top.name(), Errno::IO, "blocks written to it may be lost");
+                return Err(failed
+                    .iter()
+                    .find(of_top)
+                    .map_or_else(lost, |(_, error)| error.clone()));
             }
         }
         Ok(())
@@ -68,29 +82,44 @@ impl Vdevs {
     ///
     /// # Errors
     /// `Device` when a top-level vdev that is no log has not one leaf with good labels; `ROFS`.
-    pub fn commit_labels(&self, pair: LabelPair, config: &PoolConfig, tops: Option<&[u32]>) -> Result<()> {
+    pub fn commit_labels(
+        &self,
+        pair: LabelPair,
+        config: &PoolConfig,
+        tops: Option<&[u32]>,
+    ) -> Result<()> {
         self.refuse_if_read_only()?;
         let all = self.tops();
         let mut jobs = Vec::new();
-        let chosen = |top: &&Arc<Top>| top.is_concrete() && tops.is_none_or(|t| t.contains(&top.id()));
+        let chosen =
+            |top: &&Arc<Top>| top.is_concrete() && tops.is_none_or(|t| t.contains(&top.id()));
         for top in all.iter().filter(chosen) {
             let Some(top_config) = config.vdev_tree.children.get(top.id() as usize) else {
                 continue;
             };
             let leaves = top.leaves();
             for leaf_config in top_config.devices() {
-                let Some(leaf) = leaves.iter().find(|l| l.guid() == leaf_config.guid && l.is_usable()) else {
+                let Some(leaf) = leaves
+                    .iter()
+                    .find(|l| l.guid() == leaf_config.guid && l.is_usable())
+                else {
                     continue;
                 };
                 let block = label::pack_config(&config.to_label_nvlist(top_config, leaf_config))?;
                 jobs.push((top.id(), leaf.clone(), block));
             }
         }
-        let results = spread(jobs, |(id, leaf, mut block)| (id, write_labels(&leaf, pair, &mut block)));
+        let results = spread(jobs, |(id, leaf, mut block)| {
+            (id, write_labels(&leaf, pair, &mut block))
+        });
         for top in all.iter().filter(chosen).filter(|t| !t.is_log()) {
             let mut of_top = results.iter().filter(|(id, _)| *id == top.id()).peekable();
             if of_top.peek().is_none() {
-                return Err(Error::device(top.name(), Errno::NXIO, "none of its devices can take a label"));
+                return Err(Error::device(
+                    top.name(),
+                    Errno::NXIO,
+                    "none of its devices can take a label",
+                ));
             }
             if of_top.clone().all(|(_, r)| r.is_err())
                 && let Some((_, Err(error))) = of_top.next()
@@ -106,7 +135,12 @@ impl Vdevs {
     ///
     /// # Errors
     /// `Device` when it reached no leaf of a vdev that was in use before; `ROFS`.
-    pub fn commit_uberblock(&self, uberblock: &Uberblock, multihost: bool, targets: UberblockTargets) -> Result<()> {
+    pub fn commit_uberblock(
+        &self,
+        uberblock: &Uberblock,
+        multihost: bool,
+        targets: UberblockTargets,
+    ) -> Result<()> {
         self.refuse_if_read_only()?;
         let chosen = self.uberblock_targets(targets);
         let jobs: Vec<_> = chosen
@@ -116,27 +150,46 @@ impl Vdevs {
             .collect();
         let results = spread(jobs, |(top, leaf)| {
             let slot = ring::commit_slot(uberblock, top.ashift(), multihost);
-            (top.metaslab_array() != 0, write_uberblock(&leaf, top.ashift(), slot, uberblock))
+            (
+                top.metaslab_array() != 0,
+                write_uberblock(&leaf, top.ashift(), slot, uberblock),
+            )
         });
-        if results.iter().any(|(in_use, result)| *in_use && result.is_ok()) {
+        if results
+            .iter()
+            .any(|(in_use, result)| *in_use && result.is_ok())
+        {
             return Ok(());
         }
         let error = results.into_iter().find_map(|(_, result)| result.err());
-        let none = || Error::device(format!("pool {}", self.pool_guid()), Errno::NXIO, "no device can take the uberblock");
+        let none = || {
+            Error::device(
+                format!("pool {}", self.pool_guid()),
+                Errno::NXIO,
+                "no device can take the uberblock",
+            )
+        };
         Err(error.unwrap_or_else(none))
     }
 
     fn uberblock_targets(&self, targets: UberblockTargets) -> Vec<Arc<Top>> {
         let tops = self.tops();
         let start = match targets {
-            UberblockTargets::All => return tops.iter().filter(|t| t.is_concrete()).cloned().collect(),
+            UberblockTargets::All => {
+                return tops.iter().filter(|t| t.is_concrete()).cloned().collect();
+            }
             UberblockTargets::From(start) => start as usize % tops.len().max(1),
         };
         let (before, after) = tops.split_at(start);
         after
             .iter()
             .chain(before)
-            .filter(|t| t.is_concrete() && !t.is_log() && t.metaslab_array() != 0 && t.health().state.is_usable())
+            .filter(|t| {
+                t.is_concrete()
+                    && !t.is_log()
+                    && t.metaslab_array() != 0
+                    && t.health().state.is_usable()
+            })
             .take(SYNC_MIN_VDEVS)
             .cloned()
             .collect()
@@ -152,10 +205,28 @@ impl Vdevs {
         let tops = self.tops();
         let (top, leaf) = tops
             .iter()
-            .find_map(|t| t.leaves().into_iter().find(|l| l.guid() == leaf).map(|l| (t, l)))
-            .ok_or_else(|| Error::refused(Errno::NODEV, format!("no such device in pool: {leaf}")))?;
+            .find_map(|t| {
+                t.leaves()
+                    .into_iter()
+                    .find(|l| l.guid() == leaf)
+                    .map(|l| (t, l))
+            })
+            .ok_or_else(|| {
+                Error::refused(Errno::NODEV, format!("no such device in pool: {leaf}"))
+            })?;
         let slot = ring::heartbeat_slot(top.ashift());
         write_slot_of(&leaf, label % LABELS, slot, top.ashift(), uberblock)
+    }
+}
+
+impl Node {
+    /// Whether all that was written here can be read back after a power cut.
+    fn is_durable(&self) -> bool {
+        if let Some(leaf) = &self.leaf {
+            return leaf.is_usable() && !leaf.has_missed() && !leaf.is_unflushed();
+        }
+        let lost = self.children.iter().filter(|c| !c.is_durable()).count();
+        lost <= self.config.kind.spare_children(self.children.len())
     }
 }
 
@@ -187,7 +258,13 @@ fn write_labels(leaf: &Leaf, pair: LabelPair, block: &mut [u8]) -> Result<()> {
     if good > 0 { leaf.flush() } else { result }
 }
 
-fn write_slot_of(leaf: &Leaf, label: usize, slot: u64, ashift: u8, uberblock: &Uberblock) -> Result<()> {
+fn write_slot_of(
+    leaf: &Leaf,
+    label: usize,
+    slot: u64,
+    ashift: u8,
+    uberblock: &Uberblock,
+) -> Result<()> {
     let write = &mut |at: u64, bytes: &[u8]| leaf.write_raw(at, bytes);
     ring::write_slot(device_size(leaf)?, label, slot, ashift, uberblock, write)
 }

@@ -33,11 +33,17 @@ pub struct OpenMode {
 impl OpenMode {
     /// For a pool that exists.
     pub const fn import(writable: bool) -> Self {
-        Self { writable, check_labels: true }
+        Self {
+            writable,
+            check_labels: true,
+        }
     }
 
     /// For a pool that is being made.
-    pub const CREATE: Self = Self { writable: true, check_labels: false };
+    pub const CREATE: Self = Self {
+        writable: true,
+        check_labels: false,
+    };
 }
 
 /// What survives a rebuild of the tree, by guid.
@@ -52,7 +58,8 @@ impl Survivors {
         if let Some(leaf) = &node.leaf {
             self.leaves.insert(leaf.guid(), leaf.clone());
         }
-        self.unrecovered.insert(node.config.guid, node.unrecovered.clone());
+        self.unrecovered
+            .insert(node.config.guid, node.unrecovered.clone());
         node.children.iter().for_each(|c| self.collect(c));
     }
 }
@@ -86,7 +93,11 @@ impl Vdevs {
             survivors: Survivors::default(),
         };
         let tops = builder.tops(root)?;
-        Ok(Self { pool_guid: AtomicU64::new(root.guid), writable: mode.writable, tops: RankedRwLock::new(tops) })
+        Ok(Self {
+            pool_guid: AtomicU64::new(root.guid),
+            writable: mode.writable,
+            tops: RankedRwLock::new(tops),
+        })
     }
 
     /// Replaces the tree by that of another configuration of the same pool: vdevs come, go, or move.
@@ -98,7 +109,12 @@ impl Vdevs {
     pub fn reconfigure(&self, root: &VdevConfig, devices: Devices<'_>, fresh: bool) -> Result<()> {
         let mut survivors = Survivors::default();
         self.tops().iter().for_each(|t| survivors.collect(&t.node));
-        let mut builder = Builder { pool_guid: root.guid, check_labels: !fresh, devices, survivors };
+        let mut builder = Builder {
+            pool_guid: root.guid,
+            check_labels: !fresh,
+            devices,
+            survivors,
+        };
         let tops = builder.tops(root)?;
         self.pool_guid.store(root.guid, Ordering::Relaxed);
         *self.tops.write() = tops;
@@ -116,7 +132,11 @@ impl Vdevs {
             let fit = top.fit(self.pool_guid(), true);
             clear_node(&top.node, all, guid, &fit, devices, &mut found);
         }
-        if found { Ok(()) } else { Err(no_such_vdev(guid.unwrap_or(0))) }
+        if found {
+            Ok(())
+        } else {
+            Err(no_such_vdev(guid.unwrap_or(0)))
+        }
     }
 
     /// Takes a leaf offline, after a flush.
@@ -135,14 +155,42 @@ impl Vdevs {
         self.take_out(guid, Health::new(VdevState::Faulted, why))
     }
 
+    /// Brings a leaf back that was taken offline or faulted. It may lack blocks: the pool sets its DTL.
+    ///
+    /// # Errors
+    /// `Refused` (`NODEV`) for no such leaf. A device that cannot be used is no error here: see its health.
+    pub fn online(&self, guid: u64, devices: Devices<'_>) -> Result<()> {
+        for top in self.tops().iter() {
+            let mut found = None;
+            top.node.find(guid, &mut found);
+            if let Some((config, leaf)) = found {
+                if leaf.is_usable() {
+                    leaf.set_degraded(None);
+                } else {
+                    seat(leaf, config, &top.fit(self.pool_guid(), true), devices);
+                }
+                return Ok(());
+            }
+        }
+        Err(no_such_vdev(guid))
+    }
+
     fn take_out(&self, guid: u64, health: Health) -> Result<()> {
         let tops = self.tops();
         let (top, leaf) = tops
             .iter()
-            .find_map(|t| t.leaves().into_iter().find(|l| l.guid() == guid).map(|l| (t, l)))
+            .find_map(|t| {
+                t.leaves()
+                    .into_iter()
+                    .find(|l| l.guid() == guid)
+                    .map(|l| (t, l))
+            })
             .ok_or_else(|| no_such_vdev(guid))?;
         if !top.node.health_without(guid).state.is_usable() {
-            return Err(Error::refused(Errno::BUSY, format!("{}: no valid replicas", leaf.name())));
+            return Err(Error::refused(
+                Errno::BUSY,
+                format!("{}: no valid replicas", leaf.name()),
+            ));
         }
         if self.writable && leaf.is_unflushed() {
             // What it holds is held by its siblings too; a failure changes nothing.
@@ -157,7 +205,14 @@ fn no_such_vdev(guid: u64) -> Error {
     Error::refused(Errno::NODEV, format!("no such device in pool: {guid}"))
 }
 
-fn clear_node(node: &Node, inside: bool, guid: Option<u64>, fit: &Fit, devices: Devices<'_>, found: &mut bool) {
+fn clear_node(
+    node: &Node,
+    inside: bool,
+    guid: Option<u64>,
+    fit: &Fit,
+    devices: Devices<'_>,
+    found: &mut bool,
+) {
     let inside = inside || guid == Some(node.config.guid);
     *found |= inside && guid.is_some();
     if inside {
@@ -175,10 +230,19 @@ fn clear_node(node: &Node, inside: bool, guid: Option<u64>, fit: &Fit, devices: 
             }
         }
     }
-    node.children.iter().for_each(|c| clear_node(c, inside, guid, fit, devices, found));
+    node.children
+        .iter()
+        .for_each(|c| clear_node(c, inside, guid, fit, devices, found));
 }
 
 impl Node {
+    fn find<'a>(&'a self, guid: u64, found: &mut Option<(&'a VdevConfig, &'a Arc<Leaf>)>) {
+        if let Some(leaf) = self.leaf.as_ref().filter(|l| l.guid() == guid) {
+            *found = Some((&self.config, leaf));
+        }
+        self.children.iter().for_each(|c| c.find(guid, found));
+    }
+
     /// Health if the leaf with that guid were gone.
     fn health_without(&self, guid: u64) -> Health {
         match &self.leaf {
@@ -195,19 +259,37 @@ impl Node {
 
 impl Top {
     fn fit(&self, pool_guid: u64, check_labels: bool) -> Fit {
-        let asize = share(&self.node.config.kind, self.node.children.len(), &self.config);
-        Fit { pool_guid, ashift: self.ashift, asize, check_labels }
+        let asize = share(
+            &self.node.config.kind,
+            self.node.children.len(),
+            &self.config,
+        );
+        Fit {
+            pool_guid,
+            ashift: self.ashift,
+            asize,
+            check_labels,
+        }
     }
 }
 
 /// Bytes that each leaf of a top-level vdev must have. Whole metaslabs count: old pools recorded a
 /// size with a tail that a slightly smaller device need not have.
 fn share(kind: &VdevKind, children: usize, top: &TopConfig) -> u64 {
-    let tail = 1u64.checked_shl(top.metaslab_shift as u32).map_or(0, |m| m.wrapping_sub(1));
-    let asize = if top.metaslab_shift == 0 { top.asize } else { top.asize & !tail };
+    let tail = 1u64
+        .checked_shl(top.metaslab_shift as u32)
+        .map_or(0, |m| m.wrapping_sub(1));
+    let asize = if top.metaslab_shift == 0 {
+        top.asize
+    } else {
+        top.asize & !tail
+    };
     match kind {
         VdevKind::Raidz { expanding, .. } => {
-            asize / (children as u64).saturating_sub(u64::from(*expanding)).max(1)
+            asize
+                / (children as u64)
+                    .saturating_sub(u64::from(*expanding))
+                    .max(1)
         }
         // Its rows leave a reserve on every child; its own code will know how much.
         VdevKind::Draid { .. } => 0,
@@ -218,13 +300,23 @@ fn share(kind: &VdevKind, children: usize, top: &TopConfig) -> u64 {
 impl Builder<'_> {
     fn tops(&mut self, root: &VdevConfig) -> Result<Tops> {
         if root.kind != VdevKind::Root {
-            return Err(Error::corrupt(self.place(), format!("a {} vdev stands where the root must be", root.kind.name())));
+            return Err(Error::corrupt(
+                self.place(),
+                format!("a {} vdev stands where the root must be", root.kind.name()),
+            ));
         }
         if root.children.len() > MAX_TOPS {
-            return Err(Error::corrupt(self.place(), format!("{} top-level vdevs", root.children.len())));
+            return Err(Error::corrupt(
+                self.place(),
+                format!("{} top-level vdevs", root.children.len()),
+            ));
         }
         root.check(&self.place())?;
-        root.children.iter().enumerate().map(|(id, top)| Ok(Arc::new(self.top(id as u32, top)?))).collect()
+        root.children
+            .iter()
+            .enumerate()
+            .map(|(id, top)| Ok(Arc::new(self.top(id as u32, top)?)))
+            .collect()
     }
 
     fn place(&self) -> String {
@@ -239,17 +331,33 @@ impl Builder<'_> {
         let ashift = match u8::try_from(keys.ashift) {
             Ok(shift) if (ASHIFT_MIN..=ASHIFT_MAX).contains(&shift) => shift,
             _ if !concrete => ASHIFT_MIN,
-            _ => return Err(Error::corrupt(place(), format!("ashift {} is not within 9..16", keys.ashift))),
+            _ => {
+                return Err(Error::corrupt(
+                    place(),
+                    format!("ashift {} is not within 9..16", keys.ashift),
+                ));
+            }
         };
         if concrete && keys.asize == 0 {
             return Err(Error::corrupt(place(), "it has no size"));
         }
-        if concrete && keys.metaslab_array != 0 && !(u64::from(ashift)..63).contains(&keys.metaslab_shift) {
-            return Err(Error::corrupt(place(), format!("metaslab shift {}", keys.metaslab_shift)));
+        if concrete
+            && keys.metaslab_array != 0
+            && !(u64::from(ashift)..63).contains(&keys.metaslab_shift)
+        {
+            return Err(Error::corrupt(
+                place(),
+                format!("metaslab shift {}", keys.metaslab_shift),
+            ));
         }
         let size_rule = SizeRule::new(&config.kind, config.children.len(), ashift);
         let asize = share(&config.kind, config.children.len(), &keys);
-        let fit = Fit { pool_guid: self.pool_guid, ashift, asize, check_labels: self.check_labels };
+        let fit = Fit {
+            pool_guid: self.pool_guid,
+            ashift,
+            asize,
+            check_labels: self.check_labels,
+        };
         let node = self.node(config, &fit);
         let layout = match &config.kind {
             VdevKind::Hole | VdevKind::Missing | VdevKind::Root => Layout::Nothing,
@@ -257,7 +365,10 @@ impl Builder<'_> {
             _ if is_copies(config) => {
                 let leaves: Vec<_> = node.leaves().into_iter().cloned().collect();
                 if leaves.len() > MAX_COPIES {
-                    return Err(Error::unsupported(place(), format!("a mirror of {} devices", leaves.len())));
+                    return Err(Error::unsupported(
+                        place(),
+                        format!("a mirror of {} devices", leaves.len()),
+                    ));
                 }
                 Layout::Copies(Copies::new(leaves, ashift))
             }
@@ -282,9 +393,18 @@ impl Builder<'_> {
     fn node(&mut self, config: &VdevConfig, fit: &Fit) -> Node {
         let leaf = config.kind.is_device().then(|| self.leaf(config, fit));
         let children = config.children.iter().map(|c| self.node(c, fit)).collect();
-        let unrecovered = self.survivors.unrecovered.remove(&config.guid).unwrap_or_default();
+        let unrecovered = self
+            .survivors
+            .unrecovered
+            .remove(&config.guid)
+            .unwrap_or_default();
         // The children's configurations live in their own nodes and in the caller's tree.
-        Node { config: config.clone(), leaf, children, unrecovered }
+        Node {
+            config: config.clone(),
+            leaf,
+            children,
+            unrecovered,
+        }
     }
 
     fn leaf(&mut self, config: &VdevConfig, fit: &Fit) -> Arc<Leaf> {
@@ -334,7 +454,15 @@ fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
 fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
     let label = labels.any_up_to(u64::MAX).ok_or(Aux::BadLabel)?;
     if label.pool_guid != pool_guid {
-        return Err(if label.split_guid == Some(pool_guid) { Aux::SplitPool } else { Aux::BadLabel });
+        return Err(if label.split_guid == Some(pool_guid) {
+            Aux::SplitPool
+        } else {
+            Aux::BadLabel
+        });
     }
-    if label.guid == Some(guid) || label.top_guid == Some(guid) { Ok(()) } else { Err(Aux::BadLabel) }
+    if label.guid == Some(guid) || label.top_guid == Some(guid) {
+        Ok(())
+    } else {
+        Err(Aux::BadLabel)
+    }
 }

@@ -104,7 +104,8 @@ impl VdevStatus {
 
     /// Whether any error was counted here or below.
     pub fn has_errors(&self) -> bool {
-        self.read_errors + self.write_errors + self.checksum_errors > 0 || self.children.iter().any(Self::has_errors)
+        self.read_errors + self.write_errors + self.checksum_errors > 0
+            || self.children.iter().any(Self::has_errors)
     }
 }
 
@@ -145,6 +146,8 @@ impl Vdevs {
 
     /// Guid sum of the open tree, as the uberblock must hold it.
     pub fn guid_sum(&self) -> u64 {
-        self.tops().iter().fold(self.pool_guid(), |sum, top| sum.wrapping_add(top.config().guid_sum()))
+        self.tops().iter().fold(self.pool_guid(), |sum, top| {
+            sum.wrapping_add(top.config().guid_sum())
+        })
     }
 }

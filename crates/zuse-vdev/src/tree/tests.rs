@@ -1,1 +1,619 @@
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use zuse_device::{Fault, FaultyDevice, MemDevice, Op, RecordingDevice, Rule};
+use zuse_format::uberblock::Uberblock;
+
 use super::*;
+use crate::assemble;
+use crate::config::PoolConfig;
+use crate::geometry::{LABEL_START, leaf_asize, metaslab_shift};
+use crate::health::Aux;
+use crate::label::{self, LabelPair, Labels};
+
+const SIZE: u64 = 64 << 20;
+const TXG: u64 = 4;
+
+/// Devices by guid, which tests take away and bring back.
+#[derive(Default)]
+struct Shelf(Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>);
+
+impl Shelf {
+    fn put(&self, guid: u64, device: Arc<dyn BlockDevice>) {
+        self.0.lock().unwrap().insert(guid, device);
+    }
+
+    fn take(&self, guid: u64) -> Arc<dyn BlockDevice> {
+        self.0.lock().unwrap().remove(&guid).unwrap()
+    }
+
+    fn get(&self, guid: u64) -> Option<Arc<dyn BlockDevice>> {
+        self.0.lock().unwrap().get(&guid).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<dyn BlockDevice>> {
+        self.0.lock().unwrap().values().cloned().collect()
+    }
+
+    fn open(&self, config: &PoolConfig, mode: OpenMode) -> Vdevs {
+        Vdevs::open(&config.vdev_tree, &|c| self.get(c.guid), mode).unwrap()
+    }
+}
+
+fn disk(id: u64, guid: u64) -> VdevConfig {
+    let mut node = VdevConfig::new(VdevKind::Disk, id, guid);
+    node.path = Some(format!("/d/{guid}"));
+    node
+}
+
+fn top(mut node: VdevConfig) -> VdevConfig {
+    let asize = leaf_asize(SIZE).unwrap();
+    let shift = u64::from(metaslab_shift(asize));
+    node.top = Some(TopConfig {
+        ashift: 12,
+        asize,
+        metaslab_shift: shift,
+        metaslab_array: 5,
+        ..TopConfig::default()
+    });
+    node
+}
+
+fn mirror(id: u64, guid: u64, leaves: &[u64]) -> VdevConfig {
+    let mut node = VdevConfig::new(VdevKind::Mirror, id, guid);
+    node.children = leaves
+        .iter()
+        .enumerate()
+        .map(|(i, &l)| disk(i as u64, l))
+        .collect();
+    top(node)
+}
+
+fn pool(tops: Vec<VdevConfig>) -> PoolConfig {
+    let mut pool = PoolConfig::new("tank", 5000, VdevConfig::root(1, tops));
+    pool.txg = TXG;
+    pool
+}
+
+fn uberblock(config: &PoolConfig, txg: u64) -> Uberblock {
+    Uberblock {
+        version: 5000,
+        txg,
+        guid_sum: config.vdev_tree.guid_sum(),
+        timestamp: 100,
+        ..Uberblock::default()
+    }
+}
+
+/// Makes a pool on memory: labels, a commit of txg 4; all devices on the shelf.
+fn create(config: &PoolConfig) -> (Shelf, Vdevs) {
+    let shelf = Shelf::default();
+    for top in &config.vdev_tree.children {
+        for leaf in top.devices() {
+            let device = MemDevice::new(format!("/d/{}", leaf.guid), SIZE);
+            label::init(&device, &label::initial_label(config, top, leaf, TXG)).unwrap();
+            shelf.put(leaf.guid, Arc::new(device));
+        }
+    }
+    let vdevs = shelf.open(config, OpenMode::CREATE);
+    commit(&vdevs, config, TXG);
+    (shelf, vdevs)
+}
+
+fn commit(vdevs: &Vdevs, config: &PoolConfig, txg: u64) {
+    let config = PoolConfig {
+        txg,
+        ..config.clone()
+    };
+    vdevs.flush_written().unwrap();
+    vdevs.commit_labels(LabelPair::Even, &config, None).unwrap();
+    vdevs
+        .commit_uberblock(&uberblock(&config, txg), false, UberblockTargets::All)
+        .unwrap();
+    vdevs.commit_labels(LabelPair::Odd, &config, None).unwrap();
+}
+
+fn read(vdevs: &Vdevs, vdev: u32, offset: u64, expected: &[u8]) -> Result<ReadOutcome> {
+    let mut buf = Vec::new();
+    let outcome = vdevs.read(vdev, offset, &mut buf, expected.len(), &mut |b| {
+        b == expected
+    })?;
+    assert_eq!(buf.len(), expected.len());
+    Ok(outcome)
+}
+
+fn spoil(device: &Arc<dyn BlockDevice>, offset: u64) {
+    device.write_at(&[0xee; 512], LABEL_START + offset).unwrap();
+}
+
+#[test]
+fn a_created_pool_is_found_again_and_its_uberblock_chosen() {
+    let config = pool(vec![top(disk(0, 10)), mirror(1, 20, &[21, 22])]);
+    let (shelf, vdevs) = create(&config);
+    vdevs.write(0, 0x4000, &[7; 1536]).unwrap();
+    commit(&vdevs, &config, 5);
+    let scan = assemble::assemble(&assemble::read_labels(&shelf.all()));
+    let found = &scan.pools[0];
+    assert_eq!(found.health(), Health::GOOD);
+    let again = shelf.open(&found.config, OpenMode::import(false));
+    let choice = again.best_uberblock(None).unwrap();
+    assert_eq!(choice.uberblock, uberblock(&config, 5));
+    assert_eq!(choice.uberblock.guid_sum, again.guid_sum());
+    assert_eq!(choice.label.unwrap().txg, 5);
+    assert_eq!(again.best_uberblock(Some(4)).unwrap().uberblock.txg, 4);
+    assert!(again.best_uberblock(Some(3)).unwrap_err().is(Errno::NXIO));
+    assert_eq!(again.rings().len(), 3 * 4 * 2);
+    assert_eq!(
+        read(&again, 0, 0x4000, &[7; 1536]).unwrap(),
+        ReadOutcome::Good
+    );
+    assert!(again.write(0, 0, &[0; 512]).unwrap_err().is(Errno::ROFS));
+}
+
+#[test]
+fn a_write_is_padded_with_zeros_to_the_sector() {
+    let (shelf, vdevs) = create(&pool(vec![top(disk(0, 10))]));
+    vdevs.write(0, 0x2000, &[0xff; 8192]).unwrap();
+    vdevs.write(0, 0x2000, &[1; 512]).unwrap();
+    let mut bytes = vec![0; 8192];
+    shelf
+        .get(10)
+        .unwrap()
+        .read_at(&mut bytes, LABEL_START + 0x2000)
+        .unwrap();
+    assert_eq!(
+        bytes,
+        [vec![1; 512], vec![0; 3584], vec![0xff; 4096]].concat()
+    );
+}
+
+#[test]
+fn a_mirror_heals_a_wrong_copy_and_counts_it() {
+    let (shelf, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
+    vdevs.write(0, 0, &[5; 4096]).unwrap();
+    spoil(&shelf.get(21).unwrap(), 0);
+    assert_eq!(read(&vdevs, 0, 0, &[5; 4096]).unwrap(), ReadOutcome::Good);
+    let leaf = vdevs.leaf(21).unwrap();
+    assert_eq!(
+        (
+            leaf.counters().checksum_errors.get(),
+            leaf.counters().repaired.get()
+        ),
+        (1, 1)
+    );
+    let mut buf = Vec::new();
+    let found = vdevs
+        .read_all_copies(0, 0, &mut buf, 4096, &mut |b| b == [5; 4096])
+        .unwrap();
+    assert_eq!(
+        found,
+        CopiesCheck {
+            good: 2,
+            bad: 0,
+            repaired: 0
+        }
+    );
+    let status = vdevs.status();
+    assert_eq!(
+        (
+            status.children[0].name.as_str(),
+            status.children[0].checksum_errors
+        ),
+        ("mirror-0", 0)
+    );
+    assert!(status.has_errors());
+    vdevs.clear(None, &|c| shelf.get(c.guid)).unwrap();
+    assert!(!vdevs.status().has_errors());
+}
+
+#[test]
+fn a_scrub_repairs_the_copy_that_no_read_would_meet() {
+    let (shelf, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22, 23])]));
+    vdevs.write(0, 0, &[5; 4096]).unwrap();
+    spoil(&shelf.get(23).unwrap(), 0);
+    let mut buf = Vec::new();
+    let check = |buf: &mut Vec<u8>| {
+        vdevs
+            .read_all_copies(0, 0, buf, 4096, &mut |b| b == [5; 4096])
+            .unwrap()
+    };
+    assert_eq!(
+        check(&mut buf),
+        CopiesCheck {
+            good: 2,
+            bad: 1,
+            repaired: 1
+        }
+    );
+    assert_eq!(buf, [5; 4096]);
+    assert_eq!(
+        check(&mut buf),
+        CopiesCheck {
+            good: 3,
+            bad: 0,
+            repaired: 0
+        }
+    );
+}
+
+#[test]
+fn bytes_that_are_wrong_everywhere_are_given_back_as_wrong() {
+    let (shelf, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
+    vdevs.write(0, 0, &[5; 4096]).unwrap();
+    for guid in [21, 22] {
+        spoil(&shelf.get(guid).unwrap(), 0);
+    }
+    assert_eq!(
+        read(&vdevs, 0, 0, &[5; 4096]).unwrap(),
+        ReadOutcome::BadChecksum
+    );
+    assert_eq!(vdevs.status().children[0].checksum_errors, 1);
+}
+
+#[test]
+fn a_mirror_serves_and_writes_with_one_child_and_says_which_one_missed_what() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (shelf, _) = create(&config);
+    let faulty = Arc::new(FaultyDevice::new(shelf.take(22)));
+    shelf.put(22, faulty.clone());
+    let vdevs = shelf.open(&config, OpenMode::import(true));
+    faulty.add(Rule::broken(Op::Write));
+    faulty.add(Rule::broken(Op::Read));
+    vdevs.write(0, 0, &[5; 4096]).unwrap();
+    assert_eq!(vdevs.take_missed(), [22]);
+    assert!(vdevs.take_missed().is_empty());
+    assert_eq!(
+        read(&vdevs, 0, 1 << 20, &[0; 512]).unwrap(),
+        ReadOutcome::Good
+    );
+    assert_eq!(read(&vdevs, 0, 0, &[5; 4096]).unwrap(), ReadOutcome::Good);
+    commit(&vdevs, &config, 6);
+    faulty.clear();
+    assert_eq!(Labels::read(&*faulty).newest(u64::MAX).unwrap().txg, 4);
+    assert_eq!(vdevs.best_uberblock(None).unwrap().uberblock.txg, 6);
+}
+
+#[test]
+fn a_missing_device_leaves_a_mirror_degraded_and_a_stripe_unavailable() {
+    let config = pool(vec![top(disk(0, 10)), mirror(1, 20, &[21, 22])]);
+    let (shelf, _) = create(&config);
+    let lost = shelf.take(21);
+    let vdevs = shelf.open(&config, OpenMode::import(true));
+    assert_eq!(vdevs.health().word(), "DEGRADED");
+    let why = vdevs.leaf(21).unwrap().health();
+    assert_eq!((why.word(), why.why.note()), ("UNAVAIL", "cannot open"));
+    shelf.put(21, lost);
+    vdevs.clear(Some(21), &|c| shelf.get(c.guid)).unwrap();
+    assert_eq!(vdevs.health(), Health::GOOD);
+    assert!(
+        vdevs
+            .clear(Some(99), &|_| None)
+            .unwrap_err()
+            .is(Errno::NODEV)
+    );
+    shelf.take(10);
+    let vdevs = shelf.open(&config, OpenMode::import(true));
+    assert_eq!(vdevs.health().word(), "UNAVAIL");
+    assert!(matches!(
+        read(&vdevs, 0, 0, &[0; 512]),
+        Err(Error::Device { .. })
+    ));
+    assert!(matches!(
+        vdevs.write(0, 0, &[0; 512]),
+        Err(Error::Device { .. })
+    ));
+}
+
+#[test]
+fn devices_that_do_not_belong_are_kept_out() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (shelf, _) = create(&config);
+    let state = |device: Arc<dyn BlockDevice>| {
+        let vdevs = Vdevs::open(
+            &config.vdev_tree,
+            &|c| {
+                if c.guid == 21 {
+                    Some(device.clone())
+                } else {
+                    shelf.get(22)
+                }
+            },
+            OpenMode::import(true),
+        );
+        vdevs.unwrap().leaf(21).unwrap().health().why
+    };
+    assert_eq!(state(shelf.get(21).unwrap()), Aux::None);
+    assert_eq!(
+        state(shelf.get(22).unwrap()),
+        Aux::BadLabel,
+        "the sibling's device"
+    );
+    assert_eq!(
+        state(Arc::new(MemDevice::new("/blank", SIZE))),
+        Aux::BadLabel
+    );
+    let coarse = MemDevice::with_sector_shift("/4k", SIZE, 13);
+    let list = config.to_label_nvlist(
+        &config.vdev_tree.children[0],
+        &config.vdev_tree.children[0].children[0],
+    );
+    label::init(&coarse, &list).unwrap();
+    assert_eq!(state(Arc::new(coarse)), Aux::AshiftTooBig);
+    let vdevs = Vdevs::open(
+        &config.vdev_tree,
+        &|_| Some(Arc::new(MemDevice::new("/s", 1 << 20))),
+        OpenMode::CREATE,
+    );
+    assert_eq!(vdevs.unwrap().leaf(21).unwrap().health().why, Aux::TooSmall);
+}
+
+#[test]
+fn blocks_that_cannot_be_there_are_corrupt_and_layouts_not_served_say_their_name() {
+    let mut raidz = VdevConfig::new(
+        VdevKind::Raidz {
+            nparity: 1,
+            expanding: false,
+            expand_txgs: Vec::new(),
+        },
+        1,
+        30,
+    );
+    raidz.children = vec![disk(0, 31), disk(1, 32), disk(2, 33)];
+    let config = pool(vec![
+        top(disk(0, 10)),
+        top(raidz),
+        VdevConfig::new(VdevKind::Hole, 2, 0),
+    ]);
+    let (_, vdevs) = create(&config);
+    let asize = vdevs.top(0).unwrap().asize();
+    let corrupt = |vdev, offset, psize: usize| {
+        let error = vdevs
+            .read(vdev, offset, &mut Vec::new(), psize, &mut |_| true)
+            .unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    };
+    corrupt(0, asize, 512);
+    corrupt(0, asize - 4096, 4097);
+    corrupt(0, u64::MAX - 4095, 4096);
+    corrupt(0, 512, 512);
+    corrupt(0, 0, 0);
+    corrupt(0, 0, (16 << 20) + 1);
+    corrupt(2, 0, 512);
+    corrupt(3, 0, 512);
+    let error = read(&vdevs, 1, 0, &[0; 512]).unwrap_err();
+    assert!(
+        matches!(&error, Error::Unsupported { .. }) && error.to_string().contains("raidz1-1"),
+        "{error}"
+    );
+    assert_eq!(vdevs.leaf(33).unwrap().health(), Health::GOOD);
+    assert_eq!(
+        (vdevs.asize(0, 512).unwrap(), vdevs.asize(1, 512).unwrap()),
+        (4096, 8192)
+    );
+    assert_eq!((vdevs.deflate_ratio(0), vdevs.deflate_ratio(1)), (512, 341));
+}
+
+#[test]
+fn a_commit_writes_even_labels_then_the_uberblock_then_odd_labels_each_flushed() {
+    let config = pool(vec![top(disk(0, 10))]);
+    let (shelf, _) = create(&config);
+    let recording = Arc::new(RecordingDevice::new(shelf.take(10)));
+    shelf.put(10, recording.clone());
+    let vdevs = shelf.open(&config, OpenMode::import(true));
+    vdevs.write(0, 0, &[1; 512]).unwrap();
+    recording.take();
+    commit(&vdevs, &config, 5);
+    let slot = crate::geometry::slot_offset(5, 12);
+    let at = |label: usize, offset: u64| crate::geometry::label_offset(SIZE, label) + offset;
+    let config_at = zuse_format::label::CONFIG_AT;
+    let writes: Vec<_> = recording
+        .take()
+        .iter()
+        .filter(|o| o.op != Op::Read)
+        .map(|o| (o.op == Op::Flush, o.offset))
+        .collect();
+    let (flush, write) = ((true, 0), |offset| (false, offset));
+    assert_eq!(
+        writes,
+        [
+            flush,
+            write(at(0, config_at)),
+            write(at(2, config_at)),
+            flush,
+            write(at(0, slot)),
+            write(at(1, slot)),
+            write(at(2, slot)),
+            write(at(3, slot)),
+            flush,
+            write(at(1, config_at)),
+            write(at(3, config_at)),
+            flush,
+        ]
+    );
+    vdevs.flush_written().unwrap();
+    assert!(
+        recording.take().is_empty(),
+        "nothing written, nothing flushed"
+    );
+}
+
+#[test]
+fn without_a_change_of_configuration_three_data_vdevs_get_the_uberblock() {
+    let mut log = top(disk(4, 14));
+    log.top.as_mut().unwrap().is_log = true;
+    let config = pool(
+        (10..14)
+            .enumerate()
+            .map(|(i, guid)| top(disk(i as u64, guid)))
+            .chain([log])
+            .collect(),
+    );
+    let (_, vdevs) = create(&config);
+    vdevs
+        .commit_uberblock(&uberblock(&config, 5), false, UberblockTargets::From(3))
+        .unwrap();
+    let rings = vdevs.rings();
+    let mut leaves: Vec<u64> = rings
+        .iter()
+        .filter(|e| e.uberblock.txg == 5)
+        .map(|e| e.leaf)
+        .collect();
+    leaves.dedup();
+    assert_eq!(leaves, [10, 11, 13]);
+}
+
+#[test]
+fn an_uberblock_that_reaches_no_initialised_vdev_is_an_error() {
+    let config = pool(vec![top(disk(0, 10)), top(disk(1, 11))]);
+    let (shelf, _) = create(&config);
+    let faulty = Arc::new(FaultyDevice::new(shelf.take(10)));
+    shelf.put(10, faulty.clone());
+    let vdevs = shelf.open(&config, OpenMode::import(true));
+    vdevs.set_metaslabs(1, 0, 24).unwrap();
+    faulty.add(Rule::broken(Op::Write));
+    assert!(
+        vdevs
+            .commit_uberblock(&uberblock(&config, 5), false, UberblockTargets::All)
+            .is_err()
+    );
+    assert!(vdevs.commit_labels(LabelPair::Even, &config, None).is_err());
+    assert!(
+        vdevs
+            .commit_labels(LabelPair::Even, &config, Some(&[1]))
+            .is_ok()
+    );
+    vdevs.set_metaslabs(1, 9, 24).unwrap();
+    vdevs
+        .commit_uberblock(&uberblock(&config, 5), false, UberblockTargets::All)
+        .unwrap();
+}
+
+#[test]
+fn a_failed_flush_fails_a_stripe_but_not_a_mirror() {
+    for (config, fails) in [
+        (pool(vec![top(disk(0, 21))]), true),
+        (pool(vec![mirror(0, 20, &[21, 22])]), false),
+    ] {
+        let (shelf, _) = create(&config);
+        let faulty = Arc::new(FaultyDevice::new(shelf.take(21)));
+        shelf.put(21, faulty.clone());
+        let vdevs = shelf.open(&config, OpenMode::import(true));
+        faulty.add(Rule::new(Op::Flush, Fault::Fail(Errno::IO)));
+        vdevs.write(0, 0, &[1; 512]).unwrap();
+        assert_eq!(vdevs.flush_written().is_err(), fails);
+        assert_eq!(vdevs.take_missed(), [21]);
+        assert!(vdevs.leaf(21).unwrap().is_unflushed());
+    }
+}
+
+#[test]
+fn a_disk_that_vanishes_between_write_and_flush_fails_the_flush() {
+    for (config, fails) in [
+        (pool(vec![top(disk(0, 21))]), true),
+        (pool(vec![mirror(0, 20, &[21, 22])]), false),
+    ] {
+        let (_, vdevs) = create(&config);
+        vdevs.write(0, 0, &[1; 512]).unwrap();
+        vdevs
+            .leaf(21)
+            .unwrap()
+            .unseat(Health::new(VdevState::Removed, Aux::None));
+        assert_eq!(vdevs.flush_written().is_err(), fails);
+        assert_eq!(vdevs.take_missed(), [21]);
+    }
+}
+
+#[test]
+fn a_copy_that_missed_a_write_does_not_vouch_for_its_failing_sibling() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (shelf, _) = create(&config);
+    let faulty = [21, 22].map(|guid| Arc::new(FaultyDevice::new(shelf.take(guid))));
+    shelf.put(21, faulty[0].clone());
+    shelf.put(22, faulty[1].clone());
+    let vdevs = shelf.open(&config, OpenMode::import(true));
+    faulty[0].add(Rule::broken(Op::Write).times(1));
+    faulty[1].add(Rule::broken(Op::Flush));
+    vdevs.write(0, 0, &[1; 512]).unwrap();
+    vdevs.write(0, 4096, &[1; 512]).unwrap();
+    assert!(vdevs.flush_written().is_err());
+    assert_eq!(vdevs.take_missed(), [21, 22]);
+}
+
+#[test]
+fn the_last_copy_cannot_be_taken_offline() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (shelf, vdevs) = create(&config);
+    vdevs.offline(21).unwrap();
+    assert!(vdevs.offline(22).unwrap_err().is(Errno::BUSY));
+    assert_eq!(vdevs.leaf(21).unwrap().health().word(), "OFFLINE");
+    vdevs.clear(None, &|c| shelf.get(c.guid)).unwrap();
+    assert_eq!(
+        vdevs.leaf(21).unwrap().health().word(),
+        "OFFLINE",
+        "clear is not online"
+    );
+    vdevs.online(21, &|c| shelf.get(c.guid)).unwrap();
+    vdevs.fault(22, Aux::External).unwrap();
+    assert_eq!(vdevs.leaf(22).unwrap().health().word(), "FAULTED");
+}
+
+#[test]
+fn a_reconfigured_tree_keeps_leaves_and_their_counters() {
+    let config = pool(vec![top(disk(0, 10))]);
+    let (shelf, vdevs) = create(&config);
+    vdevs.leaf(10).unwrap().counters().checksum_errors.bump();
+    // Attach: the disk becomes a mirror, a second top-level vdev comes.
+    let bigger = pool(vec![mirror(0, 20, &[10, 11]), top(disk(1, 12))]);
+    for guid in [11, 12] {
+        shelf.put(guid, Arc::new(MemDevice::new(format!("/d/{guid}"), SIZE)));
+    }
+    vdevs
+        .reconfigure(&bigger.vdev_tree, &|c| shelf.get(c.guid), true)
+        .unwrap();
+    assert_eq!(vdevs.leaf(10).unwrap().counters().checksum_errors.get(), 1);
+    vdevs.write(0, 0, &[3; 4096]).unwrap();
+    vdevs.write(1, 0, &[4; 4096]).unwrap();
+    assert_eq!(read(&vdevs, 0, 0, &[3; 4096]).unwrap(), ReadOutcome::Good);
+    assert_eq!(vdevs.guid_sum(), bigger.vdev_tree.guid_sum());
+    assert_eq!(vdevs.health(), Health::GOOD);
+}
+
+#[test]
+fn an_outdated_leaf_is_read_last_and_its_old_bytes_are_no_error() {
+    let (shelf, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
+    vdevs.write(0, 0, &[5; 4096]).unwrap();
+    spoil(&shelf.get(21).unwrap(), 0);
+    vdevs.leaf(21).unwrap().set_outdated(true);
+    assert_eq!(read(&vdevs, 0, 0, &[5; 4096]).unwrap(), ReadOutcome::Good);
+    assert_eq!(vdevs.leaf(21).unwrap().counters().reads.get(), 0);
+    let mut buf = Vec::new();
+    vdevs
+        .read_all_copies(0, 0, &mut buf, 4096, &mut |b| b == [5; 4096])
+        .unwrap();
+    assert_eq!(vdevs.leaf(21).unwrap().counters().checksum_errors.get(), 0);
+}
+
+#[test]
+fn configurations_that_cannot_be_are_refused() {
+    let with = |f: &dyn Fn(&mut TopConfig)| {
+        let mut node = top(disk(0, 10));
+        f(node.top.as_mut().unwrap());
+        Vdevs::open(
+            &VdevConfig::root(1, vec![node]),
+            &|_| None,
+            OpenMode::import(false),
+        )
+        .is_ok()
+    };
+    assert!(with(&|_| ()));
+    assert!(!with(&|t| t.ashift = 8));
+    assert!(!with(&|t| t.ashift = 1 << 40));
+    assert!(!with(&|t| t.asize = 0));
+    assert!(!with(&|t| t.metaslab_shift = 64));
+    assert!(Vdevs::open(&disk(0, 10), &|_| None, OpenMode::import(false)).is_err());
+    assert!(with(
+        &|t| (t.metaslab_array, t.metaslab_shift) = (0, u64::MAX)
+    ));
+}
+
+mod golden;

@@ -52,17 +52,30 @@ impl Vdevs {
     /// raidz expansion, whose moved sectors it does not know.
     pub fn best_uberblock(&self, limit: Option<u64>) -> Result<Choice> {
         let entries = self.rings();
-        let none = |what: &str| Error::refused(Errno::NXIO, format!("pool {}: {what}", self.pool_guid()));
-        let newest = ring::best(&entries, u64::MAX).ok_or_else(|| none("no device holds a whole uberblock"))?;
+        let none =
+            |what: &str| Error::refused(Errno::NXIO, format!("pool {}: {what}", self.pool_guid()));
+        let newest = ring::best(&entries, u64::MAX)
+            .ok_or_else(|| none("no device holds a whole uberblock"))?;
         let best = ring::best(&entries, limit.unwrap_or(u64::MAX))
             .ok_or_else(|| none("no device holds an uberblock that old"))?;
         if best.uberblock.raidz_reflow != newest.uberblock.raidz_reflow {
-            return Err(none("it cannot go back behind the progress of a raidz expansion"));
+            return Err(none(
+                "it cannot go back behind the progress of a raidz expansion",
+            ));
         }
         let label = self
             .leaf(best.leaf)
             .and_then(|l| l.device())
-            .and_then(|device| Labels::read(&*device).any_up_to(best.uberblock.txg).cloned());
-        Ok(Choice { uberblock: best.uberblock, leaf: best.leaf, newest: newest.uberblock, label })
+            .and_then(|device| {
+                Labels::read(&*device)
+                    .any_up_to(best.uberblock.txg)
+                    .cloned()
+            });
+        Ok(Choice {
+            uberblock: best.uberblock,
+            leaf: best.leaf,
+            newest: newest.uberblock,
+            label,
+        })
     }
 }
