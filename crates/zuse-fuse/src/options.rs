@@ -24,7 +24,9 @@ pub struct MountOptions {
     pub entry_ttl: Duration,
     /// How long the absence of a name stays valid; zero turns negative caching off.
     pub negative_ttl: Duration,
-    /// Let the kernel gather small writes and keep size and times while data is dirty.
+    /// Let the kernel gather small writes and own size and times of regular files. Off, every `write` is a message:
+    /// many times slower for small writes, faster for large ones and for making and removing many small files (no
+    /// message for the times of each).
     pub writeback_cache: bool,
     /// Largest write in bytes. The kernel's own limit (`fs.fuse.max_pages_limit`) is 1 MiB by default.
     pub max_write: u32,
@@ -39,7 +41,8 @@ pub struct MountOptions {
     /// The server needs no handles: opening and closing files costs no message, `fh` is 0 everywhere, and
     /// an inode lives until the kernel forgets it. Then [`Ops::open`](crate::Ops::open),
     /// [`create`](crate::Ops::create) and [`release`](crate::Ops::release) are never called:
-    /// files come from [`mknod`](crate::Ops::mknod).
+    /// files come from [`mknod`](crate::Ops::mknod). Who may open is then judged by the kernel alone, from mode bits
+    /// and POSIX ACLs: not for trees with NFSv4 ACLs that deny more.
     pub handleless_files: bool,
     /// The same for directories; the kernel may then also keep their listings.
     pub handleless_dirs: bool,

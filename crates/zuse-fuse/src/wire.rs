@@ -1,10 +1,13 @@
 //! The wire: fuser's session and callbacks turned into calls of [`Ops`].
 //!
-//! Everything that knows fuser is in this file. What fuser 0.18 cannot carry, and what is done about it:
+//! Everything that knows fuser is in this module. What fuser 0.18 cannot carry, and what is done about it:
 //! - A read reply is one slice: several are gathered into a buffer of the thread; one goes out uncopied.
-//! - It misreads times before 1970 that have a fraction, in a way that can be undone exactly ([`from_wire_time`]).
+//! - It misreads times before 1970 that have a fraction, in a way that can be undone exactly ([`convert::from_wire_time`]).
 //! - `FATTR_KILL_SUIDGID` is not shown: the flag is derived from who asks for what.
 //! - No `FUSE_STATX` (creation time), `FUSE_TMPFILE`, `FUSE_SYNCFS`, splice, security context, supplementary groups.
+
+mod convert;
+mod listing;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -14,20 +17,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle, FileType,
-    FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL,
-    TimeOrNow,
+    AccessFlags, BsdFileFlags, Config, CopyFileRangeFlags, FileHandle, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow,
 };
+
+use convert::{fopen_flags, from_wire_set, from_wire_time, wire_attr, wire_errno};
+use listing::{Entries, Names};
 
 use crate::notifier::Notice;
 use crate::{
-    Attr, Caller, CopyRange, DirSink, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags,
-    SetAttr, TimeSet, Whence, WriteFlags, XattrMode,
+    Attr, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags, SetAttr,
+    Whence, WriteFlags, XattrMode,
 };
 
 const O_DSYNC: i32 = 0o10_000;
@@ -35,7 +40,6 @@ const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
-const S_IFMT: u32 = 0o170_000;
 
 /// A session that has shaken hands with the kernel and is not served yet.
 pub(crate) struct Session<O: Ops>(fuser::Session<Adapter<O>>);
@@ -102,85 +106,6 @@ fn caller(request: &Request) -> Caller {
         pid: request.pid(),
         umask: 0,
     }
-}
-
-fn wire_errno(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(errno.0)
-}
-
-fn wire_time((seconds, nanos): (i64, u32)) -> SystemTime {
-    let whole = match u64::try_from(seconds) {
-        Ok(after) => UNIX_EPOCH.checked_add(Duration::from_secs(after)),
-        Err(_) => UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs())),
-    };
-    whole
-        .and_then(|t| t.checked_add(Duration::from_nanos(nanos.into())))
-        .unwrap_or(UNIX_EPOCH)
-}
-
-/// fuser 0.18 makes (−2 s, 0.3 s) into 2.3 s before 1970; the parts are still there to be taken apart.
-fn from_wire_time(time: SystemTime) -> (i64, u32) {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (
-            after.as_secs().try_into().unwrap_or(i64::MAX),
-            after.subsec_nanos(),
-        ),
-        Err(before) => {
-            let before = before.duration();
-            (
-                0i64.saturating_sub_unsigned(before.as_secs()),
-                before.subsec_nanos(),
-            )
-        }
-    }
-}
-
-fn from_wire_set(time: TimeOrNow) -> TimeSet {
-    match time {
-        TimeOrNow::Now => TimeSet::Now,
-        TimeOrNow::SpecificTime(time) => TimeSet::At(from_wire_time(time)),
-    }
-}
-
-fn wire_type(mode: u32) -> FileType {
-    match mode & S_IFMT {
-        0o010_000 => FileType::NamedPipe,
-        0o020_000 => FileType::CharDevice,
-        0o040_000 => FileType::Directory,
-        0o060_000 => FileType::BlockDevice,
-        0o120_000 => FileType::Symlink,
-        0o140_000 => FileType::Socket,
-        _ => FileType::RegularFile,
-    }
-}
-
-fn wire_attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino),
-        size: attr.size,
-        blocks: attr.blocks,
-        atime: wire_time(attr.atime),
-        mtime: wire_time(attr.mtime),
-        ctime: wire_time(attr.ctime),
-        crtime: UNIX_EPOCH,
-        kind: wire_type(attr.mode),
-        perm: (attr.mode & 0o7777) as u16,
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev,
-        blksize: attr.blksize,
-        flags: 0,
-    }
-}
-
-fn fopen_flags(opened: &Opened, directory: bool) -> FopenFlags {
-    let mut flags = FopenFlags::empty();
-    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
-    flags.set(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES, opened.direct_io);
-    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
-    flags.set(FopenFlags::FOPEN_CACHE_DIR, opened.keep_cache && directory);
-    flags
 }
 
 /// Runs a method of [`Ops`]; a panic in it becomes `EIO` for the one who asked.
@@ -829,58 +754,6 @@ fn sized(reply: ReplyXattr, size: u32, value: &[u8]) {
         Ok(len) if size == 0 => reply.size(len),
         Ok(len) if len <= size => reply.data(value),
         _ => reply.error(fuser::Errno::ERANGE),
-    }
-}
-
-struct Names(ReplyDirectory);
-
-impl DirSink for Names {
-    fn plus(&self) -> bool {
-        false
-    }
-
-    fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], _attr: Option<&Attr>) -> bool {
-        self.0
-            .add(INodeNo(ino), next, wire_type(mode), OsStr::from_bytes(name))
-    }
-}
-
-struct Entries<'a> {
-    reply: ReplyDirectoryPlus,
-    /// An entry came without attributes.
-    broken: bool,
-    options: &'a MountOptions,
-}
-
-impl DirSink for Entries<'_> {
-    fn plus(&self) -> bool {
-        true
-    }
-
-    fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], attr: Option<&Attr>) -> bool {
-        let attr = match attr {
-            Some(attr) => *attr,
-            // The kernel links neither of these in, it wants number and type only.
-            None if name == b"." || name == b".." => Attr {
-                ino,
-                mode,
-                ..Attr::default()
-            },
-            None => {
-                self.broken = true;
-                return true;
-            }
-        };
-        let ttl = self.options.attr_ttl.min(self.options.entry_ttl);
-        let name = OsStr::from_bytes(name);
-        self.reply.add(
-            INodeNo(ino),
-            next,
-            name,
-            &ttl,
-            &wire_attr(&attr),
-            Generation(attr.generation),
-        )
     }
 }
 

@@ -134,3 +134,23 @@ fn references_are_given_back_when_the_kernel_shrinks_its_caches() {
     }
     panic!("{} inodes leaked", f.fs.inodes() - 1);
 }
+
+#[test]
+fn invalidating_what_is_being_read_does_not_deadlock() {
+    let Some(f) = fixture() else { return };
+    let data = vec![3; 1 << 20];
+    fs::write(f.path("a"), &data).unwrap();
+    f.fs.invalidate.set(f.mounted().notifier()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    assert!(fs::read(f.path("a")).unwrap() == data);
+                    let file = fs::File::open(f.path("a")).unwrap();
+                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                }
+            });
+        }
+    });
+    assert!(f.fs.asked.read.load(Relaxed) > 4);
+}

@@ -344,6 +344,50 @@ fn mode_bits_are_enforced_by_the_kernel() {
 }
 
 #[test]
+fn posix_acls_are_enforced_when_asked_for() {
+    use std::os::unix::process::CommandExt;
+    let Some(f) = fixture_with(|o| o.posix_acl = true) else {
+        return;
+    };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can become somebody else");
+        return;
+    }
+    fs::set_permissions(f.root(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(f.path("a"), "x").unwrap();
+    fs::set_permissions(f.path("a"), fs::Permissions::from_mode(0o640)).unwrap();
+    let nobody_reads = || {
+        let mut command = Command::new("cat");
+        command.arg("a").uid(65534).gid(65534).current_dir(f.root());
+        command.output().unwrap().status.success()
+    };
+    assert!(!nobody_reads());
+    // Owner rw, user 65534 r, group -, mask r, others -.
+    let nobody = 65534u32;
+    let entries = [
+        (1u16, 6u16, u32::MAX),
+        (2, 4, nobody),
+        (4, 0, u32::MAX),
+        (16, 4, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(bits.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    rustix::fs::setxattr(
+        f.path("a"),
+        "system.posix_acl_access",
+        &acl,
+        XattrFlags::empty(),
+    )
+    .unwrap();
+    assert!(nobody_reads());
+}
+
+#[test]
 fn locks_of_both_kinds_hold_between_processes() {
     let Some(f) = fixture() else { return };
     use rustix::fs::{FlockOperation, fcntl_lock, flock};

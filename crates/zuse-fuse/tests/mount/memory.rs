@@ -1,13 +1,13 @@
 //! A file system in memory, for the tests of the session. One lock, sparse files in 4 KiB pages.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use zuse_fuse::{
-    Attr, Caller, CopyRange, DirSink, Errno, Opened, Ops, ReadReply, RenameFlags, Replied, SetAttr,
-    StatFs, Time, TimeSet, Whence, WriteFlags, XattrMode,
+    Attr, Caller, CopyRange, DirSink, Errno, Notifier, Opened, Ops, ReadReply, RenameFlags,
+    Replied, SetAttr, StatFs, Time, TimeSet, Whence, WriteFlags, XattrMode,
 };
 
 type Result<T> = std::result::Result<T, Errno>;
@@ -200,6 +200,8 @@ pub struct MemoryFs {
     state: Mutex<State>,
     pub asked: Asked,
     pub destroyed: AtomicU64,
+    /// When set, each read invalidates the pages that it reads.
+    pub invalidate: OnceLock<Notifier>,
 }
 
 impl MemoryFs {
@@ -232,6 +234,7 @@ impl MemoryFs {
             state: Mutex::new(state),
             asked: Asked::default(),
             destroyed: AtomicU64::new(0),
+            invalidate: OnceLock::new(),
         }
     }
 
@@ -461,6 +464,9 @@ impl Ops for MemoryFs {
             .unwrap()
             .node(ino)?
             .read(offset, size.into());
+        if let Some(notifier) = self.invalidate.get() {
+            notifier.inval_inode(ino, 0, 0).unwrap();
+        }
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         Ok(reply.slices(&slices))
     }

@@ -1,0 +1,74 @@
+//! `null-fuse [options] MOUNTPOINT`: mounts a file system that does nothing, in the foreground, until SIGTERM or
+//! SIGINT.
+//!
+//! Options: `--threads N`, `--handles` (open and close by message), `--dir-handles`, `--write-through`,
+//! `--one-fd`, `--flush`, `--no-negative`, `--read-ahead KIB`.
+
+mod tree;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zuse_fuse::{MountOptions, mount};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("null-fuse: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let mut options = MountOptions {
+        source: "null".into(),
+        subtype: "null".into(),
+        handleless_files: true,
+        handleless_dirs: true,
+        ..MountOptions::default()
+    };
+    let mut point = None;
+    let mut args = std::env::args_os().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || {
+            let text = args.next().and_then(|n| n.into_string().ok());
+            text.and_then(|n| n.parse::<u32>().ok())
+                .ok_or("a number is missing")
+        };
+        match arg.to_str() {
+            Some("--threads") => options.threads = number()? as usize,
+            Some("--read-ahead") => options.max_readahead = number()? * 1024,
+            Some("--handles") => options.handleless_files = false,
+            Some("--dir-handles") => options.handleless_dirs = false,
+            Some("--write-through") => options.writeback_cache = false,
+            Some("--one-fd") => options.clone_fd = false,
+            Some("--flush") => options.flush_on_close = true,
+            Some("--no-negative") => options.negative_ttl = Duration::ZERO,
+            _ => point = Some(arg),
+        }
+    }
+    let point = point.ok_or("usage: null-fuse [options] MOUNTPOINT")?;
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGINT,
+    ])
+    .map_err(|e| e.to_string())?;
+    let mounted =
+        mount(Arc::new(tree::Tree::new()), point.as_ref(), &options).map_err(|e| e.to_string())?;
+    let mounted = Arc::new(mounted);
+    let (ours, handle) = (Arc::clone(&mounted), signals.handle());
+    let waiter = std::thread::spawn(move || {
+        if signals.forever().next().is_some()
+            && let Err(error) = ours.unmount_or_detach()
+        {
+            eprintln!("null-fuse: {error}");
+        }
+    });
+    let result = mounted.join().map_err(|e| e.to_string());
+    handle.close();
+    let _ = waiter.join();
+    result
+}
