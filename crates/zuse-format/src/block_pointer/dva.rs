@@ -28,7 +28,7 @@ impl Dva {
         debug_assert!(vdev < 1 << 24 && asize / SECTOR < 1 << 24 && offset.is_multiple_of(SECTOR));
         Self {
             word0: (asize / SECTOR) & 0xff_ffff | u64::from(vdev & 0xff_ffff) << 32,
-            word1: offset / SECTOR | if gang { GANG } else { 0 },
+            word1: (offset / SECTOR) | if gang { GANG } else { 0 },
         }
     }
 
