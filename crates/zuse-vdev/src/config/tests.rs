@@ -217,3 +217,27 @@ fn a_label_without_its_guids_or_of_an_aux_device_is_told_apart() {
     list.replace("state", 7u64);
     assert!(LabelConfig::parse(&list, "test").is_err());
 }
+
+#[test]
+fn damaged_labels_are_parsed_or_refused_but_never_a_panic() {
+    use zuse_base::{Entropy, SeededPrng};
+    let prng = SeededPrng::new(7);
+    let mut parsed = 0;
+    for (name, bytes) in goldens() {
+        for _ in 0..300 {
+            let mut bytes = bytes.to_vec();
+            for _ in 0..=prng.below(3) {
+                let at = prng.below(bytes.len() as u64) as usize;
+                bytes[at] = prng.u64() as u8;
+            }
+            if let Ok(list) = NvList::decode(&bytes)
+                && let Ok(LabelConfig::Member(pool)) = LabelConfig::parse(&list, name)
+            {
+                parsed += 1;
+                let root = VdevConfig::root(pool.pool_guid, vec![pool.vdev_tree.clone()]);
+                let _ = crate::Vdevs::open(&root, &|_| None, crate::OpenMode::import(false));
+            }
+        }
+    }
+    assert!(parsed > 100);
+}

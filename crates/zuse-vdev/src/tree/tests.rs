@@ -617,3 +617,4 @@ fn configurations_that_cannot_be_are_refused() {
 }
 
 mod golden;
+mod power_cut;
