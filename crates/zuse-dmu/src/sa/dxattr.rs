@@ -1,0 +1,177 @@
+//! Extended attributes in one attribute (DXATTR): an XDR nvlist of byte arrays, with names that are any bytes.
+//!
+//! ```text
+//!  01 order 00 00 | version 0 | flags 1 | pairs: encoded size, decoded size, name length, name, type 10, count, data | 0 0
+//! ```
+//! All numbers are big-endian u32; names and data are padded with zeros to multiples of 4.
+
+use zuse_base::{Errno, Error, Result};
+
+/// Largest value of one extended attribute stored here.
+pub const MAX_VALUE: usize = 32_768;
+/// Largest set that is still read for a change.
+pub const MAX_OLD: usize = 65_536;
+/// Largest set that is written.
+pub const MAX_NEW: usize = 65_535;
+const BYTE_ARRAY: u32 = 10;
+
+/// A set of extended attributes, in stored order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dxattr {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn u32(&mut self) -> Option<u32> {
+        let (head, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*head))
+    }
+    fn bytes(&mut self, len: u32) -> Option<&'a [u8]> {
+        let len = usize::try_from(len).ok()?;
+        let padded = len.checked_next_multiple_of(4)?;
+        let (head, rest) = self.0.split_at_checked(padded)?;
+        self.0 = rest;
+        head.get(..len)
+    }
+}
+
+fn pad4(n: usize) -> usize {
+    n.next_multiple_of(4)
+}
+
+/// Bytes of one pair.
+fn pair_size(name: usize, value: usize) -> usize {
+    20 + pad4(name) + pad4(value)
+}
+
+/// Finds one attribute without decoding the others.
+///
+/// # Errors
+/// The bytes are no such set.
+pub fn find<'a>(bytes: &'a [u8], name: &[u8]) -> Result<Option<&'a [u8]>> {
+    let mut found = None;
+    walk(bytes, |n, v| {
+        if n == name {
+            found = Some(v);
+        }
+        found.is_none()
+    })?;
+    Ok(found)
+}
+
+/// Calls `f(name, value)` for each attribute until it returns false.
+///
+/// # Errors
+/// The bytes are no such set.
+pub fn walk<'a>(bytes: &'a [u8], mut f: impl FnMut(&'a [u8], &'a [u8]) -> bool) -> Result<()> {
+    let mut step = || -> Option<()> {
+        let (head, rest) = bytes.split_first_chunk::<4>()?;
+        if head[0] != 1 {
+            return None;
+        }
+        let mut r = Reader(rest);
+        let (_version, _flags) = (r.u32()?, r.u32()?);
+        loop {
+            let (encoded, decoded) = (r.u32()?, r.u32()?);
+            if encoded == 0 && decoded == 0 {
+                return Some(());
+            }
+            let body = usize::try_from(encoded).ok()?.checked_sub(8)?;
+            let (pair, rest) = r.0.split_at_checked(body)?;
+            r.0 = rest;
+            let mut p = Reader(pair);
+            let name_len = p.u32()?;
+            let name = p.bytes(name_len)?;
+            if p.u32()? == BYTE_ARRAY {
+                let count = p.u32()?;
+                if !f(name, p.bytes(count)?) {
+                    return Some(());
+                }
+            }
+        }
+    };
+    step().ok_or_else(|| Error::corrupt("extended attributes", "the set in DXATTR does not parse"))
+}
+
+impl Dxattr {
+    /// Decodes a set.
+    ///
+    /// # Errors
+    /// The bytes are no such set.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut pairs = Vec::new();
+        walk(bytes, |name, value| {
+            pairs.push((name.to_vec(), value.to_vec()));
+            true
+        })?;
+        Ok(Self { pairs })
+    }
+
+    /// Encodes the set; an empty one has 20 bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.encoded_len());
+        out.extend_from_slice(&[1, 1, 0, 0]);
+        let put = |out: &mut Vec<u8>, v: usize| out.extend_from_slice(&(v as u32).to_be_bytes());
+        put(&mut out, 0);
+        put(&mut out, 1);
+        for (name, value) in &self.pairs {
+            put(&mut out, pair_size(name.len(), value.len()));
+            put(&mut out, (16 + name.len() + 1).next_multiple_of(8) + value.len().next_multiple_of(8));
+            put(&mut out, name.len());
+            out.extend_from_slice(name);
+            out.resize(pad4(out.len()), 0);
+            put(&mut out, BYTE_ARRAY as usize);
+            put(&mut out, value.len());
+            out.extend_from_slice(value);
+            out.resize(pad4(out.len()), 0);
+        }
+        put(&mut out, 0);
+        put(&mut out, 0);
+        out
+    }
+
+    /// Bytes of the encoded set.
+    pub fn encoded_len(&self) -> usize {
+        20 + self.pairs.iter().map(|(n, v)| pair_size(n.len(), v.len())).sum::<usize>()
+    }
+
+    /// The value of a name.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_slice())
+    }
+
+    /// The names and values, in stored order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.pairs.iter().map(|(n, v)| (n.as_slice(), v.as_slice()))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// Sets a name; an old value of it goes and the new one comes last.
+    ///
+    /// # Errors
+    /// `FBIG` where the attribute has to go into the extended attribute directory instead; the set is then unchanged.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        let old = self.get(name).map_or(0, |v| pair_size(name.len(), v.len()));
+        let size = self.encoded_len() - old + pair_size(name.len(), value.len());
+        if value.len() > MAX_VALUE || self.encoded_len() > MAX_OLD || size > MAX_NEW {
+            return Err(Error::refused(Errno::FBIG, "an extended attribute too large for system attributes"));
+        }
+        self.remove(name);
+        self.pairs.push((name.to_vec(), value.to_vec()));
+        Ok(())
+    }
+
+    /// Removes a name; whether it was there.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let before = self.pairs.len();
+        self.pairs.retain(|(n, _)| n != name);
+        self.pairs.len() != before
+    }
+}

@@ -1,0 +1,192 @@
+//! Changing the attributes of one object.
+//!
+//! Values of unchanged length are written over the old ones in one go. Everything else rewrites the whole set: bonus
+//! attributes in order, then those of the spill, a replaced one in its place, an added one last. The caller keeps two changes of
+//! one object from running at once.
+
+use super::attribute::Attr;
+use super::buffer;
+use super::place::place;
+use super::table::{SaTable, Tables};
+use super::view::{corrupt, find_in, legacy_range};
+use super::{SA_BONUS, ZNODE_BONUS};
+use crate::dnode::Dnode;
+use crate::tx::Tx;
+use crate::zap::flaw::{Checked, Flaw};
+use std::ops::Range;
+use std::sync::Arc;
+use zuse_base::{Errno, Error, Result};
+
+/// All attributes of one object together.
+const MAX_SET: usize = 131_072;
+const MAX_SPILL: usize = 131_072;
+
+impl SaTable {
+    /// Gives a new object (bonus type 44) its attributes, in canonical order whatever the order here.
+    ///
+    /// # Errors
+    /// A value of the wrong length; no room for the attribute tables.
+    pub fn init(&self, tx: &Tx, dnode: &Dnode, attrs: &[(Attr, &[u8])]) -> Result<()> {
+        let tables = self.ready(tx)?;
+        let mut sorted: Vec<&(Attr, &[u8])> = attrs.iter().collect();
+        sorted.sort_by_key(|(attr, _)| attr.rank());
+        let set: Result<Vec<_>> = sorted.into_iter().map(|(attr, v)| Ok((number(&tables, *attr)?, v.to_vec()))).collect();
+        self.write_set(tx, dnode, &set?)
+    }
+
+    /// Sets attributes: in place where all are in the bonus with these lengths, else the set is rewritten. New ones are
+    /// added at the end; a new project id moves the set into canonical order.
+    ///
+    /// # Errors
+    /// A value of the wrong length; `NOTSUP` for what a legacy znode cannot hold.
+    pub fn update(&self, tx: &Tx, dnode: &Arc<Dnode>, changes: &[(Attr, &[u8])]) -> Result<()> {
+        let tables = self.tables();
+        let bonus_type = dnode.bonus_type();
+        let done = dnode.edit_bonus(tx, |b| match bonus_type {
+            SA_BONUS => overwrite(b, &tables, changes),
+            ZNODE_BONUS => Ok(overwrite_legacy(b, changes)),
+            _ => Ok(false),
+        })?;
+        if done.map_err(|flaw| corrupt(dnode, flaw))? {
+            return Ok(());
+        }
+        if bonus_type != SA_BONUS {
+            return Err(Error::refused(Errno::NOTSUP, "an old file without system attributes cannot hold this attribute"));
+        }
+        let tables = self.ready(tx)?;
+        let mut set = self.view(dnode)?.all()?;
+        let mut reorder = false;
+        for (attr, value) in changes {
+            let number = number(&tables, *attr)?;
+            match set.iter_mut().find(|(n, _)| *n == number) {
+                Some((_, there)) => *there = value.to_vec(),
+                None => {
+                    reorder |= *attr == Attr::Projid;
+                    set.push((number, value.to_vec()));
+                }
+            }
+        }
+        if reorder {
+            set.sort_by_key(|(n, _)| {
+                Attr::ALL.into_iter().find(|a| tables.known[*a as usize] == Some(*n)).map_or(u8::MAX, Attr::rank)
+            });
+        }
+        self.write_set(tx, dnode, &set)
+    }
+
+    /// Removes an attribute; whether it was there.
+    ///
+    /// # Errors
+    /// `NOTSUP` for a legacy znode.
+    pub fn remove(&self, tx: &Tx, dnode: &Arc<Dnode>, attr: Attr) -> Result<bool> {
+        let view = self.view(dnode)?;
+        if view.get(attr)?.is_none() {
+            return Ok(false);
+        }
+        if view.is_legacy() {
+            return Err(Error::refused(Errno::NOTSUP, "an old file keeps all its attributes"));
+        }
+        let tables = self.ready(tx)?;
+        let number = number(&tables, attr)?;
+        let mut set = view.all()?;
+        set.retain(|(n, _)| *n != number);
+        self.write_set(tx, dnode, &set)?;
+        Ok(true)
+    }
+
+    /// Writes a whole set, in this order.
+    fn write_set(&self, tx: &Tx, dnode: &Dnode, set: &[(u16, Vec<u8>)]) -> Result<()> {
+        let tables = self.tables();
+        let mut lengths = Vec::with_capacity(set.len());
+        for (number, value) in set {
+            let info = tables
+                .info(*number)
+                .ok_or_else(|| corrupt(dnode, Flaw("an attribute that is not registered")))?;
+            let fits = if info.len == 0 { u16::try_from(value.len()).is_ok() } else { value.len() == usize::from(info.len) };
+            if !fits {
+                let errno = if info.len == 0 { Errno::FBIG } else { Errno::INVAL };
+                return Err(Error::refused(errno, format!("{} bytes for a system attribute", value.len())));
+            }
+            lengths.push((value.len(), info.len == 0));
+        }
+        if lengths.iter().map(|(len, _)| len).sum::<usize>() > MAX_SET {
+            return Err(Error::refused(Errno::FBIG, "the system attributes of one object"));
+        }
+        let placement = place(&lengths, dnode.bonus_capacity());
+        let (inside, outside) = set.split_at(placement.in_bonus.min(set.len()));
+        let mut bonus = self.build(tx, inside)?;
+        if !placement.spills {
+            debug_assert_eq!(bonus.len(), placement.bonus_len);
+            if dnode.has_spill() {
+                dnode.set_spill(tx, None)?;
+            }
+            return dnode.set_bonus(tx, &bonus);
+        }
+        let mut spill = self.build(tx, outside)?;
+        bonus.resize(placement.bonus_len, 0);
+        let old = if dnode.has_spill() { dnode.spill()?.map_or(0, |s| s.len()) } else { 0 };
+        let size = spill.len().next_multiple_of(512).max(512).max(old);
+        if size > MAX_SPILL {
+            return Err(Error::refused(Errno::FBIG, "the spill block of an object"));
+        }
+        spill.resize(size, 0);
+        dnode.set_bonus(tx, &bonus)?;
+        dnode.set_spill(tx, Some(&spill))
+    }
+
+    fn build(&self, tx: &Tx, set: &[(u16, Vec<u8>)]) -> Result<Vec<u8>> {
+        let sequence: Vec<u16> = set.iter().map(|(n, _)| *n).collect();
+        let values: Vec<&[u8]> = set.iter().map(|(_, v)| v.as_slice()).collect();
+        if sequence.is_empty() {
+            return match self.tables().layout(1) {
+                Some(empty) => Ok(buffer::build(empty, &[])),
+                None => Ok(Vec::new()),
+            };
+        }
+        Ok(buffer::build(&*self.layout_for(tx, &sequence)?, &values))
+    }
+}
+
+fn number(tables: &Tables, attr: Attr) -> Result<u16> {
+    tables.known[attr as usize]
+        .ok_or_else(|| Error::refused(Errno::INVAL, format!("{} is not registered", attr.name())))
+}
+
+/// Overwrites values of unchanged length; `false` (nothing changed but perhaps the byte order) if one does not fit so.
+pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]) -> Checked<bool> {
+    let Some(mut header) = buffer::parse_header(b)? else { return Ok(false) };
+    let layout = tables.layout(header.layout).ok_or(Flaw("a layout of attributes that is not in the table"))?;
+    if header.swapped {
+        buffer::swap(b, &header, layout)?;
+        header.swapped = false;
+    }
+    let find = |b: &[u8], attr: Attr, value: &[u8]| -> Checked<Option<Range<usize>>> {
+        Ok(find_in(b, &header, layout, attr)?.filter(|r| r.len() == value.len()))
+    };
+    for (attr, value) in changes {
+        if find(b, *attr, value)?.is_none() {
+            return Ok(false);
+        }
+    }
+    for (attr, value) in changes {
+        if let Some(range) = find(b, *attr, value)? {
+            b[range].copy_from_slice(value);
+        }
+    }
+    Ok(true)
+}
+
+fn overwrite_legacy(b: &mut [u8], changes: &[(Attr, &[u8])]) -> bool {
+    let fits = |b: &[u8], attr: Attr, value: &[u8]| {
+        legacy_range(b, attr).filter(|r| r.len() == value.len() && r.end <= b.len())
+    };
+    if changes.iter().any(|(attr, value)| fits(b, *attr, value).is_none()) {
+        return false;
+    }
+    for (attr, value) in changes {
+        if let Some(range) = fits(b, *attr, value) {
+            b[range].copy_from_slice(value);
+        }
+    }
+    true
+}

@@ -1,0 +1,414 @@
+//! ZAP: an object that maps names to arrays of unsigned integers. Directories, property tables, the tables of the MOS.
+//!
+//! ```text
+//!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached block
+//!  fat     header block → pointer table → leaves; parsed in place
+//! ```
+//! A ZAP begins micro and becomes fat when it outgrows the largest micro block, or gets a name of 50 bytes, a value that is not
+//! one u64, or too many names of one hash. It never goes back.
+//!
+//! Invariants
+//! - Logical operations of one object exclude each other by one read-write lock, found through the object
+//!   ([`Dnode::companion`]): two [`Zap`]s of the same object share it. It is held across the reads that an operation needs.
+//! - Nothing of the header is cached outside the blocks, so a ZAP can never disagree with its object.
+//! - A hostile ZAP gives `Corrupt` that names object and block; no walk is longer than its block.
+//! - No memory grows with the number of entries, except 8 bytes each in the index of a cached micro block (≤ 128 KiB).
+//!
+//! Why a position (cookie) survives changes: entries are listed by (hash, cd) and an entry keeps both while it lives.
+
+mod change;
+mod cursor;
+mod fat;
+pub(crate) mod flaw;
+mod hash;
+mod header;
+mod key;
+mod leaf;
+mod micro;
+pub mod normalize;
+mod stats;
+mod store;
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use zuse_base::{Errno, Error, Result};
+
+use crate::dnode::{Dnode, DnodeSpec};
+use crate::objset::Objset;
+use crate::tx::Tx;
+pub use cursor::{ZapCursor, ZapEntry};
+pub use fat::ZapMatch;
+use flaw::{Checked, Flaw};
+pub use key::{TOO_BIG, ZapValue};
+use key::Ask;
+use micro::{MicroHeader, MicroIndex};
+pub use normalize::MatchType;
+pub use stats::ZapStats;
+use store::{Blocks, ObjectBlocks, ObjectEdit};
+
+pub(crate) const MICRO_TYPE: u64 = 0x8000_0000_0000_0003;
+pub(crate) const HEADER_TYPE: u64 = 0x8000_0000_0000_0001;
+pub(crate) const LEAF_TYPE: u64 = 0x8000_0000_0000_0000;
+
+/// Largest micro ZAP without the pool feature `large_microzap`.
+pub const DEFAULT_MICRO_MAX: u32 = 131_072;
+/// Largest micro ZAP at all: slot numbers have 16 bits.
+pub const HARD_MICRO_MAX: u32 = 1 << 20;
+/// log2 of the block size of a micro ZAP that became fat.
+const FAT_SHIFT: u32 = 14;
+/// Object type of directories, whose names may be long.
+const DIRECTORY: u8 = 20;
+
+/// Flags that make a ZAP fat from birth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZapFlags {
+    /// 48 hash bits instead of 28.
+    pub hash64: bool,
+    /// Keys are rows of 64-bit words.
+    pub uint64_key: bool,
+    /// The first key word is the hash.
+    pub prehashed: bool,
+}
+
+impl ZapFlags {
+    fn bits(self) -> u64 {
+        u64::from(self.hash64) * header::HASH64
+            + u64::from(self.uint64_key) * header::UINT64_KEY
+            + u64::from(self.prehashed) * header::PRE_HASHED_KEY
+    }
+}
+
+/// What a new ZAP is to be.
+#[derive(Clone, Debug, Default)]
+pub struct ZapOptions {
+    /// Normalisation of names (directories only).
+    pub normflags: u64,
+    /// Given flags make it fat from birth.
+    pub flags: ZapFlags,
+    /// log2 of the block size of a ZAP that is fat from birth; 0 means 14.
+    pub block_shift: u32,
+    /// log2 of the indirect block size; 0 means 17.
+    pub indirect_shift: u8,
+    /// Type of the bonus, 0 for none.
+    pub bonus_type: u8,
+    /// Bytes of the bonus.
+    pub bonus_len: u16,
+    /// 512-byte slots of the dnode; 0 means 1.
+    pub slots: u8,
+    /// Hash salt; 0 chooses one.
+    pub salt: u64,
+}
+
+/// A ZAP. Cheap to clone; all clones and all opens of one object share a lock.
+#[derive(Clone)]
+pub struct Zap {
+    dnode: Arc<Dnode>,
+    shared: Arc<Shared>,
+}
+
+/// What the opens of one object share.
+struct Shared {
+    lock: RwLock<()>,
+    micro_max: AtomicU32,
+}
+
+/// Which of the two formats a block 0 is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Micro,
+    Fat,
+}
+
+fn kind(block0: &[u8]) -> Checked<Kind> {
+    match block0.first_chunk().map(|b| u64::from_le_bytes(*b)) {
+        Some(MICRO_TYPE) => Ok(Kind::Micro),
+        Some(HEADER_TYPE) => Ok(Kind::Fat),
+        _ => Err(Flaw("a ZAP whose block 0 is neither micro nor fat")),
+    }
+}
+
+/// A hash salt: any odd value will do; different ZAPs should have different ones. Without chance, so that a simulated pool
+/// can be made again.
+fn new_salt(object: u64, txg: u64) -> u64 {
+    let mut x = object.rotate_left(32) ^ txg;
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ (x >> 31)) | 1
+}
+
+/// Makes an object that has no data an empty micro ZAP of 512 bytes.
+///
+/// # Errors
+/// The object is free.
+pub fn init_micro(dnode: &Arc<Dnode>, tx: &Tx, normflags: u64) -> Result<()> {
+    Zap::create_in(dnode, tx, &ZapOptions { normflags, ..ZapOptions::default() }).map(|_| ())
+}
+
+/// Answers of the micro form to a question that either form can get.
+enum Micro<T> {
+    Answer(T),
+    Fat,
+}
+
+impl Zap {
+    /// Opens the ZAP of an object.
+    ///
+    /// # Errors
+    /// None now; a wrong object shows at the first use.
+    pub fn open(dnode: &Arc<Dnode>) -> Result<Self> {
+        let shared = dnode.companion(|| {
+            Ok(Arc::new(Shared { lock: RwLock::new(()), micro_max: AtomicU32::new(DEFAULT_MICRO_MAX) }))
+        })?;
+        Ok(Self { dnode: dnode.clone(), shared })
+    }
+
+    /// Makes a new object with an empty ZAP in it.
+    ///
+    /// # Errors
+    /// No object could be allocated.
+    pub fn create(os: &Arc<Objset>, tx: &Tx, object_type: u8, options: &ZapOptions) -> Result<Self> {
+        let mut spec = DnodeSpec::new(object_type)
+            .bonus(options.bonus_type, options.bonus_len)
+            .slots(options.slots.max(1))
+            .block_size(Self::first_block_size(options)?);
+        spec.indirect_shift = options.indirect_shift;
+        let dnode = os.allocate(tx, &spec)?;
+        Self::create_in(&dnode, tx, options)
+    }
+
+    /// The block size that a new ZAP with these options begins with.
+    ///
+    /// # Errors
+    /// A block shift that no fat ZAP can have.
+    pub fn first_block_size(options: &ZapOptions) -> Result<u32> {
+        if options.flags == ZapFlags::default() {
+            return Ok(micro::STEP);
+        }
+        let shift = if options.block_shift == 0 { FAT_SHIFT } else { options.block_shift };
+        if !(9..=17).contains(&shift) {
+            return Err(Error::refused(Errno::INVAL, "the block size of a fat ZAP is 512 bytes to 128 KiB"));
+        }
+        Ok(1 << shift)
+    }
+
+    /// Puts an empty ZAP into an object that has no data yet (its type is not touched: see [`Dnode::set_type`]).
+    ///
+    /// # Errors
+    /// The object has data.
+    pub fn create_in(dnode: &Arc<Dnode>, tx: &Tx, options: &ZapOptions) -> Result<Self> {
+        let zap = Self::open(dnode)?;
+        let guard = zap.write_lock();
+        let size = Self::first_block_size(options)?;
+        dnode.set_block_size(tx, size)?;
+        let salt = if options.salt == 0 { new_salt(dnode.object().0, tx.txg().0) } else { options.salt };
+        if options.flags == ZapFlags::default() {
+            dnode.write_block(tx, 0, micro::new_block(size as usize, salt, options.normflags))?;
+        } else {
+            let h = header::Header::new(size.trailing_zeros(), salt, options.normflags, options.flags.bits());
+            fat::create(&ObjectEdit { dnode, tx }, &h)?;
+        }
+        drop(guard);
+        Ok(zap)
+    }
+
+    /// The object.
+    pub fn dnode(&self) -> &Arc<Dnode> {
+        &self.dnode
+    }
+
+    /// The largest micro block this ZAP may grow to (rounded up to 512). More than [`DEFAULT_MICRO_MAX`] only where the pool
+    /// feature `large_microzap` is enabled; the caller activates it for the dataset when [`Self::is_large_micro`].
+    pub fn set_micro_max(&self, bytes: u32) {
+        let bytes = bytes.min(HARD_MICRO_MAX).next_multiple_of(micro::STEP);
+        self.shared.micro_max.store(bytes, Relaxed);
+    }
+
+    /// Whether it is a micro ZAP that needs the feature `large_microzap`.
+    ///
+    /// # Errors
+    /// Block 0 cannot be read.
+    pub fn is_large_micro(&self) -> Result<bool> {
+        Ok(self.dnode.block_size() > DEFAULT_MICRO_MAX && self.kind()? == Kind::Micro)
+    }
+
+    fn kind(&self) -> Result<Kind> {
+        self.blocks().view(0, kind)
+    }
+
+    /// Whether it is in the fat form.
+    ///
+    /// # Errors
+    /// Block 0 cannot be read.
+    pub fn is_fat(&self) -> Result<bool> {
+        Ok(self.kind()? == Kind::Fat)
+    }
+
+    fn blocks(&self) -> ObjectBlocks<'_> {
+        ObjectBlocks { dnode: &self.dnode }
+    }
+
+    fn read_lock(&self) -> RwLockReadGuard<'_, ()> {
+        self.shared.lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write_lock(&self) -> RwLockWriteGuard<'_, ()> {
+        self.shared.lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Longest name with its NUL that the fat form takes here.
+    fn longest(&self) -> usize {
+        if self.dnode.object_type() == DIRECTORY { 1024 } else { 256 }
+    }
+
+    /// Asks block 0, if it is micro, with its index.
+    #[inline]
+    fn ask_micro<T>(&self, f: impl FnOnce(&[u8], &MicroHeader, &MicroIndex) -> Result<T>) -> Result<Micro<T>> {
+        let answer = self.dnode.with_block(0, |view| {
+            let b = view.bytes();
+            match kind(b) {
+                Ok(Kind::Fat) => Ok(Ok(Micro::Fat)),
+                Ok(Kind::Micro) => {
+                    let h = MicroHeader::parse(b)?;
+                    let index = view.index(MicroIndex::build);
+                    index.check()?;
+                    Ok(f(b, &h, index).map(Micro::Answer))
+                }
+                Err(flaw) => Err(flaw),
+            }
+        })?;
+        match answer {
+            Ok(answer) => answer,
+            Err(flaw) => Err(store::corrupt(&self.dnode, 0, flaw)),
+        }
+    }
+
+    /// The value of a name.
+    ///
+    /// # Errors
+    /// The ZAP cannot be read, or `NAMETOOLONG`.
+    pub fn lookup(&self, name: &[u8]) -> Result<Option<ZapValue>> {
+        let _guard = self.read_lock();
+        let micro = self.ask_micro(|b, h, index| {
+            let hash = micro::hash_of(h, name)?;
+            Ok(micro::find(b, index, hash, name).and_then(|i| micro::slot(b, i)).map(|s| ZapValue::U64(s.value)))
+        })?;
+        match micro {
+            Micro::Answer(v) => Ok(v),
+            Micro::Fat => fat::lookup(&self.blocks(), Ask::Name(name), self.longest()),
+        }
+    }
+
+    /// The first integer of a name's value.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`]; `INVAL` if the value has no integer.
+    pub fn lookup_u64(&self, name: &[u8]) -> Result<Option<u64>> {
+        let _guard = self.read_lock();
+        let micro = self.ask_micro(|b, h, index| {
+            let hash = micro::hash_of(h, name)?;
+            Ok(micro::find(b, index, hash, name).and_then(|i| micro::slot(b, i)).map(|s| s.value))
+        })?;
+        match micro {
+            Micro::Answer(v) => Ok(v),
+            Micro::Fat => first(fat::lookup_u64(&self.blocks(), Ask::Name(name), self.longest())?),
+        }
+    }
+
+    /// The entry that matches a name in a way of matching: value, stored name, and whether another one has the same
+    /// normal form. Of several, that of lowest cd.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`]; `NOTSUP` for a normalised lookup where names are not normalised.
+    pub fn lookup_match(&self, name: &[u8], how: MatchType) -> Result<Option<ZapMatch>> {
+        let _guard = self.read_lock();
+        let micro = self.ask_micro(|b, h, index| {
+            if how != MatchType::Exact && h.normflags == 0 {
+                return Err(Error::refused(Errno::NOTSUP, "a normalised lookup in a ZAP without normalisation"));
+            }
+            let hash = micro::hash_of(h, name)?;
+            Ok(micro::find_match(b, index, hash, name, how, h.normflags)?.and_then(|m| {
+                let s = micro::slot(b, m.slot)?;
+                Some(ZapMatch { value: ZapValue::U64(s.value), name: s.name.to_vec(), conflict: m.conflict })
+            }))
+        })?;
+        match micro {
+            Micro::Answer(v) => Ok(v),
+            Micro::Fat => fat::lookup_match(&self.blocks(), name, how, self.longest()),
+        }
+    }
+
+    /// The first integer under an integer key (its lower-case hex).
+    ///
+    /// # Errors
+    /// As [`Self::lookup_u64`].
+    pub fn lookup_int(&self, key: u64) -> Result<Option<u64>> {
+        let mut buffer = [0; 16];
+        self.lookup_u64(hex(key, &mut buffer))
+    }
+
+    /// The value of a key of words.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`]; `INVAL` if the ZAP's keys are names.
+    pub fn lookup_words(&self, key: &[u64]) -> Result<Option<ZapValue>> {
+        let _guard = self.read_lock();
+        fat::lookup(&self.fat_blocks()?, Ask::Words(key), self.longest())
+    }
+
+    fn fat_blocks(&self) -> Result<ObjectBlocks<'_>> {
+        match self.kind()? {
+            Kind::Fat => Ok(self.blocks()),
+            Kind::Micro => Err(Error::refused(Errno::INVAL, "this ZAP has keys of names, not words")),
+        }
+    }
+
+    /// How many entries there are.
+    ///
+    /// # Errors
+    /// Block 0 cannot be read.
+    pub fn count(&self) -> Result<u64> {
+        let _guard = self.read_lock();
+        match self.ask_micro(|_, _, index| Ok(index.len() as u64))? {
+            Micro::Answer(n) => Ok(n),
+            Micro::Fat => fat::count(&self.blocks()),
+        }
+    }
+
+    /// A name whose first integer is `value` in the bits of `mask`, the first in hash order.
+    ///
+    /// # Errors
+    /// The ZAP cannot be read.
+    pub fn search_value(&self, value: u64, mask: u64) -> Result<Option<Vec<u8>>> {
+        let mut found = None;
+        self.list(0, &mut |name, v, _| {
+            if v & mask == value & mask {
+                found = Some(name.to_vec());
+            }
+            found.is_none()
+        })?;
+        Ok(found)
+    }
+}
+
+fn first(found: Option<Option<u64>>) -> Result<Option<u64>> {
+    match found {
+        Some(None) => Err(Error::refused(Errno::INVAL, "a ZAP value without integers")),
+        Some(v) => Ok(v),
+        None => Ok(None),
+    }
+}
+
+/// A number in lower-case hex without leading zeros.
+fn hex(key: u64, buffer: &mut [u8; 16]) -> &[u8] {
+    let digits = ((67 - key.leading_zeros() as usize) / 4).max(1);
+    for (i, at) in buffer[..digits].iter_mut().enumerate() {
+        let nibble = (key >> (4 * (digits - 1 - i))) as usize & 0xf;
+        *at = b"0123456789abcdef"[nibble];
+    }
+    &buffer[..digits]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! Changes of a ZAP: add, update, remove, increment; a micro ZAP grows by a slot row at a time, then becomes fat.
+
+use super::key::{Ask, Stored};
+use super::micro::{self, Inserted, MicroHeader, MicroIndex};
+use super::store::{self, BlocksMut, MemoryBlocks, ObjectEdit};
+use super::{DEFAULT_MICRO_MAX, FAT_SHIFT, HARD_MICRO_MAX, Kind, MatchType, Zap, ZapValue, fat, header, hex, kind};
+use crate::tx::Tx;
+use fat::Put;
+use std::sync::atomic::Ordering::Relaxed;
+use zuse_base::{Errno, Error, Result};
+
+enum Step {
+    Done,
+    Exists,
+    Full,
+    Upgrade,
+    Fat,
+}
+
+impl Zap {
+    fn edit<'a>(&'a self, tx: &'a Tx) -> ObjectEdit<'a> {
+        ObjectEdit { dnode: &self.dnode, tx }
+    }
+
+    /// Adds a name.
+    ///
+    /// # Errors
+    /// `EXIST` if it is there; `NAMETOOLONG`; [`super::TOO_BIG`]; `NOSPC` if too many names collide.
+    pub fn add(&self, tx: &Tx, name: &[u8], value: &ZapValue) -> Result<()> {
+        self.put_name(tx, name, value, Put::Add)
+    }
+
+    /// Adds a name with one 8-byte integer.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_u64(&self, tx: &Tx, name: &[u8], value: u64) -> Result<()> {
+        self.put_name(tx, name, &ZapValue::U64(value), Put::Add)
+    }
+
+    /// Replaces a name's value, or adds the name.
+    ///
+    /// # Errors
+    /// As [`Self::add`], without `EXIST`.
+    pub fn update(&self, tx: &Tx, name: &[u8], value: &ZapValue) -> Result<()> {
+        self.put_name(tx, name, value, Put::Update)
+    }
+
+    /// Replaces a name's value by one 8-byte integer, or adds the name.
+    ///
+    /// # Errors
+    /// As [`Self::update`].
+    pub fn update_u64(&self, tx: &Tx, name: &[u8], value: u64) -> Result<()> {
+        self.put_name(tx, name, &ZapValue::U64(value), Put::Update)
+    }
+
+    /// Adds an integer key (its lower-case hex).
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_int(&self, tx: &Tx, key: u64, value: u64) -> Result<()> {
+        self.add_u64(tx, hex(key, &mut [0; 16]), value)
+    }
+
+    /// Replaces or adds an integer key.
+    ///
+    /// # Errors
+    /// As [`Self::update`].
+    pub fn update_int(&self, tx: &Tx, key: u64, value: u64) -> Result<()> {
+        self.update_u64(tx, hex(key, &mut [0; 16]), value)
+    }
+
+    /// Removes an integer key.
+    ///
+    /// # Errors
+    /// As [`Self::remove`].
+    pub fn remove_int(&self, tx: &Tx, key: u64) -> Result<()> {
+        self.remove(tx, hex(key, &mut [0; 16]))
+    }
+
+    /// Adds `delta` to an integer key's value, as [`Self::increment`].
+    ///
+    /// # Errors
+    /// As [`Self::increment`].
+    pub fn increment_int(&self, tx: &Tx, key: u64, delta: i64) -> Result<()> {
+        self.increment(tx, hex(key, &mut [0; 16]), delta)
+    }
+
+    /// Adds `delta` to a name's integer (0 if absent); an entry that becomes 0 is removed.
+    ///
+    /// # Errors
+    /// As [`Self::update`].
+    pub fn increment(&self, tx: &Tx, name: &[u8], delta: i64) -> Result<()> {
+        if delta == 0 {
+            return Ok(());
+        }
+        let _guard = self.write_lock();
+        let old = self.value_locked(name)?;
+        match (old, old.unwrap_or(0).wrapping_add_signed(delta)) {
+            (None, 0) => Ok(()),
+            (Some(_), 0) => self.remove_locked(tx, name, MatchType::Exact).map(|_| ()),
+            (_, new) => self.put_locked(tx, name, &ZapValue::U64(new), Put::Update),
+        }
+    }
+
+    fn value_locked(&self, name: &[u8]) -> Result<Option<u64>> {
+        let micro = self.ask_micro(|b, h, index| {
+            let hash = micro::hash_of(h, name)?;
+            Ok(micro::find(b, index, hash, name).and_then(|i| micro::slot(b, i)).map(|s| s.value))
+        })?;
+        match micro {
+            super::Micro::Answer(v) => Ok(v),
+            super::Micro::Fat => super::first(fat::lookup_u64(&self.blocks(), Ask::Name(name), self.longest())?),
+        }
+    }
+
+    fn put_name(&self, tx: &Tx, name: &[u8], value: &ZapValue, how: Put) -> Result<()> {
+        let _guard = self.write_lock();
+        self.put_locked(tx, name, value, how)
+    }
+
+    fn put_locked(&self, tx: &Tx, name: &[u8], value: &ZapValue, how: Put) -> Result<()> {
+        if name.is_empty() || name.contains(&0) {
+            return Err(Error::refused(Errno::INVAL, "a ZAP name is not empty and has no NUL"));
+        }
+        if name.len() + 1 > self.longest() {
+            return Err(Error::refused(Errno::NAMETOOLONG, "a ZAP name"));
+        }
+        // Refused before a micro ZAP is made fat for it.
+        let stored = value.stored()?;
+        loop {
+            match self.put_micro(tx, name, value, how)? {
+                Step::Done => return Ok(()),
+                Step::Exists => return Err(Error::refused(Errno::EXIST, "the name is in the ZAP already")),
+                Step::Fat => break,
+                Step::Full => {
+                    let size = self.dnode.block_size() + micro::STEP;
+                    if size > self.shared.micro_max.load(Relaxed).max(micro::STEP) {
+                        self.upgrade(tx)?;
+                        break;
+                    }
+                    self.dnode.set_block_size(tx, size)?;
+                }
+                Step::Upgrade => {
+                    self.upgrade(tx)?;
+                    break;
+                }
+            }
+        }
+        fat::put(&self.edit(tx), Ask::Name(name), &stored, how, None, self.longest())
+    }
+
+    /// Tries the micro form; says what to do if it is not that, or not any more.
+    fn put_micro(&self, tx: &Tx, name: &[u8], value: &ZapValue, how: Put) -> Result<Step> {
+        // Known without changing (and so copying) the block: fat, or to become fat.
+        let first_look = self.ask_micro(|b, h, index| {
+            if h.foreign {
+                return Err(Error::unsupported(self.dnode.place(), "a micro ZAP whose reserved header bytes are in use"));
+            }
+            let hash = if name.len() <= micro::MAX_NAME { micro::hash_of(h, name)? } else { 0 };
+            if let (ZapValue::U64(_), true) = (value, name.len() <= micro::MAX_NAME) {
+                if how == Put::Add && micro::find(b, index, hash, name).is_some() {
+                    return Ok((hash, Some(Step::Exists)));
+                }
+                let full = index.peek_free(micro::slots(b)).is_none();
+                if full && micro::find(b, index, hash, name).is_none() {
+                    return Ok((hash, Some(Step::Full)));
+                }
+                return Ok((hash, None));
+            }
+            // An exact add of a name that is there is refused in either form.
+            let exists = how == Put::Add && name.len() <= micro::MAX_NAME && micro::find(b, index, hash, name).is_some();
+            Ok((hash, Some(if exists { Step::Exists } else { Step::Upgrade })))
+        })?;
+        let hash = match first_look {
+            super::Micro::Fat => return Ok(Step::Fat),
+            super::Micro::Answer((_, Some(step))) => return Ok(step),
+            super::Micro::Answer((hash, None)) => hash,
+        };
+        let ZapValue::U64(value) = *value else { return Ok(Step::Upgrade) };
+        self.dnode.edit_block(tx, 0, |mut edit| {
+            let (b, index) = edit.index_mut(MicroIndex::build);
+            match micro::insert(b, index, hash, name, value) {
+                Inserted::Done => Step::Done,
+                Inserted::Exists(at) if how == Put::Update => {
+                    micro::set_value(b, at, value);
+                    Step::Done
+                }
+                Inserted::Exists(_) => Step::Exists,
+                Inserted::Full => Step::Full,
+                Inserted::Crowded => Step::Upgrade,
+            }
+        })
+    }
+
+    /// Micro to fat: same salt and normflags, each entry with its old cd. Built in memory, then written block by block.
+    fn upgrade(&self, tx: &Tx) -> Result<()> {
+        let old = self.dnode.with_block(0, |b| b.bytes().to_vec())?;
+        let corrupt = |flaw| store::corrupt(&self.dnode, 0, flaw);
+        if kind(&old).map_err(corrupt)? != Kind::Micro {
+            return Ok(());
+        }
+        let h = MicroHeader::parse(&old).map_err(corrupt)?;
+        let memory = MemoryBlocks::default();
+        fat::create(&memory, &header::Header::new(FAT_SHIFT, h.salt, h.normflags, 0))?;
+        for i in 0..micro::slots(&old) {
+            let Some(s) = micro::slot(&old, i) else { continue };
+            fat::put(&memory, Ask::Name(s.name), &Stored::one(s.value), Put::Add, Some(s.cd), 256)?;
+        }
+        self.dnode.set_block_size(tx, 1 << FAT_SHIFT)?;
+        let edit = self.edit(tx);
+        for (blkid, bytes) in memory.blocks.into_inner() {
+            edit.write(blkid, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a name.
+    ///
+    /// # Errors
+    /// `NOENT` if it is not there.
+    pub fn remove(&self, tx: &Tx, name: &[u8]) -> Result<()> {
+        self.remove_match(tx, name, MatchType::Exact)
+    }
+
+    /// Removes the entry that matches a name, that of lowest cd.
+    ///
+    /// # Errors
+    /// `NOENT` if there is none; as [`Self::lookup_match`].
+    pub fn remove_match(&self, tx: &Tx, name: &[u8], how: MatchType) -> Result<()> {
+        let _guard = self.write_lock();
+        if self.remove_locked(tx, name, how)? {
+            Ok(())
+        } else {
+            Err(Error::refused(Errno::NOENT, "no such name in the ZAP"))
+        }
+    }
+
+    fn remove_locked(&self, tx: &Tx, name: &[u8], how: MatchType) -> Result<bool> {
+        let found = self.ask_micro(|b, h, index| {
+            if h.foreign {
+                return Err(Error::unsupported(self.dnode.place(), "a micro ZAP whose reserved header bytes are in use"));
+            }
+            let hash = micro::hash_of(h, name)?;
+            if how == MatchType::Exact {
+                return Ok(micro::find(b, index, hash, name).map(|at| (hash, at)));
+            }
+            if h.normflags == 0 {
+                return Err(Error::refused(Errno::NOTSUP, "a normalised removal in a ZAP without normalisation"));
+            }
+            Ok(micro::find_match(b, index, hash, name, how, h.normflags)?.map(|m| (hash, m.slot)))
+        })?;
+        match found {
+            super::Micro::Fat => fat::remove(&self.edit(tx), Ask::Name(name), how, self.longest(), true),
+            super::Micro::Answer(None) => Ok(false),
+            super::Micro::Answer(Some((hash, at))) => {
+                self.dnode.edit_block(tx, 0, |mut edit| {
+                    let (b, index) = edit.index_mut(MicroIndex::build);
+                    micro::remove(b, index, hash, at);
+                })?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Adds a key of words.
+    ///
+    /// # Errors
+    /// `EXIST`; `INVAL` if the ZAP's keys are names.
+    pub fn add_words(&self, tx: &Tx, key: &[u64], value: &ZapValue) -> Result<()> {
+        self.put_words(tx, key, &value.stored()?, Put::Add)
+    }
+
+    /// Replaces or adds a key of words.
+    ///
+    /// # Errors
+    /// As [`Self::add_words`], without `EXIST`.
+    pub fn update_words(&self, tx: &Tx, key: &[u64], value: &ZapValue) -> Result<()> {
+        self.put_words(tx, key, &value.stored()?, Put::Update)
+    }
+
+    fn put_words(&self, tx: &Tx, key: &[u64], value: &Stored, how: Put) -> Result<()> {
+        let _guard = self.write_lock();
+        self.fat_blocks()?;
+        fat::put(&self.edit(tx), Ask::Words(key), value, how, None, self.longest())
+    }
+
+    /// Removes a key of words.
+    ///
+    /// # Errors
+    /// `NOENT`; `INVAL` if the ZAP's keys are names.
+    pub fn remove_words(&self, tx: &Tx, key: &[u64]) -> Result<()> {
+        let _guard = self.write_lock();
+        self.fat_blocks()?;
+        if fat::remove(&self.edit(tx), Ask::Words(key), MatchType::Exact, self.longest(), true)? {
+            Ok(())
+        } else {
+            Err(Error::refused(Errno::NOENT, "no such key in the ZAP"))
+        }
+    }
+
+    /// Whether a micro block may grow beyond the limit that needs no feature.
+    pub fn allows_large_micro(&self) -> bool {
+        (DEFAULT_MICRO_MAX + 1..=HARD_MICRO_MAX).contains(&self.shared.micro_max.load(Relaxed))
+    }
+}

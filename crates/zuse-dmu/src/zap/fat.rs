@@ -1,0 +1,284 @@
+//! A fat ZAP: header block, pointer table, leaves. Lookups, additions, removals.
+//!
+//! ```text
+//!  hash ─ top `shift` bits ─► pointer table (in block 0, or its own blocks) ─► leaf ─► bucket ─► chain
+//! ```
+//!
+//! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory when a micro one
+//! grows up. The caller holds the ZAP's lock.
+//!
+//! Invariants (the format chapter's section 8): `entries` is the sum over the leaves; the pointers of a leaf's range are all
+//! equal; `freeblk` is above every block in use.
+
+mod split;
+pub(crate) mod table;
+
+use super::flaw::Flaw;
+use super::hash::top_bits;
+use super::header::Header;
+use super::key::{Ask, Key, Stored, TOO_BIG, ZapValue};
+use super::leaf::{Geometry, Leaf, LeafMut, chunks_for};
+use super::normalize::MatchType;
+use super::store::{Blocks, BlocksMut};
+use zuse_base::{Errno, Error, Result};
+
+/// Free chunks below which the pointer table grows ahead of need.
+const LOW_WATER: u16 = 20;
+
+/// What a lookup found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZapMatch {
+    /// The value.
+    pub value: ZapValue,
+    /// The name as stored.
+    pub name: Vec<u8>,
+    /// Whether another stored name has the same normal form.
+    pub conflict: bool,
+}
+
+fn header<S: Blocks>(s: &S) -> Result<Header> {
+    s.view(0, Header::parse)
+}
+
+/// The header, the key and its leaf (`None`: the table has no leaf there), with one look at block 0 where possible.
+fn locate<'a, S: Blocks>(s: &S, ask: Ask<'a>, how: MatchType, longest: usize) -> Result<(Header, Key<'a>, Option<u64>)> {
+    let (h, key, near) = s.view(0, |b| {
+        let h = Header::parse(b)?;
+        let key = match ask.key(&h, how, longest) {
+            Ok(key) => key,
+            Err(e) => return Ok(Err(e)),
+        };
+        let near = if h.table_blocks == 0 { Some(table::pointer_in(&h, b, top_bits(key.hash, h.shift))?) } else { None };
+        Ok(Ok((h, key, near)))
+    })??;
+    let leaf = match near {
+        Some(leaf) => leaf,
+        None => table::pointer(s, &h, top_bits(key.hash, h.shift))?,
+    };
+    Ok((h, key, (leaf != 0).then_some(leaf)))
+}
+
+/// The value of a key.
+pub(crate) fn lookup<S: Blocks>(s: &S, ask: Ask<'_>, longest: usize) -> Result<Option<ZapValue>> {
+    let (_, key, leaf) = locate(s, ask, MatchType::Exact, longest)?;
+    let Some(blkid) = leaf else { return Ok(None) };
+    s.view(blkid, |b| {
+        let leaf = Leaf::parse(b)?;
+        leaf.must_own(key.hash)?;
+        match leaf.find(&key)? {
+            Some(e) => Ok(Some(ZapValue::from_stored(e.int_size, leaf.value(&e)?)?)),
+            None => Ok(None),
+        }
+    })
+}
+
+/// The first integer of a key's value; `Some(None)` if the value is empty.
+pub(crate) fn lookup_u64<S: Blocks>(s: &S, ask: Ask<'_>, longest: usize) -> Result<Option<Option<u64>>> {
+    let (_, key, leaf) = locate(s, ask, MatchType::Exact, longest)?;
+    let Some(blkid) = leaf else { return Ok(None) };
+    s.view(blkid, |b| {
+        let leaf = Leaf::parse(b)?;
+        leaf.must_own(key.hash)?;
+        match leaf.find(&key)? {
+            Some(e) if e.value_count == 0 => Ok(Some(None)),
+            Some(e) => Ok(Some(Some(leaf.first_int(&e)?))),
+            None => Ok(None),
+        }
+    })
+}
+
+/// The entry that matches a name in a way of matching.
+pub(crate) fn lookup_match<S: Blocks>(s: &S, name: &[u8], how: MatchType, longest: usize) -> Result<Option<ZapMatch>> {
+    let (h, key, leaf) = locate(s, Ask::Name(name), how, longest)?;
+    let Some(blkid) = leaf else { return Ok(None) };
+    s.view(blkid, |b| {
+        let leaf = Leaf::parse(b)?;
+        leaf.must_own(key.hash)?;
+        let e = match leaf.find_match(&key)? {
+            Ok(Some(e)) => e,
+            Ok(None) => return Ok(Ok(None)),
+            Err(error) => return Ok(Err(error)),
+        };
+        let conflict = match leaf.has_conflict(&e, h.normflags)? {
+            Ok(c) => c,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut name = Vec::new();
+        leaf.read_name(&e, false, &mut name)?;
+        let value = ZapValue::from_stored(e.int_size, leaf.value(&e)?)?;
+        Ok(Ok(Some(ZapMatch { value, name, conflict })))
+    })?
+}
+
+/// The number of entries.
+pub(crate) fn count<S: Blocks>(s: &S) -> Result<u64> {
+    Ok(header(s)?.entries)
+}
+
+/// A new, empty ZAP.
+pub(crate) fn create<S: BlocksMut>(s: &S, h: &Header) -> Result<()> {
+    let mut leaf = vec![0; 1 << h.block_shift];
+    LeafMut::format(&mut leaf, 0, 0, h.normflags != 0).map_err(|f| s.corrupt(1, f))?;
+    s.write(0, h.new_block())?;
+    s.write(1, leaf)
+}
+
+/// What to do about a key that is (not) there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// It must not be there.
+    Add,
+    /// It is replaced, or added.
+    Update,
+}
+
+enum Outcome {
+    Done { added: bool, free: u16, prefix_len: u32 },
+    Exists,
+    Full,
+}
+
+fn store_header<S: BlocksMut>(s: &S, h: &Header) -> Result<()> {
+    s.edit(0, |b| {
+        h.store(b);
+        Ok(())
+    })
+}
+
+fn no_leaf<S: Blocks>(s: &S) -> Error {
+    s.corrupt(0, Flaw("a ZAP pointer table without a leaf for a hash"))
+}
+
+/// Adds or replaces an entry. `cd` is given when a micro ZAP grows up.
+pub(crate) fn put<S: BlocksMut>(s: &S, ask: Ask<'_>, value: &Stored, how: Put, cd: Option<u32>, longest: usize) -> Result<()> {
+    let (mut h, key, mut leaf) = locate(s, ask, MatchType::Exact, longest)?;
+    let geometry = Geometry { shift: h.block_shift };
+    let (name_len, value_len) = (key.stored_len(), value.bytes().len());
+    if chunks_for(name_len, value_len) > geometry.chunks() {
+        return Err(Error::refused(TOO_BIG, "a ZAP entry that no leaf can hold"));
+    }
+    loop {
+        let blkid = leaf.ok_or_else(|| no_leaf(s))?;
+        let outcome = s.edit(blkid, |b| {
+            let mut leaf = LeafMut::parse(b)?;
+            leaf.view().must_own(key.hash)?;
+            let found = leaf.view().find(&key)?;
+            let added = found.is_none();
+            match found {
+                Some(_) if how == Put::Add => return Ok(Outcome::Exists),
+                Some(e) => {
+                    if !leaf.replace(&e, value)? {
+                        return Ok(Outcome::Full);
+                    }
+                }
+                None if leaf.fits(name_len, value_len) => leaf.add(&key, cd, value)?,
+                None => return Ok(Outcome::Full),
+            }
+            let v = leaf.view();
+            Ok(Outcome::Done { added, free: v.free(), prefix_len: v.prefix_len() })
+        })?;
+        match outcome {
+            Outcome::Exists => return Err(Error::refused(Errno::EXIST, "the name is in the ZAP already")),
+            Outcome::Full => {
+                split::split_leaf(s, &mut h, blkid, key.hash)?;
+                let p = table::pointer(s, &h, top_bits(key.hash, h.shift))?;
+                leaf = (p != 0).then_some(p);
+            }
+            Outcome::Done { added, free, prefix_len } => {
+                if added {
+                    h.entries += 1;
+                    store_header(s, &h)?;
+                }
+                if h.next_table != 0 || prefix_len == h.shift && free < LOW_WATER {
+                    // Ahead of need: if it cannot grow now, the split that needs it will say so.
+                    if table::may_grow(&h) {
+                        table::grow_step(s, &mut h)?;
+                    }
+                }
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Removes the entry that matches; `false` if there is none.
+pub(crate) fn remove<S: BlocksMut>(s: &S, ask: Ask<'_>, how: MatchType, longest: usize, shrink: bool) -> Result<bool> {
+    let (mut h, key, leaf) = locate(s, ask, how, longest)?;
+    let Some(blkid) = leaf else { return Ok(false) };
+    // Looked at before it is copied for the change.
+    let found = s.view(blkid, |b| {
+        let leaf = Leaf::parse(b)?;
+        leaf.must_own(key.hash)?;
+        leaf.find_match(&key)
+    })??;
+    let Some(e) = found else { return Ok(false) };
+    let words = h.has_word_keys();
+    let (left, prefix_len) = s.edit(blkid, |b| {
+        let mut leaf = LeafMut::parse(b)?;
+        leaf.remove(&e, words)?;
+        Ok((leaf.view().entries(), leaf.view().prefix_len()))
+    })?;
+    h.entries = h.entries.saturating_sub(1);
+    store_header(s, &h)?;
+    if shrink && left == 0 && prefix_len > 0 && h.next_table == 0 {
+        split::merge_empty(s, &mut h, blkid, key.hash)?;
+    }
+    Ok(true)
+}
+
+/// One entry while listing a leaf.
+pub(crate) struct Listed<'a> {
+    pub leaf: Leaf<'a>,
+    pub entry: super::leaf::Entry,
+    pub name: &'a [u8],
+}
+
+/// Calls `f` for the entries at or after a position in the leaf that covers it. Returns where to go on: `None` at the
+/// end, or if `f` returned false (then the second is false).
+pub(crate) fn list_leaf<S: Blocks>(
+    s: &S,
+    from: (u64, u32),
+    scratch: &mut Vec<(u64, u32, u16)>,
+    mut f: impl FnMut(&Header, Listed<'_>) -> super::flaw::Checked<bool>,
+) -> Result<(Option<u64>, bool)> {
+    let h = header(s)?;
+    let at = top_bits(from.0, h.shift);
+    let (blkid, ahead) = table::pointer_and_ahead(s, &h, at)?;
+    for next in ahead {
+        if next != 0 {
+            s.prefetch(next);
+        }
+    }
+    let mut prefix_len = h.shift;
+    let mut more = true;
+    if blkid != 0 {
+        prefix_len = s.view(blkid, |b| {
+            let leaf = Leaf::parse(b)?;
+            leaf.must_own(from.0)?;
+            scratch.clear();
+            leaf.entries_from(from, scratch)?;
+            let mut name = Vec::with_capacity(256);
+            for &(_, _, chunk) in scratch.iter() {
+                let entry = leaf.entry(chunk)?;
+                name.clear();
+                leaf.read_name(&entry, h.has_word_keys(), &mut name)?;
+                if !f(&h, Listed { leaf, entry, name: &name })? {
+                    more = false;
+                    break;
+                }
+            }
+            Ok(leaf.prefix_len())
+        })?;
+    }
+    if !more {
+        return Ok((None, false));
+    }
+    if prefix_len == 0 {
+        return Ok((None, true));
+    }
+    let mask = u64::MAX >> prefix_len;
+    Ok(((from.0 | mask).checked_add(1), true))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Leaves that become too full split; empty siblings become one again.
+
+use super::super::hash::top_bits;
+use super::super::header::Header;
+use super::super::leaf::{Leaf, LeafMut};
+use super::super::store::{Blocks, BlocksMut};
+use super::{store_header, table};
+use zuse_base::Result;
+
+fn prefix_of<S: Blocks>(s: &S, blkid: u64, hash: u64) -> Result<(u64, u32)> {
+    s.view(blkid, |b| {
+        let leaf = Leaf::parse(b)?;
+        leaf.must_own(hash)?;
+        Ok((leaf.prefix(), leaf.prefix_len()))
+    })
+}
+
+/// Splits a leaf by one more hash bit; the pointer table grows first if it cannot tell the halves apart.
+pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: u64) -> Result<()> {
+    let (prefix, len) = prefix_of(s, blkid, hash)?;
+    while len >= h.shift {
+        table::grow_step(s, h)?;
+    }
+    let range = 1u64 << (h.shift - len - 1);
+    let upper = ((prefix << 1) | 1) << (h.shift - len - 1);
+    table::touch(s, h, upper, range)?;
+    let words = h.has_word_keys();
+    let mut other = vec![0; 1 << h.block_shift];
+    s.edit(blkid, |b| LeafMut::parse(b)?.split(&mut other, words))?;
+    let new = h.freeblk;
+    s.write(new, other)?;
+    h.freeblk += 1;
+    h.leafs += 1;
+    table::set_range(s, h, upper, range, new)?;
+    store_header(s, h)
+}
+
+/// Merges an empty leaf with its sibling while that is empty too.
+pub(super) fn merge_empty<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: u64) -> Result<()> {
+    let mut mine = blkid;
+    loop {
+        let (prefix, len) = prefix_of(s, mine, hash)?;
+        if len == 0 || len > h.shift {
+            break;
+        }
+        let range = 1u64 << (h.shift - len);
+        let sibling_prefix = prefix ^ 1;
+        let sibling = table::pointer(s, h, sibling_prefix << (h.shift - len))?;
+        if sibling == 0 || sibling == mine {
+            break;
+        }
+        let mergeable = s.view(sibling, |b| {
+            let leaf = Leaf::parse(b)?;
+            Ok(leaf.entries() == 0 && leaf.prefix_len() == len && leaf.prefix() == sibling_prefix)
+        })?;
+        if !mergeable {
+            break;
+        }
+        let (even, odd) = if prefix & 1 == 0 { (mine, sibling) } else { (sibling, mine) };
+        table::touch(s, h, (prefix | 1) << (h.shift - len), range)?;
+        s.edit(even, |b| {
+            LeafMut::parse(b)?.widen();
+            Ok(())
+        })?;
+        table::set_range(s, h, (prefix | 1) << (h.shift - len), range, even)?;
+        s.free(odd, 1)?;
+        h.leafs = h.leafs.saturating_sub(1);
+        if odd + 1 == h.freeblk {
+            table::lower_end(s, h)?;
+        }
+        mine = even;
+        debug_assert_eq!(top_bits(hash, len - 1), prefix >> 1);
+    }
+    store_header(s, h)
+}

@@ -1,0 +1,165 @@
+//! The pointer table: embedded in block 0 or in blocks of its own, doubling one source block a step.
+//!
+//! While it grows, lookups use the old table and a store goes to both: entry i of the old one is entries 2i and 2i+1 of
+//! the new one, whether that part has been copied yet or not.
+
+use super::super::flaw::{Checked, Flaw};
+use super::super::header::Header;
+use super::super::store::{Blocks, BlocksMut};
+use super::{header, store_header};
+use zuse_base::{Errno, Error, Result};
+
+fn word(b: &[u8], at: usize) -> Checked<u64> {
+    b.get(at..at + 8)
+        .and_then(|s| s.try_into().ok())
+        .map(u64::from_le_bytes)
+        .ok_or(Flaw("a ZAP pointer beyond its table block"))
+}
+
+/// The pointer of an index, out of the block that holds it.
+pub(super) fn pointer_in(h: &Header, b: &[u8], index: u64) -> Checked<u64> {
+    h.check_leaf(word(b, h.pointer_place(index).1)?)
+}
+
+/// The pointer of an index; 0 means no leaf.
+pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
+    s.view(h.pointer_place(index).0, |b| pointer_in(h, b, index))
+}
+
+/// The pointer of an index and the next few different ones after it (0 where there are none).
+pub(super) fn pointer_and_ahead<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, [u64; 4])> {
+    let (blkid, at) = h.pointer_place(index);
+    s.view(blkid, |b| {
+        let first = h.check_leaf(word(b, at)?)?;
+        let mut ahead = [0; 4];
+        let (mut n, mut last) = (0, first);
+        for w in b[at..].as_chunks::<8>().0 {
+            let p = u64::from_le_bytes(*w);
+            if p != last {
+                last = p;
+                ahead[n] = p;
+                n += 1;
+                if n == ahead.len() {
+                    break;
+                }
+            }
+        }
+        Ok((first, ahead))
+    })
+}
+
+/// Makes sure that the blocks of a range of pointers can be read, before anything is changed.
+pub(super) fn touch<S: Blocks>(s: &S, h: &Header, first: u64, count: u64) -> Result<()> {
+    let (from, to) = (h.pointer_place(first).0, h.pointer_place(first + count - 1).0);
+    for blkid in from..=to {
+        s.view(blkid, |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+fn fill<S: BlocksMut>(s: &S, place: impl Fn(u64) -> (u64, usize), per_block: u64, first: u64, count: u64, leaf: u64) -> Result<()> {
+    let end = first + count;
+    let mut i = first;
+    while i < end {
+        let (blkid, at) = place(i);
+        let here = (per_block - i % per_block).min(end - i);
+        s.edit(blkid, |b| {
+            let part = b.get_mut(at..at + here as usize * 8).ok_or(Flaw("a ZAP pointer beyond its table block"))?;
+            for p in part.as_chunks_mut::<8>().0 {
+                *p = leaf.to_le_bytes();
+            }
+            Ok(())
+        })?;
+        i += here;
+    }
+    Ok(())
+}
+
+/// Points a range of indexes at a leaf, in the table and in the one it is growing into.
+pub(super) fn set_range<S: BlocksMut>(s: &S, h: &Header, first: u64, count: u64, leaf: u64) -> Result<()> {
+    let shift = if h.table_blocks == 0 { h.block_shift - 4 } else { h.table_block_shift() };
+    fill(s, |i| h.pointer_place(i), 1 << shift, first, count, leaf)?;
+    if h.next_table != 0 {
+        let shift = h.table_block_shift();
+        let place = |i: u64| (h.next_table + (i >> shift), (i & ((1 << shift) - 1)) as usize * 8);
+        fill(s, place, 1 << shift, 2 * first, 2 * count, leaf)?;
+    }
+    Ok(())
+}
+
+/// Whether the table may be doubled at all.
+pub(super) fn may_grow(h: &Header) -> bool {
+    h.shift < h.hash_bits().0 - 2
+}
+
+fn doubled(half: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(half.len() * 2);
+    for p in half.as_chunks::<8>().0 {
+        out.extend_from_slice(p);
+        out.extend_from_slice(p);
+    }
+    out
+}
+
+/// One step of growth: out of block 0 at once, or one source block of the doubling.
+pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
+    if !may_grow(h) {
+        return Err(Error::refused(Errno::NOSPC, "the ZAP's pointer table cannot grow any more"));
+    }
+    let middle = 1usize << (h.block_shift - 1);
+    if h.table_blocks == 0 {
+        let table = s.view(0, |b| Ok(doubled(&b[middle..])))?;
+        h.table = h.freeblk;
+        h.freeblk += 1;
+        h.table_blocks = 1;
+        h.shift += 1;
+        s.write(h.table, table)?;
+        return store_header(s, h);
+    }
+    let source = h.table + h.copied;
+    let (low, high) = s.view(source, |b| Ok((doubled(&b[..middle]), doubled(&b[middle..]))))?;
+    if h.next_table == 0 {
+        h.next_table = h.freeblk;
+        h.freeblk += 2 * h.table_blocks;
+        h.copied = 0;
+    }
+    let target = h.next_table + 2 * h.copied;
+    s.write(target, low)?;
+    s.write(target + 1, high)?;
+    h.copied += 1;
+    if h.copied == h.table_blocks {
+        s.free(h.table, h.table_blocks)?;
+        h.table = h.next_table;
+        h.table_blocks *= 2;
+        h.shift += 1;
+        h.next_table = 0;
+        h.copied = 0;
+    }
+    store_header(s, h)
+}
+
+/// Table blocks up to which a freed end of the ZAP looks for its new end.
+const SCAN_BLOCKS: u64 = 64;
+
+/// After the last block in use was freed: `freeblk` becomes one more than the highest block still in use.
+pub(super) fn lower_end<S: Blocks>(s: &S, h: &mut Header) -> Result<()> {
+    if h.table_blocks > SCAN_BLOCKS || h.next_table != 0 {
+        h.freeblk -= 1;
+        return Ok(());
+    }
+    let mut highest = (h.table + h.table_blocks).saturating_sub(1);
+    let (first, offset) = h.pointer_place(0);
+    for blkid in first..first + h.table_blocks.max(1) {
+        highest = s.view(blkid, |b| {
+            let words = b.get(offset..).unwrap_or(&[]).as_chunks::<8>().0;
+            Ok(words.iter().map(|w| u64::from_le_bytes(*w)).fold(highest, u64::max))
+        })?;
+    }
+    h.freeblk = h.freeblk.min(highest + 1);
+    Ok(())
+}
+
+/// Header facts for statistics.
+pub(crate) fn facts<S: Blocks>(s: &S) -> Result<Header> {
+    header(s)
+}

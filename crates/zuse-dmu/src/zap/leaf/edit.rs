@@ -1,0 +1,342 @@
+//! Changes of a leaf block: add, remove, replace a value, split, merge with an empty sibling.
+//!
+//! Invariants: nfree + used chunks = all chunks; the freelist holds exactly the free chunks; each entry is in the one
+//! chain of its hash, sorted by cd.
+
+use super::{ARRAY_DATA, ARRAY_TYPE, CHUNK, END, ENTRY_TYPE, Entry, FREE_TYPE, Geometry, HEADER, Leaf, MAGIC, chunks_for};
+use crate::zap::LEAF_TYPE;
+use crate::zap::flaw::{Checked, Flaw};
+use crate::zap::key::{Key, Stored};
+
+/// A leaf open for changes.
+pub(crate) struct LeafMut<'a> {
+    b: &'a mut [u8],
+    g: Geometry,
+}
+
+impl<'a> LeafMut<'a> {
+    /// Checks the header.
+    pub(crate) fn parse(b: &'a mut [u8]) -> Checked<Self> {
+        let g = Leaf::parse(b)?.geometry();
+        Ok(Self { b, g })
+    }
+
+    /// Makes a block an empty leaf.
+    pub(crate) fn format(b: &'a mut [u8], prefix: u64, prefix_len: u32, sorted: bool) -> Checked<Self> {
+        let g = Geometry { shift: b.len().trailing_zeros() };
+        let Ok(chunks) = u16::try_from(g.chunks()) else {
+            return Err(Flaw("ZAP leaves of this size cannot be written"));
+        };
+        b.fill(0);
+        b[..8].copy_from_slice(&LEAF_TYPE.to_le_bytes());
+        b[16..24].copy_from_slice(&prefix.to_le_bytes());
+        b[24..28].copy_from_slice(&MAGIC.to_le_bytes());
+        b[36] = u8::from(sorted);
+        let mut leaf = Self { b, g };
+        leaf.set_prefix_len(prefix_len);
+        leaf.put16(28, chunks);
+        leaf.put16(34, 0);
+        leaf.b[HEADER..HEADER + 2 * g.buckets()].fill(0xff);
+        for i in 0..chunks {
+            let at = g.chunk(i);
+            leaf.b[at] = FREE_TYPE;
+            leaf.put16(at + 22, if i + 1 == chunks { END } else { i + 1 });
+        }
+        Ok(leaf)
+    }
+
+    /// The same leaf for reading.
+    pub(crate) fn view(&self) -> Leaf<'_> {
+        Leaf { b: self.b, g: self.g }
+    }
+
+    fn put16(&mut self, at: usize, v: u16) {
+        if let Some(s) = self.b.get_mut(at..at + 2) {
+            s.copy_from_slice(&v.to_le_bytes());
+        }
+    }
+
+    fn set_prefix(&mut self, prefix: u64) {
+        self.b[16..24].copy_from_slice(&prefix.to_le_bytes());
+    }
+
+    fn set_prefix_len(&mut self, len: u32) {
+        self.put16(32, len as u16);
+    }
+
+    fn add_free(&mut self, delta: i32) {
+        let v = i32::from(self.view().free()) + delta;
+        self.put16(28, v.clamp(0, 0xffff) as u16);
+    }
+
+    fn add_entries(&mut self, delta: i32) {
+        let v = i32::from(self.view().entries()) + delta;
+        self.put16(30, v.clamp(0, 0xffff) as u16);
+    }
+
+    fn chunk_mut(&mut self, i: u16) -> Checked<&mut [u8; CHUNK]> {
+        let at = self.g.chunk(i);
+        self.b
+            .get_mut(at..at + CHUNK)
+            .and_then(|s| s.first_chunk_mut())
+            .ok_or(Flaw("a ZAP chunk number beyond the leaf"))
+    }
+
+    /// The next free chunk, off the list.
+    fn take(&mut self) -> Checked<u16> {
+        let i = self.view().freelist();
+        if i == END || self.view().free() == 0 {
+            return Err(Flaw("a ZAP leaf with fewer free chunks than it states"));
+        }
+        let c = self.chunk_mut(i)?;
+        if c[0] != FREE_TYPE {
+            return Err(Flaw("a ZAP free list that leads to a chunk in use"));
+        }
+        let next = u16::from_le_bytes([c[22], c[23]]);
+        self.put16(34, next);
+        self.add_free(-1);
+        Ok(i)
+    }
+
+    /// Puts a chunk at the head of the free list.
+    fn give(&mut self, i: u16) -> Checked<()> {
+        let next = self.view().freelist();
+        let c = self.chunk_mut(i)?;
+        if c[0] == FREE_TYPE {
+            return Err(Flaw("a ZAP chunk that is free and in use"));
+        }
+        *c = [0; CHUNK];
+        c[0] = FREE_TYPE;
+        c[22..].copy_from_slice(&next.to_le_bytes());
+        self.put16(34, i);
+        self.add_free(1);
+        Ok(())
+    }
+
+    /// Stores bytes in array chunks; `nul` adds one zero byte. Returns the first chunk.
+    fn store_array(&mut self, bytes: &[u8], nul: bool) -> Checked<u16> {
+        let total = bytes.len() + usize::from(nul);
+        let mut first = END;
+        let mut last = END;
+        let mut done = 0;
+        while done < total {
+            let i = self.take()?;
+            let piece = bytes.get(done..bytes.len().min(done + ARRAY_DATA)).unwrap_or(&[]);
+            let c = self.chunk_mut(i)?;
+            *c = [0; CHUNK];
+            c[0] = ARRAY_TYPE;
+            c[1..1 + piece.len()].copy_from_slice(piece);
+            c[22..].copy_from_slice(&END.to_le_bytes());
+            if last == END {
+                first = i;
+            } else {
+                self.chunk_mut(last)?[22..].copy_from_slice(&i.to_le_bytes());
+            }
+            last = i;
+            done += ARRAY_DATA;
+        }
+        Ok(first)
+    }
+
+    /// Frees the chunks of an array of `len` bytes; it keeps its order on the free list.
+    fn free_array(&mut self, first: u16, len: usize) -> Checked<()> {
+        let n = len.div_ceil(ARRAY_DATA);
+        let mut at = first;
+        let mut last = END;
+        let head = self.view().freelist();
+        for _ in 0..n {
+            let c = self.chunk_mut(at)?;
+            if c[0] != ARRAY_TYPE {
+                return Err(Flaw("a ZAP name or value that runs into a chunk that is no array"));
+            }
+            c[..22].fill(0);
+            c[0] = FREE_TYPE;
+            last = at;
+            at = u16::from_le_bytes([c[22], c[23]]);
+        }
+        if last != END {
+            self.chunk_mut(last)?[22..].copy_from_slice(&head.to_le_bytes());
+            self.put16(34, first);
+            self.add_free(n as i32);
+        }
+        Ok(())
+    }
+
+    /// The lowest cd that no entry of this hash has. Looks at the whole chain: very old ones are unsorted.
+    fn next_cd(&self, hash: u64, bucket: usize) -> Checked<u32> {
+        let mut cds = Vec::new();
+        for e in self.view().chain(bucket) {
+            let e = e?;
+            if e.hash == hash {
+                cds.push(e.cd);
+            }
+        }
+        cds.sort_unstable();
+        let mut cd = 0;
+        for c in cds {
+            if c == cd {
+                cd += 1;
+            }
+        }
+        Ok(cd)
+    }
+
+    /// Adds an entry that is not there yet; the caller made sure that its chunks are free.
+    pub(crate) fn add(&mut self, key: &Key<'_>, cd: Option<u32>, value: &Stored) -> Checked<()> {
+        let bucket = self.g.bucket(key.hash, self.view().prefix_len());
+        let cd = match cd {
+            Some(cd) => cd,
+            None => self.next_cd(key.hash, bucket)?,
+        };
+        let chunk = self.take()?;
+        // Claimed at once, so that a list that comes back to it is noticed.
+        self.chunk_mut(chunk)?[0] = ENTRY_TYPE;
+        let name = self.store_array(&key.bytes, key.is_name)?;
+        let value_chunk = self.store_array(value.bytes(), false)?;
+        self.put_entry(&Entry {
+            chunk,
+            int_size: value.int_size,
+            next: END,
+            name,
+            name_count: key.count,
+            value: value_chunk,
+            value_count: value.count,
+            cd,
+            hash: key.hash,
+        })?;
+        self.link(chunk, cd, bucket)?;
+        self.add_entries(1);
+        Ok(())
+    }
+
+    fn put_entry(&mut self, e: &Entry) -> Checked<()> {
+        let c = self.chunk_mut(e.chunk)?;
+        c[0] = ENTRY_TYPE;
+        c[1] = e.int_size;
+        for (at, v) in [(2, e.next), (4, e.name), (6, e.name_count), (8, e.value), (10, e.value_count)] {
+            c[at..at + 2].copy_from_slice(&v.to_le_bytes());
+        }
+        c[12..16].copy_from_slice(&e.cd.to_le_bytes());
+        c[16..].copy_from_slice(&e.hash.to_le_bytes());
+        Ok(())
+    }
+
+    /// Puts an entry into its chain, before the first greater cd.
+    fn link(&mut self, chunk: u16, cd: u32, bucket: usize) -> Checked<()> {
+        let mut at = HEADER + 2 * bucket;
+        let mut next = END;
+        for e in self.view().chain(bucket) {
+            let e = e?;
+            if e.cd > cd {
+                next = e.chunk;
+                break;
+            }
+            at = self.g.chunk(e.chunk) + 2;
+        }
+        self.put16(self.g.chunk(chunk) + 2, next);
+        self.put16(at, chunk);
+        Ok(())
+    }
+
+    /// Takes an entry out of its chain.
+    fn unlink(&mut self, gone: &Entry) -> Checked<()> {
+        let bucket = self.g.bucket(gone.hash, self.view().prefix_len());
+        let mut at = HEADER + 2 * bucket;
+        for e in self.view().chain(bucket) {
+            let e = e?;
+            if e.chunk == gone.chunk {
+                self.put16(at, gone.next);
+                return Ok(());
+            }
+            at = self.g.chunk(e.chunk) + 2;
+        }
+        Err(Flaw("a ZAP entry that is not in the chain of its hash"))
+    }
+
+    /// Removes an entry.
+    pub(crate) fn remove(&mut self, e: &Entry, words: bool) -> Checked<()> {
+        self.unlink(e)?;
+        self.discard(e, words)
+    }
+
+    fn discard(&mut self, e: &Entry, words: bool) -> Checked<()> {
+        self.free_array(e.value, e.value_len())?;
+        self.free_array(e.name, e.name_len(words))?;
+        self.give(e.chunk)?;
+        self.add_entries(-1);
+        Ok(())
+    }
+
+    /// Replaces an entry's value; `false` if the free chunks do not suffice (nothing changed).
+    pub(crate) fn replace(&mut self, e: &Entry, value: &Stored) -> Checked<bool> {
+        let (old, new) = (e.value_len(), value.bytes().len());
+        if new.div_ceil(ARRAY_DATA) > usize::from(self.view().free()) + old.div_ceil(ARRAY_DATA) {
+            return Ok(false);
+        }
+        self.free_array(e.value, old)?;
+        let first = self.store_array(value.bytes(), false)?;
+        self.put_entry(&Entry { value: first, int_size: value.int_size, value_count: value.count, ..*e })?;
+        Ok(true)
+    }
+
+    /// Moves the entries whose next hash bit is 1 into `other`, a new empty block, and lengthens both prefixes.
+    pub(crate) fn split(&mut self, other: &mut [u8], words: bool) -> Checked<()> {
+        let (prefix, len) = (self.view().prefix(), self.view().prefix_len());
+        if self.view().entries() == 0 {
+            return Err(Flaw("a ZAP leaf that is full without entries"));
+        }
+        let sorted = self.b[36] & 1 != 0;
+        let mut other = LeafMut::format(other, (prefix << 1) | 1, len + 1, sorted)?;
+        self.set_prefix(prefix << 1);
+        self.set_prefix_len(len + 1);
+        let heads = HEADER..HEADER + 2 * self.g.buckets();
+        self.b[heads].fill(0xff);
+        let chunks = self.g.chunks().min(usize::from(END)) as u16;
+        for i in 0..chunks {
+            if !self.view().is_entry(i) {
+                continue;
+            }
+            let e = self.view().entry(i)?;
+            if super::top_bits(e.hash, len) != prefix {
+                return Err(Flaw("a ZAP entry whose hash is not of its leaf"));
+            }
+            if (e.hash >> (63 - len)) & 1 == 0 {
+                let bucket = self.g.bucket(e.hash, len + 1);
+                self.link(i, e.cd, bucket)?;
+                continue;
+            }
+            other.adopt(&self.view(), &e, words)?;
+            self.discard(&e, words)?;
+        }
+        Ok(())
+    }
+
+    /// Copies an entry of another leaf.
+    fn adopt(&mut self, from: &Leaf<'_>, e: &Entry, words: bool) -> Checked<()> {
+        let chunk = self.take()?;
+        self.chunk_mut(chunk)?[0] = ENTRY_TYPE;
+        let mut bytes = Vec::with_capacity(64);
+        from.read_array(e.name, e.name_len(words), &mut bytes)?;
+        let name = self.store_array(&bytes, false)?;
+        bytes.clear();
+        from.read_array(e.value, e.value_len(), &mut bytes)?;
+        let value = self.store_array(&bytes, false)?;
+        self.put_entry(&Entry { chunk, next: END, name, value, ..*e })?;
+        let bucket = self.g.bucket(e.hash, self.view().prefix_len());
+        self.link(chunk, e.cd, bucket)?;
+        self.add_entries(1);
+        Ok(())
+    }
+
+    /// Whether an entry of these sizes fits now.
+    pub(crate) fn fits(&self, name: usize, value: usize) -> bool {
+        chunks_for(name, value) <= usize::from(self.view().free())
+    }
+
+    /// An empty leaf takes over its empty sibling's range.
+    pub(crate) fn widen(&mut self) {
+        let (prefix, len) = (self.view().prefix(), self.view().prefix_len());
+        self.set_prefix(prefix >> 1);
+        self.set_prefix_len(len.saturating_sub(1));
+    }
+}

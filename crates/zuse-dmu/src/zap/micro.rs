@@ -1,0 +1,224 @@
+//! A micro ZAP: one block of 64-byte slots, every value one u64.
+//!
+//! ```text
+//! header  0 type 0x8000000000000003   8 salt   16 normflags   24..64 reserved
+//! slot    0 value u64   8 cd u32   12 zero u16   14 name, 50 bytes with its NUL; first byte 0 = free
+//! ```
+//!
+//! The functions here work on the bytes and the block's [`MicroIndex`] together and keep the two in step.
+//!
+//! Invariants: names are unique; `(hash, cd)` is unique; free slots are all zero; cd ≤ 0xffff.
+
+mod index;
+pub(crate) use index::MicroIndex;
+
+use super::flaw::{Checked, Flaw};
+use super::normalize::{self, MatchType};
+use super::{MICRO_TYPE, hash::HashBits};
+use zuse_base::Result;
+
+/// Bytes of a slot and of the header.
+pub(crate) const SLOT: usize = 64;
+/// Longest name without its NUL.
+pub(crate) const MAX_NAME: usize = 49;
+/// Block size of a new one, and the step of growth.
+pub(crate) const STEP: u32 = 512;
+const NAME: usize = 14;
+/// Entries of equal hash, the new one included, that force the fat form (5 × 128 chunks would not fit a leaf).
+const MAX_TWINS: usize = 128;
+
+/// The facts in a micro ZAP's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MicroHeader {
+    pub salt: u64,
+    pub normflags: u64,
+    /// The reserved bytes are in use by a later format: not to be modified.
+    pub foreign: bool,
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    b.get(at..at + 8).and_then(|s| s.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+impl MicroHeader {
+    /// Reads the header of a block that begins with the micro type.
+    pub(crate) fn parse(b: &[u8]) -> Checked<Self> {
+        if b.len() < 2 * SLOT || b.len() > 1 << 24 {
+            return Err(Flaw("a micro ZAP block of an impossible size"));
+        }
+        Ok(Self { salt: u64_at(b, 8), normflags: u64_at(b, 16), foreign: b[24..SLOT].iter().any(|&x| x != 0) })
+    }
+}
+
+/// A new, empty block.
+pub(crate) fn new_block(size: usize, salt: u64, normflags: u64) -> Vec<u8> {
+    let mut b = vec![0; size];
+    format_block(&mut b, salt, normflags);
+    b
+}
+
+/// Makes a block of zeros a new, empty micro ZAP.
+pub(crate) fn format_block(b: &mut [u8], salt: u64, normflags: u64) {
+    b.fill(0);
+    b[..8].copy_from_slice(&MICRO_TYPE.to_le_bytes());
+    b[8..16].copy_from_slice(&salt.to_le_bytes());
+    b[16..24].copy_from_slice(&normflags.to_le_bytes());
+}
+
+/// How many slots a block has.
+pub(crate) fn slots(b: &[u8]) -> usize {
+    (b.len() / SLOT).saturating_sub(1).min(usize::from(u16::MAX) - 1)
+}
+
+/// One used slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'a> {
+    pub value: u64,
+    pub cd: u32,
+    pub name: &'a [u8],
+}
+
+/// The bytes of slot `i`, if the block has it.
+fn slot_bytes(b: &[u8], i: usize) -> Option<&[u8; SLOT]> {
+    b.as_chunks::<SLOT>().0.get(i + 1)
+}
+
+fn slot_bytes_mut(b: &mut [u8], i: usize) -> Option<&mut [u8; SLOT]> {
+    b.as_chunks_mut::<SLOT>().0.get_mut(i + 1)
+}
+
+fn field(slot: &[u8; SLOT]) -> &[u8; 50] {
+    slot.last_chunk().unwrap_or(&[0; 50])
+}
+
+/// Slot `i`, if it exists and is used.
+pub(crate) fn slot(b: &[u8], i: usize) -> Option<Slot<'_>> {
+    let s = slot_bytes(b, i)?;
+    let f = field(s);
+    let len = f.iter().position(|&c| c == 0).unwrap_or(f.len());
+    if len == 0 {
+        return None;
+    }
+    Some(Slot { value: u64_at(s, 0), cd: u64_at(s, 8) as u32, name: &f[..len] })
+}
+
+fn is_named(b: &[u8], i: usize, name: &[u8]) -> bool {
+    let Some(s) = slot_bytes(b, i) else { return false };
+    let f = field(s);
+    name.len() < f.len() && f[name.len()] == 0 && f[..name.len()] == *name
+}
+
+/// The slot that holds exactly this name, whose hash is known.
+pub(crate) fn find(b: &[u8], index: &MicroIndex, hash: u64, name: &[u8]) -> Option<usize> {
+    index.twins(hash).map(|e| e.slot()).find(|&i| is_named(b, i, name))
+}
+
+/// A slot found by a normalised comparison.
+pub(crate) struct Match {
+    pub slot: usize,
+    /// Another name of the same hash has the same normal form.
+    pub conflict: bool,
+}
+
+/// The slot of the lowest cd whose name matches.
+pub(crate) fn find_match(
+    b: &[u8],
+    index: &MicroIndex,
+    hash: u64,
+    name: &[u8],
+    how: MatchType,
+    normflags: u64,
+) -> Result<Option<Match>> {
+    let mut found = None;
+    for e in index.twins(hash) {
+        let Some(s) = slot(b, e.slot()) else { continue };
+        if normalize::matches(s.name, name, how, normflags)? {
+            found = Some(e.slot());
+            break;
+        }
+    }
+    let Some(at) = found else { return Ok(None) };
+    let mine = slot(b, at).map_or(&[][..], |s| s.name);
+    let mut conflict = false;
+    if normflags != 0 {
+        for e in index.twins(hash).filter(|e| e.slot() != at) {
+            let Some(s) = slot(b, e.slot()) else { continue };
+            conflict |= normalize::matches(s.name, mine, MatchType::Normalize, normflags)?;
+        }
+    }
+    Ok(Some(Match { slot: at, conflict }))
+}
+
+/// What an insertion came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// Done.
+    Done,
+    /// The exact name is there already, in this slot.
+    Exists(usize),
+    /// Every slot is used: grow the block.
+    Full,
+    /// So many names share this hash that the ZAP must become fat.
+    Crowded,
+}
+
+/// Adds a name of at most [`MAX_NAME`] bytes.
+pub(crate) fn insert(b: &mut [u8], index: &mut MicroIndex, hash: u64, name: &[u8], value: u64) -> Inserted {
+    if let Some(at) = find(b, index, hash, name) {
+        return Inserted::Exists(at);
+    }
+    let (cd, twins) = index.next_cd(hash);
+    let Ok(cd) = u16::try_from(cd) else { return Inserted::Crowded };
+    if twins + 1 >= MAX_TWINS {
+        return Inserted::Crowded;
+    }
+    let Some(at) = index.peek_free(slots(b)) else { return Inserted::Full };
+    let Some(s) = slot_bytes_mut(b, at) else { return Inserted::Full };
+    s.fill(0);
+    s[..8].copy_from_slice(&value.to_le_bytes());
+    s[8..10].copy_from_slice(&cd.to_le_bytes());
+    s[NAME..NAME + name.len()].copy_from_slice(name);
+    index.insert(hash, cd, at);
+    Inserted::Done
+}
+
+/// Overwrites the value of a slot.
+pub(crate) fn set_value(b: &mut [u8], at: usize, value: u64) {
+    if let Some(s) = slot_bytes_mut(b, at) {
+        s[..8].copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Frees a slot.
+pub(crate) fn remove(b: &mut [u8], index: &mut MicroIndex, hash: u64, at: usize) {
+    if let Some(s) = slot_bytes_mut(b, at) {
+        s.fill(0);
+        index.remove(hash, at);
+    }
+}
+
+/// Calls `f(name, value, hash, cd)` for the entries at or after `(hash, cd)` in order, until it returns false.
+/// Returns whether the end was reached.
+pub(crate) fn list(
+    b: &[u8],
+    index: &MicroIndex,
+    from: (u64, u32),
+    mut f: impl FnMut(&[u8], u64, u64, u32) -> bool,
+) -> bool {
+    for e in index.from(from.0, from.1) {
+        if let Some(s) = slot(b, e.slot())
+            && !f(s.name, s.value, e.hash(), e.cd())
+        {
+            return false;
+        }
+    }
+    true
+}
+
+/// Hash of a name in this ZAP, cut to the kept bits.
+pub(crate) fn hash_of(header: &MicroHeader, name: &[u8]) -> Result<u64> {
+    Ok(HashBits::NORMAL.cut(normalize::hash(header.salt, header.normflags, name)?))
+}
+
+#[cfg(test)]
+mod tests;

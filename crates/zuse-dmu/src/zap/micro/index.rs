@@ -1,0 +1,373 @@
+//! The order of a micro ZAP's names, riding with its cached block.
+//!
+//! One packed u64 per entry, `hash >> 32 | cd (16) | slot (16)`, in two sorted runs of one array: a long one and a short
+//! tail of recent additions. A removal marks its record dead in place. When the tail or the dead grow past a small
+//! bound the runs are merged, so an addition or removal moves a few hundred bytes at most, however large the block
+//! is, and never looks at the block's other slots.
+//!
+//! ```text
+//! runs: [ sorted ................ | tail .... ]      free: slots given back below `next`, a stack
+//! ```
+//!
+//! Memory: 8 bytes per entry, 2 per hole among the slots, and the slack of the tail.
+//!
+//! The names' hashes are uniform, so a search starts where the hash says the record should be and gallops.
+
+use super::{HashBits, SLOT, field, slots, u64_at};
+use crate::zap::flaw::{Checked, Flaw};
+use crate::zap::hash::crc_field;
+use crate::zap::normalize;
+use zuse_io::BlockIndex;
+
+const DEAD: u64 = 0xffff;
+
+/// One record of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Record(u64);
+
+impl Record {
+    fn new(hash: u64, cd: u16, slot: usize) -> Self {
+        Self((hash & !0xffff_ffff) | (u64::from(cd) << 16) | (slot as u64 & 0xffff))
+    }
+    /// The kept bits of the hash.
+    pub(crate) fn hash(self) -> u64 {
+        self.0 & !0xffff_ffff
+    }
+    /// The collision differentiator.
+    pub(crate) fn cd(self) -> u32 {
+        (self.0 >> 16) as u32 & 0xffff
+    }
+    /// The slot in the block.
+    pub(crate) fn slot(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+}
+
+/// The index of one micro ZAP block.
+#[derive(Clone)]
+pub(crate) struct MicroIndex {
+    runs: Vec<u64>,
+    /// Length of the first run.
+    sorted: usize,
+    dead: usize,
+    /// Free slots below `next`.
+    free: Vec<u16>,
+    /// Every slot from here on is free.
+    next: usize,
+    flaw: Option<Flaw>,
+}
+
+impl BlockIndex for MicroIndex {
+    fn clone_index(&self) -> Box<dyn BlockIndex> {
+        Box::new(self.clone())
+    }
+    fn footprint(&self) -> usize {
+        size_of::<Self>() + self.runs.capacity() * 8 + self.free.capacity() * 2
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// First position in a run whose record is not below `key`.
+#[inline]
+fn lower_bound(run: &[u64], key: u64) -> usize {
+    let n = run.len();
+    if n == 0 {
+        return 0;
+    }
+    let guess = (((key >> 32) * n as u64) >> 32) as usize;
+    let (mut low, mut high);
+    if run[guess] < key {
+        // Invariant: run[low - 1] < key.
+        low = guess + 1;
+        let mut step = 8;
+        high = low + step;
+        while high < n && run[high] < key {
+            low = high + 1;
+            step *= 2;
+            high = low + step;
+        }
+        high = high.min(n);
+    } else {
+        // Invariant: run[high] >= key.
+        high = guess;
+        let mut step = 8;
+        loop {
+            low = high.saturating_sub(step);
+            if low == 0 || run[low] < key {
+                break;
+            }
+            high = low;
+            step *= 2;
+        }
+    }
+    low + run[low..high].partition_point(|&r| r < key)
+}
+
+/// Both runs merged, dead records left out.
+pub(crate) struct Merged<'a> {
+    a: &'a [u64],
+    b: &'a [u64],
+}
+
+impl Iterator for Merged<'_> {
+    type Item = Record;
+    #[inline]
+    fn next(&mut self) -> Option<Record> {
+        loop {
+            let record = match (self.a.first(), self.b.first()) {
+                (Some(&x), Some(&y)) if y < x => {
+                    self.b = &self.b[1..];
+                    y
+                }
+                (Some(&x), _) => {
+                    self.a = &self.a[1..];
+                    x
+                }
+                (None, Some(&y)) => {
+                    self.b = &self.b[1..];
+                    y
+                }
+                (None, None) => return None,
+            };
+            if record & DEAD != DEAD {
+                return Some(Record(record));
+            }
+        }
+    }
+}
+
+impl MicroIndex {
+    /// Hashes every name of a block once and sorts.
+    pub(crate) fn build(b: &[u8]) -> Self {
+        let (salt, normflags) = (u64_at(b, 8), u64_at(b, 16));
+        let total = slots(b);
+        let mut records = Vec::with_capacity(total);
+        let mut flaw = None;
+        let mut next = 0;
+        for (i, s) in b.as_chunks::<SLOT>().0.iter().skip(1).take(total).enumerate() {
+            let f = field(s);
+            if f[0] == 0 {
+                continue;
+            }
+            next = i + 1;
+            let Some((mut hash, len)) = crc_field(salt, f) else {
+                flaw = Some(Flaw("a micro ZAP name without its NUL"));
+                continue;
+            };
+            if normflags != 0 {
+                match normalize::hash(salt, normflags, &f[..len]) {
+                    Ok(h) => hash = h,
+                    Err(_) => flaw = Some(Flaw("a micro ZAP name that cannot be normalised")),
+                }
+            }
+            let cd = u64_at(s, 8) as u32;
+            let Ok(cd) = u16::try_from(cd) else {
+                flaw = Some(Flaw("a micro ZAP collision number above 65535"));
+                continue;
+            };
+            records.push(Record::new(HashBits::NORMAL.cut(hash), cd, i).0);
+        }
+        let mut free = Vec::new();
+        if records.len() < next {
+            free.reserve_exact(next - records.len());
+            // The lowest on top.
+            free.extend((0..next).rev().filter(|&i| field_is_free(b, i)).map(|i| i as u16));
+        }
+        let runs = sort_by_hash(records);
+        Self { sorted: runs.len(), runs, dead: 0, free, next, flaw }
+    }
+
+    /// What is wrong with the block, if something is.
+    pub(crate) fn check(&self) -> Checked<()> {
+        self.flaw.map_or(Ok(()), Err)
+    }
+
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len() - self.dead
+    }
+
+    /// The entries at or after a position, in order.
+    pub(crate) fn from(&self, hash: u64, cd: u32) -> Merged<'_> {
+        let Ok(cd) = u16::try_from(cd) else {
+            // Past every possible entry of this hash.
+            return match hash.checked_add(1 << 36) {
+                Some(h) => self.from(h, 0),
+                None => Merged { a: &[], b: &[] },
+            };
+        };
+        let key = Record::new(hash, cd, 0).0;
+        let (a, b) = self.runs.split_at(self.sorted);
+        Merged { a: &a[lower_bound(a, key)..], b: &b[lower_bound(b, key)..] }
+    }
+
+    /// The entries of one hash, by cd.
+    #[inline]
+    pub(crate) fn twins(&self, hash: u64) -> impl Iterator<Item = Record> + '_ {
+        self.from(hash, 0).take_while(move |r| r.hash() == hash & !0xffff_ffff)
+    }
+
+    /// The lowest cd that no entry of this hash has, and how many such entries there are.
+    pub(crate) fn next_cd(&self, hash: u64) -> (u32, usize) {
+        let (mut cd, mut count) = (0, 0);
+        for r in self.twins(hash) {
+            count += 1;
+            if r.cd() == cd {
+                cd += 1;
+            }
+        }
+        (cd, count)
+    }
+
+    /// The slot that the next insertion takes.
+    pub(crate) fn peek_free(&self, slots: usize) -> Option<usize> {
+        match self.free.last() {
+            Some(&i) => Some(usize::from(i)),
+            None => (self.next < slots).then_some(self.next),
+        }
+    }
+
+    /// Records an entry in the slot that [`Self::peek_free`] named.
+    pub(crate) fn insert(&mut self, hash: u64, cd: u16, slot: usize) {
+        if self.free.last().is_some_and(|&i| usize::from(i) == slot) {
+            self.free.pop();
+        } else {
+            self.next = self.next.max(slot + 1);
+        }
+        if self.runs.len() - self.sorted >= self.slack() {
+            self.merge();
+        }
+        let record = Record::new(hash, cd, slot).0;
+        if self.runs.len() == self.runs.capacity() {
+            self.runs.reserve_exact(self.slack());
+        }
+        let at = self.sorted + lower_bound(&self.runs[self.sorted..], record);
+        self.runs.insert(at, record);
+    }
+
+    /// Forgets the entry of a slot.
+    pub(crate) fn remove(&mut self, hash: u64, slot: usize) {
+        let key = Record::new(hash, 0, 0).0;
+        let end = Record::new(hash, u16::MAX, DEAD as usize).0;
+        for (from, to) in [(0, self.sorted), (self.sorted, self.runs.len())] {
+            let run = &mut self.runs[from..to];
+            let start = lower_bound(run, key);
+            for r in run[start..].iter_mut().take_while(|r| **r <= end) {
+                if Record(*r).slot() == slot && slot != DEAD as usize {
+                    *r |= DEAD;
+                    self.dead += 1;
+                    self.free.push(slot as u16);
+                    if self.dead > 2 * self.slack() {
+                        self.merge();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// How long the tail may get: moves in the tail and merges of the whole cost about the same.
+    fn slack(&self) -> usize {
+        (32 + self.runs.len() / 64).min(256)
+    }
+
+    /// One run again, without dead records, in place but for a copy of the short tail.
+    fn merge(&mut self) {
+        if self.dead > 0 {
+            let mut kept = 0;
+            let mut sorted = 0;
+            for i in 0..self.runs.len() {
+                if i == self.sorted {
+                    sorted = kept;
+                }
+                let r = self.runs[i];
+                if r & DEAD != DEAD {
+                    self.runs[kept] = r;
+                    kept += 1;
+                }
+            }
+            if self.sorted == self.runs.len() {
+                sorted = kept;
+            }
+            self.runs.truncate(kept);
+            self.sorted = sorted;
+            self.dead = 0;
+        }
+        let mut buffer = [0u64; 512];
+        let tail_len = self.runs.len() - self.sorted;
+        let Some(tail) = buffer.get_mut(..tail_len) else {
+            self.runs.sort_unstable();
+            self.sorted = self.runs.len();
+            return;
+        };
+        tail.copy_from_slice(&self.runs[self.sorted..]);
+        // From the back: the greatest record goes to the last place.
+        let (mut a, mut b, mut at) = (self.sorted, tail_len, self.runs.len());
+        while b > 0 {
+            at -= 1;
+            if a > 0 && self.runs[a - 1] > tail[b - 1] {
+                a -= 1;
+                self.runs[at] = self.runs[a];
+            } else {
+                b -= 1;
+                self.runs[at] = tail[b];
+            }
+        }
+        self.sorted = self.runs.len();
+    }
+}
+
+fn field_is_free(b: &[u8], i: usize) -> bool {
+    b.get((i + 1) * SLOT + super::NAME) == Some(&0)
+}
+
+/// Sorts packed records whose high bits are uniform: one pass into buckets by the top bits, then each small bucket.
+fn sort_by_hash(records: Vec<u64>) -> Vec<u64> {
+    let n = records.len();
+    if n < 64 {
+        let mut records = records;
+        records.sort_unstable();
+        records.shrink_to_fit();
+        return records;
+    }
+    let bits = usize::BITS - (n - 1).leading_zeros();
+    let shift = 64 - bits;
+    let mut ends = vec![0u16; (1 << bits) + 1];
+    for r in &records {
+        ends[(r >> shift) as usize + 1] += 1;
+    }
+    for i in 1..ends.len() {
+        ends[i] += ends[i - 1];
+    }
+    let mut sorted = vec![0u64; n];
+    for r in &records {
+        let at = &mut ends[(r >> shift) as usize];
+        sorted[usize::from(*at)] = *r;
+        *at += 1;
+    }
+    // Now ends[i] is the end of bucket i.
+    let mut start = 0;
+    for &end in &ends[..1 << bits] {
+        let end = usize::from(end);
+        match end - start {
+            0 | 1 => {}
+            2..=12 => {
+                for i in start + 1..end {
+                    let mut j = i;
+                    while j > start && sorted[j - 1] > sorted[j] {
+                        sorted.swap(j - 1, j);
+                        j -= 1;
+                    }
+                }
+            }
+            _ => sorted[start..end].sort_unstable(),
+        }
+        start = end;
+    }
+    sorted
+}

@@ -1,0 +1,113 @@
+//! Where the blocks of a fat ZAP are: an object, or memory while one is being built.
+
+use super::flaw::{Checked, Flaw};
+use crate::dnode::Dnode;
+use crate::tx::Tx;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zuse_base::{Error, Result};
+
+/// Reading whole blocks.
+pub(crate) trait Blocks {
+    /// Runs `f` on a block; a flaw becomes an error that names the block.
+    fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R>;
+    /// The error for a flaw in a block.
+    fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error;
+    /// Asks for a block that will be read soon.
+    fn prefetch(&self, _blkid: u64) {}
+}
+
+/// Changing whole blocks.
+pub(crate) trait BlocksMut: Blocks {
+    /// Changes a block in place.
+    fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R>;
+    /// Gives a block new content.
+    fn write(&self, blkid: u64, bytes: Vec<u8>) -> Result<()>;
+    /// Makes blocks holes.
+    fn free(&self, blkid: u64, count: u64) -> Result<()>;
+}
+
+/// The error for a flaw in a block of an object.
+pub(crate) fn corrupt(dnode: &Dnode, blkid: u64, flaw: Flaw) -> Error {
+    Error::corrupt(format!("{}, block {blkid}", dnode.place()), flaw)
+}
+
+/// The blocks of an object.
+pub(crate) struct ObjectBlocks<'a> {
+    pub dnode: &'a Dnode,
+}
+
+impl Blocks for ObjectBlocks<'_> {
+    #[inline]
+    fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        self.dnode.with_block(blkid, |b| f(b.bytes()))?.map_err(|flaw| self.corrupt(blkid, flaw))
+    }
+    fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
+        corrupt(self.dnode, blkid, flaw)
+    }
+    fn prefetch(&self, blkid: u64) {
+        self.dnode.prefetch(blkid, 1);
+    }
+}
+
+/// The blocks of an object, to change in a txg.
+pub(crate) struct ObjectEdit<'a> {
+    pub dnode: &'a Arc<Dnode>,
+    pub tx: &'a Tx,
+}
+
+impl Blocks for ObjectEdit<'_> {
+    #[inline]
+    fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        ObjectBlocks { dnode: self.dnode }.view(blkid, f)
+    }
+    fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
+        corrupt(self.dnode, blkid, flaw)
+    }
+}
+
+impl BlocksMut for ObjectEdit<'_> {
+    #[inline]
+    fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R> {
+        self.dnode.edit_block(self.tx, blkid, |mut b| f(b.bytes_mut()))?.map_err(|flaw| self.corrupt(blkid, flaw))
+    }
+    fn write(&self, blkid: u64, bytes: Vec<u8>) -> Result<()> {
+        self.dnode.write_block(self.tx, blkid, bytes)
+    }
+    fn free(&self, blkid: u64, count: u64) -> Result<()> {
+        self.dnode.free_blocks(self.tx, blkid, count)
+    }
+}
+
+/// Blocks in memory.
+#[derive(Default)]
+pub(crate) struct MemoryBlocks {
+    pub blocks: RefCell<BTreeMap<u64, Vec<u8>>>,
+}
+
+impl Blocks for MemoryBlocks {
+    fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        let blocks = self.blocks.borrow();
+        f(blocks.get(&blkid).map_or(&[], |b| b)).map_err(|flaw| self.corrupt(blkid, flaw))
+    }
+    fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
+        Error::corrupt(format!("ZAP in memory, block {blkid}"), flaw)
+    }
+}
+
+impl BlocksMut for MemoryBlocks {
+    fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R> {
+        let mut blocks = self.blocks.borrow_mut();
+        let block = blocks.get_mut(&blkid).ok_or_else(|| self.corrupt(blkid, Flaw("missing")))?;
+        f(block).map_err(|flaw| self.corrupt(blkid, flaw))
+    }
+    fn write(&self, blkid: u64, bytes: Vec<u8>) -> Result<()> {
+        self.blocks.borrow_mut().insert(blkid, bytes);
+        Ok(())
+    }
+    fn free(&self, blkid: u64, count: u64) -> Result<()> {
+        self.blocks.borrow_mut().retain(|b, _| *b < blkid || *b - blkid >= count);
+        Ok(())
+    }
+}
