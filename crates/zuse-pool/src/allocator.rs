@@ -1,0 +1,371 @@
+//! The pool's allocator: all metaslabs of all top-level vdevs, by class.
+//!
+//! ```text
+//! allocate ─▶ class ─▶ rotor picks a vdev ─▶ active metaslab of that copy ─▶ first or best fit
+//!                       │ full: next vdev      │ no fit: best other metaslab, loaded if need be
+//! ```
+//!
+//! # Invariants
+//!
+//! - What `allocate` returns is in exactly one metaslab's `allocating` set; on an error nothing is kept.
+//! - `allocated` of a vdev is what its maps say plus what is allocated and not appended, less what is freed.
+//!   `deferred` is what is freed and not allocatable yet. Neither counts log entries twice.
+//! - A metaslab with changes in a txg is in the vdev's `dirty` set of that txg before the sync of it starts.
+//! - Copies of one block lie on different vdevs, else in different metaslabs, else at least in different places.
+//!
+//! # Locks
+//!
+//! The table of vdevs is a shared snapshot; an allocation takes the rotor's lock (a few instructions) and one
+//! metaslab's. Sets of dirty metaslabs are behind one lock per vdev, taken once per metaslab and txg.
+//!
+//! # How a txg is synced
+//!
+//! [`Allocator::sync_pass`] in every pass, after the blocks of that pass have been allocated and freed, until
+//! the MOS stays clean; then the uberblock; then [`Allocator::sync_done`]. Appending dirties MOS blocks; they
+//! are rewritten in place from pass 2 on, so a later pass finds no new changes and the loop ends.
+
+mod figures;
+mod place;
+mod sync;
+mod vdev;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use zuse_base::{Error, ObjectId, Result, Span, Txg};
+use zuse_io::{AllocClass, Allocate, Allocation};
+
+use crate::log_space_map::{LogObjects, LogState};
+use crate::metaslab::Unflushed;
+use crate::space_map::{MapShape, MapStore};
+
+pub use figures::{ClassFigures, Reserve};
+pub use sync::Released;
+pub use vdev::{AsizeFn, VdevInfo};
+
+use vdev::VdevSpace;
+
+/// How maps are written; follows the pool's features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapOptions {
+    /// Feature `log_spacemap` is enabled: new maps have blocks of 128 KiB, else 16 KiB.
+    pub large_blocks: bool,
+    /// Feature `spacemap_histogram` is enabled: new maps have a histogram.
+    pub histogram: bool,
+    /// Feature `spacemap_v2` is active: two-word entries may be written.
+    pub two_words: bool,
+}
+
+impl MapOptions {
+    pub(crate) fn shape(self) -> MapShape {
+        MapShape {
+            block_size: if self.large_blocks {
+                128 << 10
+            } else {
+                16 << 10
+            },
+            histogram: self.histogram,
+        }
+    }
+}
+
+/// Free trees that stay in memory when they are idle.
+const KEEP_LOADED: u64 = 48;
+
+/// The vdevs as of now; replaced as a whole when one comes, grows or goes.
+#[derive(Default)]
+pub(crate) struct Spaces {
+    vdevs: BTreeMap<u32, Arc<VdevSpace>>,
+    /// By [`class_index`].
+    classes: [Vec<Arc<VdevSpace>>; 4],
+}
+
+fn class_index(class: AllocClass) -> usize {
+    match class {
+        AllocClass::Normal => 0,
+        AllocClass::Special => 1,
+        AllocClass::Dedup => 2,
+        AllocClass::Log => 3,
+    }
+}
+
+/// The pool's allocator.
+pub struct Allocator {
+    store: RwLock<Option<Arc<dyn MapStore>>>,
+    spaces: RwLock<Arc<Spaces>>,
+    options: RwLock<MapOptions>,
+    rotors: [place::Rotor; 4],
+    /// Log entries wait for the first writable txg.
+    logs: Mutex<Option<LogState>>,
+    /// The txg of the last pass and its number.
+    pass: Mutex<(Txg, u32)>,
+    histogram_delta: AtomicI64,
+    min_allocation: AtomicU64,
+    max_contiguous: AtomicU64,
+    keep_loaded: AtomicU64,
+    report_released: AtomicBool,
+    tick: AtomicU64,
+}
+
+impl Allocator {
+    /// An allocator without vdevs.
+    pub fn new(options: MapOptions) -> Arc<Self> {
+        Arc::new(Self {
+            store: RwLock::new(None),
+            spaces: RwLock::default(),
+            options: RwLock::new(options),
+            rotors: Default::default(),
+            logs: Mutex::new(None),
+            pass: Mutex::new((Txg::ZERO, 0)),
+            histogram_delta: AtomicI64::new(0),
+            min_allocation: AtomicU64::new(512),
+            max_contiguous: AtomicU64::new(u64::MAX),
+            keep_loaded: AtomicU64::new(KEEP_LOADED),
+            report_released: AtomicBool::new(false),
+            tick: AtomicU64::new(0),
+        })
+    }
+
+    /// Says where maps are read from. The allocator keeps the store alive until [`Allocator::detach`].
+    pub fn attach(&self, store: Arc<dyn MapStore>) {
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
+    }
+
+    /// Lets go of the store: it holds the MOS, which holds the pipeline, which holds this.
+    pub fn detach(&self) {
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Follows a change of features.
+    pub fn set_options(&self, options: MapOptions) {
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+    }
+
+    /// Blocks above this size are refused with `Ok(None)`, so that gang blocks appear (for tests).
+    pub fn set_max_contiguous(&self, bytes: u64) {
+        self.max_contiguous.store(bytes, Relaxed);
+    }
+
+    /// How many idle free trees stay in memory.
+    pub fn set_keep_loaded(&self, metaslabs: u64) {
+        self.keep_loaded.store(metaslabs.max(1), Relaxed);
+    }
+
+    /// Whether [`Allocator::sync_done`] lists what became allocatable (for TRIM).
+    pub fn set_report_released(&self, on: bool) {
+        self.report_released.store(on, Relaxed);
+    }
+
+    /// Opens a vdev whose maps exist, or adds a new one (`metaslab_array` 0: all free).
+    ///
+    /// # Errors
+    /// The array or a map's header cannot be read or is wrong; the geometry is.
+    pub fn add_vdev(&self, info: VdevInfo) -> Result<()> {
+        self.add_vdev_with(info, BTreeMap::new())
+    }
+
+    /// Opens all vdevs of a pool that has log space maps; their entries are flushed by the first sync.
+    ///
+    /// # Errors
+    /// As [`Allocator::add_vdev`]; also when a log cannot be read or breaks a rule.
+    pub fn open_with_logs(&self, vdevs: Vec<VdevInfo>, objects: &LogObjects) -> Result<()> {
+        vdevs.iter().try_for_each(VdevInfo::check)?;
+        let (state, mut pending) = LogState::read(&*self.store(), &vdevs, objects)?;
+        for info in vdevs {
+            let unflushed = pending.remove(&info.vdev).unwrap_or_default();
+            self.add_vdev_with(info, unflushed)?;
+        }
+        *self.logs.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(state).filter(|s| !s.is_empty());
+        Ok(())
+    }
+
+    fn add_vdev_with(&self, info: VdevInfo, unflushed: BTreeMap<u64, Unflushed>) -> Result<()> {
+        let space = Arc::new(VdevSpace::open(info, &*self.store(), unflushed)?);
+        self.change(|spaces| {
+            spaces.classes[class_index(space.info.class)].push(Arc::clone(&space));
+            spaces.vdevs.insert(space.info.vdev, Arc::clone(&space));
+        });
+        Ok(())
+    }
+
+    /// The vdev has grown to `asize`: new metaslabs appear at its end.
+    ///
+    /// # Errors
+    /// There is no such vdev.
+    pub fn grow_vdev(&self, vdev: u32, asize: u64) -> Result<()> {
+        self.vdev(vdev)?.grow(asize)
+    }
+
+    /// Whether new blocks may go to the vdev (property `allocating`, removal, faults).
+    ///
+    /// # Errors
+    /// There is no such vdev.
+    pub fn set_allocating(&self, vdev: u32, on: bool) -> Result<()> {
+        self.vdev(vdev)?.open_for_new.store(on, Relaxed);
+        Ok(())
+    }
+
+    /// Forgets a vdev (its maps stay; see [`Allocator::destroy_vdev`]).
+    pub fn forget_vdev(&self, vdev: u32) {
+        self.change(|spaces| {
+            spaces.vdevs.remove(&vdev);
+            spaces
+                .classes
+                .iter_mut()
+                .for_each(|class| class.retain(|v| v.info.vdev != vdev));
+        });
+    }
+
+    /// The metaslab array's object; none before the first sync that touches the vdev.
+    pub fn metaslab_array(&self, vdev: u32) -> Option<ObjectId> {
+        self.spaces().vdevs.get(&vdev).and_then(|v| v.array())
+    }
+
+    /// Marks a range allocated in `txg` before anything is allocated (ZIL blocks at import).
+    /// Gives whether any of it was free.
+    ///
+    /// # Errors
+    /// The range is outside the vdev or only partly free, or a map cannot be loaded.
+    pub fn claim(&self, txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<bool> {
+        let space = self.vdev(vdev)?;
+        let store = self.store();
+        let mut claimed = false;
+        for (index, metaslab, span) in space.pieces(offset, asize)? {
+            if let Some(first) = metaslab.claim(&*store, txg, span)? {
+                claimed = true;
+                space.allocated.fetch_add(span.size, Relaxed);
+                if first {
+                    space.mark_dirty(txg, index);
+                }
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Takes free space of a range out of reach, so that it can be trimmed. Gives the parts.
+    ///
+    /// # Errors
+    /// The range is outside the vdev.
+    pub fn hold_free(&self, vdev: u32, span: Span) -> Result<Vec<Span>> {
+        let pieces = self.vdev(vdev)?.pieces(span.start, span.size)?;
+        Ok(pieces
+            .into_iter()
+            .flat_map(|(_, metaslab, span)| metaslab.hold(span))
+            .collect())
+    }
+
+    /// Makes held parts allocatable again.
+    ///
+    /// # Errors
+    /// A part is outside the vdev.
+    pub fn release_held(&self, vdev: u32, parts: &[Span]) -> Result<()> {
+        let space = self.vdev(vdev)?;
+        for part in parts {
+            space
+                .pieces(part.start, part.size)?
+                .into_iter()
+                .for_each(|(_, m, span)| m.release(&[span]));
+        }
+        Ok(())
+    }
+
+    /// The allocatable spans of a metaslab, loading it (for TRIM, initialize and reports).
+    ///
+    /// # Errors
+    /// There is no such metaslab, or its map cannot be loaded.
+    pub fn free_spans(&self, vdev: u32, metaslab: u64) -> Result<Vec<Span>> {
+        let space = self.vdev(vdev)?;
+        let metaslabs = space.metaslabs();
+        let Some(metaslab) = usize::try_from(metaslab)
+            .ok()
+            .and_then(|m| metaslabs.get(m))
+        else {
+            return Err(Error::corrupt(
+                format!("vdev {vdev}"),
+                format!("there is no metaslab {metaslab}"),
+            ));
+        };
+        loop {
+            metaslab.load(&*self.store())?;
+            if let Some(spans) = metaslab.free_spans() {
+                return Ok(spans.iter().collect());
+            }
+        }
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut Spaces)) {
+        let mut guard = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut spaces = Spaces {
+            vdevs: guard.vdevs.clone(),
+            classes: guard.classes.clone(),
+        };
+        edit(&mut spaces);
+        let smallest = spaces.classes[0]
+            .iter()
+            .map(|v| v.info.smallest_block())
+            .min();
+        self.min_allocation.store(smallest.unwrap_or(512), Relaxed);
+        *guard = Arc::new(spaces);
+    }
+
+    fn spaces(&self) -> Arc<Spaces> {
+        Arc::clone(&self.spaces.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn options(&self) -> MapOptions {
+        *self.options.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn store(&self) -> Arc<dyn MapStore> {
+        let store = self
+            .store
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        store.unwrap_or_else(|| Arc::new(vdev::NoStore))
+    }
+
+    fn vdev(&self, vdev: u32) -> Result<Arc<VdevSpace>> {
+        let found = self.spaces().vdevs.get(&vdev).cloned();
+        found.ok_or_else(|| {
+            Error::corrupt(
+                format!("vdev {vdev}"),
+                "a block refers to a vdev that has no space",
+            )
+        })
+    }
+}
+
+impl Allocate for Allocator {
+    fn allocate(
+        &self,
+        txg: Txg,
+        psize: u64,
+        copies: usize,
+        class: AllocClass,
+    ) -> Result<Option<Allocation>> {
+        self.place(txg, psize, copies, class)
+    }
+
+    fn free_dva(&self, txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()> {
+        let space = self.vdev(vdev)?;
+        for (index, metaslab, span) in space.pieces(offset, asize)? {
+            let first = metaslab.free(txg, span)?;
+            space.deferred.fetch_add(span.size, Relaxed);
+            space.allocated.fetch_sub(span.size, Relaxed);
+            if first {
+                space.mark_dirty(txg, index);
+            }
+        }
+        Ok(())
+    }
+
+    fn min_allocation(&self) -> u64 {
+        self.min_allocation.load(Relaxed)
+    }
+}

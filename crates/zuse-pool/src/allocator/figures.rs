@@ -1,0 +1,172 @@
+//! How much space there is.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_io::AllocClass;
+
+use super::vdev::VdevSpace;
+use super::{Allocator, class_index};
+
+/// Least and most that is kept back from users.
+const SLOP_MIN: u64 = 128 << 20;
+const SLOP_MAX: u64 = 128 << 30;
+
+/// Sums over the vdevs of a class. "Deflated" bytes are those that `used` and `available` count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassFigures {
+    /// Bytes in metaslabs.
+    pub capacity: u64,
+    /// Allocated bytes.
+    pub allocated: u64,
+    /// Freed bytes that are not allocatable yet.
+    pub deferred: u64,
+    /// Deflated capacity.
+    pub dspace: u64,
+    /// Deflated allocated and deferred bytes.
+    pub dused: u64,
+    /// Deflated capacity of vdevs that take no new blocks.
+    pub dspace_closed: u64,
+}
+
+/// How far into the slop an operation may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// Writes: not at all.
+    Normal,
+    /// Small administrative changes: half of it.
+    Half,
+    /// Destroying things: all but a quarter.
+    Quarter,
+    /// What must succeed.
+    None,
+}
+
+impl Reserve {
+    /// What is kept back of `slop`.
+    pub fn kept(self, slop: u64) -> u64 {
+        match self {
+            Self::Normal => slop,
+            Self::Half => slop / 2,
+            Self::Quarter => slop / 4,
+            Self::None => 0,
+        }
+    }
+}
+
+fn deflate(bytes: u64, ratio: u64) -> u64 {
+    (bytes >> 9).saturating_mul(ratio)
+}
+
+impl ClassFigures {
+    fn of(vdev: &VdevSpace) -> Self {
+        let ratio = vdev.info.deflate_ratio;
+        let capacity = vdev.capacity.load(Relaxed);
+        let allocated = vdev.allocated.load(Relaxed);
+        let deferred = vdev.deferred.load(Relaxed);
+        let dspace = deflate(capacity, ratio);
+        let closed = !vdev.open_for_new.load(Relaxed);
+        Self {
+            capacity,
+            allocated,
+            deferred,
+            dspace,
+            dused: deflate(allocated.saturating_add(deferred), ratio),
+            dspace_closed: if closed { dspace } else { 0 },
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            capacity: self.capacity.saturating_add(other.capacity),
+            allocated: self.allocated.saturating_add(other.allocated),
+            deferred: self.deferred.saturating_add(other.deferred),
+            dspace: self.dspace.saturating_add(other.dspace),
+            dused: self.dused.saturating_add(other.dused),
+            dspace_closed: self.dspace_closed.saturating_add(other.dspace_closed),
+        }
+    }
+}
+
+impl Allocator {
+    /// Sums over one class.
+    pub fn figures(&self, class: AllocClass) -> ClassFigures {
+        let spaces = self.spaces();
+        spaces.classes[class_index(class)]
+            .iter()
+            .map(|v| ClassFigures::of(v))
+            .fold(ClassFigures::default(), ClassFigures::plus)
+    }
+
+    /// Sums over one vdev; zeros if there is none.
+    pub fn vdev_figures(&self, vdev: u32) -> ClassFigures {
+        self.spaces()
+            .vdevs
+            .get(&vdev)
+            .map(|v| ClassFigures::of(v))
+            .unwrap_or_default()
+    }
+
+    /// Sums over all classes but the log: what `zpool list` calls size and allocated.
+    pub fn total(&self) -> ClassFigures {
+        let classes = [AllocClass::Normal, AllocClass::Special, AllocClass::Dedup];
+        classes
+            .into_iter()
+            .map(|class| self.figures(class))
+            .fold(ClassFigures::default(), ClassFigures::plus)
+    }
+
+    /// The pool's deflated space: normal vdevs that take new blocks.
+    pub fn dspace(&self) -> u64 {
+        let normal = self.figures(AllocClass::Normal);
+        normal.dspace.saturating_sub(normal.dspace_closed)
+    }
+
+    /// What is kept back from users.
+    pub fn slop(&self) -> u64 {
+        slop(self.dspace())
+    }
+
+    /// Deflated bytes that may be allocated now without reaching too far into the slop.
+    pub fn available(&self, reserve: Reserve) -> u64 {
+        let normal = self.figures(AllocClass::Normal);
+        normal
+            .dspace
+            .saturating_sub(normal.dspace_closed)
+            .saturating_sub(normal.dused)
+            .saturating_sub(reserve.kept(self.slop()))
+    }
+
+    /// Whether a transaction that may take `bytes` deflated bytes can be admitted.
+    pub fn has_room(&self, bytes: u64, reserve: Reserve) -> bool {
+        bytes <= self.available(reserve)
+    }
+
+    /// Freed bytes that two more commits make allocatable: a caller without room may commit and ask again.
+    pub fn deferred(&self) -> u64 {
+        self.spaces()
+            .vdevs
+            .values()
+            .map(|v| v.deferred.load(Relaxed))
+            .sum()
+    }
+
+    /// Fragmentation of the loaded free space in percent: how far the free segments are below 16 MiB.
+    pub fn fragmentation(&self) -> u64 {
+        let (mut weighted, mut free) = (0u128, 0u128);
+        for vdev in self.spaces().vdevs.values() {
+            for metaslab in vdev.metaslabs().iter() {
+                let space = u128::from(metaslab.free_space());
+                // 100 % at 512 bytes, 0 % at 16 MiB, by powers of two.
+                let log = metaslab.longest().checked_ilog2().unwrap_or(0).clamp(9, 24);
+                weighted += space * u128::from((24 - log) * 100 / 15);
+                free += space;
+            }
+        }
+        u64::try_from(weighted.checked_div(free).unwrap_or(0)).unwrap_or(0)
+    }
+}
+
+/// Slop of a pool of `dspace` deflated bytes.
+pub fn slop(dspace: u64) -> u64 {
+    (dspace / 32).min(SLOP_MAX).max((dspace / 2).min(SLOP_MIN))
+}

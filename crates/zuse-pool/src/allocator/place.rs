@@ -1,0 +1,351 @@
+//! Choosing vdev and metaslab for the copies of a block.
+
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zuse_base::{Errno, Error, Result, Span, Txg};
+use zuse_format::Dva;
+use zuse_io::{AllocClass, Allocation};
+
+use super::vdev::{NONE, VdevSpace};
+use super::{Allocator, Spaces, class_index};
+use crate::metaslab::{Attempt, Metaslab};
+
+/// Bytes per child that go to a vdev before the next one has its turn.
+const TURN: u64 = 512 << 10;
+/// Largest DVA, in bytes.
+const MAX_ASIZE: u64 = ((1 << 24) - 1) * 512;
+
+/// Whose turn it is.
+#[derive(Default)]
+pub(super) struct Rotor(Mutex<Turn>);
+
+#[derive(Default)]
+struct Turn {
+    at: usize,
+    used: u64,
+}
+
+/// A copy that has its place.
+#[derive(Clone)]
+struct Placed {
+    vdev: Arc<VdevSpace>,
+    index: usize,
+    metaslab: Arc<Metaslab>,
+    span: Span,
+}
+
+/// How far apart a copy must be from those before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Apart {
+    OtherVdev,
+    OtherMetaslab,
+    Anywhere,
+}
+
+impl Rotor {
+    /// The position of the vdev whose turn it is, for a block of `psize` bytes.
+    fn turn(&self, members: &[Arc<VdevSpace>], psize: u64) -> usize {
+        if members.len() < 2 {
+            return 0;
+        }
+        let mut turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turn.at %= members.len();
+        if turn.used >= members.get(turn.at).map_or(0, |v| quota(v, members)) {
+            turn.at = (turn.at + 1) % members.len();
+            turn.used = 0;
+        }
+        turn.used += psize;
+        turn.at
+    }
+}
+
+/// Bytes of a turn: emptier vdevs than the class's average get longer ones, so that all fill up together.
+fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
+    let sum =
+        |of: &dyn Fn(&VdevSpace) -> u64| members.iter().map(|v| u128::from(of(v))).sum::<u128>();
+    let free = sum(&|v| v.free_bytes()).max(1);
+    let capacity = sum(&|v| v.capacity.load(Relaxed)).max(1);
+    let base = u128::from(TURN * vdev.info.children.max(1));
+    let own = u128::from(vdev.capacity.load(Relaxed)).max(1);
+    // base * (own free / own capacity) / (free / capacity), in 1/1024
+    let share = u128::from(vdev.free_bytes()) * 1024 / own * 1024 / (free * 1024 / capacity).max(1);
+    u64::try_from(base * share.clamp(128, 8192) / 1024).unwrap_or(TURN)
+}
+
+/// Where a class's blocks go, in this order.
+fn fallbacks(class: AllocClass) -> &'static [AllocClass] {
+    match class {
+        AllocClass::Normal => &[AllocClass::Normal],
+        AllocClass::Special => &[AllocClass::Special, AllocClass::Normal],
+        AllocClass::Dedup => &[AllocClass::Dedup, AllocClass::Special, AllocClass::Normal],
+        AllocClass::Log => &[AllocClass::Log, AllocClass::Normal],
+    }
+}
+
+impl Allocator {
+    pub(super) fn place(
+        &self,
+        txg: Txg,
+        psize: u64,
+        copies: usize,
+        class: AllocClass,
+    ) -> Result<Option<Allocation>> {
+        if psize == 0 || !(1..=3).contains(&copies) {
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("{copies} copies of {psize} bytes are asked for"),
+            ));
+        }
+        let smallest = psize <= self.min_allocation.load(Relaxed).max(512);
+        if psize > self.max_contiguous.load(Relaxed) && !smallest {
+            return Ok(None);
+        }
+        let spaces = self.spaces();
+        let mut trouble = None;
+        for &class in fallbacks(class) {
+            if let Some(found) = self.place_in(&spaces, class, txg, psize, copies, &mut trouble)? {
+                return Ok(Some(found));
+            }
+        }
+        match trouble {
+            Some(error) => Err(error),
+            None if smallest => Err(Error::refused(
+                Errno::NOSPC,
+                format!("no vdev has {copies} × {psize} bytes left"),
+            )),
+            None => Ok(None),
+        }
+    }
+
+    fn place_in(
+        &self,
+        spaces: &Spaces,
+        class: AllocClass,
+        txg: Txg,
+        psize: u64,
+        copies: usize,
+        trouble: &mut Option<Error>,
+    ) -> Result<Option<Allocation>> {
+        let members = &spaces.classes[class_index(class)];
+        if members.is_empty() {
+            return Ok(None);
+        }
+        let mut start = self.rotors[class_index(class)].turn(members, psize);
+        let mut placed: [Option<Placed>; 3] = [const { None }; 3];
+        for copy in 0..copies {
+            match self.place_copy(members, start, copy, txg, psize, &placed, trouble) {
+                Some((position, found)) => {
+                    start = position + 1;
+                    placed[copy] = Some(found);
+                }
+                None => {
+                    // Nothing is kept: the caller has no record of the copies that did find a place.
+                    for undo in placed.iter().flatten() {
+                        undo.metaslab.unallocate(txg, undo.span)?;
+                        undo.vdev.allocated.fetch_sub(undo.span.size, Relaxed);
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+        let mut dvas = [Dva::EMPTY; 3];
+        for (dva, found) in dvas.iter_mut().zip(placed.iter().flatten()) {
+            *dva = Dva::new(
+                found.vdev.info.vdev,
+                found.span.start,
+                found.span.size,
+                false,
+            );
+        }
+        Ok(Some(Allocation {
+            dvas,
+            count: copies,
+        }))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn place_copy(
+        &self,
+        members: &[Arc<VdevSpace>],
+        start: usize,
+        copy: usize,
+        txg: Txg,
+        psize: u64,
+        placed: &[Option<Placed>; 3],
+        trouble: &mut Option<Error>,
+    ) -> Option<(usize, Placed)> {
+        for apart in [Apart::OtherVdev, Apart::OtherMetaslab, Apart::Anywhere] {
+            for step in 0..members.len() {
+                let position = (start + step) % members.len();
+                let vdev = members.get(position)?;
+                let here = |p: &&Placed| Arc::ptr_eq(&p.vdev, vdev);
+                let shared = placed.iter().flatten().filter(here).count() > 0;
+                // What is not shared was tried in the first round.
+                if shared == (apart == Apart::OtherVdev) || !vdev.open_for_new.load(Relaxed) {
+                    continue;
+                }
+                let avoid = |index: usize| {
+                    apart == Apart::OtherMetaslab
+                        && placed
+                            .iter()
+                            .flatten()
+                            .filter(here)
+                            .any(|p| p.index == index)
+                };
+                match self.place_on(vdev, copy, txg, psize, &avoid) {
+                    Ok(Some(found)) => return Some((position, found)),
+                    Ok(None) => {}
+                    // One unreadable map must not stop the pool while others have space.
+                    Err(error) => *trouble = Some(error),
+                }
+            }
+            // Without earlier copies, the first round was all there is.
+            placed.iter().flatten().next()?;
+        }
+        None
+    }
+
+    /// A place on one vdev, in the copy's active metaslab or the best other one.
+    fn place_on(
+        &self,
+        vdev: &Arc<VdevSpace>,
+        copy: usize,
+        txg: Txg,
+        psize: u64,
+        avoid: &dyn Fn(usize) -> bool,
+    ) -> Result<Option<Placed>> {
+        let asize = (vdev.info.asize_of)(psize, txg);
+        if asize == 0 || asize > MAX_ASIZE || !asize.is_multiple_of(vdev.align()) {
+            let what = format!("a block of {psize} bytes would take {asize}");
+            return Err(Error::corrupt(format!("vdev {}", vdev.info.vdev), what));
+        }
+        let metaslabs = vdev.metaslabs();
+        let active = vdev.active.get(copy).map_or(NONE, |a| a.load(Relaxed));
+        if let Some(metaslab) = metaslabs
+            .get(active)
+            .filter(|m| m.longest() >= asize && !avoid(active))
+            && let Ok(Attempt::Got { offset, first }) = metaslab.allocate(txg, asize)
+        {
+            return Ok(Some(self.placed(
+                vdev,
+                active,
+                metaslab,
+                txg,
+                Span::new(offset, asize),
+                first,
+            )));
+        }
+        let mut order: Vec<_> = (0..metaslabs.len())
+            .filter(|&index| !avoid(index))
+            .filter_map(|index| Some((index, metaslabs.get(index)?)))
+            .filter(|(_, metaslab)| metaslab.longest() >= asize)
+            .map(|(index, metaslab)| {
+                let idle = vdev
+                    .active
+                    .iter()
+                    .enumerate()
+                    .all(|(c, a)| c == copy || a.load(Relaxed) != index);
+                let estimate = metaslab.estimate();
+                let rank = (
+                    estimate >= asize,
+                    idle,
+                    estimate.checked_ilog2(),
+                    metaslab.is_loaded(),
+                );
+                Reverse((rank, Reverse(index)))
+            })
+            .collect();
+        order.sort_unstable();
+        let mut trouble = None;
+        for Reverse((_, Reverse(index))) in order {
+            let Some(metaslab) = metaslabs.get(index) else {
+                continue;
+            };
+            match self.load_and_allocate(metaslab, txg, asize) {
+                Ok(Attempt::Got { offset, first }) => {
+                    if let Some(active) = vdev.active.get(copy) {
+                        active.store(index, Relaxed);
+                    }
+                    return Ok(Some(self.placed(
+                        vdev,
+                        index,
+                        metaslab,
+                        txg,
+                        Span::new(offset, asize),
+                        first,
+                    )));
+                }
+                Ok(Attempt::NoFit | Attempt::NotLoaded) => {}
+                Err(error) => trouble = Some(error),
+            }
+        }
+        trouble.map_or(Ok(None), Err)
+    }
+
+    fn load_and_allocate(&self, metaslab: &Metaslab, txg: Txg, asize: u64) -> Result<Attempt> {
+        loop {
+            let attempt = metaslab.allocate(txg, asize)?;
+            if attempt != Attempt::NotLoaded {
+                return Ok(attempt);
+            }
+            // The load is under this metaslab's map lock only; others go on allocating elsewhere.
+            metaslab.load(&*self.store())?;
+            metaslab
+                .used_at
+                .store(self.tick.fetch_add(1, Relaxed), Relaxed);
+            self.unload_idle();
+        }
+    }
+
+    fn placed(
+        &self,
+        vdev: &Arc<VdevSpace>,
+        index: usize,
+        metaslab: &Arc<Metaslab>,
+        txg: Txg,
+        span: Span,
+        first: bool,
+    ) -> Placed {
+        vdev.allocated.fetch_add(span.size, Relaxed);
+        metaslab
+            .used_at
+            .store(self.tick.fetch_add(1, Relaxed), Relaxed);
+        if first {
+            vdev.mark_dirty(txg, index);
+        }
+        Placed {
+            vdev: Arc::clone(vdev),
+            index,
+            metaslab: Arc::clone(metaslab),
+            span,
+        }
+    }
+
+    /// Drops the free trees that were not used for longest, down to the limit.
+    pub(super) fn unload_idle(&self) {
+        let keep = usize::try_from(self.keep_loaded.load(Relaxed)).unwrap_or(usize::MAX);
+        let spaces = self.spaces();
+        let mut loaded = Vec::new();
+        for vdev in spaces.vdevs.values() {
+            for (index, metaslab) in vdev
+                .metaslabs()
+                .iter()
+                .enumerate()
+                .filter(|(_, m)| m.is_loaded())
+            {
+                if vdev.active.iter().all(|a| a.load(Relaxed) != index) {
+                    loaded.push((metaslab.used_at.load(Relaxed), Arc::clone(metaslab)));
+                }
+            }
+        }
+        let Some(surplus) = loaded.len().checked_sub(keep).filter(|&n| n > 0) else {
+            return;
+        };
+        loaded.sort_unstable_by_key(|(used_at, _)| *used_at);
+        loaded.iter().take(surplus).for_each(|(_, metaslab)| {
+            metaslab.unload();
+        });
+    }
+}

@@ -1,0 +1,188 @@
+//! The allocator's part of a sync.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{Result, Span, Txg};
+
+use super::Allocator;
+use super::vdev::VdevSpace;
+use crate::metaslab::SyncPass;
+use crate::space_map::MapWriter;
+
+/// Space that became allocatable again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// The vdev.
+    pub vdev: u32,
+    /// The bytes.
+    pub span: Span,
+}
+
+impl Allocator {
+    /// Whether something was allocated, freed or claimed in `txg`, or log entries wait to be flushed.
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        self.spaces().vdevs.values().any(|vdev| vdev.is_dirty(txg))
+    }
+
+    /// Whether log space maps of an earlier writer wait for the first writable txg.
+    pub fn has_logs(&self) -> bool {
+        self.logs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
+    }
+
+    /// Makes the metaslab arrays of new vdevs, so that the configuration can name them. Gives whether any was made.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed.
+    pub fn create_arrays(&self, writer: &dyn MapWriter) -> Result<bool> {
+        let mut made = false;
+        for vdev in self
+            .spaces()
+            .vdevs
+            .values()
+            .filter(|vdev| vdev.array().is_none())
+        {
+            vdev.set_array(writer.create_array()?);
+            made = true;
+        }
+        Ok(made)
+    }
+
+    /// Appends what changed in the writer's txg since its last pass. Gives whether anything was written.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed. The txg must not be committed then; calling again tries again.
+    pub fn sync_pass(&self, writer: &dyn MapWriter) -> Result<bool> {
+        let options = self.options();
+        let pass = self.next_pass(writer.txg());
+        let how = SyncPass {
+            writer,
+            pass,
+            shape: options.shape(),
+            two_words: options.two_words,
+        };
+        let mut written = false;
+        for vdev in self.spaces().vdevs.values() {
+            written |= self.sync_vdev(vdev, how)?;
+        }
+        // Only when every metaslab has its entries may the logs go.
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = &*logs {
+            self.histogram_delta
+                .fetch_sub(state.retire(writer)?, Relaxed);
+            *logs = None;
+            written = true;
+        }
+        Ok(written)
+    }
+
+    fn next_pass(&self, txg: Txg) -> u32 {
+        let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        *pass = if pass.0 == txg {
+            (txg, pass.1.saturating_add(1))
+        } else {
+            (txg, 1)
+        };
+        pass.1
+    }
+
+    fn sync_vdev(&self, vdev: &VdevSpace, how: SyncPass<'_>) -> Result<bool> {
+        let txg = how.writer.txg();
+        let metaslabs = vdev.metaslabs();
+        let mut written = false;
+        let mut dirty = vdev.take_dirty(txg).into_iter();
+        let mut one = |index: usize| {
+            let Some(metaslab) = metaslabs.get(index) else {
+                return Ok(());
+            };
+            let done = metaslab.sync(how)?;
+            if done.defers {
+                vdev.mark_defers(index);
+            }
+            written |= done.appended;
+            if let Some(object) = done.unlisted {
+                let array = match vdev.array() {
+                    Some(array) => array,
+                    None => how.writer.create_array()?,
+                };
+                vdev.set_array(array);
+                how.writer
+                    .write_at(array, index as u64 * 8, &object.0.to_le_bytes())?;
+                self.histogram_delta
+                    .fetch_add(i64::from(metaslab.set_listed()), Relaxed);
+                written = true;
+            }
+            Ok(())
+        };
+        while let Some(index) = dirty.next() {
+            if let Err(error) = one(index) {
+                // The rest stays dirty, so that a second try finds it.
+                [index]
+                    .into_iter()
+                    .chain(dirty)
+                    .for_each(|index| vdev.mark_dirty(txg, index));
+                return Err(error);
+            }
+        }
+        Ok(written)
+    }
+
+    /// By how much the reference count of `spacemap_histogram` changed since the last call.
+    pub fn take_histogram_delta(&self) -> i64 {
+        self.histogram_delta.swap(0, Relaxed)
+    }
+
+    /// `txg` is on disk: space freed two committed txgs before it becomes allocatable.
+    /// Call it once for each txg that wrote an uberblock. Lists the space if that was asked for
+    /// ([`Allocator::set_report_released`]); before trimming take it out of reach with [`Allocator::hold_free`].
+    pub fn sync_done(&self, txg: Txg) -> Vec<Released> {
+        debug_assert!(
+            !self.is_dirty(txg),
+            "txg {txg} is on disk, but has changes that are not"
+        );
+        let report = self.report_released.load(Relaxed);
+        let mut released = Vec::new();
+        for vdev in self.spaces().vdevs.values() {
+            let metaslabs = vdev.metaslabs();
+            for index in vdev.take_defers() {
+                let Some(metaslab) = metaslabs.get(index) else {
+                    continue;
+                };
+                let (bytes, waits) = metaslab.committed(|span| {
+                    if report {
+                        released.push(Released {
+                            vdev: vdev.info.vdev,
+                            span,
+                        });
+                    }
+                });
+                vdev.deferred.fetch_sub(bytes, Relaxed);
+                if waits {
+                    vdev.mark_defers(index);
+                }
+            }
+        }
+        self.unload_idle();
+        released
+    }
+
+    /// Frees the maps and the array of a vdev that is empty and goes away, and forgets it.
+    ///
+    /// # Errors
+    /// There is no such vdev, or the MOS cannot be changed.
+    pub fn destroy_vdev(&self, writer: &dyn MapWriter, vdev: u32) -> Result<()> {
+        let space = self.vdev(vdev)?;
+        self.forget_vdev(vdev);
+        for metaslab in space.metaslabs().iter() {
+            if let Some((object, histogram)) = metaslab.forget_map() {
+                writer.free(object)?;
+                self.histogram_delta
+                    .fetch_sub(i64::from(histogram), Relaxed);
+            }
+        }
+        space.array().map_or(Ok(()), |array| writer.free(array))
+    }
+}

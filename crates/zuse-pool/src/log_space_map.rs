@@ -1,0 +1,210 @@
+//! Log space maps (feature `log_spacemap`): reading them, and ending their use.
+//!
+//! ```text
+//! directory: com.delphix:log_spacemap_zap ─▶ ZAP: txg in hex ─▶ log: two-word entries of all metaslabs of all vdevs
+//! top ZAP:   com.delphix:ms_unflushed_phys_txgs ─▶ array: U per metaslab
+//! state of a metaslab = its own map, then its entries in logs with txg ≥ U, by txg; U = 0: no log counts
+//! ```
+//!
+//! Zuse reads logs and writes none. In the first writable txg every metaslab appends its log entries to its own
+//! map, then the logs are freed, the ZAP emptied and every U set to 0; from then on all goes to the maps.
+//! That is a state that OpenZFS itself can load. The feature stays active.
+//!
+//! Invariants:
+//! - Every U that is not 0 has a log of that txg; else the pool's history is incomplete: `Corrupt`.
+//! - The logs go only in the same txg in which the last metaslab has its entries, after them.
+//! - Entries for vdevs that have no metaslabs any more (indirect, hole) are skipped.
+//!
+//! Memory: the net changes of all logs, as OpenZFS keeps them; each log streams through block by block.
+
+use std::collections::BTreeMap;
+
+use zuse_base::{Error, ObjectId, Result, Span, Txg};
+use zuse_format::space_map::MapOp;
+
+use crate::allocator::VdevInfo;
+use crate::metaslab::Unflushed;
+use crate::space_map::{MapStore, MapWriter, Region, SpaceMap};
+
+/// U words are read and zeroed in pieces of this many bytes.
+const PIECE: u64 = 64 << 10;
+
+/// Where a pool keeps its logs.
+#[derive(Clone, Debug, Default)]
+pub struct LogObjects {
+    /// The ZAP of logs (directory key `com.delphix:log_spacemap_zap`).
+    pub zap: ObjectId,
+    /// The U array of each concrete top-level vdev that has one (top ZAP key `com.delphix:ms_unflushed_phys_txgs`).
+    pub arrays: BTreeMap<u32, ObjectId>,
+}
+
+/// Log entries by vdev and metaslab.
+pub(crate) type Pending = BTreeMap<u32, BTreeMap<u64, Unflushed>>;
+
+/// The logs of an earlier writer, to be ended in the first writable txg.
+#[derive(Debug)]
+pub(crate) struct LogState {
+    zap: ObjectId,
+    /// Name in the ZAP, object, whether its header has a histogram.
+    logs: Vec<(String, ObjectId, bool)>,
+    /// U arrays and their lengths.
+    arrays: Vec<(ObjectId, u64)>,
+}
+
+impl LogState {
+    /// Reads all logs that count.
+    ///
+    /// # Errors
+    /// The ZAP, an array or a log cannot be read or breaks a rule.
+    pub(crate) fn read(
+        store: &dyn MapStore,
+        vdevs: &[VdevInfo],
+        objects: &LogObjects,
+    ) -> Result<(Self, Pending)> {
+        let mut logs = BTreeMap::new();
+        store.read_zap(objects.zap, &mut |name, object| {
+            let txg = u64::from_str_radix(name, 16);
+            let txg = txg.map_err(|_| bad(objects.zap, format!("the name {name:?} is no txg")))?;
+            logs.insert(Txg(txg), (name.to_owned(), ObjectId(object)));
+            Ok(())
+        })?;
+        let mut unflushed_txgs = BTreeMap::new();
+        for info in vdevs {
+            if let Some(&array) = objects.arrays.get(&info.vdev) {
+                let txgs = read_txgs(store, array, info.metaslab_count())?;
+                if let Some(u) = txgs.iter().find(|u| u.0 != 0 && !logs.contains_key(u)) {
+                    return Err(bad(
+                        objects.zap,
+                        format!("vdev {}: the log of txg {u} is missing", info.vdev),
+                    ));
+                }
+                unflushed_txgs.insert(info.vdev, txgs);
+            }
+        }
+        let shifts: BTreeMap<u32, &VdevInfo> = vdevs.iter().map(|info| (info.vdev, info)).collect();
+        let mut pending = Pending::new();
+        let mut state = Self {
+            zap: objects.zap,
+            logs: Vec::new(),
+            arrays: Vec::new(),
+        };
+        for (&txg, (name, object)) in &logs {
+            let map = SpaceMap::open(store, *object, LOG_REGION)?;
+            state
+                .logs
+                .push((name.clone(), *object, map.header().histogram.is_some()));
+            map.replay(store, &mut |entry| {
+                let place = || format!("log space map {object} of txg {txg}");
+                let vdev = entry
+                    .vdev
+                    .ok_or_else(|| Error::corrupt(place(), "an entry names no vdev"))?;
+                let (Some(info), Some(txgs)) = (shifts.get(&vdev), unflushed_txgs.get(&vdev))
+                else {
+                    return Ok(());
+                };
+                let metaslab = entry.offset >> info.metaslab_shift;
+                let span = Span::new(entry.offset, entry.run);
+                let Some(&since) = usize::try_from(metaslab).ok().and_then(|m| txgs.get(m)) else {
+                    return Err(Error::corrupt(
+                        place(),
+                        format!("range {span} is outside vdev {vdev}"),
+                    ));
+                };
+                let unit = 1u64 << info.ashift;
+                let region = info.region(metaslab);
+                if !region.span.contains(span)
+                    || !span.start.is_multiple_of(unit)
+                    || !span.size.is_multiple_of(unit)
+                {
+                    return Err(Error::corrupt(
+                        place(),
+                        format!("range {span} is not inside {region}"),
+                    ));
+                }
+                if since.0 == 0 || txg < since {
+                    return Ok(());
+                }
+                let unflushed = pending
+                    .entry(vdev)
+                    .or_default()
+                    .entry(metaslab)
+                    .or_default();
+                let applied = unflushed.apply(entry.op == MapOp::Alloc, span);
+                applied.map_err(|e| Error::corrupt(format!("{}, {region}", place()), e))
+            })?;
+        }
+        for (vdev, txgs) in &unflushed_txgs {
+            if let Some(&array) = objects
+                .arrays
+                .get(vdev)
+                .filter(|_| txgs.iter().any(|u| u.0 != 0))
+            {
+                state.arrays.push((array, txgs.len() as u64 * 8));
+            }
+        }
+        Ok((state, pending))
+    }
+
+    /// Whether there is nothing to end.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.logs.is_empty() && self.arrays.is_empty()
+    }
+
+    /// Frees the logs, empties the ZAP and zeroes the arrays. Gives how many histograms went.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed. The txg must not be committed then.
+    pub(crate) fn retire(&self, writer: &dyn MapWriter) -> Result<i64> {
+        for &(array, length) in &self.arrays {
+            let zeros = vec![0; PIECE.min(length) as usize];
+            let mut at = 0;
+            while at < length {
+                let take = (length - at).min(PIECE) as usize;
+                writer.write_at(array, at, zeros.get(..take).unwrap_or(&zeros))?;
+                at += take as u64;
+            }
+        }
+        let mut histograms = 0;
+        for (name, object, histogram) in &self.logs {
+            writer.remove_name(self.zap, name)?;
+            writer.free(*object)?;
+            histograms += i64::from(*histogram);
+        }
+        Ok(histograms)
+    }
+}
+
+/// A log has entries for all vdevs, in sectors of 512 bytes.
+const LOG_REGION: Region = Region {
+    vdev: u32::MAX,
+    metaslab: u64::MAX,
+    span: Span::new(0, u64::MAX),
+    shift: 9,
+};
+
+fn bad(zap: ObjectId, what: impl std::fmt::Display) -> Error {
+    Error::corrupt(format!("log space map ZAP {zap}"), what)
+}
+
+/// The U of each metaslab; 0 where the array ends early.
+fn read_txgs(store: &dyn MapStore, array: ObjectId, count: u64) -> Result<Vec<Txg>> {
+    let mut txgs = Vec::new();
+    let mut piece = vec![0; PIECE.min(count * 8) as usize];
+    while (txgs.len() as u64) < count {
+        let take = ((count - txgs.len() as u64) * 8).min(PIECE) as usize;
+        let Some(buf) = piece.get_mut(..take) else {
+            break;
+        };
+        store.read_at(array, txgs.len() as u64 * 8, buf)?;
+        txgs.extend(
+            buf.as_chunks::<8>()
+                .0
+                .iter()
+                .map(|word| Txg(u64::from_le_bytes(*word))),
+        );
+    }
+    Ok(txgs)
+}
+
+#[cfg(test)]
+mod tests;

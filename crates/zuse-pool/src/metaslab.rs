@@ -1,0 +1,488 @@
+//! One metaslab: a region of a top-level vdev, the unit in which space is loaded and given out.
+//!
+//! # Where a byte of the region is
+//!
+//! ```text
+//!        allocate            sync pass                        free_dva           sync pass
+//! free ───────────▶ allocating[txg] ──▶ allocated (map: ALLOC) ──────▶ freeing[txg] ──▶ freed (map: FREE)
+//!  ▲                                                                                       │ commit
+//!  └──────────── defer[1] ◀──────── commit ──────── defer[0] ◀─────────────────────────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - A byte is in at most one of: free tree, `allocating[*]`, `freed`, `defer[*]`, `held`, or "allocated".
+//!   `freeing[t]` is part of "allocated", or of `allocating[t]` for a block that is born and dies in t.
+//! - The map on disk, plus unflushed log entries, describes: all but allocated. So at a load
+//!   free tree = map − `allocating[*]` − `freed` − `defer[*]` − `held`.
+//! - What was freed in a committed txg becomes allocatable when two more txgs are committed. A power cut
+//!   may take the newest uberblocks with it; the tree of the one that is left must be whole.
+//! - An allocation never crosses the region's end.
+//!
+//! # Locks
+//!
+//! `map` is held while the map is read or appended to; `state` (rank 900) only for work in memory, and no lock is
+//! taken under it. Order: map, then state. `map` has no rank: the MOS is read under it, and a sync that writes
+//! the MOS may come here for space. The sync thread takes the sets out of the state, appends them under the map
+//! lock and puts the freed ones back, so a loader, who needs the map lock, never sees half of it.
+//! Nothing allocates while it holds either: a load under the map lock reads MOS blocks, it writes none.
+
+mod fit;
+mod sync;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zuse_base::sync::RankedMutex;
+use zuse_base::{Error, ObjectId, RangeError, RangeTree, Result, SizedRangeTree, Span, Txg};
+
+use crate::space_map::{MapStore, Region, SpaceMap};
+
+pub(crate) use sync::SyncPass;
+
+/// Txgs that can be alive at once, rounded up: open, quiescing, syncing.
+pub(crate) const TXGS: usize = 4;
+/// Committed txgs that a freed block waits for after its own.
+pub(crate) const DEFERS: usize = 2;
+
+/// Entries of log space maps that are not in the metaslab's own map yet; disjoint sets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unflushed {
+    pub allocs: RangeTree,
+    pub frees: RangeTree,
+}
+
+impl Unflushed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.allocs.is_empty() && self.frees.is_empty()
+    }
+
+    /// Σ allocs − Σ frees.
+    pub(crate) fn delta(&self) -> i64 {
+        (self.allocs.space() as i64).wrapping_sub(self.frees.space() as i64)
+    }
+
+    /// Takes in one log entry: it cancels what contradicts it and adds the rest.
+    ///
+    /// # Errors
+    /// The entry repeats what an earlier entry says.
+    pub(crate) fn apply(&mut self, alloc: bool, span: Span) -> Result<(), RangeError> {
+        let (same, other) = if alloc {
+            (&mut self.allocs, &mut self.frees)
+        } else {
+            (&mut self.frees, &mut self.allocs)
+        };
+        let rest: Vec<Span> = other.gaps_in(span).collect();
+        other.clear_span(span);
+        rest.into_iter().try_for_each(|part| same.add(part))
+    }
+}
+
+/// The map and what belongs to it; held over I/O.
+#[derive(Debug, Default)]
+struct MapSide {
+    map: Option<SpaceMap>,
+    /// Whether the metaslab array names the map.
+    listed: bool,
+    unflushed: Unflushed,
+}
+
+/// The sets; held only for work in memory.
+#[derive(Debug, Default)]
+struct State {
+    /// Allocatable now; `None` while not loaded.
+    free: Option<SizedRangeTree>,
+    cursor: u64,
+    allocating: [RangeTree; TXGS],
+    freeing: [RangeTree; TXGS],
+    freed: RangeTree,
+    defer: [RangeTree; DEFERS],
+    /// Free, but out of reach for a while (a TRIM runs).
+    held: RangeTree,
+    /// Why the map cannot be loaded; the metaslab gives nothing then.
+    broken: Option<Error>,
+}
+
+/// How an attempt to allocate ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// Space at this offset; `first` if the metaslab was clean in that txg.
+    Got { offset: u64, first: bool },
+    /// No free segment is long enough.
+    NoFit,
+    /// The free tree is not in memory.
+    NotLoaded,
+}
+
+/// One metaslab.
+#[derive(Debug)]
+pub(crate) struct Metaslab {
+    region: Region,
+    align: u64,
+    map: Mutex<MapSide>,
+    state: RankedMutex<State, 900>,
+    /// No free segment is longer than this.
+    longest: AtomicU64,
+    /// Length of the longest free segment as far as known without loading.
+    estimate: AtomicU64,
+    /// Allocatable bytes, about.
+    free_space: AtomicU64,
+    loaded: AtomicU64,
+    /// Tick of the last allocation.
+    pub(crate) used_at: AtomicU64,
+}
+
+impl Metaslab {
+    /// A metaslab with its map (`None`: never touched, all free) and the log entries on top of it.
+    pub(crate) fn new(
+        region: Region,
+        align: u64,
+        map: Option<SpaceMap>,
+        unflushed: Unflushed,
+    ) -> Result<Self> {
+        let alloc = map
+            .as_ref()
+            .map_or(0, |m| m.header().alloc)
+            .wrapping_add(unflushed.delta());
+        let Some(free) = u64::try_from(alloc)
+            .ok()
+            .and_then(|a| region.span.size.checked_sub(a))
+        else {
+            let size = region.span.size;
+            return Err(Error::corrupt(
+                region.to_string(),
+                format!("{alloc} of {size} bytes are allocated"),
+            ));
+        };
+        let metaslab = Self {
+            region,
+            align,
+            map: Mutex::new(MapSide {
+                listed: map.is_some(),
+                map,
+                unflushed,
+            }),
+            state: RankedMutex::default(),
+            longest: AtomicU64::new(free),
+            estimate: AtomicU64::new(free),
+            free_space: AtomicU64::new(free),
+            loaded: AtomicU64::new(0),
+            used_at: AtomicU64::new(0),
+        };
+        metaslab.guess();
+        Ok(metaslab)
+    }
+
+    fn map_side(&self) -> MutexGuard<'_, MapSide> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it is.
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The object of its map.
+    pub(crate) fn object(&self) -> Option<ObjectId> {
+        self.map_side().map.as_ref().map(SpaceMap::object)
+    }
+
+    /// Allocated bytes by the map and the log entries on top of it.
+    pub(crate) fn recorded(&self) -> u64 {
+        let side = self.map_side();
+        let alloc = side
+            .map
+            .as_ref()
+            .map_or(0, |m| m.header().alloc)
+            .wrapping_add(side.unflushed.delta());
+        u64::try_from(alloc).unwrap_or(0)
+    }
+
+    pub(crate) fn has_unflushed(&self) -> bool {
+        !self.map_side().unflushed.is_empty()
+    }
+
+    /// An upper bound of the longest free segment.
+    pub(crate) fn longest(&self) -> u64 {
+        self.longest.load(Relaxed)
+    }
+
+    /// A guess of the longest free segment.
+    pub(crate) fn estimate(&self) -> u64 {
+        self.estimate.load(Relaxed)
+    }
+
+    /// Allocatable bytes, about.
+    pub(crate) fn free_space(&self) -> u64 {
+        self.free_space.load(Relaxed)
+    }
+
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.load(Relaxed) != 0
+    }
+
+    /// Brings the free tree into memory.
+    ///
+    /// # Errors
+    /// The map cannot be read or contradicts itself or the sets in memory. The metaslab gives nothing from then on.
+    pub(crate) fn load(&self, store: &dyn MapStore) -> Result<()> {
+        let side = self.map_side();
+        if self.state.lock().free.is_some() {
+            return Ok(());
+        }
+        // Once more on an error: an indirect block may have been rewritten in place under the reader.
+        let loaded = self
+            .read_map(&side, store)
+            .or_else(|_| self.read_map(&side, store));
+        let mut state = self.state.lock();
+        let tree = loaded.and_then(|mut free| {
+            state
+                .subtract_pending(&mut free)
+                .map_err(|e| Error::corrupt(self.region.to_string(), e))?;
+            Ok(free.iter().collect::<SizedRangeTree>())
+        });
+        match tree {
+            Ok(tree) => {
+                state.cursor = self.region.span.start;
+                state.free = Some(tree);
+                state.broken = None;
+                self.note(&state);
+                Ok(())
+            }
+            Err(error) => {
+                // Unreadable now may be readable later; contradictory stays contradictory.
+                if matches!(error, Error::Corrupt { .. }) {
+                    self.longest.store(0, Relaxed);
+                    state.broken = Some(error.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn read_map(&self, side: &MapSide, store: &dyn MapStore) -> Result<RangeTree> {
+        let mut free = match &side.map {
+            Some(map) => map.load(store)?,
+            None => std::iter::once(self.region.span)
+                .filter(|s| s.size > 0)
+                .collect(),
+        };
+        let wrong = |e: RangeError| Error::corrupt(format!("{}, log space maps", self.region), e);
+        side.unflushed
+            .allocs
+            .iter()
+            .try_for_each(|span| free.remove(span))
+            .map_err(wrong)?;
+        side.unflushed
+            .frees
+            .iter()
+            .try_for_each(|span| free.add(span))
+            .map_err(wrong)?;
+        Ok(free)
+    }
+
+    /// Forgets the free tree, unless a load or an append is on its way.
+    pub(crate) fn unload(&self) -> bool {
+        let Ok(_side) = self.map.try_lock() else {
+            return false;
+        };
+        let mut state = self.state.lock();
+        if state.free.take().is_none() {
+            return false;
+        }
+        self.loaded.store(0, Relaxed);
+        true
+    }
+
+    /// Takes `asize` bytes for `txg`.
+    pub(crate) fn allocate(&self, txg: Txg, asize: u64) -> Result<Attempt> {
+        let mut state = self.state.lock();
+        let State {
+            free,
+            cursor,
+            allocating,
+            freeing,
+            broken,
+            ..
+        } = &mut *state;
+        let Some(tree) = free else {
+            return broken.clone().map_or(Ok(Attempt::NotLoaded), Err);
+        };
+        let Some(span) = fit::choose(tree, self.region.span, *cursor, asize, self.align) else {
+            return Ok(Attempt::NoFit);
+        };
+        let wrong = |e| Error::corrupt(self.region.to_string(), e);
+        let slot = txg.slot::<TXGS>();
+        let first = allocating[slot].is_empty() && freeing[slot].is_empty();
+        tree.remove(span).map_err(wrong)?;
+        if let Err(error) = allocating[slot].add(span) {
+            tree.add(span).map_err(wrong)?;
+            return Err(wrong(error));
+        }
+        *cursor = span.end();
+        self.note(&state);
+        Ok(Attempt::Got {
+            offset: span.start,
+            first,
+        })
+    }
+
+    /// Takes back an allocation of the same txg that nobody has used.
+    pub(crate) fn unallocate(&self, txg: Txg, span: Span) -> Result<()> {
+        let mut state = self.state.lock();
+        let wrong = |e| Error::corrupt(self.region.to_string(), e);
+        state.allocating[txg.slot::<TXGS>()]
+            .remove(span)
+            .map_err(wrong)?;
+        if let Some(tree) = &mut state.free {
+            tree.add(span).map_err(wrong)?;
+        }
+        self.note(&state);
+        Ok(())
+    }
+
+    /// Frees a span in `txg`. Gives whether the metaslab was clean in that txg.
+    ///
+    /// # Errors
+    /// The span is free already, as far as memory knows.
+    pub(crate) fn free(&self, txg: Txg, span: Span) -> Result<bool> {
+        let mut state = self.state.lock();
+        let slot = txg.slot::<TXGS>();
+        let State {
+            free,
+            allocating,
+            freeing,
+            freed,
+            defer,
+            ..
+        } = &mut *state;
+        let twice = free.as_ref().is_some_and(|t| t.intersects(span))
+            || freed.intersects(span)
+            || defer.iter().any(|d| d.intersects(span));
+        if twice || !self.region.span.contains(span) {
+            return Err(Error::corrupt(
+                self.region.to_string(),
+                format!("range {span} is freed, but is not allocated"),
+            ));
+        }
+        let first = allocating[slot].is_empty() && freeing[slot].is_empty();
+        freeing[slot]
+            .add(span)
+            .map_err(|e| Error::corrupt(self.region.to_string(), e))?;
+        Ok(first)
+    }
+
+    /// Marks a span allocated in `txg`. Gives false if it is allocated already; else whether the metaslab was clean.
+    ///
+    /// # Errors
+    /// Only a part is free, or the map cannot be loaded.
+    pub(crate) fn claim(&self, store: &dyn MapStore, txg: Txg, span: Span) -> Result<Option<bool>> {
+        loop {
+            self.load(store)?;
+            let mut state = self.state.lock();
+            let slot = txg.slot::<TXGS>();
+            let State {
+                free,
+                allocating,
+                freeing,
+                ..
+            } = &mut *state;
+            // Unloaded again by another thread.
+            let Some(tree) = free else { continue };
+            if !tree.intersects(span) {
+                return Ok(None);
+            }
+            let first = allocating[slot].is_empty() && freeing[slot].is_empty();
+            let wrong = |e| Error::corrupt(self.region.to_string(), e);
+            tree.remove(span).map_err(wrong)?;
+            allocating[slot].add(span).map_err(wrong)?;
+            self.note(&state);
+            return Ok(Some(first));
+        }
+    }
+
+    /// Takes the free parts of `span` out of reach, so that they can be trimmed. Nothing while not loaded.
+    pub(crate) fn hold(&self, span: Span) -> Vec<Span> {
+        let mut state = self.state.lock();
+        let State {
+            free: Some(tree),
+            held,
+            ..
+        } = &mut *state
+        else {
+            return Vec::new();
+        };
+        let parts: Vec<Span> = tree.parts_in(span).collect();
+        for &part in &parts {
+            tree.clear_span(part);
+            held.add_missing(part);
+        }
+        self.note(&state);
+        parts
+    }
+
+    /// Makes held parts allocatable again.
+    pub(crate) fn release(&self, parts: &[Span]) {
+        let mut state = self.state.lock();
+        for &part in parts {
+            if state.held.clear_span(part) > 0
+                && let Some(tree) = &mut state.free
+            {
+                tree.add_missing(part);
+            }
+        }
+        self.note(&state);
+    }
+
+    /// A copy of the allocatable spans, for reports; `None` while not loaded.
+    pub(crate) fn free_spans(&self) -> Option<RangeTree> {
+        self.state
+            .lock()
+            .free
+            .as_ref()
+            .map(|tree| tree.iter().collect())
+    }
+
+    /// Brings the hints in step with the free tree.
+    fn note(&self, state: &State) {
+        if let Some(tree) = &state.free {
+            let longest = tree.largest().map_or(0, |s| s.size);
+            self.longest.store(longest, Relaxed);
+            self.estimate.store(longest, Relaxed);
+            self.free_space.store(tree.space(), Relaxed);
+            self.loaded.store(1, Relaxed);
+        }
+    }
+
+    /// Estimates from the histogram of an unloaded map. It may be stale: it orders the metaslabs, but never
+    /// excludes one.
+    fn guess(&self) {
+        let side = self.map_side();
+        if let Some(buckets) = side
+            .map
+            .as_ref()
+            .and_then(|m| m.header().histogram.as_ref())
+            && let Some(top) = buckets.iter().rposition(|&n| n > 0)
+        {
+            let shift = top as u32 + u32::from(self.region.shift);
+            let size = 1u64.checked_shl(shift).unwrap_or(u64::MAX);
+            self.estimate.store(size.min(self.free_space()), Relaxed);
+        }
+    }
+}
+
+impl State {
+    /// Takes out of `free`, the state by the map, what is not allocatable.
+    fn subtract_pending(&self, free: &mut RangeTree) -> Result<(), RangeError> {
+        let sets = self
+            .allocating
+            .iter()
+            .chain(&self.defer)
+            .chain([&self.freed, &self.held]);
+        sets.flat_map(RangeTree::iter)
+            .try_for_each(|span| free.remove(span))
+    }
+}

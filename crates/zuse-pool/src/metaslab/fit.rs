@@ -1,0 +1,46 @@
+//! Which free segment to take.
+//!
+//! While there is plenty, first fit from a moving cursor: what is written together lies together, and the
+//! cursor keeps off the small holes behind it. When a metaslab is nearly full, or only a few segments are
+//! long enough, best fit: it keeps the long segments for those who need them.
+
+use zuse_base::{SizedRangeTree, Span};
+
+/// Segments that the cursor looks at before it gives up.
+const WALK: usize = 64;
+/// Below 1/SCARCE of its size free, a metaslab is nearly full.
+const SCARCE: u64 = 25;
+
+/// A span of `size` bytes in `tree`, at a multiple of `align`.
+pub(super) fn choose(
+    tree: &SizedRangeTree,
+    region: Span,
+    cursor: u64,
+    size: u64,
+    align: u64,
+) -> Option<Span> {
+    let longest = tree.largest().filter(|s| s.size >= size && size > 0)?;
+    if tree.space() < region.size / SCARCE || longest.size < size.saturating_mul(2) {
+        return tree.best_fit(size, align);
+    }
+    let place = |range: Span| {
+        let start = range
+            .start
+            .max(cursor)
+            .checked_next_multiple_of(align.max(1))?;
+        let span = Span::new(start, size);
+        range.contains(span).then_some(span)
+    };
+    let ahead = tree
+        .overlapping(Span::between(cursor, region.end()))
+        .take(WALK)
+        .find_map(place);
+    let restart = || {
+        let start = longest.start.checked_next_multiple_of(align.max(1))?;
+        let span = Span::new(start, size);
+        longest.contains(span).then_some(span)
+    };
+    ahead
+        .or_else(restart)
+        .or_else(|| tree.best_fit(size, align))
+}

@@ -1,0 +1,223 @@
+//! What a metaslab does in syncing context: append its sets to its map, and move freed space along.
+
+use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{Error, ObjectId, RangeTree, Result, Span};
+use zuse_format::space_map::histogram_add;
+
+use super::{Metaslab, State, TXGS, Unflushed};
+use crate::space_map::{
+    Append, Histogram, MapShape, MapWriter, SpaceMap, histogram_of, optimal_length,
+};
+
+/// Maps of at most this many blocks are not worth condensing.
+const CONDENSE_BLOCKS: u64 = 4;
+/// Free trees up to this many segments are counted anew for the histogram in every pass.
+const CHEAP_HISTOGRAM: usize = 4096;
+
+/// One pass over the dirty metaslabs of a txg.
+#[derive(Clone, Copy)]
+pub(crate) struct SyncPass<'a> {
+    pub writer: &'a dyn MapWriter,
+    /// Counted from 1 in each txg.
+    pub pass: u32,
+    pub shape: MapShape,
+    /// Feature `spacemap_v2` is active.
+    pub two_words: bool,
+}
+
+/// What a pass did to one metaslab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Synced {
+    /// The map object, while the metaslab array does not name it.
+    pub unlisted: Option<ObjectId>,
+    /// Whether anything was written.
+    pub appended: bool,
+    /// Whether freed space waits in it now.
+    pub defers: bool,
+}
+
+impl Metaslab {
+    /// Appends what changed in the writer's txg since the last pass, and log entries if there are any.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed; the sets are as before then.
+    pub(crate) fn sync(&self, how: SyncPass<'_>) -> Result<Synced> {
+        let slot = how.writer.txg().slot::<TXGS>();
+        let mut side = self.map_side();
+        let (allocs, frees) = {
+            let mut state = self.state.lock();
+            (
+                mem::take(&mut state.allocating[slot]),
+                mem::take(&mut state.freeing[slot]),
+            )
+        };
+        let unflushed = mem::take(&mut side.unflushed);
+        let mut done = Synced::default();
+        let result = self.write(&mut side.map, how, &allocs, &frees, &unflushed, &mut done);
+        let mut state = self.state.lock();
+        if let Err(error) = result {
+            // Nothing counts that is behind the map's length: all is as before.
+            side.unflushed = unflushed;
+            state.allocating[slot] = allocs;
+            state.freeing[slot] = frees;
+            return Err(error);
+        }
+        for span in frees.iter() {
+            state
+                .freed
+                .add(span)
+                .map_err(|e| Error::corrupt(self.region.to_string(), e))?;
+        }
+        done.defers = !state.freed.is_empty();
+        done.unlisted = side
+            .map
+            .as_ref()
+            .filter(|_| !side.listed)
+            .map(SpaceMap::object);
+        Ok(done)
+    }
+
+    fn write(
+        &self,
+        map: &mut Option<SpaceMap>,
+        how: SyncPass<'_>,
+        allocs: &RangeTree,
+        frees: &RangeTree,
+        unflushed: &Unflushed,
+        done: &mut Synced,
+    ) -> Result<()> {
+        if allocs.is_empty() && frees.is_empty() && unflushed.is_empty() {
+            return Ok(());
+        }
+        let map = match map {
+            Some(map) => map,
+            None => map.insert(SpaceMap::create(how.writer, how.shape, self.region)?),
+        };
+        let histogram = self.histogram(map, how.pass, frees);
+        let append = Append {
+            pass: how.pass,
+            two_words: how.two_words,
+            histogram: histogram.as_ref(),
+        };
+        if how.pass == 1
+            && let Some(free) = self.worth_condensing(map, how, frees)
+        {
+            map.condense(how.writer, append, &free)?;
+        } else {
+            map.append(how.writer, append, &unflushed.allocs, &unflushed.frees)?;
+            map.append(how.writer, append, allocs, frees)?;
+        }
+        done.appended = true;
+        Ok(())
+    }
+
+    /// The free space to write if the map shall be rewritten: all that is free by the end of this pass.
+    fn worth_condensing(
+        &self,
+        map: &SpaceMap,
+        how: SyncPass<'_>,
+        frees: &RangeTree,
+    ) -> Option<RangeTree> {
+        if map.blocks() <= CONDENSE_BLOCKS {
+            return None;
+        }
+        let state = self.state.lock();
+        let tree = state.free.as_ref()?;
+        // A free segment takes at least a word.
+        if map.header().length < 16 * tree.len() as u64 {
+            return None;
+        }
+        let free = state.free_on_disk(frees)?;
+        drop(state);
+        let limit = map.header().length / 2;
+        (optimal_length(&free, self.region.shift, how.two_words, limit) <= limit).then_some(free)
+    }
+
+    fn histogram(&self, map: &SpaceMap, pass: u32, frees: &RangeTree) -> Option<Histogram> {
+        let old = map.header().histogram.as_ref()?;
+        let state = self.state.lock();
+        let shift = self.region.shift;
+        match &state.free {
+            Some(tree) if pass == 1 || tree.len() <= CHEAP_HISTOGRAM => {
+                let waiting = state
+                    .defer
+                    .iter()
+                    .chain([&state.freed, frees])
+                    .flat_map(RangeTree::iter);
+                Some(histogram_of(tree.iter().chain(waiting), shift))
+            }
+            Some(_) => None,
+            None => {
+                let mut buckets = *old;
+                frees
+                    .iter()
+                    .for_each(|span| histogram_add(&mut buckets, u32::from(shift), span.size));
+                Some(buckets)
+            }
+        }
+    }
+
+    /// The array names the map now. Gives whether the map has a histogram.
+    pub(crate) fn set_listed(&self) -> bool {
+        let mut side = self.map_side();
+        side.listed = true;
+        side.map
+            .as_ref()
+            .is_some_and(|m| m.header().histogram.is_some())
+    }
+
+    /// The txg is on disk: freed space moves one stage on. `visit` sees what became allocatable.
+    /// Gives the bytes that became allocatable, and whether some still waits.
+    pub(crate) fn committed(&self, mut visit: impl FnMut(Span)) -> (u64, bool) {
+        let mut state = self.state.lock();
+        let freed = mem::take(&mut state.freed);
+        let oldest = match state.defer.last_mut() {
+            Some(last) => mem::take(last),
+            None => RangeTree::new(),
+        };
+        state.defer.rotate_right(1);
+        state.defer[0] = freed;
+        if let Some(tree) = &mut state.free {
+            for span in oldest.iter() {
+                // Disjoint by the invariants; space that is listed twice is given out once.
+                tree.add_missing(span);
+            }
+            self.note(&state);
+        } else if !oldest.is_empty() {
+            let free = self.free_space.fetch_add(oldest.space(), Relaxed) + oldest.space();
+            self.longest
+                .store(if state.broken.is_some() { 0 } else { free }, Relaxed);
+            self.estimate
+                .fetch_max(oldest.iter().map(|s| s.size).max().unwrap_or(0), Relaxed);
+        }
+        let waits = state.defer.iter().any(|d| !d.is_empty());
+        drop(state);
+        oldest.iter().for_each(&mut visit);
+        (oldest.space(), waits)
+    }
+
+    /// Gives the number of the map object up, so that it can be freed with its vdev.
+    pub(crate) fn forget_map(&self) -> Option<(ObjectId, bool)> {
+        let map = self.map_side().map.take()?;
+        Some((map.object(), map.header().histogram.is_some()))
+    }
+}
+
+impl State {
+    /// All that the map must say is free after a pass that appends `frees`: space that later txgs have taken is
+    /// free as of this one. `None` while not loaded, or if the sets contradict each other.
+    fn free_on_disk(&self, frees: &RangeTree) -> Option<RangeTree> {
+        let mut free: RangeTree = self.free.as_ref()?.iter().collect();
+        let sets =
+            self.allocating
+                .iter()
+                .chain(&self.defer)
+                .chain([&self.freed, &self.held, frees]);
+        sets.flat_map(RangeTree::iter)
+            .try_for_each(|span| free.add(span))
+            .ok()?;
+        Some(free)
+    }
+}

@@ -1,0 +1,168 @@
+//! Appending to a space map, and rewriting it.
+
+use zuse_base::{RangeTree, Result, Span};
+use zuse_format::space_map::{Encoder, MapOp, RUN_MAX_ONE, RUN_MAX_TWO, SpaceMapPhys};
+
+use super::{Histogram, MapWriter, SpaceMap};
+
+/// Words are handed to the object in pieces of about this many bytes.
+const PIECE: usize = 128 << 10;
+
+/// What one append carries besides the ranges.
+#[derive(Clone, Copy, Debug)]
+pub struct Append<'a> {
+    /// Pass of the sync, for the debug words.
+    pub pass: u32,
+    /// Feature `spacemap_v2` is active: two-word entries may be written.
+    pub two_words: bool,
+    /// The new histogram; `None` keeps the old one.
+    pub histogram: Option<&'a Histogram>,
+}
+
+/// Bytes that a map of these free spans takes when it is condensed; stops counting past `limit`.
+pub fn optimal_length(free: &RangeTree, shift: u8, two_words: bool, limit: u64) -> u64 {
+    let mut length = 8 * 4;
+    for span in free.iter() {
+        let run = span.size >> shift;
+        let words = if two_words && run > RUN_MAX_ONE {
+            2 * run.div_ceil(RUN_MAX_TWO)
+        } else {
+            run.div_ceil(RUN_MAX_ONE)
+        };
+        length += 8 * words;
+        if length > limit {
+            break;
+        }
+    }
+    length
+}
+
+impl SpaceMap {
+    /// Appends `allocs`, then `frees`. Gives whether anything was written.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed; the map is as before then.
+    pub fn append(
+        &mut self,
+        writer: &dyn MapWriter,
+        how: Append<'_>,
+        allocs: &RangeTree,
+        frees: &RangeTree,
+    ) -> Result<bool> {
+        if allocs.is_empty() && frees.is_empty() {
+            return Ok(false);
+        }
+        let mut stream = WordStream::new(self, writer, self.header.length, how);
+        stream.set(MapOp::Alloc, allocs.iter())?;
+        stream.set(MapOp::Free, frees.iter())?;
+        let length = stream.flush()?;
+        let alloc = self
+            .header
+            .alloc
+            .wrapping_add_unsigned(allocs.space())
+            .wrapping_sub_unsigned(frees.space());
+        self.store_header(writer, length, alloc, how.histogram)?;
+        Ok(true)
+    }
+
+    /// Rewrites the map so that exactly `free` is free: one ALLOC of all, one FREE per span.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed. The txg must not be committed then.
+    pub fn condense(
+        &mut self,
+        writer: &dyn MapWriter,
+        how: Append<'_>,
+        free: &RangeTree,
+    ) -> Result<()> {
+        writer.truncate(self.object)?;
+        let mut stream = WordStream::new(self, writer, 0, how);
+        stream.set(MapOp::Alloc, std::iter::once(self.region.span))?;
+        stream.set(MapOp::Free, free.iter())?;
+        let length = stream.flush()?;
+        let alloc = (self.region.span.size - free.space()) as i64;
+        self.store_header(writer, length, alloc, how.histogram)
+    }
+
+    fn store_header(
+        &mut self,
+        writer: &dyn MapWriter,
+        length: u64,
+        alloc: i64,
+        histogram: Option<&Histogram>,
+    ) -> Result<()> {
+        // A bonus without room for a histogram stays so.
+        let histogram = self
+            .header
+            .histogram
+            .as_ref()
+            .map(|old| *histogram.unwrap_or(old));
+        let header = SpaceMapPhys {
+            object: self.object.0,
+            length,
+            alloc,
+            histogram,
+        };
+        writer.set_bonus(self.object, &header.to_bytes())?;
+        self.header = header;
+        Ok(())
+    }
+}
+
+/// Words on their way into the object.
+struct WordStream<'a> {
+    map: &'a SpaceMap,
+    writer: &'a dyn MapWriter,
+    how: Append<'a>,
+    /// Object offset of the encoder's first byte.
+    base: u64,
+    encoder: Encoder,
+}
+
+impl<'a> WordStream<'a> {
+    fn new(map: &'a SpaceMap, writer: &'a dyn MapWriter, base: u64, how: Append<'a>) -> Self {
+        Self {
+            map,
+            writer,
+            how,
+            base,
+            encoder: encoder(map, how, base),
+        }
+    }
+
+    fn set(&mut self, op: MapOp, spans: impl Iterator<Item = Span>) -> Result<()> {
+        let mut spans = spans.peekable();
+        if spans.peek().is_some() {
+            self.encoder
+                .debug(op, u64::from(self.how.pass), self.writer.txg().0);
+        }
+        for span in spans {
+            self.encoder.push(op, None, span.start, span.size);
+            if self.encoder.len() >= PIECE {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is encoded; gives the offset behind it.
+    fn flush(&mut self) -> Result<u64> {
+        let (words, _) =
+            std::mem::replace(&mut self.encoder, encoder(self.map, self.how, 0)).finish();
+        if !words.is_empty() {
+            self.writer.write_at(self.map.object, self.base, &words)?;
+            self.base += words.len() as u64;
+        }
+        self.encoder = encoder(self.map, self.how, self.base);
+        Ok(self.base)
+    }
+}
+
+fn encoder(map: &SpaceMap, how: Append<'_>, position: u64) -> Encoder {
+    Encoder::new(
+        map.region.geometry(),
+        u64::from(map.block_size),
+        position,
+        how.two_words,
+    )
+}
