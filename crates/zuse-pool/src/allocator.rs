@@ -43,7 +43,7 @@ use crate::log_space_map::{LogObjects, LogState};
 use crate::metaslab::Unflushed;
 use crate::space_map::{MapShape, MapStore};
 
-pub use figures::{ClassFigures, Reserve};
+pub use figures::{ClassFigures, Reserve, slop_of};
 pub use sync::Released;
 pub use vdev::{AsizeFn, VdevInfo};
 

@@ -33,9 +33,9 @@ const PIECE: u64 = 64 << 10;
 #[derive(Clone, Debug, Default)]
 pub struct LogObjects {
     /// The ZAP of logs (directory key `com.delphix:log_spacemap_zap`).
-    pub zap: ObjectId,
+    pub logs: ObjectId,
     /// The U array of each concrete top-level vdev that has one (top ZAP key `com.delphix:ms_unflushed_phys_txgs`).
-    pub arrays: BTreeMap<u32, ObjectId>,
+    pub unflushed: BTreeMap<u32, ObjectId>,
 }
 
 /// Log entries by vdev and metaslab.
@@ -62,19 +62,19 @@ impl LogState {
         objects: &LogObjects,
     ) -> Result<(Self, Pending)> {
         let mut logs = BTreeMap::new();
-        store.read_zap(objects.zap, &mut |name, object| {
+        store.read_zap(objects.logs, &mut |name, object| {
             let txg = u64::from_str_radix(name, 16);
-            let txg = txg.map_err(|_| bad(objects.zap, format!("the name {name:?} is no txg")))?;
+            let txg = txg.map_err(|_| bad(objects.logs, format!("the name {name:?} is no txg")))?;
             logs.insert(Txg(txg), (name.to_owned(), ObjectId(object)));
             Ok(())
         })?;
         let mut unflushed_txgs = BTreeMap::new();
         for info in vdevs {
-            if let Some(&array) = objects.arrays.get(&info.vdev) {
+            if let Some(&array) = objects.unflushed.get(&info.vdev) {
                 let txgs = read_txgs(store, array, info.metaslab_count())?;
                 if let Some(u) = txgs.iter().find(|u| u.0 != 0 && !logs.contains_key(u)) {
                     return Err(bad(
-                        objects.zap,
+                        objects.logs,
                         format!("vdev {}: the log of txg {u} is missing", info.vdev),
                     ));
                 }
@@ -84,7 +84,7 @@ impl LogState {
         let shifts: BTreeMap<u32, &VdevInfo> = vdevs.iter().map(|info| (info.vdev, info)).collect();
         let mut pending = Pending::new();
         let mut state = Self {
-            zap: objects.zap,
+            zap: objects.logs,
             logs: Vec::new(),
             arrays: Vec::new(),
         };
@@ -135,7 +135,7 @@ impl LogState {
         }
         for (vdev, txgs) in &unflushed_txgs {
             if let Some(&array) = objects
-                .arrays
+                .unflushed
                 .get(vdev)
                 .filter(|_| txgs.iter().any(|u| u.0 != 0))
             {

@@ -123,7 +123,7 @@ impl Allocator {
 
     /// What is kept back from users.
     pub fn slop(&self) -> u64 {
-        slop(self.dspace())
+        slop_of(self.dspace())
     }
 
     /// Deflated bytes that may be allocated now without reaching too far into the slop.
@@ -167,6 +167,6 @@ impl Allocator {
 }
 
 /// Slop of a pool of `dspace` deflated bytes.
-pub fn slop(dspace: u64) -> u64 {
+pub fn slop_of(dspace: u64) -> u64 {
     (dspace / 32).min(SLOP_MAX).max((dspace / 2).min(SLOP_MIN))
 }

@@ -493,11 +493,10 @@ fn what_is_released_is_listed_and_can_be_held_for_trim() {
 
 #[test]
 fn slop_follows_the_table() {
-    use super::figures::slop;
-    assert_eq!(slop(100 << 20), 50 << 20);
-    assert_eq!(slop(1 << 30), 128 << 20);
-    assert_eq!(slop(1 << 40), 32 << 30);
-    assert_eq!(slop(1 << 50), 128 << 30);
+    assert_eq!(slop_of(100 << 20), 50 << 20);
+    assert_eq!(slop_of(1 << 30), 128 << 20);
+    assert_eq!(slop_of(1 << 40), 32 << 30);
+    assert_eq!(slop_of(1 << 50), 128 << 30);
 }
 
 #[test]

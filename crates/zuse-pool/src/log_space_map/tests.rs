@@ -100,8 +100,8 @@ fn pool(memory: &Memory, logs: &[(&str, ObjectId)], txgs: &[u64]) -> (VdevInfo, 
     (
         info,
         LogObjects {
-            zap,
-            arrays: [(0, words(memory, txgs))].into(),
+            logs: zap,
+            unflushed: [(0, words(memory, txgs))].into(),
         },
     )
 }
@@ -163,10 +163,10 @@ fn the_state_is_the_own_map_and_the_logs_since_the_flush() {
     assert!(!allocator.sync_pass(&MemoryTxg(&memory, Txg(20))).unwrap());
     allocator.sync_done(Txg(20));
     assert!(!allocator.has_logs());
-    assert!(memory.with(objects.zap, |o| o.names.is_empty()).unwrap());
+    assert!(memory.with(objects.logs, |o| o.names.is_empty()).unwrap());
     assert!(
         memory
-            .with(objects.arrays[&0], |o| o.data.iter().all(|b| *b == 0))
+            .with(objects.unflushed[&0], |o| o.data.iter().all(|b| *b == 0))
             .unwrap()
     );
     for (_, object) in logs {

@@ -18,8 +18,8 @@ pub struct MosStore(Arc<Objset>);
 
 impl MosStore {
     /// A store on an open MOS.
-    pub fn new(mos: &Arc<Objset>) -> Arc<Self> {
-        Arc::new(Self(Arc::clone(mos)))
+    pub fn new(mos: &Arc<Objset>) -> Self {
+        Self(Arc::clone(mos))
     }
 }
 
