@@ -140,12 +140,6 @@ impl<'a> Leaf<'a> {
     pub(crate) fn freelist(&self) -> u16 {
         u16_at(self.b, 34)
     }
-    /// Whether chains are promised to be sorted by cd.
-    #[cfg(test)]
-    pub(crate) fn is_sorted(&self) -> bool {
-        self.b[36] & 1 != 0
-    }
-
     /// Refuses a leaf whose prefix does not cover the hash.
     pub(crate) fn must_own(&self, hash: u64) -> Checked<()> {
         if top_bits(hash, self.prefix_len()) == self.prefix() {
@@ -153,6 +147,30 @@ impl<'a> Leaf<'a> {
         } else {
             Err(Flaw("a ZAP leaf whose prefix is not that of the hash that led to it"))
         }
+    }
+
+    /// The chunks of an array.
+    #[cfg(test)]
+    pub(crate) fn array_chunks(&self, first: u16, len: usize) -> Vec<u16> {
+        let mut at = first;
+        let mut out = Vec::new();
+        for _ in 0..len.div_ceil(ARRAY_DATA) {
+            out.push(at);
+            at = u16_at(self.b, self.g.chunk(at) + 22);
+        }
+        out
+    }
+
+    /// The chunk after a free one.
+    #[cfg(test)]
+    pub(crate) fn next_free(&self, i: u16) -> u16 {
+        u16_at(self.b, self.g.chunk(i) + 22)
+    }
+
+    /// Whether a chunk is free.
+    #[cfg(test)]
+    pub(crate) fn is_free(&self, i: u16) -> bool {
+        self.chunk(i).is_ok_and(|c| c[0] == FREE_TYPE)
     }
 
     pub(crate) fn head(&self, bucket: usize) -> u16 {
@@ -388,6 +406,3 @@ impl Iterator for Chain<'_> {
         Some(e)
     }
 }
-
-#[cfg(test)]
-mod tests;
