@@ -1,1 +1,29 @@
-//! zuse-dmu
+//! The data management unit: object sets, objects, block trees, transactions; ZAP and SA on top of them.
+//!
+//! ```text
+//!   ZAP   SA          names and attributes
+//!    └──┬──┘
+//!     Dnode           one object: head, dirty versions by txg, block tree
+//!       │
+//!    Objset           objects by number, their sync
+//!       │
+//!   zuse-io Pipeline  blocks
+//! ```
+//! Nothing here knows directories or datasets.
+#![forbid(unsafe_code)]
+
+mod dirty;
+pub mod dnode;
+mod ledger;
+pub mod objset;
+pub mod sa;
+mod settings;
+mod tx;
+pub mod zap;
+
+pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, SharedSlice};
+pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
+pub use objset::{Objset, ObjsetEnv, ObjsetSync};
+pub use settings::{Redundancy, Settings};
+pub use tx::{Tx, TxgHold};
+pub use zuse_io::BlockIndex;

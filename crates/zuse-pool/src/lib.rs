@@ -1,1 +1,31 @@
-//! zuse-pool
+//! The storage pool allocator: pools made, opened, written txg by txg, and closed.
+//!
+//! ```text
+//!   Pool ── Txgs (open → quiescing → syncing) ── sync: datasets, tasks, frees, MOS, space maps, labels, uberblock
+//!     ├── Allocator (metaslabs, space maps)
+//!     ├── Features
+//!     └── MOS (object 1 is the directory)
+//! ```
+//! What the datasets are is behind [`DslHooks`]; commands are parsed elsewhere.
+#![forbid(unsafe_code)]
+
+pub mod allocator;
+mod commit;
+mod create;
+mod features;
+mod hooks;
+pub mod log_space_map;
+pub mod metaslab;
+mod open;
+mod pool;
+pub mod space_map;
+mod suspend;
+mod sync;
+mod txg;
+
+pub use allocator::Allocator;
+pub use create::{CreateOptions, VdevSpec};
+pub use features::Features;
+pub use hooks::{DslHooks, SyncCtx};
+pub use open::OpenOptions;
+pub use pool::{Environment, FailMode, Host, Limits, Pool, Space};

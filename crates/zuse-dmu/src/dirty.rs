@@ -1,0 +1,139 @@
+//! Dirty data of one object in one txg.
+//!
+//! ```text
+//!   reader ──► newest DirtyTxg that knows the block ──► … ──► oldest ──► synced tree (cache, devices)
+//! ```
+//! Up to three txgs are alive, so an object has up to three [`DirtyTxg`], oldest first. Each holds the object's
+//! whole head (its bonus and sizes) as of that txg, the level-0 blocks written in it and the block ranges freed in
+//! it. Within one txg a freed range comes before a written block of the same id: writing after freeing keeps both,
+//! freeing after writing drops the block.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use zuse_base::Txg;
+use zuse_base::range_tree::{RangeTree, Span};
+use zuse_format::BlockPointer;
+use zuse_io::{Block, BlockIndex};
+
+/// The facts of a dnode that open context can change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub object_type: u8,
+    pub bonus_type: u8,
+    pub indirect_shift: u8,
+    pub nblkptr: u8,
+    pub checksum: u8,
+    pub compress: u8,
+    pub slots: u8,
+    pub block_size: u32,
+    pub max_block: u64,
+    pub bonus: Vec<u8>,
+}
+
+/// An object as it is on disk (or will be once the objset block that leads to it is).
+#[derive(Clone, Debug)]
+pub(crate) struct Synced {
+    pub head: Head,
+    pub levels: u8,
+    pub flags: u8,
+    pub blkptr: [BlockPointer; 3],
+    pub used: u64,
+    pub spill: Option<BlockPointer>,
+}
+
+/// What happens to the spill block in a txg.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum SpillChange {
+    #[default]
+    Keep,
+    Set(Arc<Vec<u8>>),
+    Remove,
+}
+
+/// The content of a dirty block. Once written it is shared with the cache.
+pub(crate) enum Content {
+    Dirty { bytes: Vec<u8>, index: OnceLock<Box<dyn BlockIndex>> },
+    Clean(Arc<Block>),
+}
+
+/// One version of one block.
+pub(crate) struct DirtyBlock {
+    pub content: RwLock<Content>,
+}
+
+impl DirtyBlock {
+    pub fn new(bytes: Vec<u8>, index: Option<Box<dyn BlockIndex>>) -> Arc<Self> {
+        let cell = OnceLock::new();
+        if let Some(index) = index {
+            let _ = cell.set(index);
+        }
+        Arc::new(Self { content: RwLock::new(Content::Dirty { bytes, index: cell }) })
+    }
+
+    /// Freezes the bytes: from now on they are shared with the cache. Writers of this version are gone by then.
+    pub fn freeze(&self) -> Arc<Block> {
+        let mut content = self.content.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &mut *content {
+            Content::Clean(block) => block.clone(),
+            Content::Dirty { bytes, index } => {
+                let mut bytes = std::mem::take(bytes);
+                if bytes.capacity() > bytes.len() + bytes.len() / 8 + 64 {
+                    bytes.shrink_to_fit();
+                }
+                let block = Arc::new(Block::with_index(bytes, std::mem::take(index).into_inner()));
+                *content = Content::Clean(block.clone());
+                block
+            }
+        }
+    }
+
+    /// A copy of the bytes and the index, for a newer version.
+    pub fn fork(&self) -> (Vec<u8>, Option<Box<dyn BlockIndex>>) {
+        let content = self.content.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*content {
+            Content::Clean(block) => (block.bytes().to_vec(), block.built_index().map(|i| i.clone_index())),
+            Content::Dirty { bytes, index } => (bytes.clone(), index.get().map(|i| i.clone_index())),
+        }
+    }
+}
+
+/// Everything that one txg changes about one object.
+pub(crate) struct DirtyTxg {
+    pub txg: Txg,
+    pub head: Head,
+    pub blocks: BTreeMap<u64, Arc<DirtyBlock>>,
+    pub freed: RangeTree,
+    pub spill: SpillChange,
+    /// The object was allocated in this txg.
+    pub born: bool,
+    /// The object is freed in this txg.
+    pub dies: bool,
+}
+
+impl DirtyTxg {
+    pub fn new(txg: Txg, head: Head) -> Self {
+        Self {
+            txg,
+            head,
+            blocks: BTreeMap::new(),
+            freed: RangeTree::new(),
+            spill: SpillChange::Keep,
+            born: false,
+            dies: false,
+        }
+    }
+
+    pub fn frees(&self, blkid: u64) -> bool {
+        !self.freed.is_empty() && self.freed.find(blkid).is_some()
+    }
+
+    pub fn free(&mut self, first: u64, end: u64) -> usize {
+        let gone: Vec<u64> = self.blocks.range(first..end).map(|(id, _)| *id).collect();
+        for id in &gone {
+            self.blocks.remove(id);
+        }
+        self.freed.add_missing(Span::between(first, end));
+        gone.len()
+    }
+}

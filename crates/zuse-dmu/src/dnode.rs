@@ -1,0 +1,519 @@
+//! An object in memory: its head, its block tree, and what open txgs have changed.
+//!
+//! There is at most one [`Dnode`] per object; it is found through its object set and lives as long as somebody
+//! holds it or it is dirty.
+//!
+//! Invariants
+//! - `dirty` is sorted by txg and has at most three entries. Changes come in txg order (see [`crate::Tx`]), so
+//!   only the newest entry is ever changed; older ones belong to the sync thread.
+//! - `synced` is replaced before the written txg's entry leaves `dirty`, under one lock: a reader that does not
+//!   find a block among the dirty ones finds it in the tree it sees.
+//! - No lock here is held across I/O. Locks: `state`, then a block's `content`.
+
+mod blocks;
+mod ranges;
+pub(crate) mod sync;
+
+use std::fmt;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};
+use zuse_format::block_pointer::BP_SIZE;
+use zuse_format::dnode::{DNODE_CORE, DNODE_SLOT, block_pointers_for};
+use zuse_format::{DnodePhys, object_type};
+
+pub use blocks::{BlockEdit, BlockView};
+pub use ranges::SharedSlice;
+
+use crate::dirty::{DirtyTxg, Head, SpillChange, Synced};
+use crate::objset::Core;
+use crate::tx::Tx;
+
+/// What a new object is to be.
+#[derive(Clone, Debug)]
+pub struct DnodeSpec {
+    /// DMU object type.
+    pub object_type: u8,
+    /// Data block size in bytes; 0 means 512.
+    pub block_size: u32,
+    /// log2 of the indirect block size; 0 means 17.
+    pub indirect_shift: u8,
+    /// Type of the bonus, 0 for none.
+    pub bonus_type: u8,
+    /// Bytes of the bonus, zeroed.
+    pub bonus_len: u16,
+    /// 512-byte slots, 1..=32.
+    pub slots: u8,
+    /// Compression override, 0 for none.
+    pub compress: u8,
+    /// Checksum override, 0 for none.
+    pub checksum: u8,
+}
+
+impl DnodeSpec {
+    /// A plain object of a type: 512-byte blocks, one slot, no bonus.
+    pub fn new(object_type: u8) -> Self {
+        Self {
+            object_type,
+            block_size: 0,
+            indirect_shift: 0,
+            bonus_type: 0,
+            bonus_len: 0,
+            slots: 1,
+            compress: 0,
+            checksum: 0,
+        }
+    }
+
+    /// With a zeroed bonus.
+    #[must_use]
+    pub fn bonus(mut self, bonus_type: u8, len: u16) -> Self {
+        self.bonus_type = bonus_type;
+        self.bonus_len = len;
+        self
+    }
+
+    /// With a data block size in bytes.
+    #[must_use]
+    pub fn block_size(mut self, bytes: u32) -> Self {
+        self.block_size = bytes;
+        self
+    }
+
+    /// With an indirect block shift.
+    #[must_use]
+    pub fn indirect_shift(mut self, shift: u8) -> Self {
+        self.indirect_shift = shift;
+        self
+    }
+
+    /// With a number of 512-byte slots.
+    #[must_use]
+    pub fn slots(mut self, slots: u8) -> Self {
+        self.slots = slots.clamp(1, 32);
+        self
+    }
+
+    /// With a compression override.
+    #[must_use]
+    pub fn compress(mut self, compress: u8) -> Self {
+        self.compress = compress;
+        self
+    }
+
+    pub(crate) fn head(&self) -> Head {
+        let slots = self.slots.clamp(1, 32);
+        let size = usize::from(slots) * DNODE_SLOT;
+        let shift = if self.indirect_shift == 0 { 17 } else { self.indirect_shift };
+        Head {
+            object_type: self.object_type,
+            bonus_type: self.bonus_type,
+            indirect_shift: shift.clamp(12, 17),
+            nblkptr: block_pointers_for(size, self.bonus_type, usize::from(self.bonus_len)),
+            checksum: self.checksum,
+            compress: self.compress,
+            slots,
+            block_size: self.block_size.max(1).next_multiple_of(512),
+            max_block: 0,
+            bonus: vec![0; usize::from(self.bonus_len)],
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub synced: Option<Arc<Synced>>,
+    pub dirty: Vec<DirtyTxg>,
+}
+
+impl State {
+    /// The newest head; `None` for an object that does not exist (any more).
+    pub fn head(&self) -> Option<&Head> {
+        match self.dirty.last() {
+            Some(d) if d.dies => None,
+            Some(d) => Some(&d.head),
+            None => self.synced.as_ref().map(|s| &s.head),
+        }
+    }
+}
+
+/// One object of an object set.
+pub struct Dnode {
+    me: Weak<Dnode>,
+    core: Arc<Core>,
+    object: ObjectId,
+    state: RwLock<State>,
+    /// Slot for one in-memory companion of the object (a ZAP, a znode).
+    companion: RwLock<Option<Weak<dyn std::any::Any + Send + Sync>>>,
+}
+
+impl Dnode {
+    pub(crate) fn new(core: Arc<Core>, object: ObjectId, state: State) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            core,
+            object,
+            state: RwLock::new(state),
+            companion: RwLock::new(None),
+        })
+    }
+
+    pub(crate) fn from_phys(core: Arc<Core>, object: ObjectId, phys: DnodePhys) -> Arc<Self> {
+        let synced = Some(Arc::new(Synced::from_phys(phys)));
+        Self::new(core, object, State { synced, dirty: Vec::new() })
+    }
+
+    pub(crate) fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The object's number.
+    pub fn object(&self) -> ObjectId {
+        self.object
+    }
+
+    /// The settings of the object set now.
+    pub fn settings(&self) -> Arc<crate::Settings> {
+        self.core.settings()
+    }
+
+    /// Where this object is, for messages.
+    pub fn place(&self) -> Place {
+        Place::new(format!("{}, object {}", self.core.place, ObjectNumber(self.object)))
+    }
+
+    fn with_head<R>(&self, f: impl FnOnce(&Head) -> R) -> Option<R> {
+        self.read_state().head().map(f)
+    }
+
+    fn fact<R: Default>(&self, f: impl FnOnce(&Head) -> R) -> R {
+        self.with_head(f).unwrap_or_default()
+    }
+
+    /// Whether the object still exists.
+    pub fn exists(&self) -> bool {
+        self.read_state().head().is_some()
+    }
+
+    /// DMU object type; 0 once the object is freed.
+    pub fn object_type(&self) -> u8 {
+        self.fact(|h| h.object_type)
+    }
+
+    /// Type of the bonus, 0 for none.
+    pub fn bonus_type(&self) -> u8 {
+        self.fact(|h| h.bonus_type)
+    }
+
+    /// Data block size in bytes.
+    pub fn block_size(&self) -> u32 {
+        self.fact(|h| h.block_size)
+    }
+
+    /// log2 of the indirect block size.
+    pub fn indirect_shift(&self) -> u8 {
+        self.fact(|h| h.indirect_shift)
+    }
+
+    /// Highest level-0 block id in use; 0 for none or one.
+    pub fn max_block(&self) -> u64 {
+        self.fact(|h| h.max_block)
+    }
+
+    /// Slots of 512 bytes that the dnode takes.
+    pub fn slots(&self) -> u8 {
+        self.fact(|h| h.slots)
+    }
+
+    /// Space of all blocks as of the last synced txg, in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.read_state().synced.as_ref().map_or(0, |s| s.used)
+    }
+
+    /// Levels of the block tree as of the last synced txg.
+    pub fn levels(&self) -> u8 {
+        self.read_state().synced.as_ref().map_or(1, |s| s.levels)
+    }
+
+    /// Flag bits of the dnode as of the last synced txg.
+    pub fn flags(&self) -> u8 {
+        self.read_state().synced.as_ref().map_or(0, |s| s.flags)
+    }
+
+    /// Top block pointers as of the last synced txg.
+    pub fn block_pointers(&self) -> Vec<zuse_format::BlockPointer> {
+        let state = self.read_state();
+        state.synced.as_ref().map_or_else(Vec::new, |s| s.blkptr[..usize::from(s.head.nblkptr.min(3))].to_vec())
+    }
+
+    /// Bytes the bonus may take if there is no spill block.
+    pub fn bonus_capacity(&self) -> usize {
+        self.fact(|h| usize::from(h.slots) * DNODE_SLOT - DNODE_CORE - BP_SIZE * usize::from(h.nblkptr))
+    }
+
+    /// Whether the object is changed in a txg that is not yet on disk.
+    pub fn is_dirty(&self) -> bool {
+        !self.read_state().dirty.is_empty()
+    }
+
+    /// The oldest txg whose changes to this object are not yet written.
+    pub fn oldest_dirty(&self) -> Option<Txg> {
+        self.read_state().dirty.first().map(|d| d.txg)
+    }
+
+    /// The newest txg that changed this object and is not yet written.
+    pub fn newest_dirty(&self) -> Option<Txg> {
+        self.read_state().dirty.last().map(|d| d.txg)
+    }
+
+    /// Runs `f` on the bonus bytes in use.
+    pub fn with_bonus<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        let state = self.read_state();
+        f(state.head().map_or(&[], |h| &h.bonus))
+    }
+
+    /// A copy of the bonus bytes in use.
+    pub fn bonus_vec(&self) -> Vec<u8> {
+        self.with_bonus(<[u8]>::to_vec)
+    }
+
+    /// Replaces the bonus; its length becomes that of `bytes`.
+    ///
+    /// # Errors
+    /// `Refused(NOSPC)` if the bytes do not fit beside the block pointers and the spill pointer.
+    pub fn set_bonus(&self, tx: &Tx, bytes: &[u8]) -> Result<()> {
+        let spill = self.has_spill();
+        self.dirty(tx, |d| {
+            let room = usize::from(d.head.slots) * DNODE_SLOT - DNODE_CORE - BP_SIZE * usize::from(d.head.nblkptr);
+            if bytes.len() > room - if spill { BP_SIZE } else { 0 } {
+                return Err(Error::refused(Errno::NOSPC, "the bonus does not fit its dnode"));
+            }
+            d.head.bonus.clear();
+            d.head.bonus.extend_from_slice(bytes);
+            Ok(())
+        })?
+    }
+
+    /// Changes bonus bytes in place.
+    ///
+    /// # Errors
+    /// The object was freed.
+    pub fn edit_bonus<R>(&self, tx: &Tx, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        self.dirty(tx, |d| f(&mut d.head.bonus))
+    }
+
+    /// Changes the object type (zapify).
+    ///
+    /// # Errors
+    /// The object was freed.
+    pub fn set_type(&self, tx: &Tx, object_type: u8) -> Result<()> {
+        self.dirty(tx, |d| d.head.object_type = object_type)
+    }
+
+    /// Changes the bonus type.
+    ///
+    /// # Errors
+    /// The object was freed.
+    pub fn set_bonus_type(&self, tx: &Tx, bonus_type: u8) -> Result<()> {
+        self.dirty(tx, |d| d.head.bonus_type = bonus_type)
+    }
+
+    /// Marks the object as changed in the txg, without changing anything.
+    ///
+    /// # Errors
+    /// The object was freed.
+    pub fn touch(&self, tx: &Tx) -> Result<()> {
+        self.dirty(tx, |_| ())
+    }
+
+    /// Whether a spill block is in use.
+    pub fn has_spill(&self) -> bool {
+        let state = self.read_state();
+        for d in state.dirty.iter().rev() {
+            match d.spill {
+                SpillChange::Set(_) => return true,
+                SpillChange::Remove => return false,
+                SpillChange::Keep if d.born => return false,
+                SpillChange::Keep => {}
+            }
+        }
+        state.synced.as_ref().is_some_and(|s| s.spill.is_some())
+    }
+
+    /// The spill block's bytes.
+    ///
+    /// # Errors
+    /// The block cannot be read.
+    pub fn spill(&self) -> Result<Option<Vec<u8>>> {
+        let bp = {
+            let state = self.read_state();
+            for d in state.dirty.iter().rev() {
+                match &d.spill {
+                    SpillChange::Set(bytes) => return Ok(Some(bytes.to_vec())),
+                    SpillChange::Remove => return Ok(None),
+                    SpillChange::Keep if d.born => return Ok(None),
+                    SpillChange::Keep => {}
+                }
+            }
+            match state.synced.as_ref().and_then(|s| s.spill) {
+                None => return Ok(None),
+                Some(bp) => bp,
+            }
+        };
+        if bp.is_hole() {
+            return Ok(None);
+        }
+        let place = Place::new(format!("{}, spill block", self.place()));
+        Ok(Some(self.core.io.read(&bp, &place)?.bytes().to_vec()))
+    }
+
+    /// Writes or removes the spill block; its length must be a multiple of 512.
+    ///
+    /// # Errors
+    /// `Refused(NOSPC)` if the bonus leaves no room for the spill pointer, `Refused(INVAL)` for an odd length.
+    pub fn set_spill(&self, tx: &Tx, bytes: Option<&[u8]>) -> Result<()> {
+        if bytes.is_some_and(|b| b.is_empty() || b.len() % 512 != 0) {
+            return Err(Error::refused(Errno::INVAL, "a spill block is a multiple of 512 bytes"));
+        }
+        self.dirty(tx, |d| {
+            let room = usize::from(d.head.slots) * DNODE_SLOT - DNODE_CORE - BP_SIZE * usize::from(d.head.nblkptr);
+            if bytes.is_some() && d.head.bonus.len() + BP_SIZE > room {
+                return Err(Error::refused(Errno::NOSPC, "the bonus leaves no room for a spill pointer"));
+            }
+            d.spill = match bytes {
+                Some(b) => SpillChange::Set(Arc::new(b.to_vec())),
+                None => SpillChange::Remove,
+            };
+            Ok(())
+        })?
+    }
+
+    /// Runs `f` on the changes of tx's txg, starting them if this is the first.
+    pub(crate) fn dirty<R>(&self, tx: &Tx, f: impl FnOnce(&mut DirtyTxg) -> R) -> Result<R> {
+        let mut state = self.write_state();
+        let d = self.dirty_in(&mut state, tx.txg())?;
+        Ok(f(d))
+    }
+
+    pub(crate) fn dirty_in<'a>(&self, state: &'a mut State, txg: Txg) -> Result<&'a mut DirtyTxg> {
+        let known = state.dirty.last().is_some_and(|d| d.txg == txg);
+        if !known {
+            debug_assert!(state.dirty.last().is_none_or(|d| d.txg < txg), "{}: txg {txg:?} is older than the last change", self.place());
+            let head = state.head().cloned().ok_or_else(|| self.gone())?;
+            state.dirty.push(DirtyTxg::new(txg, head));
+            if let Some(me) = self.me.upgrade() {
+                self.core.note_dirty(txg, me);
+            }
+            self.core.meter.add(txg, 1024);
+        }
+        match state.dirty.last_mut() {
+            Some(d) if !d.dies => Ok(d),
+            _ => Err(self.gone()),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        Error::refused(Errno::NOENT, format!("{}: the object is free", self.place()))
+    }
+
+    /// The in-memory companion of this object, made by `make` if there is none (any more).
+    ///
+    /// # Errors
+    /// Those of `make`; `Corrupt` if a companion of another type is alive.
+    pub fn companion<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<Arc<T>> {
+        let found = |slot: &Option<Weak<dyn std::any::Any + Send + Sync>>| {
+            slot.as_ref().and_then(Weak::upgrade).and_then(|any| any.downcast::<T>().ok())
+        };
+        if let Some(there) = found(&self.companion.read().unwrap_or_else(std::sync::PoisonError::into_inner)) {
+            return Ok(there);
+        }
+        let made = make()?;
+        let mut slot = self.companion.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(there) = found(&slot) {
+            return Ok(there);
+        }
+        let any: Arc<dyn std::any::Any + Send + Sync> = made.clone();
+        *slot = Some(Arc::downgrade(&any));
+        Ok(made)
+    }
+}
+
+impl Synced {
+    pub fn from_phys(phys: DnodePhys) -> Self {
+        Self {
+            levels: phys.levels,
+            flags: phys.flags,
+            blkptr: phys.blkptr,
+            used: phys.used_bytes(),
+            spill: phys.spill,
+            head: Head {
+                object_type: phys.object_type,
+                bonus_type: phys.bonus_type,
+                indirect_shift: phys.indirect_shift,
+                nblkptr: phys.nblkptr,
+                checksum: phys.checksum,
+                compress: phys.compress,
+                slots: phys.extra_slots.saturating_add(1),
+                block_size: phys.data_block_size() as u32,
+                max_block: phys.max_block_id,
+                bonus: phys.bonus,
+            },
+        }
+    }
+
+    pub fn to_phys(&self) -> DnodePhys {
+        let mut phys = DnodePhys {
+            object_type: self.head.object_type,
+            indirect_shift: self.head.indirect_shift,
+            levels: self.levels,
+            nblkptr: self.head.nblkptr,
+            bonus_type: self.head.bonus_type,
+            checksum: self.head.checksum,
+            compress: self.head.compress,
+            flags: self.flags,
+            data_block_sectors: (self.head.block_size / 512).clamp(1, 32768) as u16,
+            extra_slots: self.head.slots - 1,
+            max_block_id: self.head.max_block,
+            used: 0,
+            blkptr: self.blkptr,
+            bonus: self.head.bonus.clone(),
+            spill: self.spill,
+        };
+        phys.set_used_bytes(self.used);
+        phys
+    }
+
+    /// Pointers per indirect block, as a power of two.
+    pub fn fanout_shift(&self) -> u32 {
+        u32::from(self.head.indirect_shift) - 7
+    }
+}
+
+/// An object number, the special ones by the names users know.
+struct ObjectNumber(ObjectId);
+
+impl fmt::Display for ObjectNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.0 {
+            0 => f.write_str("0 (meta dnode)"),
+            n if n >= u64::MAX - 2 => write!(f, "{}", n as i64),
+            n => write!(f, "{n}"),
+        }
+    }
+}
+
+impl Drop for Dnode {
+    fn drop(&mut self) {
+        self.core.forget(self.object);
+    }
+}
+
+impl fmt::Debug for Dnode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dnode({}, type {})", self.place(), object_type::title(self.object_type()))
+    }
+}

@@ -1,0 +1,372 @@
+//! Whole-block access: the newest version of a block, and copy-on-write edits.
+//!
+//! Budget: a read of a dirty block is the state lock (shared), one B-tree search and the block's lock; of a clean
+//! block one cache hit per level, usually one. An edit after the first in a txg is the same as a dirty read.
+
+use std::sync::{Arc, OnceLock};
+
+use zuse_base::{Errno, Error, Place, Result};
+use zuse_format::BlockPointer;
+use zuse_format::block_pointer::BP_SIZE;
+use zuse_io::{Block, BlockIndex};
+
+use super::{Dnode, State};
+use crate::dirty::{Content, DirtyBlock, Synced};
+use crate::tx::Tx;
+
+static ZEROS: [u8; 128 * 1024] = [0; 128 * 1024];
+
+/// A block as a reader sees it: decoded, little-endian.
+pub struct BlockView<'a> {
+    bytes: &'a [u8],
+    index: IndexCell<'a>,
+}
+
+enum IndexCell<'a> {
+    Cell(&'a OnceLock<Box<dyn BlockIndex>>),
+    Block(&'a Block),
+}
+
+impl<'a> BlockView<'a> {
+    /// The bytes, `block_size` of them.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The index that rides with the block, built on first use.
+    ///
+    /// # Panics
+    /// If an index of another type rides with this block: a block has one kind of reader.
+    pub fn index<I: BlockIndex>(&self, build: impl FnOnce(&[u8]) -> I) -> &'a I {
+        let found = match self.index {
+            IndexCell::Cell(cell) => cell.get_or_init(|| Box::new(build(self.bytes))).as_any().downcast_ref(),
+            IndexCell::Block(block) => block.index(build),
+        };
+        match found {
+            Some(index) => index,
+            None => panic!("a block has two kinds of index"),
+        }
+    }
+}
+
+/// A block being changed.
+pub struct BlockEdit<'a> {
+    bytes: &'a mut Vec<u8>,
+    index: &'a mut OnceLock<Box<dyn BlockIndex>>,
+}
+
+impl BlockEdit<'_> {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    /// The bytes, to change. An index that is there stays: the caller keeps it in step, or drops it.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
+    /// Drops the index, because the bytes change in a way it does not follow.
+    pub fn drop_index(&mut self) {
+        self.index.take();
+    }
+
+    /// The bytes and their index (built if there is none of this type), to change together.
+    pub fn index_mut<I: BlockIndex>(&mut self, build: impl FnOnce(&[u8]) -> I) -> (&mut [u8], &mut I) {
+        if self.index.get().is_none_or(|i| !i.as_any().is::<I>()) {
+            self.index.take();
+            let _ = self.index.set(Box::new(build(self.bytes)));
+        }
+        match self.index.get_mut().and_then(|i| i.as_any_mut().downcast_mut()) {
+            Some(index) => (self.bytes, index),
+            None => unreachable!("the index was just set"),
+        }
+    }
+}
+
+/// Where the newest version of a block is.
+pub(super) enum Found {
+    Dirty(Arc<DirtyBlock>),
+    Hole,
+    Tree(Arc<Synced>),
+}
+
+impl State {
+    pub(super) fn find(&self, blkid: u64) -> Found {
+        for d in self.dirty.iter().rev() {
+            if let Some(block) = d.blocks.get(&blkid) {
+                return Found::Dirty(block.clone());
+            }
+            if d.born || d.frees(blkid) {
+                return Found::Hole;
+            }
+        }
+        match &self.synced {
+            Some(s) => Found::Tree(s.clone()),
+            None => Found::Hole,
+        }
+    }
+}
+
+impl Dnode {
+    fn block_place(&self, level: u8, blkid: u64) -> BlockPlace<'_> {
+        BlockPlace { dnode: self, level, blkid }
+    }
+
+    /// The pointer to a block of a tree, found from the top. A hole above is a hole.
+    pub(crate) fn lookup_bp(&self, tree: &Synced, level: u8, blkid: u64) -> Result<BlockPointer> {
+        let shift = tree.fanout_shift();
+        let mut at = tree.levels - 1;
+        if level > at {
+            return Ok(BlockPointer::HOLE);
+        }
+        let top = shifted(blkid, shift * u32::from(at - level));
+        let Some(mut bp) = tree.blkptr[..usize::from(tree.head.nblkptr.min(3))].get(top as usize).copied() else {
+            return Ok(BlockPointer::HOLE);
+        };
+        while at > level {
+            if bp.is_hole() {
+                return Ok(BlockPointer::HOLE);
+            }
+            let place = self.block_place(at, shifted(blkid, shift * u32::from(at - level)));
+            self.check_level(&bp, at, &place)?;
+            let block = self.core.io.read(&bp, &place)?;
+            at -= 1;
+            let child = shifted(blkid, shift * u32::from(at - level)) & ((1 << shift) - 1);
+            bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE)
+                .ok_or_else(|| Error::corrupt(place.to_string(), "an indirect block is too short"))?;
+        }
+        if !bp.is_hole() {
+            self.check_level(&bp, level, &self.block_place(level, blkid))?;
+        }
+        Ok(bp)
+    }
+
+    fn check_level(&self, bp: &BlockPointer, level: u8, place: &BlockPlace<'_>) -> Result<()> {
+        if bp.level() == level {
+            return Ok(());
+        }
+        Err(Error::corrupt(place.to_string(), format!("its pointer says level {}", bp.level())))
+    }
+
+    /// A level-0 block out of a tree; `None` for a hole.
+    pub(crate) fn read_tree(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
+        let bp = self.lookup_bp(tree, 0, blkid)?;
+        if bp.is_hole() {
+            return Ok(None);
+        }
+        let place = self.block_place(0, blkid);
+        let settings = self.core.settings();
+        let keep = if zuse_format::object_type::is_metadata(tree.head.object_type) {
+            settings.cache_metadata
+        } else {
+            settings.cache_data
+        };
+        let block = if keep { self.core.io.read(&bp, &place)? } else { self.core.io.read_around(&bp, &place)? };
+        if block.bytes().len() != tree.head.block_size as usize {
+            return Err(Error::corrupt(
+                place.to_string(),
+                format!("the block has {} bytes, its object's blocks have {}", block.bytes().len(), tree.head.block_size),
+            ));
+        }
+        Ok(Some(block))
+    }
+
+    /// Runs `f` on the current bytes of a block: the newest dirty version, else what is on disk. Holes are zeros.
+    ///
+    /// `f` must not do I/O or touch another block: for a dirty block it runs under the block's lock.
+    ///
+    /// # Errors
+    /// The block, or an indirect block above it, cannot be read.
+    pub fn with_block<R>(&self, blkid: u64, f: impl FnOnce(BlockView<'_>) -> R) -> Result<R> {
+        let (found, size) = {
+            let state = self.read_state();
+            (state.find(blkid), state.head().map_or(0, |h| h.block_size as usize))
+        };
+        match found {
+            Found::Dirty(block) => {
+                let content = block.content.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                Ok(match &*content {
+                    Content::Dirty { bytes, index } => with_len(bytes, size, IndexCell::Cell(index), f),
+                    Content::Clean(block) => with_len(block.bytes(), size, IndexCell::Block(block), f),
+                })
+            }
+            Found::Tree(tree) => match self.read_tree(&tree, blkid)? {
+                Some(block) => Ok(with_len(block.bytes(), size, IndexCell::Block(&block), f)),
+                None => Ok(with_zeros(size, f)),
+            },
+            Found::Hole => Ok(with_zeros(size, f)),
+        }
+    }
+
+    /// Changes a block in tx's txg. The first change in a txg copies the block once; later ones are in place.
+    ///
+    /// `f` runs under the block's lock: no I/O, no other block inside.
+    ///
+    /// # Errors
+    /// The old content cannot be read; the object is free; the id needs a power-of-two block size.
+    pub fn edit_block<R>(&self, tx: &Tx, blkid: u64, f: impl FnOnce(BlockEdit<'_>) -> R) -> Result<R> {
+        let block = self.own_block(tx, blkid)?;
+        let mut content = block.content.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &mut *content {
+            Content::Dirty { bytes, index } => Ok(f(BlockEdit { bytes, index })),
+            Content::Clean(_) => Err(Error::refused(Errno::INVAL, format!("{}: changed after its txg was written", self.place()))),
+        }
+    }
+
+    /// The version of a block that belongs to tx's txg, made if need be.
+    fn own_block(&self, tx: &Tx, blkid: u64) -> Result<Arc<DirtyBlock>> {
+        let (found, size) = {
+            let state = self.read_state();
+            if let Some(d) = state.dirty.last().filter(|d| d.txg == tx.txg()) {
+                if let Some(block) = d.blocks.get(&blkid) {
+                    return Ok(block.clone());
+                }
+            }
+            (state.find(blkid), state.head().map_or(0, |h| h.block_size as usize))
+        };
+        let (mut bytes, index) = match found {
+            Found::Dirty(block) => block.fork(),
+            Found::Hole => (vec![0; size], None),
+            Found::Tree(tree) => match self.read_tree(&tree, blkid)? {
+                Some(block) => (block.bytes().to_vec(), block.built_index().map(|i| i.clone_index())),
+                None => (vec![0; size], None),
+            },
+        };
+        bytes.resize(size, 0);
+        self.install(tx, blkid, DirtyBlock::new(bytes, index), false)
+    }
+
+    /// Puts a version into tx's txg; if one is there already (another thread was first) that one stays unless `replace`.
+    fn install(&self, tx: &Tx, blkid: u64, block: Arc<DirtyBlock>, replace: bool) -> Result<Arc<DirtyBlock>> {
+        let mut state = self.write_state();
+        let d = self.dirty_in(&mut state, tx.txg())?;
+        if blkid > 0 && !d.head.block_size.is_power_of_two() {
+            return Err(Error::refused(Errno::INVAL, format!("{}: several blocks of {} bytes", self.place(), d.head.block_size)));
+        }
+        d.head.max_block = d.head.max_block.max(blkid);
+        let size = u64::from(d.head.block_size);
+        match d.blocks.entry(blkid) {
+            std::collections::btree_map::Entry::Occupied(there) if !replace => Ok(there.get().clone()),
+            std::collections::btree_map::Entry::Occupied(mut there) => {
+                there.insert(block.clone());
+                Ok(block)
+            }
+            std::collections::btree_map::Entry::Vacant(slot) => {
+                slot.insert(block.clone());
+                self.core.meter.add(tx.txg(), size + 256);
+                Ok(block)
+            }
+        }
+    }
+
+    /// Replaces a whole block without reading it.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if the length is not the block size; the object is free.
+    pub fn write_block(&self, tx: &Tx, blkid: u64, bytes: Vec<u8>) -> Result<()> {
+        if bytes.len() != self.block_size() as usize {
+            return Err(Error::refused(Errno::INVAL, format!("{}: a block of {} bytes", self.place(), bytes.len())));
+        }
+        self.install(tx, blkid, DirtyBlock::new(bytes, None), true).map(|_| ())
+    }
+
+    /// Changes the data block size of an object that has at most one block; the content stays, zeros are added.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` if the object has more than one block or the size is not valid.
+    pub fn set_block_size(&self, tx: &Tx, size: u32) -> Result<()> {
+        let now = self.block_size();
+        if size == now {
+            return Ok(());
+        }
+        if size == 0 || size % 512 != 0 || size > 16 << 20 || self.max_block() != 0 {
+            return Err(Error::refused(Errno::NOTSUP, format!("{}: block size {size} is not possible now", self.place())));
+        }
+        // Block 0 must be written anew in the new size if there is anything in it.
+        let exists = {
+            let state = self.read_state();
+            match state.find(0) {
+                Found::Dirty(_) => true,
+                Found::Hole => false,
+                Found::Tree(tree) => !(tree.levels == 1 && tree.blkptr[0].is_hole()),
+            }
+        };
+        let block = if exists { Some(self.own_block(tx, 0)?) } else { None };
+        let mut state = self.write_state();
+        let d = self.dirty_in(&mut state, tx.txg())?;
+        d.head.block_size = size;
+        if let Some(block) = block {
+            let mut content = block.content.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Content::Dirty { bytes, .. } = &mut *content {
+                if bytes.capacity() < size as usize {
+                    // Grow like a vector, so that a directory growing by 512 bytes is not copied each time.
+                    let want = (size as usize).next_power_of_two();
+                    bytes.reserve_exact(want - bytes.len());
+                }
+                bytes.resize(size as usize, 0);
+            }
+            if size > now {
+                self.core.meter.add(tx.txg(), u64::from(size - now));
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees `count` blocks from `first` on; `u64::MAX` frees to the end and lowers the highest block id.
+    ///
+    /// # Errors
+    /// The object is free.
+    pub fn free_blocks(&self, tx: &Tx, first: u64, count: u64) -> Result<()> {
+        self.dirty(tx, |d| {
+            let end = first.saturating_add(count);
+            d.free(first, end);
+            if end > d.head.max_block && first <= d.head.max_block {
+                d.head.max_block = first.saturating_sub(1);
+            }
+        })
+    }
+}
+
+pub(super) fn shifted(value: u64, shift: u32) -> u64 {
+    if shift >= 64 { 0 } else { value >> shift }
+}
+
+fn with_len<R>(bytes: &[u8], size: usize, index: IndexCell<'_>, f: impl FnOnce(BlockView<'_>) -> R) -> R {
+    if bytes.len() >= size {
+        return f(BlockView { bytes: &bytes[..size], index });
+    }
+    // The block size has grown in a newer txg than this version's.
+    let mut longer = bytes.to_vec();
+    longer.resize(size, 0);
+    let cell = OnceLock::new();
+    f(BlockView { bytes: &longer, index: IndexCell::Cell(&cell) })
+}
+
+fn with_zeros<R>(size: usize, f: impl FnOnce(BlockView<'_>) -> R) -> R {
+    let cell = OnceLock::new();
+    match ZEROS.get(..size) {
+        Some(bytes) => f(BlockView { bytes, index: IndexCell::Cell(&cell) }),
+        None => f(BlockView { bytes: &vec![0; size], index: IndexCell::Cell(&cell) }),
+    }
+}
+
+/// A block's place, put into words only when something is wrong.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockPlace<'a> {
+    pub dnode: &'a Dnode,
+    pub level: u8,
+    pub blkid: u64,
+}
+
+impl std::fmt::Display for BlockPlace<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, level {} block {}", self.dnode.place(), self.level, self.blkid)
+    }
+}
+
+impl From<BlockPlace<'_>> for Place {
+    fn from(place: BlockPlace<'_>) -> Self {
+        Place::new(place.to_string())
+    }
+}

@@ -1,0 +1,274 @@
+//! Byte-range access to an object: reads that share clean blocks, writes, holes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_format::BlockPointer;
+use zuse_format::block_pointer::BP_SIZE;
+use zuse_io::Block;
+
+use super::blocks::{Found, shifted};
+use super::Dnode;
+use crate::dirty::{Content, Synced};
+use crate::tx::Tx;
+
+/// A piece of an object's bytes: shared with the cache where it is clean, zeros where there is a hole.
+#[derive(Clone)]
+pub enum SharedSlice {
+    /// A part of a cached block.
+    Block(Arc<Block>, Range<usize>),
+    /// Bytes copied out of a dirty block.
+    Copy(Vec<u8>),
+    /// That many zero bytes.
+    Zeros(usize),
+}
+
+impl SharedSlice {
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Block(_, range) => range.len(),
+            Self::Copy(bytes) => bytes.len(),
+            Self::Zeros(n) => *n,
+        }
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies it to the start of `out`, which is long enough.
+    pub fn copy_to(&self, out: &mut [u8]) {
+        match self {
+            Self::Block(block, range) => out[..range.len()].copy_from_slice(&block.bytes()[range.clone()]),
+            Self::Copy(bytes) => out[..bytes.len()].copy_from_slice(bytes),
+            Self::Zeros(n) => out[..*n].fill(0),
+        }
+    }
+}
+
+impl Dnode {
+    /// Gives the bytes of a range to `sink`, in order, block by block. What lies behind the last block is zeros.
+    ///
+    /// # Errors
+    /// A block cannot be read; what was given before stays valid.
+    pub fn read_slices(&self, offset: u64, len: u64, sink: &mut dyn FnMut(SharedSlice)) -> Result<()> {
+        let mut at = offset;
+        let end = offset.checked_add(len).ok_or_else(|| Error::refused(Errno::INVAL, "the range is too large"))?;
+        while at < end {
+            let (blkid, size, found) = {
+                let state = self.read_state();
+                let Some(head) = state.head() else {
+                    return Err(Error::refused(Errno::NOENT, "the object is free"));
+                };
+                let size = u64::from(head.block_size);
+                let blkid = at / size;
+                if blkid > head.max_block {
+                    (blkid, size, Found::Hole)
+                } else {
+                    (blkid, size, state.find(blkid))
+                }
+            };
+            let from = (at - blkid * size) as usize;
+            let take = (size - from as u64).min(end - at) as usize;
+            let slice = match found {
+                Found::Hole => SharedSlice::Zeros(take),
+                Found::Dirty(block) => {
+                    let content = block.content.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    match &*content {
+                        Content::Dirty { bytes, .. } => SharedSlice::Copy(padded(bytes, from, take)),
+                        Content::Clean(block) if block.bytes().len() >= from + take => {
+                            SharedSlice::Block(block.clone(), from..from + take)
+                        }
+                        Content::Clean(block) => SharedSlice::Copy(padded(block.bytes(), from, take)),
+                    }
+                }
+                Found::Tree(tree) => match self.read_tree(&tree, blkid)? {
+                    None => SharedSlice::Zeros(take),
+                    Some(block) if block.bytes().len() >= from + take => SharedSlice::Block(block, from..from + take),
+                    Some(block) => SharedSlice::Copy(padded(block.bytes(), from, take)),
+                },
+            };
+            sink(slice);
+            at += take as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills `buf` from a byte offset. What lies behind the last block is zeros.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        let len = buf.len() as u64;
+        self.read_slices(offset, len, &mut |slice| {
+            slice.copy_to(&mut buf[done..]);
+            done += slice.len();
+        })
+    }
+
+    /// Writes bytes at an offset. Whole blocks are not read first.
+    ///
+    /// # Errors
+    /// A partly covered block cannot be read; the object is free.
+    pub fn write_at(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
+        let size = self.block_size() as usize;
+        if size == 0 {
+            return Err(Error::refused(Errno::NOENT, "the object is free"));
+        }
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let blkid = at / size as u64;
+            let from = (at % size as u64) as usize;
+            let take = (size - from).min(rest.len());
+            let (now, later) = rest.split_at(take);
+            if take == size {
+                self.write_block(tx, blkid, now.to_vec())?;
+            } else {
+                self.edit_block(tx, blkid, |mut b| {
+                    b.drop_index();
+                    b.bytes_mut()[from..from + take].copy_from_slice(now);
+                })?;
+            }
+            at += take as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Makes a byte range zeros: whole blocks become holes, partly covered ones are rewritten.
+    ///
+    /// # Errors
+    /// A partly covered block cannot be read.
+    pub fn free_range(&self, tx: &Tx, offset: u64, len: u64) -> Result<()> {
+        let size = u64::from(self.block_size());
+        if len == 0 || size == 0 {
+            return Ok(());
+        }
+        let end = offset.saturating_add(len);
+        let limit = (self.max_block().saturating_add(1)).saturating_mul(size);
+        let first = offset.div_ceil(size);
+        let whole_end = if end >= limit { u64::MAX } else { end / size };
+        if whole_end > first {
+            self.free_blocks(tx, first, if whole_end == u64::MAX { u64::MAX } else { whole_end - first })?;
+        }
+        let head_block = offset / size;
+        if offset % size != 0 && offset < limit {
+            let to = end.min((head_block + 1) * size);
+            self.zero_part(tx, head_block, offset % size, to - head_block * size)?;
+        }
+        let tail_block = end / size;
+        if end < limit && end % size != 0 && (tail_block != head_block || offset % size == 0) {
+            self.zero_part(tx, tail_block, 0, end % size)?;
+        }
+        Ok(())
+    }
+
+    fn zero_part(&self, tx: &Tx, blkid: u64, from: u64, to: u64) -> Result<()> {
+        let hole = self.with_block(blkid, |b| {
+            b.bytes().get(from as usize..to as usize).is_none_or(zuse_codec::is_zero)
+        })?;
+        if hole {
+            return Ok(());
+        }
+        self.edit_block(tx, blkid, |mut b| {
+            b.drop_index();
+            if let Some(part) = b.bytes_mut().get_mut(from as usize..to as usize) {
+                part.fill(0);
+            }
+        })
+    }
+
+    /// The next offset at or after `offset` that is data (or, with `hole`, a hole); `None` if there is none up to
+    /// the last block. Block granularity; behind the last block everything is a hole.
+    ///
+    /// # Errors
+    /// An indirect block cannot be read.
+    pub fn seek(&self, offset: u64, hole: bool) -> Result<Option<u64>> {
+        let size = u64::from(self.block_size()).max(1);
+        let last = self.max_block();
+        let mut blkid = offset / size;
+        while blkid <= last {
+            let found = self.read_state().find(blkid);
+            let (is_hole, span) = match found {
+                Found::Dirty(_) => (false, 1),
+                Found::Hole => (true, 1),
+                Found::Tree(tree) => self.tree_extent(&tree, blkid)?,
+            };
+            if is_hole == hole {
+                return Ok(Some((blkid * size).max(offset)));
+            }
+            // A span of the tree says nothing about newer versions inside it, except that holes stay one
+            // question: jump only as far as no dirty block begins.
+            blkid = self.next_stop(blkid, span);
+        }
+        Ok(hole.then(|| ((last + 1) * size).max(offset)))
+    }
+
+    /// The end of a run of `span` blocks from `blkid`, cut where a dirty block or freed range begins.
+    fn next_stop(&self, blkid: u64, span: u64) -> u64 {
+        let end = blkid.saturating_add(span.max(1));
+        let state = self.read_state();
+        let mut stop = end;
+        for d in &state.dirty {
+            if let Some((id, _)) = d.blocks.range(blkid + 1..end).next() {
+                stop = stop.min(*id);
+            }
+            let window = zuse_base::range_tree::Span::between(blkid + 1, end);
+            if let Some(span) = d.freed.overlapping(window).next() {
+                stop = stop.min(span.start.max(blkid + 1));
+            }
+        }
+        stop
+    }
+
+    /// Whether a block of a tree is a hole, and for how many blocks from here that is known.
+    fn tree_extent(&self, tree: &Synced, blkid: u64) -> Result<(bool, u64)> {
+        let shift = tree.fanout_shift();
+        let mut level = tree.levels - 1;
+        let top = shifted(blkid, shift * u32::from(level));
+        let Some(mut bp) = tree.blkptr[..usize::from(tree.head.nblkptr.min(3))].get(top as usize).copied() else {
+            return Ok((true, u64::MAX - blkid));
+        };
+        loop {
+            if bp.is_hole() {
+                let span = 1u64.checked_shl(shift * u32::from(level)).unwrap_or(u64::MAX);
+                return Ok((true, span - (blkid & (span - 1)).min(span - 1)));
+            }
+            if level == 0 {
+                return Ok((false, 1));
+            }
+            let place = super::blocks::BlockPlace { dnode: self, level, blkid };
+            let block = self.core.io.read(&bp, &place)?;
+            level -= 1;
+            let child = shifted(blkid, shift * u32::from(level)) & ((1 << shift) - 1);
+            bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE)
+                .ok_or_else(|| Error::corrupt(place.to_string(), "an indirect block is too short"))?;
+        }
+    }
+
+    /// Asks for blocks that will be read soon; returns at once.
+    pub fn prefetch(&self, first: u64, count: u64) {
+        let last = self.max_block();
+        for blkid in first..first.saturating_add(count).min(last.saturating_add(1)) {
+            let Found::Tree(tree) = self.read_state().find(blkid) else { continue };
+            let Some(me) = self.me.upgrade() else { return };
+            let job = Box::new(move || {
+                let _ = me.read_tree(&tree, blkid);
+            });
+            if self.core.work.try_submit(job).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn padded(bytes: &[u8], from: usize, take: usize) -> Vec<u8> {
+    let mut out = bytes.get(from.min(bytes.len())..(from + take).min(bytes.len())).unwrap_or(&[]).to_vec();
+    out.resize(take, 0);
+    out
+}

@@ -1,0 +1,450 @@
+//! Writing what one txg changed about an object: data first, then the indirect blocks above, up to the dnode.
+//!
+//! ```text
+//!   freed ranges ─┐
+//!   dirty blocks ─┴► level 0 ─► level 1 … ─► blkptr[] ─► DnodePhys ─► a slot of a dnode block
+//! ```
+//! The old tree is immutable on disk; each touched block gets a new place (or, in later passes of a txg, keeps its
+//! own). Every pointer that leaves the tree is killed exactly once and every one that enters is born exactly once:
+//! the ledger's books are the object's `used` and the dataset's space.
+//!
+//! Budget: an indirect block is read, changed and written once per txg however many children changed. The children
+//! of one level-1 block are compressed, checksummed and written in parallel.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+
+use zuse_base::range_tree::{RangeTree, Span};
+use zuse_base::{Error, Result, Txg};
+use zuse_format::BlockPointer;
+use zuse_format::block_pointer::BP_SIZE;
+use zuse_format::dnode::FLAG_USED_BYTES;
+use zuse_format::object_type;
+use zuse_io::{Block, FeatureUse, WritePolicy};
+
+use super::Dnode;
+use super::blocks::BlockPlace;
+use crate::dirty::{DirtyBlock, Head, SpillChange, Synced};
+use crate::settings::Settings;
+
+/// One sync of an object: what all blocks of the tree need to know.
+struct Tree {
+    dnode: Arc<Dnode>,
+    head: Head,
+    txg: Txg,
+    pass: u32,
+    settings: Arc<Settings>,
+    used: AtomicI64,
+    features: AtomicU32,
+}
+
+/// What a sync of one object did.
+pub(crate) struct SyncedObject {
+    /// The object before, `None` if it was not on disk.
+    pub before: Option<Arc<Synced>>,
+    /// The object now, `None` if it was freed.
+    pub after: Option<Arc<Synced>>,
+    /// Per-dataset features that its blocks made use of.
+    pub features: FeatureUse,
+}
+
+impl Dnode {
+    /// Writes the changes of `txg`. Returns `None` if there are none.
+    ///
+    /// The new state is visible to readers when this returns; the caller must keep the object in memory until
+    /// the dnode block that holds it is written.
+    pub(crate) fn sync(self: &Arc<Self>, txg: Txg, pass: u32, flags: u8) -> Result<Option<SyncedObject>> {
+        let (before, head, blocks, freed, spill, dies, born) = {
+            let state = self.read_state();
+            let Some(d) = state.dirty.first().filter(|d| d.txg == txg) else { return Ok(None) };
+            let blocks: Vec<(u64, Arc<DirtyBlock>)> = d.blocks.iter().map(|(id, b)| (*id, b.clone())).collect();
+            (state.synced.clone(), d.head.clone(), blocks, d.freed.clone(), d.spill.clone(), d.dies, d.born)
+        };
+        let tree = Arc::new(Tree {
+            dnode: self.clone(),
+            head: head.clone(),
+            txg,
+            pass,
+            settings: self.core.settings(),
+            used: AtomicI64::new(0),
+            features: AtomicU32::new(0),
+        });
+        let after = if dies {
+            if let Some(old) = &before {
+                tree.free_object(old)?;
+            }
+            None
+        } else {
+            let mut now = match &before {
+                Some(old) if !born => Synced { head, ..(**old).clone() },
+                _ => Synced { head, levels: 1, flags: 0, blkptr: [BlockPointer::HOLE; 3], used: 0, spill: None },
+            };
+            if let Some(levels) = self.core.first_levels(self.object) {
+                now.levels = now.levels.max(levels);
+            }
+            tree.sync_data(&mut now, blocks, &freed)?;
+            tree.sync_spill(&mut now, &spill)?;
+            now.used = now.used.wrapping_add_signed(tree.used.load(Relaxed));
+            now.flags |= FLAG_USED_BYTES | flags;
+            Some(Arc::new(now))
+        };
+        {
+            let mut state = self.write_state();
+            state.synced = after.clone();
+            state.dirty.remove(0);
+        }
+        Ok(Some(SyncedObject { before, after, features: FeatureUse(tree.features.load(Relaxed)) }))
+    }
+}
+
+impl Tree {
+    fn place(&self, level: u8, blkid: u64) -> BlockPlace<'_> {
+        BlockPlace { dnode: &self.dnode, level, blkid }
+    }
+
+    fn policy(&self, level: u8) -> WritePolicy {
+        self.settings.policy(self.head.object_type, level, false, self.head.compress, self.head.checksum, self.pass)
+    }
+
+    fn born(&self, bp: &BlockPointer) {
+        if bp.is_hole() {
+            return;
+        }
+        let core = &self.dnode.core;
+        self.used.fetch_add(core.io.dsize(bp) as i64, Relaxed);
+        self.features.fetch_or(FeatureUse::of(bp).0, Relaxed);
+        core.ledger.born(self.txg, bp);
+    }
+
+    fn kill(&self, bp: &BlockPointer) -> Result<()> {
+        if bp.is_hole() {
+            return Ok(());
+        }
+        let core = &self.dnode.core;
+        self.used.fetch_sub(core.io.dsize(bp) as i64, Relaxed);
+        core.ledger.kill(self.txg, bp)
+    }
+
+    /// What a pointer to nothing looks like where `old` was.
+    fn hole(&self, old: &BlockPointer, level: u8) -> BlockPointer {
+        if *old == BlockPointer::HOLE || !self.settings.hole_birth {
+            return BlockPointer::HOLE;
+        }
+        if old.is_hole() {
+            return *old;
+        }
+        let size = if level == 0 { u64::from(self.head.block_size) } else { 1 << self.head.indirect_shift };
+        BlockPointer::hole_with_birth(size, self.head.object_type, level, self.txg.0)
+    }
+
+    fn fanout(&self) -> u32 {
+        u32::from(self.head.indirect_shift) - 7
+    }
+
+    fn sync_data(self: &Arc<Self>, now: &mut Synced, blocks: Vec<(u64, Arc<DirtyBlock>)>, freed: &RangeTree) -> Result<()> {
+        if blocks.is_empty() && freed.is_empty() {
+            return Ok(());
+        }
+        let last = blocks.last().map_or(0, |(id, _)| *id).max(if blocks.is_empty() { 0 } else { now.head.max_block });
+        self.grow(now, last)?;
+        let level = now.levels - 1;
+        let shift = self.fanout() * u32::from(level);
+        let mut rest = &blocks[..];
+        for i in 0..usize::from(now.head.nblkptr.min(3)) {
+            let end = (i as u64 + 1).checked_shl(shift).filter(|e| e >> shift == i as u64 + 1).unwrap_or(u64::MAX);
+            let cut = rest.partition_point(|(id, _)| *id < end);
+            let (mine, later) = rest.split_at(cut);
+            rest = later;
+            now.blkptr[i] = self.sync_node(level, i as u64, now.blkptr[i], mine, freed)?;
+        }
+        if !rest.is_empty() {
+            return Err(Error::corrupt(self.place(0, rest[0].0), "a block beyond the block tree"));
+        }
+        Ok(())
+    }
+
+    /// Adds levels until `last` is within reach.
+    fn grow(&self, now: &mut Synced, last: u64) -> Result<()> {
+        let nblkptr = u64::from(now.head.nblkptr.min(3));
+        loop {
+            let shift = self.fanout() * u32::from(now.levels - 1);
+            if shift >= 64 || nblkptr.checked_shl(shift).is_none_or(|n| n >> shift != nblkptr || n > last) {
+                return Ok(());
+            }
+            let old = now.blkptr;
+            let level = now.levels;
+            let top = if old.iter().all(BlockPointer::is_hole) {
+                let any = old.iter().find(|bp| bp.logical_birth() != 0);
+                match any {
+                    Some(_) if self.settings.hole_birth => BlockPointer::hole_with_birth(
+                        1 << self.head.indirect_shift,
+                        self.head.object_type,
+                        level,
+                        self.txg.0,
+                    ),
+                    _ => BlockPointer::HOLE,
+                }
+            } else {
+                let mut bytes = vec![0u8; 1 << self.head.indirect_shift];
+                for (slot, bp) in bytes.as_chunks_mut::<BP_SIZE>().0.iter_mut().zip(&old) {
+                    bp.write_le(slot);
+                }
+                self.write_indirect(level, BlockPointer::HOLE, bytes)?
+            };
+            now.blkptr = [top, BlockPointer::HOLE, BlockPointer::HOLE];
+            now.levels += 1;
+        }
+    }
+
+    /// Brings the subtree of block `id` of a level up to date and returns its pointer.
+    fn sync_node(
+        self: &Arc<Self>,
+        level: u8,
+        id: u64,
+        old: BlockPointer,
+        dirty: &[(u64, Arc<DirtyBlock>)],
+        freed: &RangeTree,
+    ) -> Result<BlockPointer> {
+        let shift = self.fanout() * u32::from(level);
+        let first = id << shift;
+        let end = (id + 1).checked_shl(shift).filter(|e| e >> shift == id + 1).unwrap_or(u64::MAX);
+        let span = Span::between(first, end);
+        let touched_by_free = !old.is_hole() && freed.intersects(span);
+        if dirty.is_empty() && !touched_by_free {
+            return Ok(old);
+        }
+        if level == 0 {
+            return match dirty.first() {
+                Some((_, block)) => self.write_data(old, block),
+                None => {
+                    self.kill(&old)?;
+                    Ok(self.hole(&old, 0))
+                }
+            };
+        }
+        if dirty.is_empty() && freed.contains(span) {
+            self.free_subtree(level, id, &old)?;
+            return Ok(self.hole(&old, level));
+        }
+        let mut bytes = self.open_indirect(level, id, &old)?;
+        let child_shift = shift - self.fanout();
+        let touched = self.touched_children(&bytes, first, child_shift, dirty, freed);
+        if level == 1 && touched.len() > 1 {
+            self.sync_leaves(&mut bytes, touched, dirty, first)?;
+        } else {
+            for child in touched {
+                let child_id = (id << self.fanout()) + child as u64;
+                let from = child_id << child_shift;
+                let to = (child_id + 1).checked_shl(child_shift).filter(|e| e >> child_shift == child_id + 1).unwrap_or(u64::MAX);
+                let lo = dirty.partition_point(|(b, _)| *b < from);
+                let hi = dirty.partition_point(|(b, _)| *b < to);
+                let slot = slot_of(&mut bytes, child);
+                let was = BlockPointer::parse(slot, zuse_base::ByteOrder::Little);
+                let new = self.sync_node(level - 1, child_id, was, &dirty[lo..hi], freed)?;
+                new.write_le(slot_of(&mut bytes, child));
+            }
+        }
+        self.close_indirect(level, old, bytes)
+    }
+
+    /// The children of an indirect block that have something to do, by index.
+    fn touched_children(
+        &self,
+        bytes: &[u8],
+        first: u64,
+        child_shift: u32,
+        dirty: &[(u64, Arc<DirtyBlock>)],
+        freed: &RangeTree,
+    ) -> Vec<usize> {
+        let slots = bytes.len() / BP_SIZE;
+        let mut out: Vec<usize> = dirty.iter().map(|(b, _)| ((b - first) >> child_shift) as usize).collect();
+        if !freed.is_empty() {
+            let end = first.saturating_add((slots as u64).checked_shl(child_shift).unwrap_or(u64::MAX));
+            for span in freed.overlapping(Span::between(first, end)) {
+                let lo = (span.start.max(first) - first) >> child_shift;
+                let hi = (span.end().min(end) - 1 - first) >> child_shift;
+                for child in lo as usize..=(hi as usize).min(slots - 1) {
+                    if bytes[child * BP_SIZE..(child + 1) * BP_SIZE].iter().any(|b| *b != 0) {
+                        out.push(child);
+                    }
+                }
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// The level-0 children of one level-1 block, in parallel.
+    fn sync_leaves(
+        self: &Arc<Self>,
+        bytes: &mut [u8],
+        touched: Vec<usize>,
+        dirty: &[(u64, Arc<DirtyBlock>)],
+        first: u64,
+    ) -> Result<()> {
+        let mut jobs = Vec::with_capacity(touched.len());
+        let mut rest = dirty;
+        for child in touched {
+            let blkid = first + child as u64;
+            while rest.first().is_some_and(|(b, _)| *b < blkid) {
+                rest = &rest[1..];
+            }
+            let block = rest.first().filter(|(b, _)| *b == blkid).map(|(_, block)| block.clone());
+            let old = BlockPointer::parse(slot_of(bytes, child), zuse_base::ByteOrder::Little);
+            if block.is_none() && old.is_hole() {
+                continue;
+            }
+            jobs.push((child, old, block));
+        }
+        let me = self.clone();
+        let one = move |(child, old, block): (usize, BlockPointer, Option<Arc<DirtyBlock>>)| {
+            let bp = match block {
+                Some(block) => me.write_data(old, &block)?,
+                None => {
+                    me.kill(&old)?;
+                    me.hole(&old, 0)
+                }
+            };
+            Ok::<_, Error>((child, bp))
+        };
+        let done = if jobs.len() > 1 && self.head.block_size >= 4096 {
+            self.dnode.core.work.try_run_all(jobs, one).map_err(|e| Error::corrupt(self.dnode.place(), e))?
+        } else {
+            jobs.into_iter().map(one).collect()
+        };
+        for result in done {
+            let (child, bp) = result?;
+            bp.write_le(slot_of(bytes, child));
+        }
+        Ok(())
+    }
+
+    fn write_data(&self, old: BlockPointer, block: &DirtyBlock) -> Result<BlockPointer> {
+        let block = block.freeze();
+        let data = block.bytes();
+        let fill = if self.head.object_type == object_type::DNODE { dnodes_in(data) } else { 1 };
+        let written = self.write(&self.policy(0), &old, data, fill)?;
+        let settings = &self.settings;
+        let keep = if object_type::is_metadata(self.head.object_type) { settings.cache_metadata } else { settings.cache_data };
+        if keep {
+            self.dnode.core.io.remember(&written, block);
+        }
+        Ok(written)
+    }
+
+    /// Writes a block in place of `old` and keeps the books.
+    fn write(&self, policy: &WritePolicy, old: &BlockPointer, data: &[u8], fill: u64) -> Result<BlockPointer> {
+        let core = &self.dnode.core;
+        let written = core.io.write(self.txg, policy, old, data, fill)?;
+        if !written.in_place {
+            self.kill(old)?;
+            self.born(&written.bp);
+        }
+        Ok(written.bp)
+    }
+
+    fn open_indirect(&self, level: u8, id: u64, old: &BlockPointer) -> Result<Vec<u8>> {
+        let size = 1usize << self.head.indirect_shift;
+        if old.is_hole() {
+            let mut bytes = vec![0u8; size];
+            if old.logical_birth() != 0 && self.settings.hole_birth {
+                let child_size = if level == 1 { u64::from(self.head.block_size) } else { size as u64 };
+                let child = BlockPointer::hole_with_birth(child_size, self.head.object_type, level - 1, old.logical_birth());
+                for slot in bytes.as_chunks_mut::<BP_SIZE>().0 {
+                    child.write_le(slot);
+                }
+            }
+            return Ok(bytes);
+        }
+        let place = self.place(level, id);
+        if old.level() != level {
+            return Err(Error::corrupt(place, format!("its pointer says level {}", old.level())));
+        }
+        let block = self.dnode.core.io.read(old, &place)?;
+        if block.bytes().len() != size {
+            return Err(Error::corrupt(place, format!("an indirect block of {} bytes, not {size}", block.bytes().len())));
+        }
+        Ok(block.bytes().to_vec())
+    }
+
+    fn close_indirect(&self, level: u8, old: BlockPointer, bytes: Vec<u8>) -> Result<BlockPointer> {
+        let all_holes = bytes.as_chunks::<BP_SIZE>().0.iter().all(|slot| {
+            BlockPointer::parse(slot, zuse_base::ByteOrder::Little).is_hole()
+        });
+        if all_holes {
+            self.kill(&old)?;
+            let births = bytes.iter().any(|b| *b != 0);
+            if !births || !self.settings.hole_birth {
+                return Ok(self.hole(&old, level));
+            }
+            return Ok(BlockPointer::hole_with_birth(1 << self.head.indirect_shift, self.head.object_type, level, self.txg.0));
+        }
+        self.write_indirect(level, old, bytes)
+    }
+
+    fn write_indirect(&self, level: u8, old: BlockPointer, bytes: Vec<u8>) -> Result<BlockPointer> {
+        let fill = bytes
+            .as_chunks::<BP_SIZE>()
+            .0
+            .iter()
+            .map(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).fill())
+            .fold(0u64, u64::wrapping_add);
+        let bp = self.write(&self.policy(level), &old, &bytes, fill)?;
+        self.dnode.core.io.remember(&bp, Arc::new(Block::new(bytes)));
+        Ok(bp)
+    }
+
+    /// Kills everything below and including a pointer.
+    fn free_subtree(self: &Arc<Self>, level: u8, id: u64, bp: &BlockPointer) -> Result<()> {
+        if bp.is_hole() {
+            return Ok(());
+        }
+        if level > 0 {
+            let bytes = self.open_indirect(level, id, bp)?;
+            for (i, slot) in bytes.as_chunks::<BP_SIZE>().0.iter().enumerate() {
+                let child = BlockPointer::parse(slot, zuse_base::ByteOrder::Little);
+                self.free_subtree(level - 1, (id << self.fanout()) + i as u64, &child)?;
+            }
+        }
+        self.kill(bp)
+    }
+
+    fn free_object(self: &Arc<Self>, old: &Synced) -> Result<()> {
+        for i in 0..usize::from(old.head.nblkptr.min(3)) {
+            self.free_subtree(old.levels - 1, i as u64, &old.blkptr[i])?;
+        }
+        match &old.spill {
+            Some(spill) => self.kill(spill),
+            None => Ok(()),
+        }
+    }
+
+    fn sync_spill(&self, now: &mut Synced, change: &SpillChange) -> Result<()> {
+        let old = now.spill.unwrap_or(BlockPointer::HOLE);
+        match change {
+            SpillChange::Keep => {}
+            SpillChange::Remove => {
+                self.kill(&old)?;
+                now.spill = None;
+            }
+            SpillChange::Set(bytes) => {
+                let policy = self.settings.policy(self.head.bonus_type, 0, true, 0, 0, self.pass);
+                // A spill block that is all zeros cannot happen: it starts with a magic.
+                let bp = self.write(&policy, &old, bytes, 1)?;
+                self.dnode.core.io.remember(&bp, Arc::new(Block::new(bytes.to_vec())));
+                now.spill = (!bp.is_hole()).then_some(bp);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn slot_of(bytes: &mut [u8], child: usize) -> &mut [u8; BP_SIZE] {
+    &mut bytes.as_chunks_mut::<BP_SIZE>().0[child]
+}
+
+/// Allocated dnodes in a dnode block.
+fn dnodes_in(block: &[u8]) -> u64 {
+    crate::objset::dnode_starts(block).count_ones().into()
+}

@@ -1,0 +1,85 @@
+//! Who is told about blocks that come and go while an object set is written.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use zuse_base::{Result, Txg};
+use zuse_format::BlockPointer;
+use zuse_io::Pipeline;
+
+/// The books of one object set: the dataset's space and deadlist, or the pool's own usage.
+///
+/// Called from several threads at once, in syncing context only.
+pub trait Ledger: Send + Sync {
+    /// A block (never a hole) was written into the tree.
+    fn born(&self, txg: Txg, bp: &BlockPointer);
+    /// A block left the tree: it is freed, or goes to the deadlist.
+    ///
+    /// # Errors
+    /// The space could not be given back.
+    fn kill(&self, txg: Txg, bp: &BlockPointer) -> Result<()>;
+}
+
+/// A ledger that frees what dies and counts what is used: the MOS's, and that of tests.
+pub struct FreeingLedger {
+    io: Arc<Pipeline>,
+    delta: [AtomicU64; 3],
+}
+
+impl FreeingLedger {
+    /// A ledger over a pipeline.
+    pub fn new(io: Arc<Pipeline>) -> Self {
+        Self { io, delta: Default::default() }
+    }
+
+    /// Changes since the last call: (used, compressed, uncompressed) bytes, as two's complement.
+    pub fn take_delta(&self) -> [i64; 3] {
+        std::array::from_fn(|i| self.delta[i].swap(0, Relaxed) as i64)
+    }
+
+    fn count(&self, bp: &BlockPointer, sign: u64) {
+        let sizes = [self.io.dsize(bp), bp.psize(), bp.psize()];
+        for (d, s) in self.delta.iter().zip(sizes) {
+            d.fetch_add(s.wrapping_mul(sign), Relaxed);
+        }
+    }
+}
+
+impl Ledger for FreeingLedger {
+    fn born(&self, _txg: Txg, bp: &BlockPointer) {
+        self.count(bp, 1);
+    }
+
+    fn kill(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
+        self.count(bp, u64::MAX);
+        self.io.free(txg, bp)
+    }
+}
+
+/// Dirty bytes per txg, for throttling writers.
+#[derive(Default)]
+pub struct DirtyMeter {
+    slots: [AtomicU64; 4],
+}
+
+impl DirtyMeter {
+    /// More dirty bytes in a txg.
+    pub fn add(&self, txg: Txg, bytes: u64) {
+        self.slots[txg.slot::<4>()].fetch_add(bytes, Relaxed);
+    }
+
+    /// The txg was written: its bytes are clean.
+    pub fn clear(&self, txg: Txg) {
+        self.slots[txg.slot::<4>()].store(0, Relaxed);
+    }
+
+    /// Dirty bytes of one txg.
+    pub fn of(&self, txg: Txg) -> u64 {
+        self.slots[txg.slot::<4>()].load(Relaxed)
+    }
+
+    /// Dirty bytes of all txgs that are not yet written.
+    pub fn total(&self) -> u64 {
+        self.slots.iter().map(|s| s.load(Relaxed)).sum()
+    }
+}

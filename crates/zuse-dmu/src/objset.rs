@@ -1,0 +1,508 @@
+//! An object set: objects by number, and what a txg changes of them.
+//!
+//! ```text
+//!   objset block ─► meta dnode ─► dnode blocks (32 slots of 512 bytes) ─► dnodes ─► data
+//!               └► accounting dnodes −1, −2, −3
+//! ```
+//! Dnode blocks are data of the meta dnode. They change in syncing context only, when the dnodes of a txg are put
+//! into their slots; open context works on [`Dnode`]s in memory.
+//!
+//! Invariants
+//! - `objects` has at most one live [`Dnode`] per number. Whoever loads one from a dnode block inserts it only if
+//!   the meta dnode's tree is still the one it was read from; else it reads again. Objects that a txg changed stay
+//!   in memory until the new meta dnode is in place, so no stale copy can come back.
+//! - An object number is handed out only if its slots are free on disk and no object in memory has it.
+
+mod accounting;
+mod number;
+mod sync;
+
+pub use sync::ObjsetSync;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+
+use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
+use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
+use zuse_format::objset::{OBJSET_SIZE, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
+use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType, object_type};
+use zuse_io::{BlockIndex, Pipeline};
+
+use crate::dirty::{DirtyTxg, Synced};
+use crate::dnode::{Dnode, DnodeSpec, State};
+use crate::ledger::{DirtyMeter, Ledger};
+use crate::settings::Settings;
+use crate::tx::Tx;
+
+use number::Numbers;
+
+const SHARDS: usize = 32;
+
+/// What every object of an object set shares.
+pub(crate) struct Core {
+    pub io: Arc<Pipeline>,
+    pub place: Place,
+    pub ledger: Arc<dyn Ledger>,
+    pub meter: Arc<DirtyMeter>,
+    pub work: Arc<WorkPool>,
+    settings: RwLock<Arc<Settings>>,
+    objects: [Mutex<HashMap<u64, Weak<Dnode>>>; SHARDS],
+    dirty: [Mutex<Vec<Arc<Dnode>>>; 4],
+    is_dataset: bool,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Core {
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    fn shard(&self, object: ObjectId) -> &Mutex<HashMap<u64, Weak<Dnode>>> {
+        &self.objects[(object.0 % SHARDS as u64) as usize]
+    }
+
+    pub fn note_dirty(&self, txg: Txg, dnode: Arc<Dnode>) {
+        lock(&self.dirty[txg.slot::<4>()]).push(dnode);
+    }
+
+    /// A dnode was dropped: removes its entry unless another one has taken its place.
+    pub fn forget(&self, object: ObjectId) {
+        let mut shard = lock(self.shard(object));
+        if shard.get(&object.0).is_some_and(|weak| weak.strong_count() == 0) {
+            shard.remove(&object.0);
+        }
+    }
+
+    fn alive(&self, object: ObjectId) -> Option<Arc<Dnode>> {
+        lock(self.shard(object)).get(&object.0).and_then(Weak::upgrade)
+    }
+
+    /// Levels that a special object starts with: the meta dnode of a dataset holds 2^48 objects at once.
+    pub fn first_levels(&self, object: ObjectId) -> Option<u8> {
+        (object.0 == 0 && self.is_dataset).then_some(6)
+    }
+}
+
+/// Everything an object set is opened with.
+pub struct ObjsetEnv {
+    /// The pool's pipeline.
+    pub io: Arc<Pipeline>,
+    /// Threads for parallel work.
+    pub work: Arc<WorkPool>,
+    /// Name of the dataset or "MOS", for messages.
+    pub place: Place,
+    /// Who keeps the books.
+    pub ledger: Arc<dyn Ledger>,
+    /// Counts dirty bytes.
+    pub meter: Arc<DirtyMeter>,
+    /// Effective properties.
+    pub settings: Settings,
+}
+
+/// The parts of the objset block besides the dnodes.
+#[derive(Clone)]
+struct Rest {
+    size: usize,
+    zil_header: [u8; ZIL_HEADER_SIZE],
+    flags: u64,
+    portable_mac: [u8; 32],
+    local_mac: [u8; 32],
+}
+
+/// An open object set.
+pub struct Objset {
+    core: Arc<Core>,
+    kind: ObjsetType,
+    meta: Arc<Dnode>,
+    /// Accounting objects −1 user, −2 group, −3 project.
+    special: RwLock<[Option<Arc<Dnode>>; 3]>,
+    rest: Mutex<Rest>,
+    /// Txg in which `rest` was changed last, if not yet written.
+    rest_dirty: Mutex<Option<Txg>>,
+    root: RwLock<BlockPointer>,
+    numbers: Mutex<Numbers>,
+}
+
+/// Bit i is set where a dnode starts in slot i of a dnode block.
+pub(crate) fn dnode_starts(block: &[u8]) -> u32 {
+    let mut starts = 0u32;
+    let mut slot = 0;
+    while slot < SLOTS_PER_BLOCK && (slot + 1) * DNODE_SLOT <= block.len() {
+        if block[slot * DNODE_SLOT] == 0 {
+            slot += 1;
+            continue;
+        }
+        starts |= 1 << slot;
+        slot += 1 + usize::from(block[slot * DNODE_SLOT + 12]);
+    }
+    starts
+}
+
+/// Bit i is set where slot i is taken by a dnode, interior slots included.
+pub(crate) fn dnode_slots(block: &[u8]) -> u32 {
+    let starts = dnode_starts(block);
+    let mut taken = 0u32;
+    for slot in 0..SLOTS_PER_BLOCK {
+        if starts >> slot & 1 == 1 {
+            let n = (usize::from(block[slot * DNODE_SLOT + 12]) + 1).min(SLOTS_PER_BLOCK - slot);
+            taken |= (((1u64 << n) - 1) << slot) as u32;
+        }
+    }
+    taken
+}
+
+#[derive(Clone, Copy)]
+struct Starts(u32);
+
+impl BlockIndex for Starts {
+    fn clone_index(&self) -> Box<dyn BlockIndex> {
+        Box::new(*self)
+    }
+    fn footprint(&self) -> usize {
+        16
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+impl Objset {
+    fn assemble(env: ObjsetEnv, phys: ObjsetPhys, root: BlockPointer) -> Arc<Self> {
+        let kind = phys.objset_type;
+        let core = Arc::new(Core {
+            io: env.io,
+            place: env.place,
+            ledger: env.ledger,
+            meter: env.meter,
+            work: env.work,
+            settings: RwLock::new(Arc::new(env.settings)),
+            objects: std::array::from_fn(|_| Mutex::new(HashMap::new())),
+            dirty: Default::default(),
+            is_dataset: kind != ObjsetType::Meta,
+        });
+        let dnode = |object: u64, phys: DnodePhys| Dnode::from_phys(core.clone(), ObjectId(object), phys);
+        let special = [
+            phys.user_used.map(|p| dnode(u64::MAX, p)),
+            phys.group_used.map(|p| dnode(u64::MAX - 1, p)),
+            phys.project_used.map(|p| dnode(u64::MAX - 2, p)),
+        ];
+        Arc::new(Self {
+            meta: dnode(0, phys.meta_dnode),
+            core,
+            kind,
+            special: RwLock::new(special),
+            rest: Mutex::new(Rest {
+                size: phys.size,
+                zil_header: phys.zil_header,
+                flags: phys.flags,
+                portable_mac: phys.portable_mac,
+                local_mac: phys.local_mac,
+            }),
+            rest_dirty: Mutex::new(None),
+            root: RwLock::new(root),
+            numbers: Mutex::new(Numbers::default()),
+        })
+    }
+
+    /// Opens the object set behind a root pointer.
+    ///
+    /// # Errors
+    /// The objset block cannot be read or is not one.
+    pub fn open(env: ObjsetEnv, root: BlockPointer) -> Result<Arc<Self>> {
+        let place = format!("{}, objset block", env.place);
+        if root.object_type() != object_type::OBJSET || root.level() != 0 {
+            return Err(Error::corrupt(place, format!("the root pointer names a block of type {}", root.object_type())));
+        }
+        let block = env.io.read(&root, &place)?;
+        let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
+        if phys.meta_dnode.object_type != object_type::DNODE || phys.meta_dnode.data_block_size() != 16384 {
+            return Err(Error::corrupt(place, "the meta dnode is not one"));
+        }
+        Ok(Self::assemble(env, phys, root))
+    }
+
+    /// A new, empty object set; it is written with its first sync.
+    pub fn create(env: ObjsetEnv, kind: ObjsetType, tx: &Tx) -> Arc<Self> {
+        let mut meta = DnodePhys::new(object_type::DNODE, 16384, 0, Vec::new(), 1);
+        meta.levels = if kind == ObjsetType::Meta { 1 } else { zuse_format::objset::meta_dnode_levels(meta.indirect_shift) };
+        let mut phys = ObjsetPhys::new(kind, meta);
+        phys.size = OBJSET_SIZE;
+        let os = Self::assemble(env, phys, BlockPointer::HOLE);
+        os.touch(tx);
+        os
+    }
+
+    /// What kind of object set it is.
+    pub fn kind(&self) -> ObjsetType {
+        self.kind
+    }
+
+    /// Where it is, for messages.
+    pub fn place(&self) -> Place {
+        self.core.place.clone()
+    }
+
+    /// The pool's pipeline.
+    pub fn io(&self) -> &Arc<Pipeline> {
+        &self.core.io
+    }
+
+    /// Threads for parallel work.
+    pub fn work(&self) -> &Arc<WorkPool> {
+        &self.core.work
+    }
+
+    /// The effective settings.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.core.settings()
+    }
+
+    /// Replaces the settings: a property changed.
+    pub fn set_settings(&self, settings: Settings) {
+        *self.core.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    /// The root pointer as of the last synced txg; a hole before the first.
+    pub fn root(&self) -> BlockPointer {
+        *self.root.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The objset flags.
+    pub fn flags(&self) -> u64 {
+        lock(&self.rest).flags
+    }
+
+    /// Sets the objset flags.
+    pub fn set_flags(&self, tx: &Tx, flags: u64) {
+        lock(&self.rest).flags = flags;
+        self.touch(tx);
+    }
+
+    /// The intent log header, little-endian.
+    pub fn zil_header(&self) -> [u8; ZIL_HEADER_SIZE] {
+        lock(&self.rest).zil_header
+    }
+
+    /// Replaces the intent log header.
+    pub fn set_zil_header(&self, tx: &Tx, header: [u8; ZIL_HEADER_SIZE]) {
+        lock(&self.rest).zil_header = header;
+        self.touch(tx);
+    }
+
+    /// Asks for the objset block to be written in tx's txg.
+    pub fn touch(&self, tx: &Tx) {
+        *lock(&self.rest_dirty) = Some(tx.txg());
+    }
+
+    /// Number of objects as of the last synced txg.
+    pub fn object_count(&self) -> u64 {
+        self.root().fill()
+    }
+
+    /// The meta dnode, for walks over the whole object set.
+    pub fn meta(&self) -> &Arc<Dnode> {
+        &self.meta
+    }
+
+    /// Accounting object −1 (0), −2 (1) or −3 (2), if it exists.
+    pub fn accounting_object(&self, which: usize) -> Option<Arc<Dnode>> {
+        self.special.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(which).cloned().flatten()
+    }
+
+    fn check_number(&self, object: ObjectId) -> Result<()> {
+        if object.0 == 0 || object.0 >= OBJECT_LIMIT {
+            return Err(Error::refused(Errno::INVAL, format!("{}: object number {}", self.core.place, object.0)));
+        }
+        Ok(())
+    }
+
+    /// An object by number.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` if the number is free or inside a larger dnode, `Refused(INVAL)` if there can be no such
+    /// number; the dnode block cannot be read.
+    pub fn dnode(self: &Arc<Self>, object: ObjectId) -> Result<Arc<Dnode>> {
+        self.check_number(object)?;
+        let free = || Error::refused(Errno::NOENT, format!("{}: object {} does not exist", self.core.place, object.0));
+        loop {
+            if let Some(dnode) = self.core.alive(object) {
+                return if dnode.exists() { Ok(dnode) } else { Err(free()) };
+            }
+            let before = self.meta_tree();
+            let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
+            let phys = match self.dnode_block(&before, object.0 / SLOTS_PER_BLOCK as u64)? {
+                None => None,
+                Some(block) => {
+                    let starts = block.index(|bytes| Starts(dnode_starts(bytes))).map_or_else(|| dnode_starts(block.bytes()), |s| s.0);
+                    if starts >> slot & 1 == 1 {
+                        DnodePhys::parse(&block.bytes()[slot * DNODE_SLOT..])
+                            .map_err(|e| e.at(format!("{}, object {}", self.core.place, object.0)))?
+                    } else {
+                        None
+                    }
+                }
+            };
+            let mut shard = lock(self.core.shard(object));
+            if let Some(there) = shard.get(&object.0).and_then(Weak::upgrade) {
+                drop(shard);
+                return if there.exists() { Ok(there) } else { Err(free()) };
+            }
+            if !Arc::ptr_eq(&before, &self.meta_tree()) {
+                continue;
+            }
+            let Some(phys) = phys else { return Err(free()) };
+            let dnode = Dnode::from_phys(self.core.clone(), object, phys);
+            shard.insert(object.0, Arc::downgrade(&dnode));
+            return Ok(dnode);
+        }
+    }
+
+    fn meta_tree(&self) -> Arc<Synced> {
+        match &self.meta.read_state().synced {
+            Some(tree) => tree.clone(),
+            None => unreachable!("the meta dnode always has a tree"),
+        }
+    }
+
+    fn dnode_block(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<zuse_io::Block>>> {
+        if blkid > tree.head.max_block {
+            return Ok(None);
+        }
+        self.meta.read_tree(tree, blkid)
+    }
+
+    /// Makes a new object and chooses its number.
+    ///
+    /// # Errors
+    /// `Refused(NOSPC)` if there are no numbers left; a dnode block cannot be read.
+    pub fn allocate(self: &Arc<Self>, tx: &Tx, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
+        loop {
+            let object = self.next_number(tx, spec.slots.clamp(1, 32))?;
+            if let Some(dnode) = self.born(tx, object, spec)? {
+                return Ok(dnode);
+            }
+        }
+    }
+
+    /// Makes a new object with a given number.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)` if any of its slots is taken.
+    pub fn allocate_at(self: &Arc<Self>, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
+        self.check_number(object)?;
+        let taken = || Error::refused(Errno::EXIST, format!("{}: object {} is taken", self.core.place, object.0));
+        let slot = object.0 % SLOTS_PER_BLOCK as u64;
+        let slots = u64::from(spec.slots.clamp(1, 32));
+        if slot + slots > SLOTS_PER_BLOCK as u64 {
+            return Err(Error::refused(Errno::INVAL, format!("{}: a dnode would leave its block", self.core.place)));
+        }
+        let mask = (((1u64 << slots) - 1) << slot) as u32;
+        if self.taken_slots(object.0 / SLOTS_PER_BLOCK as u64)? & mask != 0 {
+            return Err(taken());
+        }
+        lock(&self.numbers).pend(object, spec.slots);
+        self.born(tx, object, spec)?.ok_or_else(taken)
+    }
+
+    /// Puts a new object into memory; `None` if an object with that number is still alive there.
+    fn born(self: &Arc<Self>, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Result<Option<Arc<Dnode>>> {
+        let mut state = State::default();
+        let mut d = DirtyTxg::new(tx.txg(), spec.head());
+        d.born = true;
+        state.dirty.push(d);
+        {
+            let mut shard = lock(self.core.shard(object));
+            if shard.get(&object.0).is_some_and(|weak| weak.strong_count() > 0) {
+                return Ok(None);
+            }
+            let dnode = Dnode::new(self.core.clone(), object, state);
+            shard.insert(object.0, Arc::downgrade(&dnode));
+            drop(shard);
+            self.core.note_dirty(tx.txg(), dnode.clone());
+            self.core.meter.add(tx.txg(), 1024);
+            Ok(Some(dnode))
+        }
+    }
+
+    /// Frees an object with all its blocks.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` if it does not exist.
+    pub fn free(self: &Arc<Self>, tx: &Tx, object: ObjectId) -> Result<()> {
+        let dnode = self.dnode(object)?;
+        dnode.dirty(tx, |d| {
+            d.dies = true;
+            d.blocks.clear();
+        })
+    }
+
+    /// The first object after `after`, in number order.
+    ///
+    /// # Errors
+    /// A dnode block cannot be read.
+    pub fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<ObjectId>> {
+        let mut from = after.0 + 1;
+        loop {
+            let tree = self.meta_tree();
+            let on_disk = self.next_on_disk(&tree, from)?;
+            let pending = lock(&self.numbers).next_pending(from);
+            let next = match (on_disk, pending) {
+                (None, None) => return Ok(None),
+                (Some(a), None) | (None, Some(a)) => a,
+                (Some(a), Some(b)) => a.min(b),
+            };
+            // An object may be freed in memory, or exist there only.
+            match self.core.alive(ObjectId(next)) {
+                Some(dnode) if !dnode.exists() => from = next + 1,
+                _ => return Ok(Some(ObjectId(next))),
+            }
+        }
+    }
+
+    fn next_on_disk(&self, tree: &Synced, from: u64) -> Result<Option<u64>> {
+        let per = SLOTS_PER_BLOCK as u64;
+        let mut blkid = from / per;
+        let mut first = (from % per) as u32;
+        while blkid <= tree.head.max_block {
+            if first == 0 {
+                // Skip holes, however large.
+                match self.meta.seek(blkid * 16384, false)? {
+                    None => return Ok(None),
+                    Some(at) => blkid = at / 16384,
+                }
+            }
+            if let Some(block) = self.dnode_block(tree, blkid)? {
+                let starts = dnode_starts(block.bytes()) & (u32::MAX << first);
+                if starts != 0 {
+                    return Ok(Some(blkid * per + u64::from(starts.trailing_zeros())));
+                }
+            }
+            blkid += 1;
+            first = 0;
+        }
+        Ok(None)
+    }
+
+    /// Whether anything is to be written in a txg.
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        lock(&self.rest_dirty).is_some_and(|t| t <= txg)
+            || !lock(&self.core.dirty[txg.slot::<4>()]).is_empty()
+    }
+
+    /// Whether space is accounted by user and group.
+    pub fn accounts_users(&self) -> bool {
+        self.kind == ObjsetType::Zfs && self.flags() & OBJSET_USER_ACCOUNTING != 0
+    }
+}
+
+impl std::fmt::Debug for Objset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Objset({})", self.core.place)
+    }
+}

@@ -1,0 +1,148 @@
+//! Choosing object numbers.
+//!
+//! Numbers ascend through one dnode block, then the next block with room is sought from a rotor onward; when the
+//! end is reached and objects were freed since, the search starts at 0 once more. Blocks that are full by their
+//! pointer's fill count are skipped without being read.
+
+use std::collections::BTreeMap;
+
+use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+use zuse_format::dnode::{OBJECT_LIMIT, SLOTS_PER_BLOCK};
+
+use super::{Objset, dnode_slots, lock};
+use crate::tx::Tx;
+
+/// The state of the search.
+#[derive(Default)]
+pub(super) struct Numbers {
+    /// Objects made in memory that are not on disk yet: number → slots.
+    pending: BTreeMap<u64, u8>,
+    /// The dnode block numbers are taken from.
+    block: u64,
+    /// Slots of `block` that were free when it was looked at and are not given out.
+    free: u32,
+    /// Objects freed since the rotor last began at 0.
+    freed: u64,
+    /// Txg in which the rotor last began at 0.
+    restarted: Txg,
+}
+
+impl Numbers {
+    pub fn pend(&mut self, object: ObjectId, slots: u8) {
+        self.pending.insert(object.0, slots);
+    }
+
+    pub fn next_pending(&self, from: u64) -> Option<u64> {
+        self.pending.range(from..).next().map(|(n, _)| *n)
+    }
+
+    /// An object is on disk now.
+    pub fn settle(&mut self, object: ObjectId) {
+        self.pending.remove(&object.0);
+    }
+
+    pub fn note_freed(&mut self) {
+        self.freed += 1;
+    }
+
+    /// Slots of a dnode block that objects in memory take.
+    fn pending_slots(&self, block: u64) -> u32 {
+        let per = SLOTS_PER_BLOCK as u64;
+        let mut taken = 0u32;
+        for (n, slots) in self.pending.range(block * per..(block + 1) * per) {
+            taken |= (((1u64 << slots) - 1) << (n % per)) as u32;
+        }
+        taken
+    }
+
+    /// A number out of the current block, if it has room for `slots` in a row.
+    fn take(&mut self, slots: u8) -> Option<ObjectId> {
+        let mask = ((1u64 << slots) - 1) as u32;
+        for at in 0..=(SLOTS_PER_BLOCK as u32 - u32::from(slots)) {
+            if self.free >> at & mask == mask {
+                self.free &= !(mask << at);
+                let object = self.block * SLOTS_PER_BLOCK as u64 + u64::from(at);
+                self.pending.insert(object, slots);
+                return Some(ObjectId(object));
+            }
+        }
+        None
+    }
+}
+
+impl Objset {
+    /// Slots of a dnode block that are taken, on disk or in memory.
+    pub(super) fn taken_slots(&self, block: u64) -> Result<u32> {
+        let tree = self.meta_tree();
+        let on_disk = self.dnode_block(&tree, block)?.map_or(0, |b| dnode_slots(b.bytes()));
+        Ok(on_disk | lock(&self.numbers).pending_slots(block) | u32::from(block == 0))
+    }
+
+    pub(super) fn next_number(&self, tx: &Tx, slots: u8) -> Result<ObjectId> {
+        if let Some(object) = lock(&self.numbers).take(slots) {
+            return Ok(object);
+        }
+        let (mut block, wrap) = {
+            let mut numbers = lock(&self.numbers);
+            let fresh = numbers.block == 0 && numbers.free == 0 && numbers.restarted == Txg::ZERO;
+            if fresh {
+                numbers.restarted = tx.txg();
+                (0, false)
+            } else {
+                let wrap = numbers.freed >= 1024 && numbers.restarted < tx.txg();
+                (numbers.block + 1, wrap)
+            }
+        };
+        if wrap {
+            let mut numbers = lock(&self.numbers);
+            numbers.freed = 0;
+            numbers.restarted = tx.txg();
+            block = 0;
+        }
+        // Tiny object sets fill their first block; large ones are searched by fill count.
+        while block < OBJECT_LIMIT / SLOTS_PER_BLOCK as u64 {
+            block = self.next_roomy(block)?;
+            let taken = self.taken_slots(block)?;
+            let mut numbers = lock(&self.numbers);
+            if let Some(object) = (numbers.free != 0).then(|| numbers.take(slots)).flatten() {
+                return Ok(object); // another thread found a block meanwhile
+            }
+            let taken = taken | numbers.pending_slots(block);
+            numbers.block = block;
+            numbers.free = !taken;
+            if let Some(object) = numbers.take(slots) {
+                return Ok(object);
+            }
+            drop(numbers);
+            block += 1;
+        }
+        Err(Error::refused(Errno::NOSPC, format!("{}: no object numbers left", self.core.place)))
+    }
+
+    /// The first dnode block at or after `block` that is not full by its pointer's fill count.
+    fn next_roomy(&self, mut block: u64) -> Result<u64> {
+        let tree = self.meta_tree();
+        let shift = tree.fanout_shift();
+        while block <= tree.head.max_block {
+            // From high levels down: a full subtree is skipped at once.
+            let mut skipped = false;
+            for level in (0..tree.levels).rev() {
+                let per = shift * u32::from(level);
+                let bp = self.meta.lookup_bp(&tree, level, block >> per.min(63))?;
+                let full = (SLOTS_PER_BLOCK as u64).checked_shl(per).unwrap_or(u64::MAX);
+                if bp.is_hole() {
+                    return Ok(block);
+                }
+                if bp.fill() >= full {
+                    block = ((block >> per) + 1) << per;
+                    skipped = true;
+                    break;
+                }
+            }
+            if !skipped {
+                return Ok(block);
+            }
+        }
+        Ok(block)
+    }
+}

@@ -1,0 +1,204 @@
+//! Writing one txg of an object set.
+//!
+//! Order: dirty objects (in parallel) → accounting → dnodes into their slots → meta dnode → objset block.
+
+use std::sync::Arc;
+
+use zuse_base::{Error, ObjectId, Result, Txg};
+use zuse_format::dnode::{DNODE_SLOT, SLOTS_PER_BLOCK};
+use zuse_format::{BlockPointer, ObjsetPhys, object_type};
+use zuse_io::{Block, FeatureUse};
+
+use super::accounting::Sums;
+use super::{Objset, lock};
+use crate::dirty::Synced;
+use crate::dnode::Dnode;
+use crate::dnode::sync::SyncedObject;
+use crate::tx::Tx;
+
+/// What a sync of an object set did.
+pub struct ObjsetSync {
+    /// The new root pointer.
+    pub root: BlockPointer,
+    /// Per-dataset features that came into use.
+    pub features: FeatureUse,
+    /// Some object of more than one slot was written (feature `large_dnode`).
+    pub large_dnodes: bool,
+    /// Some microzap above 128 KiB was written (feature `large_microzap`).
+    pub large_microzap: bool,
+}
+
+/// Objects a job of the parallel part takes at once.
+const BATCH: usize = 32;
+
+impl Objset {
+    /// Writes everything that `txg` changed; `None` if nothing did.
+    ///
+    /// Called by the sync thread only. `pass` counts from 1 within the txg.
+    ///
+    /// # Errors
+    /// A block cannot be read, allocated or written. The txg must then be abandoned: the pool suspends.
+    pub fn sync(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<Option<ObjsetSync>> {
+        if !self.is_dirty(txg) {
+            return Ok(None);
+        }
+        let tx = Tx::syncing(txg);
+        let mut features = 0;
+        let mut large_dnodes = false;
+        let mut large_microzap = false;
+        let mut pinned: Vec<Arc<Dnode>> = Vec::new();
+        let mut sums = Sums::default();
+        let counted = self.accounts_users();
+        let flags = self.accounting_flags();
+        let count_objects = flags & zuse_format::dnode::FLAG_USEROBJUSED_ACCOUNTED != 0;
+
+        let dirty = std::mem::take(&mut *lock(&self.core.dirty[txg.slot::<4>()]));
+        let mut changes: Vec<(ObjectId, SyncedObject)> = Vec::with_capacity(dirty.len());
+        let ordinary: Vec<Arc<Dnode>> = dirty.into_iter().filter(|d| d.object().0 != 0 && d.object().0 <= u64::MAX - 3).collect();
+        for result in self.sync_dnodes(&ordinary, txg, pass, flags)? {
+            let (object, change) = result?;
+            features |= change.features.0;
+            if let Some(after) = &change.after {
+                large_dnodes |= after.head.slots > 1;
+                large_microzap |= after.head.block_size > 128 * 1024
+                    && after.head.max_block == 0
+                    && matches!(object_type::swap_class(after.head.object_type), Some(object_type::SwapClass::Zap));
+            }
+            if counted {
+                sums.add(&change, count_objects);
+            }
+            changes.push((object, change));
+        }
+        pinned.extend(ordinary);
+        if counted {
+            self.apply_accounting(&tx, sums)?;
+        }
+        let special: Vec<Option<Arc<Dnode>>> =
+            self.special.read().unwrap_or_else(std::sync::PoisonError::into_inner).to_vec();
+        for dnode in special.iter().flatten() {
+            if let Some(change) = dnode.sync(txg, pass, 0)? {
+                features |= change.features.0;
+            }
+        }
+        // The accounting objects' own dirty marks were made during this sync.
+        lock(&self.core.dirty[txg.slot::<4>()]).retain(|d| d.is_dirty() && d.object().0 != 0);
+
+        self.fill_slots(&tx, &changes)?;
+        if let Some(change) = self.meta.sync(txg, pass, 0)? {
+            features |= change.features.0;
+        }
+        lock(&self.core.dirty[txg.slot::<4>()]).retain(|d| d.is_dirty() && d.object().0 != 0);
+        {
+            let mut numbers = lock(&self.numbers);
+            for (object, change) in &changes {
+                numbers.settle(*object);
+                if change.after.is_none() {
+                    numbers.note_freed();
+                }
+            }
+        }
+        drop(pinned);
+        {
+            let mut rest_dirty = lock(&self.rest_dirty);
+            if rest_dirty.is_some_and(|t| t <= txg) {
+                *rest_dirty = None;
+            }
+        }
+        let root = self.write_objset_block(txg, pass)?;
+        Ok(Some(ObjsetSync { root, features: FeatureUse(features), large_dnodes, large_microzap }))
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn sync_dnodes(&self, dnodes: &[Arc<Dnode>], txg: Txg, pass: u32, flags: u8) -> Result<Vec<Result<(ObjectId, SyncedObject)>>> {
+        let one = move |dnode: &Arc<Dnode>| match dnode.sync(txg, pass, flags) {
+            Ok(Some(change)) => Some(Ok((dnode.object(), change))),
+            Ok(None) => None,
+            Err(e) => Some(Err(e)),
+        };
+        if dnodes.len() <= 2 {
+            return Ok(dnodes.iter().filter_map(one).collect());
+        }
+        let batches: Vec<Vec<Arc<Dnode>>> = dnodes.chunks(BATCH).map(<[_]>::to_vec).collect();
+        let done = self
+            .core
+            .work
+            .try_run_all(batches, move |batch: Vec<Arc<Dnode>>| batch.iter().filter_map(one).collect::<Vec<_>>())
+            .map_err(|e| Error::corrupt(self.place(), e))?;
+        Ok(done.into_iter().flatten().collect())
+    }
+
+    /// Puts the new dnodes into their slots of the dnode blocks.
+    fn fill_slots(&self, tx: &Tx, changes: &[(ObjectId, SyncedObject)]) -> Result<()> {
+        let per = SLOTS_PER_BLOCK as u64;
+        let mut order: Vec<&(ObjectId, SyncedObject)> = changes.iter().collect();
+        order.sort_unstable_by_key(|(object, _)| *object);
+        let mut rest = &order[..];
+        while let Some(((first, _), _)) = rest.split_first().map(|(c, r)| ((c.0, &c.1), r)) {
+            let blkid = first.0 / per;
+            let cut = rest.partition_point(|(object, _)| object.0 / per == blkid);
+            let (now, later) = rest.split_at(cut);
+            rest = later;
+            self.meta.edit_block(tx, blkid, |mut block| {
+                block.drop_index();
+                let bytes = block.bytes_mut();
+                // Old slots first, so that a new, larger dnode may lie where a freed one was.
+                for (object, change) in now {
+                    if let Some(before) = &change.before {
+                        slots_of(bytes, *object, before).fill(0);
+                    }
+                }
+                for (object, change) in now {
+                    if let Some(after) = &change.after {
+                        after.to_phys().write_le(slots_of(bytes, *object, after));
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write_objset_block(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlockPointer> {
+        let rest = lock(&self.rest).clone();
+        let meta = self.meta_tree();
+        let special: Vec<Option<zuse_format::DnodePhys>> = (0..3)
+            .map(|i| {
+                let dnode = self.accounting_object(i)?;
+                let state = dnode.read_state();
+                state.synced.as_ref().map(|s| s.to_phys())
+            })
+            .collect();
+        let mut special = special.into_iter();
+        let phys = ObjsetPhys {
+            size: rest.size,
+            meta_dnode: meta.to_phys(),
+            zil_header: rest.zil_header,
+            objset_type: self.kind,
+            flags: rest.flags,
+            portable_mac: rest.portable_mac,
+            local_mac: rest.local_mac,
+            user_used: special.next().flatten(),
+            group_used: special.next().flatten(),
+            project_used: special.next().flatten(),
+        };
+        let fill = meta.blkptr.iter().map(BlockPointer::fill).sum();
+        let bytes = phys.to_bytes();
+        let policy = self.core.settings().policy(object_type::OBJSET, 0, false, 0, 0, pass);
+        let old = self.root();
+        let written = self.core.io.write(txg, &policy, &old, &bytes, fill)?;
+        if !written.in_place {
+            if !old.is_hole() {
+                self.core.ledger.kill(txg, &old)?;
+            }
+            self.core.ledger.born(txg, &written.bp);
+        }
+        self.core.io.remember(&written.bp, Arc::new(Block::new(bytes)));
+        *self.root.write().unwrap_or_else(std::sync::PoisonError::into_inner) = written.bp;
+        Ok(written.bp)
+    }
+}
+
+fn slots_of<'a>(block: &'a mut [u8], object: ObjectId, dnode: &Synced) -> &'a mut [u8] {
+    let from = (object.0 % SLOTS_PER_BLOCK as u64) as usize * DNODE_SLOT;
+    let to = (from + usize::from(dnode.head.slots) * DNODE_SLOT).min(block.len());
+    &mut block[from..to]
+}

@@ -1,0 +1,153 @@
+//! What an object set's blocks get when they are written, from its dataset's properties.
+//!
+//! The table is chapter 02 §5.3 of the format notes: metadata (indirects, metadata types, spill blocks) is
+//! compressed with the pool's default and gets one copy more; data follow the properties.
+
+use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
+use zuse_format::object_type;
+use zuse_io::{AllocClass, WritePolicy};
+
+/// `redundant_metadata`, by its number on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Redundancy {
+    /// One more copy of every metadata block.
+    All,
+    /// Of level ≥ 2, metadata types and spill blocks.
+    Most,
+    /// Of critical metadata only.
+    Some,
+    /// None.
+    None,
+}
+
+/// Effective settings of one object set; replaced as a whole when a property changes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Checksum of data; never `Inherit`, `On` means fletcher4.
+    pub checksum: ChecksumKind,
+    /// Compression of data; never `Inherit`, `On` means [`Self::metadata_compression`].
+    pub compression: Compression,
+    /// Level for zstd.
+    pub zstd_level: ZstdLevel,
+    /// What "on" stands for and metadata gets: lz4, or lzjb on pools without `lz4_compress`.
+    pub metadata_compression: Compression,
+    /// Copies of data, 1..=3.
+    pub copies: u8,
+    /// Copies of metadata beyond that.
+    pub redundancy: Redundancy,
+    /// The pool's own object set: three copies of everything.
+    pub is_mos: bool,
+    /// Feature `hole_birth` is active.
+    pub hole_birth: bool,
+    /// Feature `embedded_data` is active.
+    pub embedded_data: bool,
+    /// Largest block a new file grows to.
+    pub record_size: u32,
+    /// Largest microzap, in bytes.
+    pub micro_zap_max: u32,
+    /// Largest block the pool takes.
+    pub max_block_size: u32,
+    /// Whether file data may stay in the block cache (`primarycache=all`).
+    pub cache_data: bool,
+    /// Whether metadata may stay in the block cache (`primarycache=all|metadata`).
+    pub cache_metadata: bool,
+}
+
+impl Settings {
+    /// Settings of the MOS.
+    pub fn mos() -> Self {
+        Self { copies: 3, is_mos: true, ..Self::default() }
+    }
+
+    /// Whether blocks of an object type at a level are metadata.
+    pub fn is_metadata(object_type: u8, level: u8) -> bool {
+        level > 0 || object_type::is_metadata(object_type)
+    }
+
+    /// How to write a block.
+    ///
+    /// `object_type` is the dnode's type (the bonus type for a spill block); `compress` and `checksum` are the
+    /// dnode's own overrides, 0 for none.
+    pub fn policy(&self, object_type: u8, level: u8, spill: bool, compress: u8, checksum: u8, pass: u32) -> WritePolicy {
+        let metadata = spill || Self::is_metadata(object_type, level);
+        let (compression, sum) = if metadata {
+            let strong = if self.checksum.is_metadata_capable() { self.checksum } else { ChecksumKind::Fletcher4 };
+            (self.metadata_compression, if self.is_mos { ChecksumKind::Fletcher4 } else { strong })
+        } else {
+            let own = Compression::from_u8(compress).filter(|c| *c != Compression::Inherit);
+            let sum = match ChecksumKind::from_u8(checksum) {
+                None | Some(ChecksumKind::Inherit) => self.checksum,
+                Some(ChecksumKind::On) => ChecksumKind::Fletcher4,
+                Some(kind) => kind,
+            };
+            (own.unwrap_or(self.compression), sum)
+        };
+        let compression = match compression {
+            Compression::On => self.metadata_compression,
+            other => other,
+        };
+        // Late passes write what does not compress to a stable size, so that the txg converges.
+        let compression = if pass >= 8 { Compression::Off } else { compression };
+        let (copies, gang_copies) = self.copies_of(object_type, level, spill, metadata);
+        WritePolicy {
+            object_type,
+            level,
+            checksum: if sum == ChecksumKind::On { ChecksumKind::Fletcher4 } else { sum },
+            compression,
+            zstd_level: self.zstd_level,
+            copies,
+            gang_copies,
+            embed: self.embedded_data
+                && level == 0
+                && !matches!(object_type, object_type::DNODE | object_type::OBJSET),
+            hole_birth: self.hole_birth,
+            nopwrite: !metadata && compression != Compression::Off && sum.is_nopwrite_capable(),
+            class: AllocClass::Normal,
+            pass,
+        }
+    }
+
+    fn copies_of(&self, object_type: u8, level: u8, spill: bool, metadata: bool) -> (u8, u8) {
+        let type_metadata = object_type::is_metadata(object_type);
+        let critical = type_metadata
+            && !matches!(object_type, object_type::DIRECTORY_CONTENTS | object_type::SA)
+            && !(object_type == object_type::DNODE && level == 0);
+        let extra = metadata
+            && match self.redundancy {
+                Redundancy::All => true,
+                Redundancy::Most => level >= 2 || type_metadata || spill,
+                Redundancy::Some => critical,
+                Redundancy::None => false,
+            };
+        let gang_extra = match self.redundancy {
+            Redundancy::All => true,
+            Redundancy::Most => metadata,
+            Redundancy::Some => type_metadata,
+            Redundancy::None => false,
+        };
+        let copies = (self.copies + u8::from(extra)).clamp(1, 3);
+        let gang = (self.copies + u8::from(gang_extra)).clamp(1, 3).max(copies);
+        (copies, gang)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            checksum: ChecksumKind::Fletcher4,
+            compression: Compression::Lz4,
+            zstd_level: ZstdLevel::DEFAULT,
+            metadata_compression: Compression::Lz4,
+            copies: 1,
+            redundancy: Redundancy::All,
+            is_mos: false,
+            hole_birth: true,
+            embedded_data: true,
+            record_size: 128 * 1024,
+            micro_zap_max: 128 * 1024,
+            max_block_size: 16 << 20,
+            cache_data: true,
+            cache_metadata: true,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A transaction: permission to change things in one txg.
+//!
+//! Rules that callers keep
+//! - All logical locks (file ranges, directory names) are taken before the transaction begins, so that whoever
+//!   holds one never waits for a lock whose owner waits for the txg to quiesce.
+//! - Nobody waits for a txg to sync, or begins a second transaction, while holding one.
+//!
+//! Because a new txg opens only after every transaction of the one before has ended, the versions of a block
+//! are made in txg order: a change in txg T never comes after a change of the same block in T + 1.
+
+use std::sync::Arc;
+
+use zuse_base::Txg;
+
+/// What keeps a txg open while transactions hold it; implemented by the txg engine.
+pub trait TxgHold: Send + Sync {
+    /// One transaction of `txg` ended; `reserved` is the estimate it was admitted with, in bytes.
+    fn release(&self, txg: Txg, reserved: u64);
+}
+
+/// Permission to change things in one txg. The txg stays open until this is dropped.
+pub struct Tx {
+    txg: Txg,
+    reserved: u64,
+    hold: Option<Arc<dyn TxgHold>>,
+}
+
+impl Tx {
+    /// A transaction of open context, made by the txg engine.
+    pub fn open(txg: Txg, reserved: u64, hold: Arc<dyn TxgHold>) -> Self {
+        Self { txg, reserved, hold: Some(hold) }
+    }
+
+    /// The transaction of the sync thread for the txg it writes.
+    pub fn syncing(txg: Txg) -> Self {
+        Self { txg, reserved: 0, hold: None }
+    }
+
+    /// The txg that the changes belong to.
+    pub fn txg(&self) -> Txg {
+        self.txg
+    }
+
+    /// Whether this is the sync thread's own.
+    pub fn is_syncing(&self) -> bool {
+        self.hold.is_none()
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.release(self.txg, self.reserved);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The seam between the write pipeline and the pool's allocator.
+
+use zuse_base::{Result, Txg};
+use zuse_format::Dva;
+
+/// Which kind of vdev a block wants; the allocator may fall back to [`AllocClass::Normal`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum AllocClass {
+    /// Ordinary vdevs.
+    Normal,
+    /// Metadata and small blocks, where special vdevs exist.
+    Special,
+    /// Dedup tables, where dedup vdevs exist.
+    Dedup,
+    /// Intent log blocks.
+    Log,
+}
+
+/// Space for one block: up to three DVAs, filled from index 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    /// The places; those past `count` are empty.
+    pub dvas: [Dva; 3],
+    /// How many of `dvas` are valid (1..=3).
+    pub count: usize,
+}
+
+/// Gives out and takes back space. Implemented by the pool's metaslab allocator.
+///
+/// All calls are for a txg that has not been committed; what is freed becomes allocatable again only
+/// after two more txgs are on disk, so the uberblocks of the last three txgs stay whole.
+pub trait Allocate: Send + Sync {
+    /// Space for `copies` DVAs of `psize` bytes each, placed apart from each other.
+    ///
+    /// `Ok(None)`: no metaslab has a contiguous piece of that size; the caller may gang.
+    ///
+    /// # Errors
+    /// A metaslab's space map could not be loaded.
+    fn allocate(&self, txg: Txg, psize: u64, copies: usize, class: AllocClass) -> Result<Option<Allocation>>;
+
+    /// Gives back the range `[offset, offset + asize)` of a vdev.
+    ///
+    /// # Errors
+    /// The range is not allocated, or the vdev does not exist.
+    fn free_dva(&self, txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()>;
+
+    /// The smallest allocation unit over the normal vdevs, in bytes (`1 << ashift`).
+    fn min_allocation(&self) -> u64;
+}

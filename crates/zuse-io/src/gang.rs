@@ -1,0 +1,222 @@
+//! Gang blocks: a block in pieces, under a header that lists them (chapter 02 §6 of the format notes).
+//!
+//! Every header is checksummed over its own place (vdev, offset, birth), so a stale header at a reused place is
+//! told from a fresh one. Depth and member counts are bounded: a hostile tree cannot recurse without end.
+
+use std::fmt::Display;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{ByteOrder, Errno, Error, Result, Txg};
+use zuse_codec::{Compression, checksum, open_trailer, seal_trailer};
+use zuse_format::block_pointer::{BP_SIZE, MAX_BLOCK};
+use zuse_format::{BlockPointer, BpLimits, BpProps, Dva};
+
+use crate::{Allocation, Pipeline, WritePolicy};
+
+const MAX_DEPTH: u32 = 8;
+const TRAILER: usize = 40;
+
+impl Pipeline {
+    fn read_header(&self, bp: &BlockPointer, place: &dyn Display) -> Result<(Vec<BlockPointer>, u64)> {
+        let dva0 = bp.dvas().next().ok_or_else(|| Error::corrupt(place.to_string(), "a gang pointer without an address"))?;
+        let verifier = [u64::from(dva0.vdev()), dva0.offset(), bp.physical_birth(), 0];
+        let large = self.gang_header.load(Relaxed);
+        let sizes: &[u64] = if large > 512 { &[large, 512] } else { &[512] };
+        let mut last = None;
+        for dva in bp.dvas() {
+            for &size in sizes {
+                let mut good = None;
+                let mut buf = Vec::new();
+                let mut check = |bytes: &[u8]| {
+                    good = open_trailer(bytes, verifier).ok();
+                    good.is_some()
+                };
+                match self.vdevs.read(dva.vdev(), dva.offset(), &mut buf, size as usize, &mut check) {
+                    Ok(_) => {}
+                    Err(e) => {
+                        last = Some(e);
+                        continue;
+                    }
+                }
+                let Some(order) = good else { continue };
+                let members = buf[..buf.len() - TRAILER]
+                    .as_chunks::<BP_SIZE>()
+                    .0
+                    .iter()
+                    .map(|raw| BlockPointer::parse(raw, order))
+                    .collect();
+                return Ok((members, size));
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            Error::corrupt(place.to_string(), format!("no good gang header on vdev {} at offset {:#x}", dva0.vdev(), dva0.offset()))
+        }))
+    }
+
+    pub(crate) fn read_gang(&self, bp: &BlockPointer, place: &dyn Display, depth: u32) -> Result<Vec<u8>> {
+        if depth >= MAX_DEPTH {
+            return Err(Error::corrupt(place.to_string(), "gang headers are nested too deep"));
+        }
+        let (members, _) = self.read_header(bp, place)?;
+        let want = bp.psize();
+        let mut total = 0u64;
+        for m in members.iter().filter(|m| !m.is_hole()) {
+            m.validate(BpLimits::default()).map_err(|e| Error::corrupt(place.to_string(), e))?;
+            if m.is_embedded() {
+                return Err(Error::corrupt(place.to_string(), "an embedded pointer in a gang header"));
+            }
+            total += m.psize();
+        }
+        if total != want || want > MAX_BLOCK {
+            return Err(Error::corrupt(place.to_string(), format!("gang members hold {total} bytes, the block has {want}")));
+        }
+        let mut out = Vec::with_capacity(want as usize);
+        for m in members.iter().filter(|m| !m.is_hole()) {
+            out.extend_from_slice(&self.read_tree(m, place, depth + 1)?);
+        }
+        Ok(out)
+    }
+
+    pub(crate) fn free_gang(&self, txg: Txg, bp: &BlockPointer, depth: u32) -> Result<()> {
+        let place = "gang block being freed";
+        if depth >= MAX_DEPTH {
+            return Err(Error::corrupt(place, "gang headers are nested too deep"));
+        }
+        let (members, _) = self.read_header(bp, &place)?;
+        let allocator = self.allocator()?;
+        for m in members.iter().filter(|m| !m.is_hole()) {
+            m.validate(BpLimits::default()).map_err(|e| Error::corrupt(place, e))?;
+            if m.is_gang() {
+                self.free_gang(txg, m, depth + 1)?;
+            } else {
+                for dva in m.dvas() {
+                    allocator.free_dva(txg, dva.vdev(), dva.offset(), dva.asize())?;
+                }
+            }
+        }
+        for dva in bp.dvas() {
+            let asize = self.vdevs.asize(dva.vdev(), 512)?;
+            allocator.free_dva(txg, dva.vdev(), dva.offset(), asize)?;
+        }
+        Ok(())
+    }
+
+    /// Writes `stored` as a gang tree and puts its addresses into `bp`.
+    ///
+    /// On failure everything that was allocated on the way is given back.
+    pub(crate) fn write_gang(&self, txg: Txg, policy: &WritePolicy, bp: &mut BlockPointer, stored: &[u8]) -> Result<()> {
+        self.write_gang_level(txg, policy, bp, stored, 0)
+    }
+
+    fn write_gang_level(&self, txg: Txg, policy: &WritePolicy, bp: &mut BlockPointer, stored: &[u8], depth: u32) -> Result<()> {
+        let allocator = self.allocator()?;
+        let unit = allocator.min_allocation();
+        let full = || Error::refused(Errno::NOSPC, "no space left in the pool");
+        if depth >= MAX_DEPTH || stored.len() as u64 <= unit {
+            return Err(full());
+        }
+        let copies = usize::from(policy.copies);
+        let headers = usize::from(policy.gang_copies.max(policy.copies)).min(3);
+        let header = allocator.allocate(txg, 512, headers, Self::class_of(policy))?.ok_or_else(full)?;
+        // New headers are 512 bytes with three members, whatever larger ones the pool may hold already:
+        // with dynamic_gang_header active the size is fixed by the feature.
+        let size = self.gang_header.load(Relaxed) as usize;
+        let slots = (size - TRAILER) / BP_SIZE;
+        let mut made: Vec<BlockPointer> = Vec::new();
+        let result = self.write_members(txg, policy, stored, slots, copies, depth, &mut made);
+        if let Err(e) = result {
+            for m in &made {
+                let _ = self.free(txg, m);
+            }
+            for dva in &header.dvas[..header.count] {
+                let _ = allocator.free_dva(txg, dva.vdev(), dva.offset(), dva.asize());
+            }
+            return Err(e);
+        }
+        let mut bytes = vec![0u8; size];
+        for (raw, m) in bytes.chunks_exact_mut(BP_SIZE).zip(&made) {
+            m.write_le(raw);
+        }
+        let first = header.dvas[0];
+        seal_trailer(&mut bytes, [u64::from(first.vdev()), first.offset(), txg.0, 0]);
+        for (i, dva) in header.dvas[..header.count].iter().enumerate() {
+            let members: u64 = made.iter().filter_map(|m| m.dvas().nth(i)).map(|d| d.asize()).sum();
+            bp.set_dva(i, Dva::new(dva.vdev(), dva.offset(), dva.asize() + members, true));
+            self.put(dva.vdev(), dva.offset(), &bytes)?;
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn write_members(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        stored: &[u8],
+        slots: usize,
+        copies: usize,
+        depth: u32,
+        made: &mut Vec<BlockPointer>,
+    ) -> Result<()> {
+        let allocator = self.allocator()?;
+        let unit = allocator.min_allocation() as usize;
+        let context = self.checksums();
+        let mut rest = stored;
+        while !rest.is_empty() {
+            let left = slots - made.len();
+            if left == 0 {
+                return Err(Error::refused(Errno::NOSPC, "no space left in the pool"));
+            }
+            let least = rest.len().div_ceil(left).next_multiple_of(unit).min(rest.len());
+            // Ask for the largest piece first and halve towards the least that still fits the slots.
+            let mut want = rest.len();
+            let mut got: Option<(usize, Allocation)> = None;
+            while want >= least {
+                if depth > 0 || want < stored.len() {
+                    if let Some(a) = allocator.allocate(txg, want as u64, copies, Self::class_of(policy))? {
+                        got = Some((want, a));
+                        break;
+                    }
+                }
+                if want == least {
+                    break;
+                }
+                want = (want / 2).next_multiple_of(unit).max(least);
+            }
+            let take = got.map_or(least, |(n, _)| n);
+            let (piece, tail) = rest.split_at(take);
+            let mut m = BlockPointer::with_props(BpProps {
+                lsize: take as u64,
+                psize: take as u64,
+                compression: Compression::Off.to_u8(),
+                checksum: policy.checksum as u8,
+                object_type: 0,
+                level: 0,
+                dedup: false,
+                crypt: false,
+                order: ByteOrder::Little,
+            });
+            let sum = checksum(policy.checksum, piece, ByteOrder::Little, &context)
+                .map_err(|e| Error::unsupported("write pipeline", e))?;
+            m.set_checksum(sum);
+            m.set_birth(txg.0, txg.0);
+            match got {
+                Some((_, a)) => {
+                    for (i, dva) in a.dvas[..a.count].iter().enumerate() {
+                        m.set_dva(i, *dva);
+                    }
+                    made.push(m);
+                    for dva in m.dvas() {
+                        self.put(dva.vdev(), dva.offset(), piece)?;
+                    }
+                }
+                None => {
+                    self.write_gang_level(txg, policy, &mut m, piece, depth + 1)?;
+                    made.push(m);
+                }
+            }
+            rest = tail;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! The commit of a txg: flush, even labels, uberblock, odd labels (chapter 01 §4.1 of the format notes).
+//!
+//! Crash rules
+//! - Before the uberblock: the odd labels and the old uberblock fit together; all blocks of the new txg are garbage
+//!   that no space map of the old one knows.
+//! - After the uberblock: it and the even labels fit together.
+//! - The flush before the uberblock makes every block that it leads to durable. Without it a power cut could leave an
+//!   uberblock that leads to blocks which never reached the disk.
+
+use zuse_base::{Result, Txg};
+use zuse_format::uberblock::{MMP_MAGIC, SPA_VERSION, Uberblock};
+use zuse_vdev::{LabelPair, PoolConfig, UberblockTargets};
+
+use crate::Pool;
+use crate::pool::lock;
+
+impl Pool {
+    pub(crate) fn commit(&self, txg: Txg, config: Option<PoolConfig>) -> Result<()> {
+        let last = *lock(&self.uberblock);
+        let uberblock = Uberblock {
+            version: self.version(),
+            txg: txg.0,
+            guid_sum: self.vdevs.guid_sum(),
+            timestamp: self.env.clock.now().unsigned_secs().max(last.timestamp),
+            root: self.mos().root(),
+            software_version: SPA_VERSION,
+            mmp_magic: MMP_MAGIC,
+            mmp_delay: 0,
+            mmp_config: 0,
+            checkpoint_txg: 0,
+            raidz_reflow: last.raidz_reflow,
+        };
+        // A flush that failed cannot be tried again: what the host dropped is gone.
+        self.vdevs.flush_written()?;
+        let targets = match &config {
+            Some(config) => {
+                self.io.insist(|| self.vdevs.commit_labels(LabelPair::Even, config, None))?;
+                UberblockTargets::All
+            }
+            None => UberblockTargets::From(self.env.entropy.u64() as u32),
+        };
+        self.io.insist(|| self.vdevs.commit_uberblock(&uberblock, false, targets))?;
+        if let Some(config) = &config {
+            self.io.insist(|| self.vdevs.commit_labels(LabelPair::Odd, config, None))?;
+        }
+        *lock(&self.uberblock) = uberblock;
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! Making a pool (chapter 01 §4.3 and §7 of the format notes).
+//!
+//! Labels with txg 0 come first: a crash before the first commit leaves no pool. The MOS is built in memory as txg 4
+//! and committed like any other.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+use zuse_codec::{ChecksumContext, Salt};
+use zuse_device::BlockDevice;
+use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_dmu::{DnodeSpec, Objset, Settings, Tx};
+use zuse_format::feature::{FEATURES, Feature};
+use zuse_format::uberblock::{SPA_VERSION, Uberblock};
+use zuse_format::{ObjsetType, object_type};
+use zuse_io::AllocClass;
+use zuse_vdev::config::TopConfig;
+use zuse_vdev::{OpenMode, PoolConfig, VdevConfig, VdevKind, Vdevs, geometry, label};
+
+use crate::allocator::{MapOptions, VdevInfo};
+use crate::space_map::MosStore;
+use crate::{Allocator, DslHooks, Environment, Pool, SyncCtx};
+
+/// The txg of a pool's creation.
+pub(crate) const FIRST_TXG: Txg = Txg(4);
+
+/// One top-level vdev of a new pool: a lone device.
+pub struct VdevSpec {
+    /// The open device.
+    pub device: Arc<dyn BlockDevice>,
+    /// Whether it is a disk rather than a file.
+    pub is_disk: bool,
+    /// Sector shift; `None` asks the device.
+    pub ashift: Option<u8>,
+}
+
+/// What a new pool is to be.
+pub struct CreateOptions {
+    /// Name of the pool.
+    pub name: String,
+    /// Its top-level vdevs.
+    pub vdevs: Vec<VdevSpec>,
+    /// Features to enable; those they need come along. `None` enables all.
+    pub features: Option<Vec<&'static Feature>>,
+    /// Pool property `comment`.
+    pub comment: Option<String>,
+    /// Pool property `compatibility`.
+    pub compatibility: Option<String>,
+}
+
+impl Pool {
+    /// Makes a pool and opens it.
+    ///
+    /// The devices are overwritten: whoever calls has checked that they hold no pool in use.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` for no or too small devices; `Device` if one fails.
+    pub fn create(env: Environment, options: CreateOptions, hooks: Arc<dyn DslHooks>) -> Result<Arc<Self>> {
+        if options.vdevs.is_empty() {
+            return Err(Error::refused(Errno::INVAL, "a pool needs at least one device"));
+        }
+        let guid = || env.entropy.guid().get();
+        let mut tops = Vec::new();
+        let mut devices = std::collections::BTreeMap::new();
+        for (id, spec) in options.vdevs.iter().enumerate() {
+            let top = top_config(spec, id as u64, guid())?;
+            devices.insert(top.guid, spec.device.clone());
+            tops.push(top);
+        }
+        let root_guid = guid();
+        let mut root = VdevConfig::root(root_guid, tops);
+        root.create_txg = Some(FIRST_TXG.0);
+        let mut config = PoolConfig::new(&options.name, SPA_VERSION, root.clone());
+        config.hostid = env.host.id;
+        config.hostname = (!env.host.name.is_empty()).then(|| env.host.name.clone());
+        config.comment.clone_from(&options.comment);
+        config.compatibility.clone_from(&options.compatibility);
+        let units = root.children.iter().filter_map(|t| t.top.as_ref()).map(|t| 1u64 << t.ashift);
+        config.min_alloc = units.clone().min();
+        config.max_alloc = units.max();
+        for top in &root.children {
+            if let Some(device) = devices.get(&top.guid) {
+                label::init(&**device, &label::initial_label(&config, top, top, FIRST_TXG.0))?;
+            }
+        }
+        let vdevs = Arc::new(Vdevs::open(&root, &|c| devices.get(&c.guid).cloned(), OpenMode::CREATE)?);
+        let uberblock = Uberblock { version: SPA_VERSION, txg: FIRST_TXG.prev().0, ..Uberblock::default() };
+        let pool = Self::assemble(env, config, vdevs, uberblock, hooks, true)?;
+        pool.first_txg(&options)?;
+        Ok(pool)
+    }
+
+    fn first_txg(self: &Arc<Self>, options: &CreateOptions) -> Result<()> {
+        let enabled = |guid: &str| match &options.features {
+            None => true,
+            Some(list) => list.iter().any(|f| f.guid == guid || needs(f, guid)),
+        };
+        let maps = MapOptions {
+            large_blocks: enabled("com.delphix:log_spacemap"),
+            histogram: enabled("com.delphix:spacemap_histogram"),
+            two_words: enabled("com.delphix:spacemap_v2"),
+        };
+        let allocator = Allocator::new(maps);
+        for info in self.vdev_infos() {
+            allocator.add_vdev(info)?;
+        }
+        self.io.set_allocator(allocator.clone());
+        let _ = self.allocator.set(allocator.clone());
+
+        let tx = Tx::syncing(FIRST_TXG);
+        let mut settings = Settings::mos();
+        settings.hole_birth = enabled("com.delphix:hole_birth");
+        settings.embedded_data = enabled("com.delphix:embedded_data");
+        if !enabled("org.illumos:lz4_compress") {
+            settings.metadata_compression = zuse_codec::Compression::Lzjb;
+        }
+        let mos = Objset::create(self.objset_env("MOS", settings), ObjsetType::Meta, &tx);
+        let _ = self.mos.set(mos.clone());
+        allocator.attach(Arc::new(MosStore::new(&mos)));
+
+        let ctx = SyncCtx { pool: self, tx: &tx, txg: FIRST_TXG, pass: 1 };
+        let directory = Zap::create_in(
+            &mos.allocate_at(&tx, ObjectId(1), &DnodeSpec::new(object_type::OBJECT_DIRECTORY))?,
+            &tx,
+            &Default::default(),
+        )?;
+        directory.add_u64(&tx, b"creation_version", SPA_VERSION)?;
+        directory.add_u64(&tx, b"deflate", 1)?;
+        self.features.create(&ctx, &directory)?;
+        match &options.features {
+            None => {
+                for f in FEATURES.iter().filter(|f| f.enabled_at_creation()) {
+                    self.features.enable(&ctx, f)?;
+                }
+            }
+            Some(list) => {
+                // In the table's order, so that the books of enabled_txg are the usual ones.
+                for f in FEATURES.iter().filter(|f| list.iter().any(|l| l.guid == f.guid)) {
+                    self.features.enable(&ctx, f)?;
+                }
+            }
+        }
+        let mut salt = [0u8; 32];
+        self.env.entropy.fill(&mut salt);
+        directory.add(&tx, b"org.illumos:checksum_salt", &ZapValue::Bytes(salt.to_vec()))?;
+        self.io.set_checksums(ChecksumContext::new(Some(&Salt(salt))));
+
+        self.hooks.create(&ctx)?;
+
+        let config = mos.allocate(
+            &tx,
+            &DnodeSpec::new(object_type::PACKED_NVLIST).block_size(16384).bonus(object_type::PACKED_NVLIST_SIZE, 8),
+        )?;
+        directory.add_u64(&tx, b"config", config.object().0)?;
+        self.config_object.store(config.object().0, Relaxed);
+        let deferred = mos.allocate(
+            &tx,
+            &DnodeSpec::new(object_type::BPOBJ).block_size(16384).bonus(object_type::BPOBJ_HDR, 48).compress(2),
+        )?;
+        directory.add_u64(&tx, b"sync_bplist", deferred.object().0)?;
+        self.make_vdev_zaps(&ctx, &directory)?;
+        self.config_changed();
+
+        self.hooks.sync(&ctx)?;
+        self.converge(FIRST_TXG, &tx)?;
+        self.meter.clear(FIRST_TXG);
+        self.hooks.synced(FIRST_TXG);
+        self.txgs.done_first(FIRST_TXG);
+        self.hooks.load(self)?;
+        self.start()
+    }
+
+    /// The ZAP of the root, of each top-level vdev and of each leaf, listed in the map of vdev ZAPs.
+    fn make_vdev_zaps(&self, ctx: &SyncCtx<'_>, directory: &Zap) -> Result<()> {
+        let mos = self.mos();
+        let make = || -> Result<ObjectId> {
+            Ok(Zap::create(mos, ctx.tx, object_type::ZAP_METADATA, &Default::default())?.dnode().object())
+        };
+        let map = Zap::create(mos, ctx.tx, object_type::ZAP_METADATA, &Default::default())?;
+        directory.add_u64(ctx.tx, b"com.delphix:vdev_zap_map", map.dnode().object().0)?;
+        let mut tree = crate::pool::lock(&self.config).vdev_tree.clone();
+        const ROOT_ZAP: &str = "com.klarasystems:vdev_zaps_v2";
+        if self.features.is_enabled(ROOT_ZAP) {
+            let zap = make()?;
+            map.add_int(ctx.tx, zap.0, zap.0)?;
+            tree.zap_root = Some(zap.0);
+            self.features.add(ctx, ROOT_ZAP, 1)?;
+        }
+        for top in &mut tree.children {
+            for at in [&mut top.zap_leaf, &mut top.zap_top] {
+                let zap = make()?;
+                map.add_int(ctx.tx, zap.0, zap.0)?;
+                *at = Some(zap.0);
+            }
+        }
+        let mut config = crate::pool::lock(&self.config);
+        config.vdev_tree = tree;
+        config.has_per_vdev_zaps = true;
+        Ok(())
+    }
+
+    /// What the allocator must know of each vdev that data may live on.
+    pub(crate) fn vdev_infos(&self) -> Vec<VdevInfo> {
+        let tops = self.vdevs.tops();
+        tops.iter()
+            .filter(|t| t.is_concrete())
+            .map(|top| {
+                let shape = top.clone();
+                VdevInfo {
+                    vdev: top.id(),
+                    asize: top.asize(),
+                    ashift: top.ashift(),
+                    align: top.min_allocation(),
+                    metaslab_shift: top.metaslab_shift(),
+                    metaslab_array: ObjectId(top.metaslab_array()),
+                    class: if top.is_log() { AllocClass::Log } else { AllocClass::Normal },
+                    children: top.config().children.len().max(1) as u64,
+                    deflate_ratio: top.deflate_ratio(),
+                    asize_of: Arc::new(move |psize, txg| shape.asize_of(psize, txg.0).unwrap_or(psize)),
+                }
+            })
+            .collect()
+    }
+}
+
+fn needs(f: &Feature, guid: &str) -> bool {
+    f.dependencies().any(|d| d.guid == guid || needs(d, guid))
+}
+
+fn top_config(spec: &VdevSpec, id: u64, guid: u64) -> Result<VdevConfig> {
+    let device = &spec.device;
+    let kind = if spec.is_disk { VdevKind::Disk } else { VdevKind::File };
+    let mut top = VdevConfig::new(kind, id, guid);
+    top.path = Some(device.path().to_owned());
+    top.whole_disk = spec.is_disk.then_some(0);
+    top.create_txg = Some(FIRST_TXG.0);
+    let ashift = match spec.ashift {
+        Some(shift) => shift,
+        None => (device.sector_shift().max(9) as u8).clamp(geometry::ASHIFT_MIN, geometry::ASHIFT_AUTO_MAX),
+    };
+    if !(geometry::ASHIFT_MIN..=geometry::ASHIFT_MAX).contains(&ashift) {
+        return Err(Error::refused(Errno::INVAL, format!("{}: ashift {ashift} is not between 9 and 16", device.path())));
+    }
+    if u32::from(ashift) < device.sector_shift() {
+        return Err(Error::refused(Errno::INVAL, format!("{}: ashift {ashift} is below the device's sector size", device.path())));
+    }
+    let small = || Error::refused(Errno::OVERFLOW, format!("{} is smaller than 64 MiB", device.path()));
+    let asize = geometry::leaf_asize(device.size()).ok_or_else(small)?;
+    if device.size() < 64 << 20 {
+        return Err(small());
+    }
+    top.top = Some(TopConfig {
+        metaslab_array: 0,
+        metaslab_shift: u64::from(geometry::metaslab_shift(asize)),
+        ashift: u64::from(ashift),
+        asize,
+        min_alloc: Some(1 << ashift),
+        is_log: false,
+        non_allocating: false,
+        removing: false,
+        expansion_time: None,
+    });
+    Ok(top)
+}

@@ -1,0 +1,60 @@
+//! The seam to the layer of datasets, which knows the pool but is not known by it.
+
+use std::sync::Arc;
+
+use zuse_base::{Result, Txg};
+use zuse_dmu::Tx;
+
+use crate::Pool;
+
+/// What code in syncing context works with.
+#[derive(Clone, Copy)]
+pub struct SyncCtx<'a> {
+    /// The pool.
+    pub pool: &'a Arc<Pool>,
+    /// The sync thread's transaction.
+    pub tx: &'a Tx,
+    /// The txg that is written.
+    pub txg: Txg,
+    /// Pass within the txg, from 1.
+    pub pass: u32,
+}
+
+/// The dataset layer, as the pool needs it. All but `load`, `is_dirty` and `synced` run on the sync thread.
+pub trait DslHooks: Send + Sync {
+    /// Makes the dataset layer's objects in a new pool's first txg.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed; the pool is then not made.
+    fn create(&self, ctx: &SyncCtx<'_>) -> Result<()>;
+
+    /// Opens the dataset layer of a pool whose MOS is open.
+    ///
+    /// # Errors
+    /// The root directory or another object without which the pool is none cannot be read.
+    fn load(&self, pool: &Arc<Pool>) -> Result<()>;
+
+    /// Writes all datasets that changed in the txg, then what that changed about them.
+    ///
+    /// # Errors
+    /// A block cannot be read, allocated or written.
+    fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()>;
+
+    /// Charges a change of the MOS's own space (used, compressed, uncompressed bytes).
+    ///
+    /// # Errors
+    /// The MOS cannot be changed.
+    fn mos_delta(&self, ctx: &SyncCtx<'_>, delta: [i64; 3]) -> Result<()>;
+
+    /// Whether some dataset changed in the txg.
+    fn is_dirty(&self, txg: Txg) -> bool;
+
+    /// Frees a bounded number of blocks that wait to be freed; true if more wait.
+    ///
+    /// # Errors
+    /// A list of blocks cannot be read or changed.
+    fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool>;
+
+    /// The txg is on disk.
+    fn synced(&self, txg: Txg);
+}

@@ -1,0 +1,251 @@
+//! Opening a pool that exists (chapter 01 §10 of the format notes).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_codec::{ChecksumContext, Salt};
+use zuse_device::BlockDevice;
+use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_dmu::{Objset, Settings, Tx};
+use zuse_format::nvlist::NvList;
+use zuse_format::uberblock::is_spa_version;
+use zuse_format::{ObjsetType, object_type};
+use zuse_vdev::{OpenMode, PoolConfig, PoolState, VdevConfig, Vdevs};
+
+use crate::allocator::MapOptions;
+use crate::log_space_map::LogObjects;
+use crate::space_map::MosStore;
+use crate::{Allocator, DslHooks, Environment, Pool};
+
+/// Largest packed configuration that is believed.
+const MAX_CONFIG: u64 = 16 << 20;
+
+/// How to open a pool.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// The pool may be changed.
+    pub writable: bool,
+    /// Open it although another host seems to have it.
+    pub force: bool,
+    /// Give it another name.
+    pub new_name: Option<String>,
+    /// Use the best uberblock up to this txg.
+    pub rewind_to: Option<u64>,
+    /// The caller held it last: a pool left active by this host needs no force.
+    pub ours: bool,
+}
+
+impl Pool {
+    /// Opens the pool of a configuration that was put together from labels, with the devices by guid.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` if another host has it; `Refused(NXIO)` without a good uberblock or a needed device;
+    /// `Unsupported` naming the feature; `Corrupt` naming the structure.
+    pub fn open(
+        env: Environment,
+        labels: &PoolConfig,
+        devices: &BTreeMap<u64, Arc<dyn BlockDevice>>,
+        options: &OpenOptions,
+        hooks: Arc<dyn DslHooks>,
+    ) -> Result<Arc<Self>> {
+        let name = labels.name.clone();
+        if !is_spa_version(labels.version) {
+            return Err(Error::unsupported(format!("pool {name}"), format!("version {}", labels.version)));
+        }
+        let unknown: Vec<_> = labels
+            .features_for_read
+            .iter()
+            .filter(|g| zuse_format::feature::by_guid(g).is_none_or(|f| !f.can_read))
+            .cloned()
+            .collect();
+        if !unknown.is_empty() {
+            return Err(Error::unsupported(format!("pool {name}"), format!("feature {}", unknown.join(", "))));
+        }
+        let find = |c: &VdevConfig| devices.get(&c.guid).cloned();
+        let vdevs = Arc::new(Vdevs::open(&labels.vdev_tree, &find, OpenMode::import(options.writable))?);
+        let choice = vdevs.best_uberblock(options.rewind_to)?;
+        if options.writable && !options.force {
+            check_owner(&env, labels, options.ours)?;
+            if choice.uberblock.mmp_delay != 0 && labels.state == PoolState::Active {
+                return Err(Error::refused(Errno::BUSY, format!("pool {name} is under multihost protection and was not exported")));
+            }
+        }
+        if options.writable && labels.version < 5000 {
+            return Err(Error::unsupported(
+                format!("pool {name}"),
+                format!("writing to version {} (it can be opened with readonly=on)", labels.version),
+            ));
+        }
+        let mut config = labels.clone();
+        if let Some(new) = &options.new_name {
+            config.name.clone_from(new);
+        }
+        let mut uberblock = choice.uberblock;
+        let newest = choice.newest.txg;
+        let pool = Self::assemble(env, config, vdevs, uberblock, hooks, options.writable)?;
+        pool.load(&find, options)?;
+        if options.writable {
+            // After a rewind the next txg follows the newest one seen, so that stale uberblocks lose by time.
+            uberblock.txg = uberblock.txg.max(newest);
+            pool.txgs.skip_to(zuse_base::Txg(uberblock.txg));
+            let mut config = crate::pool::lock(&pool.config);
+            config.state = PoolState::Active;
+            drop(config);
+            pool.config_changed();
+            pool.start()?;
+            pool.sync_now()?;
+        }
+        Ok(pool)
+    }
+
+    fn load(self: &Arc<Self>, find: &dyn Fn(&VdevConfig) -> Option<Arc<dyn BlockDevice>>, options: &OpenOptions) -> Result<()> {
+        let name = self.name();
+        let mos = Objset::open(self.objset_env("MOS", Settings::mos()), self.uberblock().root)?;
+        if mos.kind() != ObjsetType::Meta {
+            return Err(Error::corrupt("MOS", "the root object set is not the pool's own"));
+        }
+        let _ = self.mos.set(mos.clone());
+        let directory = self.directory()?;
+        let key = |key: &str| -> Result<Option<ObjectId>> { Ok(directory.lookup_u64(key.as_bytes())?.map(ObjectId)) };
+        let config_object = key("config")?.ok_or_else(|| Error::corrupt("MOS directory", "config is missing"))?;
+        self.config_object.store(config_object.0, Relaxed);
+        let trusted = self.read_config(config_object)?;
+        let guid_sum = trusted.vdev_tree.guid_sum();
+        if guid_sum != self.uberblock().guid_sum {
+            return Err(Error::refused(Errno::NXIO, format!("pool {name}: the configuration is not the one its uberblock was written with (a device is missing)")));
+        }
+        {
+            let mut config = crate::pool::lock(&self.config);
+            let mut tree = trusted.vdev_tree.clone();
+            adopt_paths(&mut tree, &config.vdev_tree);
+            self.vdevs.reconfigure(&tree, find, false)?;
+            config.vdev_tree = tree;
+            config.version = trusted.version;
+            config.comment.clone_from(&trusted.comment);
+            config.compatibility.clone_from(&trusted.compatibility);
+            config.errata = trusted.errata;
+            config.min_alloc = trusted.min_alloc;
+            config.max_alloc = trusted.max_alloc;
+            config.has_per_vdev_zaps = trusted.has_per_vdev_zaps;
+            config.other.clone_from(&trusted.other);
+            config.create_txg = None;
+            config.top_guid = None;
+            config.guid = None;
+            config.is_log = false;
+            config.is_spare = false;
+        }
+        let health = self.vdevs.health();
+        if !health.state.is_usable() {
+            return Err(Error::refused(Errno::NXIO, format!("pool {name}: a device that it cannot do without is missing")));
+        }
+        if self.version() >= 5000 {
+            self.features.load(&mos, &directory)?;
+            self.features.check(&mos, &name, options.writable)?;
+        }
+        if let Some(value) = directory.lookup(b"org.illumos:checksum_salt")? {
+            let salt: [u8; 32] = match &value {
+                ZapValue::Bytes(bytes) => bytes.as_slice().try_into().ok(),
+                _ => None,
+            }
+            .ok_or_else(|| Error::corrupt("MOS directory", "the checksum salt is not 32 bytes"))?;
+            self.io.set_checksums(ChecksumContext::new(Some(&Salt(salt))));
+        }
+        if self.features.is_active("com.klarasystems:dynamic_gang_header") {
+            let least = self.vdevs.tops().iter().filter(|t| t.is_concrete()).map(|t| t.min_allocation()).min();
+            self.io.set_gang_header(least.unwrap_or(512));
+        }
+        let mut settings = self.base_settings();
+        settings.copies = 3;
+        settings.is_mos = true;
+        mos.set_settings(settings);
+        if options.writable {
+            self.open_allocator(&directory)?;
+        }
+        self.hooks.load(self)
+    }
+
+    fn open_allocator(self: &Arc<Self>, directory: &Zap) -> Result<()> {
+        let mos = self.mos();
+        let allocator = Allocator::new(MapOptions {
+            large_blocks: self.features.is_enabled("com.delphix:log_spacemap"),
+            histogram: self.features.is_enabled("com.delphix:spacemap_histogram"),
+            two_words: self.features.is_active("com.delphix:spacemap_v2"),
+        });
+        allocator.attach(Arc::new(MosStore::new(mos)));
+        let infos = self.vdev_infos();
+        let logs = directory.lookup_u64(b"com.delphix:log_spacemap_zap")?.map(ObjectId);
+        match logs {
+            None => {
+                for info in infos {
+                    allocator.add_vdev(info)?;
+                }
+            }
+            Some(zap) => {
+                let mut unflushed = BTreeMap::new();
+                let tree = crate::pool::lock(&self.config).vdev_tree.clone();
+                for (id, top) in tree.children.iter().enumerate() {
+                    let Some(top_zap) = top.zap_top.filter(|z| *z != 0) else { continue };
+                    let found = Zap::open(&mos.dnode(ObjectId(top_zap))?)?.lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
+                    if let Some(object) = found {
+                        unflushed.insert(id as u32, ObjectId(object));
+                    }
+                }
+                allocator.open_with_logs(infos, &LogObjects { logs: zap, unflushed })?;
+            }
+        }
+        self.io.set_allocator(allocator.clone());
+        let _ = self.allocator.set(allocator);
+        Ok(())
+    }
+
+    fn read_config(&self, object: ObjectId) -> Result<PoolConfig> {
+        let place = "MOS config object";
+        let dnode = self.mos().dnode(object)?;
+        if dnode.object_type() != object_type::PACKED_NVLIST {
+            return Err(Error::corrupt(place, format!("object type {}", dnode.object_type())));
+        }
+        let len = dnode.with_bonus(|b| b.first_chunk::<8>().map(|c| u64::from_le_bytes(*c)));
+        let len = len.filter(|n| *n > 0 && *n <= MAX_CONFIG).ok_or_else(|| Error::corrupt(place, "its length makes no sense"))?;
+        let mut bytes = vec![0; len as usize];
+        dnode.read_at(0, &mut bytes)?;
+        let list = NvList::decode(&bytes).map_err(|e| e.at(place))?;
+        PoolConfig::parse(&list, place)
+    }
+
+    /// The txg that a transaction of the sync thread belongs to, for tools that look at an open pool.
+    pub fn syncing_tx(&self) -> Tx {
+        Tx::syncing(self.open_txg())
+    }
+}
+
+/// Refuses a pool that another host has.
+fn check_owner(env: &Environment, labels: &PoolConfig, ours: bool) -> Result<()> {
+    if labels.state != PoolState::Active || ours {
+        return Ok(());
+    }
+    if labels.hostid != 0 && labels.hostid != env.host.id {
+        let host = labels.hostname.as_deref().unwrap_or("unknown");
+        return Err(Error::refused(
+            Errno::BUSY,
+            format!("pool {} was last used by another system (hostname {host}, hostid {:x}); import it with -f if that system does not use it any more", labels.name, labels.hostid),
+        ));
+    }
+    Ok(())
+}
+
+/// Leaves keep the paths where they were found.
+fn adopt_paths(tree: &mut VdevConfig, found: &VdevConfig) {
+    let mut paths = BTreeMap::new();
+    found.visit(&mut |n| {
+        if let Some(path) = &n.path {
+            paths.insert(n.guid, path.clone());
+        }
+    });
+    tree.visit_mut(&mut |n| {
+        if let Some(path) = paths.get(&n.guid) {
+            n.path = Some(path.clone());
+        }
+    });
+}

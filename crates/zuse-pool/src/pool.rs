@@ -1,0 +1,614 @@
+//! An open pool.
+//!
+//! Locks, by rank: `config` (short, never over I/O) < the engine's state < the MOS's own. Sync tasks wait in `tasks`
+//! and run on the sync thread.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use zuse_base::{Clock, Entropy, Error, ObjectId, Result, SystemClock, SystemEntropy, Txg, WorkPool};
+use zuse_dmu::zap::Zap;
+use zuse_dmu::{DirtyMeter, FreeingLedger, Objset, Settings, Tx};
+use zuse_format::uberblock::Uberblock;
+use zuse_io::{Cache, Pipeline};
+use zuse_vdev::{PoolConfig, PoolState, Vdevs};
+
+use crate::allocator::Reserve;
+use crate::suspend::Suspension;
+use crate::txg::Txgs;
+use crate::{Allocator, DslHooks, Features, SyncCtx};
+
+/// This machine, as pools know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Host id; 0 if it has none.
+    pub id: u64,
+    /// Host name.
+    pub name: String,
+}
+
+/// What happens to callers while a pool is suspended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailMode {
+    /// They wait until `zpool clear`.
+    #[default]
+    Wait,
+    /// New writes get EIO.
+    Continue,
+    /// The process ends.
+    Panic,
+}
+
+/// Bounds of what a pool takes of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of the block cache.
+    pub cache: usize,
+    /// Bytes that may be dirty; writers wait beyond.
+    pub dirty: u64,
+    /// A txg is written after this time even if nobody waits.
+    pub txg_timeout: Duration,
+    /// Threads for compression, checksums and device writes.
+    pub threads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cache: 512 << 20,
+            dirty: 64 << 20,
+            txg_timeout: Duration::from_secs(5),
+            threads: std::thread::available_parallelism().map_or(2, usize::from),
+        }
+    }
+}
+
+/// What a pool gets from outside: time, randomness, host, bounds.
+#[derive(Clone)]
+pub struct Environment {
+    /// Clock.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness for guids and salts.
+    pub entropy: Arc<dyn Entropy>,
+    /// This machine.
+    pub host: Host,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            host: Host::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Space of a pool, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Room for data, raw.
+    pub capacity: u64,
+    /// Allocated.
+    pub allocated: u64,
+    /// Freed, but not yet to be used again.
+    pub deferred: u64,
+    /// Deflated room: what datasets are measured against.
+    pub dspace: u64,
+    /// Kept from users.
+    pub slop: u64,
+    /// Fragmentation of free space, percent.
+    pub fragmentation: u64,
+}
+
+pub(crate) struct Task {
+    pub txg: Txg,
+    #[allow(clippy::type_complexity)]
+    pub run: Box<dyn FnOnce(Result<&SyncCtx<'_>, &Error>) + Send>,
+}
+
+/// The result of a task, for the one who waits for it.
+struct Slot<R> {
+    result: Mutex<Option<(Txg, Result<R>)>>,
+    ready: Condvar,
+}
+
+/// An open pool. Shared; closed by [`Pool::close`].
+pub struct Pool {
+    pub(crate) config: Mutex<PoolConfig>,
+    pub(crate) config_dirty: AtomicBool,
+    pub(crate) config_object: AtomicU64,
+    pub(crate) env: Environment,
+    pub(crate) vdevs: Arc<Vdevs>,
+    pub(crate) io: Arc<Pipeline>,
+    pub(crate) work: Arc<WorkPool>,
+    pub(crate) meter: Arc<DirtyMeter>,
+    pub(crate) mos: OnceLock<Arc<Objset>>,
+    pub(crate) mos_ledger: Arc<FreeingLedger>,
+    pub(crate) features: Features,
+    pub(crate) allocator: OnceLock<Arc<Allocator>>,
+    pub(crate) txgs: Arc<Txgs>,
+    pub(crate) hooks: Arc<dyn DslHooks>,
+    pub(crate) tasks: Mutex<VecDeque<Task>>,
+    pub(crate) uberblock: Mutex<Uberblock>,
+    pub(crate) suspension: Arc<Suspension>,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) writable: bool,
+    pub(crate) fail_mode: AtomicU32,
+    pub(crate) autotrim: AtomicBool,
+    pub(crate) frees_pending: AtomicBool,
+    /// The root vdev's ZAP and others are kept in the config; MOS usage not yet charged to `$MOS`.
+    pub(crate) mos_debt: Mutex<[i64; 3]>,
+    pub(crate) closed: AtomicBool,
+    /// Passes the last txg took, for tests and statistics.
+    pub(crate) last_passes: AtomicU32,
+    /// Where failed devices may be found again.
+    pub(crate) reopen: RwLock<Option<Arc<dyn Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>> + Send + Sync>>>,
+}
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    pub(crate) fn assemble(
+        env: Environment,
+        config: PoolConfig,
+        vdevs: Arc<Vdevs>,
+        uberblock: Uberblock,
+        hooks: Arc<dyn DslHooks>,
+        writable: bool,
+    ) -> Result<Arc<Self>> {
+        let cache = Arc::new(Cache::new(env.limits.cache));
+        let io = Arc::new(Pipeline::new(vdevs.clone(), cache));
+        let meter = Arc::new(DirtyMeter::default());
+        let work = WorkPool::new("zuse-work", env.limits.threads.max(1), 1024)
+            .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no threads: {e}")))?;
+        let txgs = Txgs::new(Txg(uberblock.txg), meter.clone(), env.limits.txg_timeout, env.limits.dirty);
+        let suspension = Arc::new(Suspension::default());
+        suspension.set_pool(&config.name);
+        if writable {
+            io.set_write_faults(suspension.clone());
+        }
+        Ok(Arc::new(Self {
+            config: Mutex::new(config),
+            config_dirty: AtomicBool::new(false),
+            config_object: AtomicU64::new(0),
+            mos_ledger: Arc::new(FreeingLedger::new(io.clone())),
+            vdevs,
+            io,
+            work: Arc::new(work),
+            meter,
+            mos: OnceLock::new(),
+            features: Features::default(),
+            allocator: OnceLock::new(),
+            txgs,
+            hooks,
+            tasks: Mutex::new(VecDeque::new()),
+            uberblock: Mutex::new(uberblock),
+            suspension,
+            threads: Mutex::new(Vec::new()),
+            writable,
+            fail_mode: AtomicU32::new(0),
+            autotrim: AtomicBool::new(false),
+            frees_pending: AtomicBool::new(true),
+            mos_debt: Mutex::new([0; 3]),
+            closed: AtomicBool::new(false),
+            last_passes: AtomicU32::new(0),
+            reopen: RwLock::new(None),
+            env,
+        }))
+    }
+
+    pub(crate) fn objset_env(&self, place: &str, settings: Settings) -> zuse_dmu::ObjsetEnv {
+        zuse_dmu::ObjsetEnv {
+            io: self.io.clone(),
+            work: self.work.clone(),
+            place: place.into(),
+            ledger: self.mos_ledger.clone(),
+            meter: self.meter.clone(),
+            settings,
+        }
+    }
+
+    /// Name of the pool.
+    pub fn name(&self) -> String {
+        lock(&self.config).name.clone()
+    }
+
+    /// Guid of the pool.
+    pub fn guid(&self) -> u64 {
+        lock(&self.config).pool_guid
+    }
+
+    /// SPA version, 5000 for pools with feature flags.
+    pub fn version(&self) -> u64 {
+        lock(&self.config).version
+    }
+
+    /// The configuration as of now.
+    pub fn config(&self) -> PoolConfig {
+        lock(&self.config).clone()
+    }
+
+    /// Whether the pool may be changed.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The pool's own object set.
+    ///
+    /// # Panics
+    /// Before the pool is open: a bug.
+    pub fn mos(&self) -> &Arc<Objset> {
+        match self.mos.get() {
+            Some(mos) => mos,
+            None => unreachable!("the MOS is opened before the pool is handed out"),
+        }
+    }
+
+    /// MOS object 1, the directory.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn directory(&self) -> Result<Zap> {
+        Zap::open(&self.mos().dnode(ObjectId(1))?)
+    }
+
+    /// The pipelines.
+    pub fn io(&self) -> &Arc<Pipeline> {
+        &self.io
+    }
+
+    /// The vdev tree.
+    pub fn vdevs(&self) -> &Arc<Vdevs> {
+        &self.vdevs
+    }
+
+    /// Threads for parallel work.
+    pub fn work(&self) -> &Arc<WorkPool> {
+        &self.work
+    }
+
+    /// Dirty bytes.
+    pub fn meter(&self) -> &Arc<DirtyMeter> {
+        &self.meter
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.env.clock
+    }
+
+    /// Randomness.
+    pub fn entropy(&self) -> &dyn Entropy {
+        &*self.env.entropy
+    }
+
+    /// This machine.
+    pub fn host(&self) -> &Host {
+        &self.env.host
+    }
+
+    /// Bounds that were set.
+    pub fn limits(&self) -> &Limits {
+        &self.env.limits
+    }
+
+    /// The feature flags.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// The allocator of a writable pool.
+    pub fn allocator(&self) -> Option<&Arc<Allocator>> {
+        self.allocator.get()
+    }
+
+    /// The last committed uberblock.
+    pub fn uberblock(&self) -> Uberblock {
+        *lock(&self.uberblock)
+    }
+
+    /// Settings that follow the pool's features, for object sets.
+    pub fn base_settings(&self) -> Settings {
+        let f = &self.features;
+        let old = self.version() < 5000;
+        let mut s = Settings::default();
+        s.hole_birth = f.is_active("com.delphix:hole_birth");
+        s.embedded_data = f.is_active("com.delphix:embedded_data");
+        if old || !f.is_active("org.illumos:lz4_compress") {
+            s.metadata_compression = zuse_codec::Compression::Lzjb;
+            s.compression = zuse_codec::Compression::Lzjb;
+        }
+        if old || !f.is_enabled("org.open-zfs:large_blocks") {
+            s.max_block_size = 128 << 10;
+        }
+        s
+    }
+
+    /// Joins the open txg, reserving an estimate of what will be written. Space and quota checks are the caller's.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)` for a read-only pool, `Suspended`, or the pool is being closed.
+    pub fn begin(&self, reserve: u64) -> Result<Tx> {
+        if !self.writable {
+            return Err(Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())));
+        }
+        if let Some(error) = self.suspension.error() {
+            if self.fail_mode.load(Relaxed) != 0 || self.suspension.is_lost() {
+                return Err(error);
+            }
+        }
+        self.txgs.begin(reserve)
+    }
+
+    /// Bytes that running and unsynced transactions were admitted with.
+    pub fn reserved(&self) -> u64 {
+        self.txgs.reserved()
+    }
+
+    /// The open txg.
+    pub fn open_txg(&self) -> Txg {
+        self.txgs.open_txg()
+    }
+
+    /// The last txg on disk.
+    pub fn synced_txg(&self) -> Txg {
+        self.txgs.synced_txg()
+    }
+
+    /// Waits until a txg is on disk.
+    ///
+    /// # Errors
+    /// The pool was suspended for good or closed.
+    pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        if self.fail_mode.load(Relaxed) != 0 {
+            if let Some(error) = self.suspension.error() {
+                return Err(error);
+            }
+        }
+        self.txgs.wait_synced(txg)
+    }
+
+    /// Writes everything that is open now and waits for it.
+    ///
+    /// # Errors
+    /// As [`Self::wait_synced`].
+    pub fn sync_now(&self) -> Result<()> {
+        self.wait_synced(self.open_txg())
+    }
+
+    /// Runs an administrative change in syncing context, after the datasets of its txg are written: first `check`,
+    /// then, if that passed, `apply`. Returns when the txg is on disk.
+    ///
+    /// # Errors
+    /// Those of `check` (nothing changed) and `apply`; `Refused(AGAIN)` from `check` is tried again in a later txg.
+    pub fn sync_task<R: Send + 'static>(
+        &self,
+        mut check: impl FnMut(&SyncCtx<'_>) -> Result<()> + Send + 'static,
+        apply: impl FnOnce(&SyncCtx<'_>) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        if !self.writable {
+            return Err(Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())));
+        }
+        if let Some(error) = self.suspension.error() {
+            return Err(error);
+        }
+        let slot = Arc::new(Slot { result: Mutex::new(None), ready: Condvar::new() });
+        let theirs = slot.clone();
+        let txg = self.open_txg();
+        lock(&self.tasks).push_back(Task {
+            txg,
+            run: Box::new(move |ctx| {
+                let (txg, result) = match ctx {
+                    Ok(ctx) => (ctx.txg, check(ctx).and_then(|()| apply(ctx))),
+                    Err(error) => (Txg::ZERO, Err(error.clone())),
+                };
+                *lock(&theirs.result) = Some((txg, result));
+                theirs.ready.notify_all();
+            }),
+        });
+        self.txgs.want(self.open_txg());
+        let (txg, result) = {
+            let mut result = lock(&slot.result);
+            loop {
+                if let Some(done) = result.take() {
+                    break done;
+                }
+                if self.closed.load(Relaxed) {
+                    return Err(Error::refused(zuse_base::Errno::NODEV, "the pool was closed"));
+                }
+                result = slot
+                    .ready
+                    .wait_timeout(result, Duration::from_millis(500))
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
+            }
+        };
+        let value = result?;
+        self.txgs.wait_synced(txg)?;
+        Ok(value)
+    }
+
+    /// Space of the pool.
+    pub fn space(&self) -> Space {
+        let Some(allocator) = self.allocator.get() else { return self.space_by_config() };
+        let total = allocator.total();
+        Space {
+            capacity: total.capacity,
+            allocated: total.allocated,
+            deferred: allocator.deferred(),
+            dspace: allocator.dspace(),
+            slop: allocator.slop(),
+            fragmentation: allocator.fragmentation(),
+        }
+    }
+
+    /// Space of a pool that is open read-only: from the vdev tree, usage from the root directory is the caller's.
+    fn space_by_config(&self) -> Space {
+        let tops = self.vdevs.tops();
+        let mut space = Space::default();
+        for top in tops.iter().filter(|t| t.is_concrete() && !t.is_log()) {
+            let shift = top.metaslab_shift();
+            let usable = if shift == 0 { top.asize() } else { (top.asize() >> shift) << shift };
+            space.capacity += usable;
+            space.dspace += (usable >> 9) * top.deflate_ratio();
+        }
+        space.slop = crate::allocator::slop_of(space.dspace);
+        space
+    }
+
+    /// Bytes that may be allocated before a reserve is touched.
+    pub fn available(&self, reserve: Reserve) -> u64 {
+        self.allocator.get().map_or(0, |a| a.available(reserve))
+    }
+
+    /// Marks the configuration as changed: labels are rewritten with the next txg.
+    pub fn config_changed(&self) {
+        self.config_dirty.store(true, Relaxed);
+    }
+
+    /// Says that blocks wait to be freed in the background.
+    pub fn note_frees(&self) {
+        self.frees_pending.store(true, Relaxed);
+    }
+
+    /// Passes that the last txg took.
+    pub fn last_passes(&self) -> u32 {
+        self.last_passes.load(Relaxed)
+    }
+
+    /// Sets what happens to callers while the pool is suspended.
+    pub fn set_fail_mode(&self, mode: FailMode) {
+        self.fail_mode.store(mode as u32, Relaxed);
+    }
+
+    /// Whether freed space is given back to the host.
+    pub fn set_autotrim(&self, on: bool) {
+        self.autotrim.store(on, Relaxed);
+        if let Some(allocator) = self.allocator.get() {
+            allocator.set_report_released(on);
+        }
+    }
+
+    /// Why the pool is suspended, if it is.
+    pub fn suspended(&self) -> Option<Error> {
+        self.suspension.error()
+    }
+
+    /// How devices are found again by `clear`: given a leaf's guid and path, opens it.
+    pub fn set_reopen(
+        &self,
+        reopen: impl Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>> + Send + Sync + 'static,
+    ) {
+        *self.reopen.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(reopen));
+    }
+
+    /// `zpool clear`: clears error counts, opens devices again and lets a suspended pool go on.
+    ///
+    /// # Errors
+    /// There is no such device; the pool lost writes and must be opened again.
+    pub fn clear(&self, guid: Option<u64>) -> Result<()> {
+        let reopen = self.reopen.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let devices = |config: &zuse_vdev::VdevConfig| {
+            reopen.as_ref().and_then(|open| open(config.guid, config.path.as_deref()))
+        };
+        self.vdevs.clear(guid, &devices)?;
+        if self.suspension.is_lost() {
+            return Err(self.suspension.error().unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
+        }
+        self.suspension.resume();
+        Ok(())
+    }
+
+    /// Closes the pool: everything is written, with `state` as the pool's new state, and both threads end.
+    ///
+    /// # Errors
+    /// The last txg could not be written; the pool is closed all the same.
+    pub fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
+        if self.closed.swap(true, Relaxed) {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        if self.writable {
+            if let Some(error) = self.suspension.error() {
+                result = Err(error);
+                self.suspension.close();
+            } else {
+                if state != PoolState::Active {
+                    lock(&self.config).state = state;
+                    self.config_changed();
+                }
+                result = self.txgs.wait_synced(self.open_txg());
+                if result.is_ok() && state != PoolState::Active {
+                    // Two quiet txgs more, so that deferred frees are settled as far as they go.
+                    result = self.txgs.wait_synced(self.open_txg());
+                }
+            }
+            self.txgs.stop();
+            for thread in std::mem::take(&mut *lock(&self.threads)) {
+                let _ = thread.join();
+            }
+        }
+        self.fail_tasks(&Error::refused(zuse_base::Errno::NODEV, "the pool was closed"));
+        if let Some(allocator) = self.allocator.get() {
+            allocator.detach();
+        }
+        result
+    }
+
+    pub(crate) fn fail_tasks(&self, error: &Error) {
+        for task in std::mem::take(&mut *lock(&self.tasks)) {
+            (task.run)(Err(error));
+        }
+    }
+
+    /// Starts the threads that move txgs along.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
+        let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(body)
+                .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no thread: {e}")))
+        };
+        let txgs = self.txgs.clone();
+        let quiesce = spawn("zuse-quiesce", Box::new(move || while txgs.quiesce_next() {}))?;
+        let pool = self.clone();
+        let sync = spawn("zuse-sync", Box::new(move || pool.sync_loop()))?;
+        lock(&self.threads).extend([quiesce, sync]);
+        Ok(())
+    }
+
+    fn sync_loop(self: Arc<Self>) {
+        while let Some(txg) = self.txgs.next_to_sync() {
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.sync_txg(txg)));
+            let result = caught.unwrap_or_else(|_| Err(Error::corrupt(format!("pool {}, txg {}", self.name(), txg.0), "the sync thread panicked")));
+            match result {
+                Ok(()) => self.txgs.done(txg),
+                Err(error) => {
+                    self.suspension.lose(&error);
+                    let error = self.suspension.error().unwrap_or(error);
+                    self.txgs.fail(error.clone());
+                    self.fail_tasks(&error);
+                    if self.fail_mode.load(Relaxed) == FailMode::Panic as u32 {
+                        std::process::abort();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({})", self.name())
+    }
+}

@@ -1,0 +1,102 @@
+//! Suspension: what happens when devices stop taking writes.
+//!
+//! A write that fails leaves the sync thread waiting right there, with everything it was about to do intact. When
+//! `zpool clear` comes, the same write is tried again; nothing was acknowledged in between. A failed *flush* is
+//! different: the host may have dropped what it had promised to keep, so the txg cannot be finished any more, and the
+//! pool stays suspended until it is opened again (from its last uberblock).
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use zuse_base::{Error, Result};
+use zuse_io::WriteFaults;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Running,
+    /// Waiting for `zpool clear`; what failed.
+    Waiting(String),
+    /// Cannot go on; what failed.
+    Lost(String),
+    /// The pool is being closed: waiters give up.
+    Closing,
+}
+
+/// The pool's brake.
+#[derive(Default)]
+pub(crate) struct Suspension {
+    pool: Mutex<String>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Suspension {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_pool(&self, name: &str) {
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = name.to_owned();
+    }
+
+    /// The error that callers get, if the pool is suspended.
+    pub fn error(&self) -> Option<Error> {
+        let what = match &*self.lock() {
+            State::Running => return None,
+            State::Waiting(what) => format!("{what} (mend the device, then run zpool clear)"),
+            State::Lost(what) => format!("{what} (export or kill the holder, then import the pool again)"),
+            State::Closing => "the pool is being closed".to_owned(),
+        };
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some(Error::Suspended { pool, what })
+    }
+
+    /// Whether the pool cannot go on without being opened again.
+    pub fn is_lost(&self) -> bool {
+        matches!(*self.lock(), State::Lost(_))
+    }
+
+    /// The pool cannot finish its txg: it stays as it is on disk.
+    pub fn lose(&self, what: &Error) {
+        let mut state = self.lock();
+        if *state != State::Closing {
+            *state = State::Lost(what.to_string());
+        }
+        self.changed.notify_all();
+    }
+
+    /// `zpool clear`: tries again what failed.
+    pub fn resume(&self) -> bool {
+        let mut state = self.lock();
+        let waiting = matches!(*state, State::Waiting(_));
+        if waiting {
+            *state = State::Running;
+            self.changed.notify_all();
+        }
+        waiting || *state == State::Running
+    }
+
+    /// The pool goes away: whoever waits gives up.
+    pub fn close(&self) {
+        *self.lock() = State::Closing;
+        self.changed.notify_all();
+    }
+}
+
+impl WriteFaults for Suspension {
+    fn write_failed(&self, error: &Error) -> Result<()> {
+        let mut state = self.lock();
+        if *state == State::Running {
+            *state = State::Waiting(error.to_string());
+            self.changed.notify_all();
+        }
+        loop {
+            match &*state {
+                State::Running => return Ok(()),
+                State::Waiting(_) => {}
+                State::Lost(_) | State::Closing => return Err(error.clone()),
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Writing one txg.
+//!
+//! ```text
+//!   datasets ─► sync tasks ─► datasets made by tasks ─► frees
+//!   loop: space maps ◄─ allocations;  MOS written;  until nothing is dirty
+//!   commit (see commit.rs) ─► freed space of two txgs ago becomes allocatable
+//! ```
+//! The circle "writing the MOS allocates, allocations go into space maps, space maps are in the MOS" ends because a
+//! block born in this txg keeps its place when it is written again (`WritePolicy::pass` ≥ 2): the space maps' blocks
+//! get places in one pass, the entries for those are appended in the next, and then nothing new is allocated.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{Error, Result, Txg};
+use zuse_dmu::Tx;
+use zuse_vdev::PoolConfig;
+
+use crate::pool::{Task, lock};
+use crate::space_map::MosWriter;
+use crate::{Pool, SyncCtx};
+
+/// More passes than any txg needs.
+const MAX_PASSES: u32 = 40;
+
+impl Pool {
+    fn anything_dirty(&self, txg: Txg) -> bool {
+        self.config_dirty.load(Relaxed)
+            || self.mos().is_dirty(txg)
+            || self.hooks.is_dirty(txg)
+            || self.frees_pending.load(Relaxed)
+            || self.allocator.get().is_some_and(|a| a.is_dirty(txg) || a.has_logs())
+            || lock(&self.tasks).iter().any(|t| t.txg <= txg)
+    }
+
+    fn due_tasks(&self, txg: Txg) -> Vec<Task> {
+        let mut tasks = lock(&self.tasks);
+        let due = tasks.iter().take_while(|t| t.txg <= txg).count();
+        tasks.drain(..due).collect()
+    }
+
+    /// Writes a txg. On return its uberblock is on disk, or there was nothing to write.
+    pub(crate) fn sync_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
+        if !self.anything_dirty(txg) {
+            self.meter.clear(txg);
+            return Ok(());
+        }
+        let tx = Tx::syncing(txg);
+        let ctx = SyncCtx { pool: self, tx: &tx, txg, pass: 1 };
+        self.hooks.sync(&ctx)?;
+        for task in self.due_tasks(txg) {
+            (task.run)(Ok(&ctx));
+        }
+        if self.hooks.is_dirty(txg) {
+            self.hooks.sync(&ctx)?;
+        }
+        if self.frees_pending.swap(false, Relaxed) && self.hooks.process_frees(&ctx)? {
+            self.frees_pending.store(true, Relaxed);
+        }
+        let debt = std::mem::take(&mut *lock(&self.mos_debt));
+        if debt != [0; 3] {
+            self.hooks.mos_delta(&ctx, debt)?;
+        }
+        self.converge(txg, &tx)?;
+        self.meter.clear(txg);
+        self.hooks.synced(txg);
+        Ok(())
+    }
+
+    /// Writes the MOS until it is clean, and commits.
+    pub(crate) fn converge(self: &Arc<Self>, txg: Txg, tx: &Tx) -> Result<()> {
+        let allocator = self
+            .allocator
+            .get()
+            .ok_or_else(|| Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())))?;
+        let mos = self.mos();
+        let writer = MosWriter::new(mos, tx);
+        let mut new_config = None;
+        let mut pass = 1;
+        loop {
+            let ctx = SyncCtx { pool: self, tx, txg, pass };
+            if self.config_dirty.swap(false, Relaxed) {
+                if allocator.create_arrays(&writer)? {
+                    self.note_arrays()?;
+                }
+                let config = self.config_for(txg);
+                self.write_config_object(&ctx, &config)?;
+                new_config = Some(config);
+            }
+            allocator.sync_pass(&writer)?;
+            let histograms = allocator.take_histogram_delta();
+            if histograms != 0 && self.features.is_enabled("com.delphix:spacemap_histogram") {
+                self.features.add(&ctx, "com.delphix:spacemap_histogram", histograms)?;
+            }
+            if !mos.is_dirty(txg) {
+                break;
+            }
+            mos.sync(txg, pass)?;
+            let delta = self.mos_ledger.take_delta();
+            {
+                let mut debt = lock(&self.mos_debt);
+                for (d, n) in debt.iter_mut().zip(delta) {
+                    *d += n;
+                }
+            }
+            pass += 1;
+            if pass > MAX_PASSES {
+                return Err(Error::corrupt(format!("pool {}, txg {}", self.name(), txg.0), "the txg does not come to rest"));
+            }
+        }
+        self.last_passes.store(pass, Relaxed);
+        self.commit(txg, new_config)?;
+        let released = allocator.sync_done(txg);
+        if self.autotrim.load(Relaxed) {
+            self.trim_released(&released);
+        }
+        Ok(())
+    }
+
+    /// The vdev tree learns which objects hold the metaslab arrays.
+    fn note_arrays(&self) -> Result<()> {
+        let Some(allocator) = self.allocator.get() else { return Ok(()) };
+        let mut config = lock(&self.config);
+        for top in self.vdevs.tops().iter() {
+            let Some(array) = allocator.metaslab_array(top.id()) else { continue };
+            self.vdevs.set_metaslabs(top.id(), array.0, top.metaslab_shift())?;
+            if let Some(node) = config.vdev_tree.children.get_mut(top.id() as usize).and_then(|n| n.top.as_mut()) {
+                node.metaslab_array = array.0;
+            }
+        }
+        Ok(())
+    }
+
+    fn config_for(&self, txg: Txg) -> PoolConfig {
+        let mut config = lock(&self.config);
+        config.txg = txg.0;
+        config.features_for_read = self.features.label_list();
+        config.hostid = self.env.host.id;
+        config.hostname = (!self.env.host.name.is_empty()).then(|| self.env.host.name.clone());
+        config.count_children();
+        config.clone()
+    }
+
+    fn write_config_object(&self, ctx: &SyncCtx<'_>, config: &PoolConfig) -> Result<()> {
+        let object = zuse_base::ObjectId(self.config_object.load(Relaxed));
+        let dnode = self.mos().dnode(object)?;
+        let packed = config.to_mos_nvlist().encode_xdr();
+        let size = dnode.block_size() as usize;
+        let mut padded = packed.clone();
+        padded.resize(packed.len().next_multiple_of(size), 0);
+        dnode.free_blocks(ctx.tx, 0, u64::MAX)?;
+        dnode.write_at(ctx.tx, 0, &padded)?;
+        dnode.set_bonus(ctx.tx, &(packed.len() as u64).to_le_bytes())
+    }
+
+    /// Gives released space back to the host. Best effort: it is free in any case.
+    fn trim_released(&self, released: &[crate::allocator::Released]) {
+        let Some(allocator) = self.allocator.get() else { return };
+        for r in released {
+            if let Ok(parts) = allocator.hold_free(r.vdev, r.span) {
+                for part in &parts {
+                    let _ = self.vdevs.discard(r.vdev, part.start, part.size);
+                }
+                let _ = allocator.release_held(r.vdev, &parts);
+            }
+        }
+    }
+
+    /// `zpool trim`: gives all free space back to the host, metaslab by metaslab. Returns the bytes told.
+    ///
+    /// # Errors
+    /// A metaslab cannot be loaded, or a device refused.
+    pub fn trim(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        let Some(allocator) = self.allocator.get() else {
+            return Err(Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())));
+        };
+        let tops = self.vdevs.tops();
+        let plain: Vec<_> = tops.iter().filter(|t| t.is_concrete() && t.metaslab_shift() > 0).collect();
+        let all: u64 = plain.iter().map(|t| t.asize() >> t.metaslab_shift()).sum();
+        let (mut done, mut told) = (0, 0);
+        for top in plain {
+            for m in 0..top.asize() >> top.metaslab_shift() {
+                for span in allocator.free_spans(top.id(), m)? {
+                    let parts = allocator.hold_free(top.id(), span)?;
+                    let mut result = Ok(());
+                    for part in &parts {
+                        match self.vdevs.discard(top.id(), part.start, part.size) {
+                            Ok(true) => told += part.size,
+                            Ok(false) => {}
+                            Err(e) => result = Err(e),
+                        }
+                    }
+                    allocator.release_held(top.id(), &parts)?;
+                    result?;
+                }
+                done += 1;
+                progress(done, all);
+            }
+        }
+        Ok(told)
+    }
+}

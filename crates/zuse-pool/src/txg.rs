@@ -1,0 +1,243 @@
+//! Transaction groups: open → quiescing → syncing.
+//!
+//! ```text
+//!   begin() ─► open txg N+1 … callers go on
+//!                 │ time, dirty bytes, or somebody waits for it
+//!              quiescing: no new transaction begins until those of the txg have ended
+//!                 │
+//!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind it
+//! ```
+//! Invariants
+//! - A transaction of txg N + 1 begins only after the last one of N has ended: versions of a block come in txg order.
+//! - At most one txg is syncing, one quiesced behind it, one open.
+//! - Nobody who holds a transaction waits here.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use zuse_base::{Errno, Error, Result, Txg};
+use zuse_dmu::{DirtyMeter, Tx, TxgHold};
+
+struct State {
+    open: Txg,
+    /// Transactions that hold the open txg.
+    holds: u64,
+    /// Estimates of the transactions in the open txg, and of txgs not yet synced, by slot.
+    reserved: [u64; 4],
+    /// No new transaction begins: the open txg is quiescing.
+    closing: bool,
+    /// Ready to be written.
+    quiesced: Option<Txg>,
+    syncing: Option<Txg>,
+    synced: Txg,
+    /// Somebody waits for this txg.
+    wanted: Txg,
+    opened_at: Instant,
+    stop: bool,
+    failed: Option<Error>,
+}
+
+/// The engine that moves txgs along. The threads that drive it belong to the pool.
+pub(crate) struct Txgs {
+    state: Mutex<State>,
+    changed: Condvar,
+    meter: Arc<DirtyMeter>,
+    timeout: Duration,
+    dirty_max: u64,
+}
+
+impl Txgs {
+    pub fn new(synced: Txg, meter: Arc<DirtyMeter>, timeout: Duration, dirty_max: u64) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                open: synced.next(),
+                holds: 0,
+                reserved: [0; 4],
+                closing: false,
+                quiesced: None,
+                syncing: None,
+                synced,
+                wanted: Txg::ZERO,
+                opened_at: Instant::now(),
+                stop: false,
+                failed: None,
+            }),
+            changed: Condvar::new(),
+            meter,
+            timeout,
+            dirty_max,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the open txg; waits while it quiesces or too much is dirty.
+    pub fn begin(self: &Arc<Self>, reserve: u64) -> Result<Tx> {
+        let mut state = self.lock();
+        loop {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if state.stop {
+                return Err(Error::refused(Errno::NODEV, "the pool is being closed"));
+            }
+            let dirty = self.meter.total();
+            if !state.closing && dirty < self.dirty_max {
+                state.holds += 1;
+                let txg = state.open;
+                state.reserved[txg.slot::<4>()] += reserve;
+                if dirty >= self.dirty_max / 2 {
+                    self.changed.notify_all();
+                }
+                return Ok(Tx::open(txg, reserve, self.clone()));
+            }
+            if dirty >= self.dirty_max {
+                state.wanted = state.wanted.max(state.open);
+                self.changed.notify_all();
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Bytes that transactions of unsynced txgs were admitted with.
+    pub fn reserved(&self) -> u64 {
+        self.lock().reserved.iter().sum()
+    }
+
+    pub fn open_txg(&self) -> Txg {
+        self.lock().open
+    }
+
+    pub fn synced_txg(&self) -> Txg {
+        self.lock().synced
+    }
+
+    /// Asks for a txg to be written soon.
+    pub fn want(&self, txg: Txg) {
+        let mut state = self.lock();
+        state.wanted = state.wanted.max(txg);
+        self.changed.notify_all();
+    }
+
+    /// Waits until a txg is on disk.
+    pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        let mut state = self.lock();
+        state.wanted = state.wanted.max(txg.min(state.open));
+        self.changed.notify_all();
+        while state.synced < txg {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if state.stop && state.syncing.is_none() && state.quiesced.is_none() {
+                return Err(Error::refused(Errno::NODEV, "the pool was closed"));
+            }
+            state = self.wait(state);
+        }
+        Ok(())
+    }
+
+    /// The quiesce thread: moves one open txg to quiesced. False when the pool closes.
+    pub fn quiesce_next(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.stop || state.failed.is_some() {
+                return false;
+            }
+            let dirty = self.meter.of(state.open);
+            let due = state.wanted >= state.open
+                || self.meter.total() >= self.dirty_max / 2 && dirty > 0 && state.syncing.is_none()
+                || state.opened_at.elapsed() >= self.timeout;
+            if due && state.quiesced.is_none() {
+                break;
+            }
+            let left = self.timeout.saturating_sub(state.opened_at.elapsed()).max(Duration::from_millis(1));
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.closing = true;
+        while state.holds > 0 {
+            state = self.wait(state);
+        }
+        state.quiesced = Some(state.open);
+        state.open = state.open.next();
+        state.opened_at = Instant::now();
+        state.closing = false;
+        let slot = state.open.slot::<4>();
+        state.reserved[slot] = 0;
+        self.changed.notify_all();
+        true
+    }
+
+    /// The sync thread: waits for a quiesced txg. `None` when the pool closes.
+    pub fn next_to_sync(&self) -> Option<Txg> {
+        let mut state = self.lock();
+        loop {
+            if state.failed.is_some() {
+                return None;
+            }
+            if let Some(txg) = state.quiesced.take() {
+                state.syncing = Some(txg);
+                self.changed.notify_all();
+                return Some(txg);
+            }
+            if state.stop {
+                return None;
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// A txg is on disk (or had nothing to write).
+    pub fn done(&self, txg: Txg) {
+        let mut state = self.lock();
+        state.syncing = None;
+        state.synced = txg;
+        state.reserved[txg.slot::<4>()] = 0;
+        self.changed.notify_all();
+    }
+
+    /// A new pool's first txg was written before the threads started.
+    pub fn done_first(&self, txg: Txg) {
+        self.skip_to(txg);
+    }
+
+    /// Goes on after `synced`; only before the threads start.
+    pub fn skip_to(&self, synced: Txg) {
+        let mut state = self.lock();
+        state.synced = synced;
+        state.open = synced.next();
+    }
+
+    /// A txg cannot be finished: everybody gets this error from now on.
+    pub fn fail(&self, error: Error) {
+        let mut state = self.lock();
+        state.syncing = None;
+        state.failed = Some(error);
+        self.changed.notify_all();
+    }
+
+    /// Stops both threads once what is quiesced is written. Call after a last `wait_synced`.
+    pub fn stop(&self) {
+        self.lock().stop = true;
+        self.changed.notify_all();
+    }
+}
+
+impl TxgHold for Txgs {
+    fn release(&self, txg: Txg, _reserved: u64) {
+        let mut state = self.lock();
+        debug_assert_eq!(txg, state.open, "a transaction outlived its txg");
+        state.holds -= 1;
+        if state.holds == 0 && state.closing {
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

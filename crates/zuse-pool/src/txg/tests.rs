@@ -1,0 +1,90 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use zuse_base::Txg;
+use zuse_dmu::DirtyMeter;
+
+use super::Txgs;
+
+fn engine(dirty_max: u64) -> (Arc<Txgs>, Arc<DirtyMeter>) {
+    let meter = Arc::new(DirtyMeter::default());
+    (Txgs::new(Txg(10), meter.clone(), Duration::from_secs(3600), dirty_max), meter)
+}
+
+fn drive(txgs: &Arc<Txgs>, meter: &Arc<DirtyMeter>, written: &Arc<AtomicU64>) -> Vec<std::thread::JoinHandle<()>> {
+    let (a, b, meter, written) = (txgs.clone(), txgs.clone(), meter.clone(), written.clone());
+    vec![
+        std::thread::spawn(move || while a.quiesce_next() {}),
+        std::thread::spawn(move || {
+            while let Some(txg) = b.next_to_sync() {
+                written.store(txg.0, SeqCst);
+                meter.clear(txg);
+                b.done(txg);
+            }
+        }),
+    ]
+}
+
+#[test]
+fn a_waiter_gets_its_txg_written_and_the_next_one_is_open() {
+    let (txgs, meter) = engine(1 << 20);
+    let written = Arc::new(AtomicU64::new(0));
+    let threads = drive(&txgs, &meter, &written);
+    let tx = txgs.begin(100).expect("open");
+    let txg = tx.txg();
+    assert_eq!(txg, Txg(11));
+    drop(tx);
+    txgs.wait_synced(txg).expect("synced");
+    assert_eq!(written.load(SeqCst), 11);
+    assert!(txgs.open_txg() > txg);
+    txgs.stop();
+    for t in threads {
+        t.join().expect("thread");
+    }
+}
+
+#[test]
+fn a_txg_is_not_written_while_a_transaction_holds_it_and_no_new_one_opens() {
+    let (txgs, meter) = engine(1 << 20);
+    let written = Arc::new(AtomicU64::new(0));
+    let threads = drive(&txgs, &meter, &written);
+    let tx = txgs.begin(0).expect("open");
+    txgs.want(tx.txg());
+    let late = {
+        let txgs = txgs.clone();
+        std::thread::spawn(move || txgs.begin(0).map(|tx| tx.txg()))
+    };
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(written.load(SeqCst), 0, "written under a transaction");
+    let txg = tx.txg();
+    drop(tx);
+    let next = late.join().expect("thread").expect("open");
+    assert!(next >= txg);
+    txgs.wait_synced(txg).expect("synced");
+    txgs.stop();
+    for t in threads {
+        t.join().expect("thread");
+    }
+}
+
+#[test]
+fn a_writer_waits_while_too_much_is_dirty() {
+    let (txgs, meter) = engine(1000);
+    let written = Arc::new(AtomicU64::new(0));
+    let tx = txgs.begin(0).expect("open");
+    meter.add(tx.txg(), 2000);
+    drop(tx);
+    let late = {
+        let txgs = txgs.clone();
+        std::thread::spawn(move || txgs.begin(0).map(|tx| tx.txg()))
+    };
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!late.is_finished(), "admitted although the dirty limit is passed");
+    let threads = drive(&txgs, &meter, &written);
+    assert_eq!(late.join().expect("thread").expect("open"), Txg(12));
+    txgs.stop();
+    for t in threads {
+        t.join().expect("thread");
+    }
+}
