@@ -33,7 +33,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zuse_base::sync::RankedMutex;
@@ -130,7 +130,8 @@ pub(crate) struct Metaslab {
     estimate: AtomicU64,
     /// Allocatable bytes, about.
     free_space: AtomicU64,
-    loaded: AtomicU64,
+    loaded: AtomicBool,
+    broken: AtomicBool,
     /// Tick of the last allocation.
     pub(crate) used_at: AtomicU64,
 }
@@ -169,7 +170,8 @@ impl Metaslab {
             longest: AtomicU64::new(free),
             estimate: AtomicU64::new(free),
             free_space: AtomicU64::new(free),
-            loaded: AtomicU64::new(0),
+            loaded: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             used_at: AtomicU64::new(0),
         };
         metaslab.guess();
@@ -221,7 +223,15 @@ impl Metaslab {
     }
 
     pub(crate) fn is_loaded(&self) -> bool {
-        self.loaded.load(Relaxed) != 0
+        self.loaded.load(Relaxed)
+    }
+
+    /// Why the metaslab gives nothing, if its map is broken.
+    pub(crate) fn trouble(&self) -> Option<Error> {
+        if !self.broken.load(Relaxed) {
+            return None;
+        }
+        self.state.lock().broken.clone()
     }
 
     /// Brings the free tree into memory.
@@ -249,6 +259,7 @@ impl Metaslab {
                 state.cursor = self.region.span.start;
                 state.free = Some(tree);
                 state.broken = None;
+                self.broken.store(false, Relaxed);
                 self.note(&state);
                 Ok(())
             }
@@ -257,6 +268,7 @@ impl Metaslab {
                 if matches!(error, Error::Corrupt { .. }) {
                     self.longest.store(0, Relaxed);
                     state.broken = Some(error.clone());
+                    self.broken.store(true, Relaxed);
                 }
                 Err(error)
             }
@@ -293,7 +305,7 @@ impl Metaslab {
         if state.free.take().is_none() {
             return false;
         }
-        self.loaded.store(0, Relaxed);
+        self.loaded.store(false, Relaxed);
         true
     }
 
@@ -453,7 +465,7 @@ impl Metaslab {
             self.longest.store(longest, Relaxed);
             self.estimate.store(longest, Relaxed);
             self.free_space.store(tree.space(), Relaxed);
-            self.loaded.store(1, Relaxed);
+            self.loaded.store(true, Relaxed);
         }
     }
 

@@ -24,7 +24,8 @@ pub(super) struct Rotor(Mutex<Turn>);
 #[derive(Default)]
 struct Turn {
     at: usize,
-    used: u64,
+    /// Bytes until the next one's turn.
+    left: u64,
 }
 
 /// A copy that has its place.
@@ -52,11 +53,11 @@ impl Rotor {
         }
         let mut turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turn.at %= members.len();
-        if turn.used >= members.get(turn.at).map_or(0, |v| quota(v, members)) {
+        if turn.left == 0 {
             turn.at = (turn.at + 1) % members.len();
-            turn.used = 0;
+            turn.left = members.get(turn.at).map_or(TURN, |v| quota(v, members));
         }
-        turn.used += psize;
+        turn.left = turn.left.saturating_sub(psize);
         turn.at
     }
 }
@@ -110,12 +111,13 @@ impl Allocator {
             }
         }
         match trouble {
-            Some(error) => Err(error),
+            // Larger blocks can still be split; the smallest cannot, so the cause must be told.
+            Some(error) if smallest => Err(error),
             None if smallest => Err(Error::refused(
                 Errno::NOSPC,
                 format!("no vdev has {copies} × {psize} bytes left"),
             )),
-            None => Ok(None),
+            _ => Ok(None),
         }
     }
 
@@ -281,6 +283,8 @@ impl Allocator {
                 Err(error) => trouble = Some(error),
             }
         }
+        // A metaslab whose map is broken is not in the order.
+        let trouble = trouble.or_else(|| metaslabs.iter().find_map(|m| m.trouble()));
         trouble.map_or(Ok(None), Err)
     }
 

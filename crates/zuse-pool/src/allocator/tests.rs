@@ -546,3 +546,39 @@ fn a_stale_histogram_does_not_hide_space() {
     let again = pool(&memory, &infos);
     get(&again, 5, 1 << 20, 1);
 }
+
+#[test]
+fn a_broken_map_costs_its_metaslab_and_is_named_when_nothing_else_is_left() {
+    let memory = Arc::new(Memory::new());
+    let infos = [disk(0, 2, AllocClass::Normal)];
+    let allocator = pool(&memory, &infos);
+    get(&allocator, 4, 4096, 2);
+    commit(&allocator, &memory, 4);
+    let infos = reopened(&allocator, &infos);
+    let mut word = [0; 8];
+    memory
+        .read_at(infos[0].metaslab_array, 8, &mut word)
+        .unwrap();
+    let map = ObjectId(u64::from_le_bytes(word));
+    memory.with(map, |o| o.data[8..16].fill(0xff)).unwrap();
+    let again = pool(&memory, &infos);
+    let mut taken = 0;
+    let error = loop {
+        match again.allocate(Txg(5), 512, 1, AllocClass::Normal) {
+            Ok(found) => taken += found.unwrap().dvas[0].asize(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_eq!(taken, (1 << 24) - 4096);
+    assert!(
+        error.contains("vdev 0, metaslab 1, space map object"),
+        "{error}"
+    );
+    // A large block may be split: no error.
+    assert!(
+        again
+            .allocate(Txg(5), 1 << 20, 1, AllocClass::Normal)
+            .unwrap()
+            .is_none()
+    );
+}
