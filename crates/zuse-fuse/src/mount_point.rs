@@ -1,10 +1,12 @@
 //! A place where a session is mounted: mount(2) or fusermount3, what `/proc` says about it, unmount.
 //!
 //! Invariants:
-//! - Nothing here touches the mounted tree: a request to our own session from the thread that set it up may wait
-//!   for ever. Identity (mount id, device number) comes from `/proc/self/mountinfo`.
+//! - Nothing here sends a request to the mounted tree: one to our own session from the thread that set it up may
+//!   wait for ever. The device number comes from `/proc/self/mountinfo`, the mount's number from a `statx` that the
+//!   kernel answers alone.
 //! - Only the mount that was made here is ever unmounted. If it is gone, or another mount covers it, unmounting by
-//!   path would hit a stranger.
+//!   path would hit a stranger. The mount ids and device numbers of the mount table do not tell the two apart: they
+//!   are used again as soon as they are free.
 
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
@@ -16,7 +18,9 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -60,16 +64,19 @@ pub enum MountError {
     Session(std::io::Error),
 }
 
-/// Our mount, by its identity.
-#[derive(Clone, Debug)]
+/// Our mount.
+#[derive(Debug)]
 pub(crate) struct MountPoint {
     pub(crate) path: PathBuf,
-    id: Option<Mount>,
+    identity: Option<u64>,
+    device: Option<String>,
+    /// It was taken away: whatever is at the path now is somebody else's.
+    gone: AtomicBool,
 }
 
+/// A line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
-    id: u64,
     device: String,
     path: PathBuf,
     fuse: bool,
@@ -104,8 +111,16 @@ pub(crate) fn attach(
         }
         Err(e) => return Err(MountError::Device(e)),
     };
-    let id = mounts().into_iter().rfind(|m| m.path == path && m.fuse);
-    Ok((MountPoint { path, id }, fd))
+    let device = look(|m| m.path == path && m.fuse).map(|m| m.device);
+    let identity = identity(&path);
+    let gone = AtomicBool::new(false);
+    let point = MountPoint {
+        path,
+        identity,
+        device,
+        gone,
+    };
+    Ok((point, fd))
 }
 
 fn direct(device: &File, path: &Path, mode: u32, options: &MountOptions) -> Result<(), OsErrno> {
@@ -211,7 +226,7 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
 impl MountPoint {
     /// `major:minor` of the mounted file system.
     pub(crate) fn device(&self) -> Option<&str> {
-        self.id.as_ref().map(|m| m.device.as_str())
+        self.device.as_deref()
     }
 
     /// Raises the read-ahead, when we may: the kernel grants at most 128 KiB at INIT.
@@ -223,36 +238,50 @@ impl MountPoint {
         }
     }
 
-    /// Takes the mount away; `false` says that it was gone already.
-    pub(crate) fn detach(&self, how: UnmountFlags) -> Result<bool, MountError> {
-        let mut path = self.path.clone();
-        if let Some(ours) = &self.id {
-            let all = mounts();
-            match all.iter().find(|m| m.id == ours.id) {
-                None => return Ok(false),
-                Some(now) => path.clone_from(&now.path),
-            }
-            if all
-                .iter()
-                .rfind(|m| m.path == path)
-                .is_some_and(|top| top.id != ours.id)
-            {
-                return Err(MountError::Busy(path));
+    /// Takes the mount away, if it is still there. `over` says that the session has ended: then a stranger at the
+    /// path means that ours is gone, or dead and covered, and there is nothing to be done about either.
+    pub(crate) fn detach(&self, how: UnmountFlags, over: bool) -> Result<(), MountError> {
+        if over && self.identity.is_none() {
+            return Ok(());
+        }
+        if self.gone.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let path = &self.path;
+        if self.identity.is_some() && identity(path) != self.identity {
+            let below = look(|m| m.path == *path && Some(m.device.as_str()) == self.device());
+            return match below {
+                Some(_) if !over => Err(MountError::Busy(path.clone())),
+                _ => Ok(()),
+            };
+        }
+        match rustix::mount::unmount(path, how | UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            Err(OsErrno::BUSY) => return Err(MountError::Busy(path.clone())),
+            Err(OsErrno::PERM) => helper_detach(path, how.contains(UnmountFlags::DETACH))?,
+            Err(e) => {
+                return Err(MountError::Kernel {
+                    call: "umount",
+                    path: path.clone(),
+                    source: e.into(),
+                });
             }
         }
-        match rustix::mount::unmount(&path, how | UnmountFlags::NOFOLLOW) {
-            Ok(()) => Ok(true),
-            Err(OsErrno::BUSY) => Err(MountError::Busy(path)),
-            Err(OsErrno::PERM) => {
-                helper_detach(&path, how.contains(UnmountFlags::DETACH)).map(|()| true)
-            }
-            Err(e) => Err(MountError::Kernel {
-                call: "umount",
-                path,
-                source: e.into(),
-            }),
-        }
+        self.gone.store(true, Ordering::Release);
+        Ok(())
     }
+}
+
+/// The number of the mount on top at a path. Since Linux 6.8 it is never used again; before that a number comes
+/// back as soon as it is free. The kernel answers this without asking the file system.
+fn identity(path: &Path) -> Option<u64> {
+    const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(CWD, path, how, StatxFlags::MNT_ID | MNT_ID_UNIQUE).ok()?;
+    let known = StatxFlags::from_bits_retain(stat.stx_mask);
+    known
+        .intersects(StatxFlags::MNT_ID | MNT_ID_UNIQUE)
+        .then_some(stat.stx_mnt_id)
 }
 
 fn helper_detach(path: &Path, lazy: bool) -> Result<(), MountError> {
@@ -277,6 +306,12 @@ fn helper_detach(path: &Path, lazy: bool) -> Result<(), MountError> {
     Err(MountError::Helper(said.trim().to_owned()))
 }
 
+/// The last line of the mount table that fits. A table that changes while it is read may hide a line: absence is
+/// believed after several looks only.
+fn look(fits: impl Fn(&Mount) -> bool) -> Option<Mount> {
+    (0..5).find_map(|_| mounts().into_iter().rfind(|m| fits(m)))
+}
+
 fn mounts() -> Vec<Mount> {
     let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     text.split(|&b| b == b'\n')
@@ -287,12 +322,10 @@ fn mounts() -> Vec<Mount> {
 /// `36 35 98:0 /root /mount\040point rw,noatime shared:1 - fuse.zuse source rw,user_id=0`
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
-    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let device = String::from_utf8(fields.nth(1)?.to_vec()).ok()?;
+    let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let path = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
     let kind = fields.skip_while(|&f| f != b"-").nth(1)?;
     Some(Mount {
-        id,
         device,
         path,
         fuse: kind == b"fuse" || kind.starts_with(b"fuse."),

@@ -161,16 +161,14 @@ impl Mounted {
     /// [`MountError`] of the kernel.
     pub fn abort(&self) -> Result<(), MountError> {
         match self.take_away(UnmountFlags::FORCE) {
+            // The connection is cut, but somebody still holds the dead mount.
             Err(MountError::Busy(_)) => self.detach(),
             other => other,
         }
     }
 
     fn take_away(&self, how: UnmountFlags) -> Result<(), MountError> {
-        if self.is_over() {
-            return Ok(());
-        }
-        self.point.detach(how).map(|_| ())
+        self.point.detach(how, self.is_over())
     }
 }
 

@@ -90,7 +90,11 @@ impl<O: Ops> Session<O> {
 
     /// Serves until the kernel ends the session.
     pub(crate) fn serve(self) -> io::Result<()> {
-        self.0.run()
+        match self.0.run() {
+            // How a worker sees the end when it comes in the middle of a request.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+            other => other,
+        }
     }
 }
 

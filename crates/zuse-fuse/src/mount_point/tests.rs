@@ -7,7 +7,6 @@ fn a_mountinfo_line_gives_identity_and_place() {
     assert_eq!(
         mount,
         Mount {
-            id: 36,
             device: "0:49".into(),
             path: PathBuf::from("/mnt/two words\ttab"),
             fuse: true
@@ -31,13 +30,7 @@ fn a_mount_of_another_kind_is_not_taken_for_ours() {
 
 #[test]
 fn a_line_cut_short_is_no_mount() {
-    for line in [
-        &b""[..],
-        b"36",
-        b"36 35 0:49 /",
-        b"36 35 0:49 / /mnt rw -",
-        b"x 35 0:49 / /mnt rw - fuse s rw",
-    ] {
+    for line in [&b""[..], b"36", b"36 35 0:49 /", b"36 35 0:49 / /mnt rw -"] {
         assert_eq!(parse_mount(line), None);
     }
 }

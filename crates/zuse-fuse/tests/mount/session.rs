@@ -54,7 +54,7 @@ fn a_busy_mount_refuses_to_go_and_can_be_detached() {
 fn an_unmount_from_outside_ends_the_session() {
     let Some(mut f) = fixture() else { return };
     let mounted = f.mounted.take().unwrap();
-    rustix::mount::unmount(f.root(), rustix::mount::UnmountFlags::empty()).unwrap();
+    while rustix::mount::unmount(f.root(), rustix::mount::UnmountFlags::empty()).is_err() {}
     mounted.join().unwrap();
     mounted.unmount().unwrap();
 }
@@ -75,6 +75,26 @@ fn a_mount_on_top_of_ours_is_left_alone() {
 }
 
 #[test]
+fn a_mount_that_took_our_place_is_left_alone() {
+    let Some(mut f) = fixture() else { return };
+    let ours = f.mounted.take().unwrap();
+    while rustix::mount::unmount(f.root(), rustix::mount::UnmountFlags::empty()).is_err() {}
+    ours.join().unwrap();
+    let theirs = mount(
+        Arc::new(MemoryFs::new()),
+        f.root(),
+        &MountOptions::default(),
+    )
+    .unwrap();
+    ours.unmount().unwrap();
+    ours.detach().unwrap();
+    drop(ours);
+    fs::write(f.path("a"), "alive").unwrap();
+    unmount(&theirs);
+    theirs.join().unwrap();
+}
+
+#[test]
 fn an_aborted_session_fails_its_users_and_ends() {
     let Some(mut f) = fixture() else { return };
     if !rustix::process::geteuid().is_root() {
@@ -86,6 +106,7 @@ fn an_aborted_session_fails_its_users_and_ends() {
     mounted.abort().unwrap();
     mounted.join().unwrap();
     assert!(file.sync_all().is_err());
+    assert_eq!(mountinfo_of(f.root()), None);
 }
 
 #[test]
