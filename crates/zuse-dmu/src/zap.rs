@@ -29,7 +29,6 @@ pub mod normalize;
 mod stats;
 mod store;
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::{Errno, Error, Result};
@@ -110,7 +109,6 @@ pub struct Zap {
 /// What the opens of one object share.
 struct Shared {
     lock: RwLock<()>,
-    micro_max: AtomicU32,
 }
 
 /// Which of the two formats a block 0 is.
@@ -159,7 +157,7 @@ impl Zap {
     /// None now; a wrong object shows at the first use.
     pub fn open(dnode: &Arc<Dnode>) -> Result<Self> {
         let shared = dnode.companion(|| {
-            Ok(Arc::new(Shared { lock: RwLock::new(()), micro_max: AtomicU32::new(DEFAULT_MICRO_MAX) }))
+            Ok(Arc::new(Shared { lock: RwLock::new(()) }))
         })?;
         Ok(Self { dnode: dnode.clone(), shared })
     }
@@ -218,11 +216,10 @@ impl Zap {
         &self.dnode
     }
 
-    /// The largest micro block this ZAP may grow to (rounded up to 512). More than [`DEFAULT_MICRO_MAX`] only where the pool
-    /// feature `large_microzap` is enabled; the caller activates it for the dataset when [`Self::is_large_micro`].
-    pub fn set_micro_max(&self, bytes: u32) {
-        let bytes = bytes.min(HARD_MICRO_MAX).next_multiple_of(micro::STEP);
-        self.shared.micro_max.store(bytes, Relaxed);
+    /// The largest micro block this ZAP may grow to: the setting of its object set, rounded up to 512.
+    fn micro_max(&self) -> u32 {
+        let settings = self.dnode.settings();
+        settings.micro_zap_max.min(HARD_MICRO_MAX).next_multiple_of(micro::STEP)
     }
 
     /// Whether it is a micro ZAP that needs the feature `large_microzap`.
@@ -411,4 +408,4 @@ fn hex(key: u64, buffer: &mut [u8; 16]) -> &[u8] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

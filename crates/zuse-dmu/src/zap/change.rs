@@ -3,10 +3,9 @@
 use super::key::{Ask, Stored};
 use super::micro::{self, Inserted, MicroHeader, MicroIndex};
 use super::store::{self, BlocksMut, MemoryBlocks, ObjectEdit};
-use super::{DEFAULT_MICRO_MAX, FAT_SHIFT, HARD_MICRO_MAX, Kind, MatchType, Zap, ZapValue, fat, header, hex, kind};
+use super::{FAT_SHIFT, Kind, MatchType, Zap, ZapValue, fat, header, hex, kind};
 use crate::tx::Tx;
 use fat::Put;
-use std::sync::atomic::Ordering::Relaxed;
 use zuse_base::{Errno, Error, Result};
 
 enum Step {
@@ -135,7 +134,7 @@ impl Zap {
                 Step::Fat => break,
                 Step::Full => {
                     let size = self.dnode.block_size() + micro::STEP;
-                    if size > self.shared.micro_max.load(Relaxed).max(micro::STEP) {
+                    if size > self.micro_max().max(micro::STEP) {
                         self.upgrade(tx)?;
                         break;
                     }
@@ -297,10 +296,5 @@ impl Zap {
         } else {
             Err(Error::refused(Errno::NOENT, "no such key in the ZAP"))
         }
-    }
-
-    /// Whether a micro block may grow beyond the limit that needs no feature.
-    pub fn allows_large_micro(&self) -> bool {
-        (DEFAULT_MICRO_MAX + 1..=HARD_MICRO_MAX).contains(&self.shared.micro_max.load(Relaxed))
     }
 }

@@ -99,7 +99,7 @@ pub(crate) fn lookup_match<S: Blocks>(s: &S, name: &[u8], how: MatchType, longes
             Ok(None) => return Ok(Ok(None)),
             Err(error) => return Ok(Err(error)),
         };
-        let conflict = match leaf.has_conflict(&e, h.normflags)? {
+        let conflict = match leaf.has_conflict(&e, how, h.normflags)? {
             Ok(c) => c,
             Err(error) => return Ok(Err(error)),
         };
@@ -281,4 +281,4 @@ pub(crate) fn list_leaf<S: Blocks>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

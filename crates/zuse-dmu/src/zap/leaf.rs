@@ -16,7 +16,7 @@ use super::LEAF_TYPE;
 use super::flaw::{Checked, Flaw};
 use super::hash::top_bits;
 use super::key::Key;
-use super::normalize;
+use super::normalize::{self, MatchType};
 use zuse_base::Result;
 
 const MAGIC: u32 = 0x02AB_1EAF;
@@ -306,7 +306,7 @@ impl<'a> Leaf<'a> {
         if self.is_exactly(e, key)? {
             return Ok(Ok(true));
         }
-        if key.how == normalize::MatchType::Exact {
+        if key.how == MatchType::Exact {
             return Ok(Ok(false));
         }
         let mut name = Vec::new();
@@ -343,8 +343,8 @@ impl<'a> Leaf<'a> {
         Ok(Ok(best))
     }
 
-    /// Whether another entry of the same hash has the same normal form as `e`.
-    pub(crate) fn has_conflict(&self, e: &Entry, normflags: u64) -> Checked<Result<bool>> {
+    /// Whether another entry of the same hash has the same normal form as `e`, in the way of matching.
+    pub(crate) fn has_conflict(&self, e: &Entry, how: MatchType, normflags: u64) -> Checked<Result<bool>> {
         if normflags == 0 {
             return Ok(Ok(false));
         }
@@ -357,7 +357,7 @@ impl<'a> Leaf<'a> {
             }
             let mut name = Vec::new();
             self.read_name(&other, false, &mut name)?;
-            match normalize::matches(&name, &mine, normalize::MatchType::Normalize, normflags) {
+            match normalize::matches(&name, &mine, how.for_conflicts(), normflags) {
                 Ok(false) => {}
                 decided => return Ok(decided),
             }

@@ -143,7 +143,7 @@ pub(crate) fn find_match(
     if normflags != 0 {
         for e in index.twins(hash).filter(|e| e.slot() != at) {
             let Some(s) = slot(b, e.slot()) else { continue };
-            conflict |= normalize::matches(s.name, mine, MatchType::Normalize, normflags)?;
+            conflict |= normalize::matches(s.name, mine, how.for_conflicts(), normflags)?;
         }
     }
     Ok(Some(Match { slot: at, conflict }))

@@ -36,6 +36,11 @@ pub enum MatchType {
 }
 
 impl MatchType {
+    /// How two stored names compare when one was found this way.
+    pub(crate) fn for_conflicts(self) -> Self {
+        if self == Self::Exact { Self::Normalize } else { self }
+    }
+
     fn flags(self, normflags: u64) -> u64 {
         match self {
             Self::Exact => 0,
