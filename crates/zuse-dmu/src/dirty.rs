@@ -53,7 +53,10 @@ pub(crate) enum SpillChange {
 
 /// The content of a dirty block. Once written it is shared with the cache.
 pub(crate) enum Content {
-    Dirty { bytes: Vec<u8>, index: OnceLock<Box<dyn BlockIndex>> },
+    Dirty {
+        bytes: Vec<u8>,
+        index: OnceLock<Box<dyn BlockIndex>>,
+    },
     Clean(Arc<Block>),
 }
 
@@ -68,12 +71,17 @@ impl DirtyBlock {
         if let Some(index) = index {
             let _ = cell.set(index);
         }
-        Arc::new(Self { content: RwLock::new(Content::Dirty { bytes, index: cell }) })
+        Arc::new(Self {
+            content: RwLock::new(Content::Dirty { bytes, index: cell }),
+        })
     }
 
     /// Freezes the bytes: from now on they are shared with the cache. Writers of this version are gone by then.
     pub fn freeze(&self) -> Arc<Block> {
-        let mut content = self.content.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut content = self
+            .content
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &mut *content {
             Content::Clean(block) => block.clone(),
             Content::Dirty { bytes, index } => {
@@ -90,10 +98,18 @@ impl DirtyBlock {
 
     /// A copy of the bytes and the index, for a newer version.
     pub fn fork(&self) -> (Vec<u8>, Option<Box<dyn BlockIndex>>) {
-        let content = self.content.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let content = self
+            .content
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*content {
-            Content::Clean(block) => (block.bytes().to_vec(), block.built_index().map(|i| i.clone_index())),
-            Content::Dirty { bytes, index } => (bytes.clone(), index.get().map(|i| i.clone_index())),
+            Content::Clean(block) => (
+                block.bytes().to_vec(),
+                block.built_index().map(|i| i.clone_index()),
+            ),
+            Content::Dirty { bytes, index } => {
+                (bytes.clone(), index.get().map(|i| i.clone_index()))
+            }
         }
     }
 }

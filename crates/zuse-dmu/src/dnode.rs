@@ -104,7 +104,11 @@ impl DnodeSpec {
     pub(crate) fn head(&self) -> Head {
         let slots = self.slots.clamp(1, 32);
         let size = usize::from(slots) * DNODE_SLOT;
-        let shift = if self.indirect_shift == 0 { 17 } else { self.indirect_shift };
+        let shift = if self.indirect_shift == 0 {
+            17
+        } else {
+            self.indirect_shift
+        };
         Head {
             object_type: self.object_type,
             bonus_type: self.bonus_type,
@@ -160,15 +164,26 @@ impl Dnode {
 
     pub(crate) fn from_phys(core: Arc<Core>, object: ObjectId, phys: DnodePhys) -> Arc<Self> {
         let synced = Some(Arc::new(Synced::from_phys(phys)));
-        Self::new(core, object, State { synced, dirty: Vec::new() })
+        Self::new(
+            core,
+            object,
+            State {
+                synced,
+                dirty: Vec::new(),
+            },
+        )
     }
 
     pub(crate) fn read_state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub(crate) fn write_state(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The object's number.
@@ -183,7 +198,11 @@ impl Dnode {
 
     /// Where this object is, for messages.
     pub fn place(&self) -> Place {
-        Place::new(format!("{}, object {}", self.core.place, ObjectNumber(self.object)))
+        Place::new(format!(
+            "{}, object {}",
+            self.core.place,
+            ObjectNumber(self.object)
+        ))
     }
 
     fn with_head<R>(&self, f: impl FnOnce(&Head) -> R) -> Option<R> {
@@ -247,12 +266,16 @@ impl Dnode {
     /// Top block pointers as of the last synced txg.
     pub fn block_pointers(&self) -> Vec<zuse_format::BlockPointer> {
         let state = self.read_state();
-        state.synced.as_ref().map_or_else(Vec::new, |s| s.blkptr[..usize::from(s.head.nblkptr.min(3))].to_vec())
+        state.synced.as_ref().map_or_else(Vec::new, |s| {
+            s.blkptr[..usize::from(s.head.nblkptr.min(3))].to_vec()
+        })
     }
 
     /// Bytes the bonus may take if there is no spill block.
     pub fn bonus_capacity(&self) -> usize {
-        self.fact(|h| usize::from(h.slots) * DNODE_SLOT - DNODE_CORE - BP_SIZE * usize::from(h.nblkptr))
+        self.fact(|h| {
+            usize::from(h.slots) * DNODE_SLOT - DNODE_CORE - BP_SIZE * usize::from(h.nblkptr)
+        })
     }
 
     /// Whether the object is changed in a txg that is not yet on disk.
@@ -288,9 +311,14 @@ impl Dnode {
     pub fn set_bonus(&self, tx: &Tx, bytes: &[u8]) -> Result<()> {
         let spill = self.has_spill();
         self.dirty(tx, |d| {
-            let room = usize::from(d.head.slots) * DNODE_SLOT - DNODE_CORE - BP_SIZE * usize::from(d.head.nblkptr);
+            let room = usize::from(d.head.slots) * DNODE_SLOT
+                - DNODE_CORE
+                - BP_SIZE * usize::from(d.head.nblkptr);
             if bytes.len() > room - if spill { BP_SIZE } else { 0 } {
-                return Err(Error::refused(Errno::NOSPC, "the bonus does not fit its dnode"));
+                return Err(Error::refused(
+                    Errno::NOSPC,
+                    "the bonus does not fit its dnode",
+                ));
             }
             d.head.bonus.clear();
             d.head.bonus.extend_from_slice(bytes);
@@ -377,12 +405,20 @@ impl Dnode {
     /// `Refused(NOSPC)` if the bonus leaves no room for the spill pointer, `Refused(INVAL)` for an odd length.
     pub fn set_spill(&self, tx: &Tx, bytes: Option<&[u8]>) -> Result<()> {
         if bytes.is_some_and(|b| b.is_empty() || b.len() % 512 != 0) {
-            return Err(Error::refused(Errno::INVAL, "a spill block is a multiple of 512 bytes"));
+            return Err(Error::refused(
+                Errno::INVAL,
+                "a spill block is a multiple of 512 bytes",
+            ));
         }
         self.dirty(tx, |d| {
-            let room = usize::from(d.head.slots) * DNODE_SLOT - DNODE_CORE - BP_SIZE * usize::from(d.head.nblkptr);
+            let room = usize::from(d.head.slots) * DNODE_SLOT
+                - DNODE_CORE
+                - BP_SIZE * usize::from(d.head.nblkptr);
             if bytes.is_some() && d.head.bonus.len() + BP_SIZE > room {
-                return Err(Error::refused(Errno::NOSPC, "the bonus leaves no room for a spill pointer"));
+                return Err(Error::refused(
+                    Errno::NOSPC,
+                    "the bonus leaves no room for a spill pointer",
+                ));
             }
             d.spill = match bytes {
                 Some(b) => SpillChange::Set(Arc::new(b.to_vec())),
@@ -402,7 +438,11 @@ impl Dnode {
     pub(crate) fn dirty_in<'a>(&self, state: &'a mut State, txg: Txg) -> Result<&'a mut DirtyTxg> {
         let known = state.dirty.last().is_some_and(|d| d.txg == txg);
         if !known {
-            debug_assert!(state.dirty.last().is_none_or(|d| d.txg < txg), "{}: txg {txg:?} is older than the last change", self.place());
+            debug_assert!(
+                state.dirty.last().is_none_or(|d| d.txg < txg),
+                "{}: txg {txg:?} is older than the last change",
+                self.place()
+            );
             let head = state.head().cloned().ok_or_else(|| self.gone())?;
             state.dirty.push(DirtyTxg::new(txg, head));
             if let Some(me) = self.me.upgrade() {
@@ -417,22 +457,38 @@ impl Dnode {
     }
 
     fn gone(&self) -> Error {
-        Error::refused(Errno::NOENT, format!("{}: the object is free", self.place()))
+        Error::refused(
+            Errno::NOENT,
+            format!("{}: the object is free", self.place()),
+        )
     }
 
     /// The in-memory companion of this object, made by `make` if there is none (any more).
     ///
     /// # Errors
     /// Those of `make`; `Corrupt` if a companion of another type is alive.
-    pub fn companion<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<Arc<T>> {
+    pub fn companion<T: Send + Sync + 'static>(
+        &self,
+        make: impl FnOnce() -> Result<Arc<T>>,
+    ) -> Result<Arc<T>> {
         let found = |slot: &Option<Weak<dyn std::any::Any + Send + Sync>>| {
-            slot.as_ref().and_then(Weak::upgrade).and_then(|any| any.downcast::<T>().ok())
+            slot.as_ref()
+                .and_then(Weak::upgrade)
+                .and_then(|any| any.downcast::<T>().ok())
         };
-        if let Some(there) = found(&self.companion.read().unwrap_or_else(std::sync::PoisonError::into_inner)) {
+        if let Some(there) = found(
+            &self
+                .companion
+                .read()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        ) {
             return Ok(there);
         }
         let made = make()?;
-        let mut slot = self.companion.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = self
+            .companion
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(there) = found(&slot) {
             return Ok(there);
         }
@@ -514,6 +570,11 @@ impl Drop for Dnode {
 
 impl fmt::Debug for Dnode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dnode({}, type {})", self.place(), object_type::title(self.object_type()))
+        write!(
+            f,
+            "Dnode({}, type {})",
+            self.place(),
+            object_type::title(self.object_type())
+        )
     }
 }

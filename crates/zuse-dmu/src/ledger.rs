@@ -29,7 +29,10 @@ pub struct FreeingLedger {
 impl FreeingLedger {
     /// A ledger over a pipeline.
     pub fn new(io: Arc<Pipeline>) -> Self {
-        Self { io, delta: Default::default() }
+        Self {
+            io,
+            delta: Default::default(),
+        }
     }
 
     /// Changes since the last call: (used, compressed, uncompressed) bytes, as two's complement.

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
-use zuse_format::objset::{OBJSET_SIZE, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
+use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
 use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType, object_type};
 use zuse_io::{BlockIndex, Pipeline};
 
@@ -48,7 +48,6 @@ pub(crate) struct Core {
     settings: RwLock<Arc<Settings>>,
     objects: [Mutex<HashMap<u64, Weak<Dnode>>>; SHARDS],
     dirty: [Mutex<Vec<Arc<Dnode>>>; 4],
-    is_dataset: bool,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -57,7 +56,10 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Core {
     pub fn settings(&self) -> Arc<Settings> {
-        self.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.settings
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
     }
 
     fn shard(&self, object: ObjectId) -> &Mutex<HashMap<u64, Weak<Dnode>>> {
@@ -71,18 +73,18 @@ impl Core {
     /// A dnode was dropped: removes its entry unless another one has taken its place.
     pub fn forget(&self, object: ObjectId) {
         let mut shard = lock(self.shard(object));
-        if shard.get(&object.0).is_some_and(|weak| weak.strong_count() == 0) {
+        if shard
+            .get(&object.0)
+            .is_some_and(|weak| weak.strong_count() == 0)
+        {
             shard.remove(&object.0);
         }
     }
 
     fn alive(&self, object: ObjectId) -> Option<Arc<Dnode>> {
-        lock(self.shard(object)).get(&object.0).and_then(Weak::upgrade)
-    }
-
-    /// Levels that a special object starts with: the meta dnode of a dataset holds 2^48 objects at once.
-    pub fn first_levels(&self, object: ObjectId) -> Option<u8> {
-        (object.0 == 0 && self.is_dataset).then_some(6)
+        lock(self.shard(object))
+            .get(&object.0)
+            .and_then(Weak::upgrade)
     }
 }
 
@@ -184,9 +186,9 @@ impl Objset {
             settings: RwLock::new(Arc::new(env.settings)),
             objects: std::array::from_fn(|_| Mutex::new(HashMap::new())),
             dirty: Default::default(),
-            is_dataset: kind != ObjsetType::Meta,
         });
-        let dnode = |object: u64, phys: DnodePhys| Dnode::from_phys(core.clone(), ObjectId(object), phys);
+        let dnode =
+            |object: u64, phys: DnodePhys| Dnode::from_phys(core.clone(), ObjectId(object), phys);
         let special = [
             phys.user_used.map(|p| dnode(u64::MAX, p)),
             phys.group_used.map(|p| dnode(u64::MAX - 1, p)),
@@ -217,11 +219,19 @@ impl Objset {
     pub fn open(env: ObjsetEnv, root: BlockPointer) -> Result<Arc<Self>> {
         let place = format!("{}, objset block", env.place);
         if root.object_type() != object_type::OBJSET || root.level() != 0 {
-            return Err(Error::corrupt(place, format!("the root pointer names a block of type {}", root.object_type())));
+            return Err(Error::corrupt(
+                place,
+                format!(
+                    "the root pointer names a block of type {}",
+                    root.object_type()
+                ),
+            ));
         }
         let block = env.io.read(&root, &place)?;
         let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
-        if phys.meta_dnode.object_type != object_type::DNODE || phys.meta_dnode.data_block_size() != 16384 {
+        if phys.meta_dnode.object_type != object_type::DNODE
+            || phys.meta_dnode.data_block_size() != 16384
+        {
             return Err(Error::corrupt(place, "the meta dnode is not one"));
         }
         Ok(Self::assemble(env, phys, root))
@@ -230,9 +240,17 @@ impl Objset {
     /// A new, empty object set; it is written with its first sync.
     pub fn create(env: ObjsetEnv, kind: ObjsetType, tx: &Tx) -> Arc<Self> {
         let mut meta = DnodePhys::new(object_type::DNODE, 16384, 0, Vec::new(), 1);
-        meta.levels = if kind == ObjsetType::Meta { 1 } else { zuse_format::objset::meta_dnode_levels(meta.indirect_shift) };
+        meta.levels = if kind == ObjsetType::Meta {
+            1
+        } else {
+            zuse_format::objset::meta_dnode_levels(meta.indirect_shift)
+        };
         let mut phys = ObjsetPhys::new(kind, meta);
-        phys.size = OBJSET_SIZE;
+        phys.size = if env.settings.project_quota {
+            OBJSET_SIZE
+        } else {
+            OBJSET_SIZE_V2
+        };
         let os = Self::assemble(env, phys, BlockPointer::HOLE);
         os.touch(tx);
         os
@@ -265,12 +283,19 @@ impl Objset {
 
     /// Replaces the settings: a property changed.
     pub fn set_settings(&self, settings: Settings) {
-        *self.core.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(settings);
+        *self
+            .core
+            .settings
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(settings);
     }
 
     /// The root pointer as of the last synced txg; a hole before the first.
     pub fn root(&self) -> BlockPointer {
-        *self.root.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self
+            .root
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The objset flags.
@@ -312,12 +337,20 @@ impl Objset {
 
     /// Accounting object −1 (0), −2 (1) or −3 (2), if it exists.
     pub fn accounting_object(&self, which: usize) -> Option<Arc<Dnode>> {
-        self.special.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(which).cloned().flatten()
+        self.special
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .get(which)
+            .cloned()
+            .flatten()
     }
 
     fn check_number(&self, object: ObjectId) -> Result<()> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT {
-            return Err(Error::refused(Errno::INVAL, format!("{}: object number {}", self.core.place, object.0)));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("{}: object number {}", self.core.place, object.0),
+            ));
         }
         Ok(())
     }
@@ -329,20 +362,37 @@ impl Objset {
     /// number; the dnode block cannot be read.
     pub fn dnode(self: &Arc<Self>, object: ObjectId) -> Result<Arc<Dnode>> {
         self.check_number(object)?;
-        let free = || Error::refused(Errno::NOENT, format!("{}: object {} does not exist", self.core.place, object.0));
+        let free = || {
+            Error::refused(
+                Errno::NOENT,
+                format!("{}: object {} does not exist", self.core.place, object.0),
+            )
+        };
         loop {
             if let Some(dnode) = self.core.alive(object) {
-                return if dnode.exists() { Ok(dnode) } else { Err(free()) };
+                return if dnode.exists() {
+                    Ok(dnode)
+                } else {
+                    Err(free())
+                };
             }
             let before = self.meta_tree();
             let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
-            let phys = match self.dnode_block(&before, object.0 / SLOTS_PER_BLOCK as u64)? {
+            let block = match self.dnode_block(&before, object.0 / SLOTS_PER_BLOCK as u64) {
+                // The tree was replaced and its blocks reused while this thread slept: look again.
+                Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&before, &self.meta_tree()) => continue,
+                other => other?,
+            };
+            let phys = match block {
                 None => None,
                 Some(block) => {
-                    let starts = block.index(|bytes| Starts(dnode_starts(bytes))).map_or_else(|| dnode_starts(block.bytes()), |s| s.0);
+                    let starts = block
+                        .index(|bytes| Starts(dnode_starts(bytes)))
+                        .map_or_else(|| dnode_starts(block.bytes()), |s| s.0);
                     if starts >> slot & 1 == 1 {
-                        DnodePhys::parse(&block.bytes()[slot * DNODE_SLOT..])
-                            .map_err(|e| e.at(format!("{}, object {}", self.core.place, object.0)))?
+                        DnodePhys::parse(&block.bytes()[slot * DNODE_SLOT..]).map_err(|e| {
+                            e.at(format!("{}, object {}", self.core.place, object.0))
+                        })?
                     } else {
                         None
                     }
@@ -351,7 +401,11 @@ impl Objset {
             let mut shard = lock(self.core.shard(object));
             if let Some(there) = shard.get(&object.0).and_then(Weak::upgrade) {
                 drop(shard);
-                return if there.exists() { Ok(there) } else { Err(free()) };
+                return if there.exists() {
+                    Ok(there)
+                } else {
+                    Err(free())
+                };
             }
             if !Arc::ptr_eq(&before, &self.meta_tree()) {
                 continue;
@@ -394,31 +448,50 @@ impl Objset {
     ///
     /// # Errors
     /// `Refused(EXIST)` if any of its slots is taken.
-    pub fn allocate_at(self: &Arc<Self>, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
+    pub fn allocate_at(
+        self: &Arc<Self>,
+        tx: &Tx,
+        object: ObjectId,
+        spec: &DnodeSpec,
+    ) -> Result<Arc<Dnode>> {
         self.check_number(object)?;
-        let taken = || Error::refused(Errno::EXIST, format!("{}: object {} is taken", self.core.place, object.0));
+        let taken = || {
+            Error::refused(
+                Errno::EXIST,
+                format!("{}: object {} is taken", self.core.place, object.0),
+            )
+        };
         let slot = object.0 % SLOTS_PER_BLOCK as u64;
         let slots = u64::from(spec.slots.clamp(1, 32));
         if slot + slots > SLOTS_PER_BLOCK as u64 {
-            return Err(Error::refused(Errno::INVAL, format!("{}: a dnode would leave its block", self.core.place)));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("{}: a dnode would leave its block", self.core.place),
+            ));
         }
-        let mask = (((1u64 << slots) - 1) << slot) as u32;
-        if self.taken_slots(object.0 / SLOTS_PER_BLOCK as u64)? & mask != 0 {
+        if !self.claim_number(object, spec.slots.clamp(1, 32))? {
             return Err(taken());
         }
-        lock(&self.numbers).pend(object, spec.slots);
         self.born(tx, object, spec)?.ok_or_else(taken)
     }
 
     /// Puts a new object into memory; `None` if an object with that number is still alive there.
-    fn born(self: &Arc<Self>, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Result<Option<Arc<Dnode>>> {
+    fn born(
+        self: &Arc<Self>,
+        tx: &Tx,
+        object: ObjectId,
+        spec: &DnodeSpec,
+    ) -> Result<Option<Arc<Dnode>>> {
         let mut state = State::default();
         let mut d = DirtyTxg::new(tx.txg(), spec.head());
         d.born = true;
         state.dirty.push(d);
         {
             let mut shard = lock(self.core.shard(object));
-            if shard.get(&object.0).is_some_and(|weak| weak.strong_count() > 0) {
+            if shard
+                .get(&object.0)
+                .is_some_and(|weak| weak.strong_count() > 0)
+            {
                 return Ok(None);
             }
             let dnode = Dnode::new(self.core.clone(), object, state);

@@ -97,7 +97,11 @@ pub fn read_fixed(b: &[u8]) -> Option<OwnerIds> {
         gid: at(32),
         parent: at(40),
         flags,
-        projid: if flags & FLAG_PROJID != 0 && b.len() >= header + 136 { at(128) } else { 0 },
+        projid: if flags & FLAG_PROJID != 0 && b.len() >= header + 136 {
+            at(128)
+        } else {
+            0
+        },
     })
 }
 

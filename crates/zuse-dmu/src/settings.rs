@@ -41,6 +41,8 @@ pub struct Settings {
     pub hole_birth: bool,
     /// Feature `embedded_data` is active.
     pub embedded_data: bool,
+    /// Feature `project_quota` is enabled: new object sets have room for project accounting.
+    pub project_quota: bool,
     /// Largest block a new file grows to.
     pub record_size: u32,
     /// Largest microzap, in bytes.
@@ -56,7 +58,11 @@ pub struct Settings {
 impl Settings {
     /// Settings of the MOS.
     pub fn mos() -> Self {
-        Self { copies: 3, is_mos: true, ..Self::default() }
+        Self {
+            copies: 3,
+            is_mos: true,
+            ..Self::default()
+        }
     }
 
     /// Whether blocks of an object type at a level are metadata.
@@ -68,11 +74,30 @@ impl Settings {
     ///
     /// `object_type` is the dnode's type (the bonus type for a spill block); `compress` and `checksum` are the
     /// dnode's own overrides, 0 for none.
-    pub fn policy(&self, object_type: u8, level: u8, spill: bool, compress: u8, checksum: u8, pass: u32) -> WritePolicy {
+    pub fn policy(
+        &self,
+        object_type: u8,
+        level: u8,
+        spill: bool,
+        compress: u8,
+        checksum: u8,
+        pass: u32,
+    ) -> WritePolicy {
         let metadata = spill || Self::is_metadata(object_type, level);
         let (compression, sum) = if metadata {
-            let strong = if self.checksum.is_metadata_capable() { self.checksum } else { ChecksumKind::Fletcher4 };
-            (self.metadata_compression, if self.is_mos { ChecksumKind::Fletcher4 } else { strong })
+            let strong = if self.checksum.is_metadata_capable() {
+                self.checksum
+            } else {
+                ChecksumKind::Fletcher4
+            };
+            (
+                self.metadata_compression,
+                if self.is_mos {
+                    ChecksumKind::Fletcher4
+                } else {
+                    strong
+                },
+            )
         } else {
             let own = Compression::from_u8(compress).filter(|c| *c != Compression::Inherit);
             let sum = match ChecksumKind::from_u8(checksum) {
@@ -87,12 +112,20 @@ impl Settings {
             other => other,
         };
         // Late passes write what does not compress to a stable size, so that the txg converges.
-        let compression = if pass >= 8 { Compression::Off } else { compression };
+        let compression = if pass >= 8 {
+            Compression::Off
+        } else {
+            compression
+        };
         let (copies, gang_copies) = self.copies_of(object_type, level, spill, metadata);
         WritePolicy {
             object_type,
             level,
-            checksum: if sum == ChecksumKind::On { ChecksumKind::Fletcher4 } else { sum },
+            checksum: if sum == ChecksumKind::On {
+                ChecksumKind::Fletcher4
+            } else {
+                sum
+            },
             compression,
             zstd_level: self.zstd_level,
             copies,
@@ -110,7 +143,10 @@ impl Settings {
     fn copies_of(&self, object_type: u8, level: u8, spill: bool, metadata: bool) -> (u8, u8) {
         let type_metadata = object_type::is_metadata(object_type);
         let critical = type_metadata
-            && !matches!(object_type, object_type::DIRECTORY_CONTENTS | object_type::SA)
+            && !matches!(
+                object_type,
+                object_type::DIRECTORY_CONTENTS | object_type::SA
+            )
             && !(object_type == object_type::DNODE && level == 0);
         let extra = metadata
             && match self.redundancy {
@@ -143,6 +179,7 @@ impl Default for Settings {
             is_mos: false,
             hole_birth: true,
             embedded_data: true,
+            project_quota: true,
             record_size: 128 * 1024,
             micro_zap_max: 128 * 1024,
             max_block_size: 16 << 20,

@@ -28,12 +28,20 @@ pub struct Tx {
 impl Tx {
     /// A transaction of open context, made by the txg engine.
     pub fn open(txg: Txg, reserved: u64, hold: Arc<dyn TxgHold>) -> Self {
-        Self { txg, reserved, hold: Some(hold) }
+        Self {
+            txg,
+            reserved,
+            hold: Some(hold),
+        }
     }
 
     /// The transaction of the sync thread for the txg it writes.
     pub fn syncing(txg: Txg) -> Self {
-        Self { txg, reserved: 0, hold: None }
+        Self {
+            txg,
+            reserved: 0,
+            hold: None,
+        }
     }
 
     /// The txg that the changes belong to.

@@ -39,8 +39,8 @@ use crate::tx::Tx;
 pub use cursor::{ZapCursor, ZapEntry};
 pub use fat::ZapMatch;
 use flaw::{Checked, Flaw};
-pub use key::{TOO_BIG, ZapValue};
 use key::Ask;
+pub use key::{TOO_BIG, ZapValue};
 use micro::{MicroHeader, MicroIndex};
 pub use normalize::MatchType;
 pub use stats::ZapStats;
@@ -141,7 +141,15 @@ fn new_salt(object: u64, txg: u64) -> u64 {
 /// # Errors
 /// The object is free.
 pub fn init_micro(dnode: &Arc<Dnode>, tx: &Tx, normflags: u64) -> Result<()> {
-    Zap::create_in(dnode, tx, &ZapOptions { normflags, ..ZapOptions::default() }).map(|_| ())
+    Zap::create_in(
+        dnode,
+        tx,
+        &ZapOptions {
+            normflags,
+            ..ZapOptions::default()
+        },
+    )
+    .map(|_| ())
 }
 
 /// Answers of the micro form to a question that either form can get.
@@ -157,16 +165,26 @@ impl Zap {
     /// None now; a wrong object shows at the first use.
     pub fn open(dnode: &Arc<Dnode>) -> Result<Self> {
         let shared = dnode.companion(|| {
-            Ok(Arc::new(Shared { lock: RwLock::new(()) }))
+            Ok(Arc::new(Shared {
+                lock: RwLock::new(()),
+            }))
         })?;
-        Ok(Self { dnode: dnode.clone(), shared })
+        Ok(Self {
+            dnode: dnode.clone(),
+            shared,
+        })
     }
 
     /// Makes a new object with an empty ZAP in it.
     ///
     /// # Errors
     /// No object could be allocated.
-    pub fn create(os: &Arc<Objset>, tx: &Tx, object_type: u8, options: &ZapOptions) -> Result<Self> {
+    pub fn create(
+        os: &Arc<Objset>,
+        tx: &Tx,
+        object_type: u8,
+        options: &ZapOptions,
+    ) -> Result<Self> {
         let mut spec = DnodeSpec::new(object_type)
             .bonus(options.bonus_type, options.bonus_len)
             .slots(options.slots.max(1))
@@ -184,9 +202,16 @@ impl Zap {
         if options.flags == ZapFlags::default() {
             return Ok(micro::STEP);
         }
-        let shift = if options.block_shift == 0 { FAT_SHIFT } else { options.block_shift };
+        let shift = if options.block_shift == 0 {
+            FAT_SHIFT
+        } else {
+            options.block_shift
+        };
         if !(9..=17).contains(&shift) {
-            return Err(Error::refused(Errno::INVAL, "the block size of a fat ZAP is 512 bytes to 128 KiB"));
+            return Err(Error::refused(
+                Errno::INVAL,
+                "the block size of a fat ZAP is 512 bytes to 128 KiB",
+            ));
         }
         Ok(1 << shift)
     }
@@ -200,11 +225,24 @@ impl Zap {
         let guard = zap.write_lock();
         let size = Self::first_block_size(options)?;
         dnode.set_block_size(tx, size)?;
-        let salt = if options.salt == 0 { new_salt(dnode.object().0, tx.txg().0) } else { options.salt };
-        if options.flags == ZapFlags::default() {
-            dnode.write_block(tx, 0, micro::new_block(size as usize, salt, options.normflags))?;
+        let salt = if options.salt == 0 {
+            new_salt(dnode.object().0, tx.txg().0)
         } else {
-            let h = header::Header::new(size.trailing_zeros(), salt, options.normflags, options.flags.bits());
+            options.salt
+        };
+        if options.flags == ZapFlags::default() {
+            dnode.write_block(
+                tx,
+                0,
+                micro::new_block(size as usize, salt, options.normflags),
+            )?;
+        } else {
+            let h = header::Header::new(
+                size.trailing_zeros(),
+                salt,
+                options.normflags,
+                options.flags.bits(),
+            );
             fat::create(&ObjectEdit { dnode, tx }, &h)?;
         }
         drop(guard);
@@ -219,7 +257,10 @@ impl Zap {
     /// The largest micro block this ZAP may grow to: the setting of its object set, rounded up to 512.
     fn micro_max(&self) -> u32 {
         let settings = self.dnode.settings();
-        settings.micro_zap_max.min(HARD_MICRO_MAX).next_multiple_of(micro::STEP)
+        settings
+            .micro_zap_max
+            .min(HARD_MICRO_MAX)
+            .next_multiple_of(micro::STEP)
     }
 
     /// Whether it is a micro ZAP that needs the feature `large_microzap`.
@@ -247,21 +288,34 @@ impl Zap {
     }
 
     fn read_lock(&self) -> RwLockReadGuard<'_, ()> {
-        self.shared.lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.shared
+            .lock
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn write_lock(&self) -> RwLockWriteGuard<'_, ()> {
-        self.shared.lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.shared
+            .lock
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Longest name with its NUL that the fat form takes here.
     fn longest(&self) -> usize {
-        if self.dnode.object_type() == DIRECTORY { 1024 } else { 256 }
+        if self.dnode.object_type() == DIRECTORY {
+            1024
+        } else {
+            256
+        }
     }
 
     /// Asks block 0, if it is micro, with its index.
     #[inline]
-    fn ask_micro<T>(&self, f: impl FnOnce(&[u8], &MicroHeader, &MicroIndex) -> Result<T>) -> Result<Micro<T>> {
+    fn ask_micro<T>(
+        &self,
+        f: impl FnOnce(&[u8], &MicroHeader, &MicroIndex) -> Result<T>,
+    ) -> Result<Micro<T>> {
         let answer = self.dnode.with_block(0, |view| {
             let b = view.bytes();
             match kind(b) {
@@ -289,7 +343,9 @@ impl Zap {
         let _guard = self.read_lock();
         let micro = self.ask_micro(|b, h, index| {
             let hash = micro::hash_of(h, name)?;
-            Ok(micro::find(b, index, hash, name).and_then(|i| micro::slot(b, i)).map(|s| ZapValue::U64(s.value)))
+            Ok(micro::find(b, index, hash, name)
+                .and_then(|i| micro::slot(b, i))
+                .map(|s| ZapValue::U64(s.value)))
         })?;
         match micro {
             Micro::Answer(v) => Ok(v),
@@ -305,11 +361,17 @@ impl Zap {
         let _guard = self.read_lock();
         let micro = self.ask_micro(|b, h, index| {
             let hash = micro::hash_of(h, name)?;
-            Ok(micro::find(b, index, hash, name).and_then(|i| micro::slot(b, i)).map(|s| s.value))
+            Ok(micro::find(b, index, hash, name)
+                .and_then(|i| micro::slot(b, i))
+                .map(|s| s.value))
         })?;
         match micro {
             Micro::Answer(v) => Ok(v),
-            Micro::Fat => first(fat::lookup_u64(&self.blocks(), Ask::Name(name), self.longest())?),
+            Micro::Fat => first(fat::lookup_u64(
+                &self.blocks(),
+                Ask::Name(name),
+                self.longest(),
+            )?),
         }
     }
 
@@ -322,13 +384,22 @@ impl Zap {
         let _guard = self.read_lock();
         let micro = self.ask_micro(|b, h, index| {
             if how != MatchType::Exact && h.normflags == 0 {
-                return Err(Error::refused(Errno::NOTSUP, "a normalised lookup in a ZAP without normalisation"));
+                return Err(Error::refused(
+                    Errno::NOTSUP,
+                    "a normalised lookup in a ZAP without normalisation",
+                ));
             }
             let hash = micro::hash_of(h, name)?;
-            Ok(micro::find_match(b, index, hash, name, how, h.normflags)?.and_then(|m| {
-                let s = micro::slot(b, m.slot)?;
-                Some(ZapMatch { value: ZapValue::U64(s.value), name: s.name.to_vec(), conflict: m.conflict })
-            }))
+            Ok(
+                micro::find_match(b, index, hash, name, how, h.normflags)?.and_then(|m| {
+                    let s = micro::slot(b, m.slot)?;
+                    Some(ZapMatch {
+                        value: ZapValue::U64(s.value),
+                        name: s.name.to_vec(),
+                        conflict: m.conflict,
+                    })
+                }),
+            )
         })?;
         match micro {
             Micro::Answer(v) => Ok(v),
@@ -357,7 +428,10 @@ impl Zap {
     fn fat_blocks(&self) -> Result<ObjectBlocks<'_>> {
         match self.kind()? {
             Kind::Fat => Ok(self.blocks()),
-            Kind::Micro => Err(Error::refused(Errno::INVAL, "this ZAP has keys of names, not words")),
+            Kind::Micro => Err(Error::refused(
+                Errno::INVAL,
+                "this ZAP has keys of names, not words",
+            )),
         }
     }
 

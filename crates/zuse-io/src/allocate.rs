@@ -36,7 +36,13 @@ pub trait Allocate: Send + Sync {
     ///
     /// # Errors
     /// A metaslab's space map could not be loaded.
-    fn allocate(&self, txg: Txg, psize: u64, copies: usize, class: AllocClass) -> Result<Option<Allocation>>;
+    fn allocate(
+        &self,
+        txg: Txg,
+        psize: u64,
+        copies: usize,
+        class: AllocClass,
+    ) -> Result<Option<Allocation>>;
 
     /// Gives back the range `[offset, offset + asize)` of a vdev.
     ///

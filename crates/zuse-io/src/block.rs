@@ -27,7 +27,10 @@ pub struct Block {
 impl Block {
     /// A block from its decoded bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, index: OnceLock::new() }
+        Self {
+            bytes,
+            index: OnceLock::new(),
+        }
     }
 
     /// A block whose index is already known.
@@ -46,7 +49,10 @@ impl Block {
 
     /// The index of type `I`, built by `build` the first time. `None` if an index of another type is there.
     pub fn index<I: BlockIndex>(&self, build: impl FnOnce(&[u8]) -> I) -> Option<&I> {
-        self.index.get_or_init(|| Box::new(build(&self.bytes))).as_any().downcast_ref()
+        self.index
+            .get_or_init(|| Box::new(build(&self.bytes)))
+            .as_any()
+            .downcast_ref()
     }
 
     /// The index, if one has been built.

@@ -34,7 +34,10 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn of(bp: &BlockPointer) -> Self {
         // The size bits of DVA word 0 stay in: two blocks never share a place and a birth.
-        Self { dva: [bp.words[0], bp.words[1]], birth: bp.physical_birth() }
+        Self {
+            dva: [bp.words[0], bp.words[1]],
+            birth: bp.physical_birth(),
+        }
     }
 
     fn hash64(&self) -> u64 {
@@ -162,7 +165,11 @@ impl Cache {
     }
 
     /// The block, from here or by `fetch`; several callers at once share one fetch.
-    pub(crate) fn get_or(&self, key: Key, fetch: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
+    pub(crate) fn get_or(
+        &self,
+        key: Key,
+        fetch: impl FnOnce() -> Result<Block>,
+    ) -> Result<Arc<Block>> {
         let at = self.shard(&key);
         let flight = {
             let mut shard = lock(&self.shards[at]);
@@ -176,12 +183,21 @@ impl Cache {
                 drop(shard);
                 return flight.wait();
             }
-            let flight = Arc::new(Flight { done: Mutex::new(None), ready: Condvar::new() });
+            let flight = Arc::new(Flight {
+                done: Mutex::new(None),
+                ready: Condvar::new(),
+            });
             shard.flights.insert(key, flight.clone());
             flight
         };
         self.misses.fetch_add(1, Relaxed);
-        let mut landing = Landing { cache: self, at, key, flight: &flight, result: None };
+        let mut landing = Landing {
+            cache: self,
+            at,
+            key,
+            flight: &flight,
+            result: None,
+        };
         let result = fetch().map(Arc::new);
         if let Ok(block) = &result {
             self.insert(key, block.clone());
@@ -206,7 +222,15 @@ impl Cache {
                 shard.probation_bytes += charge;
             }
             shard.bytes += charge;
-            shard.map.insert(key, Entry { block, charge, uses: 0, in_main });
+            shard.map.insert(
+                key,
+                Entry {
+                    block,
+                    charge,
+                    uses: 0,
+                    in_main,
+                },
+            );
             shard.sweep();
             self.used.fetch_add(charge, Relaxed);
             self.used.fetch_sub(freed, Relaxed);
@@ -240,7 +264,10 @@ impl Cache {
             let mut shard = lock(shard);
             let bytes = shard.bytes;
             let flights = std::mem::take(&mut shard.flights);
-            *shard = Shard { flights, ..Shard::default() };
+            *shard = Shard {
+                flights,
+                ..Shard::default()
+            };
             self.used.fetch_sub(bytes, Relaxed);
         }
     }
@@ -258,10 +285,12 @@ struct Landing<'a> {
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         lock(&self.cache.shards[self.at]).flights.remove(&self.key);
-        let result = self
-            .result
-            .take()
-            .unwrap_or_else(|| Err(zuse_base::Error::corrupt("block cache", "the read was abandoned")));
+        let result = self.result.take().unwrap_or_else(|| {
+            Err(zuse_base::Error::corrupt(
+                "block cache",
+                "the read was abandoned",
+            ))
+        });
         *lock(&self.flight.done) = Some(result);
         self.flight.ready.notify_all();
     }
@@ -274,7 +303,10 @@ impl Flight {
             if let Some(result) = &*done {
                 return result.clone();
             }
-            done = self.ready.wait(done).unwrap_or_else(std::sync::PoisonError::into_inner);
+            done = self
+                .ready
+                .wait(done)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 }
@@ -288,7 +320,9 @@ impl Shard {
 
     /// Removes the entry of a key; its queue slot goes stale. Returns the bytes given back.
     fn take(&mut self, key: &Key) -> usize {
-        let Some(entry) = self.map.remove(key) else { return 0 };
+        let Some(entry) = self.map.remove(key) else {
+            return 0;
+        };
         self.bytes -= entry.charge;
         if !entry.in_main {
             self.probation_bytes -= entry.charge;
@@ -302,14 +336,20 @@ impl Shard {
         while spins > 0 {
             spins -= 1;
             let from_probation = self.probation_bytes * 10 > self.bytes || self.main.is_empty();
-            let queue = if from_probation { &mut self.probation } else { &mut self.main };
+            let queue = if from_probation {
+                &mut self.probation
+            } else {
+                &mut self.main
+            };
             let Some(key) = queue.pop_front() else {
                 if self.probation.is_empty() && self.main.is_empty() {
                     return 0;
                 }
                 continue;
             };
-            let Some(entry) = self.map.get_mut(&key) else { continue };
+            let Some(entry) = self.map.get_mut(&key) else {
+                continue;
+            };
             if entry.in_main == from_probation {
                 continue; // a stale slot of the other queue
             }
@@ -349,12 +389,18 @@ impl Shard {
 
     /// Drops stale queue slots once they outnumber the live ones.
     fn sweep(&mut self) {
-        let Self { map, probation, main, .. } = self;
+        let Self {
+            map,
+            probation,
+            main,
+            ..
+        } = self;
         if probation.len() + main.len() <= 2 * map.len() + 64 {
             return;
         }
         let mut seen: KeyMap<()> = KeyMap::default();
-        probation.retain(|k| map.get(k).is_some_and(|e| !e.in_main) && seen.insert(*k, ()).is_none());
+        probation
+            .retain(|k| map.get(k).is_some_and(|e| !e.in_main) && seen.insert(*k, ()).is_none());
         main.retain(|k| map.get(k).is_some_and(|e| e.in_main) && seen.insert(*k, ()).is_none());
     }
 

@@ -17,9 +17,20 @@ const MAX_DEPTH: u32 = 8;
 const TRAILER: usize = 40;
 
 impl Pipeline {
-    fn read_header(&self, bp: &BlockPointer, place: &dyn Display) -> Result<(Vec<BlockPointer>, u64)> {
-        let dva0 = bp.dvas().next().ok_or_else(|| Error::corrupt(place.to_string(), "a gang pointer without an address"))?;
-        let verifier = [u64::from(dva0.vdev()), dva0.offset(), bp.physical_birth(), 0];
+    fn read_header(
+        &self,
+        bp: &BlockPointer,
+        place: &dyn Display,
+    ) -> Result<(Vec<BlockPointer>, u64)> {
+        let dva0 = bp.dvas().next().ok_or_else(|| {
+            Error::corrupt(place.to_string(), "a gang pointer without an address")
+        })?;
+        let verifier = [
+            u64::from(dva0.vdev()),
+            dva0.offset(),
+            bp.physical_birth(),
+            0,
+        ];
         let large = self.gang_header.load(Relaxed);
         let sizes: &[u64] = if large > 512 { &[large, 512] } else { &[512] };
         let mut last = None;
@@ -31,7 +42,13 @@ impl Pipeline {
                     good = open_trailer(bytes, verifier).ok();
                     good.is_some()
                 };
-                match self.vdevs.read(dva.vdev(), dva.offset(), &mut buf, size as usize, &mut check) {
+                match self.vdevs.read(
+                    dva.vdev(),
+                    dva.offset(),
+                    &mut buf,
+                    size as usize,
+                    &mut check,
+                ) {
                     Ok(_) => {}
                     Err(e) => {
                         last = Some(e);
@@ -49,26 +66,48 @@ impl Pipeline {
             }
         }
         Err(last.unwrap_or_else(|| {
-            Error::corrupt(place.to_string(), format!("no good gang header on vdev {} at offset {:#x}", dva0.vdev(), dva0.offset()))
+            Error::corrupt(
+                place.to_string(),
+                format!(
+                    "no good gang header on vdev {} at offset {:#x}",
+                    dva0.vdev(),
+                    dva0.offset()
+                ),
+            )
         }))
     }
 
-    pub(crate) fn read_gang(&self, bp: &BlockPointer, place: &dyn Display, depth: u32) -> Result<Vec<u8>> {
+    pub(crate) fn read_gang(
+        &self,
+        bp: &BlockPointer,
+        place: &dyn Display,
+        depth: u32,
+    ) -> Result<Vec<u8>> {
         if depth >= MAX_DEPTH {
-            return Err(Error::corrupt(place.to_string(), "gang headers are nested too deep"));
+            return Err(Error::corrupt(
+                place.to_string(),
+                "gang headers are nested too deep",
+            ));
         }
         let (members, _) = self.read_header(bp, place)?;
         let want = bp.psize();
         let mut total = 0u64;
         for m in members.iter().filter(|m| !m.is_hole()) {
-            m.validate(BpLimits::default()).map_err(|e| Error::corrupt(place.to_string(), e))?;
+            m.validate(BpLimits::default())
+                .map_err(|e| Error::corrupt(place.to_string(), e))?;
             if m.is_embedded() {
-                return Err(Error::corrupt(place.to_string(), "an embedded pointer in a gang header"));
+                return Err(Error::corrupt(
+                    place.to_string(),
+                    "an embedded pointer in a gang header",
+                ));
             }
             total += m.psize();
         }
         if total != want || want > MAX_BLOCK {
-            return Err(Error::corrupt(place.to_string(), format!("gang members hold {total} bytes, the block has {want}")));
+            return Err(Error::corrupt(
+                place.to_string(),
+                format!("gang members hold {total} bytes, the block has {want}"),
+            ));
         }
         let mut out = Vec::with_capacity(want as usize);
         for m in members.iter().filter(|m| !m.is_hole()) {
@@ -85,7 +124,8 @@ impl Pipeline {
         let (members, _) = self.read_header(bp, &place)?;
         let allocator = self.allocator()?;
         for m in members.iter().filter(|m| !m.is_hole()) {
-            m.validate(BpLimits::default()).map_err(|e| Error::corrupt(place, e))?;
+            m.validate(BpLimits::default())
+                .map_err(|e| Error::corrupt(place, e))?;
             if m.is_gang() {
                 self.free_gang(txg, m, depth + 1)?;
             } else {
@@ -104,11 +144,24 @@ impl Pipeline {
     /// Writes `stored` as a gang tree and puts its addresses into `bp`.
     ///
     /// On failure everything that was allocated on the way is given back.
-    pub(crate) fn write_gang(&self, txg: Txg, policy: &WritePolicy, bp: &mut BlockPointer, stored: &[u8]) -> Result<()> {
+    pub(crate) fn write_gang(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        bp: &mut BlockPointer,
+        stored: &[u8],
+    ) -> Result<()> {
         self.write_gang_level(txg, policy, bp, stored, 0)
     }
 
-    fn write_gang_level(&self, txg: Txg, policy: &WritePolicy, bp: &mut BlockPointer, stored: &[u8], depth: u32) -> Result<()> {
+    fn write_gang_level(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        bp: &mut BlockPointer,
+        stored: &[u8],
+        depth: u32,
+    ) -> Result<()> {
         let allocator = self.allocator()?;
         let unit = allocator.min_allocation();
         let full = || Error::refused(Errno::NOSPC, "no space left in the pool");
@@ -117,7 +170,9 @@ impl Pipeline {
         }
         let copies = usize::from(policy.copies);
         let headers = usize::from(policy.gang_copies.max(policy.copies)).min(3);
-        let header = allocator.allocate(txg, 512, headers, Self::class_of(policy))?.ok_or_else(full)?;
+        let header = allocator
+            .allocate(txg, 512, headers, Self::class_of(policy))?
+            .ok_or_else(full)?;
         // New headers are 512 bytes with three members, whatever larger ones the pool may hold already:
         // with dynamic_gang_header active the size is fixed by the feature.
         let size = self.gang_header.load(Relaxed) as usize;
@@ -138,10 +193,20 @@ impl Pipeline {
             m.write_le(raw);
         }
         let first = header.dvas[0];
-        seal_trailer(&mut bytes, [u64::from(first.vdev()), first.offset(), txg.0, 0]);
+        seal_trailer(
+            &mut bytes,
+            [u64::from(first.vdev()), first.offset(), txg.0, 0],
+        );
         for (i, dva) in header.dvas[..header.count].iter().enumerate() {
-            let members: u64 = made.iter().filter_map(|m| m.dvas().nth(i)).map(|d| d.asize()).sum();
-            bp.set_dva(i, Dva::new(dva.vdev(), dva.offset(), dva.asize() + members, true));
+            let members: u64 = made
+                .iter()
+                .filter_map(|m| m.dvas().nth(i))
+                .map(|d| d.asize())
+                .sum();
+            bp.set_dva(
+                i,
+                Dva::new(dva.vdev(), dva.offset(), dva.asize() + members, true),
+            );
             self.put(dva.vdev(), dva.offset(), &bytes)?;
         }
         Ok(())
@@ -167,13 +232,19 @@ impl Pipeline {
             if left == 0 {
                 return Err(Error::refused(Errno::NOSPC, "no space left in the pool"));
             }
-            let least = rest.len().div_ceil(left).next_multiple_of(unit).min(rest.len());
+            let least = rest
+                .len()
+                .div_ceil(left)
+                .next_multiple_of(unit)
+                .min(rest.len());
             // Ask for the largest piece first and halve towards the least that still fits the slots.
             let mut want = rest.len();
             let mut got: Option<(usize, Allocation)> = None;
             while want >= least {
                 if depth > 0 || want < stored.len() {
-                    if let Some(a) = allocator.allocate(txg, want as u64, copies, Self::class_of(policy))? {
+                    if let Some(a) =
+                        allocator.allocate(txg, want as u64, copies, Self::class_of(policy))?
+                    {
                         got = Some((want, a));
                         break;
                     }

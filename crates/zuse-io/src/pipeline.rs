@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, RwLock};
 
 use zuse_base::{ByteOrder, Errno, Error, Result, Txg};
-use zuse_codec::{ChecksumContext, ChecksumKind, Compression, checksum, compress, decompress, is_zero, verify};
+use zuse_codec::{
+    ChecksumContext, ChecksumKind, Compression, checksum, compress, decompress, is_zero, verify,
+};
 use zuse_format::block_pointer::MAX_BLOCK;
 use zuse_format::object_type::swap_block;
 use zuse_format::{BlockPointer, BpKind, BpLimits, BpProps};
@@ -119,7 +121,10 @@ impl Pipeline {
 
     /// Installs the contexts made from the pool's salt.
     pub fn set_checksums(&self, context: ChecksumContext) {
-        *self.checksums.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(context);
+        *self
+            .checksums
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(context);
     }
 
     /// Installs the allocator; once only.
@@ -176,11 +181,16 @@ impl Pipeline {
     }
 
     pub(crate) fn checksums(&self) -> Arc<ChecksumContext> {
-        self.checksums.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.checksums
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn allocator(&self) -> Result<&Arc<dyn Allocate>> {
-        self.allocator.get().ok_or_else(|| Error::refused(Errno::ROFS, "the pool is open read-only"))
+        self.allocator
+            .get()
+            .ok_or_else(|| Error::refused(Errno::ROFS, "the pool is open read-only"))
     }
 
     /// The block a pointer names: decoded, little-endian, from the cache or the devices.
@@ -190,11 +200,24 @@ impl Pipeline {
     /// a hole is refused by the caller, not here (`Corrupt`).
     pub fn read(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
         match bp.kind() {
-            BpKind::Hole => Err(Error::corrupt(place.to_string(), "a hole was read as a block")),
-            BpKind::Redacted => Err(Error::corrupt(place.to_string(), "the block is redacted: its data is not in this dataset")),
-            BpKind::Unknown => Err(Error::corrupt(place.to_string(), "the block pointer embeds something unknown")),
-            BpKind::Embedded => self.decode_embedded(bp, place).map(|b| Arc::new(Block::new(b))),
-            BpKind::Normal => self.cache.get_or(Key::of(bp), || self.fetch(bp, place).map(Block::new)),
+            BpKind::Hole => Err(Error::corrupt(
+                place.to_string(),
+                "a hole was read as a block",
+            )),
+            BpKind::Redacted => Err(Error::corrupt(
+                place.to_string(),
+                "the block is redacted: its data is not in this dataset",
+            )),
+            BpKind::Unknown => Err(Error::corrupt(
+                place.to_string(),
+                "the block pointer embeds something unknown",
+            )),
+            BpKind::Embedded => self
+                .decode_embedded(bp, place)
+                .map(|b| Arc::new(Block::new(b))),
+            BpKind::Normal => self
+                .cache
+                .get_or(Key::of(bp), || self.fetch(bp, place).map(Block::new)),
         }
     }
 
@@ -214,11 +237,14 @@ impl Pipeline {
 
     /// The block, if the cache holds it.
     pub fn peek(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
-        (bp.kind() == BpKind::Normal).then(|| self.cache.get(&Key::of(bp))).flatten()
+        (bp.kind() == BpKind::Normal)
+            .then(|| self.cache.get(&Key::of(bp)))
+            .flatten()
     }
 
     fn decode_embedded(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Vec<u8>> {
-        bp.validate(BpLimits::default()).map_err(|e| Error::corrupt(place.to_string(), e))?;
+        bp.validate(BpLimits::default())
+            .map_err(|e| Error::corrupt(place.to_string(), e))?;
         let (payload, len) = bp.embedded_payload().map_err(|e| e.at(place.to_string()))?;
         let mut out = vec![0u8; bp.lsize() as usize];
         self.decompress_into(bp, &payload[..len], &mut out, place)?;
@@ -231,7 +257,8 @@ impl Pipeline {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_stored(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Vec<u8>> {
-        bp.validate(BpLimits::default()).map_err(|e| Error::corrupt(place.to_string(), e))?;
+        bp.validate(BpLimits::default())
+            .map_err(|e| Error::corrupt(place.to_string(), e))?;
         if bp.uses_crypt() {
             return Err(Error::unsupported(place.to_string(), "encrypted blocks"));
         }
@@ -239,12 +266,21 @@ impl Pipeline {
     }
 
     /// Reads one pointer, gang or plain, of any kind of checksum. `depth` counts nested gang headers.
-    pub(crate) fn read_tree(&self, bp: &BlockPointer, place: &dyn Display, depth: u32) -> Result<Vec<u8>> {
+    pub(crate) fn read_tree(
+        &self,
+        bp: &BlockPointer,
+        place: &dyn Display,
+        depth: u32,
+    ) -> Result<Vec<u8>> {
         if bp.is_gang() {
             return self.read_gang(bp, place, depth);
         }
-        let kind = ChecksumKind::from_u8(bp.checksum_kind())
-            .ok_or_else(|| Error::corrupt(place.to_string(), format!("unknown checksum function {}", bp.checksum_kind())))?;
+        let kind = ChecksumKind::from_u8(bp.checksum_kind()).ok_or_else(|| {
+            Error::corrupt(
+                place.to_string(),
+                format!("unknown checksum function {}", bp.checksum_kind()),
+            )
+        })?;
         let context = self.checksums();
         let order = bp.byte_order();
         let expected = bp.checksum();
@@ -260,7 +296,13 @@ impl Pipeline {
                     false
                 }
             };
-            match self.vdevs.read(dva.vdev(), dva.offset(), &mut buf, bp.psize() as usize, &mut check) {
+            match self.vdevs.read(
+                dva.vdev(),
+                dva.offset(),
+                &mut buf,
+                bp.psize() as usize,
+                &mut check,
+            ) {
                 Ok(zuse_vdev::ReadOutcome::Good) => {
                     for j in bad {
                         self.heal(bp, j, &buf);
@@ -271,7 +313,12 @@ impl Pipeline {
                     bad.push(i);
                     last = Some(Error::corrupt(
                         place.to_string(),
-                        format!("checksum mismatch on vdev {} at offset {:#x} ({} bytes)", dva.vdev(), dva.offset(), bp.psize()),
+                        format!(
+                            "checksum mismatch on vdev {} at offset {:#x} ({} bytes)",
+                            dva.vdev(),
+                            dva.offset(),
+                            bp.psize()
+                        ),
                     ));
                 }
                 Err(e) => last = Some(e),
@@ -280,7 +327,9 @@ impl Pipeline {
                 return Err(e);
             }
         }
-        Err(last.unwrap_or_else(|| Error::corrupt(place.to_string(), "the block pointer has no valid address")))
+        Err(last.unwrap_or_else(|| {
+            Error::corrupt(place.to_string(), "the block pointer has no valid address")
+        }))
     }
 
     /// Rewrites copy `at` of a block whose other copy was good. Best effort: a failure leaves the copy as it is.
@@ -297,7 +346,10 @@ impl Pipeline {
         let stored = self.read_stored(bp, place)?;
         let mut out = if bp.compression() == Compression::Off.to_u8() {
             if stored.len() as u64 != bp.lsize() {
-                return Err(Error::corrupt(place.to_string(), "an uncompressed block has two sizes"));
+                return Err(Error::corrupt(
+                    place.to_string(),
+                    "an uncompressed block has two sizes",
+                ));
             }
             stored
         } else {
@@ -309,12 +361,25 @@ impl Pipeline {
         Ok(out)
     }
 
-    fn decompress_into(&self, bp: &BlockPointer, stored: &[u8], out: &mut [u8], place: &dyn Display) -> Result<()> {
-        let kind = Compression::from_u8(bp.compression())
-            .ok_or_else(|| Error::corrupt(place.to_string(), format!("unknown compression {}", bp.compression())))?;
+    fn decompress_into(
+        &self,
+        bp: &BlockPointer,
+        stored: &[u8],
+        out: &mut [u8],
+        place: &dyn Display,
+    ) -> Result<()> {
+        let kind = Compression::from_u8(bp.compression()).ok_or_else(|| {
+            Error::corrupt(
+                place.to_string(),
+                format!("unknown compression {}", bp.compression()),
+            )
+        })?;
         if kind == Compression::Off {
             if stored.len() != out.len() {
-                return Err(Error::corrupt(place.to_string(), "an uncompressed block has two sizes"));
+                return Err(Error::corrupt(
+                    place.to_string(),
+                    "an uncompressed block has two sizes",
+                ));
             }
             out.copy_from_slice(stored);
             return Ok(());
@@ -324,7 +389,8 @@ impl Pipeline {
 
     fn to_little(&self, bp: &BlockPointer, bytes: &mut [u8], place: &dyn Display) -> Result<()> {
         if bp.byte_order() == ByteOrder::Big {
-            swap_block(bp.object_type(), bp.level(), bytes).map_err(|e| Error::corrupt(place.to_string(), e))?;
+            swap_block(bp.object_type(), bp.level(), bytes)
+                .map_err(|e| Error::corrupt(place.to_string(), e))?;
         }
         Ok(())
     }
@@ -337,12 +403,31 @@ impl Pipeline {
     ///
     /// # Errors
     /// `Refused(NOSPC)` if the pool is full; `Device` if a copy could not be written.
-    pub fn write(&self, txg: Txg, policy: &WritePolicy, old: &BlockPointer, data: &[u8], fill: u64) -> Result<Written> {
+    pub fn write(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        old: &BlockPointer,
+        data: &[u8],
+        fill: u64,
+    ) -> Result<Written> {
         debug_assert!(data.len() as u64 <= MAX_BLOCK && data.len() % 512 == 0 && !data.is_empty());
         let zero_test = policy.compression != Compression::Off;
         if zero_test && is_zero(data) {
-            let birth = if policy.hole_birth && old.logical_birth() != 0 { txg.0 } else { 0 };
-            return Ok(Written { bp: BlockPointer::hole_with_birth(data.len() as u64, policy.object_type, policy.level, birth), in_place: false });
+            let birth = if policy.hole_birth && old.logical_birth() != 0 {
+                txg.0
+            } else {
+                0
+            };
+            return Ok(Written {
+                bp: BlockPointer::hole_with_birth(
+                    data.len() as u64,
+                    policy.object_type,
+                    policy.level,
+                    birth,
+                ),
+                in_place: false,
+            });
         }
         SCRATCH.with(|scratch| {
             let scratch = &mut *scratch.borrow_mut();
@@ -366,26 +451,47 @@ impl Pipeline {
             && !old.is_gang()
             && old.logical_birth() == txg.0
             && old.physical_birth() == txg.0;
-        let (stored, compression) = match self.squeeze(policy, allocator.min_allocation(), data, scratch) {
-            Squeezed::Plain => (data, Compression::Off),
-            Squeezed::Embed(len) if !rewrite => {
-                let bp = BlockPointer::embed(&scratch[..len], data.len() as u64, policy.compression.to_u8(), policy.object_type, txg.0)
+        let (stored, compression) =
+            match self.squeeze(policy, allocator.min_allocation(), data, scratch) {
+                Squeezed::Plain => (data, Compression::Off),
+                Squeezed::Embed(len) if !rewrite => {
+                    let bp = BlockPointer::embed(
+                        &scratch[..len],
+                        data.len() as u64,
+                        policy.compression.to_u8(),
+                        policy.object_type,
+                        txg.0,
+                    )
                     .map_err(|e| e.at("write pipeline"))?;
-                return Ok(Written { bp, in_place: false });
-            }
-            Squeezed::Embed(len) => {
-                pad(scratch, len, allocator.min_allocation() as usize);
-                (&scratch[..], policy.compression)
-            }
-            Squeezed::Stored => (&scratch[..], policy.compression),
-        };
+                    return Ok(Written {
+                        bp,
+                        in_place: false,
+                    });
+                }
+                Squeezed::Embed(len) => {
+                    pad(scratch, len, allocator.min_allocation() as usize);
+                    (&scratch[..], policy.compression)
+                }
+                Squeezed::Stored => (&scratch[..], policy.compression),
+            };
         if rewrite {
             // Keep the place if the bytes fit it: a smaller result is padded, an uncompressed one may not change size.
             let room = old.psize() as usize;
             if compression != Compression::Off && stored.len() <= room && room < data.len() {
                 let len = stored.len();
                 pad(scratch, len, room);
-                return self.overwrite(txg, policy, old, &scratch[..], compression, data.len(), fill);
+                return self.overwrite(
+                    txg,
+                    policy,
+                    old,
+                    &scratch[..],
+                    compression,
+                    data.len(),
+                    fill,
+                );
+            }
+            if room == data.len() {
+                return self.overwrite(txg, policy, old, data, Compression::Off, data.len(), fill);
             }
             if stored.len() == room {
                 return self.overwrite(txg, policy, old, stored, compression, data.len(), fill);
@@ -397,11 +503,19 @@ impl Pipeline {
         let mut bp = normal(policy, data.len(), stored.len(), compression);
         bp.set_checksum(sum);
         if policy.nopwrite && can_nopwrite(&bp, old, policy) {
-            return Ok(Written { bp: *old, in_place: true });
+            return Ok(Written {
+                bp: *old,
+                in_place: true,
+            });
         }
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
-        match allocator.allocate(txg, stored.len() as u64, usize::from(policy.copies), policy.class)? {
+        match allocator.allocate(
+            txg,
+            stored.len() as u64,
+            usize::from(policy.copies),
+            policy.class,
+        )? {
             Some(Allocation { dvas, count }) => {
                 for (i, dva) in dvas[..count.min(3)].iter().enumerate() {
                     bp.set_dva(i, *dva);
@@ -412,7 +526,10 @@ impl Pipeline {
             }
             None => self.write_gang(txg, policy, &mut bp, stored)?,
         }
-        Ok(Written { bp, in_place: false })
+        Ok(Written {
+            bp,
+            in_place: false,
+        })
     }
 
     fn overwrite(
@@ -466,7 +583,13 @@ impl Pipeline {
         Ok(())
     }
 
-    fn squeeze(&self, policy: &WritePolicy, unit: u64, data: &[u8], scratch: &mut Vec<u8>) -> Squeezed {
+    fn squeeze(
+        &self,
+        policy: &WritePolicy,
+        unit: u64,
+        data: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Squeezed {
         if matches!(policy.compression, Compression::Off | Compression::Empty) {
             return Squeezed::Plain;
         }
@@ -485,7 +608,11 @@ impl Pipeline {
         if n <= EMBEDDED_MAX && policy.embed {
             return Squeezed::Embed(n);
         }
-        let size = if n <= unit { unit } else { n.next_multiple_of(unit) };
+        let size = if n <= unit {
+            unit
+        } else {
+            n.next_multiple_of(unit)
+        };
         if size >= len {
             return Squeezed::Plain;
         }
@@ -498,7 +625,9 @@ impl Pipeline {
         if bp.kind() != BpKind::Normal {
             return 0;
         }
-        bp.dvas().map(|d| (d.asize() >> 9).wrapping_mul(self.vdevs.deflate_ratio(d.vdev()))).sum()
+        bp.dvas()
+            .map(|d| (d.asize() >> 9).wrapping_mul(self.vdevs.deflate_ratio(d.vdev())))
+            .sum()
     }
 
     /// The allocation class used for gang headers and members of a block.
@@ -513,7 +642,12 @@ enum Squeezed {
     Stored,
 }
 
-fn normal(policy: &WritePolicy, lsize: usize, psize: usize, compression: Compression) -> BlockPointer {
+fn normal(
+    policy: &WritePolicy,
+    lsize: usize,
+    psize: usize,
+    compression: Compression,
+) -> BlockPointer {
     BlockPointer::with_props(BpProps {
         lsize: lsize as u64,
         psize: psize as u64,

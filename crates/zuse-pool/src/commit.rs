@@ -34,14 +34,17 @@ impl Pool {
         self.vdevs.flush_written()?;
         let targets = match &config {
             Some(config) => {
-                self.io.insist(|| self.vdevs.commit_labels(LabelPair::Even, config, None))?;
+                self.io
+                    .insist(|| self.vdevs.commit_labels(LabelPair::Even, config, None))?;
                 UberblockTargets::All
             }
             None => UberblockTargets::From(self.env.entropy.u64() as u32),
         };
-        self.io.insist(|| self.vdevs.commit_uberblock(&uberblock, false, targets))?;
+        self.io
+            .insist(|| self.vdevs.commit_uberblock(&uberblock, false, targets))?;
         if let Some(config) = &config {
-            self.io.insist(|| self.vdevs.commit_labels(LabelPair::Odd, config, None))?;
+            self.io
+                .insist(|| self.vdevs.commit_labels(LabelPair::Odd, config, None))?;
         }
         *lock(&self.uberblock) = uberblock;
         Ok(())

@@ -56,9 +56,16 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(INVAL)` for no or too small devices; `Device` if one fails.
-    pub fn create(env: Environment, options: CreateOptions, hooks: Arc<dyn DslHooks>) -> Result<Arc<Self>> {
+    pub fn create(
+        env: Environment,
+        options: CreateOptions,
+        hooks: Arc<dyn DslHooks>,
+    ) -> Result<Arc<Self>> {
         if options.vdevs.is_empty() {
-            return Err(Error::refused(Errno::INVAL, "a pool needs at least one device"));
+            return Err(Error::refused(
+                Errno::INVAL,
+                "a pool needs at least one device",
+            ));
         }
         let guid = || env.entropy.guid().get();
         let mut tops = Vec::new();
@@ -76,16 +83,31 @@ impl Pool {
         config.hostname = (!env.host.name.is_empty()).then(|| env.host.name.clone());
         config.comment.clone_from(&options.comment);
         config.compatibility.clone_from(&options.compatibility);
-        let units = root.children.iter().filter_map(|t| t.top.as_ref()).map(|t| 1u64 << t.ashift);
+        let units = root
+            .children
+            .iter()
+            .filter_map(|t| t.top.as_ref())
+            .map(|t| 1u64 << t.ashift);
         config.min_alloc = units.clone().min();
         config.max_alloc = units.max();
         for top in &root.children {
             if let Some(device) = devices.get(&top.guid) {
-                label::init(&**device, &label::initial_label(&config, top, top, FIRST_TXG.0))?;
+                label::init(
+                    &**device,
+                    &label::initial_label(&config, top, top, FIRST_TXG.0),
+                )?;
             }
         }
-        let vdevs = Arc::new(Vdevs::open(&root, &|c| devices.get(&c.guid).cloned(), OpenMode::CREATE)?);
-        let uberblock = Uberblock { version: SPA_VERSION, txg: FIRST_TXG.prev().0, ..Uberblock::default() };
+        let vdevs = Arc::new(Vdevs::open(
+            &root,
+            &|c| devices.get(&c.guid).cloned(),
+            OpenMode::CREATE,
+        )?);
+        let uberblock = Uberblock {
+            version: SPA_VERSION,
+            txg: FIRST_TXG.prev().0,
+            ..Uberblock::default()
+        };
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, true)?;
         pool.first_txg(&options)?;
         Ok(pool)
@@ -112,6 +134,7 @@ impl Pool {
         let mut settings = Settings::mos();
         settings.hole_birth = enabled("com.delphix:hole_birth");
         settings.embedded_data = enabled("com.delphix:embedded_data");
+        settings.project_quota = enabled("org.zfsonlinux:project_quota");
         if !enabled("org.illumos:lz4_compress") {
             settings.metadata_compression = zuse_codec::Compression::Lzjb;
         }
@@ -119,9 +142,18 @@ impl Pool {
         let _ = self.mos.set(mos.clone());
         allocator.attach(Arc::new(MosStore::new(&mos)));
 
-        let ctx = SyncCtx { pool: self, tx: &tx, txg: FIRST_TXG, pass: 1 };
+        let ctx = SyncCtx {
+            pool: self,
+            tx: &tx,
+            txg: FIRST_TXG,
+            pass: 1,
+        };
         let directory = Zap::create_in(
-            &mos.allocate_at(&tx, ObjectId(1), &DnodeSpec::new(object_type::OBJECT_DIRECTORY))?,
+            &mos.allocate_at(
+                &tx,
+                ObjectId(1),
+                &DnodeSpec::new(object_type::OBJECT_DIRECTORY),
+            )?,
             &tx,
             &Default::default(),
         )?;
@@ -136,27 +168,40 @@ impl Pool {
             }
             Some(list) => {
                 // In the table's order, so that the books of enabled_txg are the usual ones.
-                for f in FEATURES.iter().filter(|f| list.iter().any(|l| l.guid == f.guid)) {
+                for f in FEATURES
+                    .iter()
+                    .filter(|f| list.iter().any(|l| l.guid == f.guid))
+                {
                     self.features.enable(&ctx, f)?;
                 }
             }
         }
         let mut salt = [0u8; 32];
         self.env.entropy.fill(&mut salt);
-        directory.add(&tx, b"org.illumos:checksum_salt", &ZapValue::Bytes(salt.to_vec()))?;
-        self.io.set_checksums(ChecksumContext::new(Some(&Salt(salt))));
+        directory.add(
+            &tx,
+            b"org.illumos:checksum_salt",
+            &ZapValue::Bytes(salt.to_vec()),
+        )?;
+        self.io
+            .set_checksums(ChecksumContext::new(Some(&Salt(salt))));
 
         self.hooks.create(&ctx)?;
 
         let config = mos.allocate(
             &tx,
-            &DnodeSpec::new(object_type::PACKED_NVLIST).block_size(16384).bonus(object_type::PACKED_NVLIST_SIZE, 8),
+            &DnodeSpec::new(object_type::PACKED_NVLIST)
+                .block_size(16384)
+                .bonus(object_type::PACKED_NVLIST_SIZE, 8),
         )?;
         directory.add_u64(&tx, b"config", config.object().0)?;
         self.config_object.store(config.object().0, Relaxed);
         let deferred = mos.allocate(
             &tx,
-            &DnodeSpec::new(object_type::BPOBJ).block_size(16384).bonus(object_type::BPOBJ_HDR, 48).compress(2),
+            &DnodeSpec::new(object_type::BPOBJ)
+                .block_size(16384)
+                .bonus(object_type::BPOBJ_HDR, 48)
+                .compress(2),
         )?;
         directory.add_u64(&tx, b"sync_bplist", deferred.object().0)?;
         self.make_vdev_zaps(&ctx, &directory)?;
@@ -175,7 +220,11 @@ impl Pool {
     fn make_vdev_zaps(&self, ctx: &SyncCtx<'_>, directory: &Zap) -> Result<()> {
         let mos = self.mos();
         let make = || -> Result<ObjectId> {
-            Ok(Zap::create(mos, ctx.tx, object_type::ZAP_METADATA, &Default::default())?.dnode().object())
+            Ok(
+                Zap::create(mos, ctx.tx, object_type::ZAP_METADATA, &Default::default())?
+                    .dnode()
+                    .object(),
+            )
         };
         let map = Zap::create(mos, ctx.tx, object_type::ZAP_METADATA, &Default::default())?;
         directory.add_u64(ctx.tx, b"com.delphix:vdev_zap_map", map.dnode().object().0)?;
@@ -214,10 +263,16 @@ impl Pool {
                     align: top.min_allocation(),
                     metaslab_shift: top.metaslab_shift(),
                     metaslab_array: ObjectId(top.metaslab_array()),
-                    class: if top.is_log() { AllocClass::Log } else { AllocClass::Normal },
+                    class: if top.is_log() {
+                        AllocClass::Log
+                    } else {
+                        AllocClass::Normal
+                    },
                     children: top.config().children.len().max(1) as u64,
                     deflate_ratio: top.deflate_ratio(),
-                    asize_of: Arc::new(move |psize, txg| shape.asize_of(psize, txg.0).unwrap_or(psize)),
+                    asize_of: Arc::new(move |psize, txg| {
+                        shape.asize_of(psize, txg.0).unwrap_or(psize)
+                    }),
                 }
             })
             .collect()
@@ -230,22 +285,41 @@ fn needs(f: &Feature, guid: &str) -> bool {
 
 fn top_config(spec: &VdevSpec, id: u64, guid: u64) -> Result<VdevConfig> {
     let device = &spec.device;
-    let kind = if spec.is_disk { VdevKind::Disk } else { VdevKind::File };
+    let kind = if spec.is_disk {
+        VdevKind::Disk
+    } else {
+        VdevKind::File
+    };
     let mut top = VdevConfig::new(kind, id, guid);
     top.path = Some(device.path().to_owned());
     top.whole_disk = spec.is_disk.then_some(0);
     top.create_txg = Some(FIRST_TXG.0);
     let ashift = match spec.ashift {
         Some(shift) => shift,
-        None => (device.sector_shift().max(9) as u8).clamp(geometry::ASHIFT_MIN, geometry::ASHIFT_AUTO_MAX),
+        None => (device.sector_shift().max(9) as u8)
+            .clamp(geometry::ASHIFT_MIN, geometry::ASHIFT_AUTO_MAX),
     };
     if !(geometry::ASHIFT_MIN..=geometry::ASHIFT_MAX).contains(&ashift) {
-        return Err(Error::refused(Errno::INVAL, format!("{}: ashift {ashift} is not between 9 and 16", device.path())));
+        return Err(Error::refused(
+            Errno::INVAL,
+            format!("{}: ashift {ashift} is not between 9 and 16", device.path()),
+        ));
     }
     if u32::from(ashift) < device.sector_shift() {
-        return Err(Error::refused(Errno::INVAL, format!("{}: ashift {ashift} is below the device's sector size", device.path())));
+        return Err(Error::refused(
+            Errno::INVAL,
+            format!(
+                "{}: ashift {ashift} is below the device's sector size",
+                device.path()
+            ),
+        ));
     }
-    let small = || Error::refused(Errno::OVERFLOW, format!("{} is smaller than 64 MiB", device.path()));
+    let small = || {
+        Error::refused(
+            Errno::OVERFLOW,
+            format!("{} is smaller than 64 MiB", device.path()),
+        )
+    };
     let asize = geometry::leaf_asize(device.size()).ok_or_else(small)?;
     if device.size() < 64 << 20 {
         return Err(small());

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
-use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_dmu::Objset;
+use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_format::feature::{self, Feature};
 
 use crate::SyncCtx;
@@ -62,7 +62,11 @@ impl Features {
 
     /// All enabled features with their reference counts, by GUID.
     pub fn all(&self) -> Vec<(String, u64)> {
-        self.read().counts.iter().map(|(k, v)| (k.clone(), *v)).collect()
+        self.read()
+            .counts
+            .iter()
+            .map(|(k, v)| (k.clone(), *v))
+            .collect()
     }
 
     /// GUIDs of active features that labels must list.
@@ -124,12 +128,18 @@ impl Features {
             })?;
         }
         if !unreadable.is_empty() {
-            return Err(Error::unsupported(format!("pool {pool}"), format!("feature {}", unreadable.join(", "))));
+            return Err(Error::unsupported(
+                format!("pool {pool}"),
+                format!("feature {}", unreadable.join(", ")),
+            ));
         }
         if writable && !unwritable.is_empty() {
             return Err(Error::unsupported(
                 format!("pool {pool}"),
-                format!("writing with feature {} active (it can be opened with readonly=on)", unwritable.join(", ")),
+                format!(
+                    "writing with feature {} active (it can be opened with readonly=on)",
+                    unwritable.join(", ")
+                ),
             ));
         }
         Ok(())
@@ -139,7 +149,12 @@ impl Features {
     pub(crate) fn create(&self, ctx: &SyncCtx<'_>, directory: &Zap) -> Result<()> {
         let mos = ctx.pool.mos();
         let make = |name: &str| -> Result<ObjectId> {
-            let zap = Zap::create(mos, ctx.tx, zuse_format::object_type::ZAP_METADATA, &Default::default())?;
+            let zap = Zap::create(
+                mos,
+                ctx.tx,
+                zuse_format::object_type::ZAP_METADATA,
+                &Default::default(),
+            )?;
             directory.add_u64(ctx.tx, name.as_bytes(), zap.dnode().object().0)?;
             Ok(zap.dnode().object())
         };
@@ -149,7 +164,10 @@ impl Features {
             descriptions: make("feature_descriptions")?,
             enabled_txg: None,
         };
-        *self.write() = State { counts: BTreeMap::new(), objects };
+        *self.write() = State {
+            counts: BTreeMap::new(),
+            objects,
+        };
         Ok(())
     }
 
@@ -167,15 +185,30 @@ impl Features {
         const ENABLED_TXG: &str = "com.delphix:enabled_txg";
         let mos = ctx.pool.mos();
         let objects = self.read().objects;
-        let home = if feature.readonly_compatible() { objects.for_write } else { objects.for_read };
+        let home = if feature.readonly_compatible() {
+            objects.for_write
+        } else {
+            objects.for_read
+        };
         let first = u64::from(feature.active_on_enable());
         zap(mos, home)?.update_u64(ctx.tx, feature.guid.as_bytes(), first)?;
-        zap(mos, objects.descriptions)?.update(ctx.tx, feature.guid.as_bytes(), &ZapValue::text(feature.description))?;
+        zap(mos, objects.descriptions)?.update(
+            ctx.tx,
+            feature.guid.as_bytes(),
+            &ZapValue::text(feature.description),
+        )?;
         self.write().counts.insert(feature.guid.to_owned(), first);
         if feature.guid == ENABLED_TXG {
-            let zap = Zap::create(mos, ctx.tx, zuse_format::object_type::ZAP_METADATA, &Default::default())?;
+            let zap = Zap::create(
+                mos,
+                ctx.tx,
+                zuse_format::object_type::ZAP_METADATA,
+                &Default::default(),
+            )?;
             let object = zap.dnode().object();
-            ctx.pool.directory()?.add_u64(ctx.tx, b"feature_enabled_txg", object.0)?;
+            ctx.pool
+                .directory()?
+                .add_u64(ctx.tx, b"feature_enabled_txg", object.0)?;
             self.write().objects.enabled_txg = Some(object);
         }
         let enabled_txg = self.read().objects.enabled_txg;
@@ -200,14 +233,27 @@ impl Features {
         let (home, old) = {
             let state = self.read();
             let old = *state.counts.get(guid).ok_or_else(|| {
-                Error::refused(Errno::NOTSUP, format!("pool {}: feature {guid} is not enabled", ctx.pool.name()))
+                Error::refused(
+                    Errno::NOTSUP,
+                    format!("pool {}: feature {guid} is not enabled", ctx.pool.name()),
+                )
             })?;
             let write = feature::by_guid(guid).is_none_or(Feature::readonly_compatible);
-            (if write { state.objects.for_write } else { state.objects.for_read }, old)
+            (
+                if write {
+                    state.objects.for_write
+                } else {
+                    state.objects.for_read
+                },
+                old,
+            )
         };
-        let new = old
-            .checked_add_signed(delta)
-            .ok_or_else(|| Error::corrupt(format!("pool {}", ctx.pool.name()), format!("feature {guid} has fewer uses than are given up")))?;
+        let new = old.checked_add_signed(delta).ok_or_else(|| {
+            Error::corrupt(
+                format!("pool {}", ctx.pool.name()),
+                format!("feature {guid} has fewer uses than are given up"),
+            )
+        })?;
         zap(ctx.pool.mos(), home)?.update_u64(ctx.tx, guid.as_bytes(), new)?;
         self.write().counts.insert(guid.to_owned(), new);
         if (old == 0) != (new == 0) && feature::by_guid(guid).is_some_and(Feature::needed_for_mos) {

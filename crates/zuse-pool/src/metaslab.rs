@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zuse_base::sync::RankedMutex;
-use zuse_base::{Error, ObjectId, RangeError, RangeTree, Result, SizedRangeTree, Span, Txg};
+use zuse_base::{Error, RangeError, RangeTree, Result, SizedRangeTree, Span, Txg};
 
 use crate::space_map::{MapStore, Region, SpaceMap};
 
@@ -188,7 +188,8 @@ impl Metaslab {
     }
 
     /// The object of its map.
-    pub(crate) fn object(&self) -> Option<ObjectId> {
+    #[cfg(test)]
+    pub(crate) fn object(&self) -> Option<zuse_base::ObjectId> {
         self.map_side().map.as_ref().map(SpaceMap::object)
     }
 

@@ -52,7 +52,10 @@ impl Pool {
     ) -> Result<Arc<Self>> {
         let name = labels.name.clone();
         if !is_spa_version(labels.version) {
-            return Err(Error::unsupported(format!("pool {name}"), format!("version {}", labels.version)));
+            return Err(Error::unsupported(
+                format!("pool {name}"),
+                format!("version {}", labels.version),
+            ));
         }
         let unknown: Vec<_> = labels
             .features_for_read
@@ -61,21 +64,34 @@ impl Pool {
             .cloned()
             .collect();
         if !unknown.is_empty() {
-            return Err(Error::unsupported(format!("pool {name}"), format!("feature {}", unknown.join(", "))));
+            return Err(Error::unsupported(
+                format!("pool {name}"),
+                format!("feature {}", unknown.join(", ")),
+            ));
         }
         let find = |c: &VdevConfig| devices.get(&c.guid).cloned();
-        let vdevs = Arc::new(Vdevs::open(&labels.vdev_tree, &find, OpenMode::import(options.writable))?);
+        let vdevs = Arc::new(Vdevs::open(
+            &labels.vdev_tree,
+            &find,
+            OpenMode::import(options.writable),
+        )?);
         let choice = vdevs.best_uberblock(options.rewind_to)?;
         if options.writable && !options.force {
             check_owner(&env, labels, options.ours)?;
             if choice.uberblock.mmp_delay != 0 && labels.state == PoolState::Active {
-                return Err(Error::refused(Errno::BUSY, format!("pool {name} is under multihost protection and was not exported")));
+                return Err(Error::refused(
+                    Errno::BUSY,
+                    format!("pool {name} is under multihost protection and was not exported"),
+                ));
             }
         }
         if options.writable && labels.version < 5000 {
             return Err(Error::unsupported(
                 format!("pool {name}"),
-                format!("writing to version {} (it can be opened with readonly=on)", labels.version),
+                format!(
+                    "writing to version {} (it can be opened with readonly=on)",
+                    labels.version
+                ),
             ));
         }
         let mut config = labels.clone();
@@ -100,21 +116,39 @@ impl Pool {
         Ok(pool)
     }
 
-    fn load(self: &Arc<Self>, find: &dyn Fn(&VdevConfig) -> Option<Arc<dyn BlockDevice>>, options: &OpenOptions) -> Result<()> {
+    fn load(
+        self: &Arc<Self>,
+        find: &dyn Fn(&VdevConfig) -> Option<Arc<dyn BlockDevice>>,
+        options: &OpenOptions,
+    ) -> Result<()> {
         let name = self.name();
-        let mos = Objset::open(self.objset_env("MOS", Settings::mos()), self.uberblock().root)?;
+        let mos = Objset::open(
+            self.objset_env("MOS", Settings::mos()),
+            self.uberblock().root,
+        )?;
         if mos.kind() != ObjsetType::Meta {
-            return Err(Error::corrupt("MOS", "the root object set is not the pool's own"));
+            return Err(Error::corrupt(
+                "MOS",
+                "the root object set is not the pool's own",
+            ));
         }
         let _ = self.mos.set(mos.clone());
         let directory = self.directory()?;
-        let key = |key: &str| -> Result<Option<ObjectId>> { Ok(directory.lookup_u64(key.as_bytes())?.map(ObjectId)) };
-        let config_object = key("config")?.ok_or_else(|| Error::corrupt("MOS directory", "config is missing"))?;
+        let key = |key: &str| -> Result<Option<ObjectId>> {
+            Ok(directory.lookup_u64(key.as_bytes())?.map(ObjectId))
+        };
+        let config_object =
+            key("config")?.ok_or_else(|| Error::corrupt("MOS directory", "config is missing"))?;
         self.config_object.store(config_object.0, Relaxed);
         let trusted = self.read_config(config_object)?;
         let guid_sum = trusted.vdev_tree.guid_sum();
         if guid_sum != self.uberblock().guid_sum {
-            return Err(Error::refused(Errno::NXIO, format!("pool {name}: the configuration is not the one its uberblock was written with (a device is missing)")));
+            return Err(Error::refused(
+                Errno::NXIO,
+                format!(
+                    "pool {name}: the configuration is not the one its uberblock was written with (a device is missing)"
+                ),
+            ));
         }
         {
             let mut config = crate::pool::lock(&self.config);
@@ -138,7 +172,10 @@ impl Pool {
         }
         let health = self.vdevs.health();
         if !health.state.is_usable() {
-            return Err(Error::refused(Errno::NXIO, format!("pool {name}: a device that it cannot do without is missing")));
+            return Err(Error::refused(
+                Errno::NXIO,
+                format!("pool {name}: a device that it cannot do without is missing"),
+            ));
         }
         if self.version() >= 5000 {
             self.features.load(&mos, &directory)?;
@@ -150,10 +187,20 @@ impl Pool {
                 _ => None,
             }
             .ok_or_else(|| Error::corrupt("MOS directory", "the checksum salt is not 32 bytes"))?;
-            self.io.set_checksums(ChecksumContext::new(Some(&Salt(salt))));
+            self.io
+                .set_checksums(ChecksumContext::new(Some(&Salt(salt))));
         }
-        if self.features.is_active("com.klarasystems:dynamic_gang_header") {
-            let least = self.vdevs.tops().iter().filter(|t| t.is_concrete()).map(|t| t.min_allocation()).min();
+        if self
+            .features
+            .is_active("com.klarasystems:dynamic_gang_header")
+        {
+            let least = self
+                .vdevs
+                .tops()
+                .iter()
+                .filter(|t| t.is_concrete())
+                .map(|t| t.min_allocation())
+                .min();
             self.io.set_gang_header(least.unwrap_or(512));
         }
         let mut settings = self.base_settings();
@@ -175,7 +222,9 @@ impl Pool {
         });
         allocator.attach(Arc::new(MosStore::new(mos)));
         let infos = self.vdev_infos();
-        let logs = directory.lookup_u64(b"com.delphix:log_spacemap_zap")?.map(ObjectId);
+        let logs = directory
+            .lookup_u64(b"com.delphix:log_spacemap_zap")?
+            .map(ObjectId);
         match logs {
             None => {
                 for info in infos {
@@ -186,13 +235,22 @@ impl Pool {
                 let mut unflushed = BTreeMap::new();
                 let tree = crate::pool::lock(&self.config).vdev_tree.clone();
                 for (id, top) in tree.children.iter().enumerate() {
-                    let Some(top_zap) = top.zap_top.filter(|z| *z != 0) else { continue };
-                    let found = Zap::open(&mos.dnode(ObjectId(top_zap))?)?.lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
+                    let Some(top_zap) = top.zap_top.filter(|z| *z != 0) else {
+                        continue;
+                    };
+                    let found = Zap::open(&mos.dnode(ObjectId(top_zap))?)?
+                        .lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
                     if let Some(object) = found {
                         unflushed.insert(id as u32, ObjectId(object));
                     }
                 }
-                allocator.open_with_logs(infos, &LogObjects { logs: zap, unflushed })?;
+                allocator.open_with_logs(
+                    infos,
+                    &LogObjects {
+                        logs: zap,
+                        unflushed,
+                    },
+                )?;
             }
         }
         self.io.set_allocator(allocator.clone());
@@ -204,10 +262,15 @@ impl Pool {
         let place = "MOS config object";
         let dnode = self.mos().dnode(object)?;
         if dnode.object_type() != object_type::PACKED_NVLIST {
-            return Err(Error::corrupt(place, format!("object type {}", dnode.object_type())));
+            return Err(Error::corrupt(
+                place,
+                format!("object type {}", dnode.object_type()),
+            ));
         }
         let len = dnode.with_bonus(|b| b.first_chunk::<8>().map(|c| u64::from_le_bytes(*c)));
-        let len = len.filter(|n| *n > 0 && *n <= MAX_CONFIG).ok_or_else(|| Error::corrupt(place, "its length makes no sense"))?;
+        let len = len
+            .filter(|n| *n > 0 && *n <= MAX_CONFIG)
+            .ok_or_else(|| Error::corrupt(place, "its length makes no sense"))?;
         let mut bytes = vec![0; len as usize];
         dnode.read_at(0, &mut bytes)?;
         let list = NvList::decode(&bytes).map_err(|e| e.at(place))?;
@@ -229,7 +292,10 @@ fn check_owner(env: &Environment, labels: &PoolConfig, ours: bool) -> Result<()>
         let host = labels.hostname.as_deref().unwrap_or("unknown");
         return Err(Error::refused(
             Errno::BUSY,
-            format!("pool {} was last used by another system (hostname {host}, hostid {:x}); import it with -f if that system does not use it any more", labels.name, labels.hostid),
+            format!(
+                "pool {} was last used by another system (hostname {host}, hostid {:x}); import it with -f if that system does not use it any more",
+                labels.name, labels.hostid
+            ),
         ));
     }
     Ok(())

@@ -9,7 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use zuse_base::{Clock, Entropy, Error, ObjectId, Result, SystemClock, SystemEntropy, Txg, WorkPool};
+use zuse_base::{
+    Clock, Entropy, Error, ObjectId, Result, SystemClock, SystemEntropy, Txg, WorkPool,
+};
 use zuse_dmu::zap::Zap;
 use zuse_dmu::{DirtyMeter, FreeingLedger, Objset, Settings, Tx};
 use zuse_format::uberblock::Uberblock;
@@ -114,9 +116,15 @@ pub(crate) struct Task {
 }
 
 /// The result of a task, for the one who waits for it.
-struct Slot<R> {
-    result: Mutex<Option<(Txg, Result<R>)>>,
+struct Slot<C, A, R> {
+    result: Mutex<Option<(Txg, Outcome<C, A, R>)>>,
     ready: Condvar,
+}
+
+enum Outcome<C, A, R> {
+    Done(Result<R>),
+    /// The check asked for a later txg: here it is again.
+    Again(C, A),
 }
 
 /// An open pool. Shared; closed by [`Pool::close`].
@@ -143,13 +151,19 @@ pub struct Pool {
     pub(crate) fail_mode: AtomicU32,
     pub(crate) autotrim: AtomicBool,
     pub(crate) frees_pending: AtomicBool,
-    /// The root vdev's ZAP and others are kept in the config; MOS usage not yet charged to `$MOS`.
-    pub(crate) mos_debt: Mutex<[i64; 3]>,
     pub(crate) closed: AtomicBool,
     /// Passes the last txg took, for tests and statistics.
     pub(crate) last_passes: AtomicU32,
     /// Where failed devices may be found again.
-    pub(crate) reopen: RwLock<Option<Arc<dyn Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>> + Send + Sync>>>,
+    pub(crate) reopen: RwLock<
+        Option<
+            Arc<
+                dyn Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>>
+                    + Send
+                    + Sync,
+            >,
+        >,
+    >,
 }
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -170,7 +184,12 @@ impl Pool {
         let meter = Arc::new(DirtyMeter::default());
         let work = WorkPool::new("zuse-work", env.limits.threads.max(1), 1024)
             .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no threads: {e}")))?;
-        let txgs = Txgs::new(Txg(uberblock.txg), meter.clone(), env.limits.txg_timeout, env.limits.dirty);
+        let txgs = Txgs::new(
+            Txg(uberblock.txg),
+            meter.clone(),
+            env.limits.txg_timeout,
+            env.limits.dirty,
+        );
         let suspension = Arc::new(Suspension::default());
         suspension.set_pool(&config.name);
         if writable {
@@ -198,7 +217,6 @@ impl Pool {
             fail_mode: AtomicU32::new(0),
             autotrim: AtomicBool::new(false),
             frees_pending: AtomicBool::new(true),
-            mos_debt: Mutex::new([0; 3]),
             closed: AtomicBool::new(false),
             last_passes: AtomicU32::new(0),
             reopen: RwLock::new(None),
@@ -323,6 +341,7 @@ impl Pool {
         let mut s = Settings::default();
         s.hole_birth = f.is_active("com.delphix:hole_birth");
         s.embedded_data = f.is_active("com.delphix:embedded_data");
+        s.project_quota = f.is_enabled("org.zfsonlinux:project_quota");
         if old || !f.is_active("org.illumos:lz4_compress") {
             s.metadata_compression = zuse_codec::Compression::Lzjb;
             s.compression = zuse_codec::Compression::Lzjb;
@@ -339,7 +358,10 @@ impl Pool {
     /// `Refused(ROFS)` for a read-only pool, `Suspended`, or the pool is being closed.
     pub fn begin(&self, reserve: u64) -> Result<Tx> {
         if !self.writable {
-            return Err(Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())));
+            return Err(Error::refused(
+                zuse_base::Errno::ROFS,
+                format!("pool {} is open read-only", self.name()),
+            ));
         }
         if let Some(error) = self.suspension.error() {
             if self.fail_mode.load(Relaxed) != 0 || self.suspension.is_lost() {
@@ -396,50 +418,87 @@ impl Pool {
         apply: impl FnOnce(&SyncCtx<'_>) -> Result<R> + Send + 'static,
     ) -> Result<R> {
         if !self.writable {
-            return Err(Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())));
+            return Err(Error::refused(
+                zuse_base::Errno::ROFS,
+                format!("pool {} is open read-only", self.name()),
+            ));
         }
         if let Some(error) = self.suspension.error() {
             return Err(error);
         }
-        let slot = Arc::new(Slot { result: Mutex::new(None), ready: Condvar::new() });
+        let mut apply = apply;
+        loop {
+            let (txg, outcome) = self.run_task(check, apply)?;
+            match outcome {
+                Outcome::Done(result) => {
+                    let value = result?;
+                    self.txgs.wait_synced(txg)?;
+                    return Ok(value);
+                }
+                Outcome::Again(c, a) => {
+                    (check, apply) = (c, a);
+                    self.txgs.wait_synced(txg.plus(1))?;
+                }
+            }
+        }
+    }
+
+    /// Puts a task into the queue and waits for its outcome.
+    #[allow(clippy::type_complexity)]
+    fn run_task<C, A, R>(&self, mut check: C, apply: A) -> Result<(Txg, Outcome<C, A, R>)>
+    where
+        C: FnMut(&SyncCtx<'_>) -> Result<()> + Send + 'static,
+        A: FnOnce(&SyncCtx<'_>) -> Result<R> + Send + 'static,
+        R: Send + 'static,
+    {
+        let slot = Arc::new(Slot {
+            result: Mutex::new(None),
+            ready: Condvar::new(),
+        });
         let theirs = slot.clone();
         let txg = self.open_txg();
         lock(&self.tasks).push_back(Task {
             txg,
             run: Box::new(move |ctx| {
-                let (txg, result) = match ctx {
-                    Ok(ctx) => (ctx.txg, check(ctx).and_then(|()| apply(ctx))),
-                    Err(error) => (Txg::ZERO, Err(error.clone())),
+                let answer = match ctx {
+                    Err(error) => (Txg::ZERO, Outcome::Done(Err(error.clone()))),
+                    Ok(ctx) => match check(ctx) {
+                        Err(e) if e.is(zuse_base::Errno::AGAIN) => {
+                            (ctx.txg, Outcome::Again(check, apply))
+                        }
+                        Err(e) => (ctx.txg, Outcome::Done(Err(e))),
+                        Ok(()) => (ctx.txg, Outcome::Done(apply(ctx))),
+                    },
                 };
-                *lock(&theirs.result) = Some((txg, result));
+                *lock(&theirs.result) = Some(answer);
                 theirs.ready.notify_all();
             }),
         });
         self.txgs.want(self.open_txg());
-        let (txg, result) = {
-            let mut result = lock(&slot.result);
-            loop {
-                if let Some(done) = result.take() {
-                    break done;
-                }
-                if self.closed.load(Relaxed) {
-                    return Err(Error::refused(zuse_base::Errno::NODEV, "the pool was closed"));
-                }
-                result = slot
-                    .ready
-                    .wait_timeout(result, Duration::from_millis(500))
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+        let mut result = lock(&slot.result);
+        loop {
+            if let Some(done) = result.take() {
+                return Ok(done);
             }
-        };
-        let value = result?;
-        self.txgs.wait_synced(txg)?;
-        Ok(value)
+            if self.closed.load(Relaxed) {
+                return Err(Error::refused(
+                    zuse_base::Errno::NODEV,
+                    "the pool was closed",
+                ));
+            }
+            result = slot
+                .ready
+                .wait_timeout(result, Duration::from_millis(500))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
     }
 
     /// Space of the pool.
     pub fn space(&self) -> Space {
-        let Some(allocator) = self.allocator.get() else { return self.space_by_config() };
+        let Some(allocator) = self.allocator.get() else {
+            return self.space_by_config();
+        };
         let total = allocator.total();
         Space {
             capacity: total.capacity,
@@ -457,7 +516,11 @@ impl Pool {
         let mut space = Space::default();
         for top in tops.iter().filter(|t| t.is_concrete() && !t.is_log()) {
             let shift = top.metaslab_shift();
-            let usable = if shift == 0 { top.asize() } else { (top.asize() >> shift) << shift };
+            let usable = if shift == 0 {
+                top.asize()
+            } else {
+                (top.asize() >> shift) << shift
+            };
             space.capacity += usable;
             space.dspace += (usable >> 9) * top.deflate_ratio();
         }
@@ -506,7 +569,10 @@ impl Pool {
     /// How devices are found again by `clear`: given a leaf's guid and path, opens it.
     pub fn set_reopen(
         &self,
-        reopen: impl Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>> + Send + Sync + 'static,
+        reopen: impl Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>>
+        + Send
+        + Sync
+        + 'static,
     ) {
         *self.reopen.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(reopen));
     }
@@ -516,13 +582,22 @@ impl Pool {
     /// # Errors
     /// There is no such device; the pool lost writes and must be opened again.
     pub fn clear(&self, guid: Option<u64>) -> Result<()> {
-        let reopen = self.reopen.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let reopen = self
+            .reopen
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let devices = |config: &zuse_vdev::VdevConfig| {
-            reopen.as_ref().and_then(|open| open(config.guid, config.path.as_deref()))
+            reopen
+                .as_ref()
+                .and_then(|open| open(config.guid, config.path.as_deref()))
         };
         self.vdevs.clear(guid, &devices)?;
         if self.suspension.is_lost() {
-            return Err(self.suspension.error().unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
+            return Err(self
+                .suspension
+                .error()
+                .unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
         }
         self.suspension.resume();
         Ok(())
@@ -557,7 +632,10 @@ impl Pool {
                 let _ = thread.join();
             }
         }
-        self.fail_tasks(&Error::refused(zuse_base::Errno::NODEV, "the pool was closed"));
+        self.fail_tasks(&Error::refused(
+            zuse_base::Errno::NODEV,
+            "the pool was closed",
+        ));
         if let Some(allocator) = self.allocator.get() {
             allocator.detach();
         }
@@ -579,7 +657,10 @@ impl Pool {
                 .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no thread: {e}")))
         };
         let txgs = self.txgs.clone();
-        let quiesce = spawn("zuse-quiesce", Box::new(move || while txgs.quiesce_next() {}))?;
+        let quiesce = spawn(
+            "zuse-quiesce",
+            Box::new(move || while txgs.quiesce_next() {}),
+        )?;
         let pool = self.clone();
         let sync = spawn("zuse-sync", Box::new(move || pool.sync_loop()))?;
         lock(&self.threads).extend([quiesce, sync]);
@@ -588,8 +669,14 @@ impl Pool {
 
     fn sync_loop(self: Arc<Self>) {
         while let Some(txg) = self.txgs.next_to_sync() {
-            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.sync_txg(txg)));
-            let result = caught.unwrap_or_else(|_| Err(Error::corrupt(format!("pool {}, txg {}", self.name(), txg.0), "the sync thread panicked")));
+            let caught =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.sync_txg(txg)));
+            let result = caught.unwrap_or_else(|_| {
+                Err(Error::corrupt(
+                    format!("pool {}, txg {}", self.name(), txg.0),
+                    "the sync thread panicked",
+                ))
+            });
             match result {
                 Ok(()) => self.txgs.done(txg),
                 Err(error) => {

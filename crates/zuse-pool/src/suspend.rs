@@ -44,10 +44,16 @@ impl Suspension {
         let what = match &*self.lock() {
             State::Running => return None,
             State::Waiting(what) => format!("{what} (mend the device, then run zpool clear)"),
-            State::Lost(what) => format!("{what} (export or kill the holder, then import the pool again)"),
+            State::Lost(what) => {
+                format!("{what} (export or kill the holder, then import the pool again)")
+            }
             State::Closing => "the pool is being closed".to_owned(),
         };
-        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let pool = self
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         Some(Error::Suspended { pool, what })
     }
 
@@ -96,7 +102,10 @@ impl WriteFaults for Suspension {
                 State::Waiting(_) => {}
                 State::Lost(_) | State::Closing => return Err(error.clone()),
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

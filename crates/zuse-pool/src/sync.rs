@@ -29,7 +29,10 @@ impl Pool {
             || self.mos().is_dirty(txg)
             || self.hooks.is_dirty(txg)
             || self.frees_pending.load(Relaxed)
-            || self.allocator.get().is_some_and(|a| a.is_dirty(txg) || a.has_logs())
+            || self
+                .allocator
+                .get()
+                .is_some_and(|a| a.is_dirty(txg) || a.has_logs())
             || lock(&self.tasks).iter().any(|t| t.txg <= txg)
     }
 
@@ -46,7 +49,12 @@ impl Pool {
             return Ok(());
         }
         let tx = Tx::syncing(txg);
-        let ctx = SyncCtx { pool: self, tx: &tx, txg, pass: 1 };
+        let ctx = SyncCtx {
+            pool: self,
+            tx: &tx,
+            txg,
+            pass: 1,
+        };
         self.hooks.sync(&ctx)?;
         for task in self.due_tasks(txg) {
             (task.run)(Ok(&ctx));
@@ -57,10 +65,6 @@ impl Pool {
         if self.frees_pending.swap(false, Relaxed) && self.hooks.process_frees(&ctx)? {
             self.frees_pending.store(true, Relaxed);
         }
-        let debt = std::mem::take(&mut *lock(&self.mos_debt));
-        if debt != [0; 3] {
-            self.hooks.mos_delta(&ctx, debt)?;
-        }
         self.converge(txg, &tx)?;
         self.meter.clear(txg);
         self.hooks.synced(txg);
@@ -69,16 +73,23 @@ impl Pool {
 
     /// Writes the MOS until it is clean, and commits.
     pub(crate) fn converge(self: &Arc<Self>, txg: Txg, tx: &Tx) -> Result<()> {
-        let allocator = self
-            .allocator
-            .get()
-            .ok_or_else(|| Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())))?;
+        let allocator = self.allocator.get().ok_or_else(|| {
+            Error::refused(
+                zuse_base::Errno::ROFS,
+                format!("pool {} is open read-only", self.name()),
+            )
+        })?;
         let mos = self.mos();
         let writer = MosWriter::new(mos, tx);
         let mut new_config = None;
         let mut pass = 1;
         loop {
-            let ctx = SyncCtx { pool: self, tx, txg, pass };
+            let ctx = SyncCtx {
+                pool: self,
+                tx,
+                txg,
+                pass,
+            };
             if self.config_dirty.swap(false, Relaxed) {
                 if allocator.create_arrays(&writer)? {
                     self.note_arrays()?;
@@ -90,22 +101,32 @@ impl Pool {
             allocator.sync_pass(&writer)?;
             let histograms = allocator.take_histogram_delta();
             if histograms != 0 && self.features.is_enabled("com.delphix:spacemap_histogram") {
-                self.features.add(&ctx, "com.delphix:spacemap_histogram", histograms)?;
+                self.features
+                    .add(&ctx, "com.delphix:spacemap_histogram", histograms)?;
             }
             if !mos.is_dirty(txg) {
                 break;
             }
             mos.sync(txg, pass)?;
+            // The MOS pays for itself in the same txg: the books' block is rewritten in place, which costs nothing.
             let delta = self.mos_ledger.take_delta();
-            {
-                let mut debt = lock(&self.mos_debt);
-                for (d, n) in debt.iter_mut().zip(delta) {
-                    *d += n;
-                }
+            if delta != [0; 3] {
+                self.hooks.mos_delta(
+                    &SyncCtx {
+                        pool: self,
+                        tx,
+                        txg,
+                        pass,
+                    },
+                    delta,
+                )?;
             }
             pass += 1;
             if pass > MAX_PASSES {
-                return Err(Error::corrupt(format!("pool {}, txg {}", self.name(), txg.0), "the txg does not come to rest"));
+                return Err(Error::corrupt(
+                    format!("pool {}, txg {}", self.name(), txg.0),
+                    "the txg does not come to rest",
+                ));
             }
         }
         self.last_passes.store(pass, Relaxed);
@@ -119,12 +140,22 @@ impl Pool {
 
     /// The vdev tree learns which objects hold the metaslab arrays.
     fn note_arrays(&self) -> Result<()> {
-        let Some(allocator) = self.allocator.get() else { return Ok(()) };
+        let Some(allocator) = self.allocator.get() else {
+            return Ok(());
+        };
         let mut config = lock(&self.config);
         for top in self.vdevs.tops().iter() {
-            let Some(array) = allocator.metaslab_array(top.id()) else { continue };
-            self.vdevs.set_metaslabs(top.id(), array.0, top.metaslab_shift())?;
-            if let Some(node) = config.vdev_tree.children.get_mut(top.id() as usize).and_then(|n| n.top.as_mut()) {
+            let Some(array) = allocator.metaslab_array(top.id()) else {
+                continue;
+            };
+            self.vdevs
+                .set_metaslabs(top.id(), array.0, top.metaslab_shift())?;
+            if let Some(node) = config
+                .vdev_tree
+                .children
+                .get_mut(top.id() as usize)
+                .and_then(|n| n.top.as_mut())
+            {
                 node.metaslab_array = array.0;
             }
         }
@@ -155,7 +186,9 @@ impl Pool {
 
     /// Gives released space back to the host. Best effort: it is free in any case.
     fn trim_released(&self, released: &[crate::allocator::Released]) {
-        let Some(allocator) = self.allocator.get() else { return };
+        let Some(allocator) = self.allocator.get() else {
+            return;
+        };
         for r in released {
             if let Ok(parts) = allocator.hold_free(r.vdev, r.span) {
                 for part in &parts {
@@ -172,10 +205,16 @@ impl Pool {
     /// A metaslab cannot be loaded, or a device refused.
     pub fn trim(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         let Some(allocator) = self.allocator.get() else {
-            return Err(Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())));
+            return Err(Error::refused(
+                zuse_base::Errno::ROFS,
+                format!("pool {} is open read-only", self.name()),
+            ));
         };
         let tops = self.vdevs.tops();
-        let plain: Vec<_> = tops.iter().filter(|t| t.is_concrete() && t.metaslab_shift() > 0).collect();
+        let plain: Vec<_> = tops
+            .iter()
+            .filter(|t| t.is_concrete() && t.metaslab_shift() > 0)
+            .collect();
         let all: u64 = plain.iter().map(|t| t.asize() >> t.metaslab_shift()).sum();
         let (mut done, mut told) = (0, 0);
         for top in plain {

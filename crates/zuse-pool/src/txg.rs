@@ -47,7 +47,12 @@ pub(crate) struct Txgs {
 }
 
 impl Txgs {
-    pub fn new(synced: Txg, meter: Arc<DirtyMeter>, timeout: Duration, dirty_max: u64) -> Arc<Self> {
+    pub fn new(
+        synced: Txg,
+        meter: Arc<DirtyMeter>,
+        timeout: Duration,
+        dirty_max: u64,
+    ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 open: synced.next(),
@@ -74,7 +79,9 @@ impl Txgs {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+        self.changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the open txg; waits while it quiesces or too much is dirty.
@@ -156,8 +163,15 @@ impl Txgs {
             if due && state.quiesced.is_none() {
                 break;
             }
-            let left = self.timeout.saturating_sub(state.opened_at.elapsed()).max(Duration::from_millis(1));
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let left = self
+                .timeout
+                .saturating_sub(state.opened_at.elapsed())
+                .max(Duration::from_millis(1));
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         state.closing = true;
         while state.holds > 0 {

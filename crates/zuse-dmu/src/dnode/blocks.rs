@@ -39,7 +39,10 @@ impl<'a> BlockView<'a> {
     /// If an index of another type rides with this block: a block has one kind of reader.
     pub fn index<I: BlockIndex>(&self, build: impl FnOnce(&[u8]) -> I) -> &'a I {
         let found = match self.index {
-            IndexCell::Cell(cell) => cell.get_or_init(|| Box::new(build(self.bytes))).as_any().downcast_ref(),
+            IndexCell::Cell(cell) => cell
+                .get_or_init(|| Box::new(build(self.bytes)))
+                .as_any()
+                .downcast_ref(),
             IndexCell::Block(block) => block.index(build),
         };
         match found {
@@ -72,12 +75,19 @@ impl BlockEdit<'_> {
     }
 
     /// The bytes and their index (built if there is none of this type), to change together.
-    pub fn index_mut<I: BlockIndex>(&mut self, build: impl FnOnce(&[u8]) -> I) -> (&mut [u8], &mut I) {
+    pub fn index_mut<I: BlockIndex>(
+        &mut self,
+        build: impl FnOnce(&[u8]) -> I,
+    ) -> (&mut [u8], &mut I) {
         if self.index.get().is_none_or(|i| !i.as_any().is::<I>()) {
             self.index.take();
             let _ = self.index.set(Box::new(build(self.bytes)));
         }
-        match self.index.get_mut().and_then(|i| i.as_any_mut().downcast_mut()) {
+        match self
+            .index
+            .get_mut()
+            .and_then(|i| i.as_any_mut().downcast_mut())
+        {
             Some(index) => (self.bytes, index),
             None => unreachable!("the index was just set"),
         }
@@ -110,7 +120,11 @@ impl State {
 
 impl Dnode {
     fn block_place(&self, level: u8, blkid: u64) -> BlockPlace<'_> {
-        BlockPlace { dnode: self, level, blkid }
+        BlockPlace {
+            dnode: self,
+            level,
+            blkid,
+        }
     }
 
     /// The pointer to a block of a tree, found from the top. A hole above is a hole.
@@ -121,7 +135,10 @@ impl Dnode {
             return Ok(BlockPointer::HOLE);
         }
         let top = shifted(blkid, shift * u32::from(at - level));
-        let Some(mut bp) = tree.blkptr[..usize::from(tree.head.nblkptr.min(3))].get(top as usize).copied() else {
+        let Some(mut bp) = tree.blkptr[..usize::from(tree.head.nblkptr.min(3))]
+            .get(top as usize)
+            .copied()
+        else {
             return Ok(BlockPointer::HOLE);
         };
         while at > level {
@@ -133,8 +150,9 @@ impl Dnode {
             let block = self.core.io.read(&bp, &place)?;
             at -= 1;
             let child = shifted(blkid, shift * u32::from(at - level)) & ((1 << shift) - 1);
-            bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE)
-                .ok_or_else(|| Error::corrupt(place.to_string(), "an indirect block is too short"))?;
+            bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE).ok_or_else(|| {
+                Error::corrupt(place.to_string(), "an indirect block is too short")
+            })?;
         }
         if !bp.is_hole() {
             self.check_level(&bp, level, &self.block_place(level, blkid))?;
@@ -146,7 +164,10 @@ impl Dnode {
         if bp.level() == level {
             return Ok(());
         }
-        Err(Error::corrupt(place.to_string(), format!("its pointer says level {}", bp.level())))
+        Err(Error::corrupt(
+            place.to_string(),
+            format!("its pointer says level {}", bp.level()),
+        ))
     }
 
     /// A level-0 block out of a tree; `None` for a hole.
@@ -162,14 +183,33 @@ impl Dnode {
         } else {
             settings.cache_data
         };
-        let block = if keep { self.core.io.read(&bp, &place)? } else { self.core.io.read_around(&bp, &place)? };
+        let block = if keep {
+            self.core.io.read(&bp, &place)?
+        } else {
+            self.core.io.read_around(&bp, &place)?
+        };
         if block.bytes().len() != tree.head.block_size as usize {
             return Err(Error::corrupt(
                 place.to_string(),
-                format!("the block has {} bytes, its object's blocks have {}", block.bytes().len(), tree.head.block_size),
+                format!(
+                    "the block has {} bytes, its object's blocks have {}",
+                    block.bytes().len(),
+                    tree.head.block_size
+                ),
             ));
         }
         Ok(Some(block))
+    }
+
+    /// Whether a read of a tree failed only because the tree is not the current one any more: its blocks may be
+    /// reused two txgs after they were freed, and a slow reader then meets other bytes.
+    pub(super) fn is_stale(&self, tree: &Arc<Synced>, error: &Error) -> bool {
+        matches!(error, Error::Corrupt { .. })
+            && !self
+                .read_state()
+                .synced
+                .as_ref()
+                .is_some_and(|now| Arc::ptr_eq(now, tree))
     }
 
     /// Runs `f` on the current bytes of a block: the newest dirty version, else what is on disk. Holes are zeros.
@@ -179,23 +219,39 @@ impl Dnode {
     /// # Errors
     /// The block, or an indirect block above it, cannot be read.
     pub fn with_block<R>(&self, blkid: u64, f: impl FnOnce(BlockView<'_>) -> R) -> Result<R> {
-        let (found, size) = {
-            let state = self.read_state();
-            (state.find(blkid), state.head().map_or(0, |h| h.block_size as usize))
-        };
-        match found {
-            Found::Dirty(block) => {
-                let content = block.content.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-                Ok(match &*content {
-                    Content::Dirty { bytes, index } => with_len(bytes, size, IndexCell::Cell(index), f),
-                    Content::Clean(block) => with_len(block.bytes(), size, IndexCell::Block(block), f),
-                })
-            }
-            Found::Tree(tree) => match self.read_tree(&tree, blkid)? {
-                Some(block) => Ok(with_len(block.bytes(), size, IndexCell::Block(&block), f)),
-                None => Ok(with_zeros(size, f)),
-            },
-            Found::Hole => Ok(with_zeros(size, f)),
+        loop {
+            let (found, size) = {
+                let state = self.read_state();
+                (
+                    state.find(blkid),
+                    state.head().map_or(0, |h| h.block_size as usize),
+                )
+            };
+            return match found {
+                Found::Dirty(block) => {
+                    let content = block
+                        .content
+                        .read()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    Ok(match &*content {
+                        Content::Dirty { bytes, index } => {
+                            with_len(bytes, size, IndexCell::Cell(index), f)
+                        }
+                        Content::Clean(block) => {
+                            with_len(block.bytes(), size, IndexCell::Block(block), f)
+                        }
+                    })
+                }
+                Found::Tree(tree) => match self.read_tree(&tree, blkid) {
+                    Ok(Some(block)) => {
+                        Ok(with_len(block.bytes(), size, IndexCell::Block(&block), f))
+                    }
+                    Ok(None) => Ok(with_zeros(size, f)),
+                    Err(e) if self.is_stale(&tree, &e) => continue,
+                    Err(e) => Err(e),
+                },
+                Found::Hole => Ok(with_zeros(size, f)),
+            };
         }
     }
 
@@ -205,49 +261,86 @@ impl Dnode {
     ///
     /// # Errors
     /// The old content cannot be read; the object is free; the id needs a power-of-two block size.
-    pub fn edit_block<R>(&self, tx: &Tx, blkid: u64, f: impl FnOnce(BlockEdit<'_>) -> R) -> Result<R> {
+    pub fn edit_block<R>(
+        &self,
+        tx: &Tx,
+        blkid: u64,
+        f: impl FnOnce(BlockEdit<'_>) -> R,
+    ) -> Result<R> {
         let block = self.own_block(tx, blkid)?;
-        let mut content = block.content.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut content = block
+            .content
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &mut *content {
             Content::Dirty { bytes, index } => Ok(f(BlockEdit { bytes, index })),
-            Content::Clean(_) => Err(Error::refused(Errno::INVAL, format!("{}: changed after its txg was written", self.place()))),
+            Content::Clean(_) => Err(Error::refused(
+                Errno::INVAL,
+                format!("{}: changed after its txg was written", self.place()),
+            )),
         }
     }
 
     /// The version of a block that belongs to tx's txg, made if need be.
     fn own_block(&self, tx: &Tx, blkid: u64) -> Result<Arc<DirtyBlock>> {
-        let (found, size) = {
-            let state = self.read_state();
-            if let Some(d) = state.dirty.last().filter(|d| d.txg == tx.txg()) {
-                if let Some(block) = d.blocks.get(&blkid) {
-                    return Ok(block.clone());
+        let (mut bytes, index, size) = loop {
+            let (found, size) = {
+                let state = self.read_state();
+                if let Some(d) = state.dirty.last().filter(|d| d.txg == tx.txg()) {
+                    if let Some(block) = d.blocks.get(&blkid) {
+                        return Ok(block.clone());
+                    }
                 }
-            }
-            (state.find(blkid), state.head().map_or(0, |h| h.block_size as usize))
-        };
-        let (mut bytes, index) = match found {
-            Found::Dirty(block) => block.fork(),
-            Found::Hole => (vec![0; size], None),
-            Found::Tree(tree) => match self.read_tree(&tree, blkid)? {
-                Some(block) => (block.bytes().to_vec(), block.built_index().map(|i| i.clone_index())),
-                None => (vec![0; size], None),
-            },
+                (
+                    state.find(blkid),
+                    state.head().map_or(0, |h| h.block_size as usize),
+                )
+            };
+            let (bytes, index) = match found {
+                Found::Dirty(block) => block.fork(),
+                Found::Hole => (vec![0; size], None),
+                Found::Tree(tree) => match self.read_tree(&tree, blkid) {
+                    Ok(Some(block)) => (
+                        block.bytes().to_vec(),
+                        block.built_index().map(|i| i.clone_index()),
+                    ),
+                    Ok(None) => (vec![0; size], None),
+                    Err(e) if self.is_stale(&tree, &e) => continue,
+                    Err(e) => return Err(e),
+                },
+            };
+            break (bytes, index, size);
         };
         bytes.resize(size, 0);
         self.install(tx, blkid, DirtyBlock::new(bytes, index), false)
     }
 
     /// Puts a version into tx's txg; if one is there already (another thread was first) that one stays unless `replace`.
-    fn install(&self, tx: &Tx, blkid: u64, block: Arc<DirtyBlock>, replace: bool) -> Result<Arc<DirtyBlock>> {
+    fn install(
+        &self,
+        tx: &Tx,
+        blkid: u64,
+        block: Arc<DirtyBlock>,
+        replace: bool,
+    ) -> Result<Arc<DirtyBlock>> {
         let mut state = self.write_state();
         let d = self.dirty_in(&mut state, tx.txg())?;
         if blkid > 0 && !d.head.block_size.is_power_of_two() {
-            return Err(Error::refused(Errno::INVAL, format!("{}: several blocks of {} bytes", self.place(), d.head.block_size)));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!(
+                    "{}: several blocks of {} bytes",
+                    self.place(),
+                    d.head.block_size
+                ),
+            ));
         }
         d.head.max_block = d.head.max_block.max(blkid);
         let size = u64::from(d.head.block_size);
         match d.blocks.entry(blkid) {
-            std::collections::btree_map::Entry::Occupied(there) if !replace => Ok(there.get().clone()),
+            std::collections::btree_map::Entry::Occupied(there) if !replace => {
+                Ok(there.get().clone())
+            }
             std::collections::btree_map::Entry::Occupied(mut there) => {
                 there.insert(block.clone());
                 Ok(block)
@@ -266,9 +359,13 @@ impl Dnode {
     /// `Refused(INVAL)` if the length is not the block size; the object is free.
     pub fn write_block(&self, tx: &Tx, blkid: u64, bytes: Vec<u8>) -> Result<()> {
         if bytes.len() != self.block_size() as usize {
-            return Err(Error::refused(Errno::INVAL, format!("{}: a block of {} bytes", self.place(), bytes.len())));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("{}: a block of {} bytes", self.place(), bytes.len()),
+            ));
         }
-        self.install(tx, blkid, DirtyBlock::new(bytes, None), true).map(|_| ())
+        self.install(tx, blkid, DirtyBlock::new(bytes, None), true)
+            .map(|_| ())
     }
 
     /// Changes the data block size of an object that has at most one block; the content stays, zeros are added.
@@ -281,7 +378,10 @@ impl Dnode {
             return Ok(());
         }
         if size == 0 || size % 512 != 0 || size > 16 << 20 || self.max_block() != 0 {
-            return Err(Error::refused(Errno::NOTSUP, format!("{}: block size {size} is not possible now", self.place())));
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                format!("{}: block size {size} is not possible now", self.place()),
+            ));
         }
         // Block 0 must be written anew in the new size if there is anything in it.
         let exists = {
@@ -292,12 +392,19 @@ impl Dnode {
                 Found::Tree(tree) => !(tree.levels == 1 && tree.blkptr[0].is_hole()),
             }
         };
-        let block = if exists { Some(self.own_block(tx, 0)?) } else { None };
+        let block = if exists {
+            Some(self.own_block(tx, 0)?)
+        } else {
+            None
+        };
         let mut state = self.write_state();
         let d = self.dirty_in(&mut state, tx.txg())?;
         d.head.block_size = size;
         if let Some(block) = block {
-            let mut content = block.content.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut content = block
+                .content
+                .write()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Content::Dirty { bytes, .. } = &mut *content {
                 if bytes.capacity() < size as usize {
                     // Grow like a vector, so that a directory growing by 512 bytes is not copied each time.
@@ -332,22 +439,39 @@ pub(super) fn shifted(value: u64, shift: u32) -> u64 {
     if shift >= 64 { 0 } else { value >> shift }
 }
 
-fn with_len<R>(bytes: &[u8], size: usize, index: IndexCell<'_>, f: impl FnOnce(BlockView<'_>) -> R) -> R {
+fn with_len<R>(
+    bytes: &[u8],
+    size: usize,
+    index: IndexCell<'_>,
+    f: impl FnOnce(BlockView<'_>) -> R,
+) -> R {
     if bytes.len() >= size {
-        return f(BlockView { bytes: &bytes[..size], index });
+        return f(BlockView {
+            bytes: &bytes[..size],
+            index,
+        });
     }
     // The block size has grown in a newer txg than this version's.
     let mut longer = bytes.to_vec();
     longer.resize(size, 0);
     let cell = OnceLock::new();
-    f(BlockView { bytes: &longer, index: IndexCell::Cell(&cell) })
+    f(BlockView {
+        bytes: &longer,
+        index: IndexCell::Cell(&cell),
+    })
 }
 
 fn with_zeros<R>(size: usize, f: impl FnOnce(BlockView<'_>) -> R) -> R {
     let cell = OnceLock::new();
     match ZEROS.get(..size) {
-        Some(bytes) => f(BlockView { bytes, index: IndexCell::Cell(&cell) }),
-        None => f(BlockView { bytes: &vec![0; size], index: IndexCell::Cell(&cell) }),
+        Some(bytes) => f(BlockView {
+            bytes,
+            index: IndexCell::Cell(&cell),
+        }),
+        None => f(BlockView {
+            bytes: &vec![0; size],
+            index: IndexCell::Cell(&cell),
+        }),
     }
 }
 
@@ -361,7 +485,13 @@ pub(crate) struct BlockPlace<'a> {
 
 impl std::fmt::Display for BlockPlace<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, level {} block {}", self.dnode.place(), self.level, self.blkid)
+        write!(
+            f,
+            "{}, level {} block {}",
+            self.dnode.place(),
+            self.level,
+            self.blkid
+        )
     }
 }
 

@@ -8,8 +8,8 @@ use zuse_format::BlockPointer;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_io::Block;
 
-use super::blocks::{Found, shifted};
 use super::Dnode;
+use super::blocks::{Found, shifted};
 use crate::dirty::{Content, Synced};
 use crate::tx::Tx;
 
@@ -42,7 +42,9 @@ impl SharedSlice {
     /// Copies it to the start of `out`, which is long enough.
     pub fn copy_to(&self, out: &mut [u8]) {
         match self {
-            Self::Block(block, range) => out[..range.len()].copy_from_slice(&block.bytes()[range.clone()]),
+            Self::Block(block, range) => {
+                out[..range.len()].copy_from_slice(&block.bytes()[range.clone()])
+            }
             Self::Copy(bytes) => out[..bytes.len()].copy_from_slice(bytes),
             Self::Zeros(n) => out[..*n].fill(0),
         }
@@ -54,9 +56,16 @@ impl Dnode {
     ///
     /// # Errors
     /// A block cannot be read; what was given before stays valid.
-    pub fn read_slices(&self, offset: u64, len: u64, sink: &mut dyn FnMut(SharedSlice)) -> Result<()> {
+    pub fn read_slices(
+        &self,
+        offset: u64,
+        len: u64,
+        sink: &mut dyn FnMut(SharedSlice),
+    ) -> Result<()> {
         let mut at = offset;
-        let end = offset.checked_add(len).ok_or_else(|| Error::refused(Errno::INVAL, "the range is too large"))?;
+        let end = offset
+            .checked_add(len)
+            .ok_or_else(|| Error::refused(Errno::INVAL, "the range is too large"))?;
         while at < end {
             let (blkid, size, found) = {
                 let state = self.read_state();
@@ -76,19 +85,30 @@ impl Dnode {
             let slice = match found {
                 Found::Hole => SharedSlice::Zeros(take),
                 Found::Dirty(block) => {
-                    let content = block.content.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let content = block
+                        .content
+                        .read()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
                     match &*content {
-                        Content::Dirty { bytes, .. } => SharedSlice::Copy(padded(bytes, from, take)),
+                        Content::Dirty { bytes, .. } => {
+                            SharedSlice::Copy(padded(bytes, from, take))
+                        }
                         Content::Clean(block) if block.bytes().len() >= from + take => {
                             SharedSlice::Block(block.clone(), from..from + take)
                         }
-                        Content::Clean(block) => SharedSlice::Copy(padded(block.bytes(), from, take)),
+                        Content::Clean(block) => {
+                            SharedSlice::Copy(padded(block.bytes(), from, take))
+                        }
                     }
                 }
-                Found::Tree(tree) => match self.read_tree(&tree, blkid)? {
-                    None => SharedSlice::Zeros(take),
-                    Some(block) if block.bytes().len() >= from + take => SharedSlice::Block(block, from..from + take),
-                    Some(block) => SharedSlice::Copy(padded(block.bytes(), from, take)),
+                Found::Tree(tree) => match self.read_tree(&tree, blkid) {
+                    Ok(None) => SharedSlice::Zeros(take),
+                    Ok(Some(block)) if block.bytes().len() >= from + take => {
+                        SharedSlice::Block(block, from..from + take)
+                    }
+                    Ok(Some(block)) => SharedSlice::Copy(padded(block.bytes(), from, take)),
+                    Err(e) if self.is_stale(&tree, &e) => continue,
+                    Err(e) => return Err(e),
                 },
             };
             sink(slice);
@@ -154,7 +174,15 @@ impl Dnode {
         let first = offset.div_ceil(size);
         let whole_end = if end >= limit { u64::MAX } else { end / size };
         if whole_end > first {
-            self.free_blocks(tx, first, if whole_end == u64::MAX { u64::MAX } else { whole_end - first })?;
+            self.free_blocks(
+                tx,
+                first,
+                if whole_end == u64::MAX {
+                    u64::MAX
+                } else {
+                    whole_end - first
+                },
+            )?;
         }
         let head_block = offset / size;
         if offset % size != 0 && offset < limit {
@@ -170,7 +198,9 @@ impl Dnode {
 
     fn zero_part(&self, tx: &Tx, blkid: u64, from: u64, to: u64) -> Result<()> {
         let hole = self.with_block(blkid, |b| {
-            b.bytes().get(from as usize..to as usize).is_none_or(zuse_codec::is_zero)
+            b.bytes()
+                .get(from as usize..to as usize)
+                .is_none_or(zuse_codec::is_zero)
         })?;
         if hole {
             return Ok(());
@@ -197,7 +227,11 @@ impl Dnode {
             let (is_hole, span) = match found {
                 Found::Dirty(_) => (false, 1),
                 Found::Hole => (true, 1),
-                Found::Tree(tree) => self.tree_extent(&tree, blkid)?,
+                Found::Tree(tree) => match self.tree_extent(&tree, blkid) {
+                    Ok(extent) => extent,
+                    Err(e) if self.is_stale(&tree, &e) => continue,
+                    Err(e) => return Err(e),
+                },
             };
             if is_hole == hole {
                 return Ok(Some((blkid * size).max(offset)));
@@ -231,23 +265,33 @@ impl Dnode {
         let shift = tree.fanout_shift();
         let mut level = tree.levels - 1;
         let top = shifted(blkid, shift * u32::from(level));
-        let Some(mut bp) = tree.blkptr[..usize::from(tree.head.nblkptr.min(3))].get(top as usize).copied() else {
+        let Some(mut bp) = tree.blkptr[..usize::from(tree.head.nblkptr.min(3))]
+            .get(top as usize)
+            .copied()
+        else {
             return Ok((true, u64::MAX - blkid));
         };
         loop {
             if bp.is_hole() {
-                let span = 1u64.checked_shl(shift * u32::from(level)).unwrap_or(u64::MAX);
+                let span = 1u64
+                    .checked_shl(shift * u32::from(level))
+                    .unwrap_or(u64::MAX);
                 return Ok((true, span - (blkid & (span - 1)).min(span - 1)));
             }
             if level == 0 {
                 return Ok((false, 1));
             }
-            let place = super::blocks::BlockPlace { dnode: self, level, blkid };
+            let place = super::blocks::BlockPlace {
+                dnode: self,
+                level,
+                blkid,
+            };
             let block = self.core.io.read(&bp, &place)?;
             level -= 1;
             let child = shifted(blkid, shift * u32::from(level)) & ((1 << shift) - 1);
-            bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE)
-                .ok_or_else(|| Error::corrupt(place.to_string(), "an indirect block is too short"))?;
+            bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE).ok_or_else(|| {
+                Error::corrupt(place.to_string(), "an indirect block is too short")
+            })?;
         }
     }
 
@@ -255,7 +299,9 @@ impl Dnode {
     pub fn prefetch(&self, first: u64, count: u64) {
         let last = self.max_block();
         for blkid in first..first.saturating_add(count).min(last.saturating_add(1)) {
-            let Found::Tree(tree) = self.read_state().find(blkid) else { continue };
+            let Found::Tree(tree) = self.read_state().find(blkid) else {
+                continue;
+            };
             let Some(me) = self.me.upgrade() else { return };
             let job = Box::new(move || {
                 let _ = me.read_tree(&tree, blkid);
@@ -268,7 +314,10 @@ impl Dnode {
 }
 
 fn padded(bytes: &[u8], from: usize, take: usize) -> Vec<u8> {
-    let mut out = bytes.get(from.min(bytes.len())..(from + take).min(bytes.len())).unwrap_or(&[]).to_vec();
+    let mut out = bytes
+        .get(from.min(bytes.len())..(from + take).min(bytes.len()))
+        .unwrap_or(&[])
+        .to_vec();
     out.resize(take, 0);
     out
 }

@@ -53,12 +53,28 @@ impl Dnode {
     ///
     /// The new state is visible to readers when this returns; the caller must keep the object in memory until
     /// the dnode block that holds it is written.
-    pub(crate) fn sync(self: &Arc<Self>, txg: Txg, pass: u32, flags: u8) -> Result<Option<SyncedObject>> {
+    pub(crate) fn sync(
+        self: &Arc<Self>,
+        txg: Txg,
+        pass: u32,
+        flags: u8,
+    ) -> Result<Option<SyncedObject>> {
         let (before, head, blocks, freed, spill, dies, born) = {
             let state = self.read_state();
-            let Some(d) = state.dirty.first().filter(|d| d.txg == txg) else { return Ok(None) };
-            let blocks: Vec<(u64, Arc<DirtyBlock>)> = d.blocks.iter().map(|(id, b)| (*id, b.clone())).collect();
-            (state.synced.clone(), d.head.clone(), blocks, d.freed.clone(), d.spill.clone(), d.dies, d.born)
+            let Some(d) = state.dirty.first().filter(|d| d.txg == txg) else {
+                return Ok(None);
+            };
+            let blocks: Vec<(u64, Arc<DirtyBlock>)> =
+                d.blocks.iter().map(|(id, b)| (*id, b.clone())).collect();
+            (
+                state.synced.clone(),
+                d.head.clone(),
+                blocks,
+                d.freed.clone(),
+                d.spill.clone(),
+                d.dies,
+                d.born,
+            )
         };
         let tree = Arc::new(Tree {
             dnode: self.clone(),
@@ -76,12 +92,19 @@ impl Dnode {
             None
         } else {
             let mut now = match &before {
-                Some(old) if !born => Synced { head, ..(**old).clone() },
-                _ => Synced { head, levels: 1, flags: 0, blkptr: [BlockPointer::HOLE; 3], used: 0, spill: None },
+                Some(old) if !born => Synced {
+                    head,
+                    ..(**old).clone()
+                },
+                _ => Synced {
+                    head,
+                    levels: 1,
+                    flags: 0,
+                    blkptr: [BlockPointer::HOLE; 3],
+                    used: 0,
+                    spill: None,
+                },
             };
-            if let Some(levels) = self.core.first_levels(self.object) {
-                now.levels = now.levels.max(levels);
-            }
             tree.sync_data(&mut now, blocks, &freed)?;
             tree.sync_spill(&mut now, &spill)?;
             now.used = now.used.wrapping_add_signed(tree.used.load(Relaxed));
@@ -93,17 +116,32 @@ impl Dnode {
             state.synced = after.clone();
             state.dirty.remove(0);
         }
-        Ok(Some(SyncedObject { before, after, features: FeatureUse(tree.features.load(Relaxed)) }))
+        Ok(Some(SyncedObject {
+            before,
+            after,
+            features: FeatureUse(tree.features.load(Relaxed)),
+        }))
     }
 }
 
 impl Tree {
     fn place(&self, level: u8, blkid: u64) -> BlockPlace<'_> {
-        BlockPlace { dnode: &self.dnode, level, blkid }
+        BlockPlace {
+            dnode: &self.dnode,
+            level,
+            blkid,
+        }
     }
 
     fn policy(&self, level: u8) -> WritePolicy {
-        self.settings.policy(self.head.object_type, level, false, self.head.compress, self.head.checksum, self.pass)
+        self.settings.policy(
+            self.head.object_type,
+            level,
+            false,
+            self.head.compress,
+            self.head.checksum,
+            self.pass,
+        )
     }
 
     fn born(&self, bp: &BlockPointer) {
@@ -133,7 +171,11 @@ impl Tree {
         if old.is_hole() {
             return *old;
         }
-        let size = if level == 0 { u64::from(self.head.block_size) } else { 1 << self.head.indirect_shift };
+        let size = if level == 0 {
+            u64::from(self.head.block_size)
+        } else {
+            1 << self.head.indirect_shift
+        };
         BlockPointer::hole_with_birth(size, self.head.object_type, level, self.txg.0)
     }
 
@@ -141,24 +183,42 @@ impl Tree {
         u32::from(self.head.indirect_shift) - 7
     }
 
-    fn sync_data(self: &Arc<Self>, now: &mut Synced, blocks: Vec<(u64, Arc<DirtyBlock>)>, freed: &RangeTree) -> Result<()> {
+    fn sync_data(
+        self: &Arc<Self>,
+        now: &mut Synced,
+        blocks: Vec<(u64, Arc<DirtyBlock>)>,
+        freed: &RangeTree,
+    ) -> Result<()> {
         if blocks.is_empty() && freed.is_empty() {
             return Ok(());
         }
-        let last = blocks.last().map_or(0, |(id, _)| *id).max(if blocks.is_empty() { 0 } else { now.head.max_block });
+        let last = blocks
+            .last()
+            .map_or(0, |(id, _)| *id)
+            .max(if blocks.is_empty() {
+                0
+            } else {
+                now.head.max_block
+            });
         self.grow(now, last)?;
         let level = now.levels - 1;
         let shift = self.fanout() * u32::from(level);
         let mut rest = &blocks[..];
         for i in 0..usize::from(now.head.nblkptr.min(3)) {
-            let end = (i as u64 + 1).checked_shl(shift).filter(|e| e >> shift == i as u64 + 1).unwrap_or(u64::MAX);
+            let end = (i as u64 + 1)
+                .checked_shl(shift)
+                .filter(|e| e >> shift == i as u64 + 1)
+                .unwrap_or(u64::MAX);
             let cut = rest.partition_point(|(id, _)| *id < end);
             let (mine, later) = rest.split_at(cut);
             rest = later;
             now.blkptr[i] = self.sync_node(level, i as u64, now.blkptr[i], mine, freed)?;
         }
         if !rest.is_empty() {
-            return Err(Error::corrupt(self.place(0, rest[0].0), "a block beyond the block tree"));
+            return Err(Error::corrupt(
+                self.place(0, rest[0].0),
+                "a block beyond the block tree",
+            ));
         }
         Ok(())
     }
@@ -168,7 +228,11 @@ impl Tree {
         let nblkptr = u64::from(now.head.nblkptr.min(3));
         loop {
             let shift = self.fanout() * u32::from(now.levels - 1);
-            if shift >= 64 || nblkptr.checked_shl(shift).is_none_or(|n| n >> shift != nblkptr || n > last) {
+            if shift >= 64
+                || nblkptr
+                    .checked_shl(shift)
+                    .is_none_or(|n| n >> shift != nblkptr || n > last)
+            {
                 return Ok(());
             }
             let old = now.blkptr;
@@ -207,7 +271,10 @@ impl Tree {
     ) -> Result<BlockPointer> {
         let shift = self.fanout() * u32::from(level);
         let first = id << shift;
-        let end = (id + 1).checked_shl(shift).filter(|e| e >> shift == id + 1).unwrap_or(u64::MAX);
+        let end = (id + 1)
+            .checked_shl(shift)
+            .filter(|e| e >> shift == id + 1)
+            .unwrap_or(u64::MAX);
         let span = Span::between(first, end);
         let touched_by_free = !old.is_hole() && freed.intersects(span);
         if dirty.is_empty() && !touched_by_free {
@@ -235,7 +302,10 @@ impl Tree {
             for child in touched {
                 let child_id = (id << self.fanout()) + child as u64;
                 let from = child_id << child_shift;
-                let to = (child_id + 1).checked_shl(child_shift).filter(|e| e >> child_shift == child_id + 1).unwrap_or(u64::MAX);
+                let to = (child_id + 1)
+                    .checked_shl(child_shift)
+                    .filter(|e| e >> child_shift == child_id + 1)
+                    .unwrap_or(u64::MAX);
                 let lo = dirty.partition_point(|(b, _)| *b < from);
                 let hi = dirty.partition_point(|(b, _)| *b < to);
                 let slot = slot_of(&mut bytes, child);
@@ -257,14 +327,21 @@ impl Tree {
         freed: &RangeTree,
     ) -> Vec<usize> {
         let slots = bytes.len() / BP_SIZE;
-        let mut out: Vec<usize> = dirty.iter().map(|(b, _)| ((b - first) >> child_shift) as usize).collect();
+        let mut out: Vec<usize> = dirty
+            .iter()
+            .map(|(b, _)| ((b - first) >> child_shift) as usize)
+            .collect();
         if !freed.is_empty() {
-            let end = first.saturating_add((slots as u64).checked_shl(child_shift).unwrap_or(u64::MAX));
+            let end =
+                first.saturating_add((slots as u64).checked_shl(child_shift).unwrap_or(u64::MAX));
             for span in freed.overlapping(Span::between(first, end)) {
                 let lo = (span.start.max(first) - first) >> child_shift;
                 let hi = (span.end().min(end) - 1 - first) >> child_shift;
                 for child in lo as usize..=(hi as usize).min(slots - 1) {
-                    if bytes[child * BP_SIZE..(child + 1) * BP_SIZE].iter().any(|b| *b != 0) {
+                    if bytes[child * BP_SIZE..(child + 1) * BP_SIZE]
+                        .iter()
+                        .any(|b| *b != 0)
+                    {
                         out.push(child);
                     }
                 }
@@ -290,7 +367,10 @@ impl Tree {
             while rest.first().is_some_and(|(b, _)| *b < blkid) {
                 rest = &rest[1..];
             }
-            let block = rest.first().filter(|(b, _)| *b == blkid).map(|(_, block)| block.clone());
+            let block = rest
+                .first()
+                .filter(|(b, _)| *b == blkid)
+                .map(|(_, block)| block.clone());
             let old = BlockPointer::parse(slot_of(bytes, child), zuse_base::ByteOrder::Little);
             if block.is_none() && old.is_hole() {
                 continue;
@@ -309,7 +389,11 @@ impl Tree {
             Ok::<_, Error>((child, bp))
         };
         let done = if jobs.len() > 1 && self.head.block_size >= 4096 {
-            self.dnode.core.work.try_run_all(jobs, one).map_err(|e| Error::corrupt(self.dnode.place(), e))?
+            self.dnode
+                .core
+                .work
+                .try_run_all(jobs, one)
+                .map_err(|e| Error::corrupt(self.dnode.place(), e))?
         } else {
             jobs.into_iter().map(one).collect()
         };
@@ -323,10 +407,18 @@ impl Tree {
     fn write_data(&self, old: BlockPointer, block: &DirtyBlock) -> Result<BlockPointer> {
         let block = block.freeze();
         let data = block.bytes();
-        let fill = if self.head.object_type == object_type::DNODE { dnodes_in(data) } else { 1 };
+        let fill = if self.head.object_type == object_type::DNODE {
+            dnodes_in(data)
+        } else {
+            1
+        };
         let written = self.write(&self.policy(0), &old, data, fill)?;
         let settings = &self.settings;
-        let keep = if object_type::is_metadata(self.head.object_type) { settings.cache_metadata } else { settings.cache_data };
+        let keep = if object_type::is_metadata(self.head.object_type) {
+            settings.cache_metadata
+        } else {
+            settings.cache_data
+        };
         if keep {
             self.dnode.core.io.remember(&written, block);
         }
@@ -334,7 +426,13 @@ impl Tree {
     }
 
     /// Writes a block in place of `old` and keeps the books.
-    fn write(&self, policy: &WritePolicy, old: &BlockPointer, data: &[u8], fill: u64) -> Result<BlockPointer> {
+    fn write(
+        &self,
+        policy: &WritePolicy,
+        old: &BlockPointer,
+        data: &[u8],
+        fill: u64,
+    ) -> Result<BlockPointer> {
         let core = &self.dnode.core;
         let written = core.io.write(self.txg, policy, old, data, fill)?;
         if !written.in_place {
@@ -349,8 +447,17 @@ impl Tree {
         if old.is_hole() {
             let mut bytes = vec![0u8; size];
             if old.logical_birth() != 0 && self.settings.hole_birth {
-                let child_size = if level == 1 { u64::from(self.head.block_size) } else { size as u64 };
-                let child = BlockPointer::hole_with_birth(child_size, self.head.object_type, level - 1, old.logical_birth());
+                let child_size = if level == 1 {
+                    u64::from(self.head.block_size)
+                } else {
+                    size as u64
+                };
+                let child = BlockPointer::hole_with_birth(
+                    child_size,
+                    self.head.object_type,
+                    level - 1,
+                    old.logical_birth(),
+                );
                 for slot in bytes.as_chunks_mut::<BP_SIZE>().0 {
                     child.write_le(slot);
                 }
@@ -359,26 +466,42 @@ impl Tree {
         }
         let place = self.place(level, id);
         if old.level() != level {
-            return Err(Error::corrupt(place, format!("its pointer says level {}", old.level())));
+            return Err(Error::corrupt(
+                place,
+                format!("its pointer says level {}", old.level()),
+            ));
         }
         let block = self.dnode.core.io.read(old, &place)?;
         if block.bytes().len() != size {
-            return Err(Error::corrupt(place, format!("an indirect block of {} bytes, not {size}", block.bytes().len())));
+            return Err(Error::corrupt(
+                place,
+                format!(
+                    "an indirect block of {} bytes, not {size}",
+                    block.bytes().len()
+                ),
+            ));
         }
         Ok(block.bytes().to_vec())
     }
 
     fn close_indirect(&self, level: u8, old: BlockPointer, bytes: Vec<u8>) -> Result<BlockPointer> {
-        let all_holes = bytes.as_chunks::<BP_SIZE>().0.iter().all(|slot| {
-            BlockPointer::parse(slot, zuse_base::ByteOrder::Little).is_hole()
-        });
+        let all_holes = bytes
+            .as_chunks::<BP_SIZE>()
+            .0
+            .iter()
+            .all(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).is_hole());
         if all_holes {
             self.kill(&old)?;
             let births = bytes.iter().any(|b| *b != 0);
             if !births || !self.settings.hole_birth {
                 return Ok(self.hole(&old, level));
             }
-            return Ok(BlockPointer::hole_with_birth(1 << self.head.indirect_shift, self.head.object_type, level, self.txg.0));
+            return Ok(BlockPointer::hole_with_birth(
+                1 << self.head.indirect_shift,
+                self.head.object_type,
+                level,
+                self.txg.0,
+            ));
         }
         self.write_indirect(level, old, bytes)
     }
@@ -391,7 +514,10 @@ impl Tree {
             .map(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).fill())
             .fold(0u64, u64::wrapping_add);
         let bp = self.write(&self.policy(level), &old, &bytes, fill)?;
-        self.dnode.core.io.remember(&bp, Arc::new(Block::new(bytes)));
+        self.dnode
+            .core
+            .io
+            .remember(&bp, Arc::new(Block::new(bytes)));
         Ok(bp)
     }
 
@@ -429,10 +555,15 @@ impl Tree {
                 now.spill = None;
             }
             SpillChange::Set(bytes) => {
-                let policy = self.settings.policy(self.head.bonus_type, 0, true, 0, 0, self.pass);
+                let policy = self
+                    .settings
+                    .policy(self.head.bonus_type, 0, true, 0, 0, self.pass);
                 // A spill block that is all zeros cannot happen: it starts with a magic.
                 let bp = self.write(&policy, &old, bytes, 1)?;
-                self.dnode.core.io.remember(&bp, Arc::new(Block::new(bytes.to_vec())));
+                self.dnode
+                    .core
+                    .io
+                    .remember(&bp, Arc::new(Block::new(bytes.to_vec())));
                 now.spill = (!bp.is_hole()).then_some(bp);
             }
         }

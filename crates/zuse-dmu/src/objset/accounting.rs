@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use zuse_base::{ObjectId, Result};
 use zuse_format::dnode::{FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED};
-use zuse_format::objset::{OBJSET_PROJECT_QUOTA, OBJSET_USEROBJ_ACCOUNTING};
 use zuse_format::object_type;
+use zuse_format::objset::{OBJSET_PROJECT_QUOTA, OBJSET_USEROBJ_ACCOUNTING};
 
 use super::Objset;
 use crate::dirty::Synced;
@@ -25,7 +25,9 @@ pub(super) struct Sums([BTreeMap<u64, (i64, i64)>; 3]);
 
 impl Sums {
     fn count(&mut self, object: &Synced, sign: i64, objects: bool) {
-        let Some(ids) = crate::sa::owner_ids(object.head.bonus_type, &object.head.bonus) else { return };
+        let Some(ids) = crate::sa::owner_ids(object.head.bonus_type, &object.head.bonus) else {
+            return;
+        };
         let bytes = sign * (512 + object.used as i64);
         for (sums, id) in self.0.iter_mut().zip([ids.uid, ids.gid, ids.projid]) {
             let sum = sums.entry(id).or_default();
@@ -36,7 +38,11 @@ impl Sums {
 
     /// Adds what a sync changed about one object.
     pub fn add(&mut self, change: &SyncedObject, objects: bool) {
-        if let Some(before) = change.before.as_deref().filter(|b| b.flags & FLAG_USERUSED_ACCOUNTED != 0) {
+        if let Some(before) = change
+            .before
+            .as_deref()
+            .filter(|b| b.flags & FLAG_USERUSED_ACCOUNTED != 0)
+        {
             self.count(before, -1, before.flags & FLAG_USEROBJUSED_ACCOUNTED != 0);
         }
         if let Some(after) = change.after.as_deref() {
@@ -51,7 +57,12 @@ impl Objset {
         if !self.accounts_users() {
             return 0;
         }
-        FLAG_USERUSED_ACCOUNTED | if self.flags() & OBJSET_USEROBJ_ACCOUNTING != 0 { FLAG_USEROBJUSED_ACCOUNTED } else { 0 }
+        FLAG_USERUSED_ACCOUNTED
+            | if self.flags() & OBJSET_USEROBJ_ACCOUNTING != 0 {
+                FLAG_USEROBJUSED_ACCOUNTED
+            } else {
+                0
+            }
     }
 
     /// Puts the sums of a txg into the accounting objects.
@@ -88,7 +99,9 @@ impl Objset {
         state.dirty.push(d);
         let dnode = Dnode::new(self.core.clone(), ObjectId(u64::MAX - which as u64), state);
         Zap::create_in(&dnode, tx, &ZapOptions::default())?;
-        self.special.write().unwrap_or_else(std::sync::PoisonError::into_inner)[which] = Some(dnode.clone());
+        self.special
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)[which] = Some(dnode.clone());
         Ok(dnode)
     }
 }

@@ -5,6 +5,7 @@
 //! pointer's fill count are skipped without being read.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_format::dnode::{OBJECT_LIMIT, SLOTS_PER_BLOCK};
@@ -28,7 +29,11 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub fn pend(&mut self, object: ObjectId, slots: u8) {
+    fn pend(&mut self, object: ObjectId, slots: u8) {
+        let per = SLOTS_PER_BLOCK as u64;
+        if object.0 / per == self.block {
+            self.free &= !((((1u64 << slots) - 1) << (object.0 % per)) as u32);
+        }
         self.pending.insert(object.0, slots);
     }
 
@@ -71,11 +76,36 @@ impl Numbers {
 }
 
 impl Objset {
-    /// Slots of a dnode block that are taken, on disk or in memory.
-    pub(super) fn taken_slots(&self, block: u64) -> Result<u32> {
-        let tree = self.meta_tree();
-        let on_disk = self.dnode_block(&tree, block)?.map_or(0, |b| dnode_slots(b.bytes()));
-        Ok(on_disk | lock(&self.numbers).pending_slots(block) | u32::from(block == 0))
+    /// Runs `f` with the slots of a dnode block that are taken, on disk or in memory, while that cannot change.
+    fn with_taken<R>(&self, block: u64, f: impl FnOnce(&mut Numbers, u32) -> R) -> Result<R> {
+        loop {
+            let tree = self.meta_tree();
+            let on_disk = match self.dnode_block(&tree, block) {
+                Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&tree, &self.meta_tree()) => continue,
+                other => other?.map_or(0, |b| dnode_slots(b.bytes())),
+            };
+            let mut numbers = lock(&self.numbers);
+            // Numbers settle under this lock, after the tree that has them is in place: with the same tree nothing
+            // went from memory to disk in between.
+            if !Arc::ptr_eq(&tree, &self.meta_tree()) {
+                continue;
+            }
+            let taken = on_disk | numbers.pending_slots(block) | u32::from(block == 0);
+            return Ok(f(&mut numbers, taken));
+        }
+    }
+
+    /// Takes a given number; false if any of its slots is taken.
+    pub(super) fn claim_number(&self, object: ObjectId, slots: u8) -> Result<bool> {
+        let per = SLOTS_PER_BLOCK as u64;
+        let mask = (((1u64 << slots) - 1) << (object.0 % per)) as u32;
+        self.with_taken(object.0 / per, |numbers, taken| {
+            let free = taken & mask == 0;
+            if free {
+                numbers.pend(object, slots);
+            }
+            free
+        })
     }
 
     pub(super) fn next_number(&self, tx: &Tx, slots: u8) -> Result<ObjectId> {
@@ -102,21 +132,25 @@ impl Objset {
         // Tiny object sets fill their first block; large ones are searched by fill count.
         while block < OBJECT_LIMIT / SLOTS_PER_BLOCK as u64 {
             block = self.next_roomy(block)?;
-            let taken = self.taken_slots(block)?;
-            let mut numbers = lock(&self.numbers);
-            if let Some(object) = (numbers.free != 0).then(|| numbers.take(slots)).flatten() {
-                return Ok(object); // another thread found a block meanwhile
-            }
-            let taken = taken | numbers.pending_slots(block);
-            numbers.block = block;
-            numbers.free = !taken;
-            if let Some(object) = numbers.take(slots) {
+            let found = self.with_taken(block, |numbers, taken| {
+                if numbers.free != 0 {
+                    if let Some(object) = numbers.take(slots) {
+                        return Some(object); // another thread found a block meanwhile
+                    }
+                }
+                numbers.block = block;
+                numbers.free = !taken;
+                numbers.take(slots)
+            })?;
+            if let Some(object) = found {
                 return Ok(object);
             }
-            drop(numbers);
             block += 1;
         }
-        Err(Error::refused(Errno::NOSPC, format!("{}: no object numbers left", self.core.place)))
+        Err(Error::refused(
+            Errno::NOSPC,
+            format!("{}: no object numbers left", self.core.place),
+        ))
     }
 
     /// The first dnode block at or after `block` that is not full by its pointer's fill count.
@@ -129,7 +163,9 @@ impl Objset {
             for level in (0..tree.levels).rev() {
                 let per = shift * u32::from(level);
                 let bp = self.meta.lookup_bp(&tree, level, block >> per.min(63))?;
-                let full = (SLOTS_PER_BLOCK as u64).checked_shl(per).unwrap_or(u64::MAX);
+                let full = (SLOTS_PER_BLOCK as u64)
+                    .checked_shl(per)
+                    .unwrap_or(u64::MAX);
                 if bp.is_hole() {
                     return Ok(block);
                 }

@@ -54,7 +54,10 @@ impl Objset {
 
         let dirty = std::mem::take(&mut *lock(&self.core.dirty[txg.slot::<4>()]));
         let mut changes: Vec<(ObjectId, SyncedObject)> = Vec::with_capacity(dirty.len());
-        let ordinary: Vec<Arc<Dnode>> = dirty.into_iter().filter(|d| d.object().0 != 0 && d.object().0 <= u64::MAX - 3).collect();
+        let ordinary: Vec<Arc<Dnode>> = dirty
+            .into_iter()
+            .filter(|d| d.object().0 != 0 && d.object().0 <= u64::MAX - 3)
+            .collect();
         for result in self.sync_dnodes(&ordinary, txg, pass, flags)? {
             let (object, change) = result?;
             features |= change.features.0;
@@ -62,7 +65,10 @@ impl Objset {
                 large_dnodes |= after.head.slots > 1;
                 large_microzap |= after.head.block_size > 128 * 1024
                     && after.head.max_block == 0
-                    && matches!(object_type::swap_class(after.head.object_type), Some(object_type::SwapClass::Zap));
+                    && matches!(
+                        object_type::swap_class(after.head.object_type),
+                        Some(object_type::SwapClass::Zap)
+                    );
             }
             if counted {
                 sums.add(&change, count_objects);
@@ -73,8 +79,11 @@ impl Objset {
         if counted {
             self.apply_accounting(&tx, sums)?;
         }
-        let special: Vec<Option<Arc<Dnode>>> =
-            self.special.read().unwrap_or_else(std::sync::PoisonError::into_inner).to_vec();
+        let special: Vec<Option<Arc<Dnode>>> = self
+            .special
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .to_vec();
         for dnode in special.iter().flatten() {
             if let Some(change) = dnode.sync(txg, pass, 0)? {
                 features |= change.features.0;
@@ -105,11 +114,22 @@ impl Objset {
             }
         }
         let root = self.write_objset_block(txg, pass)?;
-        Ok(Some(ObjsetSync { root, features: FeatureUse(features), large_dnodes, large_microzap }))
+        Ok(Some(ObjsetSync {
+            root,
+            features: FeatureUse(features),
+            large_dnodes,
+            large_microzap,
+        }))
     }
 
     #[allow(clippy::type_complexity)]
-    fn sync_dnodes(&self, dnodes: &[Arc<Dnode>], txg: Txg, pass: u32, flags: u8) -> Result<Vec<Result<(ObjectId, SyncedObject)>>> {
+    fn sync_dnodes(
+        &self,
+        dnodes: &[Arc<Dnode>],
+        txg: Txg,
+        pass: u32,
+        flags: u8,
+    ) -> Result<Vec<Result<(ObjectId, SyncedObject)>>> {
         let one = move |dnode: &Arc<Dnode>| match dnode.sync(txg, pass, flags) {
             Ok(Some(change)) => Some(Ok((dnode.object(), change))),
             Ok(None) => None,
@@ -122,7 +142,9 @@ impl Objset {
         let done = self
             .core
             .work
-            .try_run_all(batches, move |batch: Vec<Arc<Dnode>>| batch.iter().filter_map(one).collect::<Vec<_>>())
+            .try_run_all(batches, move |batch: Vec<Arc<Dnode>>| {
+                batch.iter().filter_map(one).collect::<Vec<_>>()
+            })
             .map_err(|e| Error::corrupt(self.place(), e))?;
         Ok(done.into_iter().flatten().collect())
     }
@@ -182,7 +204,10 @@ impl Objset {
         };
         let fill = meta.blkptr.iter().map(BlockPointer::fill).sum();
         let bytes = phys.to_bytes();
-        let policy = self.core.settings().policy(object_type::OBJSET, 0, false, 0, 0, pass);
+        let policy = self
+            .core
+            .settings()
+            .policy(object_type::OBJSET, 0, false, 0, 0, pass);
         let old = self.root();
         let written = self.core.io.write(txg, &policy, &old, &bytes, fill)?;
         if !written.in_place {
@@ -191,8 +216,13 @@ impl Objset {
             }
             self.core.ledger.born(txg, &written.bp);
         }
-        self.core.io.remember(&written.bp, Arc::new(Block::new(bytes)));
-        *self.root.write().unwrap_or_else(std::sync::PoisonError::into_inner) = written.bp;
+        self.core
+            .io
+            .remember(&written.bp, Arc::new(Block::new(bytes)));
+        *self
+            .root
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = written.bp;
         Ok(written.bp)
     }
 }

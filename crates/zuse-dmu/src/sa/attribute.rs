@@ -18,7 +18,9 @@ pub enum Class {
 impl Class {
     /// The class of a number in REGISTRY.
     pub fn from_number(n: u8) -> Option<Self> {
-        [Self::U64, Self::U32, Self::U16, Self::Bytes, Self::Acl].get(usize::from(n)).copied()
+        [Self::U64, Self::U32, Self::U16, Self::Bytes, Self::Acl]
+            .get(usize::from(n))
+            .copied()
     }
 }
 

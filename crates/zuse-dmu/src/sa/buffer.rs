@@ -8,7 +8,10 @@ use std::ops::Range;
 
 /// A u64 at an offset; 0 beyond the end.
 pub(crate) fn u64_in(b: &[u8], at: usize, swapped: bool) -> u64 {
-    let v = b.get(at..at + 8).and_then(|s| s.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let v = b
+        .get(at..at + 8)
+        .and_then(|s| s.try_into().ok())
+        .map_or(0, u64::from_le_bytes);
     if swapped { v.swap_bytes() } else { v }
 }
 
@@ -27,7 +30,9 @@ pub(crate) struct Header {
 
 /// Reads the header; `None` for a buffer without attributes (magic 0, layout 0 or 1, or too short to have one).
 pub(crate) fn parse_header(b: &[u8]) -> Checked<Option<Header>> {
-    let Some(head) = b.first_chunk::<8>() else { return Ok(None) };
+    let Some(head) = b.first_chunk::<8>() else {
+        return Ok(None);
+    };
     let magic = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
     let info = u16::from_le_bytes([head[4], head[5]]);
     let (swapped, info) = match magic {
@@ -44,19 +49,32 @@ pub(crate) fn parse_header(b: &[u8]) -> Checked<Option<Header>> {
     if len < 8 || len > b.len() {
         return Err(Flaw("a header of system attributes longer than its buffer"));
     }
-    Ok(Some(Header { swapped, layout, len }))
+    Ok(Some(Header {
+        swapped,
+        layout,
+        len,
+    }))
 }
 
 fn variable_len(b: &[u8], h: &Header, which: usize) -> usize {
     let at = 6 + 2 * which;
-    let bytes = [b.get(at).copied().unwrap_or(0), b.get(at + 1).copied().unwrap_or(0)];
-    usize::from(if h.swapped { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+    let bytes = [
+        b.get(at).copied().unwrap_or(0),
+        b.get(at + 1).copied().unwrap_or(0),
+    ];
+    usize::from(if h.swapped {
+        u16::from_be_bytes(bytes)
+    } else {
+        u16::from_le_bytes(bytes)
+    })
 }
 
 /// Where each attribute of a layout is. Fails if the buffer is too short for it.
 pub(crate) fn ranges(b: &[u8], h: &Header, layout: &Layout) -> Checked<Vec<Range<usize>>> {
     if h.len != header_len(layout.variable) {
-        return Err(Flaw("a header of system attributes that does not fit its layout"));
+        return Err(Flaw(
+            "a header of system attributes that does not fit its layout",
+        ));
     }
     let mut out = Vec::with_capacity(layout.attrs.len());
     let (mut at, mut which) = (h.len, 0);
@@ -78,9 +96,16 @@ pub(crate) fn ranges(b: &[u8], h: &Header, layout: &Layout) -> Checked<Vec<Range
 }
 
 /// Where one attribute is, by its position in the layout; without allocating.
-pub(crate) fn range_of(b: &[u8], h: &Header, layout: &Layout, position: usize) -> Checked<Range<usize>> {
+pub(crate) fn range_of(
+    b: &[u8],
+    h: &Header,
+    layout: &Layout,
+    position: usize,
+) -> Checked<Range<usize>> {
     if h.len != header_len(layout.variable) {
-        return Err(Flaw("a header of system attributes that does not fit its layout"));
+        return Err(Flaw(
+            "a header of system attributes that does not fit its layout",
+        ));
     }
     let (mut at, mut which) = (h.len, 0);
     for (i, info) in layout.attrs.iter().enumerate() {

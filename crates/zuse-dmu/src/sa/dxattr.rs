@@ -119,7 +119,10 @@ impl Dxattr {
         put(&mut out, 1);
         for (name, value) in &self.pairs {
             put(&mut out, pair_size(name.len(), value.len()));
-            put(&mut out, (16 + name.len() + 1).next_multiple_of(8) + value.len().next_multiple_of(8));
+            put(
+                &mut out,
+                (16 + name.len() + 1).next_multiple_of(8) + value.len().next_multiple_of(8),
+            );
             put(&mut out, name.len());
             out.extend_from_slice(name);
             out.resize(pad4(out.len()), 0);
@@ -135,12 +138,19 @@ impl Dxattr {
 
     /// Bytes of the encoded set.
     pub fn encoded_len(&self) -> usize {
-        20 + self.pairs.iter().map(|(n, v)| pair_size(n.len(), v.len())).sum::<usize>()
+        20 + self
+            .pairs
+            .iter()
+            .map(|(n, v)| pair_size(n.len(), v.len()))
+            .sum::<usize>()
     }
 
     /// The value of a name.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_slice())
+        self.pairs
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_slice())
     }
 
     /// The names and values, in stored order.
@@ -161,7 +171,10 @@ impl Dxattr {
         let old = self.get(name).map_or(0, |v| pair_size(name.len(), v.len()));
         let size = self.encoded_len() - old + pair_size(name.len(), value.len());
         if value.len() > MAX_VALUE || self.encoded_len() > MAX_OLD || size > MAX_NEW {
-            return Err(Error::refused(Errno::FBIG, "an extended attribute too large for system attributes"));
+            return Err(Error::refused(
+                Errno::FBIG,
+                "an extended attribute too large for system attributes",
+            ));
         }
         self.remove(name);
         self.pairs.push((name.to_vec(), value.to_vec()));

@@ -45,7 +45,9 @@ impl Layout {
         for (i, info) in attrs.iter().enumerate() {
             if let Some(which) = known.iter().position(|&n| n == Some(info.number)) {
                 position[which] = i as u16;
-                fixed[which] = offset.and_then(|o| u16::try_from(round8(o)).ok()).unwrap_or(NOWHERE);
+                fixed[which] = offset
+                    .and_then(|o| u16::try_from(round8(o)).ok())
+                    .unwrap_or(NOWHERE);
             }
             offset = match (offset, info.len) {
                 (Some(o), len) if len != 0 => Some(round8(o) + usize::from(len)),
@@ -53,7 +55,13 @@ impl Layout {
             };
         }
         let variable = attrs.iter().filter(|a| a.len == 0).count();
-        Self { number, attrs, variable, position, fixed }
+        Self {
+            number,
+            attrs,
+            variable,
+            position,
+            fixed,
+        }
     }
 
     /// Where an attribute is in the sequence.

@@ -56,8 +56,16 @@ pub(crate) fn place(attrs: &[(usize, bool)], capacity: usize) -> Placement {
     let header = round8(header);
     if spills {
         let in_bonus = first_out.unwrap_or(0);
-        Placement { in_bonus, spills, bonus_len: spill_room.min(total + header) }
+        Placement {
+            in_bonus,
+            spills,
+            bonus_len: spill_room.min(total + header),
+        }
     } else {
-        Placement { in_bonus: attrs.len(), spills, bonus_len: total + header }
+        Placement {
+            in_bonus: attrs.len(),
+            spills,
+            bonus_len: total + header,
+        }
     }
 }

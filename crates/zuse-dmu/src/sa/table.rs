@@ -50,14 +50,29 @@ fn legacy_tables() -> Tables {
     let mut infos = HashMap::new();
     for attr in Attr::ALL.into_iter().filter(|&a| (a as u16) < LEGACY) {
         known[attr as usize] = Some(attr as u16);
-        infos.insert(attr as u16, AttrInfo { number: attr as u16, len: attr.len(), class: attr.class() });
+        infos.insert(
+            attr as u16,
+            AttrInfo {
+                number: attr as u16,
+                len: attr.len(),
+                class: attr.class(),
+            },
+        );
     }
     let znode: Vec<AttrInfo> = (0..LEGACY).filter_map(|n| infos.get(&n).copied()).collect();
     let layouts = HashMap::from([
         (0, Arc::new(Layout::new(0, znode, &known))),
         (1, Arc::new(Layout::new(1, Vec::new(), &known))),
     ]);
-    Tables { infos, known, registered: 0, complete: false, layouts, by_sequence: HashMap::new(), stored_layouts: 0 }
+    Tables {
+        infos,
+        known,
+        registered: 0,
+        complete: false,
+        layouts,
+        by_sequence: HashMap::new(),
+        stored_layouts: 0,
+    }
 }
 
 impl Tables {
@@ -73,12 +88,15 @@ impl Tables {
 
     /// The stored layout of exactly this sequence.
     pub(crate) fn find(&self, sequence: &[u16]) -> Option<&Arc<Layout>> {
-        self.by_sequence.get(sequence).and_then(|n| self.layouts.get(n))
+        self.by_sequence
+            .get(sequence)
+            .and_then(|n| self.layouts.get(n))
     }
 
     fn add_attr(&mut self, name: &[u8], value: u64) -> Result<(), &'static str> {
         let number = value as u16;
-        let class = Class::from_number((value >> 16) as u8).ok_or("an attribute of an unknown byteswap class")?;
+        let class = Class::from_number((value >> 16) as u8)
+            .ok_or("an attribute of an unknown byteswap class")?;
         let len = (value >> 24) as u16;
         self.registered += 1;
         let known = Attr::from_name(name);
@@ -94,7 +112,9 @@ impl Tables {
             self.known[attr as usize] = Some(number);
         }
         match self.infos.get(&number) {
-            Some(there) if there.len != len || number >= LEGACY => Err("two attributes of one number"),
+            Some(there) if there.len != len || number >= LEGACY => {
+                Err("two attributes of one number")
+            }
             _ => {
                 self.infos.insert(number, AttrInfo { number, len, class });
                 Ok(())
@@ -105,7 +125,8 @@ impl Tables {
     fn add_layout(&mut self, number: u16, sequence: &[u16]) -> Result<(), &'static str> {
         let infos: Option<Vec<AttrInfo>> = sequence.iter().map(|n| self.info(*n)).collect();
         let infos = infos.ok_or("a layout with an attribute that is not registered")?;
-        self.layouts.insert(number, Arc::new(Layout::new(number, infos, &self.known)));
+        self.layouts
+            .insert(number, Arc::new(Layout::new(number, infos, &self.known)));
         self.by_sequence.entry(sequence.to_vec()).or_insert(number);
         self.stored_layouts += 1;
         Ok(())
@@ -129,32 +150,53 @@ impl SaTable {
             })?;
             check(&node, flaw)?;
             if tables.registered == 0 {
-                return Err(Error::corrupt(node.place(), "the attribute registry is empty"));
+                return Err(Error::corrupt(
+                    node.place(),
+                    "the attribute registry is empty",
+                ));
             }
-            tables.complete = tables.known.iter().all(Option::is_some) && tables.registered >= tables.known.len();
+            tables.complete =
+                tables.known.iter().all(Option::is_some) && tables.registered >= tables.known.len();
         }
         if let Some(layouts) = zap.lookup_u64(b"LAYOUTS")? {
             let node = os.dnode(ObjectId(layouts))?;
             let mut cursor = Zap::open(&node)?.cursor(0);
             while let Some(entry) = cursor.next()? {
-                let number = std::str::from_utf8(&entry.name).ok().and_then(|s| s.parse().ok());
+                let number = std::str::from_utf8(&entry.name)
+                    .ok()
+                    .and_then(|s| s.parse().ok());
                 let number = number.filter(|n| (FIRST_LAYOUT..=LAST_LAYOUT).contains(n));
-                let sequence: Option<Vec<u16>> =
-                    (entry.value.int_size() == 2).then(|| entry.value.ints().iter().map(|&i| i as u16).collect());
+                let sequence: Option<Vec<u16>> = (entry.value.int_size() == 2)
+                    .then(|| entry.value.ints().iter().map(|&i| i as u16).collect());
                 match (number, sequence) {
-                    (Some(number), Some(sequence)) => check(&node, tables.add_layout(number, &sequence).err())?,
-                    _ => return Err(Error::corrupt(node.place(), "an attribute layout that does not parse")),
+                    (Some(number), Some(sequence)) => {
+                        check(&node, tables.add_layout(number, &sequence).err())?
+                    }
+                    _ => {
+                        return Err(Error::corrupt(
+                            node.place(),
+                            "an attribute layout that does not parse",
+                        ));
+                    }
                 }
             }
             if tables.stored_layouts == 0 {
-                return Err(Error::corrupt(node.place(), "the table of attribute layouts is empty"));
+                return Err(Error::corrupt(
+                    node.place(),
+                    "the table of attribute layouts is empty",
+                ));
             }
         }
         Ok(Self::with(os, master, tables))
     }
 
     fn with(os: &Arc<Objset>, master: ObjectId, tables: Tables) -> Arc<Self> {
-        Arc::new(Self { os: os.clone(), master, tables: RwLock::new(Arc::new(tables)), extending: Mutex::new(()) })
+        Arc::new(Self {
+            os: os.clone(),
+            master,
+            tables: RwLock::new(Arc::new(tables)),
+            extending: Mutex::new(()),
+        })
     }
 
     /// Makes an empty master node; REGISTRY (all 22 names) and LAYOUTS follow at the first SA write.
@@ -174,7 +216,10 @@ impl SaTable {
 
     /// The tables as they are now.
     pub(crate) fn tables(&self) -> Arc<Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tables
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The number of a known attribute, registering names if need be.
@@ -183,7 +228,10 @@ impl SaTable {
         if tables.complete {
             return Ok(tables);
         }
-        let _extending = self.extending.lock().unwrap_or_else(PoisonError::into_inner);
+        let _extending = self
+            .extending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let tables = self.tables();
         if tables.complete {
             return Ok(tables);
@@ -191,16 +239,31 @@ impl SaTable {
         let mut tables = Tables::clone(&tables);
         let registry = self.table_object(tx, "REGISTRY", REGISTRY)?;
         // Numbers of names that are not there yet go on from the count.
-        let mut next = if tables.registered == 0 { 0 } else { tables.registered as u16 };
+        let mut next = if tables.registered == 0 {
+            0
+        } else {
+            tables.registered as u16
+        };
         for attr in Attr::ALL {
             if tables.registered != 0 && registry.lookup_u64(attr.name().as_bytes())?.is_some() {
                 continue;
             }
-            let number = if (attr as u16) < LEGACY { attr as u16 } else { next.max(LEGACY) };
+            let number = if (attr as u16) < LEGACY {
+                attr as u16
+            } else {
+                next.max(LEGACY)
+            };
             registry.add_u64(tx, attr.name().as_bytes(), attr.registry_value(number))?;
             next = next.max(number + 1);
             tables.known[attr as usize] = Some(number);
-            tables.infos.insert(number, AttrInfo { number, len: attr.len(), class: attr.class() });
+            tables.infos.insert(
+                number,
+                AttrInfo {
+                    number,
+                    len: attr.len(),
+                    class: attr.class(),
+                },
+            );
         }
         tables.registered = tables.infos.len();
         tables.complete = true;
@@ -228,7 +291,10 @@ impl SaTable {
         if let Some(layout) = self.tables().find(sequence) {
             return Ok(layout.clone());
         }
-        let _extending = self.extending.lock().unwrap_or_else(PoisonError::into_inner);
+        let _extending = self
+            .extending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let tables = self.tables();
         if let Some(layout) = tables.find(sequence) {
             return Ok(layout.clone());
@@ -236,14 +302,20 @@ impl SaTable {
         let mut tables = Tables::clone(&tables);
         let number = tables.stored_layouts + FIRST_LAYOUT;
         if number > LAST_LAYOUT {
-            return Err(Error::refused(Errno::NOSPC, "the data set has 1022 attribute layouts and can have no more"));
+            return Err(Error::refused(
+                Errno::NOSPC,
+                "the data set has 1022 attribute layouts and can have no more",
+            ));
         }
         let zap = self.table_object(tx, "LAYOUTS", LAYOUTS)?;
         zap.add(tx, number.to_string().as_bytes(), &ZapValue::u16s(sequence))?;
         let place = |what| Error::corrupt(self.os.place(), what);
         tables.add_layout(number, sequence).map_err(place)?;
         let tables = self.publish(tables);
-        tables.layout(number).cloned().ok_or_else(|| place("a layout that was just made is gone"))
+        tables
+            .layout(number)
+            .cloned()
+            .ok_or_else(|| place("a layout that was just made is gone"))
     }
 }
 

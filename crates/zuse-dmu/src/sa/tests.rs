@@ -6,7 +6,10 @@ use buffer::{build, parse_header, ranges};
 
 fn hex(s: &str) -> Vec<u8> {
     let digits: Vec<u8> = s.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits.chunks(2).map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 16).unwrap()).collect()
+    digits
+        .chunks(2)
+        .map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 16).unwrap())
+        .collect()
 }
 
 fn known() -> [Option<u16>; 22] {
@@ -18,7 +21,11 @@ fn layout(number: u16, attrs: &[u16]) -> Layout {
         .iter()
         .map(|&n| {
             let a = Attr::ALL[usize::from(n)];
-            AttrInfo { number: n, len: a.len(), class: a.class() }
+            AttrInfo {
+                number: n,
+                len: a.len(),
+                class: a.class(),
+            }
         })
         .collect();
     Layout::new(number, infos, &known())
@@ -62,9 +69,22 @@ fn a_file_is_parsed_and_built_byte_for_byte() {
     assert_eq!(build(&l, &values), bytes);
     assert_eq!(l.fixed(Attr::Mode), Some(0));
     assert_eq!(l.fixed(Attr::Projid), Some(128));
-    assert_eq!(&bytes[ranges[l.position(Attr::DaclAces).unwrap()].clone()], &bytes[0x98..]);
+    assert_eq!(
+        &bytes[ranges[l.position(Attr::DaclAces).unwrap()].clone()],
+        &bytes[0x98..]
+    );
     let ids = owner_ids(SA_BONUS, &bytes).unwrap();
-    assert_eq!((ids.uid, ids.gid, ids.projid, ids.generation, ids.parent, ids.mode), (1000, 100, 0, 12, 34, 0o100_644));
+    assert_eq!(
+        (
+            ids.uid,
+            ids.gid,
+            ids.projid,
+            ids.generation,
+            ids.parent,
+            ids.mode
+        ),
+        (1000, 100, 0, 12, 34, 0o100_644)
+    );
 }
 
 #[test]
@@ -72,7 +92,11 @@ fn a_symlink_has_two_lengths_in_a_longer_header() {
     let l = layout(5, &[5, 6, 4, 12, 13, 7, 11, 0, 1, 2, 3, 8, 16, 19, 17]);
     let zero = [0u8; 16];
     let aces = [1u8; 24];
-    let mut values: Vec<&[u8]> = l.attrs.iter().map(|a| &zero[..usize::from(a.len).min(16)]).collect();
+    let mut values: Vec<&[u8]> = l
+        .attrs
+        .iter()
+        .map(|a| &zero[..usize::from(a.len).min(16)])
+        .collect();
     values[13] = &aces;
     values[14] = b"target";
     let b = build(&l, &values);
@@ -90,7 +114,11 @@ fn a_buffer_of_the_other_byte_order_is_turned() {
     big[..4].reverse();
     big[4..6].reverse();
     big[6..8].reverse();
-    for (r, info) in ranges(&little, &header, &l).unwrap().into_iter().zip(&l.attrs) {
+    for (r, info) in ranges(&little, &header, &l)
+        .unwrap()
+        .into_iter()
+        .zip(&l.attrs)
+    {
         if info.number == 19 {
             for ace in big[r].chunks_mut(8) {
                 ace[..2].reverse();
@@ -134,7 +162,10 @@ fn attributes_spill_exactly_where_elsewhere() {
         (8000, 7816, 7872),
         (16192, 16008, 16064),
     ] {
-        assert!(!place(&lengths(&with, limit), capacity).spills, "{capacity}");
+        assert!(
+            !place(&lengths(&with, limit), capacity).spills,
+            "{capacity}"
+        );
         let p = place(&lengths(&with, limit + 1), capacity);
         assert!(p.spills);
         assert_eq!(p.bonus_len, spilled);
@@ -185,7 +216,10 @@ fn a_legacy_znode_is_read_at_its_offsets() {
     b[264..270].copy_from_slice(b"target");
     let ids = owner_ids(ZNODE_BONUS, &b).unwrap();
     assert_eq!((ids.uid, ids.gid, ids.projid), (7, 8, 0));
-    assert_eq!(view::legacy_range(&b, Attr::Symlink).map(|r| &b[r]), Some(&b"target"[..]));
+    assert_eq!(
+        view::legacy_range(&b, Attr::Symlink).map(|r| &b[r]),
+        Some(&b"target"[..])
+    );
     assert_eq!(view::legacy_range(&b, Attr::Dxattr), None);
     assert_eq!(view::legacy_range(&b, Attr::ZnodeAcl), Some(176..264));
     assert!(owner_ids(ZNODE_BONUS, &b[..200]).is_none());
@@ -202,7 +236,10 @@ mod dxattr_sets {
     #[test]
     fn one_attribute_and_none_are_the_published_bytes() {
         let mut set = Dxattr::default();
-        assert_eq!(set.encode(), hex("01010000 00000000 00000001 00000000 00000000"));
+        assert_eq!(
+            set.encode(),
+            hex("01010000 00000000 00000001 00000000 00000000")
+        );
         set.set(b"user.foo", b"bar").unwrap();
         assert_eq!(set.encode(), hex(ONE));
         assert_eq!(set.encoded_len(), 52);
@@ -215,10 +252,18 @@ mod dxattr_sets {
     #[test]
     fn what_is_too_large_is_refused_and_changes_nothing() {
         let mut set = Dxattr::default();
-        assert!(set.set(b"user.a", &vec![1; MAX_VALUE + 1]).unwrap_err().is(Errno::FBIG));
+        assert!(
+            set.set(b"user.a", &vec![1; MAX_VALUE + 1])
+                .unwrap_err()
+                .is(Errno::FBIG)
+        );
         set.set(b"user.a", &vec![1; MAX_VALUE]).unwrap();
         let before = set.clone();
-        assert!(set.set(b"user.b", &vec![2; MAX_VALUE]).unwrap_err().is(Errno::FBIG));
+        assert!(
+            set.set(b"user.b", &vec![2; MAX_VALUE])
+                .unwrap_err()
+                .is(Errno::FBIG)
+        );
         assert_eq!(set, before);
         set.set(b"user.a", b"short").unwrap();
         assert_eq!(set.get(b"user.a"), Some(&b"short"[..]));

@@ -52,9 +52,19 @@ impl SaTable {
                 None => Bonus::Empty,
             },
             ZNODE_BONUS if bytes.len() >= ZNODE_SIZE => Bonus::Legacy(bytes),
-            _ => return Err(Error::refused(Errno::INVAL, format!("{} is not a file", dnode.place()))),
+            _ => {
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    format!("{} is not a file", dnode.place()),
+                ));
+            }
         };
-        Ok(SaView { tables, dnode: dnode.clone(), bonus, spill: OnceLock::new() })
+        Ok(SaView {
+            tables,
+            dnode: dnode.clone(),
+            bonus,
+            spill: OnceLock::new(),
+        })
     }
 }
 
@@ -65,13 +75,22 @@ pub(crate) fn corrupt(dnode: &Dnode, flaw: Flaw) -> Error {
 impl Part {
     /// Parses a buffer; what came in the other byte order is turned.
     pub(crate) fn parse(mut bytes: Vec<u8>, tables: &Tables) -> Result<Option<Self>, Flaw> {
-        let Some(mut header) = buffer::parse_header(&bytes)? else { return Ok(None) };
-        let layout = tables.layout(header.layout).ok_or(Flaw("a layout of attributes that is not in the table"))?.clone();
+        let Some(mut header) = buffer::parse_header(&bytes)? else {
+            return Ok(None);
+        };
+        let layout = tables
+            .layout(header.layout)
+            .ok_or(Flaw("a layout of attributes that is not in the table"))?
+            .clone();
         if header.swapped {
             buffer::swap(&mut bytes, &header, &layout)?;
             header.swapped = false;
         }
-        Ok(Some(Self { bytes, header, layout }))
+        Ok(Some(Self {
+            bytes,
+            header,
+            layout,
+        }))
     }
 
     /// Where an attribute is.
@@ -81,8 +100,15 @@ impl Part {
 }
 
 /// Where an attribute is in a buffer; `None` if its layout does not have it.
-pub(crate) fn find_in(b: &[u8], header: &Header, layout: &Layout, attr: Attr) -> Result<Option<Range<usize>>, Flaw> {
-    let Some(position) = layout.position(attr) else { return Ok(None) };
+pub(crate) fn find_in(
+    b: &[u8],
+    header: &Header,
+    layout: &Layout,
+    attr: Attr,
+) -> Result<Option<Range<usize>>, Flaw> {
+    let Some(position) = layout.position(attr) else {
+        return Ok(None);
+    };
     if let (Some(offset), false) = (layout.fixed(attr), attr.is_variable()) {
         let start = header.len + offset;
         let range = start..start + usize::from(attr.len());
@@ -144,7 +170,9 @@ impl SaView {
             return Ok(there.as_ref());
         }
         let part = match self.dnode.spill()? {
-            Some(bytes) => Part::parse(bytes, &self.tables).map_err(|flaw| corrupt(&self.dnode, flaw))?,
+            Some(bytes) => {
+                Part::parse(bytes, &self.tables).map_err(|flaw| corrupt(&self.dnode, flaw))?
+            }
             None => None,
         };
         Ok(self.spill.get_or_init(|| part).as_ref())
@@ -189,15 +217,17 @@ impl SaView {
     /// # Errors
     /// As [`Self::get`].
     pub fn time(&self, attr: Attr) -> Result<Option<(i64, u64)>> {
-        Ok(self.get(attr)?.map(|b| (u64_in(b, 0, false) as i64, u64_in(b, 8, false))))
+        Ok(self
+            .get(attr)?
+            .map(|b| (u64_in(b, 0, false) as i64, u64_in(b, 8, false))))
     }
 
     /// Every attribute in order: those of the bonus, then those of the spill block, with their numbers.
     pub(crate) fn all(&self) -> Result<Vec<(u16, Vec<u8>)>> {
         let mut out = Vec::new();
         let mut push = |part: &Part| -> Result<()> {
-            let ranges =
-                buffer::ranges(&part.bytes, &part.header, &part.layout).map_err(|flaw| corrupt(&self.dnode, flaw))?;
+            let ranges = buffer::ranges(&part.bytes, &part.header, &part.layout)
+                .map_err(|flaw| corrupt(&self.dnode, flaw))?;
             for (info, range) in part.layout.attrs.iter().zip(ranges) {
                 out.push((info.number, part.bytes[range].to_vec()));
             }

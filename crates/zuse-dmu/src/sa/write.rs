@@ -30,7 +30,10 @@ impl SaTable {
         let tables = self.ready(tx)?;
         let mut sorted: Vec<&(Attr, &[u8])> = attrs.iter().collect();
         sorted.sort_by_key(|(attr, _)| attr.rank());
-        let set: Result<Vec<_>> = sorted.into_iter().map(|(attr, v)| Ok((number(&tables, *attr)?, v.to_vec()))).collect();
+        let set: Result<Vec<_>> = sorted
+            .into_iter()
+            .map(|(attr, v)| Ok((number(&tables, *attr)?, v.to_vec())))
+            .collect();
         self.write_set(tx, dnode, &set?)
     }
 
@@ -51,7 +54,10 @@ impl SaTable {
             return Ok(());
         }
         if bonus_type != SA_BONUS {
-            return Err(Error::refused(Errno::NOTSUP, "an old file without system attributes cannot hold this attribute"));
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "an old file without system attributes cannot hold this attribute",
+            ));
         }
         let tables = self.ready(tx)?;
         let mut set = self.view(dnode)?.all()?;
@@ -68,7 +74,10 @@ impl SaTable {
         }
         if reorder {
             set.sort_by_key(|(n, _)| {
-                Attr::ALL.into_iter().find(|a| tables.known[*a as usize] == Some(*n)).map_or(u8::MAX, Attr::rank)
+                Attr::ALL
+                    .into_iter()
+                    .find(|a| tables.known[*a as usize] == Some(*n))
+                    .map_or(u8::MAX, Attr::rank)
             });
         }
         self.write_set(tx, dnode, &set)
@@ -84,7 +93,10 @@ impl SaTable {
             return Ok(false);
         }
         if view.is_legacy() {
-            return Err(Error::refused(Errno::NOTSUP, "an old file keeps all its attributes"));
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "an old file keeps all its attributes",
+            ));
         }
         let tables = self.ready(tx)?;
         let number = number(&tables, attr)?;
@@ -102,15 +114,29 @@ impl SaTable {
             let info = tables
                 .info(*number)
                 .ok_or_else(|| corrupt(dnode, Flaw("an attribute that is not registered")))?;
-            let fits = if info.len == 0 { u16::try_from(value.len()).is_ok() } else { value.len() == usize::from(info.len) };
+            let fits = if info.len == 0 {
+                u16::try_from(value.len()).is_ok()
+            } else {
+                value.len() == usize::from(info.len)
+            };
             if !fits {
-                let errno = if info.len == 0 { Errno::FBIG } else { Errno::INVAL };
-                return Err(Error::refused(errno, format!("{} bytes for a system attribute", value.len())));
+                let errno = if info.len == 0 {
+                    Errno::FBIG
+                } else {
+                    Errno::INVAL
+                };
+                return Err(Error::refused(
+                    errno,
+                    format!("{} bytes for a system attribute", value.len()),
+                ));
             }
             lengths.push((value.len(), info.len == 0));
         }
         if lengths.iter().map(|(len, _)| len).sum::<usize>() > MAX_SET {
-            return Err(Error::refused(Errno::FBIG, "the system attributes of one object"));
+            return Err(Error::refused(
+                Errno::FBIG,
+                "the system attributes of one object",
+            ));
         }
         let placement = place(&lengths, dnode.bonus_capacity());
         let (inside, outside) = set.split_at(placement.in_bonus.min(set.len()));
@@ -124,7 +150,11 @@ impl SaTable {
         }
         let mut spill = self.build(tx, outside)?;
         bonus.resize(placement.bonus_len, 0);
-        let old = if dnode.has_spill() { dnode.spill()?.map_or(0, |s| s.len()) } else { 0 };
+        let old = if dnode.has_spill() {
+            dnode.spill()?.map_or(0, |s| s.len())
+        } else {
+            0
+        };
         let size = spill.len().next_multiple_of(512).max(512).max(old);
         if size > MAX_SPILL {
             return Err(Error::refused(Errno::FBIG, "the spill block of an object"));
@@ -154,8 +184,12 @@ fn number(tables: &Tables, attr: Attr) -> Result<u16> {
 
 /// Overwrites values of unchanged length; `false` (nothing changed but perhaps the byte order) if one does not fit so.
 pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]) -> Checked<bool> {
-    let Some(mut header) = buffer::parse_header(b)? else { return Ok(false) };
-    let layout = tables.layout(header.layout).ok_or(Flaw("a layout of attributes that is not in the table"))?;
+    let Some(mut header) = buffer::parse_header(b)? else {
+        return Ok(false);
+    };
+    let layout = tables
+        .layout(header.layout)
+        .ok_or(Flaw("a layout of attributes that is not in the table"))?;
     if header.swapped {
         buffer::swap(b, &header, layout)?;
         header.swapped = false;
@@ -180,7 +214,10 @@ fn overwrite_legacy(b: &mut [u8], changes: &[(Attr, &[u8])]) -> bool {
     let fits = |b: &[u8], attr: Attr, value: &[u8]| {
         legacy_range(b, attr).filter(|r| r.len() == value.len() && r.end <= b.len())
     };
-    if changes.iter().any(|(attr, value)| fits(b, *attr, value).is_none()) {
+    if changes
+        .iter()
+        .any(|(attr, value)| fits(b, *attr, value).is_none())
+    {
         return false;
     }
     for (attr, value) in changes {

@@ -18,7 +18,10 @@ enum Step {
 
 impl Zap {
     fn edit<'a>(&'a self, tx: &'a Tx) -> ObjectEdit<'a> {
-        ObjectEdit { dnode: &self.dnode, tx }
+        ObjectEdit {
+            dnode: &self.dnode,
+            tx,
+        }
     }
 
     /// Adds a name.
@@ -105,11 +108,17 @@ impl Zap {
     fn value_locked(&self, name: &[u8]) -> Result<Option<u64>> {
         let micro = self.ask_micro(|b, h, index| {
             let hash = micro::hash_of(h, name)?;
-            Ok(micro::find(b, index, hash, name).and_then(|i| micro::slot(b, i)).map(|s| s.value))
+            Ok(micro::find(b, index, hash, name)
+                .and_then(|i| micro::slot(b, i))
+                .map(|s| s.value))
         })?;
         match micro {
             super::Micro::Answer(v) => Ok(v),
-            super::Micro::Fat => super::first(fat::lookup_u64(&self.blocks(), Ask::Name(name), self.longest())?),
+            super::Micro::Fat => super::first(fat::lookup_u64(
+                &self.blocks(),
+                Ask::Name(name),
+                self.longest(),
+            )?),
         }
     }
 
@@ -120,7 +129,10 @@ impl Zap {
 
     fn put_locked(&self, tx: &Tx, name: &[u8], value: &ZapValue, how: Put) -> Result<()> {
         if name.is_empty() || name.contains(&0) {
-            return Err(Error::refused(Errno::INVAL, "a ZAP name is not empty and has no NUL"));
+            return Err(Error::refused(
+                Errno::INVAL,
+                "a ZAP name is not empty and has no NUL",
+            ));
         }
         if name.len() + 1 > self.longest() {
             return Err(Error::refused(Errno::NAMETOOLONG, "a ZAP name"));
@@ -130,7 +142,12 @@ impl Zap {
         loop {
             match self.put_micro(tx, name, value, how)? {
                 Step::Done => return Ok(()),
-                Step::Exists => return Err(Error::refused(Errno::EXIST, "the name is in the ZAP already")),
+                Step::Exists => {
+                    return Err(Error::refused(
+                        Errno::EXIST,
+                        "the name is in the ZAP already",
+                    ));
+                }
                 Step::Fat => break,
                 Step::Full => {
                     let size = self.dnode.block_size() + micro::STEP;
@@ -146,7 +163,14 @@ impl Zap {
                 }
             }
         }
-        fat::put(&self.edit(tx), Ask::Name(name), &stored, how, None, self.longest())
+        fat::put(
+            &self.edit(tx),
+            Ask::Name(name),
+            &stored,
+            how,
+            None,
+            self.longest(),
+        )
     }
 
     /// Tries the micro form; says what to do if it is not that, or not any more.
@@ -154,9 +178,16 @@ impl Zap {
         // Known without changing (and so copying) the block: fat, or to become fat.
         let first_look = self.ask_micro(|b, h, index| {
             if h.foreign {
-                return Err(Error::unsupported(self.dnode.place(), "a micro ZAP whose reserved header bytes are in use"));
+                return Err(Error::unsupported(
+                    self.dnode.place(),
+                    "a micro ZAP whose reserved header bytes are in use",
+                ));
             }
-            let hash = if name.len() <= micro::MAX_NAME { micro::hash_of(h, name)? } else { 0 };
+            let hash = if name.len() <= micro::MAX_NAME {
+                micro::hash_of(h, name)?
+            } else {
+                0
+            };
             if let (ZapValue::U64(_), true) = (value, name.len() <= micro::MAX_NAME) {
                 if how == Put::Add && micro::find(b, index, hash, name).is_some() {
                     return Ok((hash, Some(Step::Exists)));
@@ -168,15 +199,22 @@ impl Zap {
                 return Ok((hash, None));
             }
             // An exact add of a name that is there is refused in either form.
-            let exists = how == Put::Add && name.len() <= micro::MAX_NAME && micro::find(b, index, hash, name).is_some();
-            Ok((hash, Some(if exists { Step::Exists } else { Step::Upgrade })))
+            let exists = how == Put::Add
+                && name.len() <= micro::MAX_NAME
+                && micro::find(b, index, hash, name).is_some();
+            Ok((
+                hash,
+                Some(if exists { Step::Exists } else { Step::Upgrade }),
+            ))
         })?;
         let hash = match first_look {
             super::Micro::Fat => return Ok(Step::Fat),
             super::Micro::Answer((_, Some(step))) => return Ok(step),
             super::Micro::Answer((hash, None)) => hash,
         };
-        let ZapValue::U64(value) = *value else { return Ok(Step::Upgrade) };
+        let ZapValue::U64(value) = *value else {
+            return Ok(Step::Upgrade);
+        };
         self.dnode.edit_block(tx, 0, |mut edit| {
             let (b, index) = edit.index_mut(MicroIndex::build);
             match micro::insert(b, index, hash, name, value) {
@@ -201,10 +239,22 @@ impl Zap {
         }
         let h = MicroHeader::parse(&old).map_err(corrupt)?;
         let memory = MemoryBlocks::default();
-        fat::create(&memory, &header::Header::new(FAT_SHIFT, h.salt, h.normflags, 0))?;
+        fat::create(
+            &memory,
+            &header::Header::new(FAT_SHIFT, h.salt, h.normflags, 0),
+        )?;
         for i in 0..micro::slots(&old) {
-            let Some(s) = micro::slot(&old, i) else { continue };
-            fat::put(&memory, Ask::Name(s.name), &Stored::one(s.value), Put::Add, Some(s.cd), 256)?;
+            let Some(s) = micro::slot(&old, i) else {
+                continue;
+            };
+            fat::put(
+                &memory,
+                Ask::Name(s.name),
+                &Stored::one(s.value),
+                Put::Add,
+                Some(s.cd),
+                256,
+            )?;
         }
         self.dnode.set_block_size(tx, 1 << FAT_SHIFT)?;
         let edit = self.edit(tx);
@@ -238,19 +288,27 @@ impl Zap {
     fn remove_locked(&self, tx: &Tx, name: &[u8], how: MatchType) -> Result<bool> {
         let found = self.ask_micro(|b, h, index| {
             if h.foreign {
-                return Err(Error::unsupported(self.dnode.place(), "a micro ZAP whose reserved header bytes are in use"));
+                return Err(Error::unsupported(
+                    self.dnode.place(),
+                    "a micro ZAP whose reserved header bytes are in use",
+                ));
             }
             let hash = micro::hash_of(h, name)?;
             if how == MatchType::Exact {
                 return Ok(micro::find(b, index, hash, name).map(|at| (hash, at)));
             }
             if h.normflags == 0 {
-                return Err(Error::refused(Errno::NOTSUP, "a normalised removal in a ZAP without normalisation"));
+                return Err(Error::refused(
+                    Errno::NOTSUP,
+                    "a normalised removal in a ZAP without normalisation",
+                ));
             }
             Ok(micro::find_match(b, index, hash, name, how, h.normflags)?.map(|m| (hash, m.slot)))
         })?;
         match found {
-            super::Micro::Fat => fat::remove(&self.edit(tx), Ask::Name(name), how, self.longest(), true),
+            super::Micro::Fat => {
+                fat::remove(&self.edit(tx), Ask::Name(name), how, self.longest(), true)
+            }
             super::Micro::Answer(None) => Ok(false),
             super::Micro::Answer(Some((hash, at))) => {
                 self.dnode.edit_block(tx, 0, |mut edit| {
@@ -281,7 +339,14 @@ impl Zap {
     fn put_words(&self, tx: &Tx, key: &[u64], value: &Stored, how: Put) -> Result<()> {
         let _guard = self.write_lock();
         self.fat_blocks()?;
-        fat::put(&self.edit(tx), Ask::Words(key), value, how, None, self.longest())
+        fat::put(
+            &self.edit(tx),
+            Ask::Words(key),
+            value,
+            how,
+            None,
+            self.longest(),
+        )
     }
 
     /// Removes a key of words.
@@ -291,7 +356,13 @@ impl Zap {
     pub fn remove_words(&self, tx: &Tx, key: &[u64]) -> Result<()> {
         let _guard = self.write_lock();
         self.fat_blocks()?;
-        if fat::remove(&self.edit(tx), Ask::Words(key), MatchType::Exact, self.longest(), true)? {
+        if fat::remove(
+            &self.edit(tx),
+            Ask::Words(key),
+            MatchType::Exact,
+            self.longest(),
+            true,
+        )? {
             Ok(())
         } else {
             Err(Error::refused(Errno::NOENT, "no such key in the ZAP"))

@@ -31,7 +31,12 @@ pub struct ZapEntry {
 impl ZapEntry {
     /// The words of a key of words.
     pub fn words(&self) -> Vec<u64> {
-        self.name.as_chunks::<8>().0.iter().map(|w| u64::from_be_bytes(*w)).collect()
+        self.name
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|w| u64::from_be_bytes(*w))
+            .collect()
     }
 }
 
@@ -57,13 +62,18 @@ impl ZapCursor {
     pub fn next(&mut self) -> Result<Option<ZapEntry>> {
         if self.batch.is_empty() && self.cookie != END {
             let mut batch = Vec::new();
-            let cookie = self.zap.walk(
-                self.cookie,
-                &mut |name, value, hash, cd, cookie_after| {
-                    batch.push(ZapEntry { name: name.to_vec(), value: value.whole()?, cookie_after, hash, cd });
-                    Ok(batch.len() < BATCH)
-                },
-            )?;
+            let cookie =
+                self.zap
+                    .walk(self.cookie, &mut |name, value, hash, cd, cookie_after| {
+                        batch.push(ZapEntry {
+                            name: name.to_vec(),
+                            value: value.whole()?,
+                            cookie_after,
+                            hash,
+                            cd,
+                        });
+                        Ok(batch.len() < BATCH)
+                    })?;
             self.cookie = cookie;
             batch.reverse();
             self.batch = batch;
@@ -105,7 +115,12 @@ type Visit<'v> = dyn FnMut(&[u8], &Lazy<'_>, u64, u32, u64) -> super::Checked<bo
 impl Zap {
     /// A cursor from a cookie on; 0 is the start.
     pub fn cursor(&self, start: u64) -> ZapCursor {
-        ZapCursor { zap: self.clone(), cookie: start, given: start, batch: Vec::new() }
+        ZapCursor {
+            zap: self.clone(),
+            cookie: start,
+            given: start,
+            batch: Vec::new(),
+        }
     }
 
     /// Calls `f(name, first integer, cookie behind the entry)` from a cookie on until it returns false; nothing is allocated
@@ -116,7 +131,9 @@ impl Zap {
     /// # Errors
     /// The ZAP cannot be read; entries given before that were good.
     pub fn list(&self, cookie: u64, f: &mut dyn FnMut(&[u8], u64, u64) -> bool) -> Result<u64> {
-        self.walk(cookie, &mut |name, value, _, _, after| Ok(f(name, value.first()?, after)))
+        self.walk(cookie, &mut |name, value, _, _, after| {
+            Ok(f(name, value.first()?, after))
+        })
     }
 
     /// Calls `visit(name, value, hash, cd, cookie after)`; returns the cookie to go on from.
@@ -148,11 +165,12 @@ impl Zap {
                 None => self.fat_bits()?.position(at),
             };
             let mut last = at;
-            let (next, more) = fat::list_leaf(&self.blocks(), start, &mut scratch, |h: &Header, listed| {
-                let (hash, cd) = (listed.entry.hash, listed.entry.cd);
-                last = h.hash_bits().cookie(hash, u64::from(cd) + 1);
-                visit(listed.name, &Lazy::Stored(&listed), hash, cd, last)
-            })?;
+            let (next, more) =
+                fat::list_leaf(&self.blocks(), start, &mut scratch, |h: &Header, listed| {
+                    let (hash, cd) = (listed.entry.hash, listed.entry.cd);
+                    last = h.hash_bits().cookie(hash, u64::from(cd) + 1);
+                    visit(listed.name, &Lazy::Stored(&listed), hash, cd, last)
+                })?;
             drop(guard);
             if !more {
                 return Ok(last);

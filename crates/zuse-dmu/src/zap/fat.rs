@@ -41,14 +41,23 @@ fn header<S: Blocks>(s: &S) -> Result<Header> {
 }
 
 /// The header, the key and its leaf (`None`: the table has no leaf there), with one look at block 0 where possible.
-fn locate<'a, S: Blocks>(s: &S, ask: Ask<'a>, how: MatchType, longest: usize) -> Result<(Header, Key<'a>, Option<u64>)> {
+fn locate<'a, S: Blocks>(
+    s: &S,
+    ask: Ask<'a>,
+    how: MatchType,
+    longest: usize,
+) -> Result<(Header, Key<'a>, Option<u64>)> {
     let (h, key, near) = s.view(0, |b| {
         let h = Header::parse(b)?;
         let key = match ask.key(&h, how, longest) {
             Ok(key) => key,
             Err(e) => return Ok(Err(e)),
         };
-        let near = if h.table_blocks == 0 { Some(table::pointer_in(&h, b, top_bits(key.hash, h.shift))?) } else { None };
+        let near = if h.table_blocks == 0 {
+            Some(table::pointer_in(&h, b, top_bits(key.hash, h.shift))?)
+        } else {
+            None
+        };
         Ok(Ok((h, key, near)))
     })??;
     let leaf = match near {
@@ -73,7 +82,11 @@ pub(crate) fn lookup<S: Blocks>(s: &S, ask: Ask<'_>, longest: usize) -> Result<O
 }
 
 /// The first integer of a key's value; `Some(None)` if the value is empty.
-pub(crate) fn lookup_u64<S: Blocks>(s: &S, ask: Ask<'_>, longest: usize) -> Result<Option<Option<u64>>> {
+pub(crate) fn lookup_u64<S: Blocks>(
+    s: &S,
+    ask: Ask<'_>,
+    longest: usize,
+) -> Result<Option<Option<u64>>> {
     let (_, key, leaf) = locate(s, ask, MatchType::Exact, longest)?;
     let Some(blkid) = leaf else { return Ok(None) };
     s.view(blkid, |b| {
@@ -88,7 +101,12 @@ pub(crate) fn lookup_u64<S: Blocks>(s: &S, ask: Ask<'_>, longest: usize) -> Resu
 }
 
 /// The entry that matches a name in a way of matching.
-pub(crate) fn lookup_match<S: Blocks>(s: &S, name: &[u8], how: MatchType, longest: usize) -> Result<Option<ZapMatch>> {
+pub(crate) fn lookup_match<S: Blocks>(
+    s: &S,
+    name: &[u8],
+    how: MatchType,
+    longest: usize,
+) -> Result<Option<ZapMatch>> {
     let (h, key, leaf) = locate(s, Ask::Name(name), how, longest)?;
     let Some(blkid) = leaf else { return Ok(None) };
     s.view(blkid, |b| {
@@ -106,7 +124,11 @@ pub(crate) fn lookup_match<S: Blocks>(s: &S, name: &[u8], how: MatchType, longes
         let mut name = Vec::new();
         leaf.read_name(&e, false, &mut name)?;
         let value = ZapValue::from_stored(e.int_size, leaf.value(&e)?)?;
-        Ok(Ok(Some(ZapMatch { value, name, conflict })))
+        Ok(Ok(Some(ZapMatch {
+            value,
+            name,
+            conflict,
+        })))
     })?
 }
 
@@ -133,7 +155,11 @@ pub(crate) enum Put {
 }
 
 enum Outcome {
-    Done { added: bool, free: u16, prefix_len: u32 },
+    Done {
+        added: bool,
+        free: u16,
+        prefix_len: u32,
+    },
     Exists,
     Full,
 }
@@ -150,9 +176,18 @@ fn no_leaf<S: Blocks>(s: &S) -> Error {
 }
 
 /// Adds or replaces an entry. `cd` is given when a micro ZAP grows up.
-pub(crate) fn put<S: BlocksMut>(s: &S, ask: Ask<'_>, value: &Stored, how: Put, cd: Option<u32>, longest: usize) -> Result<()> {
+pub(crate) fn put<S: BlocksMut>(
+    s: &S,
+    ask: Ask<'_>,
+    value: &Stored,
+    how: Put,
+    cd: Option<u32>,
+    longest: usize,
+) -> Result<()> {
     let (mut h, key, mut leaf) = locate(s, ask, MatchType::Exact, longest)?;
-    let geometry = Geometry { shift: h.block_shift };
+    let geometry = Geometry {
+        shift: h.block_shift,
+    };
     let (name_len, value_len) = (key.stored_len(), value.bytes().len());
     if chunks_for(name_len, value_len) > geometry.chunks() {
         return Err(Error::refused(TOO_BIG, "a ZAP entry that no leaf can hold"));
@@ -175,16 +210,29 @@ pub(crate) fn put<S: BlocksMut>(s: &S, ask: Ask<'_>, value: &Stored, how: Put, c
                 None => return Ok(Outcome::Full),
             }
             let v = leaf.view();
-            Ok(Outcome::Done { added, free: v.free(), prefix_len: v.prefix_len() })
+            Ok(Outcome::Done {
+                added,
+                free: v.free(),
+                prefix_len: v.prefix_len(),
+            })
         })?;
         match outcome {
-            Outcome::Exists => return Err(Error::refused(Errno::EXIST, "the name is in the ZAP already")),
+            Outcome::Exists => {
+                return Err(Error::refused(
+                    Errno::EXIST,
+                    "the name is in the ZAP already",
+                ));
+            }
             Outcome::Full => {
                 split::split_leaf(s, &mut h, blkid, key.hash)?;
                 let p = table::pointer(s, &h, top_bits(key.hash, h.shift))?;
                 leaf = (p != 0).then_some(p);
             }
-            Outcome::Done { added, free, prefix_len } => {
+            Outcome::Done {
+                added,
+                free,
+                prefix_len,
+            } => {
                 if added {
                     h.entries += 1;
                     store_header(s, &h)?;
@@ -202,7 +250,13 @@ pub(crate) fn put<S: BlocksMut>(s: &S, ask: Ask<'_>, value: &Stored, how: Put, c
 }
 
 /// Removes the entry that matches; `false` if there is none.
-pub(crate) fn remove<S: BlocksMut>(s: &S, ask: Ask<'_>, how: MatchType, longest: usize, shrink: bool) -> Result<bool> {
+pub(crate) fn remove<S: BlocksMut>(
+    s: &S,
+    ask: Ask<'_>,
+    how: MatchType,
+    longest: usize,
+    shrink: bool,
+) -> Result<bool> {
     let (mut h, key, leaf) = locate(s, ask, how, longest)?;
     let Some(blkid) = leaf else { return Ok(false) };
     // Looked at before it is copied for the change.
@@ -262,7 +316,14 @@ pub(crate) fn list_leaf<S: Blocks>(
                 let entry = leaf.entry(chunk)?;
                 name.clear();
                 leaf.read_name(&entry, h.has_word_keys(), &mut name)?;
-                if !f(&h, Listed { leaf, entry, name: &name })? {
+                if !f(
+                    &h,
+                    Listed {
+                        leaf,
+                        entry,
+                        name: &name,
+                    },
+                )? {
                     more = false;
                     break;
                 }

@@ -16,7 +16,11 @@ const fn tables() -> [[u64; 256]; 8] {
         let mut c = i as u64;
         let mut bit = 0;
         while bit < 8 {
-            c = if c & 1 == 1 { (c >> 1) ^ POLYNOMIAL } else { c >> 1 };
+            c = if c & 1 == 1 {
+                (c >> 1) ^ POLYNOMIAL
+            } else {
+                c >> 1
+            };
             bit += 1;
         }
         t[0][i] = c;
@@ -120,8 +124,15 @@ impl HashBits {
     /// The position that a cookie stands for.
     pub(crate) fn position(self, cookie: u64) -> (u64, u32) {
         let cd = cookie >> self.0;
-        let limit = if self == Self::WIDE { 0xffff } else { u64::from(u32::MAX) };
-        (cookie << (64 - self.0), if cd >= limit { 0 } else { cd as u32 })
+        let limit = if self == Self::WIDE {
+            0xffff
+        } else {
+            u64::from(u32::MAX)
+        };
+        (
+            cookie << (64 - self.0),
+            if cd >= limit { 0 } else { cd as u32 },
+        )
     }
 }
 

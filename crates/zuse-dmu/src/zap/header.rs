@@ -100,13 +100,18 @@ impl Header {
                 && self.table != 0
         };
         if !sound {
-            return Err(Flaw("a ZAP pointer table whose size, shift and place disagree"));
+            return Err(Flaw(
+                "a ZAP pointer table whose size, shift and place disagree",
+            ));
         }
-        let end = |start: u64, blocks: u64| start.checked_add(blocks).is_some_and(|e| e <= self.freeblk);
+        let end =
+            |start: u64, blocks: u64| start.checked_add(blocks).is_some_and(|e| e <= self.freeblk);
         if self.freeblk < 2
             || self.freeblk > 1 << 48
             || !end(self.table, self.table_blocks)
-            || self.next_table != 0 && (!end(self.next_table, 2 * self.table_blocks) || self.copied >= self.table_blocks)
+            || self.next_table != 0
+                && (!end(self.next_table, 2 * self.table_blocks)
+                    || self.copied >= self.table_blocks)
         {
             return Err(Flaw("a ZAP pointer table beyond the blocks in use"));
         }
@@ -167,7 +172,11 @@ impl Header {
     /// Where pointer `i` is: block and byte offset.
     pub(crate) fn pointer_place(&self, i: u64) -> (u64, usize) {
         if self.table_blocks == 0 {
-            (0, (1usize << (self.block_shift - 1)) + (i as usize & ((1 << (self.block_shift - 4)) - 1)) * 8)
+            (
+                0,
+                (1usize << (self.block_shift - 1))
+                    + (i as usize & ((1 << (self.block_shift - 4)) - 1)) * 8,
+            )
         } else {
             let s = self.table_block_shift();
             (self.table + (i >> s), (i & ((1 << s) - 1)) as usize * 8)
@@ -176,7 +185,12 @@ impl Header {
 
     /// Refuses a pointer that leads outside the leaves.
     pub(crate) fn check_leaf(&self, block: u64) -> Checked<u64> {
-        let in_table = self.table_blocks != 0 && (self.table..self.table + self.table_blocks).contains(&block);
-        if block >= self.freeblk || in_table { Err(Flaw("a ZAP pointer that leads to no leaf")) } else { Ok(block) }
+        let in_table =
+            self.table_blocks != 0 && (self.table..self.table + self.table_blocks).contains(&block);
+        if block >= self.freeblk || in_table {
+            Err(Flaw("a ZAP pointer that leads to no leaf"))
+        } else {
+            Ok(block)
+        }
     }
 }

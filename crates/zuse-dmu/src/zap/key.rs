@@ -40,13 +40,19 @@ impl<'a> Ask<'a> {
         match self {
             Ask::Name(name) => {
                 if h.has_word_keys() {
-                    return Err(Error::refused(Errno::INVAL, "this ZAP has keys of words, not names"));
+                    return Err(Error::refused(
+                        Errno::INVAL,
+                        "this ZAP has keys of words, not names",
+                    ));
                 }
                 if name.len() + 1 > longest {
                     return Err(Error::refused(Errno::NAMETOOLONG, "a ZAP name"));
                 }
                 if how != MatchType::Exact && h.normflags == 0 {
-                    return Err(Error::refused(Errno::NOTSUP, "a normalised lookup in a ZAP without normalisation"));
+                    return Err(Error::refused(
+                        Errno::NOTSUP,
+                        "a normalised lookup in a ZAP without normalisation",
+                    ));
                 }
                 Ok(Key {
                     hash: bits.cut(normalize::hash(h.salt, h.normflags, name)?),
@@ -58,10 +64,16 @@ impl<'a> Ask<'a> {
                 })
             }
             Ask::Words(words) => {
-                let (true, Some(first), true) = (h.has_word_keys(), words.first(), words.len() <= MAX_WORDS) else {
+                let (true, Some(first), true) =
+                    (h.has_word_keys(), words.first(), words.len() <= MAX_WORDS)
+                else {
                     return Err(Error::refused(Errno::INVAL, "a ZAP key of words"));
                 };
-                let full = if h.is_prehashed() { *first } else { crc_words(h.salt, words) };
+                let full = if h.is_prehashed() {
+                    *first
+                } else {
+                    crc_words(h.salt, words)
+                };
                 Ok(Key {
                     hash: bits.cut(full),
                     bytes: Cow::Owned(words.iter().flat_map(|w| w.to_be_bytes()).collect()),
@@ -114,13 +126,19 @@ impl ZapValue {
     pub fn u64s(ints: &[u64]) -> Self {
         match ints {
             [one] => Self::U64(*one),
-            _ => Self::Array { int_size: 8, ints: ints.to_vec() },
+            _ => Self::Array {
+                int_size: 8,
+                ints: ints.to_vec(),
+            },
         }
     }
 
     /// An array of 16-bit integers.
     pub fn u16s(ints: &[u16]) -> Self {
-        Self::Array { int_size: 2, ints: ints.iter().map(|&i| u64::from(i)).collect() }
+        Self::Array {
+            int_size: 2,
+            ints: ints.iter().map(|&i| u64::from(i)).collect(),
+        }
     }
 
     /// Bytes of each integer.
@@ -170,7 +188,10 @@ impl ZapValue {
     pub(crate) fn stored(&self) -> Result<Stored> {
         let size = usize::from(self.int_size());
         if !matches!(size, 1 | 2 | 4 | 8) {
-            return Err(Error::refused(Errno::INVAL, "integers of a ZAP value are of 1, 2, 4 or 8 bytes"));
+            return Err(Error::refused(
+                Errno::INVAL,
+                "integers of a ZAP value are of 1, 2, 4 or 8 bytes",
+            ));
         }
         if size * self.count() > MAX_VALUE {
             return Err(Error::refused(TOO_BIG, "a ZAP value above 8192 bytes"));
@@ -178,11 +199,17 @@ impl ZapValue {
         let bytes = match self {
             Self::U64(v) => StoredBytes::One(v.to_be_bytes()),
             Self::Bytes(b) => StoredBytes::Many(b.clone()),
-            Self::Array { ints, .. } => {
-                StoredBytes::Many(ints.iter().flat_map(|i| i.to_be_bytes().into_iter().skip(8 - size)).collect())
-            }
+            Self::Array { ints, .. } => StoredBytes::Many(
+                ints.iter()
+                    .flat_map(|i| i.to_be_bytes().into_iter().skip(8 - size))
+                    .collect(),
+            ),
         };
-        Ok(Stored { int_size: size as u8, count: self.count() as u16, bytes })
+        Ok(Stored {
+            int_size: size as u8,
+            count: self.count() as u16,
+            bytes,
+        })
     }
 
     /// The value of stored bytes.
@@ -194,11 +221,16 @@ impl ZapValue {
         if size == 1 {
             return Ok(Self::Bytes(bytes));
         }
-        let mut ints = bytes.chunks_exact(size).map(|c| c.iter().fold(0, |v, &b| (v << 8) | u64::from(b)));
+        let mut ints = bytes
+            .chunks_exact(size)
+            .map(|c| c.iter().fold(0, |v, &b| (v << 8) | u64::from(b)));
         if bytes.len() == 8 && size == 8 {
             return Ok(Self::U64(ints.next().unwrap_or(0)));
         }
-        Ok(Self::Array { int_size, ints: ints.collect() })
+        Ok(Self::Array {
+            int_size,
+            ints: ints.collect(),
+        })
     }
 }
 
@@ -216,7 +248,11 @@ enum StoredBytes {
 
 impl Stored {
     pub(crate) fn one(v: u64) -> Self {
-        Self { int_size: 8, count: 1, bytes: StoredBytes::One(v.to_be_bytes()) }
+        Self {
+            int_size: 8,
+            count: 1,
+            bytes: StoredBytes::One(v.to_be_bytes()),
+        }
     }
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
@@ -229,6 +265,10 @@ impl Stored {
 impl Header {
     /// How many hash bits this ZAP keeps.
     pub(crate) fn hash_bits(&self) -> HashBits {
-        if self.flags & super::header::HASH64 != 0 { HashBits::WIDE } else { HashBits::NORMAL }
+        if self.flags & super::header::HASH64 != 0 {
+            HashBits::WIDE
+        } else {
+            HashBits::NORMAL
+        }
     }
 }

@@ -68,7 +68,9 @@ impl Geometry {
 }
 
 fn u16_at(b: &[u8], at: usize) -> u16 {
-    b.get(at..at + 2).and_then(|s| s.try_into().ok()).map_or(0, u16::from_le_bytes)
+    b.get(at..at + 2)
+        .and_then(|s| s.try_into().ok())
+        .map_or(0, u16::from_le_bytes)
 }
 
 /// An entry chunk.
@@ -107,14 +109,23 @@ pub(crate) struct Leaf<'a> {
 impl<'a> Leaf<'a> {
     /// Checks the header.
     pub(crate) fn parse(b: &'a [u8]) -> Checked<Self> {
-        let word = |at: usize| b.get(at..at + 4).and_then(|s| s.try_into().ok()).map_or(0, u32::from_le_bytes);
+        let word = |at: usize| {
+            b.get(at..at + 4)
+                .and_then(|s| s.try_into().ok())
+                .map_or(0, u32::from_le_bytes)
+        };
         if !b.len().is_power_of_two() || !(1 << 9..=1 << 24).contains(&b.len()) {
             return Err(Flaw("a ZAP leaf of an impossible size"));
         }
         if b[..8] != LEAF_TYPE.to_le_bytes() || word(24) != MAGIC {
             return Err(Flaw("a ZAP leaf without its magic"));
         }
-        let leaf = Self { b, g: Geometry { shift: b.len().trailing_zeros() } };
+        let leaf = Self {
+            b,
+            g: Geometry {
+                shift: b.len().trailing_zeros(),
+            },
+        };
         if leaf.prefix_len() > 48 || usize::from(leaf.free()) > leaf.g.chunks() {
             return Err(Flaw("a ZAP leaf with impossible counts"));
         }
@@ -125,7 +136,10 @@ impl<'a> Leaf<'a> {
         self.g
     }
     pub(crate) fn prefix(&self) -> u64 {
-        self.b.get(16..24).and_then(|s| s.try_into().ok()).map_or(0, u64::from_le_bytes)
+        self.b
+            .get(16..24)
+            .and_then(|s| s.try_into().ok())
+            .map_or(0, u64::from_le_bytes)
     }
     pub(crate) fn prefix_len(&self) -> u32 {
         u32::from(u16_at(self.b, 32))
@@ -145,7 +159,9 @@ impl<'a> Leaf<'a> {
         if top_bits(hash, self.prefix_len()) == self.prefix() {
             Ok(())
         } else {
-            Err(Flaw("a ZAP leaf whose prefix is not that of the hash that led to it"))
+            Err(Flaw(
+                "a ZAP leaf whose prefix is not that of the hash that led to it",
+            ))
         }
     }
 
@@ -213,7 +229,11 @@ impl<'a> Leaf<'a> {
 
     /// The entries of one chain.
     pub(crate) fn chain(&self, bucket: usize) -> Chain<'a> {
-        Chain { leaf: *self, next: self.head(bucket), left: self.g.chunks() }
+        Chain {
+            leaf: *self,
+            next: self.head(bucket),
+            left: self.g.chunks(),
+        }
     }
 
     /// Calls `f` with the pieces of an array of `len` bytes.
@@ -225,7 +245,9 @@ impl<'a> Leaf<'a> {
         while left > 0 {
             let c = self.chunk(at)?;
             if c[0] != ARRAY_TYPE {
-                return Err(Flaw("a ZAP name or value that runs into a chunk that is no array"));
+                return Err(Flaw(
+                    "a ZAP name or value that runs into a chunk that is no array",
+                ));
             }
             let n = left.min(ARRAY_DATA);
             if !f(&c[1..=n]) {
@@ -311,7 +333,12 @@ impl<'a> Leaf<'a> {
         }
         let mut name = Vec::new();
         self.read_name(e, false, &mut name)?;
-        Ok(normalize::matches(&name, &key.bytes, key.how, key.normflags))
+        Ok(normalize::matches(
+            &name,
+            &key.bytes,
+            key.how,
+            key.normflags,
+        ))
     }
 
     /// The entry of a key by its exact bytes.
@@ -344,7 +371,12 @@ impl<'a> Leaf<'a> {
     }
 
     /// Whether another entry of the same hash has the same normal form as `e`, in the way of matching.
-    pub(crate) fn has_conflict(&self, e: &Entry, how: MatchType, normflags: u64) -> Checked<Result<bool>> {
+    pub(crate) fn has_conflict(
+        &self,
+        e: &Entry,
+        how: MatchType,
+        normflags: u64,
+    ) -> Checked<Result<bool>> {
         if normflags == 0 {
             return Ok(Ok(false));
         }
@@ -366,7 +398,11 @@ impl<'a> Leaf<'a> {
     }
 
     /// Appends `(hash, cd, chunk)` of every entry at or after a position, sorted.
-    pub(crate) fn entries_from(&self, from: (u64, u32), out: &mut Vec<(u64, u32, u16)>) -> Checked<()> {
+    pub(crate) fn entries_from(
+        &self,
+        from: (u64, u32),
+        out: &mut Vec<(u64, u32, u16)>,
+    ) -> Checked<()> {
         let start = out.len();
         for i in 0..self.g.chunks().min(usize::from(END)) as u16 {
             if self.is_entry(i) {

@@ -37,7 +37,9 @@ pub(crate) struct MicroHeader {
 }
 
 fn u64_at(b: &[u8], at: usize) -> u64 {
-    b.get(at..at + 8).and_then(|s| s.try_into().ok()).map_or(0, u64::from_le_bytes)
+    b.get(at..at + 8)
+        .and_then(|s| s.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
 }
 
 impl MicroHeader {
@@ -46,7 +48,11 @@ impl MicroHeader {
         if b.len() < 2 * SLOT || b.len() > 1 << 24 {
             return Err(Flaw("a micro ZAP block of an impossible size"));
         }
-        Ok(Self { salt: u64_at(b, 8), normflags: u64_at(b, 16), foreign: b[24..SLOT].iter().any(|&x| x != 0) })
+        Ok(Self {
+            salt: u64_at(b, 8),
+            normflags: u64_at(b, 16),
+            foreign: b[24..SLOT].iter().any(|&x| x != 0),
+        })
     }
 }
 
@@ -67,7 +73,9 @@ pub(crate) fn format_block(b: &mut [u8], salt: u64, normflags: u64) {
 
 /// How many slots a block has.
 pub(crate) fn slots(b: &[u8]) -> usize {
-    (b.len() / SLOT).saturating_sub(1).min(usize::from(u16::MAX) - 1)
+    (b.len() / SLOT)
+        .saturating_sub(1)
+        .min(usize::from(u16::MAX) - 1)
 }
 
 /// One used slot.
@@ -99,18 +107,27 @@ pub(crate) fn slot(b: &[u8], i: usize) -> Option<Slot<'_>> {
     if len == 0 {
         return None;
     }
-    Some(Slot { value: u64_at(s, 0), cd: u64_at(s, 8) as u32, name: &f[..len] })
+    Some(Slot {
+        value: u64_at(s, 0),
+        cd: u64_at(s, 8) as u32,
+        name: &f[..len],
+    })
 }
 
 fn is_named(b: &[u8], i: usize, name: &[u8]) -> bool {
-    let Some(s) = slot_bytes(b, i) else { return false };
+    let Some(s) = slot_bytes(b, i) else {
+        return false;
+    };
     let f = field(s);
     name.len() < f.len() && f[name.len()] == 0 && f[..name.len()] == *name
 }
 
 /// The slot that holds exactly this name, whose hash is known.
 pub(crate) fn find(b: &[u8], index: &MicroIndex, hash: u64, name: &[u8]) -> Option<usize> {
-    index.twins(hash).map(|e| e.slot()).find(|&i| is_named(b, i, name))
+    index
+        .twins(hash)
+        .map(|e| e.slot())
+        .find(|&i| is_named(b, i, name))
 }
 
 /// A slot found by a normalised comparison.
@@ -163,17 +180,29 @@ pub(crate) enum Inserted {
 }
 
 /// Adds a name of at most [`MAX_NAME`] bytes.
-pub(crate) fn insert(b: &mut [u8], index: &mut MicroIndex, hash: u64, name: &[u8], value: u64) -> Inserted {
+pub(crate) fn insert(
+    b: &mut [u8],
+    index: &mut MicroIndex,
+    hash: u64,
+    name: &[u8],
+    value: u64,
+) -> Inserted {
     if let Some(at) = find(b, index, hash, name) {
         return Inserted::Exists(at);
     }
     let (cd, twins) = index.next_cd(hash);
-    let Ok(cd) = u16::try_from(cd) else { return Inserted::Crowded };
+    let Ok(cd) = u16::try_from(cd) else {
+        return Inserted::Crowded;
+    };
     if twins + 1 >= MAX_TWINS {
         return Inserted::Crowded;
     }
-    let Some(at) = index.peek_free(slots(b)) else { return Inserted::Full };
-    let Some(s) = slot_bytes_mut(b, at) else { return Inserted::Full };
+    let Some(at) = index.peek_free(slots(b)) else {
+        return Inserted::Full;
+    };
+    let Some(s) = slot_bytes_mut(b, at) else {
+        return Inserted::Full;
+    };
     s.fill(0);
     s[..8].copy_from_slice(&value.to_le_bytes());
     s[8..10].copy_from_slice(&cd.to_le_bytes());

@@ -38,7 +38,11 @@ pub enum MatchType {
 impl MatchType {
     /// How two stored names compare when one was found this way.
     pub(crate) fn for_conflicts(self) -> Self {
-        if self == Self::Exact { Self::Normalize } else { self }
+        if self == Self::Exact {
+            Self::Normalize
+        } else {
+            self
+        }
     }
 
     fn flags(self, normflags: u64) -> u64 {
@@ -53,12 +57,27 @@ impl MatchType {
 fn form_of(normflags: u64) -> Result<(bool, Option<Form>)> {
     let form = match normflags & !TOUPPER {
         0 => None,
-        NFD => Some(Form { compatible: false, compose: false }),
-        NFKD => Some(Form { compatible: true, compose: false }),
-        NFC => Some(Form { compatible: false, compose: true }),
-        NFKC => Some(Form { compatible: true, compose: true }),
+        NFD => Some(Form {
+            compatible: false,
+            compose: false,
+        }),
+        NFKD => Some(Form {
+            compatible: true,
+            compose: false,
+        }),
+        NFC => Some(Form {
+            compatible: false,
+            compose: true,
+        }),
+        NFKC => Some(Form {
+            compatible: true,
+            compose: true,
+        }),
         _ => {
-            return Err(Error::unsupported("ZAP", format!("name normalisation flags {normflags:#x}")));
+            return Err(Error::unsupported(
+                "ZAP",
+                format!("name normalisation flags {normflags:#x}"),
+            ));
         }
     };
     Ok((normflags & TOUPPER != 0, form))
@@ -81,11 +100,16 @@ pub fn normal_form(name: &[u8], flags: u64) -> Result<Cow<'_, [u8]>> {
         }
         None => Cow::Owned(upper_bytes(name)),
         Some(_) if name.is_ascii() => {
-            if fold { Cow::Owned(name.to_ascii_uppercase()) } else { Cow::Borrowed(name) }
+            if fold {
+                Cow::Owned(name.to_ascii_uppercase())
+            } else {
+                Cow::Borrowed(name)
+            }
         }
         Some(form) => {
-            let text = std::str::from_utf8(name)
-                .map_err(|_| Error::refused(Errno::NOTSUP, "a name that is not UTF-8 has no normal form"))?;
+            let text = std::str::from_utf8(name).map_err(|_| {
+                Error::refused(Errno::NOTSUP, "a name that is not UTF-8 has no normal form")
+            })?;
             Cow::Owned(form.apply(text, fold).into_bytes())
         }
     })

@@ -41,7 +41,9 @@ pub(crate) struct ObjectBlocks<'a> {
 impl Blocks for ObjectBlocks<'_> {
     #[inline]
     fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
-        self.dnode.with_block(blkid, |b| f(b.bytes()))?.map_err(|flaw| self.corrupt(blkid, flaw))
+        self.dnode
+            .with_block(blkid, |b| f(b.bytes()))?
+            .map_err(|flaw| self.corrupt(blkid, flaw))
     }
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
         corrupt(self.dnode, blkid, flaw)
@@ -70,7 +72,9 @@ impl Blocks for ObjectEdit<'_> {
 impl BlocksMut for ObjectEdit<'_> {
     #[inline]
     fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R> {
-        self.dnode.edit_block(self.tx, blkid, |mut b| f(b.bytes_mut()))?.map_err(|flaw| self.corrupt(blkid, flaw))
+        self.dnode
+            .edit_block(self.tx, blkid, |mut b| f(b.bytes_mut()))?
+            .map_err(|flaw| self.corrupt(blkid, flaw))
     }
     fn write(&self, blkid: u64, bytes: Vec<u8>) -> Result<()> {
         self.dnode.write_block(self.tx, blkid, bytes)
@@ -99,7 +103,9 @@ impl Blocks for MemoryBlocks {
 impl BlocksMut for MemoryBlocks {
     fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R> {
         let mut blocks = self.blocks.borrow_mut();
-        let block = blocks.get_mut(&blkid).ok_or_else(|| self.corrupt(blkid, Flaw("missing")))?;
+        let block = blocks
+            .get_mut(&blkid)
+            .ok_or_else(|| self.corrupt(blkid, Flaw("missing")))?;
         f(block).map_err(|flaw| self.corrupt(blkid, flaw))
     }
     fn write(&self, blkid: u64, bytes: Vec<u8>) -> Result<()> {
@@ -107,7 +113,9 @@ impl BlocksMut for MemoryBlocks {
         Ok(())
     }
     fn free(&self, blkid: u64, count: u64) -> Result<()> {
-        self.blocks.borrow_mut().retain(|b, _| *b < blkid || *b - blkid >= count);
+        self.blocks
+            .borrow_mut()
+            .retain(|b, _| *b < blkid || *b - blkid >= count);
         Ok(())
     }
 }

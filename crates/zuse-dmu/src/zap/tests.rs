@@ -8,7 +8,16 @@ use zuse_base::ObjectId;
 pub(crate) mod pool;
 
 fn new_zap(pool: &TestPool) -> Zap {
-    Zap::create(&pool.os, &pool.tx(), DIRECTORY, &ZapOptions { salt: 1, ..ZapOptions::default() }).unwrap()
+    Zap::create(
+        &pool.os,
+        &pool.tx(),
+        DIRECTORY,
+        &ZapOptions {
+            salt: 1,
+            ..ZapOptions::default()
+        },
+    )
+    .unwrap()
 }
 
 fn names(zap: &Zap) -> Vec<(String, u64)> {
@@ -34,12 +43,18 @@ fn a_micro_zap_grows_by_512_bytes_and_becomes_fat_at_2048() {
     let zap = new_zap(&pool);
     for i in 0..2048u64 {
         let before = zap.dnode().block_size();
-        zap.add_u64(&pool.tx(), format!("file{i:07}").as_bytes(), i).unwrap();
+        zap.add_u64(&pool.tx(), format!("file{i:07}").as_bytes(), i)
+            .unwrap();
         let want = match i + 1 {
             2048 => 16384,
             n => 512 * (n / 8 + 1) as u32,
         };
-        assert_eq!(zap.dnode().block_size(), want, "after {} (was {before})", i + 1);
+        assert_eq!(
+            zap.dnode().block_size(),
+            want,
+            "after {} (was {before})",
+            i + 1
+        );
         if i % 300 == 0 {
             pool.sync();
         }
@@ -57,17 +72,24 @@ fn a_micro_zap_grows_by_512_bytes_and_becomes_fat_at_2048() {
     let h = audit(&zap.blocks());
     assert_eq!((h.salt, h.entries), (1, 2048));
     for i in 0..2048 {
-        assert_eq!(zap.lookup_u64(format!("file{i:07}").as_bytes()).unwrap(), Some(i));
+        assert_eq!(
+            zap.lookup_u64(format!("file{i:07}").as_bytes()).unwrap(),
+            Some(i)
+        );
         assert_eq!(zap.lookup(format!("file{i:07}x").as_bytes()).unwrap(), None);
     }
 }
 
 #[test]
 fn a_large_micro_zap_is_used_where_it_is_allowed() {
-    let mut pool = TestPool::new(Settings { micro_zap_max: 1 << 20, ..Settings::default() });
+    let mut pool = TestPool::new(Settings {
+        micro_zap_max: 1 << 20,
+        ..Settings::default()
+    });
     let zap = new_zap(&pool);
     for i in 0..16383u64 {
-        zap.add_u64(&pool.tx(), format!("f{i}").as_bytes(), i).unwrap();
+        zap.add_u64(&pool.tx(), format!("f{i}").as_bytes(), i)
+            .unwrap();
     }
     assert_eq!(zap.dnode().block_size(), 1 << 20);
     assert!(zap.is_large_micro().unwrap());
@@ -94,13 +116,33 @@ fn what_a_micro_zap_cannot_hold_makes_it_fat() {
         assert_eq!(zap.is_fat().unwrap(), fat);
         assert_eq!(zap.lookup(&name).unwrap(), Some(value));
         assert_eq!(zap.lookup_u64(b"first").unwrap(), Some(5));
-        assert!(zap.add_u64(&pool.tx(), &name, 1).unwrap_err().is(Errno::EXIST));
-        assert_eq!(zap.is_fat().unwrap(), fat, "a refused addition changes nothing");
+        assert!(
+            zap.add_u64(&pool.tx(), &name, 1)
+                .unwrap_err()
+                .is(Errno::EXIST)
+        );
+        assert_eq!(
+            zap.is_fat().unwrap(),
+            fat,
+            "a refused addition changes nothing"
+        );
     }
     let zap = new_zap(&pool);
-    assert!(zap.add_u64(&pool.tx(), &[b'x'; 1024], 1).unwrap_err().is(Errno::NAMETOOLONG));
-    assert!(zap.add_u64(&pool.tx(), b"", 1).unwrap_err().is(Errno::INVAL));
-    assert!(zap.remove(&pool.tx(), b"none").unwrap_err().is(Errno::NOENT));
+    assert!(
+        zap.add_u64(&pool.tx(), &[b'x'; 1024], 1)
+            .unwrap_err()
+            .is(Errno::NAMETOOLONG)
+    );
+    assert!(
+        zap.add_u64(&pool.tx(), b"", 1)
+            .unwrap_err()
+            .is(Errno::INVAL)
+    );
+    assert!(
+        zap.remove(&pool.tx(), b"none")
+            .unwrap_err()
+            .is(Errno::NOENT)
+    );
     assert!(!zap.is_fat().unwrap());
 }
 
@@ -109,7 +151,12 @@ fn the_upgrade_keeps_hash_order_and_numbers_of_collisions() {
     let pool = TestPool::new(Settings::default());
     let zap = new_zap(&pool);
     let tx = pool.tx();
-    for (name, v) in [("faa495f7", 1), ("d7f14be2", 2), ("c19ab7b5", 3), ("zzz", 9)] {
+    for (name, v) in [
+        ("faa495f7", 1),
+        ("d7f14be2", 2),
+        ("c19ab7b5", 3),
+        ("zzz", 9),
+    ] {
         zap.add_u64(&tx, name.as_bytes(), v).unwrap();
     }
     zap.remove(&tx, b"faa495f7").unwrap();
@@ -117,13 +164,17 @@ fn the_upgrade_keeps_hash_order_and_numbers_of_collisions() {
     zap.add_u64(&tx, b"faa495f7", 5).unwrap();
     let before: Vec<_> = {
         let mut c = zap.cursor(0);
-        std::iter::from_fn(|| c.next().unwrap()).map(|e| (e.name, e.cookie_after, e.cd)).collect()
+        std::iter::from_fn(|| c.next().unwrap())
+            .map(|e| (e.name, e.cookie_after, e.cd))
+            .collect()
     };
     zap.add(&tx, b"makes it fat", &ZapValue::text("x")).unwrap();
     zap.remove(&tx, b"makes it fat").unwrap();
     let after: Vec<_> = {
         let mut c = zap.cursor(0);
-        std::iter::from_fn(|| c.next().unwrap()).map(|e| (e.name, e.cookie_after, e.cd)).collect()
+        std::iter::from_fn(|| c.next().unwrap())
+            .map(|e| (e.name, e.cookie_after, e.cd))
+            .collect()
     };
     assert_eq!(before, after);
     // The published leaf.
@@ -131,9 +182,14 @@ fn the_upgrade_keeps_hash_order_and_numbers_of_collisions() {
     assert_eq!(leaf[48 + 2 * 326..][..2], [12, 0]);
     assert_eq!(
         leaf[0x430 + 24 * 12..][..24],
-        [0xfc, 8, 3, 0, 0xd, 0, 9, 0, 0xe, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x11, 0xa3]
+        [
+            0xfc, 8, 3, 0, 0xd, 0, 9, 0, 0xe, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x11, 0xa3
+        ]
     );
-    assert_eq!(leaf[0x430 + 24 * 3..][..16], [0xfc, 8, 6, 0, 4, 0, 9, 0, 5, 0, 1, 0, 1, 0, 0, 0]);
+    assert_eq!(
+        leaf[0x430 + 24 * 3..][..16],
+        [0xfc, 8, 6, 0, 4, 0, 9, 0, 5, 0, 1, 0, 1, 0, 0, 0]
+    );
 }
 
 #[test]
@@ -151,12 +207,17 @@ fn cookies_are_the_published_ones_and_survive_changes() {
     .unwrap();
     assert_eq!(
         cookies,
-        [(b"alpha".to_vec(), 0x10e4_dcbf), (b"gamma".to_vec(), 0x1_3862_1d5), (b"beta".to_vec(), 0x1_9a2a_2b1)]
+        [
+            (b"alpha".to_vec(), 0x10e4_dcbf),
+            (b"gamma".to_vec(), 0x1_3862_1d5),
+            (b"beta".to_vec(), 0x1_9a2a_2b1)
+        ]
     );
 
     // A listing in small steps, while names come and go and the ZAP becomes fat, gives the old names once each.
     for i in 0..1500u64 {
-        zap.add_u64(&pool.tx(), format!("stay{i}").as_bytes(), i).unwrap();
+        zap.add_u64(&pool.tx(), format!("stay{i}").as_bytes(), i)
+            .unwrap();
     }
     let mut seen = BTreeMap::new();
     let mut cookie = 0;
@@ -165,13 +226,16 @@ fn cookies_are_the_published_ones_and_survive_changes() {
         let mut left = 7;
         cookie = zap
             .list(cookie, &mut |n, _, _| {
-                *seen.entry(String::from_utf8(n.to_vec()).unwrap()).or_insert(0) += 1;
+                *seen
+                    .entry(String::from_utf8(n.to_vec()).unwrap())
+                    .or_insert(0) += 1;
                 left -= 1;
                 left > 0
             })
             .unwrap();
         for i in 0..10 {
-            zap.add_u64(&pool.tx(), format!("new{round}-{i}").as_bytes(), i).unwrap();
+            zap.add_u64(&pool.tx(), format!("new{round}-{i}").as_bytes(), i)
+                .unwrap();
         }
         if round % 3 == 0 {
             let _ = zap.remove(&pool.tx(), format!("new{}-3", round / 2).as_bytes());
@@ -186,7 +250,10 @@ fn cookies_are_the_published_ones_and_survive_changes() {
 
 #[test]
 fn any_history_gives_what_a_map_gives() {
-    let mut pool = TestPool::new(Settings { micro_zap_max: 4096, ..Settings::default() });
+    let mut pool = TestPool::new(Settings {
+        micro_zap_max: 4096,
+        ..Settings::default()
+    });
     let mut zap = new_zap(&pool);
     let object = zap.dnode().object();
     let mut model: BTreeMap<String, u64> = BTreeMap::new();
@@ -214,7 +281,10 @@ fn any_history_gives_what_a_map_gives() {
                 Ok(()) => assert!(model.remove(&name).is_some()),
                 Err(e) => assert!(e.is(Errno::NOENT) && !model.contains_key(&name)),
             },
-            _ => assert_eq!(zap.lookup_u64(name.as_bytes()).unwrap(), model.get(&name).copied()),
+            _ => assert_eq!(
+                zap.lookup_u64(name.as_bytes()).unwrap(),
+                model.get(&name).copied()
+            ),
         }
         if round % 4999 == 0 {
             drop(zap);
@@ -237,7 +307,10 @@ fn integer_keys_are_hex_and_increments_remove_at_zero() {
     let tx = pool.tx();
     for key in [0u64, 1, 0xf, 0x10, 0xdead_beef, u64::MAX] {
         zap.add_int(&tx, key, key).unwrap();
-        assert_eq!(zap.lookup_u64(format!("{key:x}").as_bytes()).unwrap(), Some(key));
+        assert_eq!(
+            zap.lookup_u64(format!("{key:x}").as_bytes()).unwrap(),
+            Some(key)
+        );
         assert_eq!(zap.lookup_int(key).unwrap(), Some(key));
     }
     zap.remove_int(&tx, 0x10).unwrap();
@@ -247,25 +320,40 @@ fn integer_keys_are_hex_and_increments_remove_at_zero() {
     assert_eq!(zap.lookup_u64(b"3e8").unwrap(), Some(412));
     zap.increment(&tx, b"3e8", -412).unwrap();
     assert_eq!(zap.lookup_u64(b"3e8").unwrap(), None);
-    assert_eq!(zap.search_value(0xdead_0000, 0xffff_0000).unwrap(), Some(b"deadbeef".to_vec()));
+    assert_eq!(
+        zap.search_value(0xdead_0000, 0xffff_0000).unwrap(),
+        Some(b"deadbeef".to_vec())
+    );
 }
 
 #[test]
 fn keys_of_words_live_in_a_fat_zap_from_birth() {
     let mut pool = TestPool::new(Settings::default());
-    let flags = ZapFlags { hash64: true, uint64_key: true, prehashed: true };
-    let options = ZapOptions { flags, block_shift: 15, ..ZapOptions::default() };
+    let flags = ZapFlags {
+        hash64: true,
+        uint64_key: true,
+        prehashed: true,
+    };
+    let options = ZapOptions {
+        flags,
+        block_shift: 15,
+        ..ZapOptions::default()
+    };
     let zap = Zap::create(&pool.os, &pool.tx(), 196, &options).unwrap();
     let object = zap.dnode().object();
     let key = |i: u64| [i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i, 3, 4, 5];
     for i in 0..3000 {
-        zap.add_words(&pool.tx(), &key(i), &ZapValue::Bytes(vec![i as u8; 20])).unwrap();
+        zap.add_words(&pool.tx(), &key(i), &ZapValue::Bytes(vec![i as u8; 20]))
+            .unwrap();
     }
     drop(zap);
     let zap = reopened(&mut pool, object);
     assert_eq!(zap.dnode().block_size(), 32768);
     audit(&zap.blocks());
-    assert_eq!(zap.lookup_words(&key(77)).unwrap(), Some(ZapValue::Bytes(vec![77; 20])));
+    assert_eq!(
+        zap.lookup_words(&key(77)).unwrap(),
+        Some(ZapValue::Bytes(vec![77; 20]))
+    );
     let mut cursor = zap.cursor(0);
     let mut n = 0;
     while let Some(e) = cursor.next().unwrap() {
@@ -274,26 +362,41 @@ fn keys_of_words_live_in_a_fat_zap_from_birth() {
     }
     assert_eq!(n, 3000);
     zap.remove_words(&pool.tx(), &key(5)).unwrap();
-    assert!(zap.remove_words(&pool.tx(), &key(5)).unwrap_err().is(Errno::NOENT));
+    assert!(
+        zap.remove_words(&pool.tx(), &key(5))
+            .unwrap_err()
+            .is(Errno::NOENT)
+    );
     assert!(zap.lookup(b"name").unwrap_err().is(Errno::INVAL));
 }
 
 #[test]
 fn a_directory_that_folds_case_finds_and_removes_by_normal_form() {
     let pool = TestPool::new(Settings::default());
-    let options = ZapOptions { normflags: normalize::TOUPPER, salt: 1, ..ZapOptions::default() };
+    let options = ZapOptions {
+        normflags: normalize::TOUPPER,
+        salt: 1,
+        ..ZapOptions::default()
+    };
     let zap = Zap::create(&pool.os, &pool.tx(), DIRECTORY, &options).unwrap();
     zap.add_u64(&pool.tx(), b"Readme.TXT", 1).unwrap();
     zap.add_u64(&pool.tx(), b"README.txt", 2).unwrap();
     for _ in 0..2 {
-        let m = zap.lookup_match(b"readme.txt", MatchType::Normalize).unwrap().unwrap();
+        let m = zap
+            .lookup_match(b"readme.txt", MatchType::Normalize)
+            .unwrap()
+            .unwrap();
         assert_eq!((m.name.as_slice(), m.conflict), (&b"Readme.TXT"[..], true));
-        let m = zap.lookup_match(b"README.txt", MatchType::NormalizeMatchCase).unwrap().unwrap();
+        let m = zap
+            .lookup_match(b"README.txt", MatchType::NormalizeMatchCase)
+            .unwrap()
+            .unwrap();
         assert_eq!((m.value, m.conflict), (ZapValue::U64(2), false));
         assert_eq!(zap.lookup(b"readme.txt").unwrap(), None);
         let _ = zap.add(&pool.tx(), b"fat", &ZapValue::text("now"));
     }
-    zap.remove_match(&pool.tx(), b"readme.TXT", MatchType::Normalize).unwrap();
+    zap.remove_match(&pool.tx(), b"readme.TXT", MatchType::Normalize)
+        .unwrap();
     assert_eq!(zap.lookup_u64(b"README.txt").unwrap(), Some(2));
     assert_eq!(zap.lookup_u64(b"Readme.TXT").unwrap(), None);
 }
@@ -302,9 +405,14 @@ fn a_directory_that_folds_case_finds_and_removes_by_normal_form() {
 fn an_object_that_is_no_zap_is_corrupt_with_its_place() {
     let pool = TestPool::new(Settings::default());
     let zap = new_zap(&pool);
-    zap.dnode().edit_block(&pool.tx(), 0, |mut b| b.bytes_mut()[0] = 9).unwrap();
+    zap.dnode()
+        .edit_block(&pool.tx(), 0, |mut b| b.bytes_mut()[0] = 9)
+        .unwrap();
     let text = zap.lookup(b"a").unwrap_err().to_string();
-    assert!(text.contains("test/fs, object") && text.contains("block 0"), "{text}");
+    assert!(
+        text.contains("test/fs, object") && text.contains("block 0"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -324,7 +432,10 @@ fn speed() {
     for _ in 0..200 {
         std::hint::black_box(MicroIndex::build(std::hint::black_box(&block)));
     }
-    println!("index of 2047 names: {:.1} us", start.elapsed().as_secs_f64() * 1e6 / 200.0);
+    println!(
+        "index of 2047 names: {:.1} us",
+        start.elapsed().as_secs_f64() * 1e6 / 200.0
+    );
     for state in ["dirty", "clean"] {
         let start = Instant::now();
         for _ in 0..100 {
@@ -332,7 +443,10 @@ fn speed() {
                 std::hint::black_box(zap.lookup_u64(name.as_bytes()).unwrap());
             }
         }
-        println!("{state} micro lookup: {:.0} ns", start.elapsed().as_nanos() as f64 / 204_700.0);
+        println!(
+            "{state} micro lookup: {:.0} ns",
+            start.elapsed().as_nanos() as f64 / 204_700.0
+        );
         let start = Instant::now();
         let mut n = 0u64;
         for _ in 0..100 {
@@ -342,21 +456,31 @@ fn speed() {
             })
             .unwrap();
         }
-        println!("{state} micro list: {:.0} ns an entry", start.elapsed().as_nanos() as f64 / 204_700.0);
+        println!(
+            "{state} micro list: {:.0} ns an entry",
+            start.elapsed().as_nanos() as f64 / 204_700.0
+        );
         pool.sync();
     }
     let zap = new_zap(&pool);
     let start = Instant::now();
     for i in 0..200_000u64 {
-        zap.add_u64(&pool.tx(), format!("file-{i:011}").as_bytes(), i).unwrap();
+        zap.add_u64(&pool.tx(), format!("file-{i:011}").as_bytes(), i)
+            .unwrap();
     }
-    println!("add to 200,000: {:.0} ns", start.elapsed().as_nanos() as f64 / 200_000.0);
+    println!(
+        "add to 200,000: {:.0} ns",
+        start.elapsed().as_nanos() as f64 / 200_000.0
+    );
     for state in ["dirty", "clean"] {
         let start = Instant::now();
         for i in 0..200_000u64 {
             std::hint::black_box(zap.lookup_u64(format!("file-{i:011}").as_bytes()).unwrap());
         }
-        println!("{state} fat lookup: {:.0} ns", start.elapsed().as_nanos() as f64 / 200_000.0);
+        println!(
+            "{state} fat lookup: {:.0} ns",
+            start.elapsed().as_nanos() as f64 / 200_000.0
+        );
         let start = Instant::now();
         let mut n = 0u64;
         zap.list(0, &mut |_, _, _| {
@@ -364,15 +488,25 @@ fn speed() {
             true
         })
         .unwrap();
-        println!("{state} fat list: {:.0} ns an entry", start.elapsed().as_nanos() as f64 / n as f64);
+        println!(
+            "{state} fat list: {:.0} ns an entry",
+            start.elapsed().as_nanos() as f64 / n as f64
+        );
         pool.sync();
     }
-    let mut large = TestPool::new(Settings { micro_zap_max: 1 << 20, ..Settings::default() });
+    let mut large = TestPool::new(Settings {
+        micro_zap_max: 1 << 20,
+        ..Settings::default()
+    });
     let zap = new_zap(&large);
     let start = Instant::now();
     for i in 0..16_383u64 {
-        zap.add_u64(&large.tx(), format!("file-{i:011}").as_bytes(), i).unwrap();
+        zap.add_u64(&large.tx(), format!("file-{i:011}").as_bytes(), i)
+            .unwrap();
     }
-    println!("add to micro of 1 MiB: {:.0} ns", start.elapsed().as_nanos() as f64 / 16_383.0);
+    println!(
+        "add to micro of 1 MiB: {:.0} ns",
+        start.elapsed().as_nanos() as f64 / 16_383.0
+    );
     large.sync();
 }

@@ -9,10 +9,17 @@ use super::Txgs;
 
 fn engine(dirty_max: u64) -> (Arc<Txgs>, Arc<DirtyMeter>) {
     let meter = Arc::new(DirtyMeter::default());
-    (Txgs::new(Txg(10), meter.clone(), Duration::from_secs(3600), dirty_max), meter)
+    (
+        Txgs::new(Txg(10), meter.clone(), Duration::from_secs(3600), dirty_max),
+        meter,
+    )
 }
 
-fn drive(txgs: &Arc<Txgs>, meter: &Arc<DirtyMeter>, written: &Arc<AtomicU64>) -> Vec<std::thread::JoinHandle<()>> {
+fn drive(
+    txgs: &Arc<Txgs>,
+    meter: &Arc<DirtyMeter>,
+    written: &Arc<AtomicU64>,
+) -> Vec<std::thread::JoinHandle<()>> {
     let (a, b, meter, written) = (txgs.clone(), txgs.clone(), meter.clone(), written.clone());
     vec![
         std::thread::spawn(move || while a.quiesce_next() {}),
@@ -80,7 +87,10 @@ fn a_writer_waits_while_too_much_is_dirty() {
         std::thread::spawn(move || txgs.begin(0).map(|tx| tx.txg()))
     };
     std::thread::sleep(Duration::from_millis(50));
-    assert!(!late.is_finished(), "admitted although the dirty limit is passed");
+    assert!(
+        !late.is_finished(),
+        "admitted although the dirty limit is passed"
+    );
     let threads = drive(&txgs, &meter, &written);
     assert_eq!(late.join().expect("thread").expect("open"), Txg(12));
     txgs.stop();

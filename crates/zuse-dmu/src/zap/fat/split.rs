@@ -36,7 +36,12 @@ pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: 
 }
 
 /// Merges an empty leaf with its sibling while that is empty too.
-pub(super) fn merge_empty<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: u64) -> Result<()> {
+pub(super) fn merge_empty<S: BlocksMut>(
+    s: &S,
+    h: &mut Header,
+    blkid: u64,
+    hash: u64,
+) -> Result<()> {
     let mut mine = blkid;
     loop {
         let (prefix, len) = prefix_of(s, mine, hash)?;
@@ -56,7 +61,11 @@ pub(super) fn merge_empty<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash:
         if !mergeable {
             break;
         }
-        let (even, odd) = if prefix & 1 == 0 { (mine, sibling) } else { (sibling, mine) };
+        let (even, odd) = if prefix & 1 == 0 {
+            (mine, sibling)
+        } else {
+            (sibling, mine)
+        };
         table::touch(s, h, (prefix | 1) << (h.shift - len), range)?;
         s.edit(even, |b| {
             LeafMut::parse(b)?.widen();

@@ -27,7 +27,11 @@ pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
 }
 
 /// The pointer of an index and the next few different ones after it (0 where there are none).
-pub(super) fn pointer_and_ahead<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, [u64; 4])> {
+pub(super) fn pointer_and_ahead<S: Blocks>(
+    s: &S,
+    h: &Header,
+    index: u64,
+) -> Result<(u64, [u64; 4])> {
     let (blkid, at) = h.pointer_place(index);
     s.view(blkid, |b| {
         let first = h.check_leaf(word(b, at)?)?;
@@ -50,21 +54,33 @@ pub(super) fn pointer_and_ahead<S: Blocks>(s: &S, h: &Header, index: u64) -> Res
 
 /// Makes sure that the blocks of a range of pointers can be read, before anything is changed.
 pub(super) fn touch<S: Blocks>(s: &S, h: &Header, first: u64, count: u64) -> Result<()> {
-    let (from, to) = (h.pointer_place(first).0, h.pointer_place(first + count - 1).0);
+    let (from, to) = (
+        h.pointer_place(first).0,
+        h.pointer_place(first + count - 1).0,
+    );
     for blkid in from..=to {
         s.view(blkid, |_| Ok(()))?;
     }
     Ok(())
 }
 
-fn fill<S: BlocksMut>(s: &S, place: impl Fn(u64) -> (u64, usize), per_block: u64, first: u64, count: u64, leaf: u64) -> Result<()> {
+fn fill<S: BlocksMut>(
+    s: &S,
+    place: impl Fn(u64) -> (u64, usize),
+    per_block: u64,
+    first: u64,
+    count: u64,
+    leaf: u64,
+) -> Result<()> {
     let end = first + count;
     let mut i = first;
     while i < end {
         let (blkid, at) = place(i);
         let here = (per_block - i % per_block).min(end - i);
         s.edit(blkid, |b| {
-            let part = b.get_mut(at..at + here as usize * 8).ok_or(Flaw("a ZAP pointer beyond its table block"))?;
+            let part = b
+                .get_mut(at..at + here as usize * 8)
+                .ok_or(Flaw("a ZAP pointer beyond its table block"))?;
             for p in part.as_chunks_mut::<8>().0 {
                 *p = leaf.to_le_bytes();
             }
@@ -76,12 +92,27 @@ fn fill<S: BlocksMut>(s: &S, place: impl Fn(u64) -> (u64, usize), per_block: u64
 }
 
 /// Points a range of indexes at a leaf, in the table and in the one it is growing into.
-pub(super) fn set_range<S: BlocksMut>(s: &S, h: &Header, first: u64, count: u64, leaf: u64) -> Result<()> {
-    let shift = if h.table_blocks == 0 { h.block_shift - 4 } else { h.table_block_shift() };
+pub(super) fn set_range<S: BlocksMut>(
+    s: &S,
+    h: &Header,
+    first: u64,
+    count: u64,
+    leaf: u64,
+) -> Result<()> {
+    let shift = if h.table_blocks == 0 {
+        h.block_shift - 4
+    } else {
+        h.table_block_shift()
+    };
     fill(s, |i| h.pointer_place(i), 1 << shift, first, count, leaf)?;
     if h.next_table != 0 {
         let shift = h.table_block_shift();
-        let place = |i: u64| (h.next_table + (i >> shift), (i & ((1 << shift) - 1)) as usize * 8);
+        let place = |i: u64| {
+            (
+                h.next_table + (i >> shift),
+                (i & ((1 << shift) - 1)) as usize * 8,
+            )
+        };
         fill(s, place, 1 << shift, 2 * first, 2 * count, leaf)?;
     }
     Ok(())
@@ -104,7 +135,10 @@ fn doubled(half: &[u8]) -> Vec<u8> {
 /// One step of growth: out of block 0 at once, or one source block of the doubling.
 pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
     if !may_grow(h) {
-        return Err(Error::refused(Errno::NOSPC, "the ZAP's pointer table cannot grow any more"));
+        return Err(Error::refused(
+            Errno::NOSPC,
+            "the ZAP's pointer table cannot grow any more",
+        ));
     }
     let middle = 1usize << (h.block_shift - 1);
     if h.table_blocks == 0 {
@@ -117,7 +151,9 @@ pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
         return store_header(s, h);
     }
     let source = h.table + h.copied;
-    let (low, high) = s.view(source, |b| Ok((doubled(&b[..middle]), doubled(&b[middle..]))))?;
+    let (low, high) = s.view(source, |b| {
+        Ok((doubled(&b[..middle]), doubled(&b[middle..])))
+    })?;
     if h.next_table == 0 {
         h.next_table = h.freeblk;
         h.freeblk += 2 * h.table_blocks;
@@ -152,7 +188,10 @@ pub(super) fn lower_end<S: Blocks>(s: &S, h: &mut Header) -> Result<()> {
     for blkid in first..first + h.table_blocks.max(1) {
         highest = s.view(blkid, |b| {
             let words = b.get(offset..).unwrap_or(&[]).as_chunks::<8>().0;
-            Ok(words.iter().map(|w| u64::from_le_bytes(*w)).fold(highest, u64::max))
+            Ok(words
+                .iter()
+                .map(|w| u64::from_le_bytes(*w))
+                .fold(highest, u64::max))
         })?;
     }
     h.freeblk = h.freeblk.min(highest + 1);

@@ -12,7 +12,14 @@ fn new_fat(shift: u32, salt: u64, normflags: u64, flags: u64) -> MemoryBlocks {
 }
 
 fn add(s: &MemoryBlocks, name: &str, value: ZapValue) -> Result<()> {
-    put(s, Ask::Name(name.as_bytes()), &value.stored()?, Put::Add, None, 256)
+    put(
+        s,
+        Ask::Name(name.as_bytes()),
+        &value.stored()?,
+        Put::Add,
+        None,
+        256,
+    )
 }
 
 fn remove_name(s: &MemoryBlocks, name: &str) -> bool {
@@ -54,7 +61,11 @@ pub(in crate::zap) fn audit(s: &impl Blocks) -> Header {
             for twin in [2 * i, 2 * i + 1] {
                 let got = s
                     .view(h.next_table + (twin >> shift), |b| {
-                        Ok(u64::from_le_bytes(b[(twin as usize & ((1 << shift) - 1)) * 8..][..8].try_into().unwrap()))
+                        Ok(u64::from_le_bytes(
+                            b[(twin as usize & ((1 << shift) - 1)) * 8..][..8]
+                                .try_into()
+                                .unwrap(),
+                        ))
                     })
                     .unwrap();
                 assert_eq!(got, p, "the growing table mirrors the old one");
@@ -99,10 +110,19 @@ fn audit_leaf(leaf: &Leaf<'_>, h: &Header) {
             let mut name = Vec::new();
             leaf.read_name(&e, h.has_word_keys(), &mut name).unwrap();
             if !h.has_word_keys() {
-                assert_eq!(e.hash, h.hash_bits().cut(super::super::normalize::hash(h.salt, h.normflags, &name).unwrap()));
+                assert_eq!(
+                    e.hash,
+                    h.hash_bits()
+                        .cut(super::super::normalize::hash(h.salt, h.normflags, &name).unwrap())
+                );
             }
-            for (first, len) in [(e.name, e.name_len(h.has_word_keys())), (e.value, e.value_len())] {
-                leaf.array_chunks(first, len).into_iter().for_each(|c| assert!(used.insert(c), "chunks are not shared"));
+            for (first, len) in [
+                (e.name, e.name_len(h.has_word_keys())),
+                (e.value, e.value_len()),
+            ] {
+                leaf.array_chunks(first, len)
+                    .into_iter()
+                    .for_each(|c| assert!(used.insert(c), "chunks are not shared"));
             }
         }
     }
@@ -120,7 +140,12 @@ fn audit_leaf(leaf: &Leaf<'_>, h: &Header) {
 
 fn facts_of(s: &MemoryBlocks) -> (u64, u64, (u64, u64, u32), (u64, u64)) {
     let h = header(s).unwrap();
-    (h.leafs, h.freeblk, (h.table, h.table_blocks, h.shift), (h.next_table, h.copied))
+    (
+        h.leafs,
+        h.freeblk,
+        (h.table, h.table_blocks, h.shift),
+        (h.next_table, h.copied),
+    )
 }
 
 #[test]
@@ -179,7 +204,10 @@ fn an_emptied_directory_gives_its_leaves_back() {
 
 fn hex(s: &str) -> Vec<u8> {
     let digits: Vec<u8> = s.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits.chunks(2).map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 16).unwrap()).collect()
+    digits
+        .chunks(2)
+        .map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 16).unwrap())
+        .collect()
 }
 
 fn block(s: &MemoryBlocks, blkid: u64) -> Vec<u8> {
@@ -191,11 +219,29 @@ fn a_leaf_is_filled_byte_for_byte_as_elsewhere() {
     let s = new_fat(14, 1, 0, 0);
     add(&s, "u16x3", ZapValue::u16s(&[0x1122, 0x3344, 0x5566])).unwrap();
     add(&s, "u8x30", ZapValue::Bytes((1..=30).collect())).unwrap();
-    add(&s, "u32x2", ZapValue::Array { int_size: 4, ints: vec![0x0102_0304, 0xa0b0_c0d0] }).unwrap();
-    add(&s, "u64x4", ZapValue::u64s(&[1, 0x1122_3344_5566_7788, 3, 4])).unwrap();
+    add(
+        &s,
+        "u32x2",
+        ZapValue::Array {
+            int_size: 4,
+            ints: vec![0x0102_0304, 0xa0b0_c0d0],
+        },
+    )
+    .unwrap();
+    add(
+        &s,
+        "u64x4",
+        ZapValue::u64s(&[1, 0x1122_3344_5566_7788, 3, 4]),
+    )
+    .unwrap();
     add(&s, "empty", ZapValue::Bytes(Vec::new())).unwrap();
     let leaf = block(&s, 1);
-    assert_eq!(leaf[..48], hex("0000000000000080 0000000000000000 0000000000000000 af1eab02 6e02 0500 0000 1000 00 00000000000000 00000000"));
+    assert_eq!(
+        leaf[..48],
+        hex(
+            "0000000000000080 0000000000000000 0000000000000000 af1eab02 6e02 0500 0000 1000 00 00000000000000 00000000"
+        )
+    );
     for i in 0..512 {
         let want: u16 = match i {
             13 => 10,
@@ -205,7 +251,11 @@ fn a_leaf_is_filled_byte_for_byte_as_elsewhere() {
             277 => 14,
             _ => 0xffff,
         };
-        assert_eq!(u16::from_le_bytes(leaf[48 + 2 * i..50 + 2 * i].try_into().unwrap()), want, "bucket {i}");
+        assert_eq!(
+            u16::from_le_bytes(leaf[48 + 2 * i..50 + 2 * i].try_into().unwrap()),
+            want,
+            "bucket {i}"
+        );
     }
     let chunks = [
         "fc02ffff01000600 0200030000000000 00000000d0a77515",
@@ -228,9 +278,18 @@ fn a_leaf_is_filled_byte_for_byte_as_elsewhere() {
     for (i, want) in chunks.iter().enumerate() {
         assert_eq!(leaf[0x430 + 24 * i..][..24], hex(want), "chunk {i}");
     }
-    assert_eq!(leaf[0x430 + 24 * 16..][..24], hex("fd000000000000000000000000000000000000000000 1100"));
-    assert_eq!(leaf[16384 - 24..], hex("fd000000000000000000000000000000000000000000 ffff"));
-    assert_eq!(get(&s, "u64x4"), Some(ZapValue::u64s(&[1, 0x1122_3344_5566_7788, 3, 4])));
+    assert_eq!(
+        leaf[0x430 + 24 * 16..][..24],
+        hex("fd000000000000000000000000000000000000000000 1100")
+    );
+    assert_eq!(
+        leaf[16384 - 24..],
+        hex("fd000000000000000000000000000000000000000000 ffff")
+    );
+    assert_eq!(
+        get(&s, "u64x4"),
+        Some(ZapValue::u64s(&[1, 0x1122_3344_5566_7788, 3, 4]))
+    );
     assert_eq!(get(&s, "empty"), Some(ZapValue::Bytes(Vec::new())));
 
     assert!(remove_name(&s, "u8x30"));
@@ -238,7 +297,11 @@ fn a_leaf_is_filled_byte_for_byte_as_elsewhere() {
     assert_eq!(leaf[28..36], hex("7202 0400 0000 0300"));
     let next = |i: usize| u16::from_le_bytes(leaf[0x430 + 24 * i + 22..][..2].try_into().unwrap());
     assert_eq!([3, 4, 5, 6].map(next), [4, 5, 6, 16]);
-    assert!([3, 4, 5, 6].into_iter().all(|i| leaf[0x430 + 24 * i + 1..][..21].iter().all(|&b| b == 0)));
+    assert!(
+        [3, 4, 5, 6]
+            .into_iter()
+            .all(|i| leaf[0x430 + 24 * i + 1..][..21].iter().all(|&b| b == 0))
+    );
     audit(&s);
 }
 
@@ -251,7 +314,10 @@ fn a_header_is_written_byte_for_byte_as_elsewhere() {
     let b = block(&s, 0);
     assert_eq!(b[..16], hex("0100000000000080 abb22af502000000"));
     assert_eq!(b[0x20..0x28], hex("0a00000000000000"));
-    assert_eq!(b[0x38..0x58], hex("0200000000000000 0100000000000000 0600000000000000 0100000000000000"));
+    assert_eq!(
+        b[0x38..0x58],
+        hex("0200000000000000 0100000000000000 0600000000000000 0100000000000000")
+    );
     assert!(b[0x2000..].chunks(8).all(|c| c == hex("0100000000000000")));
     assert!(b[0x58..0x2000].iter().all(|&x| x == 0));
 }
@@ -265,7 +331,13 @@ fn the_first_split_leaves_the_published_leaves() {
     let facts = |blkid| {
         s.view(blkid, |b| {
             let l = Leaf::parse(b)?;
-            Ok((l.prefix(), l.prefix_len(), l.entries(), l.free(), l.freelist()))
+            Ok((
+                l.prefix(),
+                l.prefix_len(),
+                l.entries(),
+                l.free(),
+                l.freelist(),
+            ))
         })
         .unwrap()
     };
@@ -278,13 +350,26 @@ fn the_first_split_leaves_the_published_leaves() {
 fn keys_of_words_are_stored_as_elsewhere() {
     let s = new_fat(12, 0x9bfa5, 0, 3);
     let put_words = |key: &[u64], value: &[u64]| {
-        put(&s, Ask::Words(key), &ZapValue::u64s(value).stored().unwrap(), Put::Add, None, 256).unwrap();
+        put(
+            &s,
+            Ask::Words(key),
+            &ZapValue::u64s(value).stored().unwrap(),
+            Put::Add,
+            None,
+            256,
+        )
+        .unwrap();
     };
     put_words(&[0x1234_5678], &[7]);
     put_words(&[1, 2], &[0x1111, 0x2222]);
     let b = block(&s, 0);
     assert_eq!(b[0x20..0x28], hex("0800000000000000"));
-    assert_eq!(b[0x38..0x68], hex("0200000000000000 0100000000000000 0200000000000000 a5bf090000000000 0000000000000000 0300000000000000"));
+    assert_eq!(
+        b[0x38..0x68],
+        hex(
+            "0200000000000000 0100000000000000 0200000000000000 a5bf090000000000 0000000000000000 0300000000000000"
+        )
+    );
     assert!(b[0x800..].chunks(8).all(|c| c == hex("0100000000000000")));
     let leaf = block(&s, 1);
     assert_eq!(u16::from_le_bytes([leaf[28], leaf[29]]), 152);
@@ -299,15 +384,30 @@ fn keys_of_words_are_stored_as_elsewhere() {
     for (i, want) in chunks.iter().enumerate() {
         assert_eq!(leaf[0x130 + 24 * i..][..24], hex(want), "chunk {i}");
     }
-    assert_eq!(lookup(&s, Ask::Words(&[1, 2]), 256).unwrap(), Some(ZapValue::u64s(&[0x1111, 0x2222])));
+    assert_eq!(
+        lookup(&s, Ask::Words(&[1, 2]), 256).unwrap(),
+        Some(ZapValue::u64s(&[0x1111, 0x2222]))
+    );
     assert_eq!(lookup(&s, Ask::Words(&[2, 1]), 256).unwrap(), None);
-    assert!(lookup(&s, Ask::Name(b"x"), 256).unwrap_err().is(Errno::INVAL));
+    assert!(
+        lookup(&s, Ask::Name(b"x"), 256)
+            .unwrap_err()
+            .is(Errno::INVAL)
+    );
     audit(&s);
 
     let s = new_fat(15, 1, 0, 7);
     let key = [0xfedc_ba98_7654_3210, 2, 3, 4, 0x8001];
     let value = ZapValue::Bytes((0x30..0x44).collect());
-    put(&s, Ask::Words(&key), &value.stored().unwrap(), Put::Add, None, 256).unwrap();
+    put(
+        &s,
+        Ask::Words(&key),
+        &value.stored().unwrap(),
+        Put::Add,
+        None,
+        256,
+    )
+    .unwrap();
     let leaf = block(&s, 1);
     assert_eq!(leaf[48 + 2 * 1019..][..2], [0, 0]);
     let chunks = [
@@ -330,9 +430,23 @@ fn colliding_names_take_the_lowest_free_number_and_stay_sorted() {
     }
     assert!(remove_name(&s, "faa495f7"));
     add(&s, "faa495f7", ZapValue::U64(2)).unwrap();
-    let names: Vec<_> = list(&s, (0, 0)).into_iter().map(|(n, _, cd)| (String::from_utf8(n).unwrap(), cd)).collect();
-    assert_eq!(names, [("faa495f7".into(), 0), ("d7f14be2".into(), 1), ("c19ab7b5".into(), 2)]);
-    assert!(add(&s, "d7f14be2", ZapValue::U64(9)).unwrap_err().is(Errno::EXIST));
+    let names: Vec<_> = list(&s, (0, 0))
+        .into_iter()
+        .map(|(n, _, cd)| (String::from_utf8(n).unwrap(), cd))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("faa495f7".into(), 0),
+            ("d7f14be2".into(), 1),
+            ("c19ab7b5".into(), 2)
+        ]
+    );
+    assert!(
+        add(&s, "d7f14be2", ZapValue::U64(9))
+            .unwrap_err()
+            .is(Errno::EXIST)
+    );
     audit(&s);
 }
 
@@ -341,14 +455,31 @@ fn a_normalising_leaf_finds_names_by_their_form() {
     let s = new_fat(14, 1, 2, 0);
     add(&s, "Readme.TXT", ZapValue::U64(1)).unwrap();
     add(&s, "README.txt", ZapValue::U64(2)).unwrap();
-    let m = lookup_match(&s, b"readme.txt", MatchType::Normalize, 1024).unwrap().unwrap();
-    assert_eq!((m.value, m.name.as_slice(), m.conflict), (ZapValue::U64(1), &b"Readme.TXT"[..], true));
-    let m = lookup_match(&s, b"README.txt", MatchType::NormalizeMatchCase, 1024).unwrap().unwrap();
+    let m = lookup_match(&s, b"readme.txt", MatchType::Normalize, 1024)
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (m.value, m.name.as_slice(), m.conflict),
+        (ZapValue::U64(1), &b"Readme.TXT"[..], true)
+    );
+    let m = lookup_match(&s, b"README.txt", MatchType::NormalizeMatchCase, 1024)
+        .unwrap()
+        .unwrap();
     assert_eq!(m.value, ZapValue::U64(2));
     assert_eq!(block(&s, 1)[36], 1);
-    let cds: Vec<_> = list(&s, (0, 0)).into_iter().map(|(_, h, cd)| (h, cd)).collect();
-    assert_eq!(cds, [(0x2638_9b30_0000_0000, 0), (0x2638_9b30_0000_0000, 1)]);
-    assert!(lookup_match(&new_fat(14, 1, 0, 0), b"a", MatchType::Normalize, 256).unwrap_err().is(Errno::NOTSUP));
+    let cds: Vec<_> = list(&s, (0, 0))
+        .into_iter()
+        .map(|(_, h, cd)| (h, cd))
+        .collect();
+    assert_eq!(
+        cds,
+        [(0x2638_9b30_0000_0000, 0), (0x2638_9b30_0000_0000, 1)]
+    );
+    assert!(
+        lookup_match(&new_fat(14, 1, 0, 0), b"a", MatchType::Normalize, 256)
+            .unwrap_err()
+            .is(Errno::NOTSUP)
+    );
 }
 
 #[test]
@@ -360,14 +491,26 @@ fn values_change_size_and_push_others_out() {
     for round in 0..4 {
         for i in 0..30u64 {
             let value = ZapValue::Bytes(vec![i as u8; 1 + (i as usize * 37 + round * 211) % 900]);
-            put(&s, Ask::Name(format!("k{i}").as_bytes()), &value.stored().unwrap(), Put::Update, None, 256).unwrap();
+            put(
+                &s,
+                Ask::Name(format!("k{i}").as_bytes()),
+                &value.stored().unwrap(),
+                Put::Update,
+                None,
+                256,
+            )
+            .unwrap();
             assert_eq!(get(&s, &format!("k{i}")), Some(value));
         }
         audit(&s);
     }
     let huge = ZapValue::Bytes(vec![1; 8193]);
     assert!(huge.stored().err().unwrap().is(TOO_BIG));
-    assert!(add(&s, "huge", ZapValue::Bytes(vec![1; 8000])).unwrap_err().is(TOO_BIG));
+    assert!(
+        add(&s, "huge", ZapValue::Bytes(vec![1; 8000]))
+            .unwrap_err()
+            .is(TOO_BIG)
+    );
 }
 
 #[test]
@@ -391,7 +534,11 @@ fn hostile_leaves_give_errors_and_never_loops() {
             for _ in 0..1 + random() % 4 {
                 let block = blocks.get_mut(&(random() % 2)).unwrap();
                 let at = (random() as usize) % if random() % 2 == 0 { 128 } else { block.len() };
-                block[at] = if random() % 3 == 0 { 0xff } else { random() as u8 };
+                block[at] = if random() % 3 == 0 {
+                    0xff
+                } else {
+                    random() as u8
+                };
             }
         }
         let i = random() % 40;
@@ -400,11 +547,21 @@ fn hostile_leaves_give_errors_and_never_loops() {
         let mut at = Some(0);
         let mut steps = 0;
         while let Some(hash) = at {
-            at = list_leaf(&s, (hash, 0), &mut scratch, |_, l| l.leaf.first_int(&l.entry).map(|_| true)).ok().and_then(|r| r.0);
+            at = list_leaf(&s, (hash, 0), &mut scratch, |_, l| {
+                l.leaf.first_int(&l.entry).map(|_| true)
+            })
+            .ok()
+            .and_then(|r| r.0);
             steps += 1;
             assert!(steps < 1 << 16);
         }
-        let _ = remove(&s, Ask::Name(format!("name{i}").as_bytes()), MatchType::Exact, 256, true);
+        let _ = remove(
+            &s,
+            Ask::Name(format!("name{i}").as_bytes()),
+            MatchType::Exact,
+            256,
+            true,
+        );
         let _ = add(&s, "another", ZapValue::U64(1));
     }
 }

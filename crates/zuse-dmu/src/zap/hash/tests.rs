@@ -5,7 +5,10 @@ fn eight_bytes_a_step_equals_one_byte_a_step() {
     let bytes: Vec<u8> = (0..200u32).map(|i| (i * 37 + 11) as u8).collect();
     for from in 0..9 {
         for to in from..bytes.len() {
-            assert_eq!(crc(0x3a449, &bytes[from..to]), zuse_codec::crc64_zap(0x3a449, &bytes[from..to]));
+            assert_eq!(
+                crc(0x3a449, &bytes[from..to]),
+                zuse_codec::crc64_zap(0x3a449, &bytes[from..to])
+            );
         }
     }
 }
@@ -37,8 +40,14 @@ fn the_published_hashes_come_out() {
     ] {
         assert_eq!(HashBits::NORMAL.cut(crc(1, name)), want);
     }
-    assert_eq!(HashBits::WIDE.cut(crc_words(0x9bfa5, &[0x1234_5678])), 0xe7c7_f9b0_e6eb_0000);
-    assert_eq!(HashBits::WIDE.cut(crc_words(0x9bfa5, &[1, 2])), 0xa4d1_565c_0ccd_0000);
+    assert_eq!(
+        HashBits::WIDE.cut(crc_words(0x9bfa5, &[0x1234_5678])),
+        0xe7c7_f9b0_e6eb_0000
+    );
+    assert_eq!(
+        HashBits::WIDE.cut(crc_words(0x9bfa5, &[1, 2])),
+        0xa4d1_565c_0ccd_0000
+    );
 }
 
 #[test]
@@ -47,5 +56,8 @@ fn cookies_are_the_published_ones() {
     assert_eq!(bits.cookie(0x0e4d_cbf0_0000_0000, 0), 0xe4dcbf);
     assert_eq!(bits.cookie(0x0e4d_cbf0_0000_0000, 1), 0x10e4_dcbf);
     assert_eq!(bits.position(0x10e4_dcbf), (0x0e4d_cbf0_0000_0000, 1));
-    assert_eq!(HashBits::WIDE.cookie(0xa4d1_565c_0ccd_0000, 1), 0x1_a4d1_565c_0ccd);
+    assert_eq!(
+        HashBits::WIDE.cookie(0xa4d1_565c_0ccd_0000, 1),
+        0x1_a4d1_565c_0ccd
+    );
 }

@@ -3,7 +3,10 @@
 //! Invariants: nfree + used chunks = all chunks; the freelist holds exactly the free chunks; each entry is in the one
 //! chain of its hash, sorted by cd.
 
-use super::{ARRAY_DATA, ARRAY_TYPE, CHUNK, END, ENTRY_TYPE, Entry, FREE_TYPE, Geometry, HEADER, Leaf, MAGIC, chunks_for};
+use super::{
+    ARRAY_DATA, ARRAY_TYPE, CHUNK, END, ENTRY_TYPE, Entry, FREE_TYPE, Geometry, HEADER, Leaf,
+    MAGIC, chunks_for,
+};
 use crate::zap::LEAF_TYPE;
 use crate::zap::flaw::{Checked, Flaw};
 use crate::zap::key::{Key, Stored};
@@ -22,8 +25,15 @@ impl<'a> LeafMut<'a> {
     }
 
     /// Makes a block an empty leaf.
-    pub(crate) fn format(b: &'a mut [u8], prefix: u64, prefix_len: u32, sorted: bool) -> Checked<Self> {
-        let g = Geometry { shift: b.len().trailing_zeros() };
+    pub(crate) fn format(
+        b: &'a mut [u8],
+        prefix: u64,
+        prefix_len: u32,
+        sorted: bool,
+    ) -> Checked<Self> {
+        let g = Geometry {
+            shift: b.len().trailing_zeros(),
+        };
         let Ok(chunks) = u16::try_from(g.chunks()) else {
             return Err(Flaw("ZAP leaves of this size cannot be written"));
         };
@@ -47,7 +57,10 @@ impl<'a> LeafMut<'a> {
 
     /// The same leaf for reading.
     pub(crate) fn view(&self) -> Leaf<'_> {
-        Leaf { b: self.b, g: self.g }
+        Leaf {
+            b: self.b,
+            g: self.g,
+        }
     }
 
     fn put16(&mut self, at: usize, v: u16) {
@@ -121,7 +134,9 @@ impl<'a> LeafMut<'a> {
         let mut done = 0;
         while done < total {
             let i = self.take()?;
-            let piece = bytes.get(done..bytes.len().min(done + ARRAY_DATA)).unwrap_or(&[]);
+            let piece = bytes
+                .get(done..bytes.len().min(done + ARRAY_DATA))
+                .unwrap_or(&[]);
             let c = self.chunk_mut(i)?;
             *c = [0; CHUNK];
             c[0] = ARRAY_TYPE;
@@ -147,7 +162,9 @@ impl<'a> LeafMut<'a> {
         for _ in 0..n {
             let c = self.chunk_mut(at)?;
             if c[0] != ARRAY_TYPE {
-                return Err(Flaw("a ZAP name or value that runs into a chunk that is no array"));
+                return Err(Flaw(
+                    "a ZAP name or value that runs into a chunk that is no array",
+                ));
             }
             c[..22].fill(0);
             c[0] = FREE_TYPE;
@@ -213,7 +230,13 @@ impl<'a> LeafMut<'a> {
         let c = self.chunk_mut(e.chunk)?;
         c[0] = ENTRY_TYPE;
         c[1] = e.int_size;
-        for (at, v) in [(2, e.next), (4, e.name), (6, e.name_count), (8, e.value), (10, e.value_count)] {
+        for (at, v) in [
+            (2, e.next),
+            (4, e.name),
+            (6, e.name_count),
+            (8, e.value),
+            (10, e.value_count),
+        ] {
             c[at..at + 2].copy_from_slice(&v.to_le_bytes());
         }
         c[12..16].copy_from_slice(&e.cd.to_le_bytes());
@@ -275,7 +298,12 @@ impl<'a> LeafMut<'a> {
         }
         self.free_array(e.value, old)?;
         let first = self.store_array(value.bytes(), false)?;
-        self.put_entry(&Entry { value: first, int_size: value.int_size, value_count: value.count, ..*e })?;
+        self.put_entry(&Entry {
+            value: first,
+            int_size: value.int_size,
+            value_count: value.count,
+            ..*e
+        })?;
         Ok(true)
     }
 
@@ -321,7 +349,13 @@ impl<'a> LeafMut<'a> {
         bytes.clear();
         from.read_array(e.value, e.value_len(), &mut bytes)?;
         let value = self.store_array(&bytes, false)?;
-        self.put_entry(&Entry { chunk, next: END, name, value, ..*e })?;
+        self.put_entry(&Entry {
+            chunk,
+            next: END,
+            name,
+            value,
+            ..*e
+        })?;
         let bucket = self.g.bucket(e.hash, self.view().prefix_len());
         self.link(chunk, e.cd, bucket)?;
         self.add_entries(1);

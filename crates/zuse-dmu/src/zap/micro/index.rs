@@ -149,7 +149,14 @@ impl MicroIndex {
         let mut records = Vec::with_capacity(total);
         let mut flaw = None;
         let mut next = 0;
-        for (i, s) in b.as_chunks::<SLOT>().0.iter().skip(1).take(total).enumerate() {
+        for (i, s) in b
+            .as_chunks::<SLOT>()
+            .0
+            .iter()
+            .skip(1)
+            .take(total)
+            .enumerate()
+        {
             let f = field(s);
             if f[0] == 0 {
                 continue;
@@ -176,10 +183,22 @@ impl MicroIndex {
         if records.len() < next {
             free.reserve_exact(next - records.len());
             // The lowest on top.
-            free.extend((0..next).rev().filter(|&i| field_is_free(b, i)).map(|i| i as u16));
+            free.extend(
+                (0..next)
+                    .rev()
+                    .filter(|&i| field_is_free(b, i))
+                    .map(|i| i as u16),
+            );
         }
         let runs = sort_by_hash(records);
-        Self { sorted: runs.len(), runs, dead: 0, free, next, flaw }
+        Self {
+            sorted: runs.len(),
+            runs,
+            dead: 0,
+            free,
+            next,
+            flaw,
+        }
     }
 
     /// What is wrong with the block, if something is.
@@ -203,13 +222,17 @@ impl MicroIndex {
         };
         let key = Record::new(hash, cd, 0).0;
         let (a, b) = self.runs.split_at(self.sorted);
-        Merged { a: &a[lower_bound(a, key)..], b: &b[lower_bound(b, key)..] }
+        Merged {
+            a: &a[lower_bound(a, key)..],
+            b: &b[lower_bound(b, key)..],
+        }
     }
 
     /// The entries of one hash, by cd.
     #[inline]
     pub(crate) fn twins(&self, hash: u64) -> impl Iterator<Item = Record> + '_ {
-        self.from(hash, 0).take_while(move |r| r.hash() == hash & !0xffff_ffff)
+        self.from(hash, 0)
+            .take_while(move |r| r.hash() == hash & !0xffff_ffff)
     }
 
     /// The lowest cd that no entry of this hash has, and how many such entries there are.

@@ -9,7 +9,10 @@ struct Zap {
 impl Zap {
     fn new(size: usize) -> Self {
         let b = new_block(size, 1, 0);
-        Self { index: MicroIndex::build(&b), b }
+        Self {
+            index: MicroIndex::build(&b),
+            b,
+        }
     }
     fn hash(&self, name: &str) -> u64 {
         hash_of(&MicroHeader::parse(&self.b).unwrap(), name.as_bytes()).unwrap()
@@ -19,7 +22,9 @@ impl Zap {
         insert(&mut self.b, &mut self.index, hash, name.as_bytes(), value)
     }
     fn get(&self, name: &str) -> Option<u64> {
-        find(&self.b, &self.index, self.hash(name), name.as_bytes()).and_then(|i| slot(&self.b, i)).map(|s| s.value)
+        find(&self.b, &self.index, self.hash(name), name.as_bytes())
+            .and_then(|i| slot(&self.b, i))
+            .map(|s| s.value)
     }
     fn remove(&mut self, name: &str) {
         let hash = self.hash(name);
@@ -53,7 +58,11 @@ fn three_names_fill_the_published_block() {
     z.add("gamma", 0xa000_0000_0000_0007);
     let mut want = vec![0u8; 512];
     want[..16].copy_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0]);
-    for (at, value, name) in [(0x40, (5u8, 0x80u8), "alpha"), (0x80, (6, 0x40), "beta"), (0xc0, (7, 0xa0), "gamma")] {
+    for (at, value, name) in [
+        (0x40, (5u8, 0x80u8), "alpha"),
+        (0x80, (6, 0x40), "beta"),
+        (0xc0, (7, 0xa0), "gamma"),
+    ] {
         want[at] = value.0;
         want[at + 7] = value.1;
         want[at + 14..at + 14 + name.len()].copy_from_slice(name.as_bytes());
@@ -82,8 +91,20 @@ fn collisions_take_the_lowest_free_number() {
     assert_eq!(slot(&z.b, 0).unwrap().name, b"newname");
     z.add("faa495f7", 5);
     assert_eq!(slot(&z.b, 3).unwrap().cd, 0);
-    let cds: Vec<_> = z.list().into_iter().filter(|e| e.1 == 0xa311_a300_0000_0000).map(|e| (e.0, e.2)).collect();
-    assert_eq!(cds, [("faa495f7".into(), 0), ("d7f14be2".into(), 1), ("c19ab7b5".into(), 2)]);
+    let cds: Vec<_> = z
+        .list()
+        .into_iter()
+        .filter(|e| e.1 == 0xa311_a300_0000_0000)
+        .map(|e| (e.0, e.2))
+        .collect();
+    assert_eq!(
+        cds,
+        [
+            ("faa495f7".into(), 0),
+            ("d7f14be2".into(), 1),
+            ("c19ab7b5".into(), 2)
+        ]
+    );
     assert_eq!(z.add("faa495f7", 9), Inserted::Exists(3));
     z.audit();
 }
@@ -164,9 +185,21 @@ fn names_of_one_hash_are_counted_and_crowd_out() {
     // All names collide when the hash is given by hand.
     let mut z = Zap::new(1 << 14);
     for i in 0..127u64 {
-        assert_eq!(insert(&mut z.b, &mut z.index, 7 << 36, format!("x{i}").as_bytes(), i), Inserted::Done);
+        assert_eq!(
+            insert(
+                &mut z.b,
+                &mut z.index,
+                7 << 36,
+                format!("x{i}").as_bytes(),
+                i
+            ),
+            Inserted::Done
+        );
     }
-    assert_eq!(insert(&mut z.b, &mut z.index, 7 << 36, b"one more", 1), Inserted::Crowded);
+    assert_eq!(
+        insert(&mut z.b, &mut z.index, 7 << 36, b"one more", 1),
+        Inserted::Crowded
+    );
 }
 
 #[test]

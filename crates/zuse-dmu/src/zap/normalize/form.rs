@@ -12,7 +12,9 @@ mod assigned;
 
 use super::upper::upper;
 use assigned::is_assigned;
-use unicode_normalization::char::{canonical_combining_class, compose, decompose_canonical, decompose_compatible};
+use unicode_normalization::char::{
+    canonical_combining_class, compose, decompose_canonical, decompose_compatible,
+};
 
 const LONGEST: usize = 31;
 const GRAPHEME_JOINER: char = '\u{34f}';
@@ -27,7 +29,11 @@ pub(crate) struct Form {
 }
 
 fn class(c: char) -> u8 {
-    if (c as u32) < 0x300 || !is_assigned(c) { 0 } else { canonical_combining_class(c) }
+    if (c as u32) < 0x300 || !is_assigned(c) {
+        0
+    } else {
+        canonical_combining_class(c)
+    }
 }
 
 fn composed(a: char, b: char) -> Option<char> {
@@ -47,7 +53,11 @@ impl Form {
             sequence.clear();
             self.decompose(if fold { upper(first) } else { first }, &mut sequence);
             while let Some(mark) = chars.next_if(|&c| class(c) != 0) {
-                let mark = if fold && mark == '\u{345}' { '\u{399}' } else { mark };
+                let mark = if fold && mark == '\u{345}' {
+                    '\u{399}'
+                } else {
+                    mark
+                };
                 self.decompose(mark, &mut sequence);
                 if sequence.len() >= LONGEST {
                     sequence.push(GRAPHEME_JOINER);

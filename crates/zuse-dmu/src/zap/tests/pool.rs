@@ -14,7 +14,13 @@ const SIZE: u64 = 4 << 30;
 struct Bump(AtomicU64);
 
 impl Allocate for Bump {
-    fn allocate(&self, _txg: Txg, psize: u64, copies: usize, _class: AllocClass) -> Result<Option<Allocation>> {
+    fn allocate(
+        &self,
+        _txg: Txg,
+        psize: u64,
+        copies: usize,
+        _class: AllocClass,
+    ) -> Result<Option<Allocation>> {
         let asize = psize.next_multiple_of(512);
         let mut dvas = [Dva::EMPTY; 3];
         for dva in dvas.iter_mut().take(copies) {
@@ -22,7 +28,10 @@ impl Allocate for Bump {
             assert!(at + asize < SIZE - (8 << 20), "the test pool is full");
             *dva = Dva::new(0, at, asize, false);
         }
-        Ok(Some(Allocation { dvas, count: copies }))
+        Ok(Some(Allocation {
+            dvas,
+            count: copies,
+        }))
     }
     fn free_dva(&self, _txg: Txg, _vdev: u32, _offset: u64, _asize: u64) -> Result<()> {
         Ok(())
@@ -46,15 +55,34 @@ impl TestPool {
         let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/disk", SIZE));
         let mut top = VdevConfig::new(VdevKind::Disk, 0, 7);
         top.path = Some("/disk".into());
-        top.top = Some(TopConfig { ashift: 9, asize: SIZE - (8 << 20), metaslab_shift: 24, metaslab_array: 5, ..TopConfig::default() });
+        top.top = Some(TopConfig {
+            ashift: 9,
+            asize: SIZE - (8 << 20),
+            metaslab_shift: 24,
+            metaslab_array: 5,
+            ..TopConfig::default()
+        });
         let root = VdevConfig::root(1, vec![top]);
         let vdevs = Vdevs::open(&root, &|_| Some(device.clone()), OpenMode::CREATE).unwrap();
-        let io = Arc::new(Pipeline::new(Arc::new(vdevs), Arc::new(Cache::new(1 << 30))));
+        let io = Arc::new(Pipeline::new(
+            Arc::new(vdevs),
+            Arc::new(Cache::new(1 << 30)),
+        ));
         io.set_allocator(Arc::new(Bump(AtomicU64::new(0))));
         let work = Arc::new(WorkPool::new("test", 2, 64).unwrap());
         let txg = Txg(10);
-        let os = Objset::create(Self::env(&io, &work, &settings), ObjsetType::Zfs, &Tx::syncing(txg));
-        Self { io, work, settings, os, txg }
+        let os = Objset::create(
+            Self::env(&io, &work, &settings),
+            ObjsetType::Zfs,
+            &Tx::syncing(txg),
+        );
+        Self {
+            io,
+            work,
+            settings,
+            os,
+            txg,
+        }
     }
 
     fn env(io: &Arc<Pipeline>, work: &Arc<WorkPool>, settings: &Settings) -> ObjsetEnv {
@@ -83,7 +111,11 @@ impl TestPool {
     pub(crate) fn reopen(&mut self) {
         self.sync();
         self.io.cache().clear();
-        self.os = Objset::open(Self::env(&self.io, &self.work, &self.settings), self.os.root()).unwrap();
+        self.os = Objset::open(
+            Self::env(&self.io, &self.work, &self.settings),
+            self.os.root(),
+        )
+        .unwrap();
     }
 
     pub(crate) fn drop_cache(&self) {

@@ -1,0 +1,129 @@
+//! A pool made, written, closed and opened again, without any dataset.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zuse_base::{Result, Txg};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_dmu::zap::Zap;
+use zuse_pool::{CreateOptions, DslHooks, Environment, OpenOptions, Pool, SyncCtx, VdevSpec};
+use zuse_vdev::{PoolState, assemble};
+
+struct NoDatasets;
+
+impl DslHooks for NoDatasets {
+    fn create(&self, _ctx: &SyncCtx<'_>) -> Result<()> {
+        Ok(())
+    }
+    fn load(&self, _pool: &Arc<Pool>) -> Result<()> {
+        Ok(())
+    }
+    fn sync(&self, _ctx: &SyncCtx<'_>) -> Result<()> {
+        Ok(())
+    }
+    fn mos_delta(&self, _ctx: &SyncCtx<'_>, _delta: [i64; 3]) -> Result<()> {
+        Ok(())
+    }
+    fn is_dirty(&self, _txg: Txg) -> bool {
+        false
+    }
+    fn process_frees(&self, _ctx: &SyncCtx<'_>) -> Result<bool> {
+        Ok(false)
+    }
+    fn synced(&self, _txg: Txg) {}
+}
+
+fn open(device: &Arc<dyn BlockDevice>, writable: bool) -> Result<Arc<Pool>> {
+    let scan = assemble::assemble(&assemble::read_labels(std::slice::from_ref(device)));
+    let found = scan.pools.first().expect("a pool");
+    let devices: BTreeMap<u64, Arc<dyn BlockDevice>> = found
+        .devices
+        .keys()
+        .map(|guid| (*guid, device.clone()))
+        .collect();
+    let options = OpenOptions {
+        writable,
+        ..OpenOptions::default()
+    };
+    Pool::open(
+        Environment::default(),
+        &found.config,
+        &devices,
+        &options,
+        Arc::new(NoDatasets),
+    )
+}
+
+fn create(device: &Arc<dyn BlockDevice>, ashift: u8) -> Arc<Pool> {
+    let options = CreateOptions {
+        name: "tank".into(),
+        vdevs: vec![VdevSpec {
+            device: device.clone(),
+            is_disk: false,
+            ashift: Some(ashift),
+        }],
+        features: None,
+        comment: None,
+        compatibility: None,
+    };
+    Pool::create(Environment::default(), options, Arc::new(NoDatasets)).expect("create")
+}
+
+#[test]
+fn what_a_sync_task_writes_is_there_after_reopening() {
+    for ashift in [9, 12, 13] {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("mem", 256 << 20));
+        let pool = create(&device, ashift);
+        for round in 0..5u64 {
+            pool.sync_task(
+                |_| Ok(()),
+                move |ctx| {
+                    let zap = Zap::create(ctx.pool.mos(), ctx.tx, 27, &Default::default())?;
+                    for i in 0..3000u64 {
+                        zap.add_u64(ctx.tx, format!("name-{i}").as_bytes(), i * round)?;
+                    }
+                    ctx.pool.directory()?.add_u64(
+                        ctx.tx,
+                        format!("test{round}").as_bytes(),
+                        zap.dnode().object().0,
+                    )
+                },
+            )
+            .expect("task");
+        }
+        let allocated = pool.space().allocated;
+        assert!(pool.last_passes() <= 6, "{} passes", pool.last_passes());
+        pool.close(PoolState::Exported).expect("close");
+
+        let pool = open(&device, true).expect("open");
+        for round in 0..5u64 {
+            let object = pool
+                .directory()
+                .expect("directory")
+                .lookup_u64(format!("test{round}").as_bytes())
+                .expect("lookup")
+                .expect("there");
+            let zap = Zap::open(
+                &pool
+                    .mos()
+                    .dnode(zuse_base::ObjectId(object))
+                    .expect("dnode"),
+            )
+            .expect("zap");
+            assert_eq!(zap.count().expect("count"), 3000);
+            assert_eq!(
+                zap.lookup_u64(b"name-77").expect("lookup"),
+                Some(77 * round)
+            );
+        }
+        let again = pool.space().allocated;
+        assert!(
+            again.abs_diff(allocated) < 4 << 20,
+            "{allocated} before, {again} after"
+        );
+        pool.close(PoolState::Active).expect("close");
+        let pool = open(&device, false).expect("open read-only");
+        assert!(!pool.is_writable());
+        pool.close(PoolState::Active).expect("close");
+    }
+}
