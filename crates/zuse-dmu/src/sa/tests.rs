@@ -1,3 +1,5 @@
+mod objects;
+
 use super::attribute::Attr;
 use super::layout::{AttrInfo, Layout};
 use super::place::place;
