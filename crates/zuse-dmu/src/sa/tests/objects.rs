@@ -44,7 +44,12 @@ fn new_object(pool: &TestPool, slots: u8) -> Arc<Dnode> {
 
 fn blob(len: usize) -> Vec<u8> {
     let mut set = Dxattr::default();
-    set.set(b"user.foo", &vec![7; len - 48]).unwrap();
+    let mut left = len - 48;
+    if left > 30_000 {
+        set.set(b"user.bar", &vec![8; 30_000]).unwrap();
+        left -= 30_028;
+    }
+    set.set(b"user.foo", &vec![7; left]).unwrap();
     assert_eq!(set.encoded_len(), len);
     set.encode()
 }
