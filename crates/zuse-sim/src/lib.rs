@@ -1,1 +1,13 @@
-//! zuse-sim
+//! The test bench. Nothing here ships.
+//!
+//! ```text
+//!   golden   pools that OpenZFS wrote, in memory, with what they held
+//!   check    offline judge: every pointer against the space maps, every sum against its parts
+//!   no_datasets   the least dataset layer, for pools that are only an object set
+//! ```
+//! What is under test is `tests/`: power cuts, damaged input, goldens.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod golden;
+pub mod no_datasets;

@@ -1,0 +1,242 @@
+//! The offline judge of a pool that nobody is changing.
+//!
+//! ```text
+//!   uberblock ─► MOS ─► datasets, snapshots ─► every block pointer ─┐
+//!   queues of freed blocks ──────────────────────────────────────────┤ claims
+//!   space maps, log space maps ──────────► allocated ranges ─────────┴► equal, each byte once
+//! ```
+//! It reads with its own walk (only the pipeline and the parsers are shared with the reader under test), and holds
+//! on the way:
+//! - each block is claimed by one pointer, each allocated byte by one block (dedup and cloned blocks excepted);
+//! - each space map says what its header says, frees only what is allocated, allocates only what is free;
+//! - a pointer's fill count is the sum of its children's, the root's is the number of objects;
+//! - a dnode's `used` is the space of its blocks, a dataset's `referenced` is the space of all its blocks;
+//! - levels, types and births of pointers fit the place they are found in.
+//!
+//! A problem is a sentence with a place; the walk goes on after it. Pools are checked when quiet: what a txg in flight
+//! would do is not known here.
+
+mod claims;
+mod maps;
+mod walk;
+
+use std::collections::BTreeMap;
+
+use zuse_base::{ObjectId, Result};
+use zuse_dmu::zap::Zap;
+use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys};
+use zuse_format::{BlockPointer, object_type};
+use zuse_pool::Pool;
+
+use claims::Claims;
+use walk::{Extent, Walk};
+
+/// How much is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Everything but the contents of files and volumes.
+    Metadata,
+    /// Every block.
+    All,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What is wrong, each with its place. At most [`Report::MOST`].
+    pub problems: Vec<String>,
+    /// Bytes that pointers claim.
+    pub claimed: u64,
+    /// Bytes that space maps hold allocated.
+    pub allocated: u64,
+    /// Bytes claimed by more than one pointer, as dedup and cloning may.
+    pub shared: u64,
+    /// Objects of all object sets, the MOS included.
+    pub objects: u64,
+    /// Datasets and snapshots.
+    pub datasets: u64,
+    /// Blocks with an address.
+    pub blocks: u64,
+    /// Gang blocks among them.
+    pub gangs: u64,
+}
+
+impl Report {
+    /// Problems that are kept; a broken root would bring millions.
+    pub const MOST: usize = 200;
+
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    pub(crate) fn problem(&mut self, text: impl Into<String>) {
+        if self.problems.len() < Self::MOST {
+            self.problems.push(text.into());
+        }
+    }
+}
+
+/// A dataset or snapshot, as the MOS has it.
+struct Found {
+    object: u64,
+    phys: DslDatasetPhys,
+}
+
+/// Checks an open pool at its last uberblock.
+///
+/// # Errors
+/// None so far: what cannot be read is a problem in the report. Memory: 32 bytes a block.
+pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
+    let mut report = Report::default();
+    let mut claims = Claims::default();
+    let mut found = Vec::new();
+    let root = pool.uberblock().root;
+    let mut bonuses: BTreeMap<u64, (u8, u8)> = BTreeMap::new();
+    {
+        let mut walk = Walk::new(pool.io(), &mut report, &mut claims, "MOS".into(), depth, 0);
+        walk.objset(&root, &mut |object, view| {
+            bonuses.insert(object, (view.object_type(), view.bonus_type()));
+            if view.bonus_type() == object_type::DSL_DATASET {
+                if let Ok(phys) = DslDatasetPhys::parse(view.bonus()) {
+                    found.push(Found { object, phys });
+                }
+            }
+        });
+    }
+    found.sort_by_key(|f| (f.phys.creation_txg, f.object));
+    for dataset in &found {
+        check_dataset(pool, depth, dataset, &mut report, &mut claims);
+    }
+    if let Err(e) = pending_frees(pool, depth, &mut report, &mut claims) {
+        report.problem(format!("queues of freed blocks: {e}"));
+    }
+    let maps = match maps::allocated(pool, &mut report) {
+        Ok(maps) => maps,
+        Err(e) => {
+            report.problem(format!("space maps: {e}"));
+            return Ok(report);
+        }
+    };
+    let sharing = pool.features().is_active("com.fudosecurity:block_cloning");
+    claims.compare(&maps, sharing, &mut report);
+    Ok(report)
+}
+
+fn check_dataset(pool: &Pool, depth: Depth, dataset: &Found, report: &mut Report, claims: &mut Claims) {
+    let place = format!("dataset {}", dataset.object);
+    report.datasets += 1;
+    let phys = &dataset.phys;
+    let mut walk = Walk::new(pool.io(), report, claims, place.clone(), depth, phys.prev_snap_txg);
+    if !phys.is_snapshot() {
+        walk.with_log(pool.uberblock().txg);
+    }
+    walk.objset(&phys.bp, &mut |_, _| {});
+    let Extent { used, comp, uncomp } = walk.extent();
+    let complete = walk.is_complete();
+    // An origin without blocks and a dataset that is being received keep other books.
+    if complete && !phys.bp.is_hole() {
+        for (what, stored, real) in [
+            ("referenced", phys.referenced_bytes, used),
+            ("compressed", phys.compressed_bytes, comp),
+            ("uncompressed", phys.uncompressed_bytes, uncomp),
+        ] {
+            if stored != real {
+                report.problem(format!("{place}: {what} is {stored}, its blocks have {real} (difference {})", stored as i64 - real as i64));
+            }
+        }
+    }
+}
+
+/// Blocks that no tree holds any more but that are still allocated: they wait to be freed.
+fn pending_frees(pool: &Pool, depth: Depth, report: &mut Report, claims: &mut Claims) -> Result<()> {
+    let directory = pool.directory()?;
+    for key in ["sync_bplist", "free_bpobj", "com.delphix:obsolete_bpobj"] {
+        if let Some(object) = directory.lookup_u64(key.as_bytes())? {
+            each_pointer(pool, object, 0, &mut |bp, _| {
+                if let Err(e) = claims.claim(pool.io(), &bp, key) {
+                    report.problem(format!("{key}: {e}"));
+                }
+            })?;
+        }
+    }
+    if let Some(object) = directory.lookup_u64(b"bptree_obj")? {
+        let dnode = pool.mos().dnode(ObjectId(object))?;
+        let words: Vec<u64> = dnode.bonus_vec().as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
+        let (begin, end) = (words.first().copied().unwrap_or(0), words.get(1).copied().unwrap_or(0));
+        for index in begin..end.min(begin + (1 << 20)) {
+            let mut raw = [0; BptreeEntry::SIZE];
+            dnode.read_at(index * BptreeEntry::SIZE as u64, &mut raw)?;
+            let entry = BptreeEntry::parse(&raw).map_err(|e| e.at("bptree"))?;
+            if entry.birth_txg == u64::MAX {
+                continue;
+            }
+            let place = format!("tree {index} waiting to be freed");
+            let mut walk = Walk::new(pool.io(), report, claims, place, depth, entry.birth_txg);
+            walk.resume_at(entry.resume);
+            walk.objset(&entry.bp, &mut |_, _| {});
+        }
+    }
+    if let Some(object) = directory.lookup_u64(b"com.delphix:deleted_clones")? {
+        let set = Zap::open(&pool.mos().dnode(ObjectId(object))?)?;
+        let mut cursor = set.cursor(0);
+        while let Some(entry) = cursor.next()? {
+            let Ok(text) = String::from_utf8(entry.name.clone()) else { continue };
+            let livelist = u64::from_str_radix(&text, 16).unwrap_or(0);
+            deleted_livelist(pool, livelist, report, claims)?;
+        }
+    }
+    Ok(())
+}
+
+/// The live blocks of a destroyed clone: those allocated and not freed again, read from new to old.
+fn deleted_livelist(pool: &Pool, object: u64, report: &mut Report, claims: &mut Claims) -> Result<()> {
+    let list = Zap::open(&pool.mos().dnode(ObjectId(object))?)?;
+    let mut cursor = list.cursor(0);
+    while let Some(entry) = cursor.next()? {
+        let zuse_dmu::zap::ZapValue::U64(sublist) = &entry.value else { continue };
+        let mut all = Vec::new();
+        each_pointer(pool, *sublist, 0, &mut |bp, freed| all.push((bp, freed)))?;
+        let mut freed: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+        for (bp, is_free) in all.iter().rev() {
+            let key = (bp.dva(0).vdev(), bp.dva(0).offset());
+            let count = freed.entry(key).or_default();
+            if *is_free {
+                *count += 1;
+            } else if *count > 0 {
+                *count -= 1;
+            } else if let Err(e) = claims.claim(pool.io(), bp, "livelist") {
+                report.problem(format!("livelist {object}: {e}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Calls `f` for every pointer in a list and its sub-lists.
+fn each_pointer(pool: &Pool, object: u64, nested: u32, f: &mut dyn FnMut(BlockPointer, bool)) -> Result<()> {
+    let place = || format!("MOS, object {object}");
+    if nested > 32 {
+        return Err(zuse_base::Error::corrupt(place(), "lists of pointers are nested too deep"));
+    }
+    let dnode = pool.mos().dnode(ObjectId(object))?;
+    let header = BpobjPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()))?;
+    let mut raw = [0; 128];
+    for i in 0..header.num_blkptrs {
+        dnode.read_at(i * 128, &mut raw)?;
+        let bp = BlockPointer::parse(&raw, zuse_base::ByteOrder::Little);
+        if bp == BlockPointer::HOLE {
+            return Err(zuse_base::Error::corrupt(place(), format!("entry {i} of {} is empty", header.num_blkptrs)));
+        }
+        f(bp, BpobjPhys::is_freed(&bp));
+    }
+    if header.has_subobjs() && header.subobjs != 0 {
+        let array = pool.mos().dnode(ObjectId(header.subobjs))?;
+        for i in 0..header.num_subobjs {
+            let mut word = [0; 8];
+            array.read_at(8 * i, &mut word)?;
+            each_pointer(pool, u64::from_le_bytes(word), nested + 1, f)?;
+        }
+    }
+    Ok(())
+}

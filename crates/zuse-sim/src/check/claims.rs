@@ -1,0 +1,136 @@
+//! What pointers claim, against what space maps hold.
+
+use std::collections::BTreeMap;
+
+use zuse_base::range_tree::{ByPlace, Ranges};
+use zuse_base::{ByteOrder, Error, Result, Span};
+use zuse_codec::open_trailer;
+use zuse_format::{BlockPointer, BpKind};
+use zuse_io::Pipeline;
+
+use super::Report;
+
+/// Allocated space by vdev.
+pub(super) type Allocated = BTreeMap<u32, Ranges<ByPlace>>;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Claim {
+    vdev: u32,
+    offset: u64,
+    asize: u64,
+    dedup: bool,
+}
+
+/// All claims of a pool.
+#[derive(Default)]
+pub(super) struct Claims {
+    list: Vec<Claim>,
+    pub gangs: u64,
+    last_place: String,
+}
+
+impl Claims {
+    /// Claims the space of a pointer: its copies, and for a gang block its headers and members.
+    pub fn claim(&mut self, io: &Pipeline, bp: &BlockPointer, place: &str) -> Result<()> {
+        if bp.kind() != BpKind::Normal {
+            return Ok(());
+        }
+        if bp.is_gang() {
+            self.gangs += 1;
+            return self.gang(io, bp, place, 0);
+        }
+        self.last_place.clear();
+        for dva in bp.dvas() {
+            self.list.push(Claim { vdev: dva.vdev(), offset: dva.offset(), asize: dva.asize(), dedup: bp.dedup() });
+        }
+        Ok(())
+    }
+
+    fn gang(&mut self, io: &Pipeline, bp: &BlockPointer, place: &str, depth: u32) -> Result<()> {
+        let bad = |what: &str| Error::corrupt(place.to_owned(), format!("gang block at {:?}: {what}", bp.dva(0)));
+        if depth > 8 {
+            return Err(bad("nested too deep"));
+        }
+        let first = bp.dva(0);
+        let verifier = [u64::from(first.vdev()), first.offset(), bp.physical_birth(), 0];
+        let mut members: Option<Vec<BlockPointer>> = None;
+        for dva in bp.dvas() {
+            let mut order = None;
+            let mut buf = Vec::new();
+            io.vdevs().read(dva.vdev(), dva.offset(), &mut buf, 512, &mut |bytes| {
+                order = open_trailer(bytes, verifier).ok();
+                order.is_some()
+            })?;
+            let Some(order) = order else { return Err(bad("a header does not pass its checksum")) };
+            let asize = io.vdevs().asize(dva.vdev(), 512)?;
+            self.list.push(Claim { vdev: dva.vdev(), offset: dva.offset(), asize, dedup: bp.dedup() });
+            let (list, _): (Vec<BlockPointer>, ByteOrder) =
+                zuse_format::gang::parse_gang_header(&buf).map_err(|e| e.at(place.to_owned()))?;
+            let _ = order;
+            if members.as_ref().is_some_and(|m| *m != list) {
+                return Err(bad("its headers differ"));
+            }
+            members = Some(list);
+        }
+        let mut total = 0;
+        for member in members.unwrap_or_default().iter().filter(|m| !m.is_hole()) {
+            total += member.psize();
+            if member.is_gang() {
+                self.gang(io, member, place, depth + 1)?;
+            } else {
+                for dva in member.dvas() {
+                    self.list.push(Claim { vdev: dva.vdev(), offset: dva.offset(), asize: dva.asize(), dedup: bp.dedup() });
+                }
+            }
+        }
+        if total != bp.psize() {
+            return Err(bad(&format!("its members hold {total} bytes, not {}", bp.psize())));
+        }
+        Ok(())
+    }
+
+    /// Both sides must be the same ranges; `sharing`: equal claims are clones of one block.
+    pub fn compare(mut self, maps: &Allocated, sharing: bool, report: &mut Report) {
+        report.gangs = self.gangs;
+        self.list.sort_unstable();
+        let mut claimed: Allocated = BTreeMap::new();
+        let mut last: Option<Claim> = None;
+        for claim in &self.list {
+            if let Some(before) = last {
+                let same = before.vdev == claim.vdev && before.offset == claim.offset && before.asize == claim.asize;
+                if same && (sharing || before.dedup && claim.dedup) {
+                    report.shared += claim.asize;
+                    continue;
+                }
+                if before.vdev == claim.vdev && claim.offset < before.offset + before.asize {
+                    report.problem(format!(
+                        "double: vdev {} offset {:#x} ({} bytes) and offset {:#x} ({} bytes) are two blocks",
+                        claim.vdev, before.offset, before.asize, claim.offset, claim.asize
+                    ));
+                    continue;
+                }
+            }
+            last = Some(*claim);
+            report.claimed += claim.asize;
+            if let Err(e) = claimed.entry(claim.vdev).or_insert_with(Ranges::new).add(Span::new(claim.offset, claim.asize)) {
+                report.problem(format!("double: vdev {} offset {:#x}: {e}", claim.vdev, claim.offset));
+            }
+        }
+        let empty = Ranges::new();
+        let vdevs: std::collections::BTreeSet<u32> = maps.keys().chain(claimed.keys()).copied().collect();
+        for vdev in vdevs {
+            let (held, used) = (maps.get(&vdev).unwrap_or(&empty), claimed.get(&vdev).unwrap_or(&empty));
+            report.allocated += held.space();
+            for span in used.iter() {
+                for gap in held.gaps_in(span) {
+                    report.problem(format!("free but in use: vdev {vdev} {gap}"));
+                }
+            }
+            for span in held.iter() {
+                for gap in used.gaps_in(span) {
+                    report.problem(format!("leak: vdev {vdev} {gap} is allocated, and nothing points there"));
+                }
+            }
+        }
+    }
+}

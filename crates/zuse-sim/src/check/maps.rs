@@ -1,0 +1,128 @@
+//! What the space maps of a pool hold allocated.
+
+use std::collections::BTreeMap;
+
+use zuse_base::range_tree::{ByPlace, Ranges};
+use zuse_base::{Error, ObjectId, Result, Span};
+use zuse_dmu::zap::Zap;
+use zuse_format::space_map::{MapEntry, MapGeometry, MapOp, SpaceMapPhys, decode};
+use zuse_pool::Pool;
+
+use super::Report;
+use super::claims::Allocated;
+
+/// More than any honest space map.
+const MAX_MAP: u64 = 256 << 20;
+
+fn words(pool: &Pool, object: u64, at: u64, count: u64) -> Result<Vec<u64>> {
+    let dnode = pool.mos().dnode(ObjectId(object))?;
+    let mut raw = vec![0; (count * 8) as usize];
+    dnode.read_at(at * 8, &mut raw)?;
+    Ok(raw.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
+}
+
+fn map(pool: &Pool, object: u64) -> Result<(SpaceMapPhys, Vec<u8>)> {
+    let place = || format!("space map, object {object}");
+    let dnode = pool.mos().dnode(ObjectId(object))?;
+    let header = SpaceMapPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()))?;
+    if header.length > MAX_MAP {
+        return Err(Error::corrupt(place(), format!("{} bytes long", header.length)));
+    }
+    let mut data = vec![0; header.length as usize];
+    dnode.read_at(0, &mut data)?;
+    Ok((header, data))
+}
+
+fn apply(ranges: &mut Ranges<ByPlace>, entry: &MapEntry) -> std::result::Result<(), String> {
+    let span = Span::new(entry.offset, entry.run);
+    match entry.op {
+        MapOp::Alloc => ranges.add(span).map_err(|e| format!("allocates what is allocated: {e}")),
+        MapOp::Free => ranges.remove(span).map_err(|e| format!("frees what is free: {e}")),
+    }
+}
+
+/// Reads all space maps, and the logs on top.
+pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
+    let mut all = Allocated::new();
+    let mut unflushed: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    let tops = pool.vdevs().tops();
+    let config = pool.config();
+    for top in tops.iter().filter(|t| t.is_concrete()) {
+        let ranges = all.entry(top.id()).or_insert_with(Ranges::new);
+        let shift = u32::from(top.metaslab_shift());
+        if shift == 0 || top.metaslab_array() == 0 {
+            report.problem(format!("vdev {} has no metaslabs", top.id()));
+            continue;
+        }
+        let count = top.asize() >> shift;
+        let objects = words(pool, top.metaslab_array(), 0, count)?;
+        for (i, object) in objects.iter().enumerate().filter(|(_, o)| **o != 0) {
+            let place = format!("vdev {}, metaslab {i}, space map {object}", top.id());
+            let (header, data) = match map(pool, *object) {
+                Ok(read) => read,
+                Err(e) => {
+                    report.problem(format!("{place}: {e}"));
+                    continue;
+                }
+            };
+            let geometry = MapGeometry { start: (i as u64) << shift, size: 1 << shift, shift: u32::from(top.ashift()) };
+            let before = ranges.space();
+            for entry in decode(&data, geometry) {
+                match entry {
+                    Ok(entry) => {
+                        if let Err(what) = apply(ranges, &entry) {
+                            report.problem(format!("{place}: {what}"));
+                        }
+                    }
+                    Err(e) => report.problem(format!("{place}: {e}")),
+                }
+            }
+            let real = (ranges.space() - before) as i64;
+            if header.alloc != real {
+                report.problem(format!("{place}: its header says {} bytes are allocated, its entries {real}", header.alloc));
+            }
+        }
+        let top_zap = config.vdev_tree.children.get(top.id() as usize).and_then(|c| c.zap_top).filter(|z| *z != 0);
+        if let Some(zap) = top_zap {
+            let found = Zap::open(&pool.mos().dnode(ObjectId(zap))?)?.lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
+            if let Some(array) = found {
+                unflushed.insert(top.id(), words(pool, array, 0, count)?);
+            }
+        }
+    }
+    logs(pool, report, &mut all, &unflushed)?;
+    Ok(all)
+}
+
+fn logs(pool: &Pool, report: &mut Report, all: &mut Allocated, unflushed: &BTreeMap<u32, Vec<u64>>) -> Result<()> {
+    let Some(zap) = pool.directory()?.lookup_u64(b"com.delphix:log_spacemap_zap")? else { return Ok(()) };
+    let zap = Zap::open(&pool.mos().dnode(ObjectId(zap))?)?;
+    let mut by_txg = BTreeMap::new();
+    let mut cursor = zap.cursor(0);
+    while let Some(entry) = cursor.next()? {
+        let text = String::from_utf8_lossy(&entry.name).into_owned();
+        let object = zap.lookup_u64(&entry.name)?.unwrap_or(0);
+        by_txg.insert(u64::from_str_radix(&text, 16).unwrap_or(0), object);
+    }
+    let tops = pool.vdevs().tops();
+    for (txg, object) in by_txg {
+        let place = format!("log space map {object} of txg {txg}");
+        let (_, data) = map(pool, object)?;
+        for entry in decode(&data, MapGeometry::LOG) {
+            let entry = entry.map_err(|e| e.at(place.clone()))?;
+            let Some(vdev) = entry.vdev else {
+                report.problem(format!("{place}: an entry without a vdev"));
+                continue;
+            };
+            let (Some(top), Some(since)) = (tops.iter().find(|t| t.id() == vdev), unflushed.get(&vdev)) else { continue };
+            let metaslab = (entry.offset >> top.metaslab_shift()) as usize;
+            if since.get(metaslab).is_some_and(|u| *u != 0 && txg >= *u) {
+                let ranges = all.entry(vdev).or_insert_with(Ranges::new);
+                if let Err(what) = apply(ranges, &entry) {
+                    report.problem(format!("{place}: {what}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! The walk over one object set: every pointer, with what must hold about it.
+//!
+//! All blocks are visited; those born after `since` are claimed, the others belong to an older snapshot, which
+//! claims them. Sizes are summed over all.
+
+use zuse_codec::Compression;
+use zuse_dmu::Settings;
+use zuse_format::dnode::{DNODE_SLOT, DnodeView};
+use zuse_format::objset::ObjsetPhys;
+use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
+use zuse_io::Pipeline;
+
+use super::claims::Claims;
+use super::{Depth, Report};
+
+/// Space of blocks, in the three measures of a dataset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub used: u64,
+    pub comp: u64,
+    pub uncomp: u64,
+}
+
+/// Sees each object of the set.
+pub(super) type Visit<'v> = &'v mut dyn FnMut(u64, &DnodeView<'_>);
+
+pub(super) struct Walk<'a> {
+    io: &'a Pipeline,
+    report: &'a mut Report,
+    claims: &'a mut Claims,
+    place: String,
+    depth: Depth,
+    since: u64,
+    extent: Extent,
+    complete: bool,
+    /// Objset, object, level, block of the first block that is not yet freed; all zero: none is.
+    resume: [u64; 4],
+    follow_log: bool,
+    last_txg: u64,
+}
+
+/// What is known about the tree that a pointer is part of.
+#[derive(Clone, Copy)]
+struct Tree {
+    object: u64,
+    object_type: u8,
+    lsize: u64,
+    indirect_shift: u8,
+    max_block: u64,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(io: &'a Pipeline, report: &'a mut Report, claims: &'a mut Claims, place: String, depth: Depth, since: u64) -> Self {
+        Self { io, report, claims, place, depth, since, extent: Extent::default(), complete: true, resume: [0; 4], follow_log: false, last_txg: 0 }
+    }
+
+    /// What lies before this bookmark is freed already.
+    pub fn resume_at(&mut self, bookmark: [u64; 4]) {
+        self.resume = bookmark;
+    }
+
+    /// The set is a head: its intent log, as of that txg, is its own.
+    pub fn with_log(&mut self, last_txg: u64) {
+        self.follow_log = true;
+        self.last_txg = last_txg;
+    }
+
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// Whether all was readable, so that sums mean something.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    fn problem(&mut self, at: &str, what: impl std::fmt::Display) {
+        let text = format!("{}{at}: {what}", self.place);
+        self.report.problem(text);
+    }
+
+    fn lost(&mut self, at: &str, what: impl std::fmt::Display) {
+        self.complete = false;
+        self.problem(at, what);
+    }
+
+    fn claim(&mut self, bp: &BlockPointer, at: &str) {
+        let metadata = Settings::is_metadata(bp.object_type(), bp.level());
+        match bp.kind() {
+            BpKind::Normal => {
+                self.extent.used += self.io.dsize(bp);
+                self.extent.comp += bp.psize();
+                self.extent.uncomp += if metadata { bp.psize() } else { bp.lsize() };
+                self.report.blocks += 1;
+                if bp.allocation_birth() > self.since {
+                    let place = format!("{}{at}", self.place);
+                    if let Err(e) = self.claims.claim(self.io, bp, &place) {
+                        self.lost(at, e);
+                    }
+                }
+            }
+            BpKind::Embedded if !metadata => self.extent.uncomp += bp.lsize(),
+            _ => {}
+        }
+    }
+
+    /// Walks an object set from its root pointer.
+    pub fn objset(&mut self, root: &BlockPointer, visit: Visit<'_>) {
+        if root.is_hole() {
+            return;
+        }
+        self.claim(root, "");
+        let block = match self.io.read(root, &self.place) {
+            Ok(block) => block,
+            Err(e) => return self.lost("", e),
+        };
+        let phys = match ObjsetPhys::parse(block.bytes()) {
+            Ok(phys) => phys,
+            Err(e) => return self.lost("", e),
+        };
+        let objects = self.meta(&phys.meta_dnode, visit);
+        if objects != root.fill() {
+            self.problem("", format!("the root counts {} objects, there are {objects}", root.fill()));
+        }
+        for (dnode, name) in [(&phys.project_used, u64::MAX - 2), (&phys.group_used, u64::MAX - 1), (&phys.user_used, u64::MAX)] {
+            if let Some(dnode) = dnode {
+                let bytes = dnode.to_bytes();
+                if let Ok(Some(view)) = DnodeView::parse(&bytes) {
+                    self.dnode(name, &view);
+                }
+            }
+        }
+        if self.follow_log {
+            self.log(&phys.zil_header);
+        }
+    }
+
+    /// Claims the chain of the intent log. It ends at the first block that is not one of it, which is claimed too.
+    fn log(&mut self, header: &[u8]) {
+        let Some(mut bp) = BlockPointer::at(header, 16) else { return };
+        for block in 0..1_000_000 {
+            if bp.is_hole() || bp.kind() != BpKind::Normal || bp.logical_birth() > self.last_txg {
+                return;
+            }
+            let at = format!(", intent log block {block}");
+            let place = format!("{}{at}", self.place);
+            if let Err(e) = self.claims.claim(self.io, &bp, &place) {
+                return self.problem(&at, e);
+            }
+            let verifier = bp.checksum();
+            let mut buf = Vec::new();
+            let mut good = false;
+            let read = self.io.vdevs().read(bp.dva(0).vdev(), bp.dva(0).offset(), &mut buf, bp.psize() as usize, &mut |bytes| {
+                good = zuse_codec::open_zil(bytes, verifier).is_ok();
+                good
+            });
+            if read.is_err() || !good {
+                return;
+            }
+            bp = BlockPointer::at(&buf, 8).unwrap_or_default();
+            let [a, b, c, seq] = verifier;
+            if bp.checksum() != [a, b, c, seq.wrapping_add(1)] {
+                return;
+            }
+        }
+    }
+
+    fn meta(&mut self, meta: &DnodePhys, visit: Visit<'_>) -> u64 {
+        let mut found = 0;
+        let tree = Tree {
+            object: 0,
+            object_type: object_type::DNODE,
+            lsize: meta.data_block_size(),
+            indirect_shift: meta.indirect_shift,
+            max_block: meta.max_block_id,
+        };
+        if meta.object_type != object_type::DNODE {
+            self.problem(", meta dnode", format!("type {}", meta.object_type));
+        }
+        let before = self.extent.used;
+        let mut blocks = Vec::new();
+        let mut fill = 0;
+        for (i, bp) in meta.blkptrs().iter().enumerate() {
+            fill += self.tree(bp, tree, meta.levels - 1, i as u64, &mut Some(&mut blocks));
+        }
+        let own = self.extent.used - before;
+        if own != meta.used_bytes() {
+            self.problem(", meta dnode", format!("used is {}, its blocks have {own}", meta.used_bytes()));
+        }
+        let per_block = meta.data_block_size() / DNODE_SLOT as u64;
+        let mut counts: Vec<(u64, u64, u64)> = Vec::new();
+        for (id, bp) in blocks {
+            let at = format!(", dnode block {id}");
+            let block = match self.io.read(&bp, &format!("{}{at}", self.place)) {
+                Ok(block) => block,
+                Err(e) => {
+                    self.lost(&at, e);
+                    continue;
+                }
+            };
+            let mut here = 0;
+            let mut slot = 0;
+            let bytes = block.bytes();
+            while slot * DNODE_SLOT < bytes.len() {
+                let object = id * per_block + slot as u64;
+                let slots = match DnodeView::parse(&bytes[slot * DNODE_SLOT..]) {
+                    Ok(None) => 1,
+                    Ok(Some(view)) => {
+                        here += 1;
+                        self.report.objects += 1;
+                        if object == 0 {
+                            self.problem("", "object 0 is in use");
+                        }
+                        visit(object, &view);
+                        self.dnode(object, &view);
+                        view.slots()
+                    }
+                    Err(e) => {
+                        self.lost(&format!(", object {object}"), e);
+                        1
+                    }
+                };
+                slot += slots;
+            }
+            counts.push((id, bp.fill(), here));
+            found += here;
+        }
+        for (id, says, is) in counts {
+            if says != is {
+                self.problem(&format!(", dnode block {id}"), format!("counts {says} objects, holds {is}"));
+            }
+        }
+        if fill != found {
+            self.problem(", meta dnode", format!("counts {fill} objects, there are {found}"));
+        }
+        found
+    }
+
+    fn dnode(&mut self, object: u64, view: &DnodeView<'_>) {
+        let at = format!(", object {}", object as i64);
+        let tree = Tree {
+            object,
+            object_type: view.object_type(),
+            lsize: u64::from(view.data_block_sectors()) * 512,
+            indirect_shift: view.indirect_shift(),
+            max_block: view.max_block_id(),
+        };
+        let before = self.extent.used;
+        for i in 0..view.nblkptr() {
+            self.tree(&view.blkptr(i), tree, view.levels() - 1, i as u64, &mut None);
+        }
+        if let Some(spill) = view.spill() {
+            self.spill(&spill, object);
+        }
+        let own = self.extent.used - before;
+        // A resumed walk has no whole sums.
+        if self.complete && self.resume == [0; 4] && own != view.used_bytes() {
+            self.problem(&at, format!("used is {}, its blocks have {own}", view.used_bytes()));
+        }
+    }
+
+    fn spill(&mut self, bp: &BlockPointer, object: u64) {
+        let at = format!(", object {}, spill block", object as i64);
+        if bp.is_hole() {
+            self.problem(&at, "the flag is set, but it is a hole");
+            return;
+        }
+        if self.is_freed(object, u64::MAX - 1) {
+            return;
+        }
+        self.claim(bp, &at);
+        if let Err(e) = self.io.read(bp, &format!("{}{at}", self.place)) {
+            self.lost(&at, e);
+        }
+    }
+
+    fn is_freed(&self, object: u64, block: u64) -> bool {
+        self.resume != [0; 4] && (object, block) < (self.resume[1], self.resume[3]) && object != 0
+    }
+
+    /// Walks a pointer at a level of a tree; returns its fill. Level-0 pointers go into `leaves` if asked.
+    fn tree(&mut self, bp: &BlockPointer, tree: Tree, level: u8, id: u64, leaves: &mut Option<&mut Vec<(u64, BlockPointer)>>) -> u64 {
+        if bp.is_hole() {
+            return 0;
+        }
+        let at = format!(", object {}, level {level}, block {id}", tree.object as i64);
+        if bp.level() != level && !bp.is_embedded() {
+            self.problem(&at, format!("its pointer says level {}", bp.level()));
+        }
+        if bp.object_type() != tree.object_type {
+            self.problem(&at, format!("its pointer says type {}, the object has {}", bp.object_type(), tree.object_type));
+        }
+        let lsize = if level == 0 { tree.lsize } else { 1 << tree.indirect_shift };
+        if bp.lsize() != lsize {
+            self.problem(&at, format!("it has {} bytes, the object's blocks have {lsize}", bp.lsize()));
+        }
+        if bp.compression() == Compression::Inherit.to_u8() || bp.compression() == Compression::On.to_u8() {
+            self.problem(&at, "its pointer names no real compression");
+        }
+        if level == 0 {
+            if id > tree.max_block {
+                self.problem(&at, format!("the object's last block is {}", tree.max_block));
+            }
+            if self.is_freed(tree.object, id) {
+                return bp.fill();
+            }
+            self.claim(bp, &at);
+            let is_data = !Settings::is_metadata(tree.object_type, 0);
+            if let Some(leaves) = leaves {
+                leaves.push((id, *bp));
+            } else {
+                if !is_data || self.depth == Depth::All {
+                    if let Err(e) = self.io.read_around(bp, &format!("{}{at}", self.place)) {
+                        self.lost(&at, e);
+                    }
+                }
+                if bp.kind() == BpKind::Normal && bp.fill() != 1 {
+                    self.problem(&at, format!("its fill count is {}", bp.fill()));
+                }
+            }
+            return if bp.kind() == BpKind::Normal { bp.fill() } else { 1 };
+        }
+        self.claim(bp, &at);
+        let block = match self.io.read(bp, &format!("{}{at}", self.place)) {
+            Ok(block) => block,
+            Err(e) => {
+                self.lost(&at, e);
+                return bp.fill();
+            }
+        };
+        let fanout = u32::from(tree.indirect_shift) - 7;
+        let mut fill = 0;
+        for i in 0..block.bytes().len() / 128 {
+            let Some(child) = BlockPointer::at(block.bytes(), i * 128) else { continue };
+            if child.is_hole() {
+                continue;
+            }
+            if child.logical_birth() > bp.logical_birth() {
+                self.problem(&at, format!("child {i} was born in {}, it in {}", child.logical_birth(), bp.logical_birth()));
+            }
+            let Some(child_id) = id.checked_mul(1 << fanout).and_then(|n| n.checked_add(i as u64)) else {
+                self.problem(&at, "its number is out of range");
+                continue;
+            };
+            fill += self.tree(&child, tree, level - 1, child_id, leaves);
+        }
+        if bp.fill() != fill {
+            self.problem(&at, format!("its fill count is {}, its children's sum is {fill}", bp.fill()));
+        }
+        bp.fill()
+    }
+}

@@ -1,0 +1,147 @@
+//! Golden pools of `testdata/` (see its README): devices in memory, and the manifest of what they held.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+use zuse_base::Result;
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_pool::{DslHooks, Environment, OpenOptions, Pool};
+use zuse_vdev::assemble::{assemble, read_labels};
+
+/// The golden pools, by folder.
+pub const NAMES: [&str; 7] = ["features", "codecs", "bigblocks", "stripe", "gang", "compat07", "dsl"];
+
+/// Bytes fed to a device at a time.
+const PIECE: usize = 1 << 20;
+
+/// One golden pool.
+pub struct Golden {
+    /// Folder in `testdata/`.
+    pub name: &'static str,
+    /// Its vdevs, writable; nothing is ever written back to the files.
+    pub devices: Vec<Arc<MemDevice>>,
+}
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)
+}
+
+fn unpack(path: &PathBuf, sink: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+    let bad = |code| std::io::Error::other(zstd_safe::get_error_name(code));
+    let packed = std::fs::read(path)?;
+    let mut context = zstd_safe::DCtx::create();
+    context.set_parameter(zstd_safe::DParameter::WindowLogMax(27)).map_err(bad)?;
+    let mut out = vec![0u8; PIECE];
+    let mut input = zstd_safe::InBuffer::around(&packed);
+    loop {
+        let (left, made) = {
+            let mut output = zstd_safe::OutBuffer::around(&mut out[..]);
+            let left = context.decompress_stream(&mut output, &mut input).map_err(bad)?;
+            (left, output.pos())
+        };
+        sink(&out[..made]);
+        if left == 0 && input.pos() == packed.len() {
+            return Ok(());
+        }
+        if made == 0 && input.pos() == packed.len() {
+            return Err(std::io::Error::other("the archive ends early"));
+        }
+    }
+}
+
+fn unpack_device(path: &PathBuf, label: &str) -> std::io::Result<MemDevice> {
+    // Sparse: what is zero takes no memory. The length is known at the end only.
+    let wide = MemDevice::new(label, 1 << 40);
+    let mut size = 0;
+    let mut failed = None;
+    unpack(path, &mut |bytes| {
+        for part in bytes.chunks(64 << 10) {
+            if part.iter().any(|b| *b != 0) {
+                if let Err(e) = wide.write_at(part, size) {
+                    failed = Some(std::io::Error::other(e.to_string()));
+                }
+            }
+            size += part.len() as u64;
+        }
+    })?;
+    if let Some(e) = failed {
+        return Err(e);
+    }
+    let device = MemDevice::new(label, size);
+    device.restore(&wide.snapshot());
+    Ok(device)
+}
+
+impl Golden {
+    /// Unpacks a golden pool into memory.
+    ///
+    /// # Panics
+    /// If `testdata/` is not as its README says: the test cannot go on.
+    pub fn load(name: &'static str) -> Self {
+        let mut devices = Vec::new();
+        for i in 0.. {
+            let path = folder(name).join(format!("{name}{i}.img.zst"));
+            if !path.exists() {
+                break;
+            }
+            let device = unpack_device(&path, &format!("/golden/{name}{i}.img"));
+            devices.push(Arc::new(device.unwrap_or_else(|e| panic!("{}: {e}", path.display()))));
+        }
+        assert!(!devices.is_empty(), "no golden pool {name}");
+        Self { name, devices }
+    }
+
+    /// The same bytes again, sharing memory until written.
+    pub fn copy(&self) -> Self {
+        let devices = self.devices.iter().map(|d| Arc::new(MemDevice::from_image(d.path(), &d.snapshot()))).collect();
+        Self { name: self.name, devices }
+    }
+
+    /// The devices, as pools want them.
+    pub fn block_devices(&self) -> Vec<Arc<dyn BlockDevice>> {
+        self.devices.iter().map(|d| d.clone() as Arc<dyn BlockDevice>).collect()
+    }
+
+    /// The manifest.
+    ///
+    /// # Panics
+    /// If it is not there or no JSON.
+    pub fn manifest(&self) -> Value {
+        let plain = folder(self.name).join("manifest.json");
+        let bytes = if plain.exists() {
+            std::fs::read(&plain).unwrap_or_else(|e| panic!("{}: {e}", plain.display()))
+        } else {
+            let packed = folder(self.name).join("manifest.json.zst");
+            let mut bytes = Vec::new();
+            unpack(&packed, &mut |part| bytes.extend_from_slice(part)).unwrap_or_else(|e| panic!("{}: {e}", packed.display()));
+            bytes
+        };
+        serde_json::from_slice(&bytes).unwrap_or_else(|e| panic!("{}: {e}", plain.display()))
+    }
+}
+
+/// Opens the only pool on some devices.
+///
+/// # Errors
+/// As [`Pool::open`]; `Refused(NOENT)` if no label tells of a pool.
+pub fn open(
+    env: Environment,
+    devices: &[Arc<dyn BlockDevice>],
+    options: &OpenOptions,
+    hooks: Arc<dyn DslHooks>,
+) -> Result<Arc<Pool>> {
+    let by_path: BTreeMap<&str, &Arc<dyn BlockDevice>> = devices.iter().map(|d| (d.path(), d)).collect();
+    let scan = assemble(&read_labels(devices));
+    let found = scan
+        .pools
+        .first()
+        .ok_or_else(|| zuse_base::Error::refused(zuse_base::Errno::NOENT, "no device has the label of a pool"))?;
+    let by_guid = found
+        .devices
+        .iter()
+        .filter_map(|(guid, path)| by_path.get(path.as_str()).map(|d| (*guid, (*d).clone())))
+        .collect();
+    Pool::open(env, &found.config, &by_guid, options, hooks)
+}
