@@ -147,8 +147,8 @@ pub struct Dnode {
     core: Arc<Core>,
     object: ObjectId,
     state: RwLock<State>,
-    /// Slot for one in-memory companion of the object (a ZAP, a znode).
-    companion: RwLock<Option<Weak<dyn std::any::Any + Send + Sync>>>,
+    /// In-memory companions of the object, one of a type at most: a ZAP's lock, a znode.
+    companions: RwLock<Vec<Weak<dyn std::any::Any + Send + Sync>>>,
 }
 
 impl Dnode {
@@ -158,7 +158,7 @@ impl Dnode {
             core,
             object,
             state: RwLock::new(state),
-            companion: RwLock::new(None),
+            companions: RwLock::default(),
         })
     }
 
@@ -463,37 +463,39 @@ impl Dnode {
         )
     }
 
-    /// The in-memory companion of this object, made by `make` if there is none (any more).
+    /// The in-memory companion of this object of that type, made by `make` if there is none (any more).
     ///
     /// # Errors
-    /// Those of `make`; `Corrupt` if a companion of another type is alive.
+    /// Those of `make`.
     pub fn companion<T: Send + Sync + 'static>(
         &self,
         make: impl FnOnce() -> Result<Arc<T>>,
     ) -> Result<Arc<T>> {
-        let found = |slot: &Option<Weak<dyn std::any::Any + Send + Sync>>| {
-            slot.as_ref()
-                .and_then(Weak::upgrade)
-                .and_then(|any| any.downcast::<T>().ok())
+        let find = |all: &[Weak<dyn std::any::Any + Send + Sync>]| {
+            all.iter()
+                .filter_map(Weak::upgrade)
+                .find_map(|any| any.downcast::<T>().ok())
         };
-        if let Some(there) = found(
+        let there = find(
             &self
-                .companion
+                .companions
                 .read()
                 .unwrap_or_else(std::sync::PoisonError::into_inner),
-        ) {
+        );
+        if let Some(there) = there {
             return Ok(there);
         }
         let made = make()?;
-        let mut slot = self
-            .companion
+        let mut all = self
+            .companions
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(there) = found(&slot) {
+        if let Some(there) = find(&all) {
             return Ok(there);
         }
+        all.retain(|weak| weak.strong_count() > 0);
         let any: Arc<dyn std::any::Any + Send + Sync> = made.clone();
-        *slot = Some(Arc::downgrade(&any));
+        all.push(Arc::downgrade(&any));
         Ok(made)
     }
 }
