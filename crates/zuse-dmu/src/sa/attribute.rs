@@ -33,6 +33,7 @@ macro_rules! attributes {
         #[allow(missing_docs)]
         pub enum Attr { $($name = $number,)* }
 
+        #[allow(clippy::len_without_is_empty)]
         impl Attr {
             /// All of them, by number.
             pub const ALL: [Attr; 22] = [$(Attr::$name,)*];

@@ -44,9 +44,9 @@ impl ZapEntry {
 pub struct ZapCursor {
     zap: Zap,
     /// Where the next batch begins.
-    cookie: u64,
+    next_batch: u64,
     /// The position behind the last entry given.
-    given: u64,
+    cookie: u64,
     /// Fetched entries, the next one last.
     batch: Vec<ZapEntry>,
 }
@@ -60,32 +60,33 @@ impl ZapCursor {
     /// The ZAP cannot be read.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<ZapEntry>> {
-        if self.batch.is_empty() && self.cookie != END {
+        if self.batch.is_empty() && self.next_batch != END {
             let mut batch = Vec::new();
-            let cookie =
-                self.zap
-                    .walk(self.cookie, &mut |name, value, hash, cd, cookie_after| {
-                        batch.push(ZapEntry {
-                            name: name.to_vec(),
-                            value: value.whole()?,
-                            cookie_after,
-                            hash,
-                            cd,
-                        });
-                        Ok(batch.len() < BATCH)
-                    })?;
-            self.cookie = cookie;
+            let cookie = self.zap.walk(
+                self.next_batch,
+                &mut |name, value, hash, cd, cookie_after| {
+                    batch.push(ZapEntry {
+                        name: name.to_vec(),
+                        value: value.whole()?,
+                        cookie_after,
+                        hash,
+                        cd,
+                    });
+                    Ok(batch.len() < BATCH)
+                },
+            )?;
+            self.next_batch = cookie;
             batch.reverse();
             self.batch = batch;
         }
         let entry = self.batch.pop();
-        self.given = entry.as_ref().map_or(self.cookie, |e| e.cookie_after);
+        self.cookie = entry.as_ref().map_or(self.next_batch, |e| e.cookie_after);
         Ok(entry)
     }
 
     /// The position behind the last entry given, good for [`Zap::cursor`] later.
     pub fn cookie(&self) -> u64 {
-        self.given
+        self.cookie
     }
 }
 
@@ -117,8 +118,8 @@ impl Zap {
     pub fn cursor(&self, start: u64) -> ZapCursor {
         ZapCursor {
             zap: self.clone(),
+            next_batch: start,
             cookie: start,
-            given: start,
             batch: Vec::new(),
         }
     }

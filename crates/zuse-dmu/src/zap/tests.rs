@@ -209,8 +209,8 @@ fn cookies_are_the_published_ones_and_survive_changes() {
         cookies,
         [
             (b"alpha".to_vec(), 0x10e4_dcbf),
-            (b"gamma".to_vec(), 0x1_3862_1d5),
-            (b"beta".to_vec(), 0x1_9a2a_2b1)
+            (b"gamma".to_vec(), 0x1386_21d5),
+            (b"beta".to_vec(), 0x19a2_a2b1)
         ]
     );
 
@@ -237,7 +237,7 @@ fn cookies_are_the_published_ones_and_survive_changes() {
             zap.add_u64(&pool.tx(), format!("new{round}-{i}").as_bytes(), i)
                 .unwrap();
         }
-        if round % 3 == 0 {
+        if round.is_multiple_of(3) {
             let _ = zap.remove(&pool.tx(), format!("new{}-3", round / 2).as_bytes());
         }
         round += 1;

@@ -1,15 +1,17 @@
 //! Attributes of objects in an object set in memory.
 
 use super::*;
+use crate::Settings;
 use crate::dnode::{Dnode, DnodeSpec};
 use crate::sa::dxattr::Dxattr;
-use crate::zap::{Zap, ZapValue};
 use crate::zap::tests::pool::TestPool;
-use crate::Settings;
+use crate::zap::{Zap, ZapValue};
 use std::sync::Arc;
 use zuse_base::{Errno, ObjectId};
 
-const TIME: [u8; 16] = [0x00, 0xf1, 0x53, 0x65, 0, 0, 0, 0, 0x15, 0xcd, 0x5b, 0x07, 0, 0, 0, 0];
+const TIME: [u8; 16] = [
+    0x00, 0xf1, 0x53, 0x65, 0, 0, 0, 0, 0x15, 0xcd, 0x5b, 0x07, 0, 0, 0, 0,
+];
 
 fn file_set() -> Vec<(Attr, Vec<u8>)> {
     let n = |v: u64| v.to_le_bytes().to_vec();
@@ -39,7 +41,12 @@ fn borrowed(set: &[(Attr, Vec<u8>)]) -> Vec<(Attr, &[u8])> {
 }
 
 fn new_object(pool: &TestPool, slots: u8) -> Arc<Dnode> {
-    pool.os.allocate(&pool.tx(), &DnodeSpec::new(19).bonus(SA_BONUS, 0).slots(slots)).unwrap()
+    pool.os
+        .allocate(
+            &pool.tx(),
+            &DnodeSpec::new(19).bonus(SA_BONUS, 0).slots(slots),
+        )
+        .unwrap()
 }
 
 fn blob(len: usize) -> Vec<u8> {
@@ -61,15 +68,30 @@ fn a_new_file_system_gets_its_tables_with_the_first_file() {
     let zap = Zap::open(&pool.os.dnode(master).unwrap()).unwrap();
     assert_eq!(zap.count().unwrap(), 0);
     let file = new_object(&pool, 1);
-    table.init(&pool.tx(), &file, &borrowed(&file_set())).unwrap();
+    table
+        .init(&pool.tx(), &file, &borrowed(&file_set()))
+        .unwrap();
     assert_eq!(file.bonus_vec(), hex(FILE_BYTES));
 
     let registry = ObjectId(zap.lookup_u64(b"REGISTRY").unwrap().unwrap());
     let layouts = ObjectId(zap.lookup_u64(b"LAYOUTS").unwrap().unwrap());
     let registry = Zap::open(&pool.os.dnode(registry).unwrap()).unwrap();
-    assert_eq!((registry.count().unwrap(), registry.dnode().block_size(), registry.dnode().object_type()), (22, 1536, 46));
-    assert_eq!(registry.lookup_u64(b"ZPL_ZNODE_ACL").unwrap(), Some(0x5803_000f));
-    assert_eq!(registry.lookup_u64(b"ZPL_PROJID").unwrap(), Some(0x800_0015));
+    assert_eq!(
+        (
+            registry.count().unwrap(),
+            registry.dnode().block_size(),
+            registry.dnode().object_type()
+        ),
+        (22, 1536, 46)
+    );
+    assert_eq!(
+        registry.lookup_u64(b"ZPL_ZNODE_ACL").unwrap(),
+        Some(0x5803_000f)
+    );
+    assert_eq!(
+        registry.lookup_u64(b"ZPL_PROJID").unwrap(),
+        Some(0x800_0015)
+    );
     let layouts = Zap::open(&pool.os.dnode(layouts).unwrap()).unwrap();
     assert!(layouts.is_fat().unwrap() && layouts.dnode().object_type() == 47);
     assert_eq!(layouts.lookup(b"2").unwrap(), Some(ZapValue::u16s(&FILE)));
@@ -82,12 +104,21 @@ fn a_new_file_system_gets_its_tables_with_the_first_file() {
     let file = pool.os.dnode(object).unwrap();
     let view = table.view(&file).unwrap();
     assert_eq!(view.u64(Attr::Uid).unwrap(), Some(1000));
-    assert_eq!(view.time(Attr::Mtime).unwrap(), Some((1_700_000_000, 123_456_789)));
+    assert_eq!(
+        view.time(Attr::Mtime).unwrap(),
+        Some((1_700_000_000, 123_456_789))
+    );
     assert_eq!(view.get(Attr::DaclAces).unwrap().map(<[u8]>::len), Some(24));
     assert_eq!(view.get(Attr::Dxattr).unwrap(), None);
     let same = new_object(&pool, 1);
-    table.init(&pool.tx(), &same, &borrowed(&file_set())).unwrap();
-    assert_eq!(same.bonus_vec(), file.bonus_vec(), "the layout is found again");
+    table
+        .init(&pool.tx(), &same, &borrowed(&file_set()))
+        .unwrap();
+    assert_eq!(
+        same.bonus_vec(),
+        file.bonus_vec(),
+        "the layout is found again"
+    );
 }
 
 #[test]
@@ -95,15 +126,32 @@ fn values_of_the_same_length_are_overwritten_in_place() {
     let pool = TestPool::new(Settings::default());
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
     let file = new_object(&pool, 1);
-    table.init(&pool.tx(), &file, &borrowed(&file_set())).unwrap();
+    table
+        .init(&pool.tx(), &file, &borrowed(&file_set()))
+        .unwrap();
     let (size, time) = (4096u64.to_le_bytes(), [1u8; 16]);
-    table.update(&pool.tx(), &file, &[(Attr::Size, &size), (Attr::Mtime, &time), (Attr::Ctime, &time)]).unwrap();
+    table
+        .update(
+            &pool.tx(),
+            &file,
+            &[
+                (Attr::Size, &size),
+                (Attr::Mtime, &time),
+                (Attr::Ctime, &time),
+            ],
+        )
+        .unwrap();
     let mut want = hex(FILE_BYTES);
     want[0x10..0x18].copy_from_slice(&size);
     want[0x50..0x60].fill(1);
     want[0x60..0x70].fill(1);
     assert_eq!(file.bonus_vec(), want);
-    assert!(table.update(&pool.tx(), &file, &[(Attr::Size, &[1, 2])]).unwrap_err().is(Errno::INVAL));
+    assert!(
+        table
+            .update(&pool.tx(), &file, &[(Attr::Size, &[1, 2])])
+            .unwrap_err()
+            .is(Errno::INVAL)
+    );
     assert_eq!(file.bonus_vec(), want);
 }
 
@@ -112,21 +160,29 @@ fn extended_attributes_grow_into_the_spill_block_and_come_back() {
     let mut pool = TestPool::new(Settings::default());
     let (master, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
     let file = new_object(&pool, 1);
-    table.init(&pool.tx(), &file, &borrowed(&file_set())).unwrap();
-    table.update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))]).unwrap();
+    table
+        .init(&pool.tx(), &file, &borrowed(&file_set()))
+        .unwrap();
+    table
+        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))])
+        .unwrap();
     let bonus = file.bonus_vec();
     assert_eq!((bonus.len(), &bonus[..6]), (236, &hex("5a502f00 0308")[..]));
     assert_eq!(&bonus[6..18], &hex("1800 3400 0000 0000 0000 a481")[..]);
     assert_eq!(&bonus[0xb8..], &blob(52)[..]);
 
-    table.update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(196))]).unwrap();
+    table
+        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(196))])
+        .unwrap();
     let (bonus, spill) = (file.bonus_vec(), file.spill().unwrap().unwrap());
     assert_eq!((bonus.len(), &bonus[4..8]), (192, &hex("0204 1800")[..]));
     assert_eq!(spill.len(), 512);
     assert_eq!(&spill[..8], &hex("5a502f000404c400")[..]);
     assert_eq!(&spill[8..8 + 196], &blob(196)[..]);
 
-    table.update(&pool.tx(), &file, &[(Attr::Xattr, &99u64.to_le_bytes())]).unwrap();
+    table
+        .update(&pool.tx(), &file, &[(Attr::Xattr, &99u64.to_le_bytes())])
+        .unwrap();
     let spill = file.spill().unwrap().unwrap();
     assert_eq!(&spill[..8], &hex("5a502f000504c400")[..]);
     assert_eq!(&spill[0xd0..0xd8], &99u64.to_le_bytes());
@@ -141,29 +197,57 @@ fn extended_attributes_grow_into_the_spill_block_and_come_back() {
     assert_eq!(view.u64(Attr::Mode).unwrap(), Some(0o100_644));
 
     // An attribute of the bonus is changed in place while the spill stays.
-    table.update(&pool.tx(), &file, &[(Attr::Links, &2u64.to_le_bytes())]).unwrap();
-    assert_eq!(table.view(&file).unwrap().u64(Attr::Xattr).unwrap(), Some(99));
+    table
+        .update(&pool.tx(), &file, &[(Attr::Links, &2u64.to_le_bytes())])
+        .unwrap();
+    assert_eq!(
+        table.view(&file).unwrap().u64(Attr::Xattr).unwrap(),
+        Some(99)
+    );
 
-    table.update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(60_000))]).unwrap();
+    table
+        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(60_000))])
+        .unwrap();
     let large = file.spill().unwrap().unwrap().len();
     assert_eq!(large, 60_416);
-    table.update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(600))]).unwrap();
-    assert_eq!(file.spill().unwrap().unwrap().len(), large, "it does not shrink while it is there");
+    table
+        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(600))])
+        .unwrap();
+    assert_eq!(
+        file.spill().unwrap().unwrap().len(),
+        large,
+        "it does not shrink while it is there"
+    );
 
-    table.update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))]).unwrap();
+    table
+        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))])
+        .unwrap();
     assert_eq!(file.spill().unwrap(), None);
     let view = table.view(&file).unwrap();
     assert_eq!(view.u64(Attr::Xattr).unwrap(), Some(99));
     assert_eq!(view.u64(Attr::Links).unwrap(), Some(2));
     assert!(table.remove(&pool.tx(), &file, Attr::Xattr).unwrap());
     assert!(!table.remove(&pool.tx(), &file, Attr::Xattr).unwrap());
-    assert_eq!(&file.bonus_vec()[4..6], &hex("0308")[..], "the layout with DXATTR alone");
+    assert_eq!(
+        &file.bonus_vec()[4..6],
+        &hex("0308")[..],
+        "the layout with DXATTR alone"
+    );
     let layouts = {
         let zap = Zap::open(&pool.os.dnode(master).unwrap()).unwrap();
-        Zap::open(&pool.os.dnode(ObjectId(zap.lookup_u64(b"LAYOUTS").unwrap().unwrap())).unwrap()).unwrap()
+        Zap::open(
+            &pool
+                .os
+                .dnode(ObjectId(zap.lookup_u64(b"LAYOUTS").unwrap().unwrap()))
+                .unwrap(),
+        )
+        .unwrap()
     };
     assert_eq!(layouts.lookup(b"4").unwrap(), Some(ZapValue::u16s(&[20])));
-    assert_eq!(layouts.lookup(b"5").unwrap(), Some(ZapValue::u16s(&[20, 9])));
+    assert_eq!(
+        layouts.lookup(b"5").unwrap(),
+        Some(ZapValue::u16s(&[20, 9]))
+    );
 }
 
 #[test]
@@ -171,13 +255,37 @@ fn a_project_id_moves_an_older_set_into_canonical_order() {
     let pool = TestPool::new(Settings::default());
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
     let file = new_object(&pool, 2);
-    let set: Vec<_> = file_set().into_iter().filter(|(a, _)| *a != Attr::Projid).collect();
+    let set: Vec<_> = file_set()
+        .into_iter()
+        .filter(|(a, _)| *a != Attr::Projid)
+        .collect();
     table.init(&pool.tx(), &file, &borrowed(&set)).unwrap();
     assert_eq!(file.bonus_vec().len(), 168);
-    table.update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))]).unwrap();
-    table.update(&pool.tx(), &file, &[(Attr::Xattr, &5u64.to_le_bytes()), (Attr::Projid, &77u64.to_le_bytes())]).unwrap();
-    let all: Vec<u16> = table.view(&file).unwrap().all().unwrap().into_iter().map(|(n, _)| n).collect();
-    assert_eq!(all, [5, 6, 4, 12, 13, 7, 11, 0, 1, 2, 3, 8, 21, 16, 19, 9, 20]);
+    table
+        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))])
+        .unwrap();
+    table
+        .update(
+            &pool.tx(),
+            &file,
+            &[
+                (Attr::Xattr, &5u64.to_le_bytes()),
+                (Attr::Projid, &77u64.to_le_bytes()),
+            ],
+        )
+        .unwrap();
+    let all: Vec<u16> = table
+        .view(&file)
+        .unwrap()
+        .all()
+        .unwrap()
+        .into_iter()
+        .map(|(n, _)| n)
+        .collect();
+    assert_eq!(
+        all,
+        [5, 6, 4, 12, 13, 7, 11, 0, 1, 2, 3, 8, 21, 16, 19, 9, 20]
+    );
     assert_eq!(owner_ids(SA_BONUS, &file.bonus_vec()).unwrap().projid, 77);
 }
 
@@ -186,7 +294,9 @@ fn a_bonus_of_the_other_byte_order_is_turned_when_it_is_changed() {
     let pool = TestPool::new(Settings::default());
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
     let file = new_object(&pool, 1);
-    table.init(&pool.tx(), &file, &borrowed(&file_set())).unwrap();
+    table
+        .init(&pool.tx(), &file, &borrowed(&file_set()))
+        .unwrap();
     let little = file.bonus_vec();
     let mut big = little.clone();
     big[..4].reverse();
@@ -200,7 +310,9 @@ fn a_bonus_of_the_other_byte_order_is_turned_when_it_is_changed() {
     }
     file.set_bonus(&pool.tx(), &big).unwrap();
     assert_eq!(table.view(&file).unwrap().u64(Attr::Gen).unwrap(), Some(12));
-    table.update(&pool.tx(), &file, &[(Attr::Links, &1u64.to_le_bytes())]).unwrap();
+    table
+        .update(&pool.tx(), &file, &[(Attr::Links, &1u64.to_le_bytes())])
+        .unwrap();
     assert_eq!(file.bonus_vec(), little);
 }
 
@@ -208,8 +320,17 @@ fn a_bonus_of_the_other_byte_order_is_turned_when_it_is_changed() {
 fn a_legacy_znode_is_changed_in_place_and_keeps_its_form() {
     let pool = TestPool::new(Settings::default());
     let table = SaTable::legacy(&pool.os);
-    let file = pool.os.allocate(&pool.tx(), &DnodeSpec::new(19).bonus(ZNODE_BONUS, 264)).unwrap();
-    table.update(&pool.tx(), &file, &[(Attr::Uid, &9u64.to_le_bytes()), (Attr::Mtime, &TIME)]).unwrap();
+    let file = pool
+        .os
+        .allocate(&pool.tx(), &DnodeSpec::new(19).bonus(ZNODE_BONUS, 264))
+        .unwrap();
+    table
+        .update(
+            &pool.tx(),
+            &file,
+            &[(Attr::Uid, &9u64.to_le_bytes()), (Attr::Mtime, &TIME)],
+        )
+        .unwrap();
     let view = table.view(&file).unwrap();
     assert!(view.is_legacy());
     assert_eq!(view.u64(Attr::Uid).unwrap(), Some(9));
