@@ -303,34 +303,35 @@ pub(crate) fn list_leaf<S: Blocks>(
             s.prefetch(next);
         }
     }
-    let mut prefix_len = h.shift;
-    let mut more = true;
-    if blkid != 0 {
-        prefix_len = s.view(blkid, |b| {
-            let leaf = Leaf::parse(b)?;
-            leaf.must_own(from.0)?;
-            scratch.clear();
-            leaf.entries_from(from, scratch)?;
-            let mut name = Vec::with_capacity(256);
-            for &(_, _, chunk) in scratch.iter() {
-                let entry = leaf.entry(chunk)?;
-                name.clear();
-                leaf.read_name(&entry, h.has_word_keys(), &mut name)?;
-                if !f(
-                    &h,
-                    Listed {
-                        leaf,
-                        entry,
-                        name: &name,
-                    },
-                )? {
-                    more = false;
-                    break;
-                }
-            }
-            Ok(leaf.prefix_len())
-        })?;
+    if blkid == 0 {
+        // Not passed over: a hostile table could be long and empty.
+        return Err(no_leaf(s));
     }
+    let mut more = true;
+    let prefix_len = s.view(blkid, |b| {
+        let leaf = Leaf::parse(b)?;
+        leaf.must_own(from.0)?;
+        scratch.clear();
+        leaf.entries_from(from, scratch)?;
+        let mut name = Vec::with_capacity(256);
+        for &(_, _, chunk) in scratch.iter() {
+            let entry = leaf.entry(chunk)?;
+            name.clear();
+            leaf.read_name(&entry, h.has_word_keys(), &mut name)?;
+            if !f(
+                &h,
+                Listed {
+                    leaf,
+                    entry,
+                    name: &name,
+                },
+            )? {
+                more = false;
+                break;
+            }
+        }
+        Ok(leaf.prefix_len())
+    })?;
     if !more {
         return Ok((None, false));
     }

@@ -95,7 +95,7 @@ impl Header {
             self.shift == embedded && self.next_table == 0
         } else {
             self.shift > embedded
-                && self.shift <= 48
+                && self.shift <= self.hash_bits().0 - 2
                 && self.table_blocks == 1 << (self.shift - (self.block_shift - 3))
                 && self.table != 0
         };

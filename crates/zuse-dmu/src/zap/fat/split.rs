@@ -23,7 +23,7 @@ pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: 
     }
     let range = 1u64 << (h.shift - len - 1);
     let upper = ((prefix << 1) | 1) << (h.shift - len - 1);
-    table::touch(s, h, upper, range)?;
+    table::must_be(s, h, upper, range, blkid)?;
     let words = h.has_word_keys();
     let mut other = vec![0; 1 << h.block_shift];
     s.edit(blkid, |b| LeafMut::parse(b)?.split(&mut other, words))?;
@@ -66,7 +66,7 @@ pub(super) fn merge_empty<S: BlocksMut>(
         } else {
             (sibling, mine)
         };
-        table::touch(s, h, (prefix | 1) << (h.shift - len), range)?;
+        table::must_be(s, h, (prefix | 1) << (h.shift - len), range, odd)?;
         s.edit(even, |b| {
             LeafMut::parse(b)?.widen();
             Ok(())

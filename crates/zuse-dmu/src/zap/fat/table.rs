@@ -52,14 +52,44 @@ pub(super) fn pointer_and_ahead<S: Blocks>(
     })
 }
 
-/// Makes sure that the blocks of a range of pointers can be read, before anything is changed.
-pub(super) fn touch<S: Blocks>(s: &S, h: &Header, first: u64, count: u64) -> Result<()> {
-    let (from, to) = (
-        h.pointer_place(first).0,
-        h.pointer_place(first + count - 1).0,
-    );
-    for blkid in from..=to {
-        s.view(blkid, |_| Ok(()))?;
+/// Makes sure, before anything is changed, that a range of pointers can be read and that all lead to one leaf.
+///
+/// A hostile table ends here: its first pointer that leads elsewhere stops the walk.
+pub(super) fn must_be<S: Blocks>(
+    s: &S,
+    h: &Header,
+    first: u64,
+    count: u64,
+    leaf: u64,
+) -> Result<()> {
+    let shift = if h.table_blocks == 0 {
+        h.block_shift - 4
+    } else {
+        h.table_block_shift()
+    };
+    let end = first + count;
+    let mut i = first;
+    while i < end {
+        let (blkid, at) = h.pointer_place(i);
+        let here = ((1 << shift) - i % (1 << shift)).min(end - i);
+        s.view(blkid, |b| {
+            let part = b
+                .get(at..at + here as usize * 8)
+                .ok_or(Flaw("a ZAP pointer beyond its table block"))?;
+            if part
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .all(|p| *p == leaf.to_le_bytes())
+            {
+                Ok(())
+            } else {
+                Err(Flaw(
+                    "a range of ZAP pointers that lead to different leaves",
+                ))
+            }
+        })?;
+        i += here;
     }
     Ok(())
 }
@@ -154,6 +184,12 @@ pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
     let (low, high) = s.view(source, |b| {
         Ok((doubled(&b[..middle]), doubled(&b[middle..])))
     })?;
+    if low.as_chunks::<8>().0.contains(&[0; 8]) || high.as_chunks::<8>().0.contains(&[0; 8]) {
+        return Err(s.corrupt(
+            source,
+            Flaw("a ZAP pointer table without a leaf for a hash"),
+        ));
+    }
     if h.next_table == 0 {
         h.next_table = h.freeblk;
         h.freeblk += 2 * h.table_blocks;
