@@ -24,11 +24,13 @@ use crate::Block;
 
 const SHARDS: usize = 16;
 
-/// Identity of a stored block: first DVA and physical birth.
+/// Identity of a stored block: first DVA, physical birth, and a word of the checksum, because in later passes of a
+/// txg a block may be rewritten in place while a reader still holds the pointer to what was there before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     dva: [u64; 2],
     birth: u64,
+    sum: u64,
 }
 
 impl Key {
@@ -37,6 +39,7 @@ impl Key {
         Self {
             dva: [bp.words[0], bp.words[1]],
             birth: bp.physical_birth(),
+            sum: bp.words[12],
         }
     }
 

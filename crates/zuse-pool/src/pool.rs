@@ -538,6 +538,25 @@ impl Pool {
         self.config_dirty.store(true, Relaxed);
     }
 
+    /// Sets `comment` or `compatibility`, which live in the configuration; `None` removes it. On disk with the next txg.
+    ///
+    /// # Errors
+    /// The pool is open read-only.
+    pub fn set_config_text(&self, name: &str, text: Option<String>) -> Result<()> {
+        if !self.writable {
+            return Err(Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())));
+        }
+        let mut config = lock(&self.config);
+        match name {
+            "comment" => config.comment = text,
+            "compatibility" => config.compatibility = text,
+            _ => return Err(Error::refused(zuse_base::Errno::INVAL, format!("'{name}' is not in the configuration"))),
+        }
+        drop(config);
+        self.config_changed();
+        Ok(())
+    }
+
     /// Says that blocks wait to be freed in the background.
     pub fn note_frees(&self) {
         self.frees_pending.store(true, Relaxed);
