@@ -1,0 +1,368 @@
+//! The attributes of an object as numbers, and their way from and to the bonus.
+//!
+//! New objects of the common shapes are written from a remembered header, without a table look-up: the layout of a
+//! shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed in place through the same view;
+//! in a file system of those versions new objects are made in that form too.
+
+use std::sync::{Arc, OnceLock};
+
+use zuse_base::{Error, Result, Timestamp};
+use zuse_dmu::sa::{Attr, MAGIC, SA_BONUS, SaTable, ZNODE_BONUS, ZNODE_SIZE};
+use zuse_dmu::{Dnode, Tx};
+
+use crate::acl::TrivialAcl;
+use crate::{flags, mode};
+
+/// What `stat` and the layers above want to know of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// The whole `st_mode`.
+    pub mode: u32,
+    /// Bytes of a file or link target; entries + 2 of a directory.
+    pub size: u64,
+    /// Txg of creation; tells apart objects that had the same number.
+    pub generation: u64,
+    /// Owner (FUID).
+    pub uid: u64,
+    /// Group (FUID).
+    pub gid: u64,
+    /// Directory of the last link.
+    pub parent: u64,
+    /// FLAGS.
+    pub flags: u64,
+    /// Link count.
+    pub links: u64,
+    /// Project id.
+    pub projid: u64,
+    /// Device number as stored.
+    pub rdev: u64,
+    /// Extended attribute directory, 0 for none.
+    pub xattr: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the object.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub crtime: Timestamp,
+}
+
+/// Sets of attributes to write.
+pub(crate) mod field {
+    pub const MODE: u32 = 1;
+    pub const SIZE: u32 = 2;
+    pub const UID: u32 = 4;
+    pub const GID: u32 = 8;
+    pub const PARENT: u32 = 16;
+    pub const FLAGS: u32 = 32;
+    pub const LINKS: u32 = 64;
+    pub const PROJID: u32 = 128;
+    pub const XATTR: u32 = 256;
+    pub const ATIME: u32 = 512;
+    pub const MTIME: u32 = 1024;
+    pub const CTIME: u32 = 2048;
+}
+
+fn time_bytes(t: Timestamp) -> [u8; 16] {
+    let mut out = [0; 16];
+    out[..8].copy_from_slice(&t.secs.to_le_bytes());
+    out[8..].copy_from_slice(&u64::from(t.nanos).to_le_bytes());
+    out
+}
+
+impl Attributes {
+    /// The type bits of the mode.
+    pub fn kind(&self) -> u32 {
+        self.mode & mode::TYPE
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind() == mode::DIRECTORY
+    }
+
+    fn bytes_of(&self, attr: Attr, out: &mut [u8; 16]) -> usize {
+        let number = match attr {
+            Attr::Mode => u64::from(self.mode),
+            Attr::Size => self.size,
+            Attr::Gen => self.generation,
+            Attr::Uid => self.uid,
+            Attr::Gid => self.gid,
+            Attr::Parent => self.parent,
+            Attr::Flags => self.flags,
+            Attr::Links => self.links,
+            Attr::Projid => self.projid,
+            Attr::Rdev => self.rdev,
+            Attr::Xattr => self.xattr,
+            Attr::Atime | Attr::Mtime | Attr::Ctime | Attr::Crtime => {
+                let t = match attr {
+                    Attr::Atime => self.atime,
+                    Attr::Mtime => self.mtime,
+                    Attr::Ctime => self.ctime,
+                    _ => self.crtime,
+                };
+                *out = time_bytes(t);
+                return 16;
+            }
+            _ => return 0,
+        };
+        out[..8].copy_from_slice(&number.to_le_bytes());
+        8
+    }
+}
+
+const FIELDS: [(u32, Attr); 12] = [
+    (field::MODE, Attr::Mode),
+    (field::SIZE, Attr::Size),
+    (field::UID, Attr::Uid),
+    (field::GID, Attr::Gid),
+    (field::PARENT, Attr::Parent),
+    (field::FLAGS, Attr::Flags),
+    (field::ATIME, Attr::Atime),
+    (field::MTIME, Attr::Mtime),
+    (field::CTIME, Attr::Ctime),
+    (field::LINKS, Attr::Links),
+    (field::PROJID, Attr::Projid),
+    (field::XATTR, Attr::Xattr),
+];
+
+/// The order of a new object's attributes, up to the ACL.
+const CANONICAL: [Attr; 12] = [
+    Attr::Mode,
+    Attr::Size,
+    Attr::Gen,
+    Attr::Uid,
+    Attr::Gid,
+    Attr::Parent,
+    Attr::Flags,
+    Attr::Atime,
+    Attr::Mtime,
+    Attr::Ctime,
+    Attr::Crtime,
+    Attr::Links,
+];
+
+/// Reads and writes attributes of one file system.
+pub(crate) struct AttributeStore {
+    sa: Arc<SaTable>,
+    /// New objects are legacy znodes.
+    legacy: bool,
+    /// ACLs of legacy znodes are of version 1.
+    acl_version_1: bool,
+    /// Layout info of new objects: index bit 0 with project id, bit 1 with device number.
+    shapes: [OnceLock<u16>; 4],
+}
+
+impl AttributeStore {
+    pub fn new(sa: Arc<SaTable>, zpl_version: u64) -> Self {
+        Self { sa, legacy: zpl_version < 5, acl_version_1: zpl_version >= 3, shapes: Default::default() }
+    }
+
+    /// Bonus type of new objects.
+    pub fn bonus_type(&self) -> u8 {
+        if self.legacy { ZNODE_BONUS } else { SA_BONUS }
+    }
+
+    /// Bytes of bonus that a new object is made with.
+    pub fn bonus_len(&self) -> u16 {
+        if self.legacy { 320 } else { 0 }
+    }
+
+
+    /// Reads the attributes of an object. A legacy znode's are at fixed places; of others the bonus is looked through.
+    pub fn load(&self, dnode: &Arc<Dnode>) -> Result<Attributes> {
+        if let Some(found) = dnode.with_bonus(|b| self.load_fast(b)).filter(|_| !dnode.has_spill()) {
+            return Ok(found);
+        }
+        let view = self.sa.view(dnode)?;
+        let missing = || Error::corrupt(dnode.place(), "a file without its attributes");
+        let number = |attr| view.u64(attr).and_then(|v| v.ok_or_else(missing));
+        let time = |attr| -> Result<Timestamp> {
+            let (secs, nanos) = view.time(attr)?.ok_or_else(missing)?;
+            Ok(Timestamp::new(secs, nanos.min(999_999_999) as u32))
+        };
+        let mut a = Attributes {
+            mode: number(Attr::Mode)? as u32,
+            size: number(Attr::Size)?,
+            generation: number(Attr::Gen)?,
+            uid: number(Attr::Uid)?,
+            gid: number(Attr::Gid)?,
+            parent: number(Attr::Parent)?,
+            flags: number(Attr::Flags)?,
+            links: number(Attr::Links)?,
+            atime: time(Attr::Atime)?,
+            mtime: time(Attr::Mtime)?,
+            ctime: time(Attr::Ctime)?,
+            crtime: time(Attr::Crtime)?,
+            ..Attributes::default()
+        };
+        if a.flags & flags::PROJID != 0 {
+            a.projid = view.u64(Attr::Projid)?.unwrap_or(0);
+        }
+        if mode::is_device(a.mode) {
+            a.rdev = view.u64(Attr::Rdev)?.unwrap_or(0);
+        }
+        a.xattr = view.u64(Attr::Xattr)?.unwrap_or(0);
+        Ok(a)
+    }
+
+    /// A bonus of exactly the shape that new files and directories have.
+    fn load_fast(&self, b: &[u8]) -> Option<Attributes> {
+        let info = *self.shapes[1].get()?;
+        let head = b.first_chunk::<8>()?;
+        if head[..4] != MAGIC.to_le_bytes() || head[4..6] != info.to_le_bytes() {
+            return None;
+        }
+        let words = b.get(8..8 + 17 * 8)?.as_chunks::<8>().0;
+        let word = |i: usize| words.get(i).map_or(0, |w| u64::from_le_bytes(*w));
+        let time = |i: usize| Timestamp::new(word(i) as i64, word(i + 1).min(999_999_999) as u32);
+        Some(Attributes {
+            mode: word(0) as u32,
+            size: word(1),
+            generation: word(2),
+            uid: word(3),
+            gid: word(4),
+            parent: word(5),
+            flags: word(6),
+            atime: time(7),
+            mtime: time(9),
+            ctime: time(11),
+            crtime: time(13),
+            links: word(15),
+            projid: word(16),
+            rdev: 0,
+            xattr: 0,
+        })
+    }
+
+    /// Writes the named fields.
+    pub fn store(&self, tx: &Tx, dnode: &Arc<Dnode>, a: &Attributes, fields: u32) -> Result<()> {
+        let mut bytes = [[0u8; 16]; 12];
+        let mut lens = [(Attr::Mode, 0usize); 12];
+        let mut n = 0;
+        for (bit, attr) in FIELDS {
+            if fields & bit != 0 {
+                lens[n] = (attr, a.bytes_of(attr, &mut bytes[n]));
+                n += 1;
+            }
+        }
+        let mut changes: [(Attr, &[u8]); 12] = [(Attr::Mode, &[]); 12];
+        for i in 0..n {
+            changes[i] = (lens[i].0, &bytes[i][..lens[i].1]);
+        }
+        self.sa.update(tx, dnode, &changes[..n])
+    }
+
+    /// Gives a new object its attributes.
+    pub fn write_new(
+        &self,
+        tx: &Tx,
+        dnode: &Arc<Dnode>,
+        a: &Attributes,
+        acl: &TrivialAcl,
+        target: Option<&[u8]>,
+    ) -> Result<()> {
+        if self.legacy {
+            return self.write_legacy(tx, dnode, a, acl, target);
+        }
+        let with_projid = a.flags & flags::PROJID != 0;
+        let with_rdev = mode::is_device(a.mode);
+        let shape = &self.shapes[usize::from(with_projid) | usize::from(with_rdev) << 1];
+        if let (Some(info), None) = (shape.get(), target) {
+            let mut out = [0u8; 8 + 8 * 20 + 48];
+            out[..4].copy_from_slice(&MAGIC.to_le_bytes());
+            out[4..6].copy_from_slice(&info.to_le_bytes());
+            out[6..8].copy_from_slice(&(acl.bytes().len() as u16).to_le_bytes());
+            let mut at = 8;
+            let mut put = |bytes: &[u8]| {
+                out[at..at + bytes.len()].copy_from_slice(bytes);
+                at += bytes.len();
+            };
+            let mut value = [0; 16];
+            for attr in CANONICAL {
+                let len = a.bytes_of(attr, &mut value);
+                put(&value[..len]);
+            }
+            if with_projid {
+                put(&a.projid.to_le_bytes());
+            }
+            if with_rdev {
+                put(&a.rdev.to_le_bytes());
+            }
+            put(&acl.count().to_le_bytes());
+            put(acl.bytes());
+            return dnode.set_bonus(tx, &out[..at]);
+        }
+        let mut bytes = [[0u8; 16]; 15];
+        let mut set: Vec<(Attr, usize)> = Vec::with_capacity(16);
+        let rest = [Some(Attr::Projid).filter(|_| with_projid), Some(Attr::Rdev).filter(|_| with_rdev)];
+        for attr in CANONICAL.into_iter().chain(rest.into_iter().flatten()) {
+            let len = a.bytes_of(attr, &mut bytes[set.len()]);
+            set.push((attr, len));
+        }
+        let count = acl.count().to_le_bytes();
+        let mut all: Vec<(Attr, &[u8])> = set.iter().zip(&bytes).map(|((attr, len), b)| (*attr, &b[..*len])).collect();
+        all.push((Attr::DaclCount, &count));
+        all.push((Attr::DaclAces, acl.bytes()));
+        if let Some(target) = target {
+            all.push((Attr::Symlink, target));
+        }
+        self.sa.init(tx, dnode, &all)?;
+        if target.is_none() && !dnode.has_spill() {
+            let info = dnode.with_bonus(|b| b.get(4..6).and_then(|i| i.try_into().ok()).map(u16::from_le_bytes));
+            if let Some(info) = info.filter(|i| i >> 10 == 1) {
+                let _ = shape.set(info);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_legacy(&self, tx: &Tx, dnode: &Arc<Dnode>, a: &Attributes, acl: &TrivialAcl, target: Option<&[u8]>) -> Result<()> {
+        let mut out = Vec::with_capacity(320);
+        for t in [a.atime, a.mtime, a.ctime, a.crtime] {
+            out.extend_from_slice(&time_bytes(t));
+        }
+        let words = [a.generation, u64::from(a.mode), a.size, a.parent, a.links, 0, a.rdev, a.flags, a.uid, a.gid];
+        words.iter().for_each(|w| out.extend_from_slice(&w.to_le_bytes()));
+        out.extend_from_slice(&[0; 32]);
+        out.extend_from_slice(&acl.legacy(self.acl_version_1));
+        debug_assert_eq!(out.len(), ZNODE_SIZE);
+        if let Some(target) = target {
+            if out.len() + target.len() <= 320 {
+                out.extend_from_slice(target);
+            } else {
+                let size = target.len().next_multiple_of(512).max(512);
+                dnode.set_block_size(tx, size as u32)?;
+                dnode.write_at(tx, 0, target)?;
+            }
+        }
+        dnode.set_bonus(tx, &out)
+    }
+
+    /// The object of an ACL that a legacy znode keeps outside, 0 for none.
+    pub fn external_acl(&self, dnode: &Arc<Dnode>) -> u64 {
+        if dnode.bonus_type() != ZNODE_BONUS {
+            return 0;
+        }
+        dnode.with_bonus(|b| b.get(176..184).and_then(|w| w.try_into().ok()).map_or(0, u64::from_le_bytes))
+    }
+
+    /// Replaces the ACL by that of a mode, together with the mode and flags in `a`.
+    pub fn store_acl(&self, tx: &Tx, dnode: &Arc<Dnode>, acl: &TrivialAcl) -> Result<()> {
+        if dnode.bonus_type() == ZNODE_BONUS {
+            return self.sa.update(tx, dnode, &[(Attr::ZnodeAcl, &acl.legacy(self.acl_version_1))]);
+        }
+        self.sa.update(tx, dnode, &[(Attr::DaclCount, &acl.count().to_le_bytes()), (Attr::DaclAces, acl.bytes())])
+    }
+
+    /// An attribute of any length.
+    pub fn bytes(&self, dnode: &Arc<Dnode>, attr: Attr) -> Result<Option<Vec<u8>>> {
+        Ok(self.sa.view(dnode)?.get(attr)?.map(<[u8]>::to_vec))
+    }
+
+    /// Sets an attribute of any length.
+    pub fn set_bytes(&self, tx: &Tx, dnode: &Arc<Dnode>, attr: Attr, value: &[u8]) -> Result<()> {
+        self.sa.update(tx, dnode, &[(attr, value)])
+    }
+}

@@ -1,0 +1,324 @@
+//! Making files, directories, links, devices.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, ObjectId, Result, Timestamp};
+use zuse_dmu::zap::{Zap, ZapOptions};
+use zuse_dmu::{Dnode, DnodeSpec, Tx};
+use zuse_format::object_type;
+
+use crate::acl::TrivialAcl;
+use crate::attributes::{Attributes, field};
+use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
+use crate::file_system::{FileSystem, refuse};
+use crate::posix_acl::{self, PosixAcl};
+use crate::znode::{Znode, lock};
+use crate::{dirent, estimate, flags, mode, name};
+
+/// Longest link target.
+const TARGET_MAX: usize = 4096;
+/// Most links of one object.
+const LINK_MAX: u64 = (1 << 31) - 1;
+
+/// What is to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewObject<'a> {
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Stored device number, for devices.
+    pub rdev: u64,
+    /// Target, for symbolic links.
+    pub target: Option<&'a [u8]>,
+}
+
+/// POSIX ACLs that a new object starts with.
+#[derive(Default)]
+struct FirstAcls {
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
+}
+
+impl FileSystem {
+    /// Makes a regular file.
+    ///
+    /// # Errors
+    /// Those of [`Self::make`].
+    pub fn create(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], permissions: u32) -> Result<Arc<Znode>> {
+        let mode = mode::REGULAR | permissions & mode::PERMISSIONS;
+        self.make(who, dir, name, &NewObject { mode, ..NewObject::default() })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// Those of [`Self::make`].
+    pub fn mkdir(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], permissions: u32) -> Result<Arc<Znode>> {
+        let mode = mode::DIRECTORY | permissions & 0o1777;
+        self.make(who, dir, name, &NewObject { mode, ..NewObject::default() })
+    }
+
+    /// Makes a file, device, pipe or socket; `rdev` is the stored form ([`crate::device_number`]).
+    ///
+    /// # Errors
+    /// Those of [`Self::make`].
+    pub fn mknod(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], mode: u32, rdev: u64) -> Result<Arc<Znode>> {
+        if matches!(mode & mode::TYPE, mode::DIRECTORY | mode::SYMLINK) {
+            return refuse(Errno::INVAL, "mknod of this type");
+        }
+        let mode = if mode & mode::TYPE == 0 { mode | mode::REGULAR } else { mode };
+        self.make(who, dir, name, &NewObject { mode, rdev: if mode::is_device(mode) { rdev } else { 0 }, target: None })
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// Those of [`Self::make`].
+    pub fn symlink(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], target: &[u8]) -> Result<Arc<Znode>> {
+        if target.is_empty() || target.contains(&0) {
+            return refuse(Errno::NOENT, "a link target");
+        }
+        if target.len() > TARGET_MAX - 1 {
+            return refuse(Errno::NAMETOOLONG, "a link target");
+        }
+        self.make(who, dir, name, &NewObject { mode: mode::SYMLINK | 0o777, rdev: 0, target: Some(target) })
+    }
+
+    /// Makes an object with a name.
+    ///
+    /// # Errors
+    /// `Refused`: `EXIST`, `NOENT` (the directory is gone), `ROFS`, `NAMETOOLONG`, `ILSEQ`, `NOSPC`, `DQUOT`, `ACCES`.
+    pub fn make(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], new: &NewObject<'_>) -> Result<Arc<Znode>> {
+        self.check_writable()?;
+        let entries = dir.entries()?;
+        self.check_new_name(dir, name)?;
+        if !mode::is_valid(new.mode) {
+            return refuse(Errno::INVAL, "a file type");
+        }
+        self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
+        let _names = lock(&dir.names);
+        self.check_alive(dir)?;
+        let parent = dir.attributes();
+        if parent.flags & flags::XATTR != 0 {
+            return refuse(Errno::INVAL, "attribute space is not made by path");
+        }
+        if self.normflags != 0 && self.find(dir, name)?.is_some() {
+            return refuse(Errno::EXIST, "the name");
+        }
+        let mut mode = new.mode;
+        let acls = self.first_acls(dir, &mut mode, who.umask)?;
+        self.check_object_quota(who, &parent, mode)?;
+        let tx = self.begin(estimate::CREATE)?;
+        let now = self.now();
+        let (dnode, attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, new, now)?;
+        if let Err(error) = entries.add_u64(&tx, name, dirent::pack(dnode.object(), attrs.mode, self.version)) {
+            self.objset.free(&tx, dnode.object())?;
+            return Err(error);
+        }
+        let is_dir = attrs.is_dir();
+        let znode = self.cache.insert(dnode, attrs, false)?;
+        self.change_dir(&tx, dir, 1, i64::from(is_dir), now)?;
+        self.put_first_acls(&tx, &znode, acls)?;
+        if name.len() > name::NAME_MAX {
+            self.backing.note_longname(&tx);
+        }
+        Ok(znode)
+    }
+
+    /// Makes a file without a name (`O_TMPFILE`); it goes with its last holder unless it is linked before.
+    ///
+    /// # Errors
+    /// Those of [`Self::make`].
+    pub fn tmpfile(&self, who: &Credentials, dir: &Arc<Znode>, permissions: u32) -> Result<Arc<Znode>> {
+        self.check_writable()?;
+        dir.entries()?;
+        self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
+        let parent = dir.attributes();
+        let mut mode = mode::REGULAR | permissions & mode::PERMISSIONS;
+        let acls = self.first_acls(dir, &mut mode, who.umask)?;
+        self.check_object_quota(who, &parent, mode)?;
+        let tx = self.begin(estimate::CREATE)?;
+        let new = NewObject { mode, ..NewObject::default() };
+        let (dnode, mut attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, &new, self.now())?;
+        attrs.links = 0;
+        self.store.store(&tx, &dnode, &attrs, field::LINKS)?;
+        self.unlinked_set()?.add_int(&tx, dnode.object().0, dnode.object().0)?;
+        let znode = self.cache.insert(dnode, attrs, true)?;
+        self.put_first_acls(&tx, &znode, acls)?;
+        Ok(znode)
+    }
+
+    /// The ACLs that a new object inherits; takes permissions out of `mode`.
+    fn first_acls(&self, dir: &Arc<Znode>, mode: &mut u32, umask: u32) -> Result<FirstAcls> {
+        let kind = *mode & mode::TYPE;
+        if kind == mode::SYMLINK {
+            return Ok(FirstAcls::default());
+        }
+        let inherited = if self.backing.props().posix_acl { self.xattr_value(dir, posix_acl::DEFAULT)? } else { None };
+        let Some(bytes) = inherited else {
+            *mode &= !(umask & 0o777);
+            return Ok(FirstAcls::default());
+        };
+        let Some(mut acl) = PosixAcl::parse(&bytes)? else {
+            *mode &= !(umask & 0o777);
+            return Ok(FirstAcls::default());
+        };
+        let bits = acl.narrow(*mode);
+        *mode = *mode & !0o777 | bits;
+        Ok(FirstAcls {
+            access: (!acl.is_mode()).then(|| acl.to_bytes()),
+            default: (kind == mode::DIRECTORY).then_some(bytes),
+        })
+    }
+
+    fn put_first_acls(&self, tx: &Tx, znode: &Arc<Znode>, acls: FirstAcls) -> Result<()> {
+        if let Some(access) = acls.access {
+            self.put_xattr(tx, znode, posix_acl::ACCESS, &access)?;
+        }
+        if let Some(default) = acls.default {
+            self.put_xattr(tx, znode, posix_acl::DEFAULT, &default)?;
+        }
+        Ok(())
+    }
+
+    /// Allocates and fills an object below a parent. It has no name yet.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn make_object(
+        &self,
+        tx: &Tx,
+        parent: &Attributes,
+        parent_id: ObjectId,
+        who: &Credentials,
+        mode: u32,
+        new: &NewObject<'_>,
+        now: Timestamp,
+    ) -> Result<(Arc<Dnode>, Attributes)> {
+        let kind = mode & mode::TYPE;
+        let is_dir = kind == mode::DIRECTORY;
+        let mut mode = mode;
+        let gid = if parent.mode & mode::SETGID != 0 && parent.flags & flags::XATTR == 0 {
+            if is_dir {
+                mode |= mode::SETGID;
+            }
+            parent.gid
+        } else {
+            u64::from(who.gid)
+        };
+        let acl = TrivialAcl::of(mode);
+        let mut fl = flags::ACL_TRIVIAL | parent.flags & flags::XATTR;
+        if acl.no_execs_denied {
+            fl |= flags::NO_EXECS_DENIED;
+        }
+        if self.version >= 3 {
+            fl |= flags::ARCHIVE | flags::AV_MODIFIED;
+        }
+        if is_dir {
+            fl |= flags::ACL_AUTO_INHERIT;
+        }
+        let mut projid = 0;
+        if matches!(kind, mode::DIRECTORY | mode::REGULAR) {
+            if parent.flags & flags::PROJINHERIT != 0 {
+                fl |= flags::PROJINHERIT;
+                projid = parent.projid;
+            }
+            if self.has_projects() {
+                fl |= flags::PROJID;
+            }
+        }
+        let attrs = Attributes {
+            mode,
+            size: if is_dir { 2 } else { new.target.map_or(0, |t| t.len() as u64) },
+            generation: tx.txg().0,
+            uid: u64::from(who.uid),
+            gid,
+            parent: parent_id.0,
+            flags: fl,
+            links: if is_dir { 2 } else { 1 },
+            projid,
+            rdev: new.rdev,
+            xattr: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            crtime: now,
+        };
+        let slots = if self.backing.features().large_dnode { self.backing.props().dnode_slots.clamp(1, 32) } else { 1 };
+        let dnode = if is_dir {
+            let options = ZapOptions {
+                normflags: self.normflags,
+                bonus_type: self.store.bonus_type(),
+                bonus_len: self.store.bonus_len(),
+                slots,
+                ..ZapOptions::default()
+            };
+            Zap::create(&self.objset, tx, object_type::DIRECTORY_CONTENTS, &options)?.dnode().clone()
+        } else {
+            let spec = DnodeSpec::new(Self::FILE_TYPE).bonus(self.store.bonus_type(), self.store.bonus_len()).slots(slots);
+            self.objset.allocate(tx, &spec)?
+        };
+        if let Err(error) = self.store.write_new(tx, &dnode, &attrs, &acl, new.target) {
+            self.objset.free(tx, dnode.object())?;
+            return Err(error);
+        }
+        Ok((dnode, attrs))
+    }
+
+    /// Gives an object another name.
+    ///
+    /// # Errors
+    /// `Refused(PERM)` for directories, `Refused(MLINK)`, `Refused(XDEV)` into another project's directory; those of
+    /// [`Self::make`].
+    pub fn link(&self, who: &Credentials, znode: &Arc<Znode>, dir: &Arc<Znode>, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let entries = dir.entries()?;
+        self.check_new_name(dir, name)?;
+        if znode.is_dir() {
+            return refuse(Errno::PERM, "a second name for a directory");
+        }
+        self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
+        let _names = lock(&dir.names);
+        self.check_alive(dir)?;
+        let parent = dir.attributes();
+        {
+            let state = znode.read();
+            let a = &state.attrs;
+            if state.dead || (a.links == 0 && !state.nameless) {
+                return refuse(Errno::NOENT, "the object has lost its last name");
+            }
+            if a.links >= LINK_MAX {
+                return refuse(Errno::MLINK, "links of one object");
+            }
+            if (a.flags | parent.flags) & flags::XATTR != 0 {
+                return refuse(Errno::INVAL, "links do not lead into or out of attribute space");
+            }
+            if parent.flags & flags::PROJINHERIT != 0 && parent.projid != a.projid {
+                return refuse(Errno::XDEV, "the directory belongs to another project");
+            }
+            if a.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
+                return refuse(Errno::PERM, "the object is immutable");
+            }
+        }
+        if self.normflags != 0 && self.find(dir, name)?.is_some() {
+            return refuse(Errno::EXIST, "the name");
+        }
+        let tx = self.begin(estimate::CREATE)?;
+        let now = self.now();
+        entries.add_u64(&tx, name, dirent::pack(znode.object(), znode.kind(), self.version))?;
+        {
+            let mut state = znode.write();
+            if state.attrs.links == 0 {
+                self.unlinked_set()?.remove_int(&tx, znode.object().0)?;
+                state.nameless = false;
+            }
+            let a = &mut state.attrs;
+            a.links += 1;
+            a.parent = dir.object().0;
+            a.ctime = now;
+            a.flags |= if self.version >= 3 { flags::ARCHIVE } else { 0 };
+            self.store.store(&tx, znode.dnode(), &state.attrs, field::LINKS | field::PARENT | field::CTIME | field::FLAGS)?;
+        }
+        if name.len() > name::NAME_MAX {
+            self.backing.note_longname(&tx);
+        }
+        self.change_dir(&tx, dir, 1, 0, now)
+    }
+}

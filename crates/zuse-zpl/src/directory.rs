@@ -1,0 +1,209 @@
+//! Looking up names and listing directories.
+//!
+//! Positions of a listing: 0 before `.`, 1 before `..`, 2 before `.zfs` (root, where it is shown) or the first entry;
+//! larger ones are ZAP positions, which are at least 2^28 behind any entry. They survive changes of the directory.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, ObjectId, Result};
+use zuse_dmu::zap::MatchType;
+
+use crate::attributes::field;
+use crate::backing::SnapDir;
+use crate::credentials::{Credentials, MAY_EXEC};
+use crate::file_system::{FileSystem, refuse};
+use crate::znode::Znode;
+use crate::{dirent, flags, mode, name};
+use zuse_base::Timestamp;
+use zuse_dmu::Tx;
+
+/// Inode number of the virtual `.zfs` directory.
+pub const DOT_ZFS: ObjectId = ObjectId(0xffff_ffff_ffff);
+/// Its name.
+pub const DOT_ZFS_NAME: &[u8] = b".zfs";
+/// Entries fetched at a time.
+const BATCH: usize = 128;
+const ZAP_END: u64 = u64::MAX;
+
+/// One entry of a listing.
+#[derive(Debug)]
+pub struct DirEntry<'a> {
+    /// Inode number.
+    pub object: ObjectId,
+    /// Type bits of the mode.
+    pub kind: u32,
+    /// The position behind it.
+    pub next: u64,
+    /// Its name.
+    pub name: &'a [u8],
+    /// The object itself, if asked for and readable; never for `.`, `..`, `.zfs`.
+    pub znode: Option<&'a Arc<Znode>>,
+}
+
+#[derive(Default)]
+struct Batch {
+    names: Vec<u8>,
+    /// Value, position behind, end of the name.
+    entries: Vec<(u64, u64, usize)>,
+    znodes: Vec<Option<Arc<Znode>>>,
+}
+
+impl FileSystem {
+    /// The object behind a name, and whatever is known of its type.
+    pub(crate) fn find(&self, dir: &Znode, name: &[u8]) -> Result<Option<(ObjectId, u32)>> {
+        let zap = dir.entries()?;
+        let value = match self.match_type() {
+            MatchType::Exact => zap.lookup_u64(name)?,
+            how => match zap.lookup_match(name, how)? {
+                Some(found) => found.value.first(),
+                None => None,
+            },
+        };
+        Ok(value.map(|v| (dirent::object(v), dirent::kind(v))))
+    }
+
+    /// Finds a name in a directory. `.` is the directory, `..` its parent.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(NOTDIR)`, `Refused(ACCES)`, `Refused(NAMETOOLONG)`.
+    pub fn lookup(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8]) -> Result<Arc<Znode>> {
+        name::check(name)?;
+        dir.entries()?;
+        self.check_access(who, dir, MAY_EXEC)?;
+        match name {
+            b"." => return Ok(dir.clone()),
+            b".." => return self.znode(ObjectId(dir.read().attrs.parent)),
+            _ => {}
+        }
+        match self.find(dir, name)? {
+            Some((object, _)) => self.znode(object),
+            None => refuse(Errno::NOENT, "no such name"),
+        }
+    }
+
+    /// Follows a path of names from the root; symbolic links are not followed.
+    ///
+    /// # Errors
+    /// Those of [`Self::lookup`].
+    pub fn resolve(&self, who: &Credentials, path: &[u8]) -> Result<Arc<Znode>> {
+        let mut at = self.root()?;
+        for part in path.split(|b| *b == b'/').filter(|p| !p.is_empty()) {
+            at = self.lookup(who, &at, part)?;
+        }
+        Ok(at)
+    }
+
+    /// Whether `.zfs` is listed in the root directory.
+    pub fn shows_dot_zfs(&self) -> bool {
+        self.backing.props().snapdir == SnapDir::Visible
+    }
+
+    /// Lists a directory from a position (0: the start) until the end or until `sink` returns false, which says that
+    /// this entry was not taken. With `plus` entries bring their objects, fetched in object order.
+    ///
+    /// # Errors
+    /// `Refused(NOTDIR)`; the directory cannot be read.
+    pub fn readdir(&self, dir: &Arc<Znode>, from: u64, plus: bool, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+        let zap = dir.entries()?;
+        let mut dot = |object, next, name: &[u8]| sink(DirEntry { object, kind: mode::DIRECTORY, next, name, znode: None });
+        if from == 0 && !dot(dir.object(), 1, b".") {
+            return Ok(());
+        }
+        if from <= 1 && !dot(ObjectId(dir.read().attrs.parent), 2, b"..") {
+            return Ok(());
+        }
+        let shows = dir.object() == self.root_id() && self.shows_dot_zfs();
+        if from <= 2 && shows && !dot(DOT_ZFS, 3, DOT_ZFS_NAME) {
+            return Ok(());
+        }
+        let mut at = if from <= 3 { 0 } else { from };
+        let mut batch = Batch::default();
+        while at != ZAP_END {
+            batch.names.clear();
+            batch.entries.clear();
+            at = zap.list(at, &mut |name, value, after| {
+                batch.names.extend_from_slice(name);
+                batch.entries.push((value, after, batch.names.len()));
+                batch.entries.len() < BATCH
+            })?;
+            if plus {
+                self.fetch(&mut batch);
+            }
+            let mut start = 0;
+            for (i, &(value, after, end)) in batch.entries.iter().enumerate() {
+                let object = dirent::object(value);
+                let znode = batch.znodes.get(i).and_then(Option::as_ref);
+                let kind = match dirent::kind(value) {
+                    0 => znode.map_or_else(|| self.znode(object).map_or(0, |z| z.kind()), |z| z.kind()),
+                    kind => kind,
+                };
+                let entry = DirEntry { object, kind, next: after, name: &batch.names[start..end], znode };
+                if !sink(entry) {
+                    return Ok(());
+                }
+                start = end;
+            }
+        }
+        self.note_access(dir, &self.backing.props());
+        Ok(())
+    }
+
+    /// Gets the objects of a batch into memory, neighbours together.
+    fn fetch(&self, batch: &mut Batch) {
+        let mut order: Vec<usize> = (0..batch.entries.len()).collect();
+        let number = |i: usize| dirent::object(batch.entries[i].0).0;
+        order.sort_unstable_by_key(|&i| number(i));
+        let mut last = u64::MAX;
+        for &i in &order {
+            let block = number(i) / 32;
+            if block != last {
+                self.objset.meta().prefetch(block, 1);
+                last = block;
+            }
+        }
+        batch.znodes.clear();
+        batch.znodes.resize(order.len(), None);
+        for i in order {
+            batch.znodes[i] = self.znode(dirent::object(batch.entries[i].0)).ok();
+        }
+    }
+
+    /// Entries came or went: the directory's size, links, times.
+    pub(crate) fn change_dir(&self, tx: &Tx, dir: &Arc<Znode>, entries: i64, subdirs: i64, now: Timestamp) -> Result<()> {
+        let mut state = dir.write();
+        let a = &mut state.attrs;
+        a.size = a.size.saturating_add_signed(entries);
+        a.links = a.links.saturating_add_signed(subdirs);
+        a.mtime = now;
+        a.ctime = now;
+        let mut fields = field::SIZE | field::MTIME | field::CTIME;
+        if subdirs != 0 {
+            fields |= field::LINKS;
+        }
+        let new = if self.version >= 3 { a.flags | flags::ARCHIVE | flags::AV_MODIFIED } else { a.flags };
+        if new != a.flags {
+            a.flags = new;
+            fields |= field::FLAGS;
+        }
+        self.store.store(tx, dir.dnode(), &state.attrs, fields)
+    }
+
+    /// A directory whose `names` are locked must still be there for a name to be put into it.
+    pub(crate) fn check_alive(&self, dir: &Znode) -> Result<()> {
+        let state = dir.read();
+        if state.dead || state.attrs.links == 0 {
+            return refuse(Errno::NOENT, "the directory is gone");
+        }
+        Ok(())
+    }
+
+    /// Whether a new name may be made in a directory.
+    pub(crate) fn check_new_name(&self, dir: &Znode, name: &[u8]) -> Result<()> {
+        let props = self.backing.props();
+        name::check_new(name, props.longname && self.backing.features().longname, self.utf8_only)?;
+        if dir.object() == self.root_id() && name == DOT_ZFS_NAME && props.snapdir != SnapDir::Disabled {
+            return refuse(Errno::EXIST, ".zfs is taken");
+        }
+        Ok(())
+    }
+}

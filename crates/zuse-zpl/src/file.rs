@@ -1,0 +1,430 @@
+//! File data: reading, writing, sizes, holes.
+//!
+//! A file of one block has a block of just its size (a multiple of 512); when it needs more its block size becomes the
+//! record size for ever (chapter 03c §5 of the format notes). Bytes behind the size are zeros on disk.
+//!
+//! Budget: a read of cached blocks copies nothing and takes the range lock and one block look-up per block; a write of
+//! whole blocks reads nothing; a partly covered block is read before the transaction begins, so that a transaction
+//! does not wait for a disk.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Result};
+use zuse_dmu::{SharedSlice, Tx};
+
+use crate::attributes::field;
+use crate::credentials::Credentials;
+use crate::file_system::{FileSystem, refuse};
+use crate::znode::Znode;
+use crate::{estimate, flags, mode};
+
+/// Largest file.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+/// Data of one transaction.
+const WRITE_CHUNK: usize = 8 << 20;
+
+/// What is special about a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// At the end of the file, wherever that is; the offset is ignored.
+    pub append: bool,
+    /// Drop set-id bits.
+    pub kill_suidgid: bool,
+}
+
+/// What to seek.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whence {
+    /// The next data at or after the offset.
+    Data,
+    /// The next hole at or after the offset; the end of the file is one.
+    Hole,
+}
+
+fn check_file(znode: &Znode) -> Result<()> {
+    match znode.kind() {
+        mode::REGULAR => Ok(()),
+        mode::DIRECTORY => refuse(Errno::ISDIR, "data of a directory"),
+        _ => refuse(Errno::INVAL, "data of something that is no file"),
+    }
+}
+
+impl FileSystem {
+    /// Gives up to `len` bytes from `offset` to `sink`, shared with the cache where they are clean. Ends at the end of
+    /// the file.
+    ///
+    /// # Errors
+    /// A block cannot be read; `Refused(ACCES)` for quarantined files.
+    pub fn read_slices(&self, znode: &Arc<Znode>, offset: u64, len: u64, sink: &mut dyn FnMut(SharedSlice)) -> Result<u64> {
+        check_file(znode)?;
+        let end = offset.saturating_add(len);
+        let _range = znode.content.read(offset, end);
+        let (size, fl) = {
+            let state = znode.read();
+            (state.attrs.size, state.attrs.flags)
+        };
+        if fl & flags::AV_QUARANTINED != 0 {
+            return refuse(Errno::ACCES, "the file is in quarantine");
+        }
+        let take = size.min(end).saturating_sub(offset);
+        if take > 0 {
+            znode.dnode().read_slices(offset, take, sink)?;
+        }
+        self.note_access(znode, &self.backing.props());
+        Ok(take)
+    }
+
+    /// Reads into a buffer; fewer bytes than asked mean the end of the file.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_slices`].
+    pub fn read(&self, znode: &Arc<Znode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        self.read_slices(znode, offset, buf.len() as u64, &mut |slice| {
+            slice.copy_to(&mut buf[done..]);
+            done += slice.len();
+        })?;
+        Ok(done)
+    }
+
+    /// Writes all of `data`.
+    ///
+    /// # Errors
+    /// `Refused`: `ROFS`, `PERM` (flags), `FBIG`, `NOSPC`, `DQUOT`; a block that is covered in part cannot be read.
+    pub fn write(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], options: WriteOptions) -> Result<u64> {
+        check_file(znode)?;
+        self.check_writable()?;
+        let len = data.len() as u64;
+        if len == 0 {
+            return Ok(0);
+        }
+        let fits = |at: u64| at.checked_add(len).filter(|end| *end <= SIZE_MAX);
+        let mut offset = offset;
+        if !options.append && fits(offset).is_none() {
+            return refuse(Errno::FBIG, "a write");
+        }
+        // The whole file if its end or its block size may change, else just the range.
+        let range = loop {
+            let size = znode.size();
+            let whole = options.append || offset + len > size || znode.dnode().max_block() == 0;
+            let range = if whole { znode.content.write(0, u64::MAX) } else { znode.content.write(offset, offset + len) };
+            if whole || offset + len <= znode.size() {
+                break range;
+            }
+            drop(range);
+        };
+        if options.append {
+            offset = znode.size();
+            if fits(offset).is_none() {
+                return refuse(Errno::FBIG, "a write");
+            }
+        }
+        self.check_content_change(znode, offset, options.append)?;
+        let mut done = 0;
+        while done < data.len() {
+            // Chunks end at block borders of any record size.
+            let at = offset + done as u64;
+            let room = WRITE_CHUNK - (at % WRITE_CHUNK as u64) as usize;
+            let piece = &data[done..(done + room).min(data.len())];
+            self.write_chunk(znode, at, piece, options.kill_suidgid)?;
+            done += piece.len();
+        }
+        drop(range);
+        Ok(len)
+    }
+
+    fn write_chunk(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], kill_suidgid: bool) -> Result<()> {
+        let dnode = znode.dnode();
+        let size = znode.size();
+        let end = offset + data.len() as u64;
+        let props = self.backing.props();
+        let new_block = grown_block_size(dnode.block_size(), dnode.max_block(), size, end, props.record_size);
+        let block = u64::from(new_block);
+        let partial = |blkid: u64| {
+            let start = blkid * block;
+            // Written from its start to its end, or to where nothing was before.
+            !(offset <= start && (end >= start + block || end >= size)) && start < size
+        };
+        let (first, last) = (offset / block, (end - 1) / block);
+        if new_block == dnode.block_size() {
+            for blkid in [first, last] {
+                if partial(blkid) {
+                    dnode.with_block(blkid, |_| ())?;
+                }
+            }
+        } else if size > 0 {
+            dnode.with_block(0, |_| ())?;
+        }
+        self.check_space_quota(&znode.attributes())?;
+        let tx = self.begin(estimate::write(offset, data.len() as u64, block))?;
+        if new_block != dnode.block_size() {
+            dnode.set_block_size(&tx, new_block)?;
+        }
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let blkid = at / block;
+            let from = (at % block) as usize;
+            let take = (block as usize - from).min(rest.len());
+            let (now, later) = rest.split_at(take);
+            let start = blkid * block;
+            if from == 0 && (take == block as usize || start + take as u64 >= size) {
+                let mut bytes = Vec::with_capacity(block as usize);
+                bytes.extend_from_slice(now);
+                bytes.resize(block as usize, 0);
+                dnode.write_block(&tx, blkid, bytes)?;
+            } else {
+                dnode.edit_block(&tx, blkid, |mut b| {
+                    if let Some(part) = b.bytes_mut().get_mut(from..from + take) {
+                        part.copy_from_slice(now);
+                    }
+                })?;
+            }
+            at += take as u64;
+            rest = later;
+        }
+        self.content_changed(&tx, znode, size.max(end), kill_suidgid)
+    }
+
+    /// Size, times and flags after a change of the data.
+    fn content_changed(&self, tx: &Tx, znode: &Arc<Znode>, size: u64, kill_suidgid: bool) -> Result<()> {
+        let now = self.now();
+        let mut state = znode.write();
+        let a = &mut state.attrs;
+        let mut fields = field::MTIME | field::CTIME;
+        a.mtime = now;
+        a.ctime = now;
+        if a.size != size {
+            a.size = size;
+            fields |= field::SIZE;
+        }
+        let new = if self.version >= 3 { a.flags | flags::ARCHIVE | flags::AV_MODIFIED } else { a.flags };
+        let new = if size == 0 { new & !flags::SPARSE } else { new };
+        if new != a.flags {
+            a.flags = new;
+            fields |= field::FLAGS;
+        }
+        if kill_suidgid {
+            let mode = without_set_ids(a.mode);
+            if mode != a.mode {
+                a.mode = mode;
+                fields |= field::MODE;
+            }
+        }
+        self.store.store(tx, znode.dnode(), &state.attrs, fields)
+    }
+
+    /// Flags that forbid changing the data.
+    fn check_content_change(&self, znode: &Znode, offset: u64, append: bool) -> Result<()> {
+        let state = znode.read();
+        if state.dead {
+            return refuse(Errno::NOENT, "the file was freed");
+        }
+        let a = &state.attrs;
+        if a.flags & flags::IMMUTABLE != 0 {
+            return refuse(Errno::PERM, "the file is immutable");
+        }
+        if a.flags & flags::APPENDONLY != 0 && !append && offset < a.size {
+            return refuse(Errno::PERM, "the file may only be appended to");
+        }
+        Ok(())
+    }
+
+    /// Sets the size.
+    ///
+    /// # Errors
+    /// Those of [`Self::write`].
+    pub fn truncate(&self, who: &Credentials, znode: &Arc<Znode>, size: u64) -> Result<()> {
+        check_file(znode)?;
+        self.check_writable()?;
+        self.check_access(who, znode, crate::credentials::MAY_WRITE)?;
+        self.resize(znode, size, who.enforce && !who.privileged)
+    }
+
+    pub(crate) fn resize(&self, znode: &Arc<Znode>, size: u64, kill_suidgid: bool) -> Result<()> {
+        if size > SIZE_MAX {
+            return refuse(Errno::FBIG, "a file size");
+        }
+        let _range = znode.content.write(0, u64::MAX);
+        self.check_content_change(znode, size, false)?;
+        let dnode = znode.dnode();
+        let old = znode.size();
+        if size < old {
+            self.read_partial(znode, size)?;
+            let tx = self.begin_freeing(estimate::write(size, 1, u64::from(dnode.block_size())))?;
+            dnode.free_range(&tx, size, u64::MAX - size)?;
+            return self.content_changed(&tx, znode, size, kill_suidgid);
+        }
+        let props = self.backing.props();
+        let block = grown_block_size(dnode.block_size(), dnode.max_block(), old, size, props.record_size);
+        if block != dnode.block_size() && old > 0 {
+            dnode.with_block(0, |_| ())?;
+        }
+        let tx = self.begin(estimate::write(0, 1, u64::from(block)))?;
+        if block != dnode.block_size() {
+            dnode.set_block_size(&tx, block)?;
+        }
+        self.content_changed(&tx, znode, size, kill_suidgid)
+    }
+
+    /// Gets the block that an offset cuts into the cache.
+    fn read_partial(&self, znode: &Znode, offset: u64) -> Result<()> {
+        let block = u64::from(znode.dnode().block_size()).max(1);
+        if offset % block != 0 { znode.dnode().with_block(offset / block, |_| ()) } else { Ok(()) }
+    }
+
+    /// `fallocate(2)`: mode 0 and KEEP_SIZE only check and set the size (space cannot be promised by a copy-on-write
+    /// file system), PUNCH_HOLE and ZERO_RANGE free.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` for other modes, `Refused(NOSPC)` where the space is plainly not there; those of
+    /// [`Self::write`].
+    pub fn fallocate(&self, znode: &Arc<Znode>, how: u32, offset: u64, len: u64) -> Result<()> {
+        const KEEP_SIZE: u32 = 1;
+        const PUNCH_HOLE: u32 = 2;
+        const ZERO_RANGE: u32 = 0x10;
+        check_file(znode)?;
+        self.check_writable()?;
+        if len == 0 {
+            return refuse(Errno::INVAL, "an empty range");
+        }
+        let Some(end) = offset.checked_add(len).filter(|e| *e <= SIZE_MAX) else {
+            return refuse(Errno::FBIG, "a range");
+        };
+        match how {
+            0 | KEEP_SIZE => {
+                if len > self.backing.space().available {
+                    return refuse(Errno::NOSPC, "the range");
+                }
+                if how == 0 && end > znode.size() { self.resize(znode, end, false) } else { Ok(()) }
+            }
+            h if h == PUNCH_HOLE | KEEP_SIZE || h & !KEEP_SIZE == ZERO_RANGE => {
+                let grow = h & KEEP_SIZE == 0;
+                {
+                    let _range = znode.content.write(0, u64::MAX);
+                    self.check_content_change(znode, offset, false)?;
+                    let size = znode.size();
+                    let stop = end.min(size);
+                    if offset < stop {
+                        self.read_partial(znode, offset)?;
+                        self.read_partial(znode, stop)?;
+                        let block = u64::from(znode.dnode().block_size());
+                        let tx = self.begin_freeing(estimate::write(0, 2 * block, block))?;
+                        let len = if stop == size { u64::MAX - offset } else { stop - offset };
+                        znode.dnode().free_range(&tx, offset, len)?;
+                        self.content_changed(&tx, znode, size, false)?;
+                    }
+                }
+                if grow && end > znode.size() { self.resize(znode, end, false) } else { Ok(()) }
+            }
+            _ => refuse(Errno::NOTSUP, "this kind of fallocate"),
+        }
+    }
+
+    /// The next data or hole at or after an offset, by blocks.
+    ///
+    /// # Errors
+    /// `Refused(NXIO)` at or behind the end, or if there is no data any more.
+    pub fn seek(&self, znode: &Arc<Znode>, offset: u64, whence: Whence) -> Result<u64> {
+        check_file(znode)?;
+        let _range = znode.content.read(0, u64::MAX);
+        let size = znode.size();
+        if offset >= size {
+            return refuse(Errno::NXIO, "a seek behind the end");
+        }
+        let found = znode.dnode().seek(offset, whence == Whence::Hole)?;
+        match (found, whence) {
+            (Some(at), _) if at < size => Ok(at),
+            (_, Whence::Hole) => Ok(size),
+            (_, Whence::Data) => refuse(Errno::NXIO, "no data behind the offset"),
+        }
+    }
+
+    /// Copies a range between two files of this file system (or within one, where the ranges do not overlap), keeping
+    /// holes. Returns how much was copied: the source may end first.
+    ///
+    /// # Errors
+    /// Those of [`Self::write`] and [`Self::read_slices`]; `Refused(INVAL)` for overlapping ranges.
+    pub fn copy_range(&self, from: &Arc<Znode>, from_at: u64, to: &Arc<Znode>, to_at: u64, len: u64) -> Result<u64> {
+        check_file(from)?;
+        check_file(to)?;
+        let len = len.min(from.size().saturating_sub(from_at));
+        if Arc::ptr_eq(from, to) && from_at < to_at.saturating_add(len) && to_at < from_at.saturating_add(len) {
+            return refuse(Errno::INVAL, "ranges that overlap");
+        }
+        let mut done = 0;
+        let mut buf = vec![0; (WRITE_CHUNK as u64).min(len.max(1)) as usize];
+        while done < len {
+            let at = from_at + done;
+            let data = match self.seek(from, at, Whence::Data) {
+                Ok(data) => data.min(from_at + len),
+                Err(error) if error.is(Errno::NXIO) => from_at + len,
+                Err(error) => return Err(error),
+            };
+            if data > at {
+                let hole = data - at;
+                let end = to_at + done + hole;
+                self.fallocate(to, 3, to_at + done, hole)?;
+                if to.size() < end {
+                    self.resize(to, end, false)?;
+                }
+                done += hole;
+                continue;
+            }
+            let hole = self.seek(from, at, Whence::Hole)?;
+            let want = (hole - at).min(len - done).min(buf.len() as u64) as usize;
+            let got = self.read(from, at, &mut buf[..want])?;
+            if got == 0 {
+                break;
+            }
+            self.write(to, to_at + done, &buf[..got], WriteOptions::default())?;
+            done += got as u64;
+        }
+        Ok(done)
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` for anything else; `Corrupt` for a link without target.
+    pub fn readlink(&self, znode: &Arc<Znode>) -> Result<Vec<u8>> {
+        if znode.kind() != mode::SYMLINK {
+            return refuse(Errno::INVAL, "the target of something that is no link");
+        }
+        if let Some(target) = self.store.bytes(znode.dnode(), zuse_dmu::sa::Attr::Symlink)? {
+            return Ok(target);
+        }
+        // Old links that do not fit their znode.
+        let size = znode.size();
+        if size > 65_536 {
+            return Err(zuse_base::Error::corrupt(znode.dnode().place(), format!("a link target of {size} bytes")));
+        }
+        let mut target = vec![0; size as usize];
+        znode.dnode().read_at(0, &mut target)?;
+        Ok(target)
+    }
+}
+
+/// A mode after somebody without privilege has changed the object.
+pub(crate) fn without_set_ids(mode: u32) -> u32 {
+    let mut new = mode & !mode::SETUID;
+    if mode & 0o010 != 0 {
+        new &= !mode::SETGID;
+    }
+    new
+}
+
+/// The block size that a file of `size` bytes must have to reach `end`.
+fn grown_block_size(block: u32, max_block: u64, size: u64, end: u64, record: u32) -> u32 {
+    let can_change = max_block == 0 && size <= u64::from(block);
+    let must = end > u64::from(block) && (!block.is_power_of_two() || block < record);
+    if !can_change || !must {
+        return block;
+    }
+    let limit = if block > record && !block.is_power_of_two() { block.next_power_of_two() } else { record };
+    let wanted = u64::from(limit).min(end.next_multiple_of(512));
+    (wanted as u32).max(block)
+}
+
+#[cfg(test)]
+mod tests;

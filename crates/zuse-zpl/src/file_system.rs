@@ -1,0 +1,439 @@
+//! One mounted dataset or snapshot.
+//!
+//! ```text
+//!   names, data, attributes, xattrs     directory.rs create.rs remove.rs rename.rs file.rs …
+//!      FileSystem ── ZnodeCache ── Znode
+//!   AttributeStore (SA)    Zap (directories)    Dnode (data)
+//! ```
+//! Budgets: `lookup` is one ZAP look-up; `getattr` does no I/O while the object is in memory or its dnode block is
+//! cached; `create` is one transaction, one dnode, one ZAP addition and one edit of the directory's bonus.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use zuse_base::{Errno, Error, ObjectId, Place, Result, Timestamp, Txg};
+use zuse_dmu::sa::SaTable;
+use zuse_dmu::zap::{MatchType, Zap, normalize};
+use zuse_dmu::{Objset, Tx};
+use zuse_format::objset::OBJSET_PROJECT_QUOTA;
+use zuse_format::{ObjsetType, object_type};
+
+use crate::attributes::{AttributeStore, Attributes};
+use crate::backing::{Backing, MountProps};
+use crate::znode::{Znode, ZnodeCache, lock};
+use crate::{estimate, mode};
+
+/// Object of the master node.
+pub const MASTER_NODE: ObjectId = ObjectId(1);
+/// Newest ZPL version.
+pub const ZPL_VERSION: u64 = 5;
+
+/// Access times that wait to be written, at most.
+const PENDING_ATIMES: usize = 512;
+
+/// How names compare (`casesensitivity`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CaseSensitivity {
+    /// Byte for byte.
+    #[default]
+    Sensitive,
+    /// Case is kept but does not tell names apart.
+    Insensitive,
+    /// Sensitive unless asked otherwise.
+    Mixed,
+}
+
+impl CaseSensitivity {
+    /// By its number on disk.
+    pub fn from_number(n: u64) -> Option<Self> {
+        [Self::Sensitive, Self::Insensitive, Self::Mixed].get(usize::try_from(n).ok()?).copied()
+    }
+}
+
+/// A mounted file system.
+pub struct FileSystem {
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) objset: Arc<Objset>,
+    pub(crate) store: AttributeStore,
+    pub(crate) cache: Arc<ZnodeCache>,
+    pub(crate) version: u64,
+    pub(crate) normflags: u64,
+    pub(crate) case: CaseSensitivity,
+    pub(crate) utf8_only: bool,
+    root: ObjectId,
+    root_znode: Mutex<Option<Arc<Znode>>>,
+    pub(crate) unlinked: Option<Zap>,
+    pub(crate) rename: Mutex<()>,
+    pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
+    pub(crate) quotas: crate::quota::Quotas,
+}
+
+pub(crate) fn refuse<T>(errno: Errno, what: &str) -> Result<T> {
+    Err(Error::refused(errno, what))
+}
+
+impl FileSystem {
+    /// Opens the file system of a dataset or snapshot. On a writable one, objects that lost their last name before
+    /// the last unmount (or crash) are freed.
+    ///
+    /// # Errors
+    /// The master node or a table does not parse; `Unsupported` for a newer ZPL version or unknown normalisation.
+    pub fn open(backing: Arc<dyn Backing>) -> Result<Arc<Self>> {
+        let objset = backing.objset().clone();
+        let place = objset.place();
+        if objset.kind() != ObjsetType::Zfs {
+            return Err(Error::unsupported(place, "mounting something that is no file system"));
+        }
+        let master = Zap::open(&objset.dnode(MASTER_NODE)?)?;
+        let needed = |key: &str| -> Result<u64> {
+            master
+                .lookup_u64(key.as_bytes())?
+                .ok_or_else(|| Error::corrupt(objset.place(), format!("the master node has no {key}")))
+        };
+        let optional = |key: &str| master.lookup_u64(key.as_bytes()).map(|v| v.unwrap_or(0));
+        let version = needed("VERSION")?;
+        if version == 0 || version > ZPL_VERSION {
+            return Err(Error::unsupported(place, format!("ZPL version {version}")));
+        }
+        let sa = if version >= 5 {
+            SaTable::open(&objset, ObjectId(needed("SA_ATTRS")?))?
+        } else {
+            SaTable::legacy(&objset)
+        };
+        let normalization = optional("normalization")?;
+        let case = optional("casesensitivity")?;
+        let case = CaseSensitivity::from_number(case)
+            .ok_or_else(|| Error::unsupported(place.clone(), format!("casesensitivity {case}")))?;
+        let fold = if case == CaseSensitivity::Sensitive { 0 } else { normalize::TOUPPER };
+        if !matches!(normalization, 0 | normalize::NFD | normalize::NFKD | normalize::NFC | normalize::NFKC) {
+            return Err(Error::unsupported(place, format!("normalization {normalization:#x}")));
+        }
+        let root = ObjectId(needed("ROOT")?);
+        let unlinked = match optional("DELETE_QUEUE")? {
+            0 => None,
+            n => Some(Zap::open(&objset.dnode(ObjectId(n))?)?),
+        };
+        let fs = Arc::new(Self {
+            store: AttributeStore::new(sa, version),
+            cache: ZnodeCache::new(),
+            version,
+            normflags: normalization | fold,
+            case,
+            utf8_only: optional("utf8only")? != 0 || normalization != 0,
+            root,
+            root_znode: Mutex::new(None),
+            unlinked,
+            rename: Mutex::new(()),
+            pending_atimes: Mutex::default(),
+            quotas: crate::quota::Quotas::default(),
+            objset,
+            backing,
+        });
+        let root = fs.znode(root)?;
+        if !root.is_dir() {
+            return Err(Error::corrupt(fs.place(), "the root is not a directory"));
+        }
+        *lock(&fs.root_znode) = Some(root);
+        if !fs.is_read_only() {
+            fs.drain_unlinked()?;
+        }
+        Ok(fs)
+    }
+
+    /// Where it is, for messages.
+    pub fn place(&self) -> Place {
+        self.objset.place()
+    }
+
+    /// What it is mounted from.
+    pub fn backing(&self) -> &Arc<dyn Backing> {
+        &self.backing
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+
+    /// The effective properties.
+    pub fn props(&self) -> Arc<MountProps> {
+        self.backing.props()
+    }
+
+    /// ZPL version on disk.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How names compare.
+    pub fn case_sensitivity(&self) -> CaseSensitivity {
+        self.case
+    }
+
+    /// Whether changes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.backing.props().read_only
+    }
+
+    /// Number of the root directory.
+    pub fn root_id(&self) -> ObjectId {
+        self.root
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn root(&self) -> Result<Arc<Znode>> {
+        match &*lock(&self.root_znode) {
+            Some(root) => Ok(root.clone()),
+            None => self.znode(self.root),
+        }
+    }
+
+    /// An object by number.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` if there is none, or it is freed.
+    pub fn znode(&self, object: ObjectId) -> Result<Arc<Znode>> {
+        if let Some(there) = self.cache.get(object) {
+            if there.read().dead {
+                return refuse(Errno::NOENT, "the object was freed");
+            }
+            return Ok(there);
+        }
+        let dnode = self.objset.dnode(object)?;
+        let attrs = self.store.load(&dnode)?;
+        if attrs.generation == 0 {
+            return refuse(Errno::NOENT, "an object without generation");
+        }
+        self.cache.insert(dnode, attrs, false)
+    }
+
+    /// An object by number and generation, as file handles name it. Objects of attribute space and nameless ones do not
+    /// have handles.
+    ///
+    /// # Errors
+    /// `Refused(STALE)`.
+    pub fn by_handle(&self, object: ObjectId, generation: u32) -> Result<Arc<Znode>> {
+        let stale = || Error::refused(Errno::STALE, "a file handle");
+        let znode = self.znode(object).map_err(|e| if e.is(Errno::NOENT) { stale() } else { e })?;
+        let a = znode.attributes();
+        let known = (a.generation as u32).max(1);
+        let fits = generation == known || (generation == 0 && object == self.root);
+        if a.links == 0 || a.flags & crate::flags::XATTR != 0 || !fits {
+            return Err(stale());
+        }
+        Ok(znode)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.backing.clock().now()
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<Arc<MountProps>> {
+        let props = self.backing.props();
+        if props.read_only { refuse(Errno::ROFS, "a change") } else { Ok(props) }
+    }
+
+    pub(crate) fn begin(&self, bytes: u64) -> Result<Tx> {
+        self.backing.begin(bytes, false)
+    }
+
+    /// For operations that give space back in the end: they must work on a full dataset.
+    pub(crate) fn begin_freeing(&self, bytes: u64) -> Result<Tx> {
+        self.backing.begin(bytes, true)
+    }
+
+    pub(crate) fn unlinked_set(&self) -> Result<&Zap> {
+        self.unlinked.as_ref().ok_or_else(|| Error::corrupt(self.place(), "the master node has no DELETE_QUEUE"))
+    }
+
+    /// How a plain lookup matches names.
+    pub(crate) fn match_type(&self) -> MatchType {
+        match (self.normflags, self.case) {
+            (0, _) => MatchType::Exact,
+            (_, CaseSensitivity::Mixed) => MatchType::NormalizeMatchCase,
+            _ => MatchType::Normalize,
+        }
+    }
+
+    /// Whether new files and directories carry a project id.
+    pub(crate) fn has_projects(&self) -> bool {
+        self.version >= 5
+            && self.backing.features().project_quota
+            && (self.objset.flags() & OBJSET_PROJECT_QUOTA != 0 || self.objset.accounting_object(2).is_some())
+    }
+
+    /// Type of the objects that hold file data.
+    pub(crate) const FILE_TYPE: u8 = object_type::PLAIN_FILE_CONTENTS;
+
+    /// Remembers an access time that is to be written some time.
+    pub(crate) fn note_access(&self, znode: &Arc<Znode>, props: &MountProps) {
+        if !props.atime || props.read_only {
+            return;
+        }
+        {
+            let state = znode.read();
+            let a = &state.attrs;
+            // Nobody wants more precision than this from a file that is read a thousand times a second.
+            let now = self.now();
+            let day_old = now.secs.saturating_sub(a.atime.secs) >= 86_400;
+            let wanted = if props.relatime {
+                a.atime <= a.mtime || a.atime <= a.ctime || day_old
+            } else {
+                now.secs != a.atime.secs || now.nanos / 1_000_000 != a.atime.nanos / 1_000_000
+            };
+            if !wanted || a.links == 0 {
+                return;
+            }
+        }
+        let first = {
+            let mut state = znode.write();
+            state.attrs.atime = self.now();
+            !std::mem::replace(&mut state.atime_pending, true)
+        };
+        if first {
+            let full = {
+                let mut pending = lock(&self.pending_atimes);
+                pending.insert(znode.object().0, znode.clone());
+                pending.len() >= PENDING_ATIMES
+            };
+            if full {
+                // Best effort: what cannot be written now stays pending.
+                let _ = self.write_atimes();
+            }
+        }
+    }
+
+    pub(crate) fn forget_access(&self, znode: &Znode) {
+        if znode.read().atime_pending {
+            lock(&self.pending_atimes).remove(&znode.object().0);
+        }
+    }
+
+    /// Writes the access times that wait.
+    ///
+    /// # Errors
+    /// No transaction could be begun; they wait on.
+    pub fn write_atimes(&self) -> Result<()> {
+        let waiting: Vec<Arc<Znode>> = {
+            let mut pending = lock(&self.pending_atimes);
+            pending.drain().map(|(_, z)| z).collect()
+        };
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let tx = self.begin(estimate::DNODE.saturating_mul(waiting.len() as u64))?;
+        for znode in &waiting {
+            let mut state = znode.write();
+            if !state.atime_pending || state.dead {
+                continue;
+            }
+            state.atime_pending = false;
+            self.store.store(&tx, znode.dnode(), &state.attrs, crate::attributes::field::ATIME)?;
+        }
+        drop(tx);
+        Ok(())
+    }
+
+    /// Makes everything done so far durable.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub fn sync(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.write_atimes()?;
+        self.reap()?;
+        self.backing.wait_synced(self.backing.open_txg())
+    }
+
+    /// Before the dataset goes: writes what waits and lets go of the root. Objects still held by others stay valid
+    /// until dropped; nameless ones are freed at the next mount.
+    ///
+    /// # Errors
+    /// What waited could not be written.
+    pub fn close(&self) -> Result<()> {
+        let written = if self.is_read_only() { Ok(()) } else { self.write_atimes().and_then(|()| self.reap()) };
+        *lock(&self.root_znode) = None;
+        written
+    }
+
+    /// Waits until what has been done to an object is on disk.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub fn fsync(&self, znode: &Znode) -> Result<()> {
+        match znode.dnode().newest_dirty() {
+            Some(txg) => self.backing.wait_synced(txg),
+            None => Ok(()),
+        }
+    }
+
+    /// The txg that holds the newest change of an object, if it is not on disk yet.
+    pub fn dirty_txg(&self, znode: &Znode) -> Option<Txg> {
+        znode.dnode().newest_dirty()
+    }
+
+    /// Attributes as `stat` shows them.
+    pub fn getattr(&self, znode: &Znode) -> Attr {
+        let a = znode.attributes();
+        let dnode = znode.dnode();
+        let used = dnode.used_bytes();
+        let blksize = match znode.kind() {
+            mode::REGULAR if a.size == 0 && used == 0 => self.props().record_size,
+            _ => dnode.block_size(),
+        };
+        Attr {
+            object: znode.object(),
+            attributes: a,
+            blocks: (used + 256) / 512 + u64::from(dnode.slots()),
+            blksize,
+        }
+    }
+}
+
+/// Attributes with what the object's space adds to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// The inode number.
+    pub object: ObjectId,
+    /// What is stored.
+    pub attributes: Attributes,
+    /// Allocated space in 512-byte units; what is not yet written does not count.
+    pub blocks: u64,
+    /// Preferred I/O size.
+    pub blksize: u32,
+}
+
+impl Attr {
+    /// Major and minor number of a device.
+    pub fn device(&self) -> (u32, u32) {
+        device_of(self.attributes.rdev)
+    }
+}
+
+/// Major and minor number of a stored device number: the 64-bit form if its high half is in use, else Linux's.
+pub fn device_of(rdev: u64) -> (u32, u32) {
+    if rdev >> 32 != 0 {
+        ((rdev >> 32) as u32, rdev as u32)
+    } else {
+        ((rdev >> 20) as u32, (rdev & 0xf_ffff) as u32)
+    }
+}
+
+/// The stored form of a device number, as Linux has it.
+pub fn device_number(major: u32, minor: u32) -> u64 {
+    u64::from((major & 0xfff) << 20 | minor & 0xf_ffff)
+}
+
+impl std::fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileSystem({}, ZPL {})", self.place(), self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests;

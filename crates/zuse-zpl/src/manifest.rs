@@ -1,0 +1,191 @@
+//! A list of everything a file system holds, for comparing two of them: paths, attributes, checksums.
+//!
+//! Entries come sorted by the bytes of their paths. They are collected in batches, read and hashed by all threads,
+//! and given out in order; memory is one batch and the names on the way down. Reading leaves no access times.
+
+mod json;
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use zuse_base::{Error, ObjectId, Result};
+use zuse_dmu::SharedSlice;
+
+use crate::credentials::Credentials;
+use crate::file_system::FileSystem;
+use crate::mode;
+use crate::znode::Znode;
+
+/// Files above this size have no checksum by default.
+pub const DEFAULT_HASH_LIMIT: u64 = 64 << 20;
+/// Values of extended attributes above this length are given by checksum.
+const XATTR_INLINE: usize = 64;
+const BATCH: usize = 256;
+const READ_CHUNK: u64 = 1 << 20;
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+/// Which files get a checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Hashing {
+    /// Those up to 64 MiB.
+    #[default]
+    Default,
+    /// All.
+    All,
+    /// None.
+    None,
+}
+
+/// One object under one of its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestEntry {
+    /// Path from the root, which is `.`.
+    pub path: Vec<u8>,
+    /// The whole `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Links.
+    pub nlink: u64,
+    /// Object number.
+    pub ino: u64,
+    /// Last change of the data in nanoseconds since 1970.
+    pub mtime_ns: i128,
+    /// Last access.
+    pub atime_ns: i128,
+    /// Size, sha256 if hashed, and 512-byte units of a regular file.
+    pub file: Option<(u64, Option<[u8; 32]>, u64)>,
+    /// Target of a symbolic link.
+    pub target: Option<Vec<u8>>,
+    /// Major and minor number of a device.
+    pub rdev: Option<(u32, u32)>,
+    /// Names and values of extended attributes: hex, or `sha256:HEX:LENGTH`.
+    pub xattrs: Vec<(Vec<u8>, String)>,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)] as char, DIGITS[usize::from(b & 15)] as char]).collect()
+}
+
+fn nanoseconds(t: zuse_base::Timestamp) -> i128 {
+    i128::from(t.secs) * 1_000_000_000 + i128::from(t.nanos)
+}
+
+impl FileSystem {
+    /// The checksum of a file's data.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub fn sha256(&self, znode: &Znode) -> Result<[u8; 32]> {
+        let size = znode.size();
+        let dnode = znode.dnode();
+        let block = u64::from(dnode.block_size()).max(1);
+        let chunk = READ_CHUNK.next_multiple_of(block);
+        let mut hash = Sha256::new();
+        let mut at = 0;
+        while at < size {
+            let len = chunk.min(size - at);
+            if at + len < size {
+                dnode.prefetch((at + len) / block, chunk / block);
+            }
+            dnode.read_slices(at, len, &mut |slice| match slice {
+                SharedSlice::Block(block, range) => hash.update(&block.bytes()[range]),
+                SharedSlice::Copy(bytes) => hash.update(&bytes),
+                SharedSlice::Zeros(mut n) => {
+                    while n > 0 {
+                        let some = n.min(ZEROS.len());
+                        hash.update(&ZEROS[..some]);
+                        n -= some;
+                    }
+                }
+            })?;
+            at += len;
+        }
+        Ok(hash.finalize().into())
+    }
+
+    /// The entry of one object under a path.
+    ///
+    /// # Errors
+    /// Something of it cannot be read.
+    pub fn manifest_entry(&self, path: &[u8], znode: &Arc<Znode>, hashing: Hashing) -> Result<ManifestEntry> {
+        let attr = self.getattr(znode);
+        let a = &attr.attributes;
+        let root = Credentials::root();
+        let mut xattrs = Vec::new();
+        for name in self.list_xattrs(&root, znode)? {
+            let Some(value) = self.xattr_value(znode, &name)? else { continue };
+            let text = if value.len() > XATTR_INLINE {
+                format!("sha256:{}:{}", hex(&Sha256::digest(&value)), value.len())
+            } else {
+                hex(&value)
+            };
+            xattrs.push((name, text));
+        }
+        let file = if znode.is_file() {
+            let wanted = match hashing {
+                Hashing::All => true,
+                Hashing::Default => a.size <= DEFAULT_HASH_LIMIT,
+                Hashing::None => false,
+            };
+            let sum = if wanted { Some(self.sha256(znode)?) } else { None };
+            Some((a.size, sum, attr.blocks))
+        } else {
+            None
+        };
+        Ok(ManifestEntry {
+            path: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
+            mode: a.mode,
+            uid: a.uid,
+            gid: a.gid,
+            nlink: a.links,
+            ino: attr.object.0,
+            mtime_ns: nanoseconds(a.mtime),
+            atime_ns: nanoseconds(a.atime),
+            file,
+            target: if a.kind() == mode::SYMLINK { Some(self.readlink(znode)?) } else { None },
+            rdev: mode::is_device(a.mode).then(|| attr.device()),
+            xattrs,
+        })
+    }
+}
+
+/// Gives the entries of a whole file system to `sink`, in path order.
+///
+/// # Errors
+/// The first thing that cannot be read; what `sink` returns.
+pub fn manifest(fs: &Arc<FileSystem>, hashing: Hashing, sink: &mut dyn FnMut(ManifestEntry) -> Result<()>) -> Result<()> {
+    let root = fs.root()?;
+    let mut walk = fs.walk(&root);
+    let mut batch: Vec<(Vec<u8>, ObjectId)> = Vec::with_capacity(BATCH);
+    loop {
+        let more = match walk.next()? {
+            Some(entry) => {
+                batch.push((entry.path.to_vec(), entry.object));
+                true
+            }
+            None => false,
+        };
+        if batch.len() >= BATCH || (!more && !batch.is_empty()) {
+            let items = std::mem::take(&mut batch);
+            let shared = fs.clone();
+            let results = fs
+                .objset()
+                .work()
+                .try_run_all(items, move |(path, object)| {
+                    let znode = shared.znode(object)?;
+                    shared.manifest_entry(&path, &znode, hashing)
+                })
+                .map_err(|panic| Error::corrupt(fs.place(), panic))?;
+            for entry in results {
+                sink(entry?)?;
+            }
+        }
+        if !more {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Quotas of users, groups and projects, and how much they use.
+//!
+//! Limits are ZAPs named in the master node, made on first use; usage is kept by the object set, as of the last synced
+//! txg, so a limit is passed by at most what three txgs take in.
+
+use std::sync::{PoisonError, RwLock};
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::zap::{Zap, ZapOptions};
+use zuse_format::object_type;
+use zuse_format::objset::{OBJSET_PROJECT_QUOTA, OBJSET_USER_ACCOUNTING, OBJSET_USEROBJ_ACCOUNTING};
+
+use crate::attributes::Attributes;
+use crate::credentials::Credentials;
+use crate::file_system::{FileSystem, MASTER_NODE, refuse};
+use crate::{estimate, flags, mode};
+
+/// Who is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaOwner {
+    /// A user id.
+    User,
+    /// A group id.
+    Group,
+    /// A project id.
+    Project,
+}
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaKind {
+    /// Bytes.
+    Space,
+    /// Objects.
+    Objects,
+}
+
+use QuotaKind::{Objects, Space};
+use QuotaOwner::{Group, Project, User};
+
+const TABLES: [(QuotaOwner, QuotaKind, &str, &str); 6] = [
+    (User, Space, "userquota@", "defaultuserquota"),
+    (Group, Space, "groupquota@", "defaultgroupquota"),
+    (Project, Space, "projectquota@", "defaultprojectquota"),
+    (User, Objects, "userobjquota@", "defaultuserobjquota"),
+    (Group, Objects, "groupobjquota@", "defaultgroupobjquota"),
+    (Project, Objects, "projectobjquota@", "defaultprojectobjquota"),
+];
+
+/// The limits of a file system, by the rows of the table.
+#[derive(Default)]
+pub(crate) struct Quotas {
+    rows: RwLock<Rows>,
+}
+
+#[derive(Default)]
+struct Rows {
+    loaded: bool,
+    any: [bool; 2],
+    zaps: [Option<Zap>; 6],
+    defaults: [u64; 6],
+}
+
+fn row(owner: QuotaOwner, kind: QuotaKind) -> usize {
+    owner as usize + 3 * (kind as usize)
+}
+
+impl FileSystem {
+    fn load_quotas(&self) -> Result<()> {
+        let mut rows = self.quotas.rows.write().unwrap_or_else(PoisonError::into_inner);
+        if rows.loaded {
+            return Ok(());
+        }
+        let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
+        for (i, (_, kind, key, default)) in TABLES.into_iter().enumerate() {
+            if let Some(object) = master.lookup_u64(key.as_bytes())? {
+                rows.zaps[i] = Some(Zap::open(&self.objset.dnode(ObjectId(object))?)?);
+            }
+            rows.defaults[i] = master.lookup_u64(default.as_bytes())?.unwrap_or(0);
+            rows.any[kind as usize] |= rows.zaps[i].is_some() || rows.defaults[i] != 0;
+        }
+        rows.loaded = true;
+        Ok(())
+    }
+
+    /// The limit of an id; `None` for no limit.
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub fn quota(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<Option<u64>> {
+        self.load_quotas()?;
+        let rows = self.quotas.rows.read().unwrap_or_else(PoisonError::into_inner);
+        let i = row(owner, kind);
+        let own = match &rows.zaps[i] {
+            Some(zap) => zap.lookup_int(id)?,
+            None => None,
+        };
+        Ok(own.or(Some(rows.defaults[i])).filter(|limit| *limit != 0))
+    }
+
+    /// Sets a limit; 0 removes it.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` where usage is not counted; `Refused(ROFS)`.
+    pub fn set_quota(&self, owner: QuotaOwner, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
+        self.check_writable()?;
+        self.check_counted(owner, kind)?;
+        self.load_quotas()?;
+        let tx = self.begin(estimate::CREATE)?;
+        let mut rows = self.quotas.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let i = row(owner, kind);
+        let zap = match &rows.zaps[i] {
+            Some(zap) => zap.clone(),
+            None if limit == 0 => return Ok(()),
+            None => {
+                let zap = Zap::create(&self.objset, &tx, object_type::USERGROUP_QUOTA, &ZapOptions::default())?;
+                let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
+                master.add_u64(&tx, TABLES[i].2.as_bytes(), zap.dnode().object().0)?;
+                rows.zaps[i] = Some(zap.clone());
+                rows.any[kind as usize] = true;
+                zap
+            }
+        };
+        if limit == 0 {
+            match zap.remove_int(&tx, id) {
+                Err(error) if error.is(Errno::NOENT) => Ok(()),
+                other => other,
+            }
+        } else {
+            zap.update_int(&tx, id, limit)
+        }
+    }
+
+    fn check_counted(&self, owner: QuotaOwner, kind: QuotaKind) -> Result<()> {
+        let needed = match (owner, kind) {
+            (Project, _) => OBJSET_PROJECT_QUOTA,
+            (_, Objects) => OBJSET_USEROBJ_ACCOUNTING,
+            (_, Space) => OBJSET_USER_ACCOUNTING,
+        };
+        if self.objset.flags() & needed == 0 { refuse(Errno::NOTSUP, "usage is not counted here") } else { Ok(()) }
+    }
+
+    /// What an id uses, in bytes or objects, as of the last synced txg.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` where it is not counted.
+    pub fn usage(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<u64> {
+        self.check_counted(owner, kind)?;
+        let Some(dnode) = self.objset.accounting_object(owner as usize) else { return Ok(0) };
+        let zap = Zap::open(&dnode)?;
+        let found = match kind {
+            Space => zap.lookup_int(id)?,
+            Objects => zap.lookup_u64(format!("obj-{id:x}").as_bytes())?,
+        };
+        Ok(found.unwrap_or(0))
+    }
+
+    /// Calls `f(id, usage)` for every id that uses anything.
+    ///
+    /// # Errors
+    /// As [`Self::usage`].
+    pub fn each_usage(&self, owner: QuotaOwner, kind: QuotaKind, f: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.check_counted(owner, kind)?;
+        let Some(dnode) = self.objset.accounting_object(owner as usize) else { return Ok(()) };
+        Zap::open(&dnode)?.list(0, &mut |name, value, _| {
+            let digits = match (name.strip_prefix(b"obj-"), kind) {
+                (Some(rest), Objects) => Some(rest),
+                (None, Space) => Some(name),
+                _ => None,
+            };
+            if let Some(id) = digits.and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u64::from_str_radix(d, 16).ok()) {
+                f(id, value);
+            }
+            true
+        })?;
+        Ok(())
+    }
+
+    /// Calls `f(id, limit)` for every id with a limit of its own.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn each_quota(&self, owner: QuotaOwner, kind: QuotaKind, f: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.load_quotas()?;
+        let zap = self.quotas.rows.read().unwrap_or_else(PoisonError::into_inner).zaps[row(owner, kind)].clone();
+        let Some(zap) = zap else { return Ok(()) };
+        zap.list(0, &mut |name, value, _| {
+            if let Some(id) = std::str::from_utf8(name).ok().and_then(|d| u64::from_str_radix(d, 16).ok()) {
+                f(id, value);
+            }
+            true
+        })?;
+        Ok(())
+    }
+
+    fn any_quota(&self, kind: QuotaKind) -> Result<bool> {
+        {
+            let rows = self.quotas.rows.read().unwrap_or_else(PoisonError::into_inner);
+            if rows.loaded {
+                return Ok(rows.any[kind as usize]);
+            }
+        }
+        self.load_quotas()?;
+        self.any_quota(kind)
+    }
+
+    fn check_one(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<()> {
+        let Some(limit) = self.quota(owner, kind, id)? else { return Ok(()) };
+        match self.usage(owner, kind, id) {
+            Ok(used) if used >= limit => Err(Error::refused(Errno::DQUOT, format!("the quota of {owner:?} {id}"))),
+            Err(error) if !error.is(Errno::NOTSUP) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the owners of an object may use more space.
+    pub(crate) fn check_space_quota(&self, a: &Attributes) -> Result<()> {
+        if !self.any_quota(Space)? {
+            return Ok(());
+        }
+        self.check_one(User, Space, a.uid)?;
+        self.check_one(Group, Space, a.gid)?;
+        self.check_one(Project, Space, a.projid)
+    }
+
+    /// Whether the caller may have one more object below a parent.
+    pub(crate) fn check_object_quota(&self, who: &Credentials, parent: &Attributes, mode: u32) -> Result<()> {
+        if !self.any_quota(Objects)? && !self.any_quota(Space)? {
+            return Ok(());
+        }
+        let gid = if parent.mode & mode::SETGID != 0 { parent.gid } else { u64::from(who.gid) };
+        let inherits = parent.flags & flags::PROJINHERIT != 0 && matches!(mode & mode::TYPE, mode::REGULAR | mode::DIRECTORY);
+        let projid = if inherits { parent.projid } else { 0 };
+        for kind in [Objects, Space] {
+            self.check_one(User, kind, u64::from(who.uid))?;
+            self.check_one(Group, kind, gid)?;
+            self.check_one(Project, kind, projid)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the new owners may take an object over.
+    pub(crate) fn check_owner_quota(&self, old: &Attributes, new: &Attributes) -> Result<()> {
+        if !self.any_quota(Objects)? && !self.any_quota(Space)? {
+            return Ok(());
+        }
+        for kind in [Objects, Space] {
+            if old.uid != new.uid {
+                self.check_one(User, kind, new.uid)?;
+            }
+            if old.gid != new.gid {
+                self.check_one(Group, kind, new.gid)?;
+            }
+        }
+        Ok(())
+    }
+}

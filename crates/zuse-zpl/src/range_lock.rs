@@ -1,0 +1,89 @@
+//! Locks on byte ranges of a file.
+//!
+//! Readers of overlapping ranges share, a writer excludes. Ranges are few at a time, so they are a list under one
+//! small mutex, which is held for the search only. Whoever holds a range may begin a transaction; nobody asks for a
+//! range while holding one (transaction or range of the same file).
+//!
+//! Fairness: a waiting writer that conflicts keeps later readers of its range out, so it is not starved.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    id: u64,
+    start: u64,
+    end: u64,
+    write: bool,
+    /// Still waiting: keeps others behind it.
+    waiting: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    ranges: Vec<Held>,
+}
+
+/// The range locks of one file.
+#[derive(Debug, Default)]
+pub(crate) struct RangeLock {
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+/// A held range.
+#[derive(Debug)]
+pub(crate) struct RangeGuard<'a> {
+    lock: &'a RangeLock,
+    id: u64,
+}
+
+impl RangeLock {
+    /// Shares `[start, end)`.
+    pub fn read(&self, start: u64, end: u64) -> RangeGuard<'_> {
+        self.take(start, end, false)
+    }
+
+    /// Owns `[start, end)`.
+    pub fn write(&self, start: u64, end: u64) -> RangeGuard<'_> {
+        self.take(start, end, true)
+    }
+
+    fn take(&self, start: u64, end: u64, write: bool) -> RangeGuard<'_> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = state.next;
+        state.next += 1;
+        // A range that comes later has a higher id and waits for every earlier one it conflicts with.
+        let blocked = |state: &State| {
+            state.ranges.iter().any(|r| {
+                r.id < id && r.start < end && start < r.end && (r.write || write)
+            })
+        };
+        let waiting = blocked(&state);
+        state.ranges.push(Held { id, start, end, write, waiting });
+        if waiting {
+            while blocked(&state) {
+                state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if let Some(me) = state.ranges.iter_mut().find(|r| r.id == id) {
+                me.waiting = false;
+            }
+        }
+        RangeGuard { lock: self, id }
+    }
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.lock.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = state.ranges.iter().position(|r| r.id == self.id) {
+            state.ranges.swap_remove(at);
+        }
+        if state.ranges.iter().any(|r| r.waiting) {
+            self.lock.freed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! Taking names away, and freeing what has none left.
+//!
+//! An object whose last name goes is freed in the same transaction if nobody holds it and it is small; else it gets
+//! link count 0 and an entry in the unlinked set, in the same transaction, and is freed when its last holder goes or
+//! at the next mount. A crash at any point leaves either a name, or an entry in the set, or neither object nor entry.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
+use zuse_dmu::Tx;
+
+use crate::attributes::field;
+use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
+use crate::file_system::{FileSystem, refuse};
+use crate::znode::{Znode, lock};
+use crate::{estimate, flags, name};
+use zuse_dmu::zap::MatchType;
+
+/// Files of more blocks are freed in several transactions.
+const FREE_AT_ONCE: u64 = 20_480;
+
+impl FileSystem {
+    /// Removes a name of a non-directory.
+    ///
+    /// # Errors
+    /// `Refused`: `NOENT`, `ISDIR`, `PERM` (flags), `ACCES`, `ROFS`.
+    pub fn unlink(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        name::check(name)?;
+        if name::is_dots(name) {
+            return refuse(Errno::ISDIR, "unlink of a directory");
+        }
+        self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
+        {
+            let _names = lock(&dir.names);
+            let Some((object, _)) = self.find(dir, name)? else { return refuse(Errno::NOENT, "no such name") };
+            let child = self.znode(object)?;
+            if child.is_dir() {
+                return refuse(Errno::ISDIR, "unlink of a directory");
+            }
+            self.check_removal(who, dir, &child)?;
+            let tx = self.begin_freeing(estimate::REMOVE)?;
+            let now = self.now();
+            self.remove_entry(&tx, dir, name)?;
+            self.change_dir(&tx, dir, -1, 0, now)?;
+            self.drop_link(&tx, child, now)?;
+        }
+        self.reap_quietly();
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `Refused`: `NOENT`, `NOTDIR`, `NOTEMPTY`, `INVAL` for `.`, `PERM`, `ACCES`, `ROFS`.
+    pub fn rmdir(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        name::check(name)?;
+        match name {
+            b"." => return refuse(Errno::INVAL, "rmdir of ."),
+            b".." => return refuse(Errno::NOTEMPTY, "rmdir of .."),
+            _ => {}
+        }
+        self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
+        loop {
+            let Some((object, _)) = self.find(dir, name)? else { return refuse(Errno::NOENT, "no such name") };
+            let child = self.znode(object)?;
+            if !child.is_dir() {
+                return refuse(Errno::NOTDIR, "rmdir of something else");
+            }
+            if Arc::ptr_eq(&child, dir) {
+                return Err(Error::corrupt(self.place(), format!("directory {} contains itself", object.0)));
+            }
+            let (first, second) = if dir.object() < child.object() { (dir, &child) } else { (&child, dir) };
+            let first_names = lock(&first.names);
+            let second_names = lock(&second.names);
+            // The name may have gone to another object while nothing was locked.
+            if self.find(dir, name)?.map(|(o, _)| o) != Some(object) {
+                continue;
+            }
+            self.check_removal(who, dir, &child)?;
+            if child.entries()?.count()? != 0 {
+                return refuse(Errno::NOTEMPTY, "rmdir");
+            }
+            let tx = self.begin_freeing(estimate::REMOVE)?;
+            let now = self.now();
+            self.remove_entry(&tx, dir, name)?;
+            self.change_dir(&tx, dir, -1, -1, now)?;
+            // Whoever waits for these locks to make something in it finds it gone.
+            child.write().attrs.links = 0;
+            drop(second_names);
+            drop(first_names);
+            self.drop_link(&tx, child, now)?;
+            drop(tx);
+            break;
+        }
+        self.reap_quietly();
+        Ok(())
+    }
+
+    pub(crate) fn remove_entry(&self, tx: &Tx, dir: &Znode, name: &[u8]) -> Result<()> {
+        match self.match_type() {
+            MatchType::Exact => dir.entries()?.remove(tx, name),
+            how => dir.entries()?.remove_match(tx, name, how),
+        }
+    }
+
+    /// Whether a name of `child` may be taken out of `dir`.
+    pub(crate) fn check_removal(&self, who: &Credentials, dir: &Znode, child: &Znode) -> Result<()> {
+        let (d, c) = (dir.attributes(), child.attributes());
+        if c.flags & (flags::IMMUTABLE | flags::NOUNLINK | flags::APPENDONLY) != 0 || d.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
+            return refuse(Errno::PERM, "its flags forbid the removal");
+        }
+        who.check_sticky(d.mode, d.uid, c.uid)
+    }
+
+    /// A name of an object has gone: one link less, or the end. The caller gives its hold away.
+    pub(crate) fn drop_link(&self, tx: &Tx, znode: Arc<Znode>, now: Timestamp) -> Result<()> {
+        let object = znode.object();
+        let (links, xattr, size) = {
+            let state = znode.read();
+            let a = &state.attrs;
+            (if znode.is_dir() { 0 } else { a.links.saturating_sub(1) }, a.xattr, a.size)
+        };
+        if links == 0 {
+            self.forget_access(&znode);
+            let block = u64::from(znode.dnode().block_size()).max(1);
+            let small = znode.is_dir() || size / block < FREE_AT_ONCE;
+            if small && xattr == 0 && self.store.external_acl(znode.dnode()) == 0 && self.cache.kill_if_alone(&znode) {
+                match self.objset.free(tx, object) {
+                    Ok(()) => return Ok(()),
+                    // It stays, without a name: remembered in the set.
+                    Err(_) => znode.write().dead = false,
+                }
+            }
+            self.unlinked_set()?.add_int(tx, object.0, object.0)?;
+        }
+        let mut state = znode.write();
+        let a = &mut state.attrs;
+        a.links = links;
+        a.ctime = now;
+        self.store.store(tx, znode.dnode(), &state.attrs, field::LINKS | field::CTIME)
+    }
+
+    /// Frees nameless objects whose last holder has gone. Called by the operations that make some; no lock is held.
+    ///
+    /// # Errors
+    /// The first failure; what failed stays in the unlinked set and is tried again later.
+    pub fn reap(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        // What fails comes back to the queue when its object is dropped: look at each only once.
+        let queue = std::mem::take(&mut *lock(&self.cache.orphans));
+        for object in queue {
+            result = result.and(self.free_nameless(object));
+        }
+        result
+    }
+
+    pub(crate) fn reap_quietly(&self) {
+        if !lock(&self.cache.orphans).is_empty() {
+            // The removal has succeeded; what cannot be freed now waits in the set.
+            let _ = self.reap();
+        }
+    }
+
+    /// Lets go of an object, freeing it if it has no name and nobody else holds it.
+    ///
+    /// # Errors
+    /// It could not be freed now; it waits in the unlinked set.
+    pub fn release(&self, znode: Arc<Znode>) -> Result<()> {
+        let last = znode.read().attrs.links == 0;
+        drop(znode);
+        if last { self.reap() } else { Ok(()) }
+    }
+
+    /// Frees everything in the unlinked set: what was open at the last unmount or crash.
+    ///
+    /// # Errors
+    /// The set cannot be read. Entries without a readable object are skipped.
+    pub fn drain_unlinked(&self) -> Result<u64> {
+        let Some(set) = &self.unlinked else { return Ok(0) };
+        let mut cursor = set.cursor(0);
+        let mut freed = 0;
+        while let Some(entry) = cursor.next()? {
+            let Some(object) = entry.value.first() else { continue };
+            if self.free_nameless(ObjectId(object)).is_ok() {
+                freed += 1;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Frees one object of the unlinked set, with its attribute space.
+    fn free_nameless(&self, object: ObjectId) -> Result<()> {
+        let mut waiting = vec![object];
+        while let Some(object) = waiting.pop() {
+            let znode = match self.znode(object) {
+                Ok(znode) => znode,
+                Err(error) if error.is(Errno::NOENT) => continue,
+                Err(error) => return Err(error),
+            };
+            if znode.read().attrs.links != 0 || znode.read().nameless && Arc::strong_count(&znode) > 1 {
+                continue;
+            }
+            if znode.is_dir()
+                && znode.read().attrs.flags & flags::XATTR != 0
+                && self.empty_attribute_space(&znode, &mut waiting)?
+            {
+                continue;
+            }
+            if znode.is_file() {
+                self.shorten(&znode)?;
+            }
+            let xattr = znode.read().attrs.xattr;
+            let space = if xattr == 0 { None } else { self.znode(ObjectId(xattr)).ok() };
+            let tx = self.begin_freeing(estimate::REMOVE)?;
+            if !self.cache.kill_if_alone(&znode) {
+                // Somebody took hold of it; the last one to go queues it again.
+                continue;
+            }
+            if let Some(space) = space {
+                let mut state = space.write();
+                state.attrs.links = 0;
+                self.store.store(&tx, space.dnode(), &state.attrs, field::LINKS)?;
+                self.unlinked_set()?.add_int(&tx, xattr, xattr)?;
+                waiting.push(ObjectId(xattr));
+            }
+            match self.unlinked_set()?.remove_int(&tx, object.0) {
+                Err(error) if !error.is(Errno::NOENT) => return Err(error),
+                _ => {}
+            }
+            let acl = self.store.external_acl(znode.dnode());
+            if acl != 0 {
+                self.objset.free(&tx, ObjectId(acl))?;
+            }
+            self.objset.free(&tx, object)?;
+        }
+        // The holds on freed attribute space are gone by now; its queue entries are stale.
+        Ok(())
+    }
+
+    /// Takes every file out of an extended attribute directory; false if there was none.
+    fn empty_attribute_space(&self, dir: &Arc<Znode>, waiting: &mut Vec<ObjectId>) -> Result<bool> {
+        let mut names = Vec::new();
+        let mut cursor = dir.entries()?.cursor(0);
+        while let Some(entry) = cursor.next()? {
+            names.push(entry.name);
+        }
+        if names.is_empty() {
+            return Ok(false);
+        }
+        waiting.push(dir.object());
+        for name in names {
+            let Some((object, _)) = self.find(dir, &name)? else { continue };
+            let file = self.znode(object)?;
+            let tx = self.begin_freeing(estimate::REMOVE)?;
+            let now = self.now();
+            dir.entries()?.remove(&tx, &name)?;
+            self.drop_link(&tx, file, now)?;
+            drop(tx);
+            waiting.push(object);
+        }
+        Ok(true)
+    }
+
+    /// Frees the data of a large file from its end, some at a time.
+    fn shorten(&self, znode: &Arc<Znode>) -> Result<()> {
+        loop {
+            let dnode = znode.dnode();
+            let last = dnode.max_block();
+            if last < FREE_AT_ONCE {
+                return Ok(());
+            }
+            let first = (last + 1).saturating_sub(FREE_AT_ONCE);
+            let tx = self.begin_freeing(estimate::write(0, 0, 0) + FREE_AT_ONCE / 1024 * 128 * 1024)?;
+            dnode.free_blocks(&tx, first, u64::MAX)?;
+            let mut state = znode.write();
+            state.attrs.size = state.attrs.size.min(first * u64::from(dnode.block_size()));
+            self.store.store(&tx, dnode, &state.attrs, field::SIZE)?;
+        }
+    }
+}

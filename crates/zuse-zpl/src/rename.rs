@@ -1,0 +1,269 @@
+//! Renaming: one transaction that moves a name, replaces or swaps the target, or leaves a whiteout.
+//!
+//! Moves between directories hold the rename lock, so the tree's shape cannot change while the walk upward proves that
+//! a directory does not move into itself. Directories are locked by object number; which ones is known only after
+//! looking, so it is looked again under the locks.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
+use zuse_dmu::Tx;
+
+use crate::attributes::field;
+use crate::create::NewObject;
+use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
+use crate::file_system::{FileSystem, refuse};
+use crate::znode::{Znode, lock};
+use crate::{dirent, estimate, flags, mode, name};
+
+/// Longest way up that is believed.
+const DEEPEST: usize = 1 << 16;
+
+/// How to rename.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// Fail with `EXIST` when the target is there.
+    pub no_replace: bool,
+    /// Swap the two.
+    pub exchange: bool,
+    /// Leave a whiteout (character device 0:0) behind.
+    pub whiteout: bool,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    dir: &'a Arc<Znode>,
+    name: &'a [u8],
+}
+
+impl FileSystem {
+    /// Renames.
+    ///
+    /// # Errors
+    /// `Refused`: `NOENT`, `EXIST`, `ISDIR`, `NOTDIR`, `NOTEMPTY`, `INVAL` (into itself, impossible flags), `XDEV` (into
+    /// another project), `PERM`, `ACCES`, `BUSY` for `.` and `..`, `ROFS`.
+    pub fn rename(
+        &self,
+        who: &Credentials,
+        from_dir: &Arc<Znode>,
+        from_name: &[u8],
+        to_dir: &Arc<Znode>,
+        to_name: &[u8],
+        how: RenameFlags,
+    ) -> Result<()> {
+        self.check_writable()?;
+        if how.exchange && (how.no_replace || how.whiteout) {
+            return refuse(Errno::INVAL, "rename flags that exclude each other");
+        }
+        name::check(from_name)?;
+        if name::is_dots(from_name) || name::is_dots(to_name) {
+            return refuse(Errno::BUSY, "rename of . or ..");
+        }
+        self.check_new_name(to_dir, to_name)?;
+        self.check_access(who, from_dir, MAY_WRITE | MAY_EXEC)?;
+        self.check_access(who, to_dir, MAY_WRITE | MAY_EXEC)?;
+        let (from, to) = (Spot { dir: from_dir, name: from_name }, Spot { dir: to_dir, name: to_name });
+        {
+            let across = !Arc::ptr_eq(from_dir, to_dir);
+            let _tree = across.then(|| lock(&self.rename));
+            while !self.try_rename(who, from, to, how)? {}
+        }
+        self.reap_quietly();
+        Ok(())
+    }
+
+    /// One attempt; false if the names changed before they were locked.
+    fn try_rename(&self, who: &Credentials, from: Spot<'_>, to: Spot<'_>, how: RenameFlags) -> Result<bool> {
+        let seen = (self.find(from.dir, from.name)?, self.find(to.dir, to.name)?);
+        let Some((source_id, _)) = seen.0 else { return refuse(Errno::NOENT, "no such name") };
+        let source = self.znode(source_id)?;
+        let target = match seen.1 {
+            Some((id, _)) => Some(self.znode(id)?),
+            None => None,
+        };
+        let mut dirs = vec![from.dir.clone(), to.dir.clone()];
+        // A directory that is to be replaced must stay empty.
+        dirs.extend(target.iter().filter(|t| t.is_dir()).cloned());
+        dirs.sort_by_key(|d| d.object());
+        dirs.dedup_by_key(|d| d.object());
+        let locks: Vec<_> = dirs.iter().map(|d| lock(&d.names)).collect();
+        if seen.0.map(|s| s.0) != self.find(from.dir, from.name)?.map(|s| s.0)
+            || seen.1.map(|s| s.0) != self.find(to.dir, to.name)?.map(|s| s.0)
+        {
+            return Ok(false);
+        }
+        self.check_alive(to.dir)?;
+        let same_dir = Arc::ptr_eq(from.dir, to.dir);
+        if let Some(target) = &target {
+            if how.no_replace {
+                return refuse(Errno::EXIST, "the new name");
+            }
+            if Arc::ptr_eq(target, &source) {
+                // Two links of one object, or a name that only changes its case.
+                let respelled = same_dir && self.normflags != 0 && from.name != to.name && source.read().attrs.links == 1;
+                if !respelled && !(source.is_dir() && same_dir && self.normflags != 0 && from.name != to.name) {
+                    return Ok(true);
+                }
+                self.respell(from, to, &source)?;
+                return Ok(true);
+            }
+            if !how.exchange {
+                match (source.is_dir(), target.is_dir()) {
+                    (true, false) => return refuse(Errno::NOTDIR, "a directory over something else"),
+                    (false, true) => return refuse(Errno::ISDIR, "something else over a directory"),
+                    (true, true) if target.entries()?.count()? != 0 => return refuse(Errno::NOTEMPTY, "the new name"),
+                    _ => {}
+                }
+            }
+        } else if how.exchange {
+            return refuse(Errno::NOENT, "no such name to exchange with");
+        }
+        self.check_move(who, from, to, &source, target.as_ref(), how)?;
+
+        let tx = self.begin(estimate::RENAME + if how.whiteout { estimate::CREATE } else { 0 })?;
+        let now = self.now();
+        let is_dir = i64::from(source.is_dir());
+        match &target {
+            Some(target) if how.exchange => {
+                self.set_entry(&tx, to, Some(target), &source)?;
+                self.set_entry(&tx, from, Some(&source), target)?;
+                let delta = is_dir - i64::from(target.is_dir());
+                let (from_delta, to_delta) = if same_dir { (0, 0) } else { (-delta, delta) };
+                self.change_dir(&tx, from.dir, 0, from_delta, now)?;
+                if !same_dir {
+                    self.change_dir(&tx, to.dir, 0, to_delta, now)?;
+                }
+                self.moved(&tx, &source, to.dir, now)?;
+                self.moved(&tx, target, from.dir, now)?;
+            }
+            _ => {
+                self.set_entry(&tx, to, target.as_ref(), &source)?;
+                if how.whiteout {
+                    let new = NewObject { mode: mode::CHARACTER, ..NewObject::default() };
+                    let parent = from.dir.attributes();
+                    let (dnode, attrs) =
+                        self.make_object(&tx, &parent, from.dir.object(), who, mode::CHARACTER, &new, now)?;
+                    let hole = self.cache.insert(dnode, attrs, false)?;
+                    self.set_entry(&tx, from, Some(&source), &hole)?;
+                } else {
+                    self.remove_entry(&tx, from.dir, from.name)?;
+                }
+                let gone = -i64::from(!how.whiteout);
+                let came = i64::from(target.is_none());
+                let replaced_dir = -i64::from(target.as_ref().is_some_and(|t| t.is_dir()));
+                if same_dir {
+                    self.change_dir(&tx, from.dir, gone + came, replaced_dir, now)?;
+                } else {
+                    self.change_dir(&tx, from.dir, gone, -is_dir, now)?;
+                    self.change_dir(&tx, to.dir, came, is_dir + replaced_dir, now)?;
+                }
+                self.moved(&tx, &source, to.dir, now)?;
+                if let Some(target) = target {
+                    if target.is_dir() {
+                        target.write().attrs.links = 0;
+                    }
+                    drop(locks);
+                    drop(dirs);
+                    self.drop_link(&tx, target, now)?;
+                }
+            }
+        }
+        if to.name.len() > name::NAME_MAX {
+            self.backing.note_longname(&tx);
+        }
+        Ok(true)
+    }
+
+    /// Permissions and rules that do not depend on what is replaced.
+    fn check_move(
+        &self,
+        who: &Credentials,
+        from: Spot<'_>,
+        to: Spot<'_>,
+        source: &Arc<Znode>,
+        target: Option<&Arc<Znode>>,
+        how: RenameFlags,
+    ) -> Result<()> {
+        self.check_removal(who, from.dir, source)?;
+        if let Some(target) = target {
+            self.check_removal(who, to.dir, target)?;
+        }
+        let (f, t, s) = (from.dir.attributes(), to.dir.attributes(), source.attributes());
+        if (f.flags | t.flags | s.flags) & flags::XATTR != 0 {
+            return refuse(Errno::INVAL, "attribute space is not renamed");
+        }
+        if t.flags & flags::IMMUTABLE != 0 {
+            return refuse(Errno::PERM, "the directory is immutable");
+        }
+        if t.flags & flags::PROJINHERIT != 0 && t.projid != s.projid {
+            return refuse(Errno::XDEV, "the directory belongs to another project");
+        }
+        if Arc::ptr_eq(from.dir, to.dir) {
+            return Ok(());
+        }
+        if source.is_dir() {
+            self.check_not_inside(to.dir, source)?;
+        }
+        if let (true, Some(target)) = (how.exchange, target) {
+            if f.flags & flags::PROJINHERIT != 0 && f.projid != target.attributes().projid {
+                return refuse(Errno::XDEV, "the directory belongs to another project");
+            }
+            if target.is_dir() {
+                self.check_not_inside(from.dir, target)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if `dir` is `tree` or below it. Parents do not change meanwhile: the rename lock is held.
+    fn check_not_inside(&self, dir: &Arc<Znode>, tree: &Arc<Znode>) -> Result<()> {
+        let root = self.root_id();
+        let mut at = dir.object();
+        for _ in 0..DEEPEST {
+            if at == tree.object() {
+                return refuse(Errno::INVAL, "a directory into itself");
+            }
+            if at == root {
+                return Ok(());
+            }
+            at = ObjectId(self.znode(at)?.read().attrs.parent);
+        }
+        Err(Error::corrupt(self.place(), format!("directory {} is not below the root", dir.object().0)))
+    }
+
+    /// Makes a name lead to `znode`, instead of to `old` if it was there.
+    fn set_entry(&self, tx: &Tx, spot: Spot<'_>, old: Option<&Arc<Znode>>, znode: &Znode) -> Result<()> {
+        let value = dirent::pack(znode.object(), znode.kind(), self.version);
+        let entries = spot.dir.entries()?;
+        match old {
+            Some(_) if self.normflags == 0 => entries.update_u64(tx, spot.name, value),
+            Some(_) => {
+                self.remove_entry(tx, spot.dir, spot.name)?;
+                entries.add_u64(tx, spot.name, value)
+            }
+            None => entries.add_u64(tx, spot.name, value),
+        }
+    }
+
+    /// A name whose spelling changes and nothing else.
+    fn respell(&self, from: Spot<'_>, to: Spot<'_>, source: &Arc<Znode>) -> Result<()> {
+        let tx = self.begin(estimate::RENAME)?;
+        let now = self.now();
+        self.remove_entry(&tx, from.dir, from.name)?;
+        self.set_entry(&tx, to, None, source)?;
+        self.change_dir(&tx, from.dir, 0, 0, now)?;
+        self.moved(&tx, source, to.dir, now)
+    }
+
+    fn moved(&self, tx: &Tx, znode: &Arc<Znode>, dir: &Znode, now: Timestamp) -> Result<()> {
+        let mut state = znode.write();
+        let a = &mut state.attrs;
+        a.parent = dir.object().0;
+        a.ctime = now;
+        if self.version >= 3 {
+            a.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
+        }
+        self.store.store(tx, znode.dnode(), &state.attrs, field::PARENT | field::CTIME | field::FLAGS)
+    }
+}

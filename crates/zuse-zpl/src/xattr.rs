@@ -1,0 +1,364 @@
+//! Extended attributes: in the object's own attributes (one list, DXATTR) or as files of a hidden directory.
+//!
+//! Both places are read whatever the `xattr` property says; it decides where new values go. What does not fit the list
+//! goes to the directory. A name is never in both: after a change the other place is cleared.
+//!
+//! Names bring their prefix. Other systems store user attributes bare: `user.x` is also looked for as `x`, and bare
+//! names are listed with `user.` before them.
+
+mod hidden;
+
+use std::sync::{Arc, PoisonError};
+
+use zuse_base::{Errno, Error, Result, Timestamp};
+use zuse_dmu::Tx;
+use zuse_dmu::sa::{Attr, SA_BONUS, dxattr};
+
+use crate::attributes::field;
+use crate::backing::XattrPlace;
+use crate::credentials::{Credentials, MAY_READ, MAY_WRITE};
+use crate::file_system::{FileSystem, refuse};
+use crate::posix_acl::{self, PosixAcl};
+use crate::znode::Znode;
+use crate::{estimate, flags, mode};
+
+/// Longest name, with its prefix.
+const NAME_MAX: usize = 255;
+/// Longest value.
+pub const VALUE_MAX: usize = 65_536;
+const USER: &[u8] = b"user.";
+const TRUSTED: &[u8] = b"trusted.";
+const SECURITY: &[u8] = b"security.";
+/// Prefixes that a bare user name must not begin with.
+const RESERVED: [&[u8]; 5] = [b"freebsd:", SECURITY, b"system.", TRUSTED, USER];
+
+/// Whether an extended attribute may or must exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Make it or replace it.
+    Any,
+    /// `EXIST` when it is there.
+    Create,
+    /// `NODATA` when it is not.
+    Replace,
+}
+
+fn bare(name: &[u8]) -> Option<&[u8]> {
+    let bare = name.strip_prefix(USER)?;
+    (!bare.is_empty() && !RESERVED.iter().any(|r| bare.starts_with(r))).then_some(bare)
+}
+
+fn is_acl(name: &[u8]) -> bool {
+    name == posix_acl::ACCESS || name == posix_acl::DEFAULT
+}
+
+impl FileSystem {
+    /// Reads an extended attribute.
+    ///
+    /// # Errors
+    /// `Refused(NODATA)`, `Refused(NOTSUP)` for a name space that is off, `Refused(PERM)`, `Refused(ACCES)`.
+    pub fn get_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8]) -> Result<Vec<u8>> {
+        self.check_name_space(who, znode, name, false)?;
+        match self.xattr_value(znode, name)? {
+            Some(value) => Ok(value),
+            None => refuse(Errno::NODATA, "no such extended attribute"),
+        }
+    }
+
+    /// Names of the extended attributes that the caller may see, in stored order.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn list_xattrs(&self, who: &Credentials, znode: &Arc<Znode>) -> Result<Vec<Vec<u8>>> {
+        let posix_acl = self.backing.props().posix_acl;
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        self.each_stored(znode, &mut |stored| {
+            let shown = if stored.starts_with(USER) || stored.starts_with(SECURITY) {
+                stored.to_vec()
+            } else if stored.starts_with(TRUSTED) {
+                if !who.privileged {
+                    return;
+                }
+                stored.to_vec()
+            } else if is_acl(stored) {
+                if !posix_acl {
+                    return;
+                }
+                stored.to_vec()
+            } else if stored.starts_with(b"freebsd:") || stored.starts_with(b"system.") {
+                return;
+            } else {
+                [USER, stored].concat()
+            };
+            if !names.contains(&shown) {
+                names.push(shown);
+            }
+        })?;
+        Ok(names)
+    }
+
+    /// Sets an extended attribute. POSIX ACLs change the mode with them.
+    ///
+    /// # Errors
+    /// `Refused`: `EXIST` and `NODATA` by `how`, `NOTSUP` for a name space that is off, `INVAL` for a broken ACL,
+    /// `RANGE` for a long name, `NOSPC`, `PERM`, `ACCES`, `ROFS`; errno 7 (too big) for a long value.
+    pub fn set_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
+        self.check_writable()?;
+        self.check_name_space(who, znode, name, true)?;
+        if value.len() > VALUE_MAX {
+            return refuse(zuse_dmu::zap::TOO_BIG, "the value of an extended attribute");
+        }
+        if is_acl(name) {
+            return self.set_posix_acl(who, znode, name, value);
+        }
+        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        if how != XattrMode::Any {
+            let there = self.stored_value(znode, name)?.is_some();
+            match how {
+                XattrMode::Create if there => return refuse(Errno::EXIST, "the extended attribute"),
+                XattrMode::Replace if !there => return refuse(Errno::NODATA, "no such extended attribute"),
+                _ => {}
+            }
+        }
+        let tx = self.begin(estimate::ATTRIBUTES + 2 * estimate::CREATE + 2 * VALUE_MAX as u64)?;
+        self.put_xattr(&tx, znode, name, value)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `Refused(NODATA)`; those of [`Self::set_xattr`].
+    pub fn remove_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.check_name_space(who, znode, name, true)?;
+        {
+            let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+            let there = self.stored_value(znode, name)?.is_some();
+            if !there {
+                return refuse(Errno::NODATA, "no such extended attribute");
+            }
+            let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::REMOVE)?;
+            self.drop_xattr(&tx, znode, name)?;
+            if name == posix_acl::ACCESS {
+                let mode = znode.attributes().mode;
+                self.put_mode(&tx, znode, mode, self.now())?;
+            }
+        }
+        self.reap_quietly();
+        Ok(())
+    }
+
+    fn check_name_space(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8], write: bool) -> Result<()> {
+        if name.len() > NAME_MAX {
+            return refuse(Errno::RANGE, "the name of an extended attribute");
+        }
+        if name.contains(&0) {
+            return refuse(Errno::INVAL, "the name of an extended attribute");
+        }
+        let props = self.backing.props();
+        let want = if write { MAY_WRITE } else { MAY_READ };
+        let a = znode.attributes();
+        if a.flags & flags::XATTR != 0 {
+            return refuse(Errno::NOTSUP, "extended attributes of extended attributes");
+        }
+        if write && a.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
+            return refuse(Errno::PERM, "the object is immutable");
+        }
+        let known = |prefix: &[u8]| name.starts_with(prefix) && name.len() > prefix.len();
+        if known(USER) {
+            if props.xattr == XattrPlace::Off {
+                return refuse(Errno::NOTSUP, "user attributes are off");
+            }
+            if !matches!(a.kind(), mode::REGULAR | mode::DIRECTORY) {
+                return refuse(if write { Errno::PERM } else { Errno::NODATA }, "user attributes of a special file");
+            }
+            return self.check_access(who, znode, want);
+        }
+        if known(TRUSTED) {
+            return if who.free() || who.privileged {
+                Ok(())
+            } else {
+                refuse(if write { Errno::PERM } else { Errno::NODATA }, "trusted attributes")
+            };
+        }
+        if known(SECURITY) {
+            return if write && !who.free() { refuse(Errno::PERM, "security attributes") } else { Ok(()) };
+        }
+        if is_acl(name) {
+            if !props.posix_acl || a.kind() == mode::SYMLINK {
+                return refuse(Errno::NOTSUP, "POSIX ACLs are off");
+            }
+            return if write { who.check_owner(a.uid) } else { Ok(()) };
+        }
+        refuse(Errno::NOTSUP, "an unknown name space")
+    }
+
+    /// A value by the name that users know.
+    pub(crate) fn xattr_value(&self, znode: &Arc<Znode>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
+        self.stored_value(znode, name)
+    }
+
+    fn stored_value(&self, znode: &Arc<Znode>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let blob = self.list_blob(znode)?;
+        let space = self.attribute_space(znode)?;
+        let find = |name: &[u8]| -> Result<Option<Vec<u8>>> {
+            if let Some(blob) = &blob {
+                if let Some(value) = dxattr::find(blob, name)? {
+                    return Ok(Some(value.to_vec()));
+                }
+            }
+            match &space {
+                Some(space) => self.hidden_value(space, name),
+                None => Ok(None),
+            }
+        };
+        if let Some(value) = find(name)? {
+            return Ok(Some(value));
+        }
+        match bare(name) {
+            Some(bare) => find(bare),
+            None => Ok(None),
+        }
+    }
+
+    fn each_stored(&self, znode: &Arc<Znode>, f: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blob) = self.list_blob(znode)? {
+            dxattr::walk(&blob, |name, _| {
+                f(name);
+                true
+            })?;
+        }
+        if let Some(space) = self.attribute_space(znode)? {
+            space.entries()?.list(0, &mut |name, _, _| {
+                f(name);
+                true
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The encoded list in the object's attributes.
+    fn list_blob(&self, znode: &Arc<Znode>) -> Result<Option<Vec<u8>>> {
+        if znode.dnode().bonus_type() != SA_BONUS {
+            return Ok(None);
+        }
+        self.store.bytes(znode.dnode(), Attr::Dxattr)
+    }
+
+    /// Stores a value where the property says; the caller holds `xattrs` or the only hold on a new object.
+    pub(crate) fn put_xattr(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8], value: &[u8]) -> Result<()> {
+        let in_list = self.backing.props().xattr == XattrPlace::Sa && znode.dnode().bonus_type() == SA_BONUS;
+        let mut stored = false;
+        if in_list {
+            stored = self.put_in_list(tx, znode, name, value)?;
+        }
+        if stored {
+            if let Some(space) = self.attribute_space(znode)? {
+                self.remove_hidden(tx, &space, name)?;
+            }
+        } else {
+            self.put_hidden(tx, znode, name, value)?;
+            self.remove_from_list(tx, znode, name)?;
+        }
+        if let Some(bare) = bare(name) {
+            self.remove_from_list(tx, znode, bare)?;
+            if let Some(space) = self.attribute_space(znode)? {
+                self.remove_hidden(tx, &space, bare)?;
+            }
+        }
+        self.status_changed(tx, znode, self.now())
+    }
+
+    /// Removes a name from both places.
+    fn drop_xattr(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8]) -> Result<()> {
+        for name in [Some(name), bare(name)].into_iter().flatten() {
+            self.remove_from_list(tx, znode, name)?;
+            if let Some(space) = self.attribute_space(znode)? {
+                self.remove_hidden(tx, &space, name)?;
+            }
+        }
+        self.status_changed(tx, znode, self.now())
+    }
+
+    /// Puts a value into the list; false if it has to go elsewhere.
+    fn put_in_list(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8], value: &[u8]) -> Result<bool> {
+        let _state = znode.write();
+        let mut list = match self.store.bytes(znode.dnode(), Attr::Dxattr)? {
+            Some(blob) => dxattr::Dxattr::decode(&blob)?,
+            None => dxattr::Dxattr::default(),
+        };
+        let elsewhere = |e: &Error| e.is(Errno::FBIG) || e.is(Errno::NOSPC);
+        if let Err(error) = list.set(name, value) {
+            return if elsewhere(&error) { Ok(false) } else { Err(error) };
+        }
+        match self.store.set_bytes(tx, znode.dnode(), Attr::Dxattr, &list.encode()) {
+            Ok(()) => Ok(true),
+            Err(error) if elsewhere(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove_from_list(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8]) -> Result<()> {
+        if znode.dnode().bonus_type() != SA_BONUS {
+            return Ok(());
+        }
+        let _state = znode.write();
+        let Some(blob) = self.store.bytes(znode.dnode(), Attr::Dxattr)? else { return Ok(()) };
+        if dxattr::find(&blob, name)?.is_none() {
+            return Ok(());
+        }
+        let mut list = dxattr::Dxattr::decode(&blob)?;
+        list.remove(name);
+        self.store.set_bytes(tx, znode.dnode(), Attr::Dxattr, &list.encode())
+    }
+
+    /// Change time and the archive flag.
+    pub(crate) fn status_changed(&self, tx: &Tx, znode: &Znode, now: Timestamp) -> Result<()> {
+        let mut state = znode.write();
+        state.attrs.ctime = now;
+        if self.version >= 3 {
+            state.attrs.flags |= flags::ARCHIVE;
+        }
+        self.store.store(tx, znode.dnode(), &state.attrs, field::CTIME | field::FLAGS)
+    }
+
+    fn set_posix_acl(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8], value: &[u8]) -> Result<()> {
+        let acl = PosixAcl::parse(value)?;
+        if name == posix_acl::DEFAULT && !znode.is_dir() {
+            return if acl.is_none() { Ok(()) } else { refuse(Errno::ACCES, "a default ACL of a non-directory") };
+        }
+        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let tx = self.begin(estimate::ATTRIBUTES + 2 * estimate::CREATE + 2 * VALUE_MAX as u64)?;
+        let now = self.now();
+        match acl {
+            Some(acl) if name == posix_acl::ACCESS => {
+                let a = znode.attributes();
+                let mut mode = a.mode & !0o777 | acl.mode_bits();
+                if !who.privileged && !u32::try_from(a.gid).is_ok_and(|g| who.in_group(g)) {
+                    mode &= !mode::SETGID;
+                }
+                if acl.is_mode() {
+                    self.drop_xattr(&tx, znode, name)?;
+                } else {
+                    self.put_xattr(&tx, znode, name, &acl.to_bytes())?;
+                }
+                self.put_mode(&tx, znode, mode, now)
+            }
+            Some(acl) => self.put_xattr(&tx, znode, name, &acl.to_bytes()),
+            None => self.drop_xattr(&tx, znode, name),
+        }
+    }
+
+    /// After `chmod`: the access ACL follows the mode. The caller holds `xattrs`.
+    pub(crate) fn acl_follows_mode(&self, tx: &Tx, znode: &Arc<Znode>, mode: u32) -> Result<()> {
+        if !self.backing.props().posix_acl || znode.kind() == mode::SYMLINK {
+            return Ok(());
+        }
+        let Some(bytes) = self.stored_value(znode, posix_acl::ACCESS)? else { return Ok(()) };
+        let Some(mut acl) = PosixAcl::parse(&bytes)? else { return Ok(()) };
+        acl.apply_mode(mode);
+        self.put_xattr(tx, znode, posix_acl::ACCESS, &acl.to_bytes())
+    }
+}

@@ -1,0 +1,116 @@
+//! Extended attributes as files of a hidden directory, one per object that has any.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::Tx;
+
+use super::VALUE_MAX;
+use crate::attributes::{Attributes, field};
+use crate::create::NewObject;
+use crate::credentials::Credentials;
+use crate::file_system::FileSystem;
+use crate::znode::Znode;
+use crate::{dirent, flags, mode};
+
+impl FileSystem {
+    /// The extended attribute directory of an object.
+    pub(crate) fn attribute_space(&self, znode: &Znode) -> Result<Option<Arc<Znode>>> {
+        let xattr = znode.read().attrs.xattr;
+        if xattr == 0 {
+            return Ok(None);
+        }
+        let space = self.znode(ObjectId(xattr))?;
+        if !space.is_dir() || space.read().attrs.flags & flags::XATTR == 0 {
+            return Err(Error::corrupt(znode.dnode().place(), format!("its attribute directory {xattr} is none")));
+        }
+        Ok(Some(space))
+    }
+
+    pub(super) fn hidden_value(&self, space: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some((object, _)) = self.find(space, name)? else { return Ok(None) };
+        let file = self.znode(object)?;
+        let size = file.size();
+        if !file.is_file() || size > 16 * VALUE_MAX as u64 {
+            return Err(Error::corrupt(file.dnode().place(), format!("an extended attribute of {size} bytes")));
+        }
+        let mut value = vec![0; size as usize];
+        file.dnode().read_at(0, &mut value)?;
+        Ok(Some(value))
+    }
+
+    pub(super) fn put_hidden(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8], value: &[u8]) -> Result<()> {
+        let owner = znode.attributes();
+        let who = Credentials { uid: owner.uid as u32, gid: owner.gid as u32, ..Credentials::default() };
+        let now = self.now();
+        let space = match self.attribute_space(znode)? {
+            Some(space) => space,
+            None => {
+                let parent = Attributes { flags: flags::XATTR, ..Attributes::default() };
+                let new = NewObject::default();
+                let (dnode, attrs) =
+                    self.make_object(tx, &parent, znode.object(), &who, mode::DIRECTORY | 0o1777, &new, now)?;
+                let space = self.cache.insert(dnode, attrs, false)?;
+                let mut state = znode.write();
+                state.attrs.xattr = space.object().0;
+                self.store.store(tx, znode.dnode(), &state.attrs, field::XATTR)?;
+                space
+            }
+        };
+        let file = match self.find(&space, name)? {
+            Some((object, _)) => self.znode(object)?,
+            None => {
+                let parent = space.attributes();
+                let new = NewObject::default();
+                let mode = mode::REGULAR | 0o644;
+                let (dnode, attrs) = self.make_object(tx, &parent, space.object(), &who, mode, &new, now)?;
+                let value = dirent::pack(dnode.object(), mode, self.version);
+                space.entries()?.add_u64(tx, name, value)?;
+                self.change_dir(tx, &space, 1, 0, now)?;
+                self.cache.insert(dnode, attrs, false)?
+            }
+        };
+        let dnode = file.dnode();
+        dnode.free_range(tx, 0, u64::MAX)?;
+        let wanted = value.len().next_multiple_of(512).max(512) as u32;
+        if dnode.max_block() == 0 && dnode.block_size() < wanted {
+            dnode.set_block_size(tx, wanted)?;
+        }
+        if !value.is_empty() {
+            dnode.write_at(tx, 0, value)?;
+        }
+        let mut state = file.write();
+        let a = &mut state.attrs;
+        a.size = value.len() as u64;
+        a.mtime = now;
+        a.ctime = now;
+        self.store.store(tx, dnode, &state.attrs, field::SIZE | field::MTIME | field::CTIME)
+    }
+
+    pub(super) fn remove_hidden(&self, tx: &Tx, space: &Arc<Znode>, name: &[u8]) -> Result<()> {
+        let Some((object, _)) = self.find(space, name)? else { return Ok(()) };
+        let file = self.znode(object)?;
+        let now = self.now();
+        match space.entries()?.remove(tx, name) {
+            Err(error) if error.is(Errno::NOENT) => return Ok(()),
+            other => other?,
+        }
+        self.change_dir(tx, space, -1, 0, now)?;
+        self.drop_link(tx, file, now)
+    }
+
+    /// Objects in the attribute space of an object: the directory and its files.
+    pub(crate) fn attribute_objects(&self, znode: &Znode) -> Result<Vec<Arc<Znode>>> {
+        let Some(space) = self.attribute_space(znode)? else { return Ok(Vec::new()) };
+        let mut objects = Vec::new();
+        space.entries()?.list(0, &mut |_, value, _| {
+            objects.push(dirent::object(value));
+            true
+        })?;
+        let mut all = vec![space];
+        for object in objects {
+            all.push(self.znode(object)?);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,225 @@
+//! An object of a file system in memory, and the cache of them.
+//!
+//! One [`Znode`] per object is alive at a time, found through a weak map; whoever holds one keeps the object usable,
+//! even after its last name is gone ("open"). When the last holder of a nameless object goes, the object is queued to
+//! be freed: a drop must not begin a transaction, so the next operation does it.
+//!
+//! Locks, in this order; all but `state` may be held across the beginning of a transaction:
+//! 1. the file system's rename lock
+//! 2. `names` of directories, by object number
+//! 3. `content` of a file (byte ranges)
+//! 4. `xattrs`
+//! 5. `state`, after the transaction has begun
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::Dnode;
+use zuse_dmu::zap::Zap;
+
+use crate::attributes::Attributes;
+use crate::mode;
+use crate::range_lock::RangeLock;
+
+/// Number of shards of the map.
+const SHARDS: usize = 64;
+
+/// Hash of an object number: a multiplication.
+#[derive(Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(23);
+    }
+}
+
+type Shard = HashMap<u64, Weak<Znode>, BuildHasherDefault<NumberHasher>>;
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What can change about an object while it is in memory.
+pub(crate) struct State {
+    pub attrs: Attributes,
+    /// The access time is newer than on disk.
+    pub atime_pending: bool,
+    /// Freed: nothing may be done with it any more.
+    pub dead: bool,
+    /// Made without a name: may still get one.
+    pub nameless: bool,
+}
+
+/// An object of a mounted file system.
+pub struct Znode {
+    cache: Arc<ZnodeCache>,
+    object: ObjectId,
+    generation: u64,
+    kind: u32,
+    dnode: Arc<Dnode>,
+    state: RwLock<State>,
+    /// Entries of a directory.
+    entries: Option<Zap>,
+    pub(crate) names: Mutex<()>,
+    pub(crate) content: RangeLock,
+    pub(crate) xattrs: RwLock<()>,
+}
+
+impl Znode {
+    /// Its object number: the inode number.
+    pub fn object(&self) -> ObjectId {
+        self.object
+    }
+
+    /// Tells apart objects that had the same number.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The type bits of its mode, which never change.
+    pub fn kind(&self) -> u32 {
+        self.kind
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == mode::DIRECTORY
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == mode::REGULAR
+    }
+
+    /// The object below.
+    pub fn dnode(&self) -> &Arc<Dnode> {
+        &self.dnode
+    }
+
+    /// Its attributes now.
+    pub fn attributes(&self) -> Attributes {
+        self.read().attrs
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.read().attrs.size
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ZAP of a directory.
+    pub(crate) fn entries(&self) -> Result<&Zap> {
+        self.entries.as_ref().ok_or_else(|| Error::refused(Errno::NOTDIR, format!("object {}", self.object.0)))
+    }
+}
+
+impl Drop for Znode {
+    fn drop(&mut self) {
+        self.cache.forget(self.object);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.attrs.links == 0 && !state.dead {
+            lock(&self.cache.orphans).push(self.object);
+        }
+    }
+}
+
+impl fmt::Debug for Znode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Znode({}, {:?})", self.object.0, self.read().attrs)
+    }
+}
+
+/// The objects in memory.
+pub(crate) struct ZnodeCache {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Nameless objects whose last holder went.
+    pub orphans: Mutex<Vec<ObjectId>>,
+}
+
+impl ZnodeCache {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { shards: std::array::from_fn(|_| Mutex::default()), orphans: Mutex::default() })
+    }
+
+    fn shard(&self, object: ObjectId) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[(object.0 % SHARDS as u64) as usize])
+    }
+
+    fn forget(&self, object: ObjectId) {
+        let mut shard = self.shard(object);
+        if shard.get(&object.0).is_some_and(|w| w.strong_count() == 0) {
+            shard.remove(&object.0);
+        }
+    }
+
+    /// The object if it is in memory and alive.
+    pub fn get(&self, object: ObjectId) -> Option<Arc<Znode>> {
+        self.shard(object).get(&object.0).and_then(Weak::upgrade)
+    }
+
+    /// Puts an object into memory, unless another thread was first: then its one is given.
+    pub fn insert(self: &Arc<Self>, dnode: Arc<Dnode>, attrs: Attributes, nameless: bool) -> Result<Arc<Znode>> {
+        let kind = attrs.mode & mode::TYPE;
+        if !mode::is_valid(attrs.mode) {
+            return Err(Error::corrupt(dnode.place(), format!("a file of mode {:o}", attrs.mode)));
+        }
+        let entries = if kind == mode::DIRECTORY { Some(Zap::open(&dnode)?) } else { None };
+        let object = dnode.object();
+        let znode = Arc::new(Znode {
+            cache: self.clone(),
+            object,
+            generation: attrs.generation,
+            kind,
+            dnode,
+            state: RwLock::new(State { attrs, atime_pending: false, dead: false, nameless }),
+            entries,
+            names: Mutex::new(()),
+            content: RangeLock::default(),
+            xattrs: RwLock::new(()),
+        });
+        // Nothing may be dropped while the shard is locked: a drop locks it.
+        let mut shard = self.shard(object);
+        let there = shard.get(&object.0).and_then(Weak::upgrade);
+        if let Some(there) = &there
+            && !there.read().dead
+        {
+            drop(shard);
+            // The one that is not needed must not be taken for an orphan.
+            znode.write().dead = true;
+            return Ok(there.clone());
+        }
+        shard.insert(object.0, Arc::downgrade(&znode));
+        drop(shard);
+        drop(there);
+        Ok(znode)
+    }
+
+    /// If `znode` is held by the caller alone, marks it dead: nobody can get hold of it again.
+    pub fn kill_if_alone(&self, znode: &Arc<Znode>) -> bool {
+        let _shard = self.shard(znode.object);
+        if Arc::strong_count(znode) != 1 {
+            return false;
+        }
+        znode.write().dead = true;
+        true
+    }
+}
