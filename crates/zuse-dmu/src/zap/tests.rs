@@ -416,6 +416,45 @@ fn an_object_that_is_no_zap_is_corrupt_with_its_place() {
 }
 
 #[test]
+fn threads_that_open_the_same_object_share_its_lock() {
+    let pool = TestPool::new(Settings::default());
+    let zap = new_zap(&pool);
+    let (object, os, txg) = (zap.dnode().object(), &pool.os, pool.txg);
+    std::thread::scope(|s| {
+        for t in 0..3u64 {
+            s.spawn(move || {
+                let zap = Zap::open(&os.dnode(object).unwrap()).unwrap();
+                let tx = crate::Tx::syncing(txg);
+                for i in 0..2000u64 {
+                    zap.add_u64(&tx, format!("{t}-{i}").as_bytes(), i).unwrap();
+                    zap.increment(&tx, b"sum", 1).unwrap();
+                    if i % 4 == 3 {
+                        zap.remove(&tx, format!("{t}-{}", i - 1).as_bytes())
+                            .unwrap();
+                    }
+                }
+            });
+        }
+        s.spawn(move || {
+            let zap = Zap::open(&os.dnode(object).unwrap()).unwrap();
+            for _ in 0..30 {
+                let mut last = 0;
+                zap.list(0, &mut |_, _, after| {
+                    let position = super::hash::HashBits::NORMAL.position(after);
+                    assert!(position.0 >= last);
+                    last = position.0;
+                    true
+                })
+                .unwrap();
+            }
+        });
+    });
+    assert_eq!(zap.lookup_u64(b"sum").unwrap(), Some(6000));
+    assert_eq!(zap.count().unwrap(), 4501);
+    assert_eq!(audit(&zap.blocks()).entries, 4501);
+}
+
+#[test]
 #[ignore = "measures; run with --release"]
 fn speed() {
     use std::time::Instant;
