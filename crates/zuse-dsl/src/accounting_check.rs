@@ -1,0 +1,285 @@
+//! A checker that recomputes the books: what directories, datasets and deadlists say against what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zuse_base::{Place, Result};
+use zuse_format::dnode::scan_block;
+use zuse_format::dsl::{BptreePhys, DIR_FLAG_USED_BREAKDOWN, DslDatasetPhys, UsedKind};
+use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys};
+
+use crate::bpobj::Bpobj;
+use crate::context::Dsl;
+use crate::deadlist::{Deadlist, chain_keys};
+use crate::meta::Meta;
+use crate::sizes::Sizes;
+
+/// Compares all accounting of a pool with what a walk over its datasets finds; returns what does not agree, one
+/// sentence each. Meant for tests: everything is read. Nothing may be written meanwhile.
+pub fn check_accounting(dsl: &Dsl) -> Vec<String> {
+    let mut flaws = Vec::new();
+    if let Err(e) = Check::run(dsl, &mut flaws) {
+        flaws.push(format!("the check could not go on: {e}"));
+    }
+    flaws
+}
+
+struct Check<'a> {
+    dsl: &'a Dsl,
+    meta: &'a Meta,
+    flaws: &'a mut Vec<String>,
+    /// Blocks of each dataset that was walked: identity → (birth, sizes).
+    trees: BTreeMap<u64, Tree>,
+}
+
+type Tree = BTreeMap<[u64; 7], (u64, Sizes)>;
+
+fn identity(bp: &BlockPointer) -> [u64; 7] {
+    let w = &bp.words;
+    [w[0], w[1], w[2], w[3], w[9], w[10], if bp.is_embedded_bit() { w[6] ^ w[4].rotate_left(7) } else { 0 }]
+}
+
+impl<'a> Check<'a> {
+    fn run(dsl: &'a Dsl, flaws: &'a mut Vec<String>) -> Result<()> {
+        let _config = dsl.read_config();
+        let meta = dsl.meta()?;
+        let mut check = Self { dsl, meta, flaws, trees: BTreeMap::new() };
+        check.dir(meta.root_dir, &dsl.spa()?.name())?;
+        check.free_account()
+    }
+
+    fn differ(&mut self, what: &str, stored: impl PartialEq<u64> + std::fmt::Display, found: u64) {
+        if stored != found {
+            self.flaws.push(format!("{what}: stored {stored}, found {found}"));
+        }
+    }
+
+    fn dir(&mut self, object: u64, name: &str) -> Result<()> {
+        let dir = self.meta.dir(object)?;
+        let broken_down = dir.flags & DIR_FLAG_USED_BREAKDOWN != 0;
+        if broken_down {
+            self.differ(&format!("{name}: used"), dir.used_bytes, dir.used_breakdown.iter().sum());
+        }
+        let (mut child_used, mut child_rsrv) = (0u64, 0u64);
+        for (child, c) in self.meta.children(&dir)? {
+            let phys = self.meta.dir(c)?;
+            self.differ(&format!("{name}/{child}: parent"), phys.parent, object);
+            child_used += phys.used_bytes;
+            child_rsrv += phys.reserved.saturating_sub(phys.used_bytes);
+            self.dir(c, &format!("{name}/{child}"))?;
+        }
+        if broken_down {
+            self.differ(&format!("{name}: CHILD"), dir.used_breakdown[UsedKind::Child as usize], child_used);
+            let rsrv = dir.used_breakdown[UsedKind::ChildReservation as usize];
+            self.differ(&format!("{name}: CHILD_RSRV"), rsrv, child_rsrv);
+        }
+        if dir.head_dataset != 0 {
+            self.datasets(object, name)?;
+        }
+        Ok(())
+    }
+
+    fn datasets(&mut self, object: u64, name: &str) -> Result<()> {
+        let dir = self.meta.dir(object)?;
+        let head = dir.head_dataset;
+        let phys = self.meta.ds(head)?;
+        let otxg = self.meta.origin_txg(&dir)?;
+        let mut chain = vec![(name.to_owned(), head, phys)];
+        let snaps = self.dsl.snapshots_of(&phys)?;
+        for (snap, o) in snaps.iter().rev() {
+            chain.push((format!("{name}@{snap}"), *o, self.meta.ds(*o)?));
+        }
+        let mut snap_bytes = 0;
+        for (i, (name, o, ds)) in chain.iter().enumerate() {
+            let prev = if ds.prev_snap == 0 { None } else { Some(self.meta.ds(ds.prev_snap)?) };
+            if let Some(prev) = &prev {
+                self.differ(&format!("{name}: prev_snap_txg"), ds.prev_snap_txg, prev.creation_txg);
+            }
+            if i > 0 {
+                self.differ(&format!("{name}: next_snap"), ds.next_snap, chain[i - 1].1);
+                let clones = if ds.next_clones == 0 { 0 } else { self.meta.table(ds.next_clones)?.count()? };
+                self.differ(&format!("{name}: num_children"), ds.num_children, 1 + clones);
+            }
+            snap_bytes += self.deadlist(name, ds, otxg)?;
+            self.tree(name, *o, ds)?;
+            self.deadlist_content(name, *o, ds)?;
+        }
+        for i in 0..chain.len() {
+            let (name, _, ds) = &chain[i];
+            let unique = if i == 0 {
+                let dead = Deadlist::totals_of(self.meta, ds.deadlist)?.used as u64;
+                let before = if ds.prev_snap == 0 { 0 } else { self.meta.ds(ds.prev_snap)?.referenced_bytes };
+                ds.referenced_bytes.wrapping_sub(before.wrapping_sub(dead))
+            } else {
+                Deadlist::open(self.meta, chain[i - 1].2.deadlist)?.range(ds.prev_snap_txg, u64::MAX)?.used as u64
+            };
+            self.differ(&format!("{name}: unique"), ds.unique_bytes, unique);
+        }
+        if dir.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
+            let heads: u64 = self.trees.get(&head).into_iter().flatten().filter(|(_, (b, _))| *b > otxg).map(|(_, (_, s))| s.used as u64).sum();
+            if self.trees.contains_key(&head) {
+                self.differ(&format!("{name}: HEAD"), dir.used_breakdown[UsedKind::Head as usize], heads);
+            }
+            self.differ(&format!("{name}: SNAP"), dir.used_breakdown[UsedKind::Snap as usize], snap_bytes);
+            let reserved = self.dsl.number_of(head, "refreservation")?;
+            let unused = reserved.saturating_sub(phys.unique_bytes);
+            self.differ(&format!("{name}: REFRSRV"), dir.used_breakdown[UsedKind::RefReservation as usize], unused);
+        }
+        // Trees of this directory are no longer needed, but clones compare with their origin's.
+        Ok(())
+    }
+
+    /// Keys, places and totals of a deadlist; returns the bytes of this directory's in it.
+    fn deadlist(&mut self, name: &str, ds: &DslDatasetPhys, otxg: u64) -> Result<u64> {
+        let list = Deadlist::open(self.meta, ds.deadlist)?;
+        let totals = list.totals()?;
+        let mut sum = Sizes::default();
+        let mut ours = 0;
+        let keys: BTreeSet<u64> = list.keys().into_iter().collect();
+        if !list.is_flat() && ds.prev_snap != 0 {
+            for key in chain_keys(self.meta, ds.prev_snap)? {
+                if !keys.contains(&key) {
+                    self.flaws.push(format!("{name}: its deadlist has no key {key:x}"));
+                }
+            }
+        }
+        let mut listed = Sizes::default();
+        for (_, bpobj) in list.entries() {
+            listed += Bpobj::open(&self.meta.mos, bpobj)?.totals()?;
+        }
+        let io = self.meta.io.clone();
+        let flaws = &mut *self.flaws;
+        list.for_each(&mut |key, bp| {
+            let birth = bp.allocation_birth();
+            let size = Sizes::of_block(&io, bp);
+            sum += size;
+            if birth > otxg {
+                ours += size.used as u64;
+            }
+            let high = keys.range(key + 1..).next().copied().unwrap_or(u64::MAX);
+            if !keys.is_empty() && (birth <= key || birth > high) || birth > ds.prev_snap_txg {
+                flaws.push(format!("{name}: a block born in {birth} is in the deadlist under key {key:x}"));
+            }
+            Ok(())
+        })?;
+        if sum != totals || !list.is_flat() && listed != totals {
+            self.flaws.push(format!("{name}: its deadlist says {totals:?}, its lists {listed:?}, its blocks {sum:?}"));
+        }
+        Ok(ours)
+    }
+
+    /// Sizes of everything reachable.
+    fn tree(&mut self, name: &str, object: u64, ds: &DslDatasetPhys) -> Result<()> {
+        if self.meta.extension_value(object, "com.datto:encryption")?.is_some() {
+            return Ok(());
+        }
+        let mut tree = Tree::new();
+        let mut sum = Sizes::default();
+        self.objset(&ds.bp, &mut |bp, sizes| {
+            sum += sizes;
+            tree.insert(identity(bp), (bp.allocation_birth(), sizes));
+        })?;
+        self.differ(&format!("{name}: referenced"), ds.referenced_bytes, sum.used as u64);
+        self.differ(&format!("{name}: compressed"), ds.compressed_bytes, sum.comp as u64);
+        self.differ(&format!("{name}: uncompressed"), ds.uncompressed_bytes, sum.uncomp as u64);
+        self.trees.insert(object, tree);
+        Ok(())
+    }
+
+    /// A deadlist holds exactly what the snapshot before has and the dataset has not.
+    fn deadlist_content(&mut self, name: &str, object: u64, ds: &DslDatasetPhys) -> Result<()> {
+        if ds.prev_snap == 0 {
+            return Ok(());
+        }
+        if !self.trees.contains_key(&ds.prev_snap) {
+            let prev = self.meta.ds(ds.prev_snap)?;
+            self.tree(&format!("dataset {}", ds.prev_snap), ds.prev_snap, &prev)?;
+        }
+        let (Some(mine), Some(before)) = (self.trees.get(&object), self.trees.get(&ds.prev_snap)) else { return Ok(()) };
+        let want: i64 = before.iter().filter(|(k, _)| !mine.contains_key(*k)).map(|(_, (_, s))| s.used).sum();
+        let has = Deadlist::totals_of(self.meta, ds.deadlist)?.used;
+        if want != has {
+            self.flaws.push(format!("{name}: its deadlist has {has} bytes, {want} were given up since the snapshot before"));
+        }
+        Ok(())
+    }
+
+    fn objset(&self, root: &BlockPointer, f: &mut dyn FnMut(&BlockPointer, Sizes)) -> Result<()> {
+        if root.is_hole() {
+            return Ok(());
+        }
+        let block = self.read(root)?;
+        f(root, Sizes::of_block(&self.meta.io, root));
+        let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at("an objset block"))?;
+        self.dnode(&phys.meta_dnode, true, f)?;
+        for dnode in [&phys.user_used, &phys.group_used, &phys.project_used].into_iter().flatten() {
+            self.dnode(dnode, false, f)?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, bp: &BlockPointer) -> Result<std::sync::Arc<zuse_io::Block>> {
+        self.meta.io.read_around(bp, &Place::new("accounting check"))
+    }
+
+    fn dnode(&self, dnode: &DnodePhys, meta: bool, f: &mut dyn FnMut(&BlockPointer, Sizes)) -> Result<()> {
+        for bp in dnode.blkptrs().iter().chain(&dnode.spill) {
+            self.block(bp, meta, f)?;
+        }
+        Ok(())
+    }
+
+    fn block(&self, bp: &BlockPointer, meta: bool, f: &mut dyn FnMut(&BlockPointer, Sizes)) -> Result<()> {
+        if bp.is_hole() {
+            return Ok(());
+        }
+        f(bp, Sizes::of_block(&self.meta.io, bp));
+        if bp.level() > 0 {
+            let block = self.read(bp)?;
+            for i in 0..block.bytes().len() / 128 {
+                if let Some(child) = BlockPointer::at(block.bytes(), i * 128) {
+                    self.block(&child, meta, f)?;
+                }
+            }
+        } else if meta {
+            let block = self.read(bp)?;
+            for (_, view) in scan_block(block.bytes()) {
+                let view = view.map_err(|e| e.at("a dnode block"))?;
+                self.dnode(&view.to_phys(), false, f)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What waits to be freed is what the pool's account says.
+    fn free_account(&mut self) -> Result<()> {
+        if self.meta.free_bpobj == 0 {
+            return Ok(());
+        }
+        let mut waits = Sizes::default();
+        let list = Bpobj::open(&self.meta.mos, self.meta.free_bpobj)?;
+        let io = self.meta.io.clone();
+        list.for_each(&mut |bp, _| {
+            waits += Sizes::of_block(&io, bp);
+            Ok(())
+        })?;
+        if waits != list.totals()? {
+            self.flaws.push(format!("free_bpobj says {:?}, its blocks {waits:?}", list.totals()?));
+        }
+        let directory = self.meta.directory()?;
+        if let Some(object) = directory.get_u64("bptree_obj")? {
+            let dnode = self.meta.dnode(object)?;
+            let tree = dnode.with_bonus(BptreePhys::parse).map_err(|e| e.at("bptree_obj"))?;
+            waits += Sizes::of(tree.bytes, tree.comp, tree.uncomp);
+        }
+        if let Some(set) = directory.get_u64("com.delphix:deleted_clones")? {
+            for object in self.meta.table(set)?.ints()? {
+                waits += Deadlist::totals_of(self.meta, object)?;
+            }
+        }
+        let free = self.meta.dir(self.meta.free_dir)?;
+        self.differ("$FREE: used", free.used_bytes, waits.used as u64);
+        self.differ("$FREE: compressed", free.compressed_bytes, waits.comp as u64);
+        self.differ("$FREE: uncompressed", free.uncompressed_bytes, waits.uncomp as u64);
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! The books of one head while it is written: what was born, what was freed, what goes to the deadlist.
+//!
+//! Called from many threads during a sync; the sync thread takes the sums afterwards and puts them into the MOS.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zuse_base::{Result, Txg};
+use zuse_dmu::Ledger;
+use zuse_format::BlockPointer;
+use zuse_io::Pipeline;
+
+use crate::sizes::Sizes;
+
+#[derive(Default)]
+struct Cell([AtomicI64; 3]);
+
+impl Cell {
+    fn add(&self, s: Sizes) {
+        for (cell, v) in self.0.iter().zip([s.used, s.comp, s.uncomp]) {
+            cell.fetch_add(v, Relaxed);
+        }
+    }
+    fn take(&self) -> Sizes {
+        let [used, comp, uncomp] = [0, 1, 2].map(|i: usize| self.0[i].swap(0, Relaxed));
+        Sizes { used, comp, uncomp }
+    }
+}
+
+/// What one sync pass of a dataset did.
+#[derive(Default)]
+pub(crate) struct Sums {
+    pub born: Sizes,
+    /// Freed at once: they were the head's own.
+    pub freed: Sizes,
+    /// Left the head but older snapshots hold them.
+    pub dead: Vec<BlockPointer>,
+}
+
+/// A dataset's ledger.
+pub(crate) struct Books {
+    io: Arc<Pipeline>,
+    /// Txg of the newest snapshot: blocks born later are the head's own.
+    prev_snap_txg: AtomicU64,
+    born: Cell,
+    freed: Cell,
+    dead: Mutex<Vec<BlockPointer>>,
+}
+
+impl Books {
+    pub fn new(io: Arc<Pipeline>, prev_snap_txg: u64) -> Self {
+        Self {
+            io,
+            prev_snap_txg: AtomicU64::new(prev_snap_txg),
+            born: Cell::default(),
+            freed: Cell::default(),
+            dead: Mutex::default(),
+        }
+    }
+
+    pub fn set_prev_snap_txg(&self, txg: u64) {
+        self.prev_snap_txg.store(txg, Relaxed);
+    }
+
+    pub fn take(&self) -> Sums {
+        Sums {
+            born: self.born.take(),
+            freed: self.freed.take(),
+            dead: std::mem::take(&mut *self.dead.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+}
+
+impl Ledger for Books {
+    fn born(&self, _txg: Txg, bp: &BlockPointer) {
+        self.born.add(Sizes::of_block(&self.io, bp));
+    }
+
+    fn kill(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
+        if bp.is_hole() || bp.is_redacted() {
+            return Ok(());
+        }
+        if bp.allocation_birth() > self.prev_snap_txg.load(Relaxed) {
+            self.io.free(txg, bp)?;
+            self.freed.add(Sizes::of_block(&self.io, bp));
+        } else {
+            self.dead.lock().unwrap_or_else(PoisonError::into_inner).push(*bp);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! Lists of block pointers in the MOS: the entries of deadlists, and what waits to be freed.
+//!
+//! ```text
+//!   bonus: counts and totals ── data: pointers[num_blkptrs] (128 bytes each)
+//!                            └─ sub-list array: object numbers of further lists
+//! ```
+//! Totals of a list include its sub-lists. A new list is given the longest header that the pool's version knows.
+
+use std::sync::Arc;
+
+use zuse_base::{Error, ObjectId, Result};
+use zuse_dmu::{Dnode, DnodeSpec, Objset, Tx};
+use zuse_format::BlockPointer;
+use zuse_format::block_pointer::BP_SIZE;
+use zuse_format::dsl::BpobjPhys;
+use zuse_format::object_type as ot;
+
+use crate::context::Ctx;
+use crate::meta::{DIRECTORY, VERSION_DEADLISTS};
+use crate::sizes::Sizes;
+
+const BLOCK: u32 = 128 * 1024;
+const EMPTY_FEATURE: &str = "com.delphix:empty_bpobj";
+const LIVELIST_FEATURE: &str = "com.delphix:livelist";
+const EMPTY_KEY: &str = "empty_bpobj";
+/// Sub-lists inside sub-lists that a reader follows: enqueueing makes at most two levels.
+const DEPTH_LIMIT: u32 = 16;
+
+/// A list that is at hand.
+pub(crate) struct Bpobj {
+    mos: Arc<Objset>,
+    dnode: Arc<Dnode>,
+}
+
+impl Bpobj {
+    pub fn open(mos: &Arc<Objset>, object: u64) -> Result<Self> {
+        let dnode = mos.dnode(ObjectId(object))?;
+        if dnode.object_type() != ot::BPOBJ {
+            return Err(Error::corrupt(dnode.place(), "it is not a list of block pointers"));
+        }
+        Ok(Self { mos: mos.clone(), dnode })
+    }
+
+    /// A new, empty list.
+    pub fn create(ctx: &Ctx<'_>) -> Result<u64> {
+        let len = match ctx.meta.version {
+            0..3 => BpobjPhys::SIZE_V0,
+            3..VERSION_DEADLISTS => BpobjPhys::SIZE_V1,
+            _ if ctx.spa.feature_count(LIVELIST_FEATURE) > 0 => BpobjPhys::SIZE_V3,
+            _ => BpobjPhys::SIZE_V2,
+        };
+        create_with(&ctx.meta.mos, ctx.tx, BLOCK, len)
+    }
+
+    pub fn object(&self) -> u64 {
+        self.dnode.object().0
+    }
+
+    pub fn phys(&self) -> Result<BpobjPhys> {
+        self.dnode.with_bonus(BpobjPhys::parse).map_err(|e| e.at(self.dnode.place().to_string()))
+    }
+
+    fn put_phys(&self, tx: &Tx, phys: &BpobjPhys) -> Result<()> {
+        self.dnode.edit_bonus(tx, |b| {
+            let bytes = phys.to_bytes();
+            let n = bytes.len().min(b.len());
+            b[..n].copy_from_slice(&bytes[..n]);
+        })
+    }
+
+    /// Bytes of everything in it.
+    pub fn totals(&self) -> Result<Sizes> {
+        let phys = self.phys()?;
+        Ok(Sizes::of(phys.bytes, phys.comp, phys.uncomp))
+    }
+
+    fn add_totals(phys: &mut BpobjPhys, s: Sizes) {
+        phys.bytes = phys.bytes.wrapping_add_signed(s.used);
+        phys.comp = phys.comp.wrapping_add_signed(s.comp);
+        phys.uncomp = phys.uncomp.wrapping_add_signed(s.uncomp);
+    }
+
+    /// Appends blocks; `total` is the sum of their sizes.
+    pub fn append(&self, tx: &Tx, blocks: &[BlockPointer], total: Sizes) -> Result<()> {
+        let mut phys = self.phys()?;
+        let mut bytes = vec![0; blocks.len() * BP_SIZE];
+        for (bp, out) in blocks.iter().zip(bytes.chunks_exact_mut(BP_SIZE)) {
+            BpobjPhys::stored_pointer(bp, false).write_le(out);
+        }
+        self.dnode.write_at(tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
+        phys.num_blkptrs += blocks.len() as u64;
+        Self::add_totals(&mut phys, total);
+        self.put_phys(tx, &phys)
+    }
+
+    fn subobjs(&self, phys: &BpobjPhys) -> Result<Vec<u64>> {
+        if phys.subobjs == 0 || phys.num_subobjs == 0 {
+            return Ok(Vec::new());
+        }
+        if phys.num_subobjs > 1 << 24 {
+            return Err(Error::corrupt(self.dnode.place(), format!("{} sub-lists", phys.num_subobjs)));
+        }
+        let array = self.mos.dnode(ObjectId(phys.subobjs))?;
+        let mut bytes = vec![0; phys.num_subobjs as usize * 8];
+        array.read_at(0, &mut bytes)?;
+        Ok(bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect())
+    }
+
+    /// Gives every block, sub-lists included, to `f`; `true` marks a free (livelists).
+    pub fn for_each(&self, f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>) -> Result<()> {
+        self.visit(f, 0)
+    }
+
+    fn visit(&self, f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>, depth: u32) -> Result<()> {
+        if depth > DEPTH_LIMIT {
+            return Err(Error::corrupt(self.dnode.place(), "lists of block pointers are nested too deep"));
+        }
+        let phys = self.phys()?;
+        let mut at = 0;
+        while at < phys.num_blkptrs {
+            let n = (phys.num_blkptrs - at).min(1024);
+            let mut bytes = vec![0; n as usize * BP_SIZE];
+            self.dnode.read_at(at * BP_SIZE as u64, &mut bytes)?;
+            for i in 0..n as usize {
+                let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
+                f(&bp, phys.has_freed() && BpobjPhys::is_freed(&bp))?;
+            }
+            at += n;
+        }
+        for sub in self.subobjs(&phys)? {
+            Self::open(&self.mos, sub)?.visit(f, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Puts another list into this one, which is not the shared empty list; `sub` belongs to this list afterwards.
+    pub fn enqueue(&self, ctx: &Ctx<'_>, sub: u64) -> Result<()> {
+        if drop_if_empty_list(ctx, sub)? {
+            return Ok(());
+        }
+        let list = Self::open(&self.mos, sub)?;
+        let theirs = list.phys()?;
+        let mut subs = list.subobjs(&theirs)?;
+        if theirs.num_blkptrs == 0 && subs.is_empty() {
+            return list.free(ctx);
+        }
+        let mut phys = self.phys()?;
+        if !phys.has_subobjs() {
+            return Err(Error::corrupt(self.dnode.place(), "a list of an old pool cannot hold lists"));
+        }
+        // Short lists are copied, and so are short arrays of sub-lists: else each merge of two snapshots' lists
+        // would nest them one level deeper.
+        let short = list.dnode.max_block() == 0;
+        if !subs.is_empty() && subs.len() <= BLOCK as usize / 8 {
+            let mut moved = Sizes::default();
+            if !short {
+                for sub in &subs {
+                    moved += Self::open(&self.mos, *sub)?.totals()?;
+                }
+            }
+            self.push_subobjs(ctx, &mut phys, &subs)?;
+            ctx.free(theirs.subobjs)?;
+            subs.clear();
+            if !short {
+                let mut rest = theirs;
+                (rest.subobjs, rest.num_subobjs) = (0, 0);
+                Self::add_totals(&mut rest, -moved);
+                list.put_phys(ctx.tx, &rest)?;
+            }
+        }
+        if subs.is_empty() && short {
+            let mut bytes = vec![0; theirs.num_blkptrs as usize * BP_SIZE];
+            list.dnode.read_at(0, &mut bytes)?;
+            self.dnode.write_at(ctx.tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
+            phys.num_blkptrs += theirs.num_blkptrs;
+            ctx.free(sub)?;
+        } else {
+            self.push_subobjs(ctx, &mut phys, &[sub])?;
+        }
+        Self::add_totals(&mut phys, Sizes::of(theirs.bytes, theirs.comp, theirs.uncomp));
+        self.put_phys(ctx.tx, &phys)
+    }
+
+    fn push_subobjs(&self, ctx: &Ctx<'_>, phys: &mut BpobjPhys, subs: &[u64]) -> Result<()> {
+        if phys.subobjs == 0 {
+            let spec = DnodeSpec::new(ot::BPOBJ_SUBOBJ).block_size(BLOCK);
+            phys.subobjs = self.mos.allocate(ctx.tx, &spec)?.object().0;
+            phys.num_subobjs = 0;
+        }
+        let array = self.mos.dnode(ObjectId(phys.subobjs))?;
+        let bytes: Vec<u8> = subs.iter().flat_map(|s| s.to_le_bytes()).collect();
+        array.write_at(ctx.tx, phys.num_subobjs * 8, &bytes)?;
+        phys.num_subobjs += subs.len() as u64;
+        Ok(())
+    }
+
+    /// Takes blocks off the list, newest part first, and gives them to `f` until `f` says stop by `false` (that
+    /// block stays). Returns the sizes taken off and whether the list is empty now.
+    pub fn drain(
+        &self,
+        ctx: &Ctx<'_>,
+        f: &mut dyn FnMut(&BlockPointer) -> Result<bool>,
+    ) -> Result<(Sizes, bool)> {
+        self.drain_to(ctx, f, 0)
+    }
+
+    fn drain_to(
+        &self,
+        ctx: &Ctx<'_>,
+        f: &mut dyn FnMut(&BlockPointer) -> Result<bool>,
+        depth: u32,
+    ) -> Result<(Sizes, bool)> {
+        if depth > DEPTH_LIMIT {
+            return Err(Error::corrupt(self.dnode.place(), "lists of block pointers are nested too deep"));
+        }
+        let mut phys = self.phys()?;
+        let before = (phys.num_blkptrs, phys.num_subobjs);
+        let mut taken = Sizes::default();
+        let mut go_on = true;
+        'own: while phys.num_blkptrs > 0 {
+            let n = phys.num_blkptrs.min(1024);
+            let first = phys.num_blkptrs - n;
+            let mut bytes = vec![0; n as usize * BP_SIZE];
+            self.dnode.read_at(first * BP_SIZE as u64, &mut bytes)?;
+            for i in (0..n as usize).rev() {
+                let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
+                if !f(&bp)? {
+                    go_on = false;
+                    break 'own;
+                }
+                taken += Sizes::of_block(&ctx.meta.io, &bp);
+                phys.num_blkptrs -= 1;
+            }
+        }
+        if before.0 != phys.num_blkptrs {
+            self.dnode.free_range(ctx.tx, phys.num_blkptrs * BP_SIZE as u64, (before.0 - phys.num_blkptrs) * BP_SIZE as u64)?;
+        }
+        let mut subs = if go_on { self.subobjs(&phys)? } else { Vec::new() };
+        while let Some(sub) = subs.last().copied() {
+            let list = Self::open(&self.mos, sub)?;
+            let (sizes, empty) = list.drain_to(ctx, f, depth + 1)?;
+            taken += sizes;
+            if !empty {
+                go_on = false;
+                break;
+            }
+            list.free(ctx)?;
+            subs.pop();
+            phys.num_subobjs -= 1;
+            let array = self.mos.dnode(ObjectId(phys.subobjs))?;
+            array.free_range(ctx.tx, phys.num_subobjs * 8, 8)?;
+        }
+        if go_on && phys.subobjs != 0 {
+            ctx.free(phys.subobjs)?;
+            phys.subobjs = 0;
+            phys.num_subobjs = 0;
+        }
+        Self::add_totals(&mut phys, -taken);
+        if !taken.is_zero() || before != (phys.num_blkptrs, phys.num_subobjs) {
+            self.put_phys(ctx.tx, &phys)?;
+        }
+        Ok((taken, go_on))
+    }
+
+    /// Frees the list and its sub-lists, not the blocks in them.
+    pub fn free(&self, ctx: &Ctx<'_>) -> Result<()> {
+        let phys = self.phys()?;
+        for sub in self.subobjs(&phys)? {
+            Self::open(&self.mos, sub)?.free(ctx)?;
+        }
+        if phys.subobjs != 0 {
+            ctx.free(phys.subobjs)?;
+        }
+        ctx.free(self.object())
+    }
+}
+
+/// A new list with a block size and a header length.
+pub(crate) fn create_with(mos: &Arc<Objset>, tx: &Tx, block: u32, header: usize) -> Result<u64> {
+    let spec = DnodeSpec::new(ot::BPOBJ).block_size(block).bonus(ot::BPOBJ_HDR, header as u16);
+    Ok(mos.allocate(tx, &spec)?.object().0)
+}
+
+/// One more reference to the shared empty list; a list of its own where the feature is not enabled.
+pub(crate) fn take_empty_list(ctx: &Ctx<'_>) -> Result<u64> {
+    if !ctx.enabled(EMPTY_FEATURE) {
+        return Bpobj::create(ctx);
+    }
+    let directory = ctx.meta.table(DIRECTORY)?;
+    let object = match directory.get_u64(EMPTY_KEY)? {
+        Some(object) => object,
+        None => {
+            let object = Bpobj::create(ctx)?;
+            directory.put_u64(ctx.tx, EMPTY_KEY, object)?;
+            object
+        }
+    };
+    ctx.feature_add(EMPTY_FEATURE, 1)?;
+    Ok(object)
+}
+
+/// If `list` is the shared empty list: one reference less, and true.
+pub(crate) fn drop_if_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
+    if !is_empty_list(ctx, list)? {
+        return Ok(false);
+    }
+    ctx.feature_add(EMPTY_FEATURE, -1)?;
+    if ctx.spa.feature_count(EMPTY_FEATURE) == 0 {
+        ctx.meta.table(DIRECTORY)?.remove(ctx.tx, EMPTY_KEY)?;
+        ctx.free(list)?;
+    }
+    Ok(true)
+}
+
+/// Whether `list` is the shared empty list.
+pub(crate) fn is_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
+    Ok(ctx.spa.feature_count(EMPTY_FEATURE) > 0 && ctx.meta.table(DIRECTORY)?.get_u64(EMPTY_KEY)? == Some(list))
+}

@@ -1,0 +1,261 @@
+//! The queue of trees whose blocks are freed in the background: destroyed heads.
+//!
+//! The walk is post-order, objects by number, so that a resume point says it all: what lies before it is freed, and
+//! a block of pointers goes exactly when nothing below it is left. It pauses at level-0 blocks of objects only.
+//!
+//! ```text
+//!   meta dnode ─ dnode block ─ objects 1, 2, … (block trees by pointer, then spill) ─ the dnode block itself
+//!   then accounting objects −3, −2, −1, then the objset block
+//! ```
+
+use zuse_base::{Error, ObjectId, Place, Result};
+use zuse_dmu::DnodeSpec;
+use zuse_format::dnode::{DNODE_SLOT, SLOTS_PER_BLOCK, scan_block};
+use zuse_format::dsl::{BptreeEntry, BptreePhys, UsedKind};
+use zuse_format::object_type as ot;
+use zuse_format::{BlockPointer, BpKind, DnodePhys, ObjsetPhys};
+
+use crate::context::Ctx;
+use crate::meta::DIRECTORY;
+use crate::sizes::Sizes;
+use crate::sync::Budget;
+
+const KEY: &str = "bptree_obj";
+const FEATURE: &str = "com.delphix:async_destroy";
+const BLOCK: u32 = 128 * 1024;
+const SPILL: u64 = u64::MAX - 1;
+
+/// How a walk of a tree ended.
+enum Walk {
+    Done,
+    /// The first block that is not freed: object and block id.
+    Paused(u64, u64),
+}
+
+impl Ctx<'_> {
+    /// Hands a tree over: its blocks born after `birth_txg` are charged to the pool and freed by and by.
+    pub(crate) fn queue_tree(&self, dir: u64, bp: BlockPointer, birth_txg: u64, sizes: Sizes) -> Result<()> {
+        self.move_to_free(dir, UsedKind::Head, sizes)?;
+        if bp.is_hole() || sizes.is_zero() {
+            return Ok(());
+        }
+        if !self.enabled(FEATURE) {
+            let mut reaper = Reaper::new(self, birth_txg, [0; 4], Budget::unlimited());
+            reaper.tree(&bp)?;
+            let freed = reaper.freed;
+            return self.freed(freed);
+        }
+        let directory = self.meta.table(DIRECTORY)?;
+        let object = match directory.get_u64(KEY)? {
+            Some(object) => object,
+            None => {
+                let spec = DnodeSpec::new(ot::UINT64_METADATA).block_size(BLOCK).bonus(ot::UINT64_METADATA, BptreePhys::SIZE as u16);
+                let object = self.meta.mos.allocate(self.tx, &spec)?.object().0;
+                directory.put_u64(self.tx, KEY, object)?;
+                self.feature_add(FEATURE, 1)?;
+                object
+            }
+        };
+        let dnode = self.meta.dnode(object)?;
+        let mut phys = dnode.with_bonus(BptreePhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+        let entry = BptreeEntry { bp, birth_txg, resume: [0; 4] };
+        dnode.write_at(self.tx, phys.end * BptreeEntry::SIZE as u64, &entry.to_bytes())?;
+        phys.end += 1;
+        phys.bytes = phys.bytes.wrapping_add_signed(sizes.used);
+        phys.comp = phys.comp.wrapping_add_signed(sizes.comp);
+        phys.uncomp = phys.uncomp.wrapping_add_signed(sizes.uncomp);
+        dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
+        self.spa.note_frees();
+        Ok(())
+    }
+
+    /// Frees a part of the queued trees; true if more is left.
+    pub(crate) fn process_bptree(&self, budget: &mut Budget) -> Result<bool> {
+        let directory = self.meta.table(DIRECTORY)?;
+        let Some(object) = directory.get_u64(KEY)? else { return Ok(false) };
+        let dnode = self.meta.mos.dnode(ObjectId(object))?;
+        let mut phys = dnode.with_bonus(BptreePhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+        let mut more = false;
+        while phys.begin < phys.end && !more {
+            let at = phys.begin * BptreeEntry::SIZE as u64;
+            let mut bytes = [0; BptreeEntry::SIZE];
+            dnode.read_at(at, &mut bytes)?;
+            let mut entry = BptreeEntry::parse(&bytes).map_err(|e| e.at(dnode.place().to_string()))?;
+            let mut freed = Sizes::default();
+            if entry.birth_txg != u64::MAX {
+                let mut reaper = Reaper::new(self, entry.birth_txg, entry.resume, std::mem::replace(budget, Budget::unlimited()));
+                let walk = reaper.tree(&entry.bp);
+                freed = reaper.freed;
+                *budget = reaper.budget;
+                if let Walk::Paused(object, block) = walk? {
+                    entry.resume = [u64::MAX, object, 0, block];
+                    more = true;
+                }
+            }
+            phys.bytes = phys.bytes.wrapping_add_signed(-freed.used);
+            phys.comp = phys.comp.wrapping_add_signed(-freed.comp);
+            phys.uncomp = phys.uncomp.wrapping_add_signed(-freed.uncomp);
+            self.freed(freed)?;
+            if more {
+                dnode.write_at(self.tx, at, &entry.to_bytes())?;
+            } else {
+                dnode.free_range(self.tx, at, BptreeEntry::SIZE as u64)?;
+                phys.begin += 1;
+            }
+        }
+        if phys.begin < phys.end {
+            dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
+            return Ok(true);
+        }
+        // What blocks did not account for (a tree with lost blocks) goes with the queue.
+        self.freed(Sizes::of(phys.bytes, phys.comp, phys.uncomp))?;
+        directory.remove(self.tx, KEY)?;
+        self.free(object)?;
+        self.feature_add(FEATURE, -1)?;
+        Ok(false)
+    }
+}
+
+struct Reaper<'a, 'b> {
+    ctx: &'a Ctx<'b>,
+    birth_txg: u64,
+    /// Object and block at which to go on.
+    from: Option<(u64, u64)>,
+    budget: Budget,
+    freed: Sizes,
+}
+
+/// Whose blocks a walk is at.
+#[derive(Clone, Copy)]
+enum Owner {
+    Meta,
+    Object(u64),
+    Accounting,
+}
+
+impl<'a, 'b> Reaper<'a, 'b> {
+    fn new(ctx: &'a Ctx<'b>, birth_txg: u64, resume: [u64; 4], budget: Budget) -> Self {
+        let from = (resume != [0; 4]).then_some((resume[1], resume[3]));
+        Self { ctx, birth_txg, from, budget, freed: Sizes::default() }
+    }
+
+    fn read(&self, bp: &BlockPointer) -> Result<std::sync::Arc<zuse_io::Block>> {
+        self.ctx.meta.io.read_around(bp, &Place::new("a destroyed dataset"))
+    }
+
+    fn is_ours(&self, bp: &BlockPointer) -> bool {
+        !bp.is_hole() && bp.logical_birth().max(bp.physical_birth()) > self.birth_txg
+    }
+
+    fn free(&mut self, bp: &BlockPointer) -> Result<()> {
+        if bp.allocation_birth() > self.birth_txg && !bp.is_redacted() {
+            self.freed += Sizes::of_block(&self.ctx.meta.io, bp);
+            if bp.kind() == BpKind::Normal {
+                self.ctx.meta.io.free(self.ctx.tx.txg(), bp)?;
+            }
+            if self.budget.blocks != u64::MAX {
+                self.budget.blocks = self.budget.blocks.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole tree of an object set.
+    fn tree(&mut self, root: &BlockPointer) -> Result<Walk> {
+        if !self.is_ours(root) {
+            return Ok(Walk::Done);
+        }
+        let block = self.read(root)?;
+        let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at("a destroyed dataset"))?;
+        if let Walk::Paused(o, b) = self.dnode(&phys.meta_dnode, Owner::Meta)? {
+            return Ok(Walk::Paused(o, b));
+        }
+        for dnode in [&phys.project_used, &phys.group_used, &phys.user_used].into_iter().flatten() {
+            self.dnode(dnode, Owner::Accounting)?;
+        }
+        self.free(root)?;
+        Ok(Walk::Done)
+    }
+
+    fn dnode(&mut self, dnode: &DnodePhys, owner: Owner) -> Result<Walk> {
+        let shift = dnode.fanout_shift();
+        let top = dnode.levels.saturating_sub(1);
+        for (i, bp) in dnode.blkptrs().iter().enumerate() {
+            let first = (i as u64).checked_shl(shift * u32::from(top)).unwrap_or(0);
+            if let Walk::Paused(o, b) = self.block(bp, top, first, shift, owner)? {
+                return Ok(Walk::Paused(o, b));
+            }
+        }
+        if let Some(spill) = &dnode.spill {
+            return self.leaf(spill, SPILL, owner);
+        }
+        Ok(Walk::Done)
+    }
+
+    /// Whether everything in `[first, first + count)` of an owner was freed before the walk was paused.
+    fn is_past(&self, owner: Owner, first: u64, count: u64) -> bool {
+        let Some((object, block)) = self.from else { return false };
+        let last = first.saturating_add(count - 1);
+        match owner {
+            Owner::Accounting => false,
+            Owner::Meta => last.saturating_mul(SLOTS_PER_BLOCK as u64).saturating_add(SLOTS_PER_BLOCK as u64 - 1) < object,
+            Owner::Object(o) => o < object || o == object && last < block,
+        }
+    }
+
+    fn block(&mut self, bp: &BlockPointer, level: u8, first: u64, shift: u32, owner: Owner) -> Result<Walk> {
+        let count = 1u64.checked_shl(shift * u32::from(level)).unwrap_or(u64::MAX);
+        if !self.is_ours(bp) || self.is_past(owner, first, count) {
+            return Ok(Walk::Done);
+        }
+        if level == 0 {
+            return match owner {
+                Owner::Meta => self.dnode_block(bp, first),
+                _ => self.leaf(bp, first, owner),
+            };
+        }
+        let bytes = self.read(bp)?;
+        let per = 1u64 << shift;
+        for i in 0..per {
+            let Some(child) = BlockPointer::at(bytes.bytes(), i as usize * 128) else {
+                return Err(Error::corrupt("a destroyed dataset", "an indirect block is too short"));
+            };
+            let at = first.saturating_add(i.checked_shl(shift * u32::from(level - 1)).unwrap_or(0));
+            if let Walk::Paused(o, b) = self.block(&child, level - 1, at, shift, owner)? {
+                return Ok(Walk::Paused(o, b));
+            }
+        }
+        self.free(bp)?;
+        Ok(Walk::Done)
+    }
+
+    fn dnode_block(&mut self, bp: &BlockPointer, blkid: u64) -> Result<Walk> {
+        let block = self.read(bp)?;
+        for (slot, view) in scan_block(block.bytes()) {
+            let view = view.map_err(|e| e.at("a destroyed dataset"))?;
+            let object = blkid * SLOTS_PER_BLOCK as u64 + slot as u64;
+            if self.from.is_some_and(|(from, _)| object < from) {
+                continue;
+            }
+            if let Walk::Paused(o, b) = self.dnode(&view.to_phys(), Owner::Object(object))? {
+                return Ok(Walk::Paused(o, b));
+            }
+        }
+        debug_assert!(block.bytes().len() % DNODE_SLOT == 0);
+        self.free(bp)?;
+        Ok(Walk::Done)
+    }
+
+    fn leaf(&mut self, bp: &BlockPointer, blkid: u64, owner: Owner) -> Result<Walk> {
+        if !self.is_ours(bp) || self.is_past(owner, blkid, 1) {
+            return Ok(Walk::Done);
+        }
+        if let Owner::Object(object) = owner {
+            if !self.budget.take() {
+                return Ok(Walk::Paused(object, blkid));
+            }
+        }
+        self.free(bp)?;
+        Ok(Walk::Done)
+    }
+}

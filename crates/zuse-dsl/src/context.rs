@@ -1,0 +1,196 @@
+//! The layer as a whole, and the context in which the MOS changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dmu::{Objset, Tx};
+
+use crate::dataset::Dataset;
+use crate::dir::DirState;
+use crate::meta::Meta;
+use crate::pool_seam::Spa;
+
+/// Fills a new object set: the master node of a filesystem, the objects of a volume.
+pub type Fill = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<()> + Send>;
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What exists only while a pool is open.
+pub(crate) struct Open {
+    pub spa: Spa,
+    pub meta: Meta,
+}
+
+/// Frees the intent log of an object set that is about to be destroyed or rolled back.
+pub(crate) type ZilReaper = Box<dyn Fn(&Arc<Objset>, &Tx) -> Result<()> + Send + Sync>;
+
+/// The dataset layer of one pool.
+pub struct Dsl {
+    pub(crate) me: Weak<Dsl>,
+    pub(crate) open: OnceLock<Open>,
+    pub(crate) datasets: Mutex<HashMap<u64, Weak<Dataset>>>,
+    pub(crate) dirs: Mutex<HashMap<u64, Weak<DirState>>>,
+    /// Datasets that a txg changed, by object: until it is on disk.
+    pub(crate) dirty: [Mutex<BTreeMap<u64, Arc<Dataset>>>; 4],
+    /// Taken for writing while a sync task runs, for reading by whoever looks at several objects together.
+    pub(crate) config: RwLock<()>,
+    /// Decoded property ZAPs by object.
+    pub(crate) props: Mutex<HashMap<u64, crate::property::Stored>>,
+    pub(crate) root: Mutex<Option<(Fill, Vec<(String, zuse_format::property::PropertyValue)>)>>,
+    pub(crate) zil_reaper: OnceLock<ZilReaper>,
+    /// A queue that could not be read: left alone until the pool is opened anew.
+    pub(crate) stuck: Mutex<Option<Error>>,
+}
+
+impl Dsl {
+    /// A layer that waits for its pool: for import.
+    pub fn new() -> Arc<Self> {
+        Self::with_root(None)
+    }
+
+    /// A layer for a pool to be created: `fill` makes the root filesystem's content, `props` are set on it.
+    pub fn for_create(fill: Fill, props: Vec<(String, zuse_format::property::PropertyValue)>) -> Arc<Self> {
+        Self::with_root(Some((fill, props)))
+    }
+
+    fn with_root(root: Option<(Fill, Vec<(String, zuse_format::property::PropertyValue)>)>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            open: OnceLock::new(),
+            datasets: Mutex::default(),
+            dirs: Mutex::default(),
+            dirty: Default::default(),
+            config: RwLock::new(()),
+            props: Mutex::default(),
+            root: Mutex::new(root),
+            zil_reaper: OnceLock::new(),
+            stuck: Mutex::new(None),
+        })
+    }
+
+    /// Says who frees intent logs; without it a dataset with a log cannot be destroyed or rolled back.
+    pub fn set_zil_reaper(&self, reaper: impl Fn(&Arc<Objset>, &Tx) -> Result<()> + Send + Sync + 'static) {
+        let _ = self.zil_reaper.set(Box::new(reaper));
+    }
+
+    pub(crate) fn arc(&self) -> Result<Arc<Self>> {
+        self.me.upgrade().ok_or_else(not_open)
+    }
+
+    pub(crate) fn open(&self) -> Result<&Open> {
+        self.open.get().ok_or_else(not_open)
+    }
+
+    pub(crate) fn meta(&self) -> Result<&Meta> {
+        Ok(&self.open()?.meta)
+    }
+
+    pub(crate) fn spa(&self) -> Result<&Spa> {
+        Ok(&self.open()?.spa)
+    }
+
+    pub(crate) fn read_config(&self) -> RwLockReadGuard<'_, ()> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn ctx<'a>(&'a self, tx: &'a Tx) -> Result<Ctx<'a>> {
+        let open = self.open()?;
+        Ok(Ctx { dsl: self, meta: &open.meta, spa: &open.spa, tx, txg: tx.txg().0 })
+    }
+
+    /// Runs a sync task: `check` first, then `apply`, in one txg; returns when it is on disk. A check that is
+    /// refused with EAGAIN (a second snapshot in one txg) is tried again in later txgs.
+    pub(crate) fn task<R: Send + 'static>(
+        &self,
+        check: impl FnMut(&Ctx<'_>) -> Result<()> + Send + 'static,
+        apply: impl FnOnce(&Ctx<'_>) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let spa = self.spa()?;
+        if !spa.is_writable() {
+            return Err(Error::refused(Errno::ROFS, format!("pool {} is open read-only", spa.name())));
+        }
+        let (dsl_check, dsl_apply) = (self.arc()?, self.arc()?);
+        let mut check = check;
+        spa.sync_task(
+            move |tx| check(&dsl_check.ctx(tx)?),
+            move |tx| {
+                let _config = dsl_apply.config.write().unwrap_or_else(PoisonError::into_inner);
+                apply(&dsl_apply.ctx(tx)?)
+            },
+        )
+    }
+}
+
+fn not_open() -> Error {
+    Error::refused(Errno::NXIO, "no pool is open here")
+}
+
+/// Permission to change the MOS in one txg, with everything that takes.
+pub(crate) struct Ctx<'a> {
+    pub dsl: &'a Dsl,
+    pub meta: &'a Meta,
+    pub spa: &'a Spa,
+    pub tx: &'a Tx,
+    pub txg: u64,
+}
+
+impl Ctx<'_> {
+    pub fn enabled(&self, guid: &str) -> bool {
+        self.spa.feature_enabled(guid)
+    }
+
+    pub fn feature_add(&self, guid: &str, delta: i64) -> Result<()> {
+        self.spa.feature_add(self.tx, guid, delta)
+    }
+
+    pub fn free(&self, object: u64) -> Result<()> {
+        self.meta.mos.free(self.tx, zuse_base::ObjectId(object))
+    }
+
+    /// A random number below 2^56, not 0.
+    pub fn id56(&self) -> u64 {
+        (self.spa.random() >> 8).max(1)
+    }
+
+    /// A random number, not 0.
+    pub fn guid(&self) -> u64 {
+        self.spa.random().max(1)
+    }
+
+    /// Creation txg to be noted for something made now: what the pool's first txg makes counts as old as `$ORIGIN`.
+    pub fn birth_txg(&self) -> u64 {
+        if self.txg <= 4 { 1 } else { self.txg }
+    }
+
+    /// Gives an object extension entries.
+    pub fn zapify(&self, object: u64) -> Result<crate::table::Table> {
+        let dnode = self.meta.dnode(object)?;
+        if !crate::meta::is_zapified(&dnode) {
+            dnode.set_type(self.tx, zuse_format::object_type::ZAP_METADATA)?;
+            zuse_dmu::zap::Zap::create_in(&dnode, self.tx, &zuse_dmu::zap::ZapOptions::default())?;
+            self.feature_add(EXTENSIBLE, 1)?;
+        }
+        crate::table::Table::of(dnode)
+    }
+
+    /// Frees a directory or dataset object.
+    pub fn free_extended(&self, object: u64) -> Result<()> {
+        if crate::meta::is_zapified(&*self.meta.dnode(object)?) {
+            self.feature_add(EXTENSIBLE, -1)?;
+        }
+        self.free(object)
+    }
+
+    /// Adds to an integer set that is made when first needed; gives its object.
+    pub fn add_to_set(&self, set: u64, object_type: u8, value: u64) -> Result<u64> {
+        let set = if set == 0 { crate::table::Table::create(&self.meta.mos, self.tx, object_type, 0)? } else { set };
+        self.meta.table(set)?.add_int(self.tx, value)?;
+        Ok(set)
+    }
+}
+
+/// Feature behind extension entries.
+pub(crate) const EXTENSIBLE: &str = "com.delphix:extensible_dataset";

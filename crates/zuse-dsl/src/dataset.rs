@@ -1,0 +1,305 @@
+//! A dataset in memory: a head or a snapshot, its open object set, its books.
+//!
+//! There is at most one per dataset object. Whoever mounts a head owns it ([`Dataset::own`]); owned heads are not
+//! destroyed. A rollback gives the dataset a new object set: the owner stops all work on the old one before.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, RwLock, Weak};
+
+use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+use zuse_dmu::{Dnode, Objset, ObjsetEnv, Tx};
+use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
+use zuse_format::{BlockPointer, ObjsetType};
+
+use crate::books::Books;
+use crate::context::{Dsl, lock};
+use crate::dir::DirState;
+use crate::meta::{ds_of, is_zapified};
+use crate::table::Table;
+
+/// What a dataset is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A filesystem.
+    Filesystem,
+    /// A volume.
+    Volume,
+    /// A snapshot of either.
+    Snapshot,
+}
+
+/// A head or snapshot.
+pub struct Dataset {
+    pub(crate) dsl: Arc<Dsl>,
+    pub(crate) dnode: Arc<Dnode>,
+    pub(crate) books: Arc<Books>,
+    objset: Mutex<Option<Arc<Objset>>>,
+    owned: AtomicBool,
+    snapshot: bool,
+    /// Own directory first, then up to the root.
+    pub(crate) chain: RwLock<Vec<Arc<DirState>>>,
+    pub(crate) referenced: AtomicU64,
+    pub(crate) refquota: AtomicU64,
+    pub(crate) in_flight: [AtomicU64; 4],
+}
+
+/// Ownership of a head; ends when dropped.
+pub struct Owner(Arc<Dataset>);
+
+impl Owner {
+    /// The owned dataset.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.owned.store(false, Relaxed);
+    }
+}
+
+impl Dsl {
+    /// A dataset (`pool/a/b`) or snapshot (`pool/a/b@s`) by name.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn dataset(&self, name: &str) -> Result<Arc<Dataset>> {
+        let object = {
+            let _config = self.read_config();
+            self.find_ds(name)?
+        };
+        self.dataset_by_object(ObjectId(object))
+    }
+
+    /// A dataset by its object number.
+    ///
+    /// # Errors
+    /// The object is no dataset.
+    pub fn dataset_by_object(&self, object: ObjectId) -> Result<Arc<Dataset>> {
+        if let Some(there) = lock(&self.datasets).get(&object.0).and_then(Weak::upgrade) {
+            return Ok(there);
+        }
+        let meta = self.meta()?;
+        let dnode = meta.dnode(object.0)?;
+        let phys = ds_of(&dnode)?;
+        let made = Arc::new(Dataset {
+            dsl: self.arc()?,
+            books: Arc::new(Books::new(meta.io.clone(), phys.prev_snap_txg)),
+            objset: Mutex::new(None),
+            owned: AtomicBool::new(false),
+            snapshot: phys.is_snapshot(),
+            chain: RwLock::new(self.dir_chain(phys.dir)?),
+            referenced: AtomicU64::new(phys.referenced_bytes),
+            refquota: AtomicU64::new(self.number_of(object.0, "refquota")?),
+            in_flight: Default::default(),
+            dnode,
+        });
+        let mut all = lock(&self.datasets);
+        if let Some(there) = all.get(&object.0).and_then(Weak::upgrade) {
+            drop(all);
+            return Ok(there);
+        }
+        if all.len() % 1024 == 1023 {
+            all.retain(|_, w| w.strong_count() > 0);
+        }
+        all.insert(object.0, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// A dataset that somebody holds already.
+    pub(crate) fn held(&self, object: u64) -> Option<Arc<Dataset>> {
+        lock(&self.datasets).get(&object).and_then(Weak::upgrade)
+    }
+
+    pub(crate) fn all_held(&self) -> Vec<Arc<Dataset>> {
+        lock(&self.datasets).values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Refuses if somebody works on a dataset.
+    pub(crate) fn check_idle(&self, object: u64) -> Result<()> {
+        match self.held(object) {
+            Some(ds) if ds.is_owned() => Err(Error::refused(Errno::BUSY, format!("dataset '{}' is busy", self.ds_name(object)?))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Dataset {
+    /// The dataset layer.
+    pub fn dsl(&self) -> &Arc<Dsl> {
+        &self.dsl
+    }
+
+    /// Its object number in the MOS.
+    pub fn object(&self) -> ObjectId {
+        self.dnode.object()
+    }
+
+    /// Its full name now.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn name(&self) -> Result<String> {
+        let _config = self.dsl.read_config();
+        self.dsl.ds_name(self.object().0)
+    }
+
+    /// Whether it is a snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.snapshot
+    }
+
+    /// Its bonus, parsed.
+    ///
+    /// # Errors
+    /// It was destroyed.
+    pub fn phys(&self) -> Result<DslDatasetPhys> {
+        ds_of(&self.dnode)
+    }
+
+    /// Identity in streams.
+    ///
+    /// # Errors
+    /// It was destroyed.
+    pub fn guid(&self) -> Result<u64> {
+        Ok(self.phys()?.guid)
+    }
+
+    /// 56-bit id of the filesystem.
+    ///
+    /// # Errors
+    /// It was destroyed.
+    pub fn fsid(&self) -> Result<u64> {
+        Ok(self.phys()?.fsid_guid)
+    }
+
+    /// Whether somebody owns it.
+    pub fn is_owned(&self) -> bool {
+        self.owned.load(Relaxed)
+    }
+
+    /// Takes ownership: a mount, a volume in use.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` if somebody else owns it.
+    pub fn own(self: &Arc<Self>) -> Result<Owner> {
+        if self.owned.swap(true, Relaxed) {
+            return Err(Error::refused(Errno::BUSY, format!("dataset '{}' is busy", self.name()?)));
+        }
+        Ok(Owner(self.clone()))
+    }
+
+    /// Filesystem, volume or snapshot.
+    ///
+    /// # Errors
+    /// The objset block cannot be read.
+    pub fn kind(&self) -> Result<Kind> {
+        if self.snapshot {
+            return Ok(Kind::Snapshot);
+        }
+        Ok(if self.objset_type()? == ObjsetType::Zvol { Kind::Volume } else { Kind::Filesystem })
+    }
+
+    /// What its object set is; reads at most the objset block.
+    pub(crate) fn objset_type(&self) -> Result<ObjsetType> {
+        if let Some(os) = &*lock(&self.objset) {
+            return Ok(os.kind());
+        }
+        let phys = self.phys()?;
+        if phys.bp.is_hole() {
+            return Ok(ObjsetType::Zfs);
+        }
+        let place = zuse_base::Place::new(format!("dataset {}, objset block", self.object().0));
+        let block = self.dsl.meta()?.io.read(&phys.bp, &place)?;
+        let number = zuse_format::field::u64_at(block.bytes(), zuse_format::objset::OBJSET_TYPE_AT);
+        ObjsetType::from_number(number).ok_or_else(|| Error::corrupt(place, format!("object set of type {number}")))
+    }
+
+    /// Its object set, opened at the first call.
+    ///
+    /// # Errors
+    /// `Unsupported` for encrypted datasets; `Refused(NXIO)` where the content is not usable (a receive or a destroy
+    /// was begun); the objset block cannot be read.
+    pub fn objset(&self) -> Result<Arc<Objset>> {
+        let mut slot = lock(&self.objset);
+        if let Some(os) = &*slot {
+            return Ok(os.clone());
+        }
+        let phys = self.phys()?;
+        let name = self.dsl.ds_name(self.object().0)?;
+        if phys.flags & DS_FLAG_INCONSISTENT != 0 {
+            return Err(Error::refused(Errno::NXIO, format!("dataset '{name}' is inconsistent: a receive or destroy was begun")));
+        }
+        if is_zapified(&self.dnode) && Table::of(self.dnode.clone())?.get("com.datto:encryption")?.is_some() {
+            return Err(Error::unsupported(name, "encrypted datasets (feature com.datto:encryption)"));
+        }
+        if phys.bp.is_hole() {
+            return Err(Error::corrupt(name, "the dataset has no object set"));
+        }
+        let os = Objset::open(self.env(name)?, phys.bp)?;
+        *slot = Some(os.clone());
+        Ok(os)
+    }
+
+    fn env(&self, name: String) -> Result<ObjsetEnv> {
+        let spa = self.dsl.spa()?;
+        Ok(ObjsetEnv {
+            io: spa.io().clone(),
+            work: spa.work().clone(),
+            place: name.into(),
+            ledger: self.books.clone(),
+            meter: spa.meter().clone(),
+            settings: self.dsl.settings_of(self.object().0)?,
+        })
+    }
+
+    /// Makes the object set of a new dataset, in syncing context.
+    pub(crate) fn create_objset(self: &Arc<Self>, kind: ObjsetType, name: String, tx: &Tx) -> Result<Arc<Objset>> {
+        let os = Objset::create(self.env(name)?, kind, tx);
+        *lock(&self.objset) = Some(os.clone());
+        self.note_dirty(tx.txg());
+        Ok(os)
+    }
+
+    pub(crate) fn open_objset(&self) -> Option<Arc<Objset>> {
+        lock(&self.objset).clone()
+    }
+
+    /// Forgets the object set: the dataset has another content now.
+    pub(crate) fn close_objset(&self) {
+        *lock(&self.objset) = None;
+    }
+
+    /// Makes the sync of that txg look at this dataset.
+    pub(crate) fn note_dirty(self: &Arc<Self>, txg: Txg) {
+        let mut dirty = lock(&self.dsl.dirty[txg.slot::<4>()]);
+        dirty.entry(self.object().0).or_insert_with(|| self.clone());
+    }
+
+    /// Takes effective properties over into memory.
+    pub(crate) fn refresh(&self) -> Result<()> {
+        let object = self.object().0;
+        self.refquota.store(self.dsl.number_of(object, "refquota")?, Relaxed);
+        let chain = self.dsl.dir_chain(self.phys()?.dir)?;
+        *self.chain.write().unwrap_or_else(std::sync::PoisonError::into_inner) = chain;
+        if let Some(os) = self.open_objset() {
+            os.set_settings(self.dsl.settings_of(object)?);
+        }
+        Ok(())
+    }
+
+    /// The root pointer on disk.
+    ///
+    /// # Errors
+    /// It was destroyed.
+    pub fn root(&self) -> Result<BlockPointer> {
+        Ok(self.phys()?.bp)
+    }
+}
+
+impl std::fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dataset({})", self.object().0)
+    }
+}

@@ -1,0 +1,294 @@
+//! What a dataset no longer references but its previous snapshot does, sorted by birth.
+//!
+//! ```text
+//!   key 0    ── list of blocks born in (0, 11]
+//!   key 11   ── list of blocks born in (11, 19]
+//!   key 19   ── list of blocks born after 19
+//! ```
+//! Keys are the `prev_snap_txg` of the older snapshots (and txgs of bookmarks that count what was freed), so a
+//! snapshot's own blocks can be found without reading a pointer. On pools older than version 26 a deadlist is one
+//! plain list.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zuse_base::{Error, Result};
+use zuse_dmu::Dnode;
+use zuse_dmu::zap::{Zap, ZapOptions};
+use zuse_format::BlockPointer;
+use zuse_format::dsl::DeadlistPhys;
+use zuse_format::object_type as ot;
+
+use crate::bpobj::{self, Bpobj};
+use crate::context::Ctx;
+use crate::meta::{Meta, VERSION_DEADLISTS};
+use crate::sizes::Sizes;
+use crate::table::Table;
+
+/// A deadlist that is at hand.
+pub(crate) struct Deadlist<'a> {
+    meta: &'a Meta,
+    dnode: Arc<Dnode>,
+    /// Key → list; `None` for the old form.
+    keys: Option<BTreeMap<u64, u64>>,
+}
+
+impl<'a> Deadlist<'a> {
+    pub fn open(meta: &'a Meta, object: u64) -> Result<Self> {
+        let dnode = meta.dnode(object)?;
+        let keys = match dnode.object_type() {
+            ot::DEADLIST => Some(Table::of(dnode.clone())?.int_map()?),
+            ot::BPOBJ => None,
+            _ => return Err(Error::corrupt(dnode.place(), "it is not a deadlist")),
+        };
+        Ok(Self { meta, dnode, keys })
+    }
+
+    /// Totals alone: reads no keys.
+    pub fn totals_of(meta: &Meta, object: u64) -> Result<Sizes> {
+        if object == 0 {
+            return Ok(Sizes::default());
+        }
+        let dnode = meta.dnode(object)?;
+        match dnode.object_type() {
+            ot::DEADLIST => {
+                let phys = dnode.with_bonus(DeadlistPhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+                Ok(Sizes::of(phys.used, phys.compressed, phys.uncompressed))
+            }
+            ot::BPOBJ => Bpobj::open(&meta.mos, object)?.totals(),
+            _ => Err(Error::corrupt(dnode.place(), "it is not a deadlist")),
+        }
+    }
+
+    /// A new deadlist with these keys, all empty.
+    pub fn create(ctx: &Ctx<'a>, keys: &[u64]) -> Result<u64> {
+        if ctx.meta.version < VERSION_DEADLISTS {
+            return Bpobj::create(ctx);
+        }
+        let options = ZapOptions {
+            bonus_type: ot::DEADLIST_HDR,
+            bonus_len: DeadlistPhys::SIZE as u16,
+            ..ZapOptions::default()
+        };
+        let object = Zap::create(&ctx.meta.mos, ctx.tx, ot::DEADLIST, &options)?.dnode().object().0;
+        let mut list = Self::open(ctx.meta, object)?;
+        for key in keys {
+            list.add_key(ctx, *key)?;
+        }
+        Ok(object)
+    }
+
+    /// Whether it is in the old form, without keys.
+    pub fn is_flat(&self) -> bool {
+        self.keys.is_none()
+    }
+
+    pub fn keys(&self) -> Vec<u64> {
+        self.keys.iter().flatten().map(|(k, _)| *k).collect()
+    }
+
+    pub fn entries(&self) -> Vec<(u64, u64)> {
+        self.keys.iter().flatten().map(|(k, o)| (*k, *o)).collect()
+    }
+
+    pub fn totals(&self) -> Result<Sizes> {
+        Self::totals_of(self.meta, self.dnode.object().0)
+    }
+
+    fn add_totals(&self, ctx: &Ctx<'_>, s: Sizes) -> Result<()> {
+        let mut phys = self.dnode.with_bonus(DeadlistPhys::parse).map_err(|e| e.at(self.dnode.place().to_string()))?;
+        phys.used = phys.used.wrapping_add_signed(s.used);
+        phys.compressed = phys.compressed.wrapping_add_signed(s.comp);
+        phys.uncompressed = phys.uncompressed.wrapping_add_signed(s.uncomp);
+        self.dnode.edit_bonus(ctx.tx, |b| phys.write_le(b))
+    }
+
+    fn table(&self) -> Result<Table> {
+        Table::of(self.dnode.clone())
+    }
+
+    /// The list of an entry, made its own if it is the shared empty one.
+    fn own_list(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<Bpobj> {
+        let Some(list) = self.keys.as_ref().and_then(|k| k.get(&key)).copied() else {
+            return Err(Error::corrupt(self.dnode.place(), format!("the deadlist has no key {key:x}")));
+        };
+        let list = if bpobj::is_empty_list(ctx, list)? {
+            let own = Bpobj::create(ctx)?;
+            bpobj::drop_if_empty_list(ctx, list)?;
+            self.set_key(ctx, key, own)?;
+            own
+        } else {
+            list
+        };
+        Bpobj::open(&ctx.meta.mos, list)
+    }
+
+    fn set_key(&mut self, ctx: &Ctx<'_>, key: u64, list: u64) -> Result<()> {
+        self.table()?.put_u64(ctx.tx, &format!("{key:x}"), list)?;
+        if let Some(keys) = &mut self.keys {
+            keys.insert(key, list);
+        }
+        Ok(())
+    }
+
+    fn forget_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
+        self.table()?.remove_int(ctx.tx, key)?;
+        if let Some(keys) = &mut self.keys {
+            keys.remove(&key);
+        }
+        Ok(())
+    }
+
+    /// Puts blocks in, each into the entry of its birth. Returns their sizes.
+    pub fn insert(&mut self, ctx: &Ctx<'_>, blocks: &[BlockPointer]) -> Result<Sizes> {
+        let size = |bp: &BlockPointer| Sizes::of_block(&ctx.meta.io, bp);
+        let total: Sizes = blocks.iter().map(size).sum();
+        let Some(keys) = &self.keys else {
+            Bpobj::open(&ctx.meta.mos, self.dnode.object().0)?.append(ctx.tx, blocks, total)?;
+            return Ok(total);
+        };
+        let mut by_key: BTreeMap<u64, Vec<BlockPointer>> = BTreeMap::new();
+        for bp in blocks {
+            let birth = bp.allocation_birth();
+            let Some((key, _)) = keys.range(..birth).next_back() else {
+                return Err(Error::corrupt(self.dnode.place(), format!("no key of the deadlist is below birth {birth}")));
+            };
+            by_key.entry(*key).or_default().push(*bp);
+        }
+        for (key, blocks) in by_key {
+            self.own_list(ctx, key)?.append(ctx.tx, &blocks, blocks.iter().map(size).sum())?;
+        }
+        self.add_totals(ctx, total)?;
+        Ok(total)
+    }
+
+    /// A new empty entry.
+    pub fn add_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
+        let taken = self.keys.as_ref().is_none_or(|k| k.contains_key(&key));
+        if taken {
+            return Ok(());
+        }
+        let list = bpobj::take_empty_list(ctx)?;
+        self.set_key(ctx, key, list)
+    }
+
+    /// Joins an entry with the one before it. A key that is not there is no error.
+    pub fn remove_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        let Some(list) = keys.get(&key).copied() else { return Ok(()) };
+        let Some((lower, _)) = keys.range(..key).next_back().map(|(k, l)| (*k, *l)) else {
+            return Err(Error::corrupt(self.dnode.place(), format!("key {key:x} of the deadlist is the lowest")));
+        };
+        self.forget_key(ctx, key)?;
+        self.join(ctx, lower, list)
+    }
+
+    /// Puts a whole list into the entry of a key.
+    fn join(&mut self, ctx: &Ctx<'_>, key: u64, list: u64) -> Result<()> {
+        let target = self.keys.as_ref().and_then(|k| k.get(&key)).copied();
+        match target {
+            Some(target) if bpobj::is_empty_list(ctx, target)? => {
+                bpobj::drop_if_empty_list(ctx, target)?;
+                self.set_key(ctx, key, list)
+            }
+            _ => self.own_list(ctx, key)?.enqueue(ctx, list),
+        }
+    }
+
+    /// Sizes of the blocks with `low < birth ≤ high`; both must be keys (or `high` the maximum).
+    pub fn range(&self, low: u64, high: u64) -> Result<Sizes> {
+        let Some(keys) = &self.keys else {
+            let mut sum = Sizes::default();
+            Bpobj::open(&self.meta.mos, self.dnode.object().0)?.for_each(&mut |bp, _| {
+                let birth = bp.allocation_birth();
+                if birth > low && birth <= high {
+                    sum += Sizes::of_block(&self.meta.io, bp);
+                }
+                Ok(())
+            })?;
+            return Ok(sum);
+        };
+        if low >= high {
+            return Ok(Sizes::default());
+        }
+        keys.range(low..high).map(|(_, list)| Bpobj::open(&self.meta.mos, *list)?.totals()).sum::<Result<Sizes>>()
+    }
+
+    /// Takes everything out of another deadlist, which is left without entries.
+    pub fn merge(&mut self, ctx: &Ctx<'_>, other: &mut Deadlist<'_>) -> Result<()> {
+        if other.is_flat() {
+            let mut blocks = Vec::new();
+            let list = Bpobj::open(&ctx.meta.mos, other.dnode.object().0)?;
+            list.for_each(&mut |bp, _| {
+                blocks.push(*bp);
+                Ok(())
+            })?;
+            self.insert(ctx, &blocks)?;
+            return Ok(());
+        }
+        for (key, list) in other.entries() {
+            let sizes = Bpobj::open(&ctx.meta.mos, list)?.totals()?;
+            let Some(into) = self.keys.as_ref().and_then(|k| k.range(..=key).next_back()).map(|(k, _)| *k) else {
+                return Err(Error::corrupt(self.dnode.place(), format!("no key of the deadlist is at or below {key:x}")));
+            };
+            other.forget_key(ctx, key)?;
+            self.join(ctx, into, list)?;
+            self.add_totals(ctx, sizes)?;
+        }
+        other.add_totals(ctx, -other.totals()?)
+    }
+
+    /// Moves all entries from a key on into a list.
+    pub fn move_to(&mut self, ctx: &Ctx<'_>, target: u64, low: u64) -> Result<()> {
+        let target = Bpobj::open(&ctx.meta.mos, target)?;
+        let moved: Vec<(u64, u64)> = self.entries().into_iter().filter(|(k, _)| *k >= low).collect();
+        for (key, list) in moved {
+            let sizes = Bpobj::open(&ctx.meta.mos, list)?.totals()?;
+            self.forget_key(ctx, key)?;
+            target.enqueue(ctx, list)?;
+            self.add_totals(ctx, -sizes)?;
+        }
+        Ok(())
+    }
+
+    /// Frees the deadlist, not the blocks in it.
+    pub fn free(self, ctx: &Ctx<'_>) -> Result<()> {
+        if self.is_flat() {
+            return Bpobj::open(&ctx.meta.mos, self.dnode.object().0)?.free(ctx);
+        }
+        for (_, list) in self.entries() {
+            if !bpobj::drop_if_empty_list(ctx, list)? {
+                Bpobj::open(&ctx.meta.mos, list)?.free(ctx)?;
+            }
+        }
+        ctx.free(self.dnode.object().0)
+    }
+
+    /// All blocks with the key of their entry.
+    pub fn for_each(&self, f: &mut dyn FnMut(u64, &BlockPointer) -> Result<()>) -> Result<()> {
+        if self.is_flat() {
+            return Bpobj::open(&self.meta.mos, self.dnode.object().0)?.for_each(&mut |bp, _| f(0, bp));
+        }
+        for (key, list) in self.entries() {
+            Bpobj::open(&self.meta.mos, list)?.for_each(&mut |bp, _| f(key, bp))?;
+        }
+        Ok(())
+    }
+}
+
+/// The keys that a deadlist of a dataset after snapshot `snap` must have: `prev_snap_txg` of the whole chain.
+pub(crate) fn chain_keys(meta: &Meta, snap: u64) -> Result<Vec<u64>> {
+    let mut keys = Vec::new();
+    let mut at = snap;
+    while at != 0 {
+        let phys = meta.ds(at)?;
+        keys.push(phys.prev_snap_txg);
+        if phys.prev_snap != 0 && phys.prev_snap_txg >= phys.creation_txg {
+            return Err(Error::corrupt(format!("dataset {at}"), "snapshots are not in the order of their txgs"));
+        }
+        at = phys.prev_snap;
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
+}

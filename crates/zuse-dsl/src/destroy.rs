@@ -1,0 +1,473 @@
+//! Destroying snapshots and heads, many in one txg.
+//!
+//! ```text
+//!   P ──► D ──► N      D goes: what only D held is the part of N's deadlist born after P.
+//!                      It is queued for freeing; D's deadlist joins N's.
+//! ```
+//! A head's own tree is queued as a whole and walked in the background.
+
+use std::collections::{BTreeSet, HashMap};
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_format::dsl::{DS_FLAG_DEFER_DESTROY, DslDatasetPhys, UsedKind};
+
+use crate::admission::Reserve;
+use crate::context::{Ctx, Dsl};
+use crate::create::{FS_COUNT, SNAP_COUNT};
+use crate::deadlist::Deadlist;
+use crate::name::split_snapshot;
+use crate::sizes::Sizes;
+
+/// What a destroy does, in order.
+#[derive(Default)]
+struct Plan {
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Snapshot(u64),
+    Defer(u64),
+    Head(u64),
+}
+
+impl Dsl {
+    /// Destroys a filesystem or volume, or snapshots (`pool/a@s`, `@a%b` from a to b, `@a,b`, `@%b`, `@a%`). With `recursive` also
+    /// everything below, or the snapshots of those names below; all in one txg. With `defer` snapshots that are held
+    /// or cloned go later.
+    ///
+    /// # Errors
+    /// `Refused`: NOENT, BUSY for what is held, owned or has snapshots, EXIST for children and clones.
+    pub fn destroy(&self, name: &str, recursive: bool, defer: bool) -> Result<()> {
+        let (name, again) = (name.to_owned(), name.to_owned());
+        // Everything that was written is on disk before the plan is made: a head is not destroyed half-written.
+        let spa = self.spa()?;
+        if spa.is_writable() {
+            spa.wait_synced(spa.open_txg())?;
+        }
+        self.task(
+            move |ctx| {
+                ctx.dsl.check_room(Reserve::Most, 0)?;
+                ctx.plan_destroy(&name, recursive, defer).map(|_| ())
+            },
+            move |ctx| {
+                let plan = ctx.plan_destroy(&again, recursive, defer)?;
+                for step in plan.steps {
+                    match step {
+                        Step::Snapshot(object) => ctx.destroy_snapshot(object)?,
+                        Step::Defer(object) => {
+                            ctx.log("defer_destroy", object, "")?;
+                            ctx.meta.edit_ds(ctx.tx, object, |s| s.flags |= DS_FLAG_DEFER_DESTROY)?;
+                        }
+                        Step::Head(object) => ctx.destroy_head(object)?,
+                    }
+                }
+                if ctx.dsl.frees_wait()? {
+                    ctx.spa.note_frees();
+                }
+                ctx.dsl.refresh_all()
+            },
+        )
+    }
+
+    /// Bytes that destroying these snapshots of one dataset (first to last) would free.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn reclaim(&self, first: &str, last: &str) -> Result<u64> {
+        let _config = self.read_config();
+        let meta = self.meta()?;
+        let (first, last) = (meta.ds(self.find_ds(first)?)?, meta.ds(self.find_ds(last)?)?);
+        let mut at = meta.ds(last.next_snap)?;
+        let mut sum = Sizes::default();
+        loop {
+            sum += Deadlist::open(meta, at.deadlist)?.range(first.prev_snap_txg, u64::MAX)?;
+            if at.prev_snap_txg <= first.creation_txg {
+                return Ok(sum.used as u64);
+            }
+            at = meta.ds(at.prev_snap)?;
+        }
+    }
+}
+
+fn refuse(errno: Errno, what: String) -> Error {
+    Error::refused(errno, what)
+}
+
+/// The snapshots that a specification names, of a list that is oldest first.
+fn select(all: &[(String, u64)], spec: &str) -> Option<Vec<u64>> {
+    let place = |name: &str| all.iter().position(|(n, _)| n == name);
+    let mut out = BTreeSet::new();
+    for part in spec.split(',') {
+        let (from, to) = match part.split_once('%') {
+            None => {
+                let i = place(part)?;
+                (i, i)
+            }
+            Some((a, b)) => {
+                let from = if a.is_empty() { 0 } else { place(a)? };
+                let to = if b.is_empty() { all.len().checked_sub(1)? } else { place(b)? };
+                (from, to)
+            }
+        };
+        out.extend(from..=to);
+    }
+    Some(out.into_iter().filter_map(|i| all.get(i)).map(|(_, o)| *o).collect())
+}
+
+impl Ctx<'_> {
+    fn plan_destroy(&self, name: &str, recursive: bool, defer: bool) -> Result<Plan> {
+        let (dataset, spec) = split_snapshot(name);
+        let dir = self.dsl.find_dir(dataset)?;
+        let mut tree = Vec::new();
+        if recursive {
+            self.dsl.tree_into(dataset.to_owned(), dir, &mut tree)?;
+        } else {
+            tree.push((dataset.to_owned(), dir, self.meta.dir(dir)?.head_dataset));
+        }
+        let mut plan = Plan::default();
+        let Some(spec) = spec else { return self.plan_heads(&tree, recursive) };
+        let mut found = false;
+        for (_, _, head) in &tree {
+            let all = self.dsl.snapshots_of(&self.meta.ds(*head)?)?;
+            for object in select(&all, spec).unwrap_or_default() {
+                found = true;
+                let phys = self.meta.ds(object)?;
+                let held = self.is_held(&phys)?;
+                if defer && (held || phys.num_children > 1) {
+                    plan.steps.push(Step::Defer(object));
+                    continue;
+                }
+                self.check_snapshot_gone(object, &phys, held, &[])?;
+                plan.steps.push(Step::Snapshot(object));
+            }
+        }
+        if !found {
+            return Err(refuse(Errno::NOENT, format!("snapshot '{name}' does not exist")));
+        }
+        Ok(plan)
+    }
+
+    fn is_held(&self, snap: &DslDatasetPhys) -> Result<bool> {
+        Ok(snap.userrefs != 0 && self.meta.table(snap.userrefs)?.count()? > 0)
+    }
+
+    /// Whether a snapshot can go when these heads go too.
+    fn check_snapshot_gone(&self, object: u64, phys: &DslDatasetPhys, held: bool, dirs: &[u64]) -> Result<()> {
+        if held {
+            return Err(refuse(Errno::BUSY, format!("snapshot '{}' is held", self.dsl.ds_name(object)?)));
+        }
+        if phys.num_children > 1 {
+            for clone in self.meta.table(phys.next_clones)?.ints()? {
+                let clone_dir = self.meta.ds(clone)?.dir;
+                if !dirs.contains(&clone_dir) {
+                    let clone = self.dsl.dir_name(clone_dir)?;
+                    return Err(refuse(Errno::EXIST, format!("snapshot '{}' has clone '{clone}'", self.dsl.ds_name(object)?)));
+                }
+            }
+        }
+        self.dsl.check_idle(object)
+    }
+
+    /// Order: children before parents, clones before the datasets they come from.
+    fn plan_heads(&self, tree: &[(String, u64, u64)], recursive: bool) -> Result<Plan> {
+        let dirs: Vec<u64> = tree.iter().map(|(_, dir, _)| *dir).collect();
+        if dirs.contains(&self.meta.root_dir) {
+            return Err(refuse(Errno::INVAL, "the pool's own filesystem cannot be destroyed".into()));
+        }
+        let mut plan = Plan::default();
+        // dir → how many others must go first
+        let mut waits: HashMap<u64, usize> = HashMap::new();
+        let mut unlocks: HashMap<u64, Vec<u64>> = HashMap::new();
+        let mut snaps: HashMap<u64, Vec<u64>> = HashMap::new();
+        for (name, dir, head) in tree {
+            let phys = self.meta.dir(*dir)?;
+            let ds = self.meta.ds(*head)?;
+            let children = self.meta.children(&phys)?;
+            if let Some((child, _)) = children.iter().find(|(_, c)| !dirs.contains(c)) {
+                return Err(refuse(Errno::EXIST, format!("filesystem '{name}' has child '{child}'")));
+            }
+            self.check_plain(*head, *dir, name)?;
+            self.dsl.check_idle(*head)?;
+            let mut before: BTreeSet<u64> = children.iter().map(|(_, c)| *c).collect();
+            let own = self.dsl.snapshots_of(&ds)?;
+            if !own.is_empty() && !recursive {
+                return Err(refuse(Errno::BUSY, format!("filesystem '{name}' has snapshots")));
+            }
+            for (_, object) in &own {
+                let snap = self.meta.ds(*object)?;
+                self.check_snapshot_gone(*object, &snap, self.is_held(&snap)?, &dirs)?;
+                if snap.num_children > 1 {
+                    for clone in self.meta.table(snap.next_clones)?.ints()? {
+                        before.insert(self.meta.ds(clone)?.dir);
+                    }
+                }
+            }
+            before.remove(dir);
+            waits.insert(*dir, before.len());
+            for other in before {
+                unlocks.entry(other).or_default().push(*dir);
+            }
+            snaps.insert(*dir, own.into_iter().map(|(_, o)| o).collect());
+        }
+        let heads: HashMap<u64, u64> = tree.iter().map(|(_, dir, head)| (*dir, *head)).collect();
+        let mut ready: Vec<u64> = dirs.iter().copied().filter(|d| waits.get(d) == Some(&0)).collect();
+        let mut done = 0;
+        while let Some(dir) = ready.pop() {
+            done += 1;
+            plan.steps.extend(snaps.remove(&dir).unwrap_or_default().into_iter().rev().map(Step::Snapshot));
+            plan.steps.extend(heads.get(&dir).map(|h| Step::Head(*h)));
+            for next in unlocks.remove(&dir).unwrap_or_default() {
+                if let Some(n) = waits.get_mut(&next) {
+                    *n -= 1;
+                    if *n == 0 {
+                        ready.push(next);
+                    }
+                }
+            }
+        }
+        if done < dirs.len() {
+            return Err(refuse(Errno::EXIST, "clones and their origins are inside each other".into()));
+        }
+        Ok(plan)
+    }
+
+    fn check_plain(&self, head: u64, dir: u64, name: &str) -> Result<()> {
+        let encrypted = self.meta.extension_value(dir, "com.datto:crypto_key_obj")?.is_some()
+            || self.meta.extension_value(head, "com.datto:encryption")?.is_some();
+        if encrypted {
+            return Err(Error::unsupported(name.to_owned(), "destroying encrypted datasets (feature com.datto:encryption)"));
+        }
+        if self.meta.extension_value(head, "com.delphix:remap_deadlist")?.is_some() {
+            return Err(Error::unsupported(name.to_owned(), "destroying datasets with remapped blocks (feature com.delphix:obsolete_counts)"));
+        }
+        Ok(())
+    }
+
+    /// Removes a snapshot that nothing holds and no clone needs.
+    pub(crate) fn destroy_snapshot(&self, object: u64) -> Result<()> {
+        let d = self.meta.ds(object)?;
+        let name = self.dsl.ds_name(object)?;
+        self.log("destroy", object, "")?;
+        let dir = self.meta.dir(d.dir)?;
+        let head = dir.head_dataset;
+        let next = self.meta.ds(d.next_snap)?;
+        let keep = self.bookmarks_lose_snapshot(head, &d, &next)?;
+        self.deactivate_all(object)?;
+
+        // The chain closes over the gap.
+        let after_branch = d.prev_snap == 0 || self.meta.ds(d.prev_snap)?.next_snap != object;
+        if d.prev_snap != 0 {
+            self.relink(d.prev_snap, object, d.next_snap)?;
+        }
+        self.meta.edit_ds(self.tx, d.next_snap, |n| {
+            n.prev_snap = d.prev_snap;
+            n.prev_snap_txg = d.prev_snap_txg;
+        })?;
+
+        let mut list = Deadlist::open(self.meta, next.deadlist)?;
+        let mut own = Deadlist::open(self.meta, d.deadlist)?;
+        if list.is_flat() {
+            return Err(Error::unsupported(name, "destroying snapshots of pools older than version 26"));
+        }
+        if !after_branch {
+            let older = self.meta.ds(d.prev_snap)?;
+            let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
+            self.meta.edit_ds(self.tx, d.prev_snap, |p| p.unique_bytes = p.unique_bytes.wrapping_add_signed(more))?;
+        }
+        let gone = list.range(d.prev_snap_txg, u64::MAX)?;
+        self.move_to_free(d.dir, UsedKind::Snap, gone)?;
+        list.move_to(self, self.meta.free_bpobj, d.prev_snap_txg)?;
+        list.merge(self, &mut own)?;
+        own.free(self)?;
+
+        if !keep {
+            self.remove_key_from_clones(d.dir, d.creation_txg, 0)?;
+        }
+        if next.is_snapshot() {
+            let after = self.meta.ds(next.next_snap)?;
+            let more = Deadlist::open(self.meta, after.deadlist)?.range(d.prev_snap_txg, d.creation_txg)?.used;
+            self.meta.edit_ds(self.tx, d.next_snap, |n| n.unique_bytes = n.unique_bytes.wrapping_add_signed(more))?;
+            if !keep {
+                Deadlist::open(self.meta, self.meta.ds(head)?.deadlist)?.remove_key(self, d.creation_txg)?;
+            }
+        } else {
+            self.recompute_unique(d.next_snap)?;
+        }
+        let snapnames = self.meta.table(self.meta.ds(head)?.snapnames)?;
+        if let Some(own_name) = snapnames.name_of(object)? {
+            snapnames.remove(self.tx, &own_name)?;
+        }
+        self.count_up(d.dir, SNAP_COUNT, -1)?;
+        self.note_snapshots_changed(d.dir)?;
+        self.clear_bootfs(object)?;
+        for table in [d.next_clones, d.props, d.userrefs] {
+            if table != 0 {
+                self.dsl.forget_stored(table);
+                self.free(table)?;
+            }
+        }
+        self.forget_handle(object);
+        self.free_extended(object)
+    }
+
+    /// `unique` of a head whose newest snapshot changed.
+    fn recompute_unique(&self, head: u64) -> Result<()> {
+        let phys = self.meta.ds(head)?;
+        let mut unique = phys.referenced_bytes;
+        if phys.prev_snap != 0 {
+            let prev = self.meta.ds(phys.prev_snap)?;
+            let dead = Deadlist::totals_of(self.meta, phys.deadlist)?.used as u64;
+            unique = unique.wrapping_sub(prev.referenced_bytes.wrapping_sub(dead));
+        }
+        let old = phys.unique_bytes;
+        self.meta.edit_ds(self.tx, head, |h| h.unique_bytes = unique)?;
+        let reserved = self.dsl.number_of(head, "refreservation")?;
+        if reserved > old {
+            let less = unique.saturating_sub(old).min(reserved - old) as i64;
+            self.charge(phys.dir, UsedKind::RefReservation, Sizes { used: -less, ..Sizes::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Removes a key from the deadlists of all heads that descend from newer snapshots.
+    fn remove_key_from_clones(&self, dir: u64, txg: u64, depth: u32) -> Result<()> {
+        let clones = self.meta.dir(dir)?.clones;
+        if clones == 0 || depth > 64 {
+            return Ok(());
+        }
+        for head in self.meta.table(clones)?.ints()? {
+            let phys = self.meta.ds(head)?;
+            let clone_dir = self.meta.dir(phys.dir)?;
+            if self.meta.origin_txg(&clone_dir)? > txg {
+                let mut list = Deadlist::open(self.meta, phys.deadlist)?;
+                list.remove_key(self, txg)?;
+                self.remove_key_from_clones(phys.dir, txg, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_bootfs(&self, object: u64) -> Result<()> {
+        if let Some(props) = self.meta.directory()?.get_u64("pool_props")? {
+            let table = self.meta.table(props)?;
+            if table.get_u64("bootfs")? == Some(object) {
+                table.remove(self.tx, "bootfs")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_handle(&self, object: u64) {
+        if let Some(handle) = self.dsl.held(object) {
+            handle.close_objset();
+        }
+        crate::context::lock(&self.dsl.datasets).remove(&object);
+    }
+
+    /// Removes a head without snapshots and children, with its directory.
+    pub(crate) fn destroy_head(&self, object: u64) -> Result<()> {
+        let d = self.meta.ds(object)?;
+        self.log("destroy", object, "")?;
+        let handle = self.dsl.dataset_by_object(ObjectId(object))?;
+        self.reap_zil(&handle)?;
+        let reserved = self.dsl.number_of(object, "refreservation")?;
+        if reserved > 0 {
+            self.set_refreservation(d.dir, d.unique_bytes, reserved, 0)?;
+            self.clear_property(object, "refreservation")?;
+        }
+        self.deactivate_all(object)?;
+        let mut orphan = None;
+        if d.prev_snap != 0 {
+            let prev = self.meta.ds(d.prev_snap)?;
+            if prev.next_clones != 0 {
+                self.meta.table(prev.next_clones)?.remove_int(self.tx, object)?;
+            }
+            self.meta.edit_ds(self.tx, d.prev_snap, |p| p.num_children -= 1)?;
+            let last = prev.num_children == 2 && prev.flags & DS_FLAG_DEFER_DESTROY != 0;
+            if last && d.prev_snap != self.meta.origin_snap && !self.is_held(&prev)? {
+                orphan = Some(d.prev_snap);
+            }
+            let clones = self.meta.dir(prev.dir)?.clones;
+            if clones != 0 {
+                self.meta.table(clones)?.remove_int(self.tx, object)?;
+            }
+        }
+        Deadlist::open(self.meta, d.deadlist)?.free(self)?;
+        self.drop_livelist(d.dir)?;
+        let dir = self.meta.dir(d.dir)?;
+        let all = Sizes::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);
+        self.queue_tree(d.dir, d.bp, d.prev_snap_txg, all)?;
+        self.destroy_bookmarks(object)?;
+        self.clear_bootfs(object)?;
+        self.drop_error_log(object)?;
+        self.free(d.snapnames)?;
+        self.forget_handle(object);
+        self.free_extended(object)?;
+        self.destroy_dir(d.dir)?;
+        match orphan {
+            Some(snap) => self.destroy_snapshot(snap),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees the intent log of a head.
+    pub(crate) fn reap_zil(&self, handle: &std::sync::Arc<crate::Dataset>) -> Result<()> {
+        let phys = handle.phys()?;
+        if phys.bp.is_hole() {
+            return Ok(());
+        }
+        let place = zuse_base::Place::new(format!("dataset {}, objset block", handle.object().0));
+        let block = self.meta.io.read(&phys.bp, &place)?;
+        let at = zuse_format::objset::ZIL_HEADER_AT;
+        let header = block.bytes().get(at..at + zuse_format::objset::ZIL_HEADER_SIZE).unwrap_or(&[]);
+        if header.iter().all(|b| *b == 0) {
+            return Ok(());
+        }
+        let os = handle.objset()?;
+        match self.dsl.zil_reaper.get() {
+            Some(reap) => reap(&os, self.tx),
+            None => Err(Error::unsupported(os.place(), "freeing an intent log without the layer that knows it")),
+        }
+    }
+
+    fn destroy_dir(&self, object: u64) -> Result<()> {
+        self.set_reservation(object, 0)?;
+        let dir = self.meta.dir(object)?;
+        self.count_up(dir.parent, FS_COUNT, -1)?;
+        if dir.delegations != 0 {
+            for (_, jump) in self.meta.table(dir.delegations)?.numbers()? {
+                self.free(jump)?;
+            }
+            self.free(dir.delegations)?;
+        }
+        self.dsl.forget_stored(dir.props);
+        for table in [dir.child_map, dir.props, dir.clones] {
+            if table != 0 {
+                self.free(table)?;
+            }
+        }
+        let siblings = self.meta.table(self.meta.dir(dir.parent)?.child_map)?;
+        if let Some(name) = siblings.name_of(object)? {
+            siblings.remove(self.tx, &name)?;
+        }
+        crate::context::lock(&self.dsl.dirs).remove(&object);
+        self.free_extended(object)
+    }
+
+    /// Drops what the error logs say about a head: its number will name another one.
+    fn drop_error_log(&self, head: u64) -> Result<()> {
+        if self.spa.feature_count("com.delphix:head_errlog") == 0 {
+            return Ok(());
+        }
+        for key in ["errlog_last", "errlog_scrub"] {
+            let Some(object) = self.meta.directory()?.get_u64(key)?.filter(|o| *o != 0) else { continue };
+            let table = self.meta.table(object)?;
+            if let Some(sub) = table.get_u64(&format!("{head:x}"))? {
+                table.remove_int(self.tx, head)?;
+                self.free(sub)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Directories: names to objects and back, and what a directory carries in memory.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_format::dsl::{DS_FLAG_CI_DATASET, DslDatasetPhys, DslDirPhys};
+
+use crate::context::{Dsl, lock};
+use crate::meta::is_public;
+use crate::name::split_snapshot;
+
+/// Limits and usage of a directory, for writers to check without a lock.
+#[derive(Default)]
+pub(crate) struct DirState {
+    pub used: AtomicU64,
+    pub quota: AtomicU64,
+    /// Bytes that transactions of a txg may still add.
+    pub in_flight: [AtomicU64; 4],
+}
+
+/// A child or snapshot found by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirEntry {
+    /// Full name.
+    pub name: String,
+    /// The dataset object.
+    pub dataset: ObjectId,
+}
+
+impl Dsl {
+    pub(crate) fn note_dir(&self, object: u64, phys: &DslDirPhys) {
+        let state = lock(&self.dirs).get(&object).and_then(Weak::upgrade);
+        if let Some(state) = state {
+            state.used.store(phys.used_bytes, Relaxed);
+            state.quota.store(phys.quota, Relaxed);
+        }
+    }
+
+    /// The in-memory states of a directory and those above it, itself first.
+    pub(crate) fn dir_chain(&self, dir: u64) -> Result<Vec<Arc<DirState>>> {
+        let meta = self.meta()?;
+        let mut out = Vec::new();
+        for object in meta.ancestry(dir)? {
+            let mut dirs = lock(&self.dirs);
+            if let Some(state) = dirs.get(&object).and_then(Weak::upgrade) {
+                out.push(state);
+                continue;
+            }
+            let state = Arc::new(DirState::default());
+            dirs.retain(|_, w| w.strong_count() > 0);
+            dirs.insert(object, Arc::downgrade(&state));
+            drop(dirs);
+            self.note_dir(object, &meta.dir(object)?);
+            out.push(state);
+        }
+        Ok(out)
+    }
+
+    /// The directory of a filesystem or volume by its full name.
+    pub(crate) fn find_dir(&self, name: &str) -> Result<u64> {
+        let none = || Error::refused(Errno::NOENT, format!("dataset '{name}' does not exist"));
+        let (spa, meta) = (self.spa()?, self.meta()?);
+        let mut parts = name.split('/');
+        if parts.next() != Some(spa.name().as_str()) {
+            return Err(none());
+        }
+        let mut at = meta.root_dir;
+        for part in parts {
+            at = meta.table(meta.dir(at)?.child_map)?.get_u64(part)?.ok_or_else(none)?;
+        }
+        Ok(at)
+    }
+
+    /// The dataset object of a name, head or snapshot.
+    pub(crate) fn find_ds(&self, name: &str) -> Result<u64> {
+        let (dir, snap) = split_snapshot(name);
+        let meta = self.meta()?;
+        let head = meta.dir(self.find_dir(dir)?)?.head_dataset;
+        match snap {
+            None if head != 0 => Ok(head),
+            Some(snap) if head != 0 => self
+                .find_snapshot(&meta.ds(head)?, snap)?
+                .ok_or_else(|| Error::refused(Errno::NOENT, format!("snapshot '{name}' does not exist"))),
+            _ => Err(Error::refused(Errno::NOENT, format!("dataset '{name}' does not exist"))),
+        }
+    }
+
+    pub(crate) fn find_snapshot(&self, head: &DslDatasetPhys, snap: &str) -> Result<Option<u64>> {
+        let table = self.meta()?.table(head.snapnames)?;
+        if let Some(object) = table.get_u64(snap)? {
+            return Ok(Some(object));
+        }
+        if head.flags & DS_FLAG_CI_DATASET == 0 {
+            return Ok(None);
+        }
+        Ok(table.numbers()?.into_iter().find(|(k, _)| k.eq_ignore_ascii_case(snap)).map(|(_, v)| v))
+    }
+
+    /// The full name of a directory.
+    pub(crate) fn dir_name(&self, dir: u64) -> Result<String> {
+        let meta = self.meta()?;
+        let mut parts = Vec::new();
+        let chain = meta.ancestry(dir)?;
+        for pair in chain.windows(2) {
+            let map = meta.table(meta.dir(pair[1])?.child_map)?;
+            let name = map.name_of(pair[0])?;
+            parts.push(name.ok_or_else(|| Error::corrupt(format!("directory {}", pair[0]), "its parent does not list it"))?);
+        }
+        parts.push(self.spa()?.name());
+        parts.reverse();
+        Ok(parts.join("/"))
+    }
+
+    /// The full name of a dataset object.
+    pub(crate) fn ds_name(&self, object: u64) -> Result<String> {
+        let meta = self.meta()?;
+        let phys = meta.ds(object)?;
+        let dir = self.dir_name(phys.dir)?;
+        if !phys.is_snapshot() {
+            return Ok(dir);
+        }
+        let head = meta.ds(meta.dir(phys.dir)?.head_dataset)?;
+        let snap = meta.table(head.snapnames)?.name_of(object)?;
+        let snap = snap.ok_or_else(|| Error::corrupt(format!("snapshot {object}"), "its dataset does not list it"))?;
+        Ok(format!("{dir}@{snap}"))
+    }
+
+    /// Children of a filesystem, by name. The pool's own and temporary ones are left out.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn children(&self, name: &str) -> Result<Vec<DirEntry>> {
+        let _config = self.read_config();
+        let meta = self.meta()?;
+        let mut out = Vec::new();
+        for (child, dir) in meta.children(&meta.dir(self.find_dir(name)?)?)? {
+            if is_public(&child) {
+                let dataset = ObjectId(meta.dir(dir)?.head_dataset);
+                out.push(DirEntry { name: format!("{name}/{child}"), dataset });
+            }
+        }
+        Ok(out)
+    }
+
+    /// Snapshots of a filesystem or volume, oldest first.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn snapshots(&self, name: &str) -> Result<Vec<DirEntry>> {
+        let _config = self.read_config();
+        let meta = self.meta()?;
+        let head = meta.ds(self.find_ds(name)?)?;
+        let names = self.snapshots_of(&head)?;
+        Ok(names
+            .into_iter()
+            .filter(|(snap, _)| is_public(snap))
+            .map(|(snap, object)| DirEntry { name: format!("{name}@{snap}"), dataset: ObjectId(object) })
+            .collect())
+    }
+
+    /// Names and objects of a head's snapshots, oldest first, hidden ones too. Their order is that of the chain, so no
+    /// snapshot is read that is not listed.
+    pub(crate) fn snapshots_of(&self, head: &DslDatasetPhys) -> Result<Vec<(String, u64)>> {
+        if head.snapnames == 0 {
+            return Ok(Vec::new());
+        }
+        let meta = self.meta()?;
+        let mut names: HashMap<u64, String> =
+            meta.table(head.snapnames)?.numbers()?.into_iter().map(|(k, v)| (v, k)).collect();
+        let mut out = Vec::with_capacity(names.len());
+        let mut at = head.prev_snap;
+        while at != 0 && !names.is_empty() {
+            let Some(name) = names.remove(&at) else { break };
+            out.push((name, at));
+            at = meta.ds(at)?.prev_snap;
+        }
+        if !names.is_empty() {
+            return Err(Error::corrupt(self.dir_name(head.dir)?, "a listed snapshot is not in the chain of snapshots"));
+        }
+        out.reverse();
+        Ok(out)
+    }
+
+    /// All filesystems and volumes from a name down, itself first, parents before children.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn tree(&self, name: &str) -> Result<Vec<DirEntry>> {
+        let _config = self.read_config();
+        let mut out = Vec::new();
+        let dir = self.find_dir(name)?;
+        self.tree_into(name.to_owned(), dir, &mut out)?;
+        Ok(out.into_iter().map(|(name, _, ds)| DirEntry { name, dataset: ObjectId(ds) }).collect())
+    }
+
+    /// Name, directory and head of everything from a directory down.
+    pub(crate) fn tree_into(&self, name: String, dir: u64, out: &mut Vec<(String, u64, u64)>) -> Result<()> {
+        let meta = self.meta()?;
+        let phys = meta.dir(dir)?;
+        out.push((name.clone(), dir, phys.head_dataset));
+        if out.len() > 10_000_000 {
+            return Err(Error::corrupt(name, "directories without end"));
+        }
+        for (child, object) in meta.children(&phys)? {
+            if is_public(&child) {
+                self.tree_into(format!("{name}/{child}"), object, out)?;
+            }
+        }
+        Ok(())
+    }
+}

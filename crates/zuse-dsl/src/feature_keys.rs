@@ -1,0 +1,85 @@
+//! Features that datasets carry: each is a key in the dataset's extension entries and counts once in the pool.
+
+use zuse_base::Result;
+use zuse_dmu::ObjsetSync;
+use zuse_dmu::zap::ZapValue;
+use zuse_format::feature::{FEATURES, Feature};
+use zuse_io::FeatureUse;
+
+use crate::context::{Ctx, EXTENSIBLE};
+use crate::meta::Meta;
+
+fn per_dataset() -> impl Iterator<Item = &'static Feature> {
+    FEATURES.iter().filter(|f| f.per_dataset())
+}
+
+/// The feature keys of a dataset with their values.
+pub(crate) fn keys_of(meta: &Meta, ds: u64) -> Result<Vec<(&'static str, ZapValue)>> {
+    let Some(table) = meta.extension(ds)? else { return Ok(Vec::new()) };
+    let mut out = Vec::new();
+    for feature in per_dataset() {
+        if let Some(value) = table.get(feature.guid)? {
+            out.push((feature.guid, value));
+        }
+    }
+    Ok(out)
+}
+
+impl Ctx<'_> {
+    /// Gives a dataset a feature key, unless it has it or the pool does not allow it.
+    pub fn activate(&self, ds: u64, guid: &str, value: &ZapValue) -> Result<()> {
+        if !self.enabled(EXTENSIBLE) || !self.enabled(guid) {
+            return Ok(());
+        }
+        let table = self.zapify(ds)?;
+        if table.get(guid)?.is_none() {
+            table.put(self.tx, guid, value)?;
+            self.feature_add(guid, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Copies all feature keys of a dataset to a snapshot or clone of it.
+    pub fn inherit_features(&self, from: u64, to: u64) -> Result<()> {
+        for (guid, value) in keys_of(self.meta, from)? {
+            self.activate(to, guid, &value)?;
+        }
+        Ok(())
+    }
+
+    /// Removes all feature keys of a dataset.
+    pub fn deactivate_all(&self, ds: u64) -> Result<()> {
+        let keys = keys_of(self.meta, ds)?;
+        if let Some(table) = self.meta.extension(ds)? {
+            for (guid, _) in keys {
+                table.remove(self.tx, guid)?;
+                self.feature_add(guid, -1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what a sync of a dataset made use of.
+    pub fn note_features(&self, ds: u64, done: &ObjsetSync, objset_flags: u64) -> Result<()> {
+        use zuse_format::objset::{OBJSET_PROJECT_QUOTA, OBJSET_USEROBJ_ACCOUNTING};
+        let used = done.features.0;
+        let list = [
+            (used & FeatureUse::LARGE_BLOCKS != 0, "org.open-zfs:large_blocks"),
+            (used & FeatureUse::SHA512 != 0, "org.illumos:sha512"),
+            (used & FeatureUse::SKEIN != 0, "org.illumos:skein"),
+            (used & FeatureUse::EDONR != 0, "org.illumos:edonr"),
+            (used & FeatureUse::BLAKE3 != 0, "org.openzfs:blake3"),
+            (used & FeatureUse::ZSTD != 0, "org.freebsd:zstd_compress"),
+            (done.large_dnodes, "org.zfsonlinux:large_dnode"),
+            (done.large_microzap, "com.klarasystems:large_microzap"),
+            (objset_flags & OBJSET_USEROBJ_ACCOUNTING != 0, "org.zfsonlinux:userobj_accounting"),
+            (objset_flags & OBJSET_PROJECT_QUOTA != 0, "org.zfsonlinux:project_quota"),
+        ];
+        for (in_use, guid) in list {
+            if in_use {
+                self.activate(ds, guid, &ZapValue::U64(0))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! The pool's history: a ring of packed lists in the MOS.
+//!
+//! Chapter 04a §4 of the format notes: what was written up to the first command is never overwritten, the rest is a ring.
+
+use zuse_base::{ObjectId, Result};
+use zuse_dmu::DnodeSpec;
+use zuse_format::dsl::HistoryPhys;
+use zuse_format::nvlist::{NvEncoding, NvList};
+use zuse_format::object_type as ot;
+
+use crate::context::{Ctx, Dsl};
+use crate::meta::DIRECTORY;
+
+const BLOCK: u32 = 128 * 1024;
+const KEY: &str = "history";
+
+impl Dsl {
+    /// Records a command line.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)`; the MOS cannot be changed.
+    pub fn log_command(&self, command: &str, uid: u64, host: &str) -> Result<()> {
+        let (command, host) = (command.to_owned(), host.to_owned());
+        self.task(
+            |_| Ok(()),
+            move |ctx| {
+                let mut record = NvList::new();
+                record.insert("history command", command).insert("history who", uid);
+                if !host.is_empty() {
+                    record.insert("history hostname", host);
+                }
+                ctx.append_history(record, true)
+            },
+        )
+    }
+
+    /// All records, oldest first.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn history(&self) -> Result<Vec<NvList>> {
+        let meta = self.meta()?;
+        let Some(object) = meta.directory()?.get_u64(KEY)? else { return Ok(Vec::new()) };
+        let dnode = meta.dnode(object)?;
+        let phys = dnode.with_bonus(HistoryPhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+        let mut out = Vec::new();
+        let read = |at: u64, n: u64| -> Result<Vec<u8>> {
+            let mut bytes = Vec::new();
+            for (from, len) in pieces(&phys, at, n) {
+                let start = bytes.len();
+                bytes.resize(start + len as usize, 0);
+                dnode.read_at(from, &mut bytes[start..])?;
+            }
+            Ok(bytes)
+        };
+        for (from, to) in [(0, phys.create_len), (phys.bof, phys.eof)] {
+            let mut at = from;
+            while at + 8 <= to {
+                let n = u64::from_le_bytes(read(at, 8)?.try_into().unwrap_or_default());
+                if n == 0 || n > to - at - 8 || n > 16 << 20 {
+                    break;
+                }
+                if let Ok(record) = NvList::decode(&read(at + 8, n)?) {
+                    out.push(record);
+                }
+                at += 8 + n;
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Physical pieces of a logical range of the log.
+fn pieces(phys: &HistoryPhys, at: u64, n: u64) -> Vec<(u64, u64)> {
+    if at + n <= phys.create_len {
+        return vec![(at, n)];
+    }
+    let ring = phys.phys_max_offset.saturating_sub(phys.create_len).max(1);
+    let from = at.saturating_sub(phys.create_len) % ring + phys.create_len;
+    let first = n.min((phys.phys_max_offset.max(from)) - from);
+    let mut out = vec![(from, first)];
+    if n > first {
+        out.push((phys.create_len, n - first));
+    }
+    out
+}
+
+impl Ctx<'_> {
+    /// Makes the log.
+    pub(crate) fn create_history(&self) -> Result<u64> {
+        let spec = DnodeSpec::new(ot::SPA_HISTORY).block_size(BLOCK).bonus(ot::SPA_HISTORY_OFFSETS, HistoryPhys::SIZE as u16);
+        let dnode = self.meta.mos.allocate(self.tx, &spec)?;
+        let size = (self.spa.space().capacity / 1000).clamp(u64::from(BLOCK), 1 << 30);
+        let phys = HistoryPhys { phys_max_offset: size, ..HistoryPhys::default() };
+        dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
+        self.meta.table(DIRECTORY)?.put_u64(self.tx, KEY, dnode.object().0)?;
+        Ok(dnode.object().0)
+    }
+
+    /// Records something that happened to a dataset.
+    pub(crate) fn log(&self, event: &str, ds: u64, text: &str) -> Result<()> {
+        let mut record = NvList::new();
+        record.insert("internal_name", event.to_owned()).insert("history internal str", text.to_owned());
+        record.insert("history txg", self.txg).insert("dsname", self.dsl.ds_name(ds).unwrap_or_default()).insert("dsid", ds);
+        self.append_history(record, false)
+    }
+
+    fn append_history(&self, mut record: NvList, command: bool) -> Result<()> {
+        let object = match self.meta.directory()?.get_u64(KEY)? {
+            Some(object) => object,
+            None => self.create_history()?,
+        };
+        record.insert("history time", self.spa.now().0);
+        let dnode = self.meta.mos.dnode(ObjectId(object))?;
+        let mut phys = dnode.with_bonus(HistoryPhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+        let body = record.encode(NvEncoding::Native);
+        let mut bytes = (body.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&body);
+        let n = bytes.len() as u64;
+        if n >= phys.phys_max_offset.saturating_sub(phys.create_len) {
+            return Ok(());
+        }
+        while phys.phys_max_offset - phys.create_len - (phys.eof - phys.bof) <= n {
+            let mut len = [0; 8];
+            let mut done = 0;
+            for (from, take) in pieces(&phys, phys.bof, 8) {
+                dnode.read_at(from, &mut len[done..done + take as usize])?;
+                done += take as usize;
+            }
+            let skip = 8u64.saturating_add(u64::from_le_bytes(len));
+            if phys.bof.saturating_add(skip) > phys.eof {
+                phys.bof = phys.eof;
+            } else {
+                phys.bof += skip;
+            }
+            phys.records_lost += 1;
+        }
+        let mut done = 0;
+        for (from, take) in pieces(&phys, phys.eof, n) {
+            dnode.write_at(self.tx, from, &bytes[done..done + take as usize])?;
+            done += take as usize;
+        }
+        phys.eof += n;
+        if command && phys.create_len == 0 {
+            phys.create_len = phys.eof;
+            phys.bof = phys.eof;
+        }
+        dnode.edit_bonus(self.tx, |b| phys.write_le(b))
+    }
+}

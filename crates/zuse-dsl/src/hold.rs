@@ -1,0 +1,137 @@
+//! Holds: tags that keep snapshots from being destroyed.
+
+use zuse_base::{Errno, Error, Result};
+use zuse_format::dsl::DS_FLAG_DEFER_DESTROY;
+use zuse_format::object_type as ot;
+
+use crate::context::{Ctx, Dsl};
+use crate::meta::DIRECTORY;
+use crate::table::Table;
+
+const TEMPORARY: &str = "tmp_userrefs";
+
+impl Dsl {
+    /// Puts a tag on snapshots, on all or none.
+    ///
+    /// # Errors
+    /// `Refused`: NOENT, EXIST if one has the tag.
+    pub fn hold(&self, snapshots: &[String], tag: &str) -> Result<()> {
+        if tag.is_empty() || tag.len() > 256 {
+            return Err(Error::refused(zuse_dmu::zap::TOO_BIG, "a hold's tag has 1 to 256 bytes"));
+        }
+        let (names, tag) = (snapshots.to_vec(), tag.to_owned());
+        let (n, t) = (names.clone(), tag.clone());
+        self.task(
+            move |ctx| {
+                for name in &n {
+                    let phys = ctx.meta.ds(ctx.find_snap(name)?)?;
+                    if phys.userrefs != 0 && ctx.meta.table(phys.userrefs)?.get(&t)?.is_some() {
+                        return Err(Error::refused(Errno::EXIST, format!("snapshot '{name}' has hold '{t}'")));
+                    }
+                }
+                Ok(())
+            },
+            move |ctx| {
+                for name in &names {
+                    let object = ctx.find_snap(name)?;
+                    let mut table = ctx.meta.ds(object)?.userrefs;
+                    if table == 0 {
+                        table = Table::create(&ctx.meta.mos, ctx.tx, ot::USERREFS, 0)?;
+                        ctx.meta.edit_ds(ctx.tx, object, |s| s.userrefs = table)?;
+                    }
+                    ctx.meta.table(table)?.put_u64(ctx.tx, &tag, ctx.spa.now().0)?;
+                    ctx.log("hold", object, &tag)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Takes a tag off snapshots, off all or none. One that waited for that to be destroyed goes.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` if one does not have the tag.
+    pub fn release(&self, snapshots: &[String], tag: &str) -> Result<()> {
+        let (names, tag) = (snapshots.to_vec(), tag.to_owned());
+        let (n, t) = (names.clone(), tag.clone());
+        self.task(
+            move |ctx| {
+                for name in &n {
+                    let phys = ctx.meta.ds(ctx.find_snap(name)?)?;
+                    if phys.userrefs == 0 || ctx.meta.table(phys.userrefs)?.get(&t)?.is_none() {
+                        return Err(Error::refused(Errno::NOENT, format!("snapshot '{name}' has no hold '{t}'")));
+                    }
+                }
+                Ok(())
+            },
+            move |ctx| names.iter().try_for_each(|name| ctx.release_hold(ctx.find_snap(name)?, &tag)),
+        )
+    }
+
+    /// Tags of a snapshot with the seconds of their making.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>> {
+        let _config = self.read_config();
+        let meta = self.meta()?;
+        let phys = meta.ds(self.find_ds(snapshot)?)?;
+        if phys.userrefs == 0 { Ok(Vec::new()) } else { meta.table(phys.userrefs)?.numbers() }
+    }
+
+    /// What is left of processes that ended: temporary holds are released. To be called once after opening for writing.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed.
+    pub fn clean_up(&self) -> Result<()> {
+        let left = match self.meta()?.directory()?.get_u64(TEMPORARY)? {
+            Some(object) => self.meta()?.table(object)?.numbers()?,
+            None => Vec::new(),
+        };
+        if left.is_empty() {
+            return Ok(());
+        }
+        self.task(
+            |_| Ok(()),
+            |ctx| {
+                let Some(object) = ctx.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? else { return Ok(()) };
+                for (key, _) in ctx.meta.table(object)?.numbers()? {
+                    ctx.meta.table(object)?.remove(ctx.tx, &key)?;
+                    let Some((snap, tag)) = key.split_once('-') else { continue };
+                    if let Ok(snap) = u64::from_str_radix(snap, 16) {
+                        ctx.release_hold(snap, tag)?;
+                    }
+                }
+                Ok(())
+            },
+        )
+    }
+}
+
+impl Ctx<'_> {
+    fn find_snap(&self, name: &str) -> Result<u64> {
+        let object = self.dsl.find_ds(name)?;
+        if !self.meta.ds(object)?.is_snapshot() {
+            return Err(Error::refused(Errno::INVAL, format!("'{name}' is not a snapshot")));
+        }
+        Ok(object)
+    }
+
+    fn release_hold(&self, object: u64, tag: &str) -> Result<()> {
+        let phys = self.meta.ds(object)?;
+        if phys.userrefs == 0 {
+            return Ok(());
+        }
+        self.log("release", object, tag)?;
+        let table = self.meta.table(phys.userrefs)?;
+        table.remove(self.tx, tag)?;
+        if let Some(temporary) = self.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? {
+            self.meta.table(temporary)?.remove(self.tx, &format!("{object:x}-{tag}"))?;
+        }
+        if table.is_empty()? && phys.num_children == 1 && phys.flags & DS_FLAG_DEFER_DESTROY != 0 {
+            self.destroy_snapshot(object)?;
+            self.spa.note_frees();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Lists of a clone's own blocks, which other software keeps to destroy clones fast.
+//!
+//! Zuse keeps none: their absence is always valid. The first write to a clone that has one removes it; those of
+//! clones that were destroyed elsewhere are worked off.
+
+use std::collections::HashMap;
+
+use zuse_base::Result;
+use zuse_format::{BlockPointer, BpKind};
+
+use crate::bpobj::{self, Bpobj};
+use crate::context::Ctx;
+use crate::deadlist::Deadlist;
+use crate::sizes::Sizes;
+use crate::sync::Budget;
+
+const KEY: &str = "com.delphix:livelist";
+const FEATURE: &str = "com.delphix:livelist";
+const DELETED: &str = "com.delphix:deleted_clones";
+
+impl Ctx<'_> {
+    /// Removes the livelist of a directory, if it has one.
+    pub(crate) fn drop_livelist(&self, dir: u64) -> Result<()> {
+        let Some(table) = self.meta.extension(dir)? else { return Ok(()) };
+        let Some(list) = table.get_u64(KEY)? else { return Ok(()) };
+        table.remove(self.tx, KEY)?;
+        Deadlist::open(self.meta, list)?.free(self)?;
+        self.feature_add(FEATURE, -1)
+    }
+
+    /// Frees the blocks of clones that were destroyed with a livelist; true if more is left.
+    pub(crate) fn process_deleted_clones(&self, budget: &mut Budget) -> Result<bool> {
+        let directory = self.meta.directory()?;
+        let Some(set) = directory.get_u64(DELETED)? else { return Ok(false) };
+        let table = self.meta.table(set)?;
+        for object in table.ints()? {
+            let list = Deadlist::open(self.meta, object)?;
+            for (key, sub) in list.entries() {
+                if budget.blocks == 0 {
+                    return Ok(true);
+                }
+                self.free_sublist(sub, budget)?;
+                self.meta.table(object)?.remove_int(self.tx, key)?;
+                if !bpobj::drop_if_empty_list(self, sub)? {
+                    Bpobj::open(&self.meta.mos, sub)?.free(self)?;
+                }
+            }
+            table.remove_int(self.tx, object)?;
+            self.free(object)?;
+            self.feature_add(FEATURE, -1)?;
+        }
+        directory.remove(self.tx, DELETED)?;
+        self.free(set)?;
+        Ok(false)
+    }
+
+    /// Frees the live blocks of a sub-list: those allocated in it and not freed again.
+    fn free_sublist(&self, sub: u64, budget: &mut Budget) -> Result<()> {
+        let mut entries: Vec<(BlockPointer, bool)> = Vec::new();
+        Bpobj::open(&self.meta.mos, sub)?.for_each(&mut |bp, freed| {
+            entries.push((*bp, freed));
+            Ok(())
+        })?;
+        let mut gone: HashMap<(u64, u64), u64> = HashMap::new();
+        let mut sizes = Sizes::default();
+        for (bp, freed) in entries.iter().rev() {
+            let place = (bp.dva(0).word0 >> 32, bp.dva(0).word1);
+            let count = gone.entry(place).or_default();
+            if *freed {
+                *count += 1;
+            } else if *count > 0 {
+                *count -= 1;
+            } else if bp.kind() == BpKind::Normal {
+                sizes += Sizes::of_block(&self.meta.io, bp);
+                self.meta.io.free(self.tx.txg(), bp)?;
+                budget.take();
+            }
+        }
+        self.freed(sizes)
+    }
+}

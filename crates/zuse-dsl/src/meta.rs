@@ -1,0 +1,181 @@
+//! Reading and changing the bonus structures of the MOS: directories, datasets, their extension entries.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::zap::ZapValue;
+use zuse_dmu::{Dnode, Objset, Tx};
+use zuse_format::dsl::{DslDatasetPhys, DslDirPhys};
+use zuse_format::object_type as ot;
+use zuse_io::Pipeline;
+
+use crate::table::Table;
+
+/// Version from which datasets have `$ORIGIN`.
+pub(crate) const VERSION_ORIGIN: u64 = 11;
+/// Version from which received properties are apart.
+pub(crate) const VERSION_RECEIVED: u64 = 22;
+/// Version from which deadlists have keys.
+pub(crate) const VERSION_DEADLISTS: u64 = 26;
+
+/// The MOS as this layer sees it, and the objects it always needs. 0 = does not exist (old pools).
+pub(crate) struct Meta {
+    pub mos: Arc<Objset>,
+    pub io: Arc<Pipeline>,
+    pub version: u64,
+    pub root_dir: u64,
+    pub mos_dir: u64,
+    pub free_dir: u64,
+    pub origin_dir: u64,
+    pub origin_snap: u64,
+    pub free_bpobj: u64,
+}
+
+/// Object 1: the MOS directory.
+pub(crate) const DIRECTORY: u64 = 1;
+
+/// Whether an object is there but of another kind than asked for: the name of what it should be.
+fn wrong(dnode: &Dnode, what: &str) -> Error {
+    Error::corrupt(dnode.place(), format!("it is not a {what}"))
+}
+
+/// Parses a directory.
+pub(crate) fn dir_of(dnode: &Dnode) -> Result<DslDirPhys> {
+    if dnode.bonus_type() != ot::DSL_DIR {
+        return Err(wrong(dnode, "directory"));
+    }
+    dnode.with_bonus(DslDirPhys::parse).map_err(|e| e.at(dnode.place().to_string()))
+}
+
+/// Parses a dataset.
+pub(crate) fn ds_of(dnode: &Dnode) -> Result<DslDatasetPhys> {
+    if dnode.bonus_type() != ot::DSL_DATASET {
+        return Err(wrong(dnode, "dataset"));
+    }
+    dnode.with_bonus(DslDatasetPhys::parse).map_err(|e| e.at(dnode.place().to_string()))
+}
+
+/// Whether an object has extension entries.
+pub(crate) fn is_zapified(dnode: &Dnode) -> bool {
+    !matches!(dnode.object_type(), ot::DSL_DIR | ot::DSL_DATASET)
+}
+
+impl Meta {
+    /// Finds the fixed objects of a pool that exists.
+    ///
+    /// # Errors
+    /// One that this version must have is missing.
+    pub fn load(mos: Arc<Objset>, io: Arc<Pipeline>, version: u64) -> Result<Self> {
+        let directory = Table::open(&mos, DIRECTORY)?;
+        let missing = |what: &str| Error::corrupt("the MOS", format!("{what} is missing"));
+        let root_dir = directory.get_u64("root_dataset")?.ok_or_else(|| missing("root_dataset"))?;
+        let free_bpobj = directory.get_u64("free_bpobj")?.unwrap_or(0);
+        let mut meta = Self { mos, io, version, root_dir, mos_dir: 0, free_dir: 0, origin_dir: 0, origin_snap: 0, free_bpobj };
+        let children = meta.table(meta.dir(root_dir)?.child_map)?;
+        meta.mos_dir = children.get_u64("$MOS")?.ok_or_else(|| missing("$MOS"))?;
+        meta.free_dir = children.get_u64("$FREE")?.unwrap_or(0);
+        meta.origin_dir = children.get_u64("$ORIGIN")?.unwrap_or(0);
+        if version >= VERSION_DEADLISTS && (meta.free_dir == 0 || free_bpobj == 0) {
+            return Err(missing("$FREE or free_bpobj"));
+        }
+        if version >= VERSION_ORIGIN {
+            if meta.origin_dir == 0 {
+                return Err(missing("$ORIGIN"));
+            }
+            let head = meta.ds(meta.dir(meta.origin_dir)?.head_dataset)?;
+            meta.origin_snap = head.prev_snap;
+        }
+        Ok(meta)
+    }
+
+    pub fn dnode(&self, object: u64) -> Result<Arc<Dnode>> {
+        self.mos.dnode(ObjectId(object)).map_err(|e| {
+            // A number that came out of another object leads nowhere: that is damage, not a wrong question.
+            if e.is(Errno::NOENT) || e.is(Errno::INVAL) { Error::corrupt("the MOS", format!("object {object} is referred to but free")) } else { e }
+        })
+    }
+
+    pub fn table(&self, object: u64) -> Result<Table> {
+        Table::of(self.dnode(object)?)
+    }
+
+    pub fn directory(&self) -> Result<Table> {
+        self.table(DIRECTORY)
+    }
+
+    pub fn dir(&self, object: u64) -> Result<DslDirPhys> {
+        dir_of(&*self.dnode(object)?)
+    }
+
+    pub fn ds(&self, object: u64) -> Result<DslDatasetPhys> {
+        ds_of(&*self.dnode(object)?)
+    }
+
+    /// Changes a directory's bonus.
+    pub fn edit_dir<R>(&self, tx: &Tx, object: u64, f: impl FnOnce(&mut DslDirPhys) -> R) -> Result<R> {
+        let dnode = self.dnode(object)?;
+        let mut phys = dir_of(&dnode)?;
+        let r = f(&mut phys);
+        dnode.edit_bonus(tx, |b| phys.write_le(b))?;
+        Ok(r)
+    }
+
+    /// Changes a dataset's bonus.
+    pub fn edit_ds<R>(&self, tx: &Tx, object: u64, f: impl FnOnce(&mut DslDatasetPhys) -> R) -> Result<R> {
+        let dnode = self.dnode(object)?;
+        let mut phys = ds_of(&dnode)?;
+        let r = f(&mut phys);
+        dnode.edit_bonus(tx, |b| phys.write_le(b))?;
+        Ok(r)
+    }
+
+    /// The table of extension entries of a directory or dataset, if it has one.
+    pub fn extension(&self, object: u64) -> Result<Option<Table>> {
+        let dnode = self.dnode(object)?;
+        if is_zapified(&dnode) { Table::of(dnode).map(Some) } else { Ok(None) }
+    }
+
+    /// One extension entry.
+    pub fn extension_value(&self, object: u64, key: &str) -> Result<Option<ZapValue>> {
+        match self.extension(object)? {
+            Some(table) => table.get(key),
+            None => Ok(None),
+        }
+    }
+
+    /// Creation txg of the snapshot a directory descends from; 0 on pools without `$ORIGIN`.
+    pub fn origin_txg(&self, dir: &DslDirPhys) -> Result<u64> {
+        if dir.origin == 0 { Ok(0) } else { Ok(self.ds(dir.origin)?.creation_txg) }
+    }
+
+    /// Whether a directory is a clone's.
+    pub fn is_clone(&self, dir: &DslDirPhys) -> bool {
+        dir.origin != 0 && dir.origin != self.origin_snap
+    }
+
+    /// The directories from one up to the root, itself first.
+    pub fn ancestry(&self, dir: u64) -> Result<Vec<u64>> {
+        let mut out = Vec::new();
+        let mut at = dir;
+        while at != 0 {
+            if out.len() > 64 || out.contains(&at) {
+                return Err(Error::corrupt("the MOS", format!("directory {dir} has no way to the root")));
+            }
+            out.push(at);
+            at = self.dir(at)?.parent;
+        }
+        Ok(out)
+    }
+
+    /// Children of a directory by name, the pool's own (`$…`) and temporary (`%…`) ones included.
+    pub fn children(&self, dir: &DslDirPhys) -> Result<Vec<(String, u64)>> {
+        let mut all = self.table(dir.child_map)?.numbers()?;
+        all.sort();
+        Ok(all)
+    }
+}
+
+/// Whether users may see a child or snapshot of that name.
+pub(crate) fn is_public(name: &str) -> bool {
+    !name.starts_with(['$', '%'])
+}

@@ -1,0 +1,96 @@
+//! The pool below, in the words of this layer.
+
+use std::sync::Arc;
+
+use zuse_base::{Error, Result, Txg, WorkPool};
+use zuse_dmu::{DirtyMeter, Objset, Settings, Tx};
+use zuse_io::Pipeline;
+use zuse_pool::{Pool, SyncCtx};
+
+/// Figures of the pool's space, in bytes as datasets count them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PoolSpace {
+    /// Deflated capacity of the normal vdevs.
+    pub capacity: u64,
+    /// Allocated, deferred frees included, deflated.
+    pub allocated: u64,
+    /// Kept back from ordinary writers.
+    pub slop: u64,
+}
+
+/// The pool.
+#[derive(Clone)]
+pub(crate) struct Spa(pub Arc<Pool>);
+
+impl Spa {
+    pub fn name(&self) -> String {
+        self.0.name()
+    }
+    pub fn version(&self) -> u64 {
+        self.0.version()
+    }
+    pub fn is_writable(&self) -> bool {
+        self.0.is_writable()
+    }
+    pub fn mos(&self) -> &Arc<Objset> {
+        self.0.mos()
+    }
+    pub fn io(&self) -> &Arc<Pipeline> {
+        self.0.io()
+    }
+    pub fn work(&self) -> &Arc<WorkPool> {
+        self.0.work()
+    }
+    pub fn meter(&self) -> &Arc<DirtyMeter> {
+        self.0.meter()
+    }
+    pub fn base_settings(&self) -> Settings {
+        self.0.base_settings()
+    }
+    pub fn feature_enabled(&self, guid: &str) -> bool {
+        self.0.features().is_enabled(guid)
+    }
+    pub fn feature_count(&self, guid: &str) -> u64 {
+        self.0.features().refcount(guid)
+    }
+    pub fn feature_add(&self, tx: &Tx, guid: &str, delta: i64) -> Result<()> {
+        self.0.features().add(&SyncCtx { pool: &self.0, tx, txg: tx.txg(), pass: 1 }, guid, delta)
+    }
+    /// Seconds and nanoseconds since 1970.
+    pub fn now(&self) -> (u64, u64) {
+        let now = self.0.clock().now();
+        (now.unsigned_secs(), u64::from(now.nanos))
+    }
+    pub fn random(&self) -> u64 {
+        self.0.entropy().u64()
+    }
+    pub fn space(&self) -> PoolSpace {
+        let s = self.0.space();
+        let raw = s.allocated.saturating_add(s.deferred);
+        // The allocator counts raw bytes, datasets deflated ones.
+        let allocated =
+            if s.capacity == 0 { 0 } else { (u128::from(raw) * u128::from(s.dspace) / u128::from(s.capacity)) as u64 };
+        PoolSpace { capacity: s.dspace, allocated, slop: s.slop }
+    }
+    pub fn begin(&self, bytes: u64) -> Result<Tx> {
+        self.0.begin(bytes)
+    }
+    pub fn open_txg(&self) -> Txg {
+        self.0.open_txg()
+    }
+    pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        self.0.wait_synced(txg)
+    }
+    /// More blocks wait to be freed.
+    pub fn note_frees(&self) {
+        self.0.note_frees();
+    }
+    /// Runs check and change in one txg; returns when it is on disk.
+    pub fn sync_task<R: Send + 'static>(
+        &self,
+        mut check: impl FnMut(&Tx) -> Result<()> + Send + 'static,
+        apply: impl FnOnce(&Tx) -> Result<R> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.0.sync_task(move |ctx| check(ctx.tx), move |ctx| apply(ctx.tx))
+    }
+}

@@ -1,0 +1,171 @@
+//! Snapshots: any number in one txg.
+
+use std::collections::BTreeSet;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dmu::zap::ZapValue;
+use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DS_FLAG_UNIQUE_ACCURATE, DslDatasetPhys, UsedKind};
+
+use crate::admission::Reserve;
+use crate::context::{Ctx, Dsl};
+use crate::create::SNAP_COUNT;
+use crate::deadlist::{Deadlist, chain_keys};
+use crate::name::{check_snapshot, split_snapshot};
+use crate::property::Value;
+use crate::sizes::Sizes;
+
+const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
+
+impl Dsl {
+    /// Takes snapshots (`pool/a@s`), all in one txg or none.
+    ///
+    /// # Errors
+    /// `Refused`: INVAL for names, NOENT, EXIST, BUSY for inconsistent datasets, DQUOT for limits, NOSPC.
+    pub fn snapshot(&self, names: &[String], recursive: bool, properties: &[(String, Value)]) -> Result<()> {
+        for (property, value) in properties {
+            crate::property::check_on_snapshot(property, value)?;
+        }
+        let mut all = BTreeSet::new();
+        for name in names {
+            let (dataset, Some(snap)) = split_snapshot(name) else {
+                return Err(Error::refused(Errno::INVAL, format!("'{name}' is not a snapshot's name")));
+            };
+            check_snapshot(dataset, snap)?;
+            all.insert((dataset.to_owned(), snap.to_owned()));
+        }
+        let all = std::sync::Arc::new((all, recursive));
+        let (list, props) = (all.clone(), properties.to_vec());
+        self.task(
+            move |ctx| {
+                let targets = ctx.snapshot_targets(&all.0, all.1)?;
+                ctx.dsl.check_room(Reserve::None, 64 * 1024 * targets.len() as u64)?;
+                targets.iter().try_for_each(|(name, head, snap)| ctx.check_snapshot(name, *head, snap))
+            },
+            move |ctx| {
+                for (_, head, snap) in ctx.snapshot_targets(&list.0, list.1)? {
+                    let object = ctx.take_snapshot(head, &snap)?;
+                    for (property, value) in &props {
+                        ctx.set_local(object, property, value)?;
+                    }
+                    ctx.log("snapshot", object, "")?;
+                }
+                Ok(())
+            },
+        )
+    }
+}
+
+impl Ctx<'_> {
+    /// Name, head and snapshot name of everything that is to be snapshotted.
+    fn snapshot_targets(&self, names: &BTreeSet<(String, String)>, recursive: bool) -> Result<Vec<(String, u64, String)>> {
+        let mut out = Vec::new();
+        for (dataset, snap) in names {
+            let dir = self.dsl.find_dir(dataset)?;
+            let mut tree = Vec::new();
+            if recursive {
+                self.dsl.tree_into(dataset.clone(), dir, &mut tree)?;
+            } else {
+                tree.push((dataset.clone(), dir, self.meta.dir(dir)?.head_dataset));
+            }
+            out.extend(tree.into_iter().map(|(name, _, head)| (name, head, snap.clone())));
+        }
+        Ok(out)
+    }
+
+    fn check_snapshot(&self, name: &str, head: u64, snap: &str) -> Result<()> {
+        check_snapshot(name, snap)?;
+        let phys = self.meta.ds(head)?;
+        if phys.prev_snap_txg >= self.txg {
+            return Err(Error::refused(Errno::AGAIN, format!("'{name}' has a snapshot of this txg")));
+        }
+        if self.dsl.find_snapshot(&phys, snap)?.is_some() {
+            return Err(Error::refused(Errno::EXIST, format!("snapshot '{name}@{snap}' exists")));
+        }
+        if phys.flags & DS_FLAG_INCONSISTENT != 0 {
+            return Err(Error::refused(Errno::BUSY, format!("dataset '{name}' is inconsistent")));
+        }
+        self.check_count(phys.dir, SNAP_COUNT, "snapshot_limit", 1)?;
+        let reserved = self.dsl.number_of(head, "refreservation")?;
+        if phys.unique_bytes.min(reserved) > self.dsl.available_of(phys.dir)? {
+            return Err(Error::refused(Errno::NOSPC, format!("'{name}': no room for its refreservation")));
+        }
+        Ok(())
+    }
+
+    /// Freezes a head as it was written in this txg.
+    pub(crate) fn take_snapshot(&self, head: u64, snap: &str) -> Result<u64> {
+        let phys = self.meta.ds(head)?;
+        self.count_up(phys.dir, SNAP_COUNT, 1)?;
+        let new = self.allocate_ds()?;
+        self.put_ds(new, DslDatasetPhys {
+            next_snap: head,
+            num_children: 1,
+            snapnames: 0,
+            creation_time: self.spa.now().0,
+            creation_txg: self.txg,
+            unique_bytes: 0,
+            fsid_guid: self.id56(),
+            guid: self.guid(),
+            next_clones: 0,
+            props: 0,
+            userrefs: 0,
+            ..phys
+        })?;
+        self.inherit_features(head, new)?;
+        if phys.prev_snap != 0 {
+            self.relink(phys.prev_snap, head, new)?;
+        }
+        let reserved = self.dsl.number_of(head, "refreservation")?;
+        if reserved > 0 {
+            let held = Sizes { used: phys.unique_bytes.min(reserved) as i64, ..Sizes::default() };
+            self.charge(phys.dir, UsedKind::RefReservation, held)?;
+        }
+        let old = Deadlist::open(self.meta, phys.deadlist)?;
+        let mut keys = if old.is_flat() { chain_keys(self.meta, phys.prev_snap)? } else { old.keys() };
+        keys.push(phys.prev_snap_txg);
+        keys.extend(self.bookmark_txgs(head)?.into_iter().filter(|txg| *txg > phys.prev_snap_txg));
+        keys.sort_unstable();
+        keys.dedup();
+        let deadlist = Deadlist::create(self, &keys)?;
+        if let Some(ext) = self.meta.extension(head)? {
+            if let Some(list) = ext.get_u64(REMAP_DEADLIST)? {
+                ext.remove(self.tx, REMAP_DEADLIST)?;
+                self.zapify(new)?.put_u64(self.tx, REMAP_DEADLIST, list)?;
+            }
+        }
+        self.meta.edit_ds(self.tx, head, |h| {
+            h.deadlist = deadlist;
+            h.prev_snap = new;
+            h.prev_snap_txg = self.txg;
+            h.unique_bytes = 0;
+            h.flags |= DS_FLAG_UNIQUE_ACCURATE;
+        })?;
+        self.meta.table(phys.snapnames)?.put_u64(self.tx, snap, new)?;
+        self.note_snapshots_changed(phys.dir)?;
+        Ok(new)
+    }
+
+    /// What followed `old` after snapshot `prev` is now `new`: in the same directory as its next snapshot, across a
+    /// branch as one of its clones.
+    pub(crate) fn relink(&self, prev: u64, old: u64, new: u64) -> Result<()> {
+        let p = self.meta.ds(prev)?;
+        if p.next_snap == old {
+            return self.meta.edit_ds(self.tx, prev, |p| p.next_snap = new);
+        }
+        if p.next_clones != 0 {
+            let clones = self.meta.table(p.next_clones)?;
+            clones.remove_int(self.tx, old)?;
+            clones.add_int(self.tx, new)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note_snapshots_changed(&self, dir: u64) -> Result<()> {
+        if !self.enabled(crate::context::EXTENSIBLE) {
+            return Ok(());
+        }
+        let (secs, nanos) = self.spa.now();
+        let value = ZapValue::u64s(&[secs, nanos]);
+        self.zapify(dir)?.put(self.tx, "com.ixsystems:snapshots_changed", &value)
+    }
+}

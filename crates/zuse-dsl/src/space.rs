@@ -1,0 +1,125 @@
+//! Space accounting of directories: every change goes up to the root, reservations absorb what they cover.
+//!
+//! ```text
+//!   used = HEAD + SNAP + CHILD + CHILD_RSRV + REFRSRV
+//!   parent: CHILD = Σ used(child), CHILD_RSRV = Σ max(0, reserved(child) − used(child))
+//! ```
+
+use zuse_base::Result;
+use zuse_format::dsl::{DIR_FLAG_USED_BREAKDOWN, DslDirPhys, UsedKind};
+
+use crate::context::Ctx;
+use crate::sizes::Sizes;
+
+impl Ctx<'_> {
+    /// Charges a change of one kind to a directory and, as far as it shows, to those above.
+    pub fn charge(&self, dir: u64, kind: UsedKind, delta: Sizes) -> Result<()> {
+        let mut parts = [0; 5];
+        parts[kind as usize] = delta.used;
+        self.charge_parts(dir, parts, delta.comp, delta.uncomp)
+    }
+
+    /// Moves bytes from one kind to another.
+    pub fn transfer(&self, dir: u64, from: UsedKind, to: UsedKind, bytes: i64) -> Result<()> {
+        let mut parts = [0; 5];
+        parts[from as usize] = -bytes;
+        parts[to as usize] = bytes;
+        self.charge_parts(dir, parts, 0, 0)
+    }
+
+    /// Charges changes of several kinds at once.
+    pub fn charge_parts(&self, dir: u64, mut parts: [i64; 5], comp: i64, uncomp: i64) -> Result<()> {
+        let mut at = dir;
+        let mut steps = 0;
+        while at != 0 && (parts != [0; 5] || comp != 0 || uncomp != 0) {
+            let total: i64 = parts.iter().sum();
+            let (parent, seen, phys) = self.meta.edit_dir(self.tx, at, |d| {
+                let old = d.used_bytes.max(d.reserved);
+                d.used_bytes = d.used_bytes.wrapping_add_signed(total);
+                d.compressed_bytes = d.compressed_bytes.wrapping_add_signed(comp);
+                d.uncompressed_bytes = d.uncompressed_bytes.wrapping_add_signed(uncomp);
+                if d.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
+                    for (sum, part) in d.used_breakdown.iter_mut().zip(parts) {
+                        *sum = sum.wrapping_add_signed(part);
+                    }
+                }
+                (d.parent, d.used_bytes.max(d.reserved).wrapping_sub(old) as i64, *d)
+            })?;
+            self.dsl.note_dir(at, &phys);
+            parts = [0; 5];
+            parts[UsedKind::Child as usize] = total;
+            parts[UsedKind::ChildReservation as usize] = seen - total;
+            at = parent;
+            steps += 1;
+            if steps > 64 {
+                return Err(zuse_base::Error::corrupt("the MOS", format!("directory {dir} has no way to the root")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the reservation of a directory.
+    pub fn set_reservation(&self, dir: u64, reserved: u64) -> Result<()> {
+        let (parent, delta, phys) = self.meta.edit_dir(self.tx, dir, |d| {
+            let old = d.used_bytes.max(d.reserved);
+            d.reserved = reserved;
+            (d.parent, d.used_bytes.max(reserved).wrapping_sub(old) as i64, *d)
+        })?;
+        self.dsl.note_dir(dir, &phys);
+        if parent != 0 {
+            let mut parts = [0; 5];
+            parts[UsedKind::ChildReservation as usize] = delta;
+            self.charge_parts(parent, parts, 0, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the quota of a directory.
+    pub fn set_quota(&self, dir: u64, quota: u64) -> Result<()> {
+        let phys = self.meta.edit_dir(self.tx, dir, |d| {
+            d.quota = quota;
+            *d
+        })?;
+        self.dsl.note_dir(dir, &phys);
+        Ok(())
+    }
+
+    /// Charges the changed need of a refreservation: it covers what `unique` does not.
+    pub fn set_refreservation(&self, dir: u64, unique: u64, old: u64, new: u64) -> Result<()> {
+        let delta = new.saturating_sub(unique) as i64 - old.saturating_sub(unique) as i64;
+        self.charge(dir, UsedKind::RefReservation, Sizes { used: delta, ..Sizes::default() })
+    }
+
+    /// Queues the accounting of blocks that will be freed: they leave `dir` and stay in the pool's account.
+    pub fn move_to_free(&self, dir: u64, kind: UsedKind, sizes: Sizes) -> Result<()> {
+        self.charge(dir, kind, -sizes)?;
+        if self.meta.free_dir != 0 {
+            self.charge(self.meta.free_dir, UsedKind::Head, sizes)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks of the pool's account were freed.
+    pub fn freed(&self, sizes: Sizes) -> Result<()> {
+        if self.meta.free_dir != 0 && !sizes.is_zero() {
+            self.charge(self.meta.free_dir, UsedKind::Head, -sizes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that may still be charged to the last of `chain` (root first); `root_limit` is what the pool can hold.
+pub(crate) fn available(chain: &[DslDirPhys], root_limit: u64) -> u64 {
+    let mut parent: Option<u64> = None;
+    for dir in chain {
+        let own = if dir.quota == 0 { u64::MAX } else { dir.quota };
+        let quota = if parent.is_none() { own.min(root_limit) } else { own };
+        let used = dir.used_bytes;
+        let mut above = parent.unwrap_or(u64::MAX);
+        if parent.is_some() && dir.reserved > used {
+            above = above.saturating_add(dir.reserved - used);
+        }
+        parent = Some(if used > quota { 0 } else { above.min(quota - used) });
+    }
+    parent.unwrap_or(0)
+}

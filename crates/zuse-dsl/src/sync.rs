@@ -1,0 +1,204 @@
+//! What the pool asks of this layer in every txg: write the datasets, keep the books, drain what waits to be freed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use zuse_base::{Result, Txg};
+use zuse_format::BpKind;
+use zuse_format::dsl::UsedKind;
+use zuse_pool::{DslHooks, Pool, SyncCtx};
+
+use crate::bpobj::Bpobj;
+use crate::context::{Ctx, Dsl, Open, lock};
+use crate::dataset::Dataset;
+use crate::deadlist::Deadlist;
+use crate::meta::Meta;
+use crate::pool_seam::Spa;
+use crate::sizes::Sizes;
+
+/// Blocks that one txg frees in the background.
+const FREES_PER_TXG: u64 = 100_000;
+/// Time that one txg spends on it.
+const FREE_TIME: Duration = Duration::from_millis(500);
+
+/// How much one txg may still free.
+pub(crate) struct Budget {
+    pub blocks: u64,
+    until: Option<Instant>,
+}
+
+impl Budget {
+    pub fn per_txg() -> Self {
+        Self { blocks: FREES_PER_TXG, until: Some(Instant::now() + FREE_TIME) }
+    }
+
+    pub fn unlimited() -> Self {
+        Self { blocks: u64::MAX, until: None }
+    }
+
+    /// Takes one block; false when there is no more.
+    pub fn take(&mut self) -> bool {
+        if self.blocks == 0 || self.blocks % 256 == 0 && self.until.is_some_and(|t| Instant::now() > t) {
+            self.blocks = 0;
+            return false;
+        }
+        self.blocks -= 1;
+        true
+    }
+}
+
+impl DslHooks for Dsl {
+    fn create(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        self.create_pool(&Spa(ctx.pool.clone()), ctx.tx)
+    }
+
+    fn load(&self, pool: &Arc<Pool>) -> Result<()> {
+        if self.open.get().is_some() {
+            return Ok(());
+        }
+        let spa = Spa(pool.clone());
+        let meta = Meta::load(spa.mos().clone(), spa.io().clone(), spa.version())?;
+        let _ = self.open.set(Open { spa, meta });
+        if pool.is_writable() && self.frees_wait()? {
+            pool.note_frees();
+        }
+        Ok(())
+    }
+
+    fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        let dirty: Vec<Arc<Dataset>> = lock(&self.dirty[ctx.txg.slot::<4>()]).values().cloned().collect();
+        let my = self.ctx(ctx.tx)?;
+        dirty.iter().try_for_each(|ds| my.sync_dataset(ds, ctx.pass))
+    }
+
+    fn mos_delta(&self, ctx: &SyncCtx<'_>, [used, comp, uncomp]: [i64; 3]) -> Result<()> {
+        let my = self.ctx(ctx.tx)?;
+        my.charge(my.meta.mos_dir, UsedKind::Head, Sizes { used, comp, uncomp })
+    }
+
+    fn is_dirty(&self, txg: Txg) -> bool {
+        let dirty = lock(&self.dirty[txg.slot::<4>()]);
+        dirty.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)))
+    }
+
+    fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
+        let my = self.ctx(ctx.tx)?;
+        if lock(&self.stuck).is_some() {
+            return Ok(false);
+        }
+        match my.process_frees(&mut Budget::per_txg()) {
+            Err(e @ zuse_base::Error::Corrupt { .. }) => {
+                // A damaged queue costs the space that it holds, not the pool.
+                *lock(&self.stuck) = Some(e);
+                Ok(false)
+            }
+            other => other,
+        }
+    }
+
+    fn synced(&self, txg: Txg) {
+        let slot = txg.slot::<4>();
+        for state in lock(&self.dirs).values().filter_map(std::sync::Weak::upgrade) {
+            state.in_flight[slot].store(0, Relaxed);
+        }
+        for ds in std::mem::take(&mut *lock(&self.dirty[slot])).into_values() {
+            ds.land(txg);
+        }
+    }
+}
+
+impl Dsl {
+    /// Whether blocks wait to be freed.
+    pub(crate) fn frees_wait(&self) -> Result<bool> {
+        let meta = self.meta()?;
+        let directory = meta.directory()?;
+        if directory.get_u64("bptree_obj")?.is_some() || directory.get_u64("com.delphix:deleted_clones")?.is_some() {
+            return Ok(true);
+        }
+        if meta.free_bpobj == 0 {
+            return Ok(false);
+        }
+        let phys = Bpobj::open(&meta.mos, meta.free_bpobj)?.phys()?;
+        Ok(phys.num_blkptrs > 0 || phys.subobjs != 0 && phys.num_subobjs > 0)
+    }
+
+    /// What kept the background freeing from going on, if anything did.
+    pub fn stuck(&self) -> Option<zuse_base::Error> {
+        lock(&self.stuck).clone()
+    }
+}
+
+impl Ctx<'_> {
+    fn sync_dataset(&self, ds: &Arc<Dataset>, pass: u32) -> Result<()> {
+        let Some(os) = ds.open_objset() else { return Ok(()) };
+        if !os.is_dirty(self.tx.txg()) {
+            return Ok(());
+        }
+        let object = ds.object().0;
+        let before = ds.phys()?;
+        ds.books.set_prev_snap_txg(before.prev_snap_txg);
+        self.drop_livelist(before.dir)?;
+        let Some(done) = os.sync(self.tx.txg(), pass)? else { return Ok(()) };
+        let sums = ds.books.take();
+        let dir = self.meta.dir(before.dir)?;
+
+        let mut dead = Sizes::default();
+        if !sums.dead.is_empty() {
+            dead = Deadlist::open(self.meta, before.deadlist)?.insert(self, &sums.dead)?;
+            let size_after = |txg: u64| -> i64 {
+                let late = sums.dead.iter().filter(|bp| bp.allocation_birth() > txg);
+                late.map(|bp| Sizes::of_block(&self.meta.io, bp).used).sum()
+            };
+            let prev = self.meta.ds(before.prev_snap)?;
+            if prev.next_snap == object {
+                let held = size_after(prev.prev_snap_txg);
+                self.meta.edit_ds(self.tx, before.prev_snap, |p| p.unique_bytes = p.unique_bytes.wrapping_add_signed(held))?;
+            }
+            self.transfer(before.dir, UsedKind::Head, UsedKind::Snap, size_after(self.meta.origin_txg(&dir)?))?;
+            self.count_freed_before_next(object, &before, &sums.dead)?;
+        }
+
+        let own = sums.born - sums.freed;
+        let change = own - dead;
+        let reserved = self.dsl.number_of(object, "refreservation")?;
+        let (old_unique, new_unique) = (before.unique_bytes, before.unique_bytes.wrapping_add_signed(own.used));
+        let delta = if reserved == 0 { own.used } else { new_unique.max(reserved).wrapping_sub(old_unique.max(reserved)) as i64 };
+        let mut parts = [0; 5];
+        parts[UsedKind::Head as usize] = own.used;
+        parts[UsedKind::RefReservation as usize] = delta - own.used;
+        self.charge_parts(before.dir, parts, own.comp, own.uncomp)?;
+        let referenced = self.meta.edit_ds(self.tx, object, |d| {
+            d.bp = done.root;
+            d.referenced_bytes = d.referenced_bytes.wrapping_add_signed(change.used);
+            d.compressed_bytes = d.compressed_bytes.wrapping_add_signed(change.comp);
+            d.uncompressed_bytes = d.uncompressed_bytes.wrapping_add_signed(change.uncomp);
+            d.unique_bytes = new_unique;
+            d.referenced_bytes
+        })?;
+        ds.referenced.store(referenced, Relaxed);
+        self.note_features(object, &done, os.flags())
+    }
+
+    /// Frees what waits; true if more is left.
+    fn process_frees(&self, budget: &mut Budget) -> Result<bool> {
+        if self.meta.free_bpobj == 0 {
+            return Ok(false);
+        }
+        let list = Bpobj::open(&self.meta.mos, self.meta.free_bpobj)?;
+        let (sizes, empty) = list.drain(self, &mut |bp| {
+            if !budget.take() {
+                return Ok(false);
+            }
+            if bp.kind() == BpKind::Normal {
+                self.meta.io.free(self.tx.txg(), bp)?;
+            }
+            Ok(true)
+        })?;
+        self.freed(sizes)?;
+        if !empty {
+            return Ok(true);
+        }
+        Ok(self.process_bptree(budget)? || self.process_deleted_clones(budget)?)
+    }
+}
