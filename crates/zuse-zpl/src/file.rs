@@ -30,6 +30,8 @@ pub struct WriteOptions {
     pub append: bool,
     /// Drop set-id bits.
     pub kill_suidgid: bool,
+    /// Leave the times alone: who writes back cached pages sends the times of the writes themselves.
+    pub keep_times: bool,
 }
 
 /// What to seek.
@@ -126,14 +128,14 @@ impl FileSystem {
             let at = offset + done as u64;
             let room = WRITE_CHUNK - (at % WRITE_CHUNK as u64) as usize;
             let piece = &data[done..(done + room).min(data.len())];
-            self.write_chunk(znode, at, piece, options.kill_suidgid)?;
+            self.write_chunk(znode, at, piece, options)?;
             done += piece.len();
         }
         drop(range);
         Ok(len)
     }
 
-    fn write_chunk(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], kill_suidgid: bool) -> Result<()> {
+    fn write_chunk(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], options: WriteOptions) -> Result<()> {
         let dnode = znode.dnode();
         let size = znode.size();
         let end = offset + data.len() as u64;
@@ -183,17 +185,20 @@ impl FileSystem {
             at += take as u64;
             rest = later;
         }
-        self.content_changed(&tx, znode, size.max(end), kill_suidgid)
+        self.content_changed(&tx, znode, size.max(end), options)
     }
 
     /// Size, times and flags after a change of the data.
-    fn content_changed(&self, tx: &Tx, znode: &Arc<Znode>, size: u64, kill_suidgid: bool) -> Result<()> {
+    fn content_changed(&self, tx: &Tx, znode: &Arc<Znode>, size: u64, options: WriteOptions) -> Result<()> {
         let now = self.now();
         let mut state = znode.write();
         let a = &mut state.attrs;
-        let mut fields = field::MTIME | field::CTIME;
-        a.mtime = now;
-        a.ctime = now;
+        let mut fields = 0;
+        if !options.keep_times {
+            fields = field::MTIME | field::CTIME;
+            a.mtime = now;
+            a.ctime = now;
+        }
         if a.size != size {
             a.size = size;
             fields |= field::SIZE;
@@ -204,12 +209,15 @@ impl FileSystem {
             a.flags = new;
             fields |= field::FLAGS;
         }
-        if kill_suidgid {
+        if options.kill_suidgid {
             let mode = without_set_ids(a.mode);
             if mode != a.mode {
                 a.mode = mode;
                 fields |= field::MODE;
             }
+        }
+        if fields == 0 {
+            return Ok(());
         }
         self.store.store(tx, znode.dnode(), &state.attrs, fields)
     }
@@ -253,7 +261,7 @@ impl FileSystem {
             self.read_partial(znode, size)?;
             let tx = self.begin_freeing(estimate::write(size, 1, u64::from(dnode.block_size())))?;
             dnode.free_range(&tx, size, u64::MAX - size)?;
-            return self.content_changed(&tx, znode, size, kill_suidgid);
+            return self.content_changed(&tx, znode, size, WriteOptions { kill_suidgid, ..WriteOptions::default() });
         }
         let props = self.backing.props();
         let block = grown_block_size(dnode.block_size(), dnode.max_block(), old, size, props.record_size);
@@ -264,7 +272,7 @@ impl FileSystem {
         if block != dnode.block_size() {
             dnode.set_block_size(&tx, block)?;
         }
-        self.content_changed(&tx, znode, size, kill_suidgid)
+        self.content_changed(&tx, znode, size, WriteOptions { kill_suidgid, ..WriteOptions::default() })
     }
 
     /// Gets the block that an offset cuts into the cache.
@@ -312,7 +320,7 @@ impl FileSystem {
                         let tx = self.begin_freeing(estimate::write(0, 2 * block, block))?;
                         let len = if stop == size { u64::MAX - offset } else { stop - offset };
                         znode.dnode().free_range(&tx, offset, len)?;
-                        self.content_changed(&tx, znode, size, false)?;
+                        self.content_changed(&tx, znode, size, WriteOptions::default())?;
                     }
                 }
                 if grow && end > znode.size() { self.resize(znode, end, false) } else { Ok(()) }
