@@ -1,1 +1,37 @@
-//! zuse-mount
+//! A pool's datasets behind a FUSE mount.
+//!
+//! ```text
+//!   kernel ─ zuse-fuse ─ Session: Ops ─┬─ Table    inode number → Node (object in memory, references)
+//!                                   ├─ Volume   a file system of the session, with a gate
+//!                                   ├─ Covers   which names are mount points of others
+//!                                   └─ Tree     the pool: datasets and snapshots (somebody else's)
+//! ```
+//! One session serves a whole tree of file systems: the mounted one, its children below its mount point, and their
+//! snapshots under `.zfs/snapshot`. They share `st_dev`; renames and links from one to another are refused all the same
+//! (`EXDEV`).
+//!
+//! What keeps it fast: no handles (opening and closing files costs no message), names, absent names and attributes
+//! are the kernel's without time limit, listings bring attributes, and a node holds its object in memory. What changes
+//! behind the kernel's back is told to it by [`MountServer`]'s methods, by a thread that holds nothing.
+//!
+//! With the write-back cache the kernel owns size and times of the regular files it knows: writes from its cache leave
+//! the stored times alone, the kernel sends its own.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod control;
+mod session;
+mod covers;
+mod data;
+mod listing;
+mod names;
+mod number;
+mod ops;
+mod server;
+mod table;
+mod tree;
+mod volume;
+
+pub use server::{Change, MountServer, ServeError, ServerOptions};
+pub use tree::{Child, SnapshotEntry, Tree};
+pub use zuse_fuse::{MountError, MountOptions};

@@ -1,0 +1,180 @@
+//! Attributes, space and extended attributes: between what a file system has and what the kernel wants.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Timestamp};
+use zuse_fuse::{Attr, Caller, SetAttr, StatFs, Time, TimeSet, XattrMode};
+use zuse_zpl::{FileSystem, Znode};
+
+use crate::session::{Answer, Session, judged, no};
+use crate::table::{Node, What};
+use crate::volume::Volume;
+
+const DIRECTORY: u32 = 0o040_000;
+/// Owner of what has an owner that no number can be given for.
+const NOBODY: u32 = 65_534;
+
+/// Major and minor number of a device as the kernel encodes it in 32 bits.
+pub(crate) fn split_device(rdev: u32) -> (u32, u32) {
+    ((rdev & 0xf_ff00) >> 8, rdev & 0xff | (rdev >> 12) & 0xf_ff00)
+}
+
+fn join_device((major, minor): (u32, u32)) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
+fn time(t: Timestamp) -> Time {
+    (t.secs, t.nanos)
+}
+
+fn id(fuid: u64) -> u32 {
+    u32::try_from(fuid).unwrap_or(NOBODY)
+}
+
+/// Attributes of an object.
+pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znode>) -> Attr {
+    let stat = fs.getattr(znode);
+    let a = &stat.attributes;
+    let replaced = node.replaced.load(std::sync::atomic::Ordering::Relaxed);
+    let mut nlink = u32::try_from(a.links).unwrap_or(u32::MAX);
+    if znode.object() == fs.root_id() && fs.shows_dot_zfs() {
+        nlink = nlink.saturating_add(1);
+    }
+    Attr {
+        ino,
+        size: a.size,
+        blocks: stat.blocks,
+        atime: time(a.atime),
+        mtime: time(a.mtime),
+        ctime: time(a.ctime),
+        crtime: time(a.crtime),
+        mode: a.mode,
+        nlink,
+        uid: id(a.uid),
+        gid: id(a.gid),
+        rdev: join_device(stat.device()),
+        blksize: stat.blksize,
+        // The kernel compares the low half. Files replaced in place must differ from what they were.
+        generation: u64::from((a.generation as u32) ^ replaced.wrapping_mul(0x9e37_79b9)),
+    }
+}
+
+/// Attributes of `.zfs` and `.zfs/snapshot`: times are those of the file system's birth.
+pub(crate) fn of_control(fs: &FileSystem, ino: u64, nlink: u32) -> Attr {
+    let born = fs.root().map(|root| time(root.attributes().crtime)).unwrap_or_default();
+    virtual_directory(ino, nlink, born)
+}
+
+/// Attributes of a directory that does not exist.
+pub(crate) fn of_virtual(ino: u64, volume: &Volume) -> Answer<Attr> {
+    Ok(of_control(&*volume.enter()?, ino, 2))
+}
+
+fn virtual_directory(ino: u64, nlink: u32, born: Time) -> Attr {
+    Attr {
+        ino,
+        size: 2,
+        blocks: 0,
+        atime: born,
+        mtime: born,
+        ctime: born,
+        crtime: born,
+        mode: DIRECTORY | 0o555,
+        nlink,
+        blksize: 512,
+        ..Attr::default()
+    }
+}
+
+fn time_set(t: TimeSet) -> zuse_zpl::TimeSet {
+    match t {
+        TimeSet::Now => zuse_zpl::TimeSet::Now,
+        TimeSet::At(t) => zuse_zpl::TimeSet::At(Timestamp::new(t.0, t.1)),
+    }
+}
+
+impl Session {
+    pub fn getattr(&self, ino: u64) -> Answer<Attr> {
+        let node = self.node(ino)?;
+        match &node.what {
+            What::Object(volume, znode) => Ok(of_object(&*volume.enter()?, ino, &node, znode)),
+            What::DotZfs(volume) => Ok(of_control(&*volume.enter()?, ino, 3)),
+            What::Snapshots(volume) => Ok(of_control(&*volume.enter()?, ino, 2)),
+            What::Virtual(dir) => of_virtual(ino, &dir.volume),
+            What::Gone(_) => Err(Errno::STALE),
+        }
+    }
+
+    pub fn setattr(&self, caller: &Caller, ino: u64, set: &SetAttr) -> Answer<Attr> {
+        let node = self.node(ino)?;
+        let (volume, znode) = node.object()?;
+        let change = zuse_zpl::SetAttr {
+            mode: set.mode.map(|m| m & 0o7777),
+            uid: set.uid,
+            gid: set.gid,
+            size: set.size,
+            atime: set.atime.map(time_set),
+            mtime: set.mtime.map(time_set),
+            ctime: set.ctime.map(|t| Timestamp::new(t.0, t.1)),
+            kill_suidgid: set.kill_suidgid,
+        };
+        let fs = volume.enter()?;
+        fs.setattr(&judged(caller), znode, &change).map_err(no)?;
+        Ok(of_object(&fs, ino, &node, znode))
+    }
+
+    pub fn statfs(&self, ino: u64) -> Answer<StatFs> {
+        let node = self.node(ino)?;
+        let volume = match &node.what {
+            What::Object(v, _) | What::DotZfs(v) | What::Snapshots(v) => v,
+            What::Virtual(dir) => &dir.volume,
+            What::Gone(_) => return Err(Errno::STALE),
+        };
+        let s = volume.enter()?.statfs();
+        Ok(StatFs {
+            blocks: s.blocks,
+            bfree: s.free,
+            bavail: s.free,
+            files: s.files,
+            ffree: s.files_free,
+            bsize: s.unit,
+            namelen: s.name_max,
+            frsize: s.unit,
+        })
+    }
+
+    pub fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        let node = self.node(ino)?;
+        let Ok((volume, znode)) = node.object() else { return Err(Errno::NODATA) };
+        volume.enter()?.get_xattr(&judged(caller), znode, name).map_err(no)
+    }
+
+    pub fn listxattr(&self, caller: &Caller, ino: u64) -> Answer<Vec<u8>> {
+        let node = self.node(ino)?;
+        let Ok((volume, znode)) = node.object() else { return Ok(Vec::new()) };
+        let names = volume.enter()?.list_xattrs(&judged(caller), znode).map_err(no)?;
+        let mut out = Vec::with_capacity(names.iter().map(|n| n.len() + 1).sum());
+        for name in &names {
+            out.extend_from_slice(name);
+            out.push(0);
+        }
+        Ok(out)
+    }
+
+    pub fn setxattr(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
+        let node = self.node(ino)?;
+        let (volume, znode) = node.object()?;
+        let how = match mode {
+            XattrMode::Any => zuse_zpl::XattrMode::Any,
+            XattrMode::Create => zuse_zpl::XattrMode::Create,
+            XattrMode::Replace => zuse_zpl::XattrMode::Replace,
+        };
+        volume.enter()?.set_xattr(&judged(caller), znode, name, value, how).map_err(no)
+    }
+
+    pub fn removexattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Answer<()> {
+        let node = self.node(ino)?;
+        let (volume, znode) = node.object()?;
+        volume.enter()?.remove_xattr(&judged(caller), znode, name).map_err(no)
+    }
+}

@@ -1,0 +1,174 @@
+//! Where file systems are mounted inside the session.
+//!
+//! A name in a directory can be *covered*: the root of another file system is there instead of what the directory
+//! itself has, as after `mount`. If the directory has no such name it is shown all the same, without writing to it. The
+//! way down to a mount point may lead through directories that do not exist; those are made up ([`VirtualDir`]).
+//!
+//! The map is immutable; a change makes a new one. A name on the way to a mount point can be neither removed nor
+//! renamed (`BUSY`), as long as the map has it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use zuse_base::{Errno, ObjectId, Result};
+use zuse_zpl::{Credentials, Znode};
+
+use crate::number;
+use crate::tree::Child;
+use crate::volume::Volume;
+
+/// What is at a covered name.
+#[derive(Clone)]
+pub(crate) enum Cover {
+    /// The root of a file system.
+    Root(Arc<Volume>),
+    /// A directory of the same file system, on the way to a mount point.
+    Through(ObjectId),
+    /// A directory that does not exist, on the way to a mount point.
+    Virtual(Arc<VirtualDir>),
+}
+
+impl Cover {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Root(a), Self::Root(b)) => Arc::ptr_eq(a, b),
+            (Self::Through(a), Self::Through(b)) => a == b,
+            (Self::Virtual(a), Self::Virtual(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// A directory that exists only because something is mounted below it.
+pub(crate) struct VirtualDir {
+    pub ino: u64,
+    pub parent: u64,
+    /// The nearest file system above.
+    pub volume: Arc<Volume>,
+}
+
+/// Covered names of each directory, by inode number.
+#[derive(Default)]
+pub(crate) struct Covers(HashMap<u64, BTreeMap<Vec<u8>, Cover>>);
+
+/// Numbers for directories that do not exist; never used again within a session.
+static NEXT_VIRTUAL: AtomicU64 = AtomicU64::new(1);
+
+/// Where the way down stands while the map is made.
+#[derive(Clone)]
+enum At {
+    Dir(Arc<Volume>, Arc<Znode>),
+    Virtual(Arc<VirtualDir>),
+}
+
+impl At {
+    fn ino(&self) -> u64 {
+        match self {
+            Self::Dir(volume, znode) => volume.ino(znode.object()),
+            Self::Virtual(dir) => dir.ino,
+        }
+    }
+
+    fn volume(&self) -> &Arc<Volume> {
+        match self {
+            Self::Dir(volume, _) => volume,
+            Self::Virtual(dir) => &dir.volume,
+        }
+    }
+}
+
+impl Covers {
+    /// What is at a name, if it is covered.
+    pub fn get(&self, dir: u64, name: &[u8]) -> Option<&Cover> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(&dir)?.get(name)
+    }
+
+    /// The covered names of a directory.
+    pub fn names(&self, dir: u64) -> Option<&BTreeMap<Vec<u8>, Cover>> {
+        self.0.get(&dir)
+    }
+
+    /// Lays the map out for file systems mounted at `children` below `root`; `volumes` has those that could be opened.
+    /// Directories that do not exist are those of `old` where they were there before.
+    pub fn lay(
+        root: &Arc<Volume>,
+        children: &[Child],
+        volumes: &HashMap<String, Arc<Volume>>,
+        old: &Self,
+    ) -> Result<Self, Errno> {
+        let mut map = Self::default();
+        let mut sorted: Vec<&Child> = children.iter().filter(|c| !c.path.is_empty()).collect();
+        sorted.sort();
+        let top = {
+            let fs = root.enter()?;
+            At::Dir(root.clone(), fs.root().map_err(|e| e.errno())?)
+        };
+        for child in sorted {
+            let Some(volume) = volumes.get(&child.dataset) else { continue };
+            let mut at = top.clone();
+            let Some((last, way)) = child.path.split_last() else { continue };
+            for name in way {
+                at = map.step(&at, name, old)?;
+            }
+            volume.set_above(at.ino());
+            map.0.entry(at.ino()).or_default().insert(last.clone(), Cover::Root(volume.clone()));
+        }
+        Ok(map)
+    }
+
+    fn step(&mut self, at: &At, name: &[u8], old: &Self) -> Result<At, Errno> {
+        let ino = at.ino();
+        match self.get(ino, name) {
+            Some(Cover::Root(volume)) => {
+                let volume = volume.clone();
+                let root = volume.enter()?.root().map_err(|e| e.errno())?;
+                return Ok(At::Dir(volume, root));
+            }
+            Some(Cover::Virtual(dir)) => return Ok(At::Virtual(dir.clone())),
+            Some(Cover::Through(_)) | None => {}
+        }
+        if let At::Dir(volume, dir) = at {
+            let fs = volume.enter()?;
+            match fs.lookup(&Credentials::root(), dir, name) {
+                Ok(znode) if znode.is_dir() => {
+                    let through = Cover::Through(znode.object());
+                    self.0.entry(ino).or_default().insert(name.to_vec(), through);
+                    return Ok(At::Dir(volume.clone(), znode));
+                }
+                _ => {}
+            }
+        }
+        let dir = match old.get(ino, name) {
+            Some(Cover::Virtual(dir)) if Arc::ptr_eq(&dir.volume, at.volume()) => dir.clone(),
+            _ => Arc::new(VirtualDir {
+                ino: number::of(number::VIRTUAL_SLOT, ObjectId(NEXT_VIRTUAL.fetch_add(1, Relaxed))),
+                parent: ino,
+                volume: at.volume().clone(),
+            }),
+        };
+        self.0.entry(ino).or_default().insert(name.to_vec(), Cover::Virtual(dir.clone()));
+        Ok(At::Virtual(dir))
+    }
+
+    /// Names that are covered differently in the two maps, with their directories.
+    pub fn differences(&self, new: &Self) -> Vec<(u64, Vec<u8>)> {
+        let mut out = Vec::new();
+        let (a, b) = (self, new);
+        for (one, other) in [(a, b), (b, a)] {
+            for (dir, names) in &one.0 {
+                for (name, cover) in names {
+                    if !other.get(*dir, name).is_some_and(|c| c.is_same(cover)) {
+                        out.push((*dir, name.clone()));
+                    }
+                }
+            }
+        }
+        out.sort();
+        out.dedup();
+        out
+    }
+}

@@ -1,0 +1,125 @@
+//! Listings of directories.
+//!
+//! Positions are those of the file system below (`.`, `..`, then ZAP positions that survive changes); names that exist
+//! only because something is mounted there come last, behind [`EXTRA`]. The place of `.zfs` is the file system's.
+
+use std::sync::Arc;
+
+use zuse_fuse::{Attr, DirSink};
+use zuse_zpl::Znode;
+
+use crate::covers::Cover;
+use crate::number;
+use crate::session::{Answer, Session, no};
+use crate::table::What;
+use crate::volume::{Inside, Volume};
+
+const DIRECTORY: u32 = 0o040_000;
+/// Positions from here on are those of extra names.
+const EXTRA: u64 = 1 << 62;
+
+impl Session {
+    pub fn readdir(&self, ino: u64, offset: u64, sink: &mut dyn DirSink) -> Answer<()> {
+        let node = self.node(ino)?;
+        match &node.what {
+            What::Object(volume, dir) => {
+                let full = if offset < EXTRA {
+                    let fs = volume.enter()?;
+                    self.list_object(ino, &fs, volume, dir, offset, sink)?
+                } else {
+                    false
+                };
+                if full { Ok(()) } else { self.list_extra(ino, Some((volume, dir)), offset, sink) }
+            }
+            What::Virtual(dir) => {
+                let dots: [(u64, &[u8]); 2] = [(dir.ino, b"."), (dir.parent, b"..")];
+                for (i, (number, name)) in dots.into_iter().enumerate() {
+                    if offset <= i as u64 && sink.add(number, i as u64 + 1, DIRECTORY, name, None) {
+                        return Ok(());
+                    }
+                }
+                self.list_extra(ino, None, offset, sink)
+            }
+            What::DotZfs(volume) => self.list_dot_zfs(volume, offset, sink),
+            What::Snapshots(volume) => self.list_snapshots(volume, offset, sink),
+            What::Gone(_) => Err(zuse_base::Errno::STALE),
+        }
+    }
+
+    /// Lists what the directory itself has; `true` when the sink was full.
+    fn list_object(
+        &self,
+        ino: u64,
+        fs: &Inside<'_>,
+        volume: &Arc<Volume>,
+        dir: &Arc<Znode>,
+        offset: u64,
+        sink: &mut dyn DirSink,
+    ) -> Answer<bool> {
+        let plus = sink.plus();
+        let covers = self.covers();
+        let covered = covers.names(ino);
+        let is_root = ino == volume.root;
+        let mut full = false;
+        fs.readdir(dir, offset, plus, &mut |entry| {
+            let cover = covered.and_then(|c| c.get(entry.name));
+            let (number, attr): (u64, Option<Attr>) = match (cover, entry.znode) {
+                (Some(Cover::Root(v)), _) => (number::mount_entry(v.root), None),
+                (Some(Cover::Virtual(v)), _) => (number::mount_entry(v.ino), None),
+                (_, Some(znode)) if plus => {
+                    let attr = self.give(fs, volume, znode);
+                    (attr.ino, Some(attr))
+                }
+                _ if entry.name == b".." && is_root => (volume.above(), None),
+                _ if entry.object == zuse_zpl::DOT_ZFS => {
+                    let attr = if plus { self.dot_zfs(fs, volume).ok() } else { None };
+                    (number::dot_zfs(volume.slot), attr)
+                }
+                _ if plus && !matches!(entry.name, b"." | b"..") => return true,
+                _ => (volume.ino(entry.object), None),
+            };
+            full = sink.add(number, entry.next, entry.kind, entry.name, attr.as_ref());
+            if full && attr.is_some() {
+                // It did not fit: the kernel has not got this reference.
+                self.forget(number, 1);
+            }
+            !full
+        })
+        .map_err(no)?;
+        Ok(full)
+    }
+
+    /// Lists names that are there only because something is mounted at or below them.
+    fn list_extra(
+        &self,
+        ino: u64,
+        real: Option<(&Arc<Volume>, &Arc<Znode>)>,
+        offset: u64,
+        sink: &mut dyn DirSink,
+    ) -> Answer<()> {
+        let covers = self.covers();
+        let Some(names) = covers.names(ino) else { return Ok(()) };
+        let from = offset.saturating_sub(EXTRA);
+        for (i, (name, cover)) in names.iter().enumerate() {
+            let position = i as u64 + 1;
+            if position <= from {
+                continue;
+            }
+            let number = match cover {
+                Cover::Root(volume) => number::mount_entry(volume.root),
+                Cover::Virtual(dir) => number::mount_entry(dir.ino),
+                Cover::Through(_) => continue,
+            };
+            // The directory has the name itself: it came where it belongs.
+            if let Some((volume, dir)) = real
+                && volume.enter()?.lookup(&zuse_zpl::Credentials::root(), dir, name).is_ok()
+            {
+                continue;
+            }
+            if sink.add(number, EXTRA + position, DIRECTORY, name, None) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Requests about names: look up, make, remove, rename, link.
+
+use std::sync::Arc;
+
+use zuse_base::Errno;
+use zuse_fuse::{Attr, Caller, RenameFlags};
+use zuse_zpl::{FileSystem, Znode};
+
+use crate::attributes;
+use crate::covers::Cover;
+use crate::session::{Answer, Session, judged, no};
+use crate::table::{Node, What};
+use crate::volume::Volume;
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+
+/// A directory in which a name is to be changed, with its gate passed.
+fn object(node: &Node) -> Answer<(&Arc<Volume>, &Arc<Znode>)> {
+    node.object()
+}
+
+impl Session {
+    pub fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<Attr> {
+        match self.cover(parent, name) {
+            Some(Cover::Root(volume)) => return self.give_root(&volume),
+            Some(Cover::Virtual(dir)) => return self.give_virtual(&dir),
+            Some(Cover::Through(_)) | None => {}
+        }
+        let node = self.node(parent)?;
+        match &node.what {
+            What::Object(volume, dir) => {
+                let fs = volume.enter()?;
+                if parent == volume.root && name == zuse_zpl::DOT_ZFS_NAME {
+                    return self.dot_zfs(&fs, volume);
+                }
+                let znode = fs.lookup(&judged(caller), dir, name).map_err(no)?;
+                Ok(self.give(&fs, volume, &znode))
+            }
+            What::DotZfs(volume) => self.in_dot_zfs(volume, name),
+            What::Snapshots(volume) => self.snapshot(volume, name),
+            What::Virtual(_) => Err(Errno::NOENT),
+            What::Gone(_) => Err(Errno::STALE),
+        }
+    }
+
+    /// Makes something in a directory and gives the kernel a reference on it.
+    fn make(
+        &self,
+        parent: u64,
+        name: &[u8],
+        make: impl FnOnce(&FileSystem, &Arc<Znode>) -> zuse_base::Result<Arc<Znode>>,
+    ) -> Answer<Attr> {
+        let node = self.node(parent)?;
+        let (volume, dir) = object(&node)?;
+        if self.cover(parent, name).is_some() {
+            return Err(Errno::EXIST);
+        }
+        let fs = volume.enter()?;
+        let made = make(&fs, dir).map_err(no)?;
+        Ok(self.give(&fs, volume, &made))
+    }
+
+    pub fn mknod(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Answer<Attr> {
+        let who = judged(caller);
+        self.make(parent, name, |fs, dir| {
+            if mode & S_IFMT == S_IFREG {
+                return fs.create(&who, dir, name, mode);
+            }
+            let (major, minor) = attributes::split_device(rdev);
+            fs.mknod(&who, dir, name, mode, zuse_zpl::device_number(major, minor))
+        })
+    }
+
+    pub fn mkdir(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Answer<Attr> {
+        let who = judged(caller);
+        self.make(parent, name, |fs, dir| fs.mkdir(&who, dir, name, mode))
+    }
+
+    pub fn symlink(&self, caller: &Caller, parent: u64, name: &[u8], target: &[u8]) -> Answer<Attr> {
+        let who = judged(caller);
+        self.make(parent, name, |fs, dir| fs.symlink(&who, dir, name, target))
+    }
+
+    pub fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<()> {
+        let node = self.node(parent)?;
+        let (volume, dir) = object(&node)?;
+        if self.cover(parent, name).is_some() {
+            return Err(Errno::ISDIR);
+        }
+        let fs = volume.enter()?;
+        fs.unlink(&judged(caller), dir, name).map_err(no)
+    }
+
+    pub fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<()> {
+        let node = self.node(parent)?;
+        let covered = self.cover(parent, name).is_some();
+        let (volume, dir) = match object(&node) {
+            Err(Errno::PERM) if covered => return Err(Errno::BUSY),
+            other => other?,
+        };
+        if covered {
+            return Err(Errno::BUSY);
+        }
+        let fs = volume.enter()?;
+        fs.rmdir(&judged(caller), dir, name).map_err(no)
+    }
+
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        (parent, name): (u64, &[u8]),
+        (new_parent, new_name): (u64, &[u8]),
+        flags: RenameFlags,
+    ) -> Answer<()> {
+        let (from, to) = (self.node(parent)?, self.node(new_parent)?);
+        let (volume, from_dir) = object(&from)?;
+        let (to_volume, to_dir) = object(&to)?;
+        if !Arc::ptr_eq(volume, to_volume) {
+            return Err(Errno::XDEV);
+        }
+        if self.cover(parent, name).is_some() || self.cover(new_parent, new_name).is_some() {
+            return Err(Errno::BUSY);
+        }
+        let how = zuse_zpl::RenameFlags {
+            no_replace: flags.no_replace,
+            exchange: flags.exchange,
+            whiteout: flags.whiteout,
+        };
+        let fs = volume.enter()?;
+        fs.rename(&judged(caller), from_dir, name, to_dir, new_name, how).map_err(no)
+    }
+
+    pub fn link(&self, caller: &Caller, ino: u64, new_parent: u64, new_name: &[u8]) -> Answer<Attr> {
+        let (node, to) = (self.node(ino)?, self.node(new_parent)?);
+        let (volume, znode) = object(&node)?;
+        let (to_volume, dir) = object(&to)?;
+        if !Arc::ptr_eq(volume, to_volume) {
+            return Err(Errno::XDEV);
+        }
+        if self.cover(new_parent, new_name).is_some() {
+            return Err(Errno::EXIST);
+        }
+        let fs = volume.enter()?;
+        fs.link(&judged(caller), znode, dir, new_name).map_err(no)?;
+        Ok(self.give(&fs, volume, znode))
+    }
+}

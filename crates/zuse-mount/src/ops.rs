@@ -1,0 +1,139 @@
+//! The session as [`Ops`]: one line per request. Handles are not used; `fh` is 0 everywhere.
+
+use zuse_base::Errno;
+use zuse_fuse::{
+    Attr, Caller, CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, SetAttr, StatFs, Whence,
+    WriteFlags, XattrMode,
+};
+
+use crate::session::{Answer, Session};
+
+const S_IFREG: u32 = 0o100_000;
+const O_ACCMODE: u32 = 3;
+
+impl Ops for Session {
+    fn destroy(&self) {
+        self.end();
+    }
+
+    fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<Attr> {
+        Session::lookup(self, caller, parent, name)
+    }
+
+    fn forget(&self, ino: u64, n: u64) {
+        Session::forget(self, ino, n);
+    }
+
+    fn getattr(&self, ino: u64, _fh: Option<u64>) -> Answer<Attr> {
+        Session::getattr(self, ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: u64, _fh: Option<u64>, set: &SetAttr) -> Answer<Attr> {
+        Session::setattr(self, caller, ino, set)
+    }
+
+    fn readlink(&self, ino: u64) -> Answer<Vec<u8>> {
+        Session::readlink(self, ino)
+    }
+
+    fn mknod(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Answer<Attr> {
+        Session::mknod(self, caller, parent, name, mode, rdev)
+    }
+
+    fn mkdir(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Answer<Attr> {
+        Session::mkdir(self, caller, parent, name, mode)
+    }
+
+    fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<()> {
+        Session::unlink(self, caller, parent, name)
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<()> {
+        Session::rmdir(self, caller, parent, name)
+    }
+
+    fn symlink(&self, caller: &Caller, parent: u64, name: &[u8], target: &[u8]) -> Answer<Attr> {
+        Session::symlink(self, caller, parent, name, target)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Answer<()> {
+        Session::rename(self, caller, (parent, name), (new_parent, new_name), flags)
+    }
+
+    fn link(&self, caller: &Caller, ino: u64, new_parent: u64, new_name: &[u8]) -> Answer<Attr> {
+        Session::link(self, caller, ino, new_parent, new_name)
+    }
+
+    /// Asked only where handles are on (`strict`): so that a file of a read-only file system is not opened for writing.
+    fn open(&self, _caller: &Caller, ino: u64, flags: u32) -> Answer<Opened> {
+        if flags & O_ACCMODE != 0 {
+            let node = self.node(ino)?;
+            let (volume, _) = node.object()?;
+            if volume.enter()?.is_read_only() {
+                return Err(Errno::ROFS);
+            }
+        }
+        Ok(Opened::cached(0))
+    }
+
+    fn create(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32, _flags: u32) -> Answer<(Attr, Opened)> {
+        let attr = Session::mknod(self, caller, parent, name, S_IFREG | mode & 0o7777, 0)?;
+        Ok((attr, Opened::cached(0)))
+    }
+
+    fn read(&self, ino: u64, _fh: u64, offset: u64, size: u32, reply: ReadReply<'_>) -> Answer<Replied> {
+        Session::read(self, ino, offset, size, reply)
+    }
+
+    fn write(&self, ino: u64, _fh: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<u32> {
+        Session::write(self, ino, offset, data, flags)
+    }
+
+    fn fsync(&self, ino: u64, _fh: u64, _datasync: bool) -> Answer<()> {
+        Session::fsync(self, ino)
+    }
+
+    fn readdir(&self, _caller: &Caller, ino: u64, _fh: u64, offset: u64, sink: &mut dyn DirSink) -> Answer<()> {
+        Session::readdir(self, ino, offset, sink)
+    }
+
+    fn statfs(&self, ino: u64) -> Answer<StatFs> {
+        Session::statfs(self, ino)
+    }
+
+    fn setxattr(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
+        Session::setxattr(self, caller, ino, name, value, mode)
+    }
+
+    fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        Session::getxattr(self, caller, ino, name)
+    }
+
+    fn listxattr(&self, caller: &Caller, ino: u64) -> Answer<Vec<u8>> {
+        Session::listxattr(self, caller, ino)
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Answer<()> {
+        Session::removexattr(self, caller, ino, name)
+    }
+
+    fn fallocate(&self, ino: u64, _fh: u64, mode: u32, offset: u64, len: u64) -> Answer<()> {
+        Session::fallocate(self, ino, mode, offset, len)
+    }
+
+    fn lseek(&self, ino: u64, _fh: u64, offset: u64, whence: Whence) -> Answer<u64> {
+        Session::lseek(self, ino, offset, whence)
+    }
+
+    fn copy_file_range(&self, range: &CopyRange) -> Answer<u32> {
+        self.copy(range)
+    }
+}

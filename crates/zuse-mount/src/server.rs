@@ -1,0 +1,486 @@
+//! A mounted tree of file systems, and how it is told what happens to the pool.
+//!
+//! ```text
+//!   mount ──> refresh, change, touched, snapshot_… ──> unmount ──> finish
+//! ```
+//! Whoever changes the pool while it is mounted calls in here, from a thread that serves no request:
+//! - [`MountServer::change`] around what gives a dataset another content (rollback, receive): requests wait meanwhile.
+//! - [`MountServer::refresh`] after datasets came, went, were renamed or moved, or properties of mounting changed.
+//! - [`MountServer::snapshot_made`], [`MountServer::snapshot_going`].
+//! - [`MountServer::touched`] after a library user changed files of a mounted file system.
+//!
+//! Once a second a thread frees what lost its last name and was open, and now and then writes access times.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use zuse_base::{Error, ObjectId, Result};
+use zuse_fuse::{MountError, MountOptions, Mounted, Notifier, QueueFull, mount};
+use zuse_zpl::FileSystem;
+
+use crate::covers::Covers;
+use crate::number;
+use crate::session::Session;
+use crate::table::What;
+use crate::tree::Tree;
+use crate::volume::{Slots, Volume, lock};
+
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between two writings of access times.
+const ATIME_TICKS: u32 = 10;
+
+/// Why a tree could not be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The pool says no.
+    #[error(transparent)]
+    Pool(#[from] Error),
+    /// The host says no.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+}
+
+/// How to mount.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// Options of the mount itself. The properties of the dataset (`readonly`, `setuid`, `devices`, `exec`, `atime`,
+    /// `acltype`) take permissions away but give none.
+    pub mount: MountOptions,
+    /// Ask at every `open` whether a file may be written. Off, opening and closing costs no message, and who writes to a
+    /// file of a read-only child or snapshot hears of it at `close` or `fsync`. A read-only mount needs it never.
+    pub strict_open: bool,
+}
+
+/// A change that a library user made to a mounted file system.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// A name was made, removed or now means something else.
+    Name {
+        /// The directory.
+        dir: ObjectId,
+        /// The name in it.
+        name: &'a [u8],
+    },
+    /// The content of a file was changed.
+    Content {
+        /// The file.
+        object: ObjectId,
+        /// A directory that has it.
+        dir: ObjectId,
+        /// Its name there.
+        name: &'a [u8],
+    },
+    /// Attributes (but the size) were changed.
+    Attributes {
+        /// The object.
+        object: ObjectId,
+    },
+}
+
+/// A mounted tree of file systems. Dropping it unmounts (lazily when it is busy) and does not wait.
+pub struct MountServer {
+    session: Arc<Session>,
+    mounted: Mounted,
+    /// One change of the map at a time.
+    changes: Mutex<()>,
+    ticker: Mutex<Option<JoinHandle<()>>>,
+}
+
+fn closed(errno: zuse_base::Errno) -> Error {
+    Error::refused(errno, "a file system that is mounted")
+}
+
+impl MountServer {
+    /// Mounts a dataset, and the file systems below it, on a directory.
+    ///
+    /// # Errors
+    /// The dataset cannot be opened; the directory, the kernel or the mount helper says no. A child that cannot be opened
+    /// is left out.
+    pub fn mount(
+        tree: Arc<dyn Tree>,
+        dataset: &str,
+        mountpoint: &Path,
+        options: &ServerOptions,
+    ) -> std::result::Result<Self, ServeError> {
+        let slots = Arc::new(Slots::default());
+        let fs = tree.open(dataset)?;
+        let is_snapshot = dataset.contains('@');
+        let options = effective(options, &fs);
+        let root = Volume::new(&slots, fs, dataset.to_owned(), true, is_snapshot).map_err(closed)?;
+        let session = Arc::new(Session::new(tree, slots, root.clone()));
+        let root_object = root.enter().map_err(closed)?.root()?;
+        session.table.enter(number::ROOT, What::Object(root, root_object));
+        if !is_snapshot {
+            lay(&session)?;
+        }
+        let mounted = mount(session.clone(), mountpoint, &options)?;
+        let ticker = spawn_ticker(&session);
+        Ok(Self { session, mounted, changes: Mutex::new(()), ticker: Mutex::new(ticker) })
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        self.mounted.mount_point()
+    }
+
+    /// `major:minor` that `stat` shows for everything below the mount.
+    pub fn device(&self) -> Option<&str> {
+        self.mounted.device()
+    }
+
+    /// Name of the dataset at the root.
+    pub fn dataset(&self) -> String {
+        self.session.root().name()
+    }
+
+    /// The datasets that are mounted below the root.
+    pub fn children(&self) -> Vec<String> {
+        let mut names: Vec<String> = lock(&self.session.children).keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    /// Whether the session has ended, for instance because somebody unmounted it.
+    pub fn is_over(&self) -> bool {
+        self.mounted.is_over()
+    }
+
+    /// How many inodes the kernel knows.
+    pub fn known_inodes(&self) -> usize {
+        self.session.table.len()
+    }
+
+    /// Looks at the tree again: mounts what is new, takes away what has gone, replaces file systems that are other ones
+    /// now.
+    ///
+    /// # Errors
+    /// The pool cannot be read; then nothing has changed.
+    pub fn refresh(&self) -> Result<()> {
+        let _one = lock(&self.changes);
+        self.refresh_locked(Vec::new())
+    }
+
+    /// Runs something that gives datasets another content (or ends them), with no request inside them or their snapshots,
+    /// and looks at the tree again. If it fails nothing has changed.
+    ///
+    /// # Errors
+    /// Those of `work`; the pool cannot be read.
+    pub fn change<R>(&self, datasets: &[&str], work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let _one = lock(&self.changes);
+        let concerned = self.volumes_of(datasets);
+        let root = self.session.root();
+        let mut names = Vec::new();
+        if concerned.iter().any(|v| Arc::ptr_eq(v, &root)) {
+            names = root_names(&root);
+        }
+        let result = {
+            let gates: Vec<_> = concerned.iter().map(|v| v.close()).collect();
+            for fs in gates.iter().filter_map(|g| g.as_ref()) {
+                settle(fs);
+            }
+            work()?
+        };
+        self.refresh_locked(names)?;
+        Ok(result)
+    }
+
+    /// A snapshot was made (or renamed to this name).
+    pub fn snapshot_made(&self, dataset: &str, name: &[u8]) {
+        let _one = lock(&self.changes);
+        for volume in self.volumes_of(&[dataset]) {
+            self.tell_name(number::snapshots(volume.slot), name);
+        }
+    }
+
+    /// A snapshot is about to be destroyed or renamed: nobody is inside any more when this returns.
+    pub fn snapshot_going(&self, dataset: &str, name: &[u8]) {
+        let _one = lock(&self.changes);
+        for volume in self.volumes_of(&[dataset]) {
+            let there = lock(&volume.snapshots).remove(name).and_then(|w| w.upgrade());
+            if let Some(snapshot) = there {
+                self.retire(&snapshot);
+            }
+            self.tell_name(number::snapshots(volume.slot), name);
+        }
+    }
+
+    /// A library user changed something in a mounted file system. What the kernel has cached of it is dropped; who has the
+    /// file open whose content was changed must open it again.
+    pub fn touched(&self, dataset: &str, change: Change<'_>) {
+        for volume in self.volumes_of(&[dataset]).iter().filter(|v| !v.is_snapshot) {
+            match change {
+                Change::Name { dir, name } => self.tell_name(volume.ino(dir), name),
+                Change::Attributes { object } => self.tell_inode(volume.ino(object)),
+                Change::Content { object, dir, name } => {
+                    if let Ok(node) = self.session.node(volume.ino(object)) {
+                        node.replaced.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    }
+                    self.tell_inode(volume.ino(object));
+                    self.tell_name(volume.ino(dir), name);
+                }
+            }
+        }
+    }
+
+    /// Waits until the kernel has heard of everything so far.
+    pub fn settle_cache(&self) {
+        self.mounted.notifier().drain();
+    }
+
+    /// Unmounts; dirty pages are written first. Call [`Self::finish`] afterwards.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] when somebody uses the mount: then nothing has happened.
+    pub fn unmount(&self) -> std::result::Result<(), MountError> {
+        self.mounted.unmount()
+    }
+
+    /// Unmounts, or takes the mount out of the tree when it is busy; `true` says that it was clean.
+    ///
+    /// # Errors
+    /// [`MountError`] of the kernel.
+    pub fn unmount_or_detach(&self) -> std::result::Result<bool, MountError> {
+        self.mounted.unmount_or_detach()
+    }
+
+    /// Waits until the session has ended, then frees what was open without a name and writes what waits. The file
+    /// systems are let go; the pool is still to be synced.
+    ///
+    /// # Errors
+    /// The session broke; what waited could not be written.
+    pub fn finish(&self) -> std::result::Result<(), ServeError> {
+        let ended = self.mounted.join();
+        if let Some(ticker) = lock(&self.ticker).take() {
+            ticker.thread().unpark();
+            let _ = ticker.join();
+        }
+        let _one = lock(&self.changes);
+        self.session.table.clear();
+        let mut result = Ok(());
+        let mut all: Vec<Arc<Volume>> = lock(&self.session.children).drain().map(|(_, v)| v).collect();
+        all.push(self.session.root());
+        self.session.set_covers(Covers::default());
+        for volume in all {
+            let fs = volume.close().take();
+            if let Some(fs) = fs
+                && !fs.is_read_only()
+            {
+                let done = fs.write_atimes().and_then(|()| fs.reap());
+                result = result.and(done);
+            }
+        }
+        ended?;
+        Ok(result?)
+    }
+
+    /// The file systems of datasets, and their open snapshots.
+    fn volumes_of(&self, datasets: &[&str]) -> Vec<Arc<Volume>> {
+        let root = self.session.root();
+        let mut heads = Vec::new();
+        for name in datasets {
+            if root.name() == *name {
+                heads.push(root.clone());
+            }
+            heads.extend(lock(&self.session.children).get(*name).cloned());
+        }
+        let mut all = Vec::new();
+        for head in heads {
+            let snapshots: Vec<_> = lock(&head.snapshots).values().filter_map(Weak::upgrade).collect();
+            all.push(head);
+            all.extend(snapshots);
+        }
+        // `snapshot_…` and `touched` are about heads; those are told apart by the flag.
+        all
+    }
+
+    fn refresh_locked(&self, mut names: Vec<Vec<u8>>) -> Result<()> {
+        let session = &self.session;
+        let old_root = session.root();
+        let old_covers = session.covers();
+        let fs = session.tree.open(&old_root.name())?;
+        let replaced = !old_root.file_system().is_some_and(|now| Arc::ptr_eq(&now, &fs));
+        if replaced {
+            if names.is_empty() {
+                names = root_names(&old_root);
+            }
+            let root = Volume::new(&session.slots, fs.clone(), old_root.name(), true, old_root.is_snapshot).map_err(closed)?;
+            session.set_root(root.clone());
+            let object = fs.root()?;
+            session.table.enter(number::ROOT, What::Object(root.clone(), object));
+            names.extend(root_names(&root));
+        }
+        let retired = lay(session)?;
+        if replaced {
+            self.retire(&old_root);
+            // The new root is not the old one's to be purged: it was entered before.
+            names.push(zuse_zpl::DOT_ZFS_NAME.to_vec());
+        }
+        for volume in &retired {
+            self.retire(volume);
+        }
+        let mut dirs = BTreeSet::new();
+        for (dir, name) in old_covers.differences(&session.covers()) {
+            self.tell(|n| n.inval_entry(dir, &name));
+            dirs.insert(dir);
+        }
+        if replaced {
+            names.sort_unstable();
+            names.dedup();
+            for name in &names {
+                self.tell(|n| n.inval_entry(number::ROOT, name));
+            }
+            dirs.insert(number::ROOT);
+        }
+        // `snapdir` may have changed anywhere.
+        let mut heads: Vec<u64> = lock(&session.children).values().map(|v| v.root).collect();
+        heads.push(number::ROOT);
+        for root in heads {
+            self.tell(|n| n.inval_entry(root, zuse_zpl::DOT_ZFS_NAME));
+        }
+        for dir in dirs {
+            self.tell_inode(dir);
+        }
+        Ok(())
+    }
+
+    /// Ends a file system and its snapshots: waits for who is inside, lets go of every object.
+    fn retire(&self, volume: &Arc<Volume>) {
+        let snapshots: Vec<_> = lock(&volume.snapshots).drain().filter_map(|(_, w)| w.upgrade()).collect();
+        for one in snapshots.iter().chain([volume]) {
+            let fs = one.close().take();
+            self.session.table.purge(one);
+            if let Some(fs) = fs {
+                settle(&fs);
+            }
+        }
+    }
+
+    fn tell_name(&self, dir: u64, name: &[u8]) {
+        self.tell(|n| n.inval_entry(dir, name));
+        self.tell_inode(dir);
+    }
+
+    fn tell_inode(&self, ino: u64) {
+        self.tell(|n| n.inval_inode(ino, 0, 0));
+    }
+
+    fn tell(&self, what: impl Fn(&Notifier) -> std::result::Result<(), QueueFull>) {
+        let notifier = self.mounted.notifier();
+        while what(&notifier).is_err() {
+            notifier.drain();
+        }
+    }
+}
+
+impl Drop for MountServer {
+    fn drop(&mut self) {
+        if let Some(ticker) = lock(&self.ticker).take() {
+            ticker.thread().unpark();
+        }
+    }
+}
+
+impl std::fmt::Debug for MountServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MountServer({} on {})", self.dataset(), self.mount_point().display())
+    }
+}
+
+/// What the properties of the dataset leave of the options.
+fn effective(options: &ServerOptions, fs: &FileSystem) -> MountOptions {
+    let props = fs.props();
+    let mut mount = options.mount.clone();
+    mount.read_only |= fs.is_read_only();
+    mount.suid &= props.setuid;
+    mount.dev &= props.devices;
+    mount.exec &= props.exec;
+    mount.atime &= props.atime;
+    mount.posix_acl |= props.posix_acl;
+    mount.handleless_files = !options.strict_open || mount.read_only;
+    mount.handleless_dirs = true;
+    mount
+}
+
+/// Makes the map of what is mounted where from the tree; returns the file systems that are not in it any more.
+fn lay(session: &Session) -> Result<Vec<Arc<Volume>>> {
+    let root = session.root();
+    let children = session.tree.children(&root.name())?;
+    let old: HashMap<String, Arc<Volume>> = lock(&session.children).clone();
+    let mut new = HashMap::new();
+    for child in &children {
+        // A child that cannot be opened is not mounted; the rest is.
+        let Ok(fs) = session.tree.open(&child.dataset) else { continue };
+        let same = old.values().find(|v| v.file_system().is_some_and(|there| Arc::ptr_eq(&there, &fs)));
+        let volume = match same {
+            Some(volume) => volume.clone(),
+            None => Volume::new(&session.slots, fs, child.dataset.clone(), false, false).map_err(closed)?,
+        };
+        volume.set_name(&child.dataset);
+        new.insert(child.dataset.clone(), volume);
+    }
+    let covers = Covers::lay(&root, &children, &new, &session.covers()).map_err(closed)?;
+    let retired = old.into_values().filter(|v| !new.values().any(|n| Arc::ptr_eq(n, v))).collect();
+    *lock(&session.children) = new;
+    session.set_covers(covers);
+    Ok(retired)
+}
+
+/// Names in the root directory, as far as they can be read.
+fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    if let Ok(fs) = volume.enter()
+        && let Ok(root) = fs.root()
+    {
+        // What cannot be read has not been given to the kernel either.
+        let _ = fs.readdir(&root, 0, false, &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                names.push(entry.name.to_vec());
+            }
+            true
+        });
+    }
+    names
+}
+
+/// Frees what has no name and no holder, writes access times. What fails waits for the next time.
+fn settle(fs: &FileSystem) {
+    if !fs.is_read_only() {
+        let _ = fs.reap();
+        let _ = fs.write_atimes();
+    }
+}
+
+fn spawn_ticker(session: &Arc<Session>) -> Option<JoinHandle<()>> {
+    let session = Arc::downgrade(session);
+    thread::Builder::new().name("zuse-mount-tick".into()).spawn(move || tick(&session)).ok()
+}
+
+fn tick(session: &Weak<Session>) {
+    let mut count = 0u32;
+    loop {
+        thread::park_timeout(TICK);
+        let Some(session) = session.upgrade() else { return };
+        count = count.wrapping_add(1);
+        let mut volumes: Vec<Arc<Volume>> = lock(&session.children).values().cloned().collect();
+        volumes.push(session.root());
+        let mut open = 0;
+        for volume in volumes {
+            let Ok(fs) = volume.enter() else { continue };
+            open += 1;
+            if fs.is_read_only() {
+                continue;
+            }
+            // What fails waits for the next time.
+            let _ = fs.reap();
+            if count % ATIME_TICKS == 0 {
+                let _ = fs.write_atimes();
+            }
+        }
+        if open == 0 || session.over() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What one FUSE session serves.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use zuse_base::{Errno, Error};
+use zuse_fuse::{Attr, Caller};
+use zuse_zpl::{Credentials, FileSystem, Znode};
+
+use crate::attributes;
+use crate::covers::{Cover, Covers, VirtualDir};
+use crate::number;
+use crate::table::{Node, Table, What};
+use crate::tree::Tree;
+use crate::volume::{Slots, Volume};
+
+pub(crate) type Answer<T> = Result<T, Errno>;
+
+/// What a process is told about a failure.
+#[allow(clippy::needless_pass_by_value)]
+pub(crate) fn no(error: Error) -> Errno {
+    error.errno()
+}
+
+/// The identity behind a request; the kernel has judged what it may do.
+pub(crate) fn judged(caller: &Caller) -> Credentials {
+    Credentials::judged(caller.uid, caller.gid, caller.umask)
+}
+
+/// The state of a session.
+pub(crate) struct Session {
+    pub tree: Arc<dyn Tree>,
+    pub slots: Arc<Slots>,
+    pub table: Table,
+    root: RwLock<Arc<Volume>>,
+    covers: RwLock<Arc<Covers>>,
+    /// The mounted children, by dataset.
+    pub children: Mutex<HashMap<String, Arc<Volume>>>,
+    over: AtomicBool,
+}
+
+impl Session {
+    pub fn new(tree: Arc<dyn Tree>, slots: Arc<Slots>, root: Arc<Volume>) -> Self {
+        Self {
+            tree,
+            slots,
+            table: Table::new(),
+            root: RwLock::new(root),
+            covers: RwLock::default(),
+            children: Mutex::default(),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// The file system at the root of the session.
+    pub fn root(&self) -> Arc<Volume> {
+        self.root.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_root(&self, volume: Arc<Volume>) {
+        *self.root.write().unwrap_or_else(PoisonError::into_inner) = volume;
+    }
+
+    /// Whether the kernel has let go of the session.
+    pub fn over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// The kernel has let go: nothing is known to it any more.
+    pub fn end(&self) {
+        self.over.store(true, Relaxed);
+        self.table.clear();
+    }
+
+    /// What is mounted where.
+    pub fn covers(&self) -> Arc<Covers> {
+        self.covers.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is at a name, if it is covered.
+    pub fn cover(&self, dir: u64, name: &[u8]) -> Option<Cover> {
+        self.covers.read().unwrap_or_else(PoisonError::into_inner).get(dir, name).cloned()
+    }
+
+    pub fn set_covers(&self, covers: Covers) {
+        let old = std::mem::replace(
+            &mut *self.covers.write().unwrap_or_else(PoisonError::into_inner),
+            Arc::new(covers),
+        );
+        drop(old);
+    }
+
+    /// The node of an inode.
+    pub fn node(&self, ino: u64) -> Answer<Arc<Node>> {
+        self.table.get(ino)
+    }
+
+    /// Gives the kernel a reference on an object.
+    pub fn give(&self, fs: &FileSystem, volume: &Arc<Volume>, znode: &Arc<Znode>) -> Attr {
+        let ino = volume.ino(znode.object());
+        let node = self.table.enter(ino, What::Object(volume.clone(), znode.clone()));
+        attributes::of_object(fs, ino, &node, znode)
+    }
+
+    /// Gives the kernel a reference on the root of a file system.
+    pub fn give_root(&self, volume: &Arc<Volume>) -> Answer<Attr> {
+        let fs = volume.enter()?;
+        let root = fs.root().map_err(no)?;
+        Ok(self.give(&fs, volume, &root))
+    }
+
+    /// Gives the kernel a reference on a directory that does not exist.
+    pub fn give_virtual(&self, dir: &Arc<VirtualDir>) -> Answer<Attr> {
+        self.table.enter(dir.ino, What::Virtual(dir.clone()));
+        attributes::of_virtual(dir.ino, &dir.volume)
+    }
+
+    /// Takes references back.
+    pub fn forget(&self, ino: u64, n: u64) {
+        if ino == number::ROOT {
+            return;
+        }
+        // Nobody waits for the answer to this. What has no name any more is freed with the next removal, or soon.
+        drop(self.table.forget(ino, n));
+    }
+}

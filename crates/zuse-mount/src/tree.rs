@@ -1,0 +1,54 @@
+//! What a session needs to know of the pool: which file systems belong below the mount, and which snapshots there are.
+
+use std::sync::Arc;
+
+use zuse_base::Result;
+use zuse_zpl::FileSystem;
+
+/// A file system that is mounted below the session's root.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Child {
+    /// Where: names from the session's root on; not empty.
+    pub path: Vec<Vec<u8>>,
+    /// Name of the dataset.
+    pub dataset: String,
+}
+
+/// A snapshot of a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotEntry {
+    /// The part behind the `@`.
+    pub name: Vec<u8>,
+    /// Its dataset object in the MOS.
+    pub object: u64,
+}
+
+/// The datasets behind a session.
+///
+/// A file system that is open already is given as the same [`Arc`]: there is one set of objects in memory per dataset,
+/// whoever works on it. After a rollback or receive it is another one.
+pub trait Tree: Send + Sync + 'static {
+    /// The file system of a dataset.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be opened.
+    fn open(&self, dataset: &str) -> Result<Arc<FileSystem>>;
+
+    /// File systems whose mount point lies below that of `root` and which are to be mounted, in any order.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    fn children(&self, root: &str) -> Result<Vec<Child>>;
+
+    /// Snapshots of a dataset.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    fn snapshots(&self, dataset: &str) -> Result<Vec<SnapshotEntry>>;
+
+    /// The file system of a snapshot, read-only.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` if there is none.
+    fn open_snapshot(&self, dataset: &str, name: &[u8]) -> Result<Arc<FileSystem>>;
+}

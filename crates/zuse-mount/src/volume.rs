@@ -1,0 +1,141 @@
+//! A file system of the session, and the gate before it.
+//!
+//! Every request passes the gate of the file system that it works on; who replaces the file system (rollback, receive)
+//! or takes it away (unmount, destroy) closes the gate, which waits for the requests inside. What the kernel still holds
+//! of a file system that has gone fails with `STALE`; its slot is used again when the kernel has forgotten all of it.
+//!
+//! Rules: a thread is inside one gate once. Nothing that waits for the kernel is done inside.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use zuse_base::{Errno, ObjectId};
+use zuse_zpl::FileSystem;
+
+use crate::number;
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The numbers that file systems have.
+#[derive(Default)]
+pub(crate) struct Slots(Mutex<BTreeSet<u16>>);
+
+impl Slots {
+    fn take(&self) -> Result<u16, Errno> {
+        let mut used = lock(&self.0);
+        let free = (0..number::VIRTUAL_SLOT).find(|slot| !used.contains(slot));
+        // So many file systems are in use at a time: ENFILE.
+        let slot = free.ok_or(Errno(23))?;
+        used.insert(slot);
+        Ok(slot)
+    }
+}
+
+/// A file system of the session.
+pub(crate) struct Volume {
+    slots: Arc<Slots>,
+    /// Its part of the inode numbers.
+    pub slot: u16,
+    /// Inode number of its root directory.
+    pub root: u64,
+    /// The object behind it.
+    pub root_object: ObjectId,
+    /// Whether it is a snapshot.
+    pub is_snapshot: bool,
+    name: Mutex<String>,
+    /// What `..` of its root is.
+    above: AtomicU64,
+    gate: RwLock<Option<Arc<FileSystem>>>,
+    /// Snapshots that have been looked at, while the kernel knows them.
+    pub snapshots: Mutex<HashMap<Vec<u8>, Weak<Volume>>>,
+}
+
+/// A request inside a file system.
+pub(crate) struct Inside<'a>(RwLockReadGuard<'a, Option<Arc<FileSystem>>>);
+
+impl std::ops::Deref for Inside<'_> {
+    type Target = Arc<FileSystem>;
+    fn deref(&self) -> &Arc<FileSystem> {
+        match &*self.0 {
+            Some(fs) => fs,
+            None => unreachable!("checked when the gate was passed"),
+        }
+    }
+}
+
+impl Volume {
+    /// A file system enters the session.
+    pub fn new(
+        slots: &Arc<Slots>,
+        fs: Arc<FileSystem>,
+        name: String,
+        is_root: bool,
+        is_snapshot: bool,
+    ) -> Result<Arc<Self>, Errno> {
+        let slot = slots.take()?;
+        let root_object = fs.root_id();
+        let root = if is_root { number::ROOT } else { number::of(slot, root_object) };
+        Ok(Arc::new(Self {
+            slots: slots.clone(),
+            slot,
+            root,
+            root_object,
+            is_snapshot,
+            name: Mutex::new(name),
+            above: AtomicU64::new(root),
+            gate: RwLock::new(Some(fs)),
+            snapshots: Mutex::default(),
+        }))
+    }
+
+    /// Goes in.
+    pub fn enter(&self) -> Result<Inside<'_>, Errno> {
+        let guard = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if guard.is_some() { Ok(Inside(guard)) } else { Err(Errno::STALE) }
+    }
+
+    /// The file system without going in: only to compare it.
+    pub fn file_system(&self) -> Option<Arc<FileSystem>> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Closes the gate: waits for who is inside, keeps others out while the guard lives. Putting `None` there makes it final.
+    pub fn close(&self) -> RwLockWriteGuard<'_, Option<Arc<FileSystem>>> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inode number of an object.
+    pub fn ino(&self, object: ObjectId) -> u64 {
+        if object == self.root_object { self.root } else { number::of(self.slot, object) }
+    }
+
+    /// Name of the dataset or snapshot now.
+    pub fn name(&self) -> String {
+        lock(&self.name).clone()
+    }
+
+    pub fn set_name(&self, name: &str) {
+        let mut now = lock(&self.name);
+        if *now != name {
+            name.clone_into(&mut now);
+        }
+    }
+
+    /// What `..` of the root is.
+    pub fn above(&self) -> u64 {
+        self.above.load(Relaxed)
+    }
+
+    pub fn set_above(&self, ino: u64) {
+        self.above.store(ino, Relaxed);
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        lock(&self.slots.0).remove(&self.slot);
+    }
+}
