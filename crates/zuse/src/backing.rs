@@ -1,0 +1,153 @@
+//! What a file system stands on: a dataset of an open pool, seen through zuse-zpl's [`Backing`].
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use zuse_base::{Clock, Result, Txg};
+use zuse_dmu::{Objset, Tx};
+use zuse_dsl::{Dataset, Dsl, Estimate, Owner};
+use zuse_zpl::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFacts, XattrPlace};
+
+/// A dataset under a file system.
+pub(crate) struct DatasetBacking {
+    spa: Arc<zuse_pool::Pool>,
+    dataset: Arc<Dataset>,
+    objset: Arc<Objset>,
+    read_only: bool,
+    /// Of a head that may be written.
+    _owner: Option<Owner>,
+    props: RwLock<Arc<MountProps>>,
+}
+
+impl DatasetBacking {
+    pub fn open(spa: Arc<zuse_pool::Pool>, dataset: Arc<Dataset>) -> Result<Arc<Self>> {
+        let read_only = dataset.is_snapshot() || !spa.is_writable();
+        let owner = if read_only {
+            None
+        } else {
+            Some(dataset.own()?)
+        };
+        let objset = dataset.objset()?;
+        let props = mount_props(dataset.dsl(), &dataset, read_only)?;
+        Ok(Arc::new(Self {
+            spa,
+            dataset,
+            objset,
+            read_only,
+            _owner: owner,
+            props: RwLock::new(Arc::new(props)),
+        }))
+    }
+
+    /// Takes changed properties over.
+    pub fn refresh(&self) -> Result<()> {
+        let props = mount_props(self.dataset.dsl(), &self.dataset, self.read_only)?;
+        *self.props.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(props);
+        Ok(())
+    }
+}
+
+/// The effective properties of a mount.
+fn mount_props(dsl: &Dsl, dataset: &Dataset, read_only: bool) -> Result<MountProps> {
+    let number = |name: &str| dsl.property_number(dataset, name);
+    let on = |name: &str| number(name).map(|n| n != 0);
+    let record_size = number("recordsize")?.clamp(512, 16 << 20);
+    Ok(MountProps {
+        atime: on("atime")?,
+        relatime: on("relatime")?,
+        read_only: read_only || on("readonly")?,
+        xattr: match number("xattr")? {
+            0 => XattrPlace::Off,
+            1 => XattrPlace::Dir,
+            _ => XattrPlace::Sa,
+        },
+        posix_acl: number("acltype")? == 1,
+        acl_mode: if number("aclmode")? == 4 {
+            AclMode::Restricted
+        } else {
+            AclMode::Discard
+        },
+        snapdir: match number("snapdir")? {
+            0 => SnapDir::Hidden,
+            1 => SnapDir::Visible,
+            _ => SnapDir::Disabled,
+        },
+        record_size: record_size as u32,
+        dnode_slots: match number("dnodesize")? {
+            0 => 1,
+            1 => 2,
+            bytes => (bytes / 512).clamp(1, 32) as u8,
+        },
+        longname: on("longname")?,
+        setuid: on("setuid")?,
+        devices: on("devices")?,
+        exec: on("exec")?,
+    })
+}
+
+/// What the pool's features mean for new files.
+pub(crate) fn pool_features(spa: &zuse_pool::Pool) -> PoolFeatures {
+    let on = |guid: &str| spa.features().is_enabled(guid);
+    PoolFeatures {
+        pool_version: spa.version(),
+        project_quota: on("org.zfsonlinux:project_quota"),
+        userobj_accounting: on("org.zfsonlinux:userobj_accounting"),
+        large_dnode: on("org.zfsonlinux:large_dnode"),
+        longname: on("org.zfsonlinux:longname"),
+        large_blocks: on("org.open-zfs:large_blocks"),
+    }
+}
+
+impl Backing for DatasetBacking {
+    fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+
+    fn begin(&self, bytes: u64, frees: bool) -> Result<Tx> {
+        self.dataset.begin(Estimate {
+            write_bytes: bytes,
+            frees,
+        })
+    }
+
+    fn wait_synced(&self, txg: Txg) -> Result<()> {
+        self.spa.wait_synced(txg)
+    }
+
+    fn open_txg(&self) -> Txg {
+        self.spa.open_txg()
+    }
+
+    fn synced_txg(&self) -> Txg {
+        self.spa.synced_txg()
+    }
+
+    fn props(&self) -> Arc<MountProps> {
+        self.props
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn space(&self) -> SpaceFacts {
+        let objects = self.dataset.root().map_or(0, |root| root.fill());
+        match self.dataset.dsl().stat(&self.dataset) {
+            Ok(stat) => SpaceFacts {
+                referenced: stat.referenced,
+                available: stat.available,
+                objects,
+            },
+            Err(_) => SpaceFacts {
+                objects,
+                ..SpaceFacts::default()
+            },
+        }
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.spa.clock()
+    }
+
+    fn features(&self) -> PoolFeatures {
+        pool_features(&self.spa)
+    }
+}

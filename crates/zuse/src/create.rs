@@ -1,0 +1,190 @@
+//! Making a pool, with its root dataset, on devices or on image files made for it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_device::{Access, FileDevice, MIN_DEVICE_SIZE};
+use zuse_dsl::Dsl;
+use zuse_format::feature::Feature;
+use zuse_pool::{CreateOptions, Environment, VdevSpec};
+
+use crate::dataset::NewFileSystem;
+use crate::pool_property;
+use crate::{DeviceUse, Pool};
+
+/// A device of a new pool.
+#[derive(Clone, Debug)]
+pub struct NewDevice {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Make an image file of that size if there is nothing yet.
+    pub make: Option<u64>,
+}
+
+/// What a new pool is to be.
+#[derive(Clone, Debug, Default)]
+pub struct NewPool {
+    /// Name.
+    pub name: String,
+    /// Its devices, striped.
+    pub devices: Vec<NewDevice>,
+    /// Features to enable; `None` enables all.
+    pub features: Option<Vec<&'static Feature>>,
+    /// Pool properties, as texts.
+    pub properties: Vec<(String, String)>,
+    /// Properties of the root dataset, as texts.
+    pub root_properties: Vec<(String, String)>,
+    /// Owner of the root directory.
+    pub owner: (u32, u32),
+    /// Take devices although an exported or potentially active pool is on them.
+    pub force: bool,
+}
+
+impl Pool {
+    /// Makes a pool and opens it.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)` for a device that is part of a pool, `Refused(OVERFLOW)` for one that is too small,
+    /// `Refused(INVAL)` for names and properties that cannot be.
+    pub fn create(env: Environment, new: &NewPool) -> Result<Arc<Self>> {
+        check_name(&new.name)?;
+        let mut ashift = None;
+        let (mut comment, mut compatibility) = (None, None);
+        let mut stored = Vec::new();
+        for (name, text) in &new.properties {
+            let value = pool_property::parse(name, text)?;
+            match (name.as_str(), value) {
+                ("ashift", zuse_format::property::PropertyValue::Number(n)) => {
+                    ashift = (n != 0).then_some(n as u8)
+                }
+                ("comment", _) => comment = Some(text.clone()),
+                ("compatibility", _) => compatibility = (text != "off").then(|| text.clone()),
+                ("version", _) if text == "5000" => {}
+                ("version", _) => {
+                    return Err(Error::refused(
+                        Errno::NOTSUP,
+                        "pools of other versions than 5000 are not made",
+                    ));
+                }
+                _ => stored.push((name.clone(), text.clone())),
+            }
+        }
+        let root = NewFileSystem::parse(&new.root_properties, new.owner)?;
+        for device in &new.devices {
+            if device.path.exists() {
+                check_device(&device.path, new.force)?;
+            } else if device.make.is_none() {
+                return Err(Error::refused(
+                    Errno::NOENT,
+                    format!("cannot resolve path '{}'", device.path.display()),
+                ));
+            } else if device.make.is_some_and(|size| size < MIN_DEVICE_SIZE) {
+                return Err(Error::refused(
+                    Errno::OVERFLOW,
+                    "one or more devices is less than the minimum size (64M)",
+                ));
+            }
+        }
+        let mut made = Vec::new();
+        let result = Self::create_on(env, new, ashift, (comment, compatibility), root, &mut made);
+        match result {
+            Ok(pool) => {
+                for (name, text) in stored {
+                    pool.set_pool_property(&name, &text)?;
+                }
+                Ok(pool)
+            }
+            Err(error) => {
+                for path in made {
+                    let _ = std::fs::remove_file(path);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn create_on(
+        env: Environment,
+        new: &NewPool,
+        ashift: Option<u8>,
+        (comment, compatibility): (Option<String>, Option<String>),
+        root: NewFileSystem,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<Arc<Self>> {
+        let mut vdevs = Vec::new();
+        for device in &new.devices {
+            let open = match device.make {
+                Some(size) if !device.path.exists() => {
+                    let file = FileDevice::create(&device.path, size)?;
+                    made.push(device.path.clone());
+                    file
+                }
+                _ => FileDevice::open(&device.path, Access::Write)?,
+            };
+            vdevs.push(VdevSpec {
+                is_disk: open.is_block_device(),
+                device: Arc::new(open),
+                ashift,
+            });
+        }
+        let now = env.clock.now();
+        let (fill, props) = root.into_parts(now, zuse_zpl::PoolFeatures::default());
+        let dsl = Dsl::for_create(fill, props);
+        let options = CreateOptions {
+            name: new.name.clone(),
+            vdevs,
+            features: new.features.clone(),
+            comment,
+            compatibility,
+        };
+        let spa = zuse_pool::Pool::create(env, options, dsl.clone())?;
+        Self::assemble(spa, dsl)
+    }
+}
+
+fn check_device(path: &std::path::Path, force: bool) -> Result<()> {
+    let used = DeviceUse::of(path)?;
+    let Some(pool) = used.pool() else {
+        return Ok(());
+    };
+    let word = match pool.state {
+        zuse_vdev::PoolState::Active if force => {
+            // A held device is refused when it is opened; what is merely marked active may be overridden.
+            return Ok(());
+        }
+        zuse_vdev::PoolState::Active => "potentially active",
+        _ if force => return Ok(()),
+        _ => "exported",
+    };
+    Err(Error::refused(
+        Errno::EXIST,
+        format!("{} is part of {word} pool '{}'", path.display(), pool.name),
+    ))
+}
+
+/// Checks the name of a new pool.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let no = |why: String| Err(Error::refused(Errno::INVAL, why));
+    if name.len() > 239 {
+        return no("name is too long".into());
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return no("name must begin with a letter".into());
+    }
+    if let Some(c) = name
+        .chars()
+        .find(|c| !c.is_ascii_alphanumeric() && !"-_.: ".contains(*c))
+    {
+        return no(format!("invalid character '{c}' in pool name"));
+    }
+    let reserved = ["mirror", "raidz", "draid", "spare"]
+        .iter()
+        .any(|r| name.starts_with(r))
+        || name == "log";
+    if reserved {
+        no("name is reserved".into())
+    } else {
+        Ok(())
+    }
+}

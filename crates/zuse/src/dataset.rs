@@ -1,0 +1,395 @@
+//! Datasets by name: filesystems, volumes, snapshots.
+//!
+//! Changes of what is mounted go through [`crate::Mounts`]: the mount lets go first and takes up again afterwards.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result, Timestamp};
+use zuse_dsl::property::Value;
+use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, Stat};
+use zuse_zpl::{CaseSensitivity, FormatOptions, PoolFeatures};
+
+use crate::backing::pool_features;
+use crate::property::parse;
+use crate::{Mounts, Pool};
+
+/// A filesystem, volume or snapshot of an open pool.
+#[derive(Clone)]
+pub struct Dataset {
+    pool: Arc<Pool>,
+    handle: Arc<Handle>,
+    name: String,
+}
+
+/// A dataset in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// Full name.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a destroy takes along.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DestroyPlan {
+    /// Everything that goes, in order: snapshots and children before what they belong to.
+    pub names: Vec<String>,
+    /// Children and snapshots of the dataset that would go along only with `recursive`.
+    pub dependents: Vec<String>,
+    /// Clones elsewhere that hold it.
+    pub clones: Vec<String>,
+}
+
+/// What a new file system is to be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewFileSystem {
+    format: FormatOptions,
+    properties: Vec<(String, Value)>,
+}
+
+impl NewFileSystem {
+    /// Splits property texts into those that format the file system and those that are stored.
+    pub fn parse(properties: &[(String, String)], owner: (u32, u32)) -> Result<Self> {
+        let mut new = Self {
+            format: FormatOptions {
+                uid: owner.0,
+                gid: owner.1,
+                ..FormatOptions::default()
+            },
+            ..Self::default()
+        };
+        for (name, text) in properties {
+            let (name, value) = parse(name, text, Kind::Filesystem)?;
+            match (name.as_str(), &value) {
+                ("normalization", Value::Number(n)) => new.format.normalization = *n,
+                ("utf8only", Value::Number(n)) => new.format.utf8_only = *n != 0,
+                ("version", Value::Number(n)) => new.format.version = *n,
+                ("casesensitivity", Value::Number(n)) => {
+                    new.format.case = CaseSensitivity::from_number(*n).unwrap_or_default();
+                }
+                ("encryption" | "keyformat" | "keylocation" | "pbkdf2iters", _) => {}
+                _ => new.properties.push((name, value)),
+            }
+        }
+        Ok(new)
+    }
+
+    /// What fills the object set, and what is stored.
+    pub fn into_parts(
+        self,
+        now: Timestamp,
+        features: PoolFeatures,
+    ) -> (Fill, Vec<(String, Value)>) {
+        let format = FormatOptions {
+            now,
+            features,
+            ..self.format
+        };
+        (
+            Box::new(move |objset, tx| zuse_zpl::format(objset, tx, &format)),
+            self.properties,
+        )
+    }
+}
+
+impl Dataset {
+    /// Full name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The handle of the dataset layer, for tools.
+    pub fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn kind(&self) -> Result<Kind> {
+        self.handle.kind()
+    }
+
+    /// Its figures.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn stat(&self) -> Result<Stat> {
+        self.pool().dsl().stat(&self.handle)
+    }
+}
+
+impl Pool {
+    /// A dataset by its full name.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`.
+    pub fn dataset(self: &Arc<Self>, name: &str) -> Result<Dataset> {
+        let handle = self.dsl().dataset(name)?;
+        Ok(Dataset {
+            pool: self.clone(),
+            handle,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Whether a dataset exists.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn exists(&self, name: &str) -> Result<bool> {
+        match self.dsl().dataset(name) {
+            Ok(_) => Ok(true),
+            Err(e) if e.is(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A dataset and what is below it, down to `depth` levels (`None`: all), with snapshots if wanted. Parents come
+    /// before children, a dataset before its snapshots, those by age.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn list(&self, name: &str, depth: Option<usize>, snapshots: bool) -> Result<Vec<Listing>> {
+        if name.contains('@') {
+            self.dsl().dataset(name)?;
+            return Ok(vec![Listing {
+                name: name.to_owned(),
+                kind: Kind::Snapshot,
+            }]);
+        }
+        let levels = |n: &str| n.matches('/').count();
+        let base = levels(name);
+        let mut out = Vec::new();
+        for entry in self.dsl().tree(name)? {
+            let below = levels(&entry.name) - base;
+            if depth.is_some_and(|d| below > d) {
+                continue;
+            }
+            let kind = self.dsl().dataset_by_object(entry.dataset)?.kind()?;
+            out.push(Listing {
+                name: entry.name.clone(),
+                kind,
+            });
+            if snapshots && depth.is_none_or(|d| below < d) {
+                let all = self.dsl().snapshots(&entry.name)?;
+                out.extend(all.into_iter().map(|s| Listing {
+                    name: s.name,
+                    kind: Kind::Snapshot,
+                }));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Snapshots of a dataset, oldest first, full names.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn snapshots(&self, name: &str) -> Result<Vec<String>> {
+        Ok(self
+            .dsl()
+            .snapshots(name)?
+            .into_iter()
+            .map(|e| e.name)
+            .collect())
+    }
+
+    /// Children of a filesystem, full names.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn children(&self, name: &str) -> Result<Vec<String>> {
+        Ok(self
+            .dsl()
+            .children(name)?
+            .into_iter()
+            .map(|e| e.name)
+            .collect())
+    }
+
+    /// Makes a filesystem.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` without its parent, `Refused(EXIST)`, `Refused(INVAL)` for names and properties.
+    pub fn create_filesystem(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+        owner: (u32, u32),
+    ) -> Result<()> {
+        let new = NewFileSystem::parse(properties, owner)?;
+        let case_insensitive = new.format.case == CaseSensitivity::Insensitive;
+        let (fill, props) = new.into_parts(self.spa().clock().now(), pool_features(self.spa()));
+        let options = CreateOptions {
+            properties: props,
+            case_insensitive,
+            ..CreateOptions::filesystem(fill)
+        };
+        self.dsl().create_dataset(name, options)?;
+        self.tell(|m| m.created(name));
+        Ok(())
+    }
+
+    /// Takes snapshots, all in one txg or none; with `recursive` also of everything below.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
+    pub fn snapshot(
+        &self,
+        names: &[String],
+        recursive: bool,
+        properties: &[(String, String)],
+    ) -> Result<()> {
+        for (name, _) in properties {
+            if !zuse_format::property::is_user_property(name) {
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    format!("invalid property '{name}'"),
+                ));
+            }
+        }
+        let props: Vec<(String, Value)> = properties
+            .iter()
+            .map(|(n, v)| (n.clone(), Value::Text(v.clone())))
+            .collect();
+        self.dsl().snapshot(names, recursive, &props)?;
+        for name in names {
+            self.tell(|m| m.created(name));
+        }
+        Ok(())
+    }
+
+    /// What destroying a dataset or snapshot would take along.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn plan_destroy(&self, name: &str, recursive: bool) -> Result<DestroyPlan> {
+        let mut plan = DestroyPlan::default();
+        let mut all: Vec<String> = self
+            .list(name, None, true)?
+            .into_iter()
+            .map(|l| l.name)
+            .collect();
+        for snapshot in all.iter().filter(|n| n.contains('@')) {
+            let stat = self.dsl().stat(&*self.dsl().dataset(snapshot)?)?;
+            plan.clones
+                .extend(stat.clones.into_iter().filter(|c| !all.contains(c)));
+        }
+        if !recursive {
+            plan.dependents = all.split_off(1);
+        }
+        // Snapshots go oldest first, then their dataset, children before parents.
+        let mut heads: Vec<String> = all.iter().filter(|n| !n.contains('@')).cloned().collect();
+        heads.reverse();
+        for head in &heads {
+            plan.names.extend(
+                all.iter()
+                    .filter(|n| n.split_once('@').is_some_and(|(ds, _)| ds == head))
+                    .cloned(),
+            );
+            plan.names.push(head.clone());
+        }
+        if heads.is_empty() {
+            plan.names = all;
+        }
+        Ok(plan)
+    }
+
+    /// Destroys a filesystem, volume or snapshot, with `recursive` all that is below it, in one txg. `defer` lets a held
+    /// snapshot go later.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)`, `Refused(EXIST)` with dependents, `Refused(NOENT)`.
+    pub fn destroy_dataset(
+        &self,
+        name: &str,
+        recursive: bool,
+        force: bool,
+        defer: bool,
+    ) -> Result<()> {
+        let plan = self.plan_destroy(name, recursive)?;
+        if let Some(mounts) = self.mounts() {
+            for name in &plan.names {
+                mounts.unmount(name, force)?;
+            }
+        }
+        self.dsl().destroy(name, recursive, defer)?;
+        for name in &plan.names {
+            self.tell(|m| m.destroyed(name));
+        }
+        Ok(())
+    }
+
+    /// Gives a dataset or snapshot another name; of a snapshot with `recursive` also the same of all children.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
+    pub fn rename(&self, from: &str, to: &str, recursive: bool) -> Result<()> {
+        self.dsl().rename(from, to, recursive)?;
+        self.tell(|m| m.renamed(from, to));
+        Ok(())
+    }
+
+    /// Snapshots newer than one, which a rollback to it would have to destroy.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`.
+    pub fn newer_than(&self, snapshot: &str) -> Result<Vec<String>> {
+        let (dataset, _) = snapshot.split_once('@').unwrap_or((snapshot, ""));
+        let all = self.snapshots(dataset)?;
+        let at = all.iter().position(|n| n == snapshot);
+        let at = at.ok_or_else(|| {
+            Error::refused(
+                Errno::NOENT,
+                format!("snapshot '{snapshot}' does not exist"),
+            )
+        })?;
+        Ok(all.get(at + 1..).unwrap_or_default().to_vec())
+    }
+
+    /// Brings a dataset back to a snapshot: its newest one, or with `destroy_newer` any. A mount of it goes on with the
+    /// old content.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)` if there is a newer snapshot.
+    pub fn rollback(&self, snapshot: &str, destroy_newer: bool) -> Result<()> {
+        let (dataset, _) = snapshot.split_once('@').unwrap_or((snapshot, ""));
+        let newer = if destroy_newer {
+            self.newer_than(snapshot)?
+        } else {
+            Vec::new()
+        };
+        let mounts = self.mounts();
+        if let Some(mounts) = &mounts {
+            for name in &newer {
+                mounts.unmount(name, true)?;
+            }
+        }
+        let done = match &mounts {
+            Some(mounts) => mounts.while_suspended(dataset, &mut || {
+                self.dsl().rollback(snapshot, destroy_newer)
+            }),
+            None => self.dsl().rollback(snapshot, destroy_newer),
+        };
+        if done.is_ok() {
+            for name in &newer {
+                self.tell(|m| m.destroyed(name));
+            }
+        }
+        done
+    }
+
+    fn tell(&self, what: impl FnOnce(&dyn Mounts)) {
+        if let Some(mounts) = self.mounts() {
+            what(&*mounts);
+        }
+    }
+}

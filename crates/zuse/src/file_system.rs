@@ -1,0 +1,80 @@
+//! Datasets and snapshots opened for their files.
+//!
+//! There is one file system per dataset in memory, whoever works on it: a mount and a copy that go on at the same time
+//! share it. While it lives its dataset is owned: it is not destroyed and not rolled back. When the last user drops it,
+//! the dataset is free again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use zuse_base::Result;
+use zuse_zpl::FileSystem;
+
+use crate::Pool;
+use crate::backing::DatasetBacking;
+
+/// File systems that are open, by dataset object.
+#[derive(Default)]
+pub(crate) struct OpenFileSystems(Mutex<HashMap<u64, Entry>>);
+
+struct Entry {
+    fs: Weak<FileSystem>,
+    backing: Weak<DatasetBacking>,
+}
+
+impl OpenFileSystems {
+    fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes changed properties over.
+    pub fn refresh(&self) -> Result<()> {
+        let all: Vec<_> = self
+            .entries()
+            .values()
+            .filter_map(|e| e.backing.upgrade())
+            .collect();
+        all.iter().try_for_each(|b| b.refresh())
+    }
+
+    /// Before the pool is closed: what waits in memory (access times) is written.
+    pub fn finish(&self) {
+        let all: Vec<_> = self
+            .entries()
+            .drain()
+            .filter_map(|(_, e)| e.fs.upgrade())
+            .collect();
+        for fs in all {
+            // Nobody was promised these.
+            let _ = fs.close();
+        }
+    }
+}
+
+impl Pool {
+    /// The file system of a dataset or snapshot: the one that is open, or it is opened. A snapshot, and anything of a
+    /// pool that is open read-only, is read-only.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; it cannot be read.
+    pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>> {
+        let dataset = self.dsl().dataset(name)?;
+        // Held over the opening, so that two who ask at the same time get the same one.
+        let mut open = self.open_file_systems().entries();
+        if let Some(there) = open.get(&dataset.object().0).and_then(|e| e.fs.upgrade()) {
+            return Ok(there);
+        }
+        open.retain(|_, e| e.fs.strong_count() > 0);
+        let object = dataset.object().0;
+        let backing = DatasetBacking::open(self.spa().clone(), dataset)?;
+        let fs = FileSystem::open(backing.clone())?;
+        open.insert(
+            object,
+            Entry {
+                fs: Arc::downgrade(&fs),
+                backing: Arc::downgrade(&backing),
+            },
+        );
+        Ok(fs)
+    }
+}

@@ -1,0 +1,86 @@
+//! Finding pools on devices, and opening one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_device::{Access as DeviceAccess, discover};
+use zuse_dsl::Dsl;
+use zuse_pool::{Environment, OpenOptions};
+use zuse_vdev::{FoundPool, Scan};
+
+use crate::Pool;
+
+/// How to open a pool.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// It may be changed.
+    pub writable: bool,
+    /// Although another host seems to have it.
+    pub force: bool,
+    /// This host had it last and left it active.
+    pub ours: bool,
+    /// Under another name.
+    pub new_name: Option<String>,
+    /// As of this txg, at most.
+    pub rewind_to: Option<u64>,
+}
+
+/// Places to look for pools in.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    places: Vec<PathBuf>,
+}
+
+impl Search {
+    /// Looks at these files, disks and directories.
+    pub fn new<P: AsRef<Path>>(places: impl IntoIterator<Item = P>) -> Self {
+        Self {
+            places: places.into_iter().map(|p| p.as_ref().to_owned()).collect(),
+        }
+    }
+
+    /// The pools there. Devices of directories that cannot be looked at are told as problems.
+    pub fn run(&self) -> Scan {
+        let found = discover(&self.places);
+        let paths: Vec<_> = found.candidates.iter().map(|c| c.path.clone()).collect();
+        let mut scan = zuse_vdev::assemble::scan_paths(&paths);
+        scan.problems.splice(0..0, found.problems);
+        scan
+    }
+}
+
+impl Pool {
+    /// Opens a pool that was found.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` if another process, host or kernel has it; `Refused(NXIO)` if devices are missing;
+    /// `Unsupported` naming a feature; `Corrupt`.
+    pub fn open(env: Environment, found: &FoundPool, access: &Access) -> Result<Arc<Self>> {
+        let mode = if access.writable {
+            DeviceAccess::Write
+        } else {
+            DeviceAccess::Read
+        };
+        let (devices, problems) = found.open_devices(mode);
+        if let Some(held) = problems.iter().find(|p| p.is_held()) {
+            return Err(Error::refused(
+                Errno::BUSY,
+                format!("{} is in use by another process", held.path),
+            ));
+        }
+        if let (true, Some(problem)) = (devices.is_empty(), problems.into_iter().next()) {
+            return Err(problem.into());
+        }
+        let options = OpenOptions {
+            writable: access.writable,
+            force: access.force,
+            new_name: access.new_name.clone(),
+            rewind_to: access.rewind_to,
+            ours: access.ours,
+        };
+        let dsl = Dsl::new();
+        let spa = zuse_pool::Pool::open(env, &found.config, &devices, &options, dsl.clone())?;
+        Self::assemble(spa, dsl)
+    }
+}

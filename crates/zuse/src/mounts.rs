@@ -1,0 +1,38 @@
+//! The seam to whoever has file systems of a pool mounted.
+//!
+//! A rollback, rename or destroy must not pull a file system from under its mount: the pool asks the mounts to let
+//! go of it first and to take it up again afterwards.
+
+use zuse_base::Result;
+
+/// Mounted file systems of a pool. All names are full dataset or snapshot names.
+pub trait Mounts: Send + Sync {
+    /// Where a dataset is mounted, if it is.
+    fn mountpoint(&self, dataset: &str) -> Option<String>;
+
+    /// Runs `change` while all work on a dataset stands still and nobody holds its [`crate::FileSystem`]; then the mount
+    /// opens it again, perhaps with another content, and forgets everything cached about it. For a dataset that is not
+    /// mounted it just runs `change`.
+    ///
+    /// # Errors
+    /// Those of `change`; it cannot be opened again: the mount then answers with errors.
+    fn while_suspended(&self, dataset: &str, change: &mut dyn FnMut() -> Result<()>) -> Result<()>;
+
+    /// Unmounts a dataset that is about to be destroyed.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` unless `force`.
+    fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
+
+    /// A dataset or snapshot came to be: it may have to appear inside a mount.
+    fn created(&self, dataset: &str);
+
+    /// A dataset or snapshot is gone.
+    fn destroyed(&self, dataset: &str);
+
+    /// A dataset has another name now.
+    fn renamed(&self, from: &str, to: &str);
+
+    /// Properties of a dataset (and of those that inherit from it) changed.
+    fn properties_changed(&self, dataset: &str);
+}

@@ -1,0 +1,151 @@
+//! An open pool.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use zuse_base::Result;
+use zuse_dsl::Dsl;
+use zuse_format::uberblock::Uberblock;
+use zuse_vdev::{PoolConfig, PoolState, VdevStatus};
+
+use crate::Mounts;
+use crate::file_system::OpenFileSystems;
+
+/// An open pool. It stays open until one of the closing calls, or until dropped (then it is left active).
+pub struct Pool {
+    spa: Arc<zuse_pool::Pool>,
+    dsl: Arc<Dsl>,
+    open: OpenFileSystems,
+    mounts: RwLock<Option<Arc<dyn Mounts>>>,
+}
+
+impl Pool {
+    pub(crate) fn assemble(spa: Arc<zuse_pool::Pool>, dsl: Arc<Dsl>) -> Result<Arc<Self>> {
+        let pool = Arc::new(Self {
+            spa,
+            dsl,
+            open: OpenFileSystems::default(),
+            mounts: RwLock::new(None),
+        });
+        pool.apply_stored_properties()?;
+        pool.spa.set_reopen(|_, path| {
+            let device = zuse_device::FileDevice::open(path?, zuse_device::Access::Write).ok()?;
+            Some(Arc::new(device) as Arc<dyn zuse_device::BlockDevice>)
+        });
+        Ok(pool)
+    }
+
+    /// The pool allocator below, for tools.
+    pub fn spa(&self) -> &Arc<zuse_pool::Pool> {
+        &self.spa
+    }
+
+    /// The dataset layer, for tools.
+    pub fn dsl(&self) -> &Arc<Dsl> {
+        &self.dsl
+    }
+
+    /// Name.
+    pub fn name(&self) -> String {
+        self.spa.name()
+    }
+
+    /// Guid.
+    pub fn guid(&self) -> u64 {
+        self.spa.guid()
+    }
+
+    /// Whether it may be changed.
+    pub fn is_writable(&self) -> bool {
+        self.spa.is_writable()
+    }
+
+    /// Its configuration now.
+    pub fn config(&self) -> PoolConfig {
+        self.spa.config()
+    }
+
+    /// The last committed uberblock.
+    pub fn uberblock(&self) -> Uberblock {
+        self.spa.uberblock()
+    }
+
+    /// Its vdev tree with health and error counts.
+    pub fn vdev_status(&self) -> VdevStatus {
+        self.spa.vdevs().status()
+    }
+
+    /// Why it is suspended, if it is.
+    pub fn suspended(&self) -> Option<zuse_base::Error> {
+        self.spa.suspended()
+    }
+
+    /// Writes everything that is open and waits for it.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub fn sync(&self) -> Result<()> {
+        if self.is_writable() {
+            self.spa.sync_now()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// `zpool clear`: resets error counts, opens devices again, lets a suspended pool go on.
+    ///
+    /// # Errors
+    /// `Refused(NODEV)`; devices are still missing.
+    pub fn clear(&self, device: Option<u64>) -> Result<()> {
+        self.spa.clear(device)
+    }
+
+    /// Closes it and leaves it active: this host will open it again.
+    ///
+    /// # Errors
+    /// The last changes could not be written.
+    pub fn close(&self) -> Result<()> {
+        self.open.finish();
+        self.spa.close(PoolState::Active)
+    }
+
+    /// Closes it so that any host may import it.
+    ///
+    /// # Errors
+    /// The last changes could not be written.
+    pub fn export(&self) -> Result<()> {
+        self.open.finish();
+        self.spa.close(PoolState::Exported)
+    }
+
+    /// Closes it and marks it as destroyed.
+    ///
+    /// # Errors
+    /// The last changes could not be written.
+    pub fn destroy(&self) -> Result<()> {
+        self.open.finish();
+        self.spa.close(PoolState::Destroyed)
+    }
+
+    /// Says who has its file systems mounted.
+    pub fn set_mounts(&self, mounts: Option<Arc<dyn Mounts>>) {
+        *self.mounts.write().unwrap_or_else(PoisonError::into_inner) = mounts;
+    }
+
+    /// Who has its file systems mounted.
+    pub fn mounts(&self) -> Option<Arc<dyn Mounts>> {
+        self.mounts
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn open_file_systems(&self) -> &OpenFileSystems {
+        &self.open
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({})", self.name())
+    }
+}

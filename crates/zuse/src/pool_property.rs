@@ -1,0 +1,417 @@
+//! Properties of pools: computed, of the configuration, and those stored in the MOS (`pool_props`).
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
+use zuse_dsl::property::Source;
+use zuse_format::feature::{FEATURES, by_name};
+use zuse_format::object_type;
+use zuse_format::property::{
+    Access, DefaultValue, Home, POOL_PROPERTIES, PropertyKind, PropertyValue, is_user_property,
+    pool_property,
+};
+use zuse_pool::{FailMode, SyncCtx};
+
+use crate::Pool;
+
+/// One property of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolProperty {
+    /// Its name.
+    pub name: String,
+    /// Its value in exact form; `None` if it has none.
+    pub value: Option<String>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+fn refuse<T>(why: impl Into<String>) -> Result<T> {
+    Err(Error::refused(Errno::INVAL, why.into()))
+}
+
+/// Parses a settable property's text.
+///
+/// # Errors
+/// `Refused(INVAL)` in the words of `zpool set`.
+pub(crate) fn parse(name: &str, text: &str) -> Result<PropertyValue> {
+    if is_user_property(name) {
+        return Ok(PropertyValue::Text(text.to_owned()));
+    }
+    let Some(known) = pool_property(name) else {
+        return refuse(format!("invalid property '{name}'"));
+    };
+    let name = known.name;
+    if known.access == Access::ReadOnly {
+        return refuse(format!("'{name}' is readonly"));
+    }
+    match name {
+        "altroot" => {
+            return refuse("property 'altroot' can only be set during pool creation or import");
+        }
+        "readonly" => return refuse("property 'readonly' can only be set at import time"),
+        "tname" => return refuse("property 'tname' can only be set at creation time"),
+        "comment" if text.len() > 32 => return refuse("comment must not exceed 32 characters"),
+        "comment" if text.chars().any(|c| c.is_control() || !c.is_ascii()) => {
+            return refuse("comment may only have printable characters");
+        }
+        _ => {}
+    }
+    let value = known.parse(text).or_else(|e| refuse(e.to_string()))?;
+    if let ("ashift", PropertyValue::Number(n)) = (name, &value) {
+        if *n != 0 && !(9..=16).contains(n) {
+            return refuse(format!(
+                "property 'ashift' number {n} is invalid, only values between 9 and 16 are allowed."
+            ));
+        }
+    }
+    Ok(value)
+}
+
+impl Pool {
+    fn stored_properties(&self) -> Result<Vec<(String, ZapValue)>> {
+        let Some(object) = self.spa().directory()?.lookup_u64(b"pool_props")? else {
+            return Ok(Vec::new());
+        };
+        let mut cursor = Zap::open(&self.spa().mos().dnode(ObjectId(object))?)?.cursor(0);
+        let mut out = Vec::new();
+        while let Some(entry) = cursor.next()? {
+            out.push((
+                String::from_utf8_lossy(&entry.name).into_owned(),
+                entry.value,
+            ));
+        }
+        Ok(out)
+    }
+
+    /// Puts stored properties into effect.
+    pub(crate) fn apply_stored_properties(&self) -> Result<()> {
+        for (name, value) in self.stored_properties()? {
+            self.apply(&name, value.first().unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    fn apply(&self, name: &str, number: u64) {
+        match name {
+            "failmode" => self.spa().set_fail_mode(match number {
+                1 => FailMode::Continue,
+                2 => FailMode::Panic,
+                _ => FailMode::Wait,
+            }),
+            "autotrim" => self.spa().set_autotrim(number != 0),
+            _ => {}
+        }
+    }
+
+    /// All properties that `get all` shows, in its order: native ones, features, user properties.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn pool_properties(&self) -> Result<Vec<PoolProperty>> {
+        let stored = self.stored_properties()?;
+        let mut out = Vec::new();
+        for known in POOL_PROPERTIES.iter().filter(|p| p.in_all) {
+            out.push(self.native(known, &stored)?);
+        }
+        for feature in &FEATURES {
+            out.push(self.feature_property(feature.name(), feature.guid));
+        }
+        for (guid, count) in self.spa().features().all() {
+            if zuse_format::feature::by_guid(&guid).is_none() {
+                let state = if count == 0 { "inactive" } else { "readonly" };
+                out.push(PoolProperty {
+                    name: format!("unsupported@{guid}"),
+                    value: Some(state.into()),
+                    source: Source::Local,
+                });
+            }
+        }
+        let mut user: Vec<_> = stored.iter().filter(|(n, _)| n.contains(':')).collect();
+        user.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, value) in user {
+            out.push(PoolProperty {
+                name: name.clone(),
+                value: value.as_text().map(str::to_owned),
+                source: Source::Local,
+            });
+        }
+        Ok(out)
+    }
+
+    /// One property of the pool; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn pool_property(&self, name: &str) -> Result<Option<PoolProperty>> {
+        if let Some(known) = pool_property(name) {
+            return Ok(Some(self.native(known, &self.stored_properties()?)?));
+        }
+        if let Some(feature) = name.strip_prefix("feature@") {
+            return Ok(by_name(feature).map(|f| self.feature_property(f.name(), f.guid)));
+        }
+        if name.starts_with("unsupported@") {
+            return Ok(self.pool_properties()?.into_iter().find(|p| p.name == name));
+        }
+        if !is_user_property(name) {
+            return Ok(None);
+        }
+        let found = self
+            .stored_properties()?
+            .into_iter()
+            .find(|(n, _)| n == name);
+        let value = found.and_then(|(_, v)| v.as_text().map(str::to_owned));
+        let source = if value.is_some() {
+            Source::Local
+        } else {
+            Source::None
+        };
+        Ok(Some(PoolProperty {
+            name: name.to_owned(),
+            value,
+            source,
+        }))
+    }
+
+    fn feature_property(&self, name: &str, guid: &str) -> PoolProperty {
+        let features = self.spa().features();
+        let state = match (features.is_enabled(guid), features.is_active(guid)) {
+            (_, true) => "active",
+            (true, _) => "enabled",
+            _ => "disabled",
+        };
+        PoolProperty {
+            name: format!("feature@{name}"),
+            value: Some(state.into()),
+            source: Source::Local,
+        }
+    }
+
+    fn native(
+        &self,
+        known: &zuse_format::property::Property,
+        stored: &[(String, ZapValue)],
+    ) -> Result<PoolProperty> {
+        let some = |text: String| Some(text);
+        let config = self.config();
+        let name = known.name;
+        let own = stored.iter().find(|(n, _)| n == name).map(|(_, v)| v);
+        let (value, source) = match name {
+            "name" => (some(self.name()), Source::None),
+            "health" => (some(self.health_word().to_owned()), Source::None),
+            "guid" => (some(config.pool_guid.to_string()), Source::None),
+            "version" => (
+                (config.version < 5000).then(|| config.version.to_string()),
+                Source::Default,
+            ),
+            "readonly" => (
+                some(if self.is_writable() { "off" } else { "on" }.into()),
+                Source::None,
+            ),
+            "comment" => (
+                config.comment.clone(),
+                if config.comment.is_some() {
+                    Source::Local
+                } else {
+                    Source::Default
+                },
+            ),
+            "compatibility" => {
+                let source = if config.compatibility.is_some() {
+                    Source::Local
+                } else {
+                    Source::Default
+                };
+                (
+                    some(config.compatibility.clone().unwrap_or_else(|| "off".into())),
+                    source,
+                )
+            }
+            "size" | "allocated" | "free" | "capacity" | "fragmentation" | "freeing" => {
+                let figures = self.figures()?;
+                let number = match name {
+                    "size" => Some(figures.size),
+                    "allocated" => Some(figures.allocated),
+                    "free" => Some(figures.free()),
+                    "capacity" => Some(figures.capacity()),
+                    "freeing" => Some(figures.freeing),
+                    _ => figures.fragmentation,
+                };
+                (number.map(|n| n.to_string()), Source::None)
+            }
+            "dedupratio" | "bcloneratio" => (some("1.00".into()), Source::None),
+            "bcloneused" | "bclonesaved" | "leaked" | "dedup_table_size" | "dedupcached" => {
+                (some("0".into()), Source::None)
+            }
+            "maxblocksize" => {
+                let large = self
+                    .spa()
+                    .features()
+                    .is_enabled("org.open-zfs:large_blocks");
+                (
+                    some(if large { 16u64 << 20 } else { 128 << 10 }.to_string()),
+                    Source::None,
+                )
+            }
+            "maxdnodesize" => {
+                let large = self
+                    .spa()
+                    .features()
+                    .is_enabled("org.zfsonlinux:large_dnode");
+                (
+                    some(if large { 16384 } else { 512 }.to_string()),
+                    Source::None,
+                )
+            }
+            "load_guid" => (
+                some((config.pool_guid ^ u64::from(std::process::id())).to_string()),
+                Source::None,
+            ),
+            "last_scrubbed_txg" => {
+                let txg = self
+                    .spa()
+                    .directory()?
+                    .lookup_u64(b"last_scrubbed_txg")?
+                    .unwrap_or(0);
+                (some(txg.to_string()), Source::None)
+            }
+            "bootfs" => {
+                let object = own.and_then(ZapValue::first).filter(|n| *n != 0);
+                let ds = object
+                    .and_then(|n| self.dsl().dataset_by_object(ObjectId(n)).ok())
+                    .and_then(|d| d.name().ok());
+                let source = if ds.is_some() {
+                    Source::Local
+                } else {
+                    Source::Default
+                };
+                (ds, source)
+            }
+            "dedup_table_quota" => {
+                let n = own.and_then(ZapValue::first).unwrap_or(u64::MAX);
+                let text = match n {
+                    0 => "none".to_owned(),
+                    u64::MAX => "auto".to_owned(),
+                    n => n.to_string(),
+                };
+                (
+                    some(text),
+                    if own.is_some() {
+                        Source::Local
+                    } else {
+                        Source::Default
+                    },
+                )
+            }
+            _ => match (own, known.kind) {
+                (Some(v), PropertyKind::Text) => (v.as_text().map(str::to_owned), Source::Local),
+                (Some(v), _) => (v.first().map(|n| known.format_number(n)), Source::Local),
+                (None, _) => {
+                    let text = match known.default {
+                        DefaultValue::Number(n) => Some(known.format_number(n)),
+                        DefaultValue::Text(t) => Some(t.to_owned()),
+                        DefaultValue::None => None,
+                    };
+                    let computed = matches!(known.access, Access::ReadOnly);
+                    (
+                        text,
+                        if computed {
+                            Source::None
+                        } else {
+                            Source::Default
+                        },
+                    )
+                }
+            },
+        };
+        Ok(PoolProperty {
+            name: name.to_owned(),
+            value,
+            source,
+        })
+    }
+
+    /// Sets a property of the pool; `feature@NAME=enabled` enables a feature.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` in the words of `zpool set`; `Refused(ROFS)`.
+    pub fn set_pool_property(&self, name: &str, text: &str) -> Result<()> {
+        if let Some(feature) = name.strip_prefix("feature@") {
+            return self.enable_feature(feature, text);
+        }
+        let value = parse(name, text)?;
+        let known = pool_property(name);
+        let name = known.map_or(name, |p| p.name).to_owned();
+        match known.map(|p| p.home) {
+            Some(Home::Config) if name == "comment" || name == "compatibility" => {
+                let text = (!text.is_empty() && !(name == "compatibility" && text == "off"))
+                    .then(|| text.to_owned());
+                self.spa().set_config_text(&name, text)?;
+                return self.sync();
+            }
+            Some(Home::Config) if text == "5000" => return Ok(()),
+            Some(Home::Config) => return refuse(format!("property '{name}' cannot be set")),
+            Some(Home::Process) => {
+                return refuse(format!(
+                    "property '{name}' is given to single commands, not stored"
+                ));
+            }
+            _ => {}
+        }
+        let value = match (name.as_str(), value) {
+            ("bootfs", PropertyValue::Text(ds)) if ds.is_empty() => None,
+            ("bootfs", PropertyValue::Text(ds)) => {
+                Some(ZapValue::U64(self.dsl().dataset(&ds)?.object().0))
+            }
+            (_, PropertyValue::Number(n)) => Some(ZapValue::U64(n)),
+            (_, PropertyValue::Text(t)) if t.is_empty() => None,
+            (_, PropertyValue::Text(t)) => Some(ZapValue::text(&t)),
+        };
+        let number = value.as_ref().and_then(ZapValue::first).unwrap_or(0);
+        let key = name.clone();
+        self.spa()
+            .sync_task(|_| Ok(()), move |ctx| store(ctx, &key, value.as_ref()))?;
+        if known.is_some_and(|p| p.kind != PropertyKind::Text) {
+            self.apply(&name, number);
+        }
+        Ok(())
+    }
+
+    fn enable_feature(&self, name: &str, text: &str) -> Result<()> {
+        let Some(feature) = by_name(name) else {
+            return refuse(format!("invalid feature '{name}'"));
+        };
+        if text != "enabled" {
+            return refuse(format!(
+                "property 'feature@{name}' can only be set to 'enabled' or 'disabled'; a feature can be disabled at creation time only"
+            ));
+        }
+        if self.spa().features().is_enabled(feature.guid) {
+            return Ok(());
+        }
+        self.spa().sync_task(
+            |_| Ok(()),
+            move |ctx| ctx.pool.features().enable(ctx, feature),
+        )
+    }
+}
+
+fn store(ctx: &SyncCtx<'_>, key: &str, value: Option<&ZapValue>) -> Result<()> {
+    let directory = ctx.pool.directory()?;
+    let props = match directory.lookup_u64(b"pool_props")? {
+        Some(object) => Zap::open(&ctx.pool.mos().dnode(ObjectId(object))?)?,
+        None => {
+            let zap = Zap::create(
+                ctx.pool.mos(),
+                ctx.tx,
+                object_type::POOL_PROPS,
+                &ZapOptions::default(),
+            )?;
+            directory.add_u64(ctx.tx, b"pool_props", zap.dnode().object().0)?;
+            zap
+        }
+    };
+    match value {
+        Some(value) => props.update(ctx.tx, key.as_bytes(), value),
+        None if props.lookup(key.as_bytes())?.is_some() => props.remove(ctx.tx, key.as_bytes()),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,69 @@
+//! The space figures of a pool, as `zpool list` shows them.
+
+use zuse_base::Result;
+use zuse_vdev::Health;
+
+use crate::Pool;
+
+/// Figures of a pool; bytes unless said.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolFigures {
+    /// Room of the normal vdevs.
+    pub size: u64,
+    /// Of it allocated.
+    pub allocated: u64,
+    /// Percent of fragmentation of the free space, where known.
+    pub fragmentation: Option<u64>,
+    /// Freed in the background, still to come.
+    pub freeing: u64,
+    /// How well the vdevs are.
+    pub health: Health,
+}
+
+impl PoolFigures {
+    /// Room that is left.
+    pub fn free(&self) -> u64 {
+        self.size.saturating_sub(self.allocated)
+    }
+
+    /// Percent allocated.
+    pub fn capacity(&self) -> u64 {
+        if self.size == 0 {
+            0
+        } else {
+            (u128::from(self.allocated) * 100 / u128::from(self.size)) as u64
+        }
+    }
+}
+
+impl Pool {
+    /// Its space figures.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn figures(&self) -> Result<PoolFigures> {
+        let space = self.spa().space();
+        let writable = self.is_writable();
+        let allocated = if writable {
+            space.allocated
+        } else {
+            self.dsl().stat(&*self.dsl().dataset(&self.name())?)?.used
+        };
+        Ok(PoolFigures {
+            size: space.capacity,
+            allocated,
+            fragmentation: writable.then_some(space.fragmentation),
+            freeing: 0,
+            health: self.spa().vdevs().health(),
+        })
+    }
+
+    /// The word for its state: that of its vdevs, or SUSPENDED.
+    pub fn health_word(&self) -> &'static str {
+        if self.suspended().is_some() {
+            "SUSPENDED"
+        } else {
+            self.spa().vdevs().health().word()
+        }
+    }
+}
