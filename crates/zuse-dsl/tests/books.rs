@@ -1,0 +1,392 @@
+//! Sequences of administrative changes on a pool in memory; after each step all accounting is recomputed.
+//!
+//! With `ZUSE_KEEP_POOL=DIR` the pools are files in that folder, for another judge to look at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zuse_base::{Errno, ObjectId, Result};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_dmu::{DnodeSpec, Objset, Tx};
+use zuse_dsl::property::{SetAs, Value};
+use zuse_dsl::{CreateOptions, Dataset, Dsl, Estimate, Fill, Stat, check_accounting};
+use zuse_pool::{Environment, OpenOptions, Pool, VdevSpec};
+use zuse_vdev::{PoolState, assemble};
+
+const MASTER: u8 = 21;
+const FILE: u8 = 19;
+const BLOCK: usize = 128 * 1024;
+
+struct Bench {
+    device: Arc<dyn BlockDevice>,
+    pool: Arc<Pool>,
+    dsl: Arc<Dsl>,
+}
+
+fn fill() -> Fill {
+    Box::new(|os: &Arc<Objset>, tx: &Tx| {
+        let zap = zuse_dmu::zap::Zap::create(os, tx, MASTER, &zuse_dmu::zap::ZapOptions::default())?;
+        zap.add_u64(tx, b"VERSION", 5)
+    })
+}
+
+fn device(name: &str, size: u64) -> Arc<dyn BlockDevice> {
+    match std::env::var("ZUSE_KEEP_POOL") {
+        Ok(dir) => {
+            let path = format!("{dir}/{name}.img");
+            Arc::new(zuse_device::FileDevice::create(path, size).expect("image"))
+        }
+        Err(_) => Arc::new(MemDevice::new(name, size)),
+    }
+}
+
+impl Bench {
+    fn new(name: &str, size: u64) -> Self {
+        let device = device(name, size);
+        let uncompressed = vec![("compression".to_owned(), Value::Number(2))];
+        let dsl = Dsl::for_create(fill(), uncompressed);
+        let options = zuse_pool::CreateOptions {
+            name: name.into(),
+            vdevs: vec![VdevSpec { device: device.clone(), is_disk: false, ashift: Some(12) }],
+            features: None,
+            comment: None,
+            compatibility: None,
+        };
+        let pool = Pool::create(Environment::default(), options, dsl.clone()).expect("create");
+        Self { device, pool, dsl }
+    }
+
+    fn reopen(self, writable: bool) -> Self {
+        self.settle();
+        let name = self.pool.name();
+        self.pool.close(PoolState::Exported).expect("close");
+        drop(self.dsl);
+        let scan = assemble::assemble(&assemble::read_labels(std::slice::from_ref(&self.device)));
+        let found = scan.pools.first().expect("a pool");
+        let devices: BTreeMap<u64, Arc<dyn BlockDevice>> = found.devices.keys().map(|g| (*g, self.device.clone())).collect();
+        let options = OpenOptions { writable, ..OpenOptions::default() };
+        let dsl = Dsl::new();
+        let pool = Pool::open(Environment::default(), &found.config, &devices, &options, dsl.clone()).expect("open");
+        assert_eq!(pool.name(), name);
+        Self { device: self.device, pool, dsl }
+    }
+
+    fn create(&self, name: &str) -> Arc<Dataset> {
+        self.dsl.create_dataset(name, CreateOptions::filesystem(fill())).expect(name)
+    }
+
+    fn stat(&self, name: &str) -> Stat {
+        self.dsl.stat(&self.dsl.dataset(name).expect(name)).expect(name)
+    }
+
+    fn snap(&self, name: &str) {
+        self.dsl.snapshot(&[name.to_owned()], false, &[]).expect(name);
+    }
+
+    /// Waits until everything written is on disk and nothing waits to be freed.
+    fn settle(&self) {
+        for _ in 0..4 {
+            self.pool.note_frees();
+            self.pool.sync_now().expect("sync");
+        }
+    }
+
+    fn sound(&self, step: &str) {
+        self.pool.sync_now().expect("sync");
+        let flaws = check_accounting(&self.dsl);
+        assert!(flaws.is_empty(), "after {step}: {flaws:#?}");
+    }
+
+    fn close(self) {
+        self.settle();
+        self.sound("the end");
+        self.pool.close(PoolState::Exported).expect("close");
+    }
+}
+
+/// A file of `count` blocks; gives its number.
+fn file(ds: &Arc<Dataset>, count: u64, seed: u8) -> Result<ObjectId> {
+    let os = ds.objset()?;
+    let tx = ds.begin(Estimate { write_bytes: count * BLOCK as u64, frees: false })?;
+    let dnode = os.allocate(&tx, &DnodeSpec::new(FILE).block_size(BLOCK as u32))?;
+    for i in 0..count {
+        dnode.write_block(&tx, i, block(seed.wrapping_add(i as u8)))?;
+    }
+    Ok(dnode.object())
+}
+
+/// Incompressible, so that every block takes its size.
+fn block(seed: u8) -> Vec<u8> {
+    let mut x = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(BLOCK);
+    while out.len() < BLOCK {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        out.extend_from_slice(&x.to_le_bytes());
+    }
+    out
+}
+
+fn overwrite(ds: &Arc<Dataset>, object: ObjectId, blkid: u64, seed: u8) {
+    let os = ds.objset().expect("objset");
+    let tx = ds.begin(Estimate { write_bytes: BLOCK as u64, frees: false }).expect("begin");
+    os.dnode(object).expect("dnode").write_block(&tx, blkid, block(seed)).expect("write");
+}
+
+fn parts(s: &Stat) -> [u64; 5] {
+    [s.used, s.used_by_dataset, s.used_by_snapshots, s.used_by_children, s.used_by_refreservation]
+}
+
+#[test]
+fn a_new_pool_has_its_datasets_and_survives_reopening() {
+    let bench = Bench::new("fresh", 128 << 20);
+    bench.sound("creation");
+    bench.create("fresh/a");
+    bench.create("fresh/a/b");
+    bench.sound("creating");
+    let bench = bench.reopen(true);
+    bench.sound("reopening");
+    let names: Vec<String> = bench.dsl.tree("fresh").expect("tree").into_iter().map(|e| e.name).collect();
+    assert_eq!(names, ["fresh", "fresh/a", "fresh/a/b"]);
+    let bench = bench.reopen(false);
+    assert_eq!(bench.stat("fresh/a").guid, bench.dsl.dataset("fresh/a").expect("a").guid().expect("guid"));
+    assert!(bench.dsl.snapshot(&["fresh@s".into()], false, &[]).expect_err("read-only").is(Errno::ROFS));
+    bench.pool.close(PoolState::Active).expect("close");
+}
+
+#[test]
+fn deadlists_and_unique_follow_the_table_of_the_format_notes() {
+    let bench = Bench::new("dead", 128 << 20);
+    let ds = bench.create("dead/f");
+    let object = file(&ds, 4, 1).expect("file");
+    bench.sound("writing");
+    let start = bench.stat("dead/f");
+    assert_eq!(start.used, start.used_by_dataset);
+    assert_eq!(start.unique, start.referenced);
+    bench.snap("dead/f@s1");
+    bench.sound("s1");
+    assert_eq!(bench.stat("dead/f").unique, 0);
+    overwrite(&ds, object, 0, 50);
+    bench.sound("overwrite 0");
+    let now = bench.stat("dead/f");
+    let step = now.used_by_snapshots;
+    assert_eq!((now.referenced, now.unique), (start.referenced, step));
+    assert_eq!(bench.stat("dead/f@s1").used, step);
+    assert!(step >= BLOCK as u64);
+    bench.snap("dead/f@s2");
+    overwrite(&ds, object, 1, 51);
+    bench.sound("overwrite 1");
+    assert_eq!(bench.stat("dead/f").used_by_snapshots, 2 * step);
+    assert_eq!(bench.stat("dead/f@s2").used, step - BLOCK as u64);
+    bench.snap("dead/f@s3");
+    overwrite(&ds, object, 1, 52);
+    bench.sound("overwrite 1 again");
+    assert_eq!(bench.stat("dead/f").used_by_snapshots, 3 * step);
+    assert_eq!(bench.stat("dead/f@s3").used, step);
+    bench.dsl.destroy("dead/f@s2", false, false).expect("destroy");
+    bench.sound("destroying s2");
+    assert_eq!(bench.stat("dead/f").used_by_snapshots, 3 * step - (step - BLOCK as u64));
+    assert_eq!(bench.stat("dead/f@s1").used, step + BLOCK as u64);
+    let bench = bench.reopen(true);
+    bench.sound("reopening");
+    bench.dsl.destroy("dead/f@s1%s3", false, false).expect("destroy all");
+    bench.sound("destroying all snapshots");
+    assert_eq!(bench.stat("dead/f").used_by_snapshots, 0);
+    bench.dsl.destroy("dead/f", false, false).expect("destroy the head");
+    bench.close();
+}
+
+#[test]
+fn reservations_follow_the_table_of_the_format_notes() {
+    let bench = Bench::new("rsrv", 256 << 20);
+    let a = bench.create("rsrv/a");
+    let b = bench.create("rsrv/a/b");
+    let object = file(&b, 4, 1).expect("file");
+    bench.sound("writing");
+    let own = bench.stat("rsrv/a").used_by_dataset;
+    let head = bench.stat("rsrv/a/b").used;
+    let set = |name: &str, property: &str, value: u64| {
+        bench.dsl.set_properties(name, &[(property.to_owned(), Value::Number(value))], SetAs::Local)
+    };
+    set("rsrv/a/b", "reservation", 1 << 20).expect("reservation");
+    bench.sound("reservation");
+    assert_eq!(parts(&bench.stat("rsrv/a")), [own + (1 << 20), own, 0, 1 << 20, 0]);
+    set("rsrv/a/b", "refreservation", 2 << 20).expect("refreservation");
+    bench.sound("refreservation");
+    assert_eq!(parts(&bench.stat("rsrv/a/b")), [2 << 20, head, 0, 0, (2 << 20) - head]);
+    assert_eq!(bench.stat("rsrv/a").used, own + (2 << 20));
+    bench.snap("rsrv/a/b@s1");
+    bench.sound("snapshot");
+    assert_eq!(parts(&bench.stat("rsrv/a/b")), [head + (2 << 20), head, 0, 0, 2 << 20]);
+    overwrite(&b, object, 0, 77);
+    bench.sound("overwrite");
+    let step = bench.stat("rsrv/a/b").used_by_snapshots;
+    assert_eq!(parts(&bench.stat("rsrv/a/b")), [head + (2 << 20), head, step, 0, (2 << 20) - step]);
+    bench.dsl.rollback("rsrv/a/b@s1", false).expect("rollback");
+    bench.sound("rollback");
+    assert_eq!(parts(&bench.stat("rsrv/a/b")), [head + (2 << 20), head, 0, 0, 2 << 20]);
+    set("rsrv/a", "filesystem_limit", 10).expect("limit");
+    assert_eq!((bench.stat("rsrv/a").filesystem_count, bench.stat("rsrv/a").snapshot_count), (Some(1), Some(1)));
+    bench.snap("rsrv/a/b@s2");
+    bench.create("rsrv/d");
+    bench.dsl.rename("rsrv/a/b", "rsrv/d/c", false).expect("rename");
+    bench.sound("rename");
+    assert_eq!(bench.stat("rsrv/a").used, own);
+    assert_eq!((bench.stat("rsrv/a").filesystem_count, bench.stat("rsrv/d/c").snapshot_count), (Some(0), Some(2)));
+    assert_eq!(b.name().expect("name"), "rsrv/d/c");
+    assert!(set("rsrv/a", "quota", 1).expect_err("quota").is(Errno::NOSPC));
+    set("rsrv/a", "quota", 8 << 20).expect("quota");
+    let full = (0..200).find_map(|i| file(&a, 4, i).err()).expect("the quota stops writing");
+    assert!(full.is(Errno::DQUOT), "{full}");
+    assert!(bench.stat("rsrv/a").used <= 16 << 20);
+    bench.close();
+}
+
+#[test]
+fn a_rolled_back_filesystem_has_its_old_content() {
+    let bench = Bench::new("back", 128 << 20);
+    let ds = bench.create("back/f");
+    let object = file(&ds, 2, 9).expect("file");
+    bench.snap("back/f@one");
+    overwrite(&ds, object, 0, 10);
+    bench.snap("back/f@two");
+    overwrite(&ds, object, 1, 11);
+    let extra = file(&ds, 3, 12).expect("file");
+    assert!(bench.dsl.rollback("back/f@one", false).expect_err("newer").is(Errno::EXIST));
+    bench.dsl.rollback("back/f@one", true).expect("rollback");
+    bench.sound("rollback");
+    let os = ds.objset().expect("objset");
+    let mut bytes = vec![0; BLOCK];
+    os.dnode(object).expect("file").read_at(0, &mut bytes).expect("read");
+    assert!(bytes == block(9));
+    assert!(os.dnode(extra).expect_err("gone").is(Errno::NOENT));
+    overwrite(&ds, object, 1, 99);
+    bench.sound("writing after the rollback");
+    let bench = bench.reopen(true);
+    bench.sound("reopening");
+    bench.close();
+}
+
+#[test]
+fn clones_keep_their_origin_and_go_before_it() {
+    let bench = Bench::new("clones", 128 << 20);
+    let ds = bench.create("clones/f");
+    let object = file(&ds, 8, 1).expect("file");
+    bench.snap("clones/f@s1");
+    overwrite(&ds, object, 0, 100);
+    bench.snap("clones/f@s2");
+    overwrite(&ds, object, 1, 101);
+    let clone = bench.dsl.clone_snapshot("clones/f@s2", "clones/c", &[]).expect("clone");
+    bench.sound("cloning");
+    assert_eq!(bench.stat("clones/c").used, 0);
+    assert_eq!(bench.stat("clones/c").origin.as_deref(), Some("clones/f@s2"));
+    overwrite(&clone, object, 3, 102);
+    bench.sound("writing to the clone");
+    bench.snap("clones/c@x");
+    overwrite(&clone, object, 3, 103);
+    overwrite(&clone, object, 4, 103);
+    bench.snap("clones/f@s3");
+    bench.sound("snapshot of the clone");
+    assert!(bench.dsl.destroy("clones/f@s2", false, false).expect_err("has a clone").is(Errno::EXIST));
+    assert!(bench.dsl.destroy("clones/f", true, false).expect_err("has a clone").is(Errno::EXIST));
+    bench.dsl.destroy("clones/f@s1", false, false).expect("an older snapshot");
+    bench.sound("destroying a snapshot below the branch");
+    bench.dsl.destroy("clones/f@s2", false, true).expect("deferred");
+    bench.dsl.hold(&["clones/c@x".into()], "keep").expect("hold");
+    assert!(bench.dsl.destroy("clones/c@x", false, false).expect_err("held").is(Errno::BUSY));
+    bench.dsl.release(&["clones/c@x".into()], "keep").expect("release");
+    bench.dsl.destroy("clones/c", true, false).expect("destroy the clone");
+    bench.sound("destroying the clone");
+    assert!(bench.dsl.dataset("clones/f@s2").expect_err("went with its clone").is(Errno::NOENT));
+    bench.dsl.destroy("clones/f", true, false).expect("destroy all");
+    bench.close();
+}
+
+#[test]
+fn a_full_pool_can_be_emptied_and_filled_again() {
+    let bench = Bench::new("full", 64 << 20);
+    let ds = bench.create("full/f");
+    for round in 0..3 {
+        let mut files = Vec::new();
+        let error = loop {
+            match file(&ds, 8, round) {
+                Ok(object) => files.push(object),
+                Err(e) => break e,
+            }
+        };
+        assert!(error.is(Errno::NOSPC), "{error}");
+        assert!(files.len() > 10, "round {round}: {} files", files.len());
+        bench.sound("filling");
+        for object in files {
+            let os = ds.objset().expect("objset");
+            let tx = ds.begin(Estimate { write_bytes: 0, frees: true }).expect("a remove is admitted");
+            os.free(&tx, object).expect("free");
+        }
+        bench.settle();
+    }
+    bench.close();
+}
+
+#[test]
+fn recursive_snapshots_are_of_one_txg_and_go_together() {
+    let bench = Bench::new("many", 256 << 20);
+    for name in ["many/a", "many/a/b", "many/a/b/c", "many/z"] {
+        let ds = bench.create(name);
+        file(&ds, 1, 3).expect("file");
+    }
+    for round in 0..4u8 {
+        bench.dsl.snapshot(&[format!("many@r{round}")], true, &[]).expect("snapshot");
+        for name in ["many/a", "many/a/b/c"] {
+            file(&bench.dsl.dataset(name).expect(name), 1, round).expect("file");
+        }
+        bench.sound("a round");
+    }
+    let txgs: Vec<u64> = ["many@r2", "many/a@r2", "many/a/b/c@r2", "many/z@r2"].iter().map(|n| bench.stat(n).create_txg).collect();
+    assert!(txgs.windows(2).all(|w| w[0] == w[1]), "{txgs:?}");
+    bench.dsl.rename("many@r1", "many@renamed", true).expect("rename");
+    bench.dsl.destroy("many@r2,renamed", true, false).expect("destroy");
+    bench.sound("destroying two rounds");
+    let left: Vec<String> = bench.dsl.snapshots("many/a").expect("list").into_iter().map(|e| e.name).collect();
+    assert_eq!(left, ["many/a@r0", "many/a@r3"]);
+    bench.dsl.destroy("many/a", true, false).expect("destroy a tree");
+    bench.close();
+}
+
+#[test]
+fn properties_are_inherited_overridden_and_reverted() {
+    let bench = Bench::new("props", 128 << 20);
+    bench.create("props/a");
+    let b = bench.create("props/a/b");
+    use zuse_dsl::property::Source;
+    let get = |name: &str, property: &str| bench.dsl.property(&bench.dsl.dataset(name).expect(name), property).expect(property);
+    let set = |name: &str, property: &str, value: Value, how| bench.dsl.set_properties(name, &[(property.to_owned(), value)], how);
+    assert_eq!(get("props/a/b", "atime"), Some(("on".into(), Source::Default)));
+    set("props/a", "atime", Value::Number(0), SetAs::Local).expect("set");
+    assert_eq!(get("props/a/b", "atime"), Some(("off".into(), Source::Inherited("props/a".into()))));
+    set("props/a/b", "org.test:x", Value::Text("hello".into()), SetAs::Local).expect("user property");
+    assert_eq!(get("props/a/b", "org.test:x"), Some(("hello".into(), Source::Local)));
+    set("props/a", "redundant_metadata", Value::Number(2), SetAs::Local).expect("iuv");
+    assert_eq!(get("props/a/b", "redundant_metadata"), Some(("some".into(), Source::Inherited("props/a".into()))));
+    set("props/a/b", "$hasrecvd", Value::Number(0), SetAs::Local).expect("mark");
+    set("props/a/b", "atime", Value::Number(1), SetAs::Received).expect("receive");
+    assert_eq!(get("props/a/b", "atime"), Some(("on".into(), Source::Received)));
+    bench.dsl.inherit_property("props/a/b", "atime", false).expect("inherit");
+    assert_eq!(get("props/a/b", "atime"), Some(("off".into(), Source::Inherited("props/a".into()))));
+    bench.dsl.inherit_property("props/a/b", "atime", true).expect("revert");
+    assert_eq!(get("props/a/b", "atime"), Some(("on".into(), Source::Received)));
+    set("props/a", "mountpoint", Value::Text("/mnt".into()), SetAs::Local).expect("mountpoint");
+    assert_eq!(get("props/a/b", "mountpoint").map(|v| v.0).as_deref(), Some("/mnt/b"));
+    assert!(set("props/a", "recordsize", Value::Number(1000), SetAs::Local).expect_err("odd").is(Errno::INVAL));
+    assert!(set("props/a", "used", Value::Number(1), SetAs::Local).expect_err("computed").is(Errno::INVAL));
+    set("props/a", "recordsize", Value::Number(1 << 20), SetAs::Local).expect("recordsize");
+    assert_eq!(b.objset().expect("objset").settings().record_size, 1 << 20);
+    bench.snap("props/a/b@s");
+    assert!(set("props/a/b@s", "atime", Value::Number(0), SetAs::Local).expect_err("snapshot").is(Errno::INVAL));
+    set("props/a/b@s", "org.test:x", Value::Text("snap".into()), SetAs::Local).expect("user property of a snapshot");
+    assert_eq!(get("props/a/b@s", "org.test:x"), Some(("snap".into(), Source::Local)));
+    bench.dsl.inherit_property("props/a/b@s", "org.test:x", false).expect("inherit");
+    assert!(matches!(get("props/a/b@s", "org.test:x"), Some((v, Source::Inherited(_))) if v == "hello"));
+    assert!(bench.dsl.history().expect("history").len() > 5);
+    bench.close();
+}
