@@ -3,6 +3,7 @@
 //! ```text
 //!   golden   pools that OpenZFS wrote, in memory, with what they held
 //!   check    offline judge: every pointer against the space maps, every sum against its parts
+//!   power    cuts in chains against a model; objects is a workload for it
 //!   no_datasets   the least dataset layer, for pools that are only an object set
 //! ```
 //! What is under test is `tests/`: power cuts, damaged input, goldens.
@@ -11,3 +12,5 @@
 pub mod check;
 pub mod golden;
 pub mod no_datasets;
+pub mod objects;
+pub mod power;

@@ -1,0 +1,313 @@
+//! Cutting the power under a pool, again and again, and holding what comes back against a model.
+//!
+//! ```text
+//!   image ─► SimDisks ─► pool ─► workload … cut ─► crash: any subset of unflushed writes ─► image
+//!     ▲                                                                                       │
+//!     └── model at that txg ◄── uberblock's txg ◄── reopened: model equal, judge silent ◄─────┘
+//! ```
+//! What must hold after every cut:
+//! - the pool opens, at a txg not older than the last one that was acknowledged;
+//! - its content is the model as it was at the end of that txg, byte for byte;
+//! - [`crate::check`] finds nothing.
+//!
+//! The power goes at an operation that the seed chooses; what the disks keep is the seed's choice too. Cuts are done in
+//! chains, each on what the one before left, because damage may show late.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use zuse_base::{Entropy, ManualClock, Result, SeededPrng, Timestamp};
+use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
+use zuse_pool::{CreateOptions, DslHooks, Environment, Host, Limits, OpenOptions, Pool, VdevSpec};
+use zuse_vdev::PoolState;
+
+use crate::check::{Depth, check};
+use crate::golden;
+
+/// What runs on a pool, and what it should find there.
+pub trait Workload: Sync {
+    /// What the pool should hold.
+    type Model: Clone + Send + 'static;
+
+    /// The dataset layer to open the pool with.
+    fn hooks(&self) -> Arc<dyn DslHooks>;
+    /// Makes the first content of a new pool.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn prepare(&self, pool: &Arc<Pool>, hooks: &Arc<dyn DslHooks>) -> Result<Self::Model>;
+    /// Changes the pool until an error comes or `steps` are done, keeping the history.
+    fn run(&self, pool: &Arc<Pool>, hooks: &Arc<dyn DslHooks>, steps: u64, prng: &SeededPrng, history: &History<Self::Model>);
+    /// Compares the pool (open read-only) with the model; the differences.
+    fn compare(&self, pool: &Arc<Pool>, hooks: &Arc<dyn DslHooks>, model: &Self::Model) -> Vec<String>;
+}
+
+/// The model at the end of each txg, and what was promised.
+#[derive(Clone)]
+pub struct History<M>(Arc<std::sync::Mutex<Past<M>>>);
+
+struct Past<M> {
+    states: std::collections::BTreeMap<u64, M>,
+    promised: u64,
+}
+
+impl<M: Clone> History<M> {
+    fn new(txg: u64, model: M) -> Self {
+        Self(Arc::new(std::sync::Mutex::new(Past { states: [(txg, model)].into(), promised: txg })))
+    }
+
+    fn past(&self) -> std::sync::MutexGuard<'_, Past<M>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The newest model.
+    pub fn latest(&self) -> M {
+        match self.past().states.last_key_value() {
+            Some((_, model)) => model.clone(),
+            None => unreachable!("a history has a beginning"),
+        }
+    }
+
+    /// The model changed in a txg.
+    pub fn set(&self, txg: u64, model: M) {
+        self.past().states.insert(txg, model);
+    }
+
+    /// The pool said that everything up to this txg is safe.
+    pub fn promise(&self, txg: u64) {
+        let mut past = self.past();
+        past.promised = past.promised.max(txg);
+    }
+
+    fn at(&self, txg: u64) -> Option<M> {
+        self.past().states.range(..=txg).next_back().map(|(_, m)| m.clone())
+    }
+}
+
+/// How a chain of cuts is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Devices.
+    pub disks: u32,
+    /// Bytes of each.
+    pub size: u64,
+    /// Sector shift.
+    pub ashift: u8,
+    /// Cuts in the chain.
+    pub cuts: u32,
+    /// Operations (writes, flushes) within which a cut comes.
+    pub within: u64,
+    /// Steps of the workload, more than fit before the cut.
+    pub steps: u64,
+    /// The disks lie about flushes.
+    pub ignore_flushes: bool,
+    /// Every how many cuts the judge looks (the model always does).
+    pub judge_every: u32,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { disks: 1, size: 64 << 20, ashift: 12, cuts: 10, within: 400, steps: 40, ignore_flushes: false, judge_every: 1 }
+    }
+}
+
+/// What a chain did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Cuts.
+    pub cuts: u32,
+    /// Cuts after which a txg newer than the one opened was found.
+    pub advanced: u32,
+    /// Cuts that hit the pool while it was being opened.
+    pub opening: u32,
+}
+
+fn environment(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
+    Environment {
+        clock: clock.clone(),
+        entropy: Arc::new(prng.fork()),
+        host: Host { id: 7, name: "sim".into() },
+        limits: Limits { cache: 32 << 20, dirty: 16 << 20, txg_timeout: Duration::from_secs(3600), threads: 1 },
+    }
+}
+
+/// A new pool with the workload's first content, and its model.
+///
+/// # Errors
+/// The pool's: creation on good disks must not fail.
+pub fn create<W: Workload>(workload: &W, rules: &Rules, seed: u64) -> Result<(Vec<MemImage>, W::Model)> {
+    let prng = SeededPrng::new(seed);
+    let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_000, 0)));
+    let disks: Vec<Arc<MemDevice>> = (0..rules.disks).map(|i| Arc::new(MemDevice::new(format!("sim{i}"), rules.size))).collect();
+    let vdevs = disks.iter().map(|d| VdevSpec { device: d.clone(), is_disk: false, ashift: Some(rules.ashift) }).collect();
+    let hooks = workload.hooks();
+    let options = CreateOptions { name: "sim".into(), vdevs, features: None, comment: None, compatibility: None };
+    let pool = Pool::create(environment(&prng, &clock), options, hooks.clone())?;
+    let model = workload.prepare(&pool, &hooks)?;
+    pool.sync_now()?;
+    pool.close(PoolState::Active)?;
+    Ok((disks.iter().map(|d| d.snapshot()).collect(), model))
+}
+
+/// One chain of cuts.
+///
+/// # Errors
+/// The first thing that does not hold, as text with the cut's number.
+pub fn chain<W: Workload>(workload: &W, rules: &Rules, start: &(Vec<MemImage>, W::Model), seed: u64) -> std::result::Result<Tally, String> {
+    let prng = SeededPrng::new(seed);
+    let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
+    let mut images = start.0.clone();
+    let mut model = start.1.clone();
+    let mut tally = Tally::default();
+    for cut in 0..rules.cuts {
+        clock.advance(Duration::from_secs(1));
+        let power = PowerSupply::new();
+        let disks: Vec<Arc<SimDisk>> = images
+            .iter()
+            .enumerate()
+            .map(|(i, image)| {
+                let disk = Arc::new(SimDisk::with_content(format!("sim{i}"), image, power.clone()));
+                disk.ignore_flushes(rules.ignore_flushes);
+                disk
+            })
+            .collect();
+        let devices: Vec<Arc<dyn BlockDevice>> = disks.iter().map(|d| d.clone() as Arc<dyn BlockDevice>).collect();
+        power.cut_after(prng.below(rules.within));
+        let hooks = workload.hooks();
+        let options = OpenOptions { writable: true, ours: true, ..OpenOptions::default() };
+        let opened = open_under_cut(environment(&prng, &clock), &devices, &options, &hooks, &power);
+        let history = match opened {
+            Some(pool) => {
+                let history = History::new(pool.synced_txg().0, model.clone());
+                run_until_dark(workload, rules, &pool, &hooks, &prng, &history, &power);
+                history
+            }
+            None => {
+                tally.opening += 1;
+                History::new(0, model.clone())
+            }
+        };
+        power.cut();
+        tally.cuts += 1;
+        let at = |what: String| format!("seed {seed}, cut {cut}: {what}");
+        images = disks.iter().map(|d| d.crash(&prng).snapshot()).collect();
+        let found = judge(workload, rules, &images, &history, &prng, &clock, cut).map_err(at)?;
+        if found.1 > history.past().promised {
+            tally.advanced += 1;
+        }
+        model = found.0;
+    }
+    Ok(tally)
+}
+
+/// Opens a pool whose power may go meanwhile: `None` if it did.
+fn open_under_cut(
+    env: Environment,
+    devices: &[Arc<dyn BlockDevice>],
+    options: &OpenOptions,
+    hooks: &Arc<dyn DslHooks>,
+    power: &Arc<PowerSupply>,
+) -> Option<Arc<Pool>> {
+    let _ = power;
+    golden::open(env, devices, options, hooks.clone()).ok()
+}
+
+fn run_until_dark<W: Workload>(
+    workload: &W,
+    rules: &Rules,
+    pool: &Arc<Pool>,
+    hooks: &Arc<dyn DslHooks>,
+    prng: &SeededPrng,
+    history: &History<W::Model>,
+    power: &Arc<PowerSupply>,
+) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            workload.run(pool, hooks, rules.steps, prng, history);
+            // What is still open shall meet the cut too.
+            power.cut();
+            let _ = pool.sync_now();
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) && pool.suspended().is_none() {
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        let _ = pool.close(PoolState::Active);
+    });
+}
+
+fn judge<W: Workload>(
+    workload: &W,
+    rules: &Rules,
+    images: &[MemImage],
+    history: &History<W::Model>,
+    prng: &SeededPrng,
+    clock: &Arc<ManualClock>,
+    cut: u32,
+) -> std::result::Result<(W::Model, u64), String> {
+    let devices: Vec<Arc<dyn BlockDevice>> =
+        images.iter().enumerate().map(|(i, image)| Arc::new(MemDevice::from_image(format!("sim{i}"), image)) as _).collect();
+    let hooks = workload.hooks();
+    let pool = golden::open(environment(prng, clock), &devices, &OpenOptions::default(), hooks.clone())
+        .map_err(|e| format!("the pool does not open: {e}"))?;
+    let txg = pool.uberblock().txg;
+    let promised = history.past().promised;
+    if txg < promised {
+        return Err(format!("txg {promised} was promised, but the pool is at {txg}"));
+    }
+    let Some(model) = history.at(txg) else { return Err(format!("the pool is at txg {txg}, of which nothing is known")) };
+    let mut wrong = workload.compare(&pool, &hooks, &model);
+    if cut % rules.judge_every == 0 {
+        match check(&pool, Depth::Metadata) {
+            Ok(report) => wrong.extend(report.problems),
+            Err(e) => wrong.push(e.to_string()),
+        }
+    }
+    let _ = pool.close(PoolState::Active);
+    if wrong.is_empty() {
+        return Ok((model, txg));
+    }
+    let count = wrong.len();
+    wrong.truncate(12);
+    Err(format!("txg {txg} (promised {promised}), {count} differences:\n  {}", wrong.join("\n  ")))
+}
+
+/// Runs chains for many seeds on two threads; the tallies and failures.
+pub fn run_chains<W: Workload>(workload: &W, rules: &[Rules], seeds: std::ops::Range<u64>) -> (Tally, Vec<String>)
+where
+    W::Model: Sync,
+{
+    let starts: Vec<_> = rules
+        .iter()
+        .enumerate()
+        .map(|(i, r)| create(workload, r, 1000 + i as u64).unwrap_or_else(|e| panic!("create {r:?}: {e}")))
+        .collect();
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let all = std::sync::Mutex::new((Tally::default(), Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let which = (seed % rules.len() as u64) as usize;
+                    let result = chain(workload, &rules[which], &starts[which], seed);
+                    let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    match result {
+                        Ok(t) => {
+                            all.0.cuts += t.cuts;
+                            all.0.advanced += t.advanced;
+                            all.0.opening += t.opening;
+                        }
+                        Err(e) => all.1.push(e),
+                    }
+                }
+            });
+        }
+    });
+    all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
