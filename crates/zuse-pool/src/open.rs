@@ -110,8 +110,14 @@ impl Pool {
             config.state = PoolState::Active;
             drop(config);
             pool.config_changed();
+            pool.suspension.set_impatient(true);
             pool.start()?;
-            pool.sync_now()?;
+            if let Err(error) = pool.sync_now() {
+                // Threads must not outlive an open that failed.
+                let _ = pool.close(PoolState::Active);
+                return Err(error);
+            }
+            pool.suspension.set_impatient(false);
         }
         Ok(pool)
     }

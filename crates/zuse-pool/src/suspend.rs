@@ -5,6 +5,7 @@
 //! different: the host may have dropped what it had promised to keep, so the txg cannot be finished any more, and the
 //! pool stays suspended until it is opened again (from its last uberblock).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use zuse_base::{Error, Result};
@@ -28,6 +29,8 @@ pub(crate) struct Suspension {
     pool: Mutex<String>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Nobody could say `zpool clear` yet (the pool is being opened): failures are passed on at once.
+    impatient: AtomicBool,
 }
 
 impl Suspension {
@@ -37,6 +40,11 @@ impl Suspension {
 
     pub fn set_pool(&self, name: &str) {
         *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = name.to_owned();
+    }
+
+    /// Whether failures are passed on instead of waited for.
+    pub fn set_impatient(&self, yes: bool) {
+        self.impatient.store(yes, Ordering::Relaxed);
     }
 
     /// The error that callers get, if the pool is suspended.
@@ -91,6 +99,9 @@ impl Suspension {
 
 impl WriteFaults for Suspension {
     fn write_failed(&self, error: &Error) -> Result<()> {
+        if self.impatient.load(Ordering::Relaxed) {
+            return Err(error.clone());
+        }
         let mut state = self.lock();
         if *state == State::Running {
             *state = State::Waiting(error.to_string());
