@@ -38,6 +38,9 @@ use number::Numbers;
 
 const SHARDS: usize = 32;
 
+/// What a new object costs in memory until it is synced, about: itself, its head, its entry here, its dnode.
+const OBJECT_CHARGE: u64 = 2560;
+
 /// What every object of an object set shares.
 pub(crate) struct Core {
     pub io: Arc<Pipeline>,
@@ -498,7 +501,7 @@ impl Objset {
             shard.insert(object.0, Arc::downgrade(&dnode));
             drop(shard);
             self.core.note_dirty(tx.txg(), dnode.clone());
-            self.core.meter.add(tx.txg(), 1024);
+            self.core.meter.add(tx.txg(), OBJECT_CHARGE);
             Ok(Some(dnode))
         }
     }

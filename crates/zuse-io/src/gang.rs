@@ -241,13 +241,15 @@ impl Pipeline {
             let mut want = rest.len();
             let mut got: Option<(usize, Allocation)> = None;
             while want >= least {
-                if depth > 0 || want < stored.len() {
-                    if let Some(a) =
-                        allocator.allocate(txg, want as u64, copies, Self::class_of(policy))?
-                    {
-                        got = Some((want, a));
-                        break;
-                    }
+                let whole = depth == 0 && want == stored.len();
+                let found = if whole {
+                    None
+                } else {
+                    allocator.allocate(txg, want as u64, copies, Self::class_of(policy))?
+                };
+                if let Some(a) = found {
+                    got = Some((want, a));
+                    break;
                 }
                 if want == least {
                     break;

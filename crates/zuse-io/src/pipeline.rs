@@ -411,7 +411,9 @@ impl Pipeline {
         data: &[u8],
         fill: u64,
     ) -> Result<Written> {
-        debug_assert!(data.len() as u64 <= MAX_BLOCK && data.len() % 512 == 0 && !data.is_empty());
+        debug_assert!(
+            data.len() as u64 <= MAX_BLOCK && data.len().is_multiple_of(512) && !data.is_empty()
+        );
         let zero_test = policy.compression != Compression::Off;
         if zero_test && is_zero(data) {
             let birth = if policy.hole_birth && old.logical_birth() != 0 {
@@ -532,6 +534,7 @@ impl Pipeline {
         })
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn overwrite(
         &self,
         txg: Txg,

@@ -260,7 +260,9 @@ impl Pool {
                     vdev: top.id(),
                     asize: top.asize(),
                     ashift: top.ashift(),
-                    align: top.asize_of(1 << top.ashift(), u64::MAX).unwrap_or(top.min_allocation()),
+                    align: top
+                        .asize_of(1 << top.ashift(), u64::MAX)
+                        .unwrap_or(top.min_allocation()),
                     metaslab_shift: top.metaslab_shift(),
                     metaslab_array: ObjectId(top.metaslab_array()),
                     class: if top.is_log() {

@@ -116,6 +116,7 @@ pub(crate) struct Task {
 }
 
 /// The result of a task, for the one who waits for it.
+#[allow(clippy::type_complexity)]
 struct Slot<C, A, R> {
     result: Mutex<Option<(Txg, Outcome<C, A, R>)>>,
     ready: Condvar,
@@ -126,6 +127,10 @@ enum Outcome<C, A, R> {
     /// The check asked for a later txg: here it is again.
     Again(C, A),
 }
+
+/// Opens the device of a leaf again, by guid and path.
+pub(crate) type Reopen =
+    dyn Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>> + Send + Sync;
 
 /// An open pool. Shared; closed by [`Pool::close`].
 pub struct Pool {
@@ -155,15 +160,7 @@ pub struct Pool {
     /// Passes the last txg took, for tests and statistics.
     pub(crate) last_passes: AtomicU32,
     /// Where failed devices may be found again.
-    pub(crate) reopen: RwLock<
-        Option<
-            Arc<
-                dyn Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>>
-                    + Send
-                    + Sync,
-            >,
-        >,
-    >,
+    pub(crate) reopen: RwLock<Option<Arc<Reopen>>>,
 }
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -338,10 +335,12 @@ impl Pool {
     pub fn base_settings(&self) -> Settings {
         let f = &self.features;
         let old = self.version() < 5000;
-        let mut s = Settings::default();
-        s.hole_birth = f.is_active("com.delphix:hole_birth");
-        s.embedded_data = f.is_active("com.delphix:embedded_data");
-        s.project_quota = f.is_enabled("org.zfsonlinux:project_quota");
+        let mut s = Settings {
+            hole_birth: f.is_active("com.delphix:hole_birth"),
+            embedded_data: f.is_active("com.delphix:embedded_data"),
+            project_quota: f.is_enabled("org.zfsonlinux:project_quota"),
+            ..Settings::default()
+        };
         if old || !f.is_active("org.illumos:lz4_compress") {
             s.metadata_compression = zuse_codec::Compression::Lzjb;
             s.compression = zuse_codec::Compression::Lzjb;
@@ -363,10 +362,10 @@ impl Pool {
                 format!("pool {} is open read-only", self.name()),
             ));
         }
-        if let Some(error) = self.suspension.error() {
-            if self.fail_mode.load(Relaxed) != 0 || self.suspension.is_lost() {
-                return Err(error);
-            }
+        if let Some(error) = self.suspension.error()
+            && (self.fail_mode.load(Relaxed) != 0 || self.suspension.is_lost())
+        {
+            return Err(error);
         }
         self.txgs.begin(reserve)
     }
@@ -391,10 +390,10 @@ impl Pool {
     /// # Errors
     /// The pool was suspended for good or closed.
     pub fn wait_synced(&self, txg: Txg) -> Result<()> {
-        if self.fail_mode.load(Relaxed) != 0 {
-            if let Some(error) = self.suspension.error() {
-                return Err(error);
-            }
+        if self.fail_mode.load(Relaxed) != 0
+            && let Some(error) = self.suspension.error()
+        {
+            return Err(error);
         }
         self.txgs.wait_synced(txg)
     }
@@ -544,13 +543,21 @@ impl Pool {
     /// The pool is open read-only.
     pub fn set_config_text(&self, name: &str, text: Option<String>) -> Result<()> {
         if !self.writable {
-            return Err(Error::refused(zuse_base::Errno::ROFS, format!("pool {} is open read-only", self.name())));
+            return Err(Error::refused(
+                zuse_base::Errno::ROFS,
+                format!("pool {} is open read-only", self.name()),
+            ));
         }
         let mut config = lock(&self.config);
         match name {
             "comment" => config.comment = text,
             "compatibility" => config.compatibility = text,
-            _ => return Err(Error::refused(zuse_base::Errno::INVAL, format!("'{name}' is not in the configuration"))),
+            _ => {
+                return Err(Error::refused(
+                    zuse_base::Errno::INVAL,
+                    format!("'{name}' is not in the configuration"),
+                ));
+            }
         }
         drop(config);
         self.config_changed();

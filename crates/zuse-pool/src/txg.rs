@@ -26,6 +26,8 @@ struct State {
     reserved: [u64; 4],
     /// No new transaction begins: the open txg is quiescing.
     closing: bool,
+    /// The quiesce thread was told that the open txg has grown enough.
+    kicked: bool,
     /// Ready to be written.
     quiesced: Option<Txg>,
     syncing: Option<Txg>,
@@ -59,6 +61,7 @@ impl Txgs {
                 holds: 0,
                 reserved: [0; 4],
                 closing: false,
+                kicked: false,
                 quiesced: None,
                 syncing: None,
                 synced,
@@ -99,7 +102,8 @@ impl Txgs {
                 state.holds += 1;
                 let txg = state.open;
                 state.reserved[txg.slot::<4>()] += reserve;
-                if dirty >= self.dirty_max / 2 {
+                if dirty >= self.dirty_max / 2 && !state.kicked {
+                    state.kicked = true;
                     self.changed.notify_all();
                 }
                 return Ok(Tx::open(txg, reserve, self.clone()));
@@ -181,6 +185,7 @@ impl Txgs {
         state.open = state.open.next();
         state.opened_at = Instant::now();
         state.closing = false;
+        state.kicked = false;
         let slot = state.open.slot::<4>();
         state.reserved[slot] = 0;
         self.changed.notify_all();
@@ -210,6 +215,7 @@ impl Txgs {
     pub fn done(&self, txg: Txg) {
         let mut state = self.lock();
         state.syncing = None;
+        state.kicked = false;
         state.synced = txg;
         state.reserved[txg.slot::<4>()] = 0;
         self.changed.notify_all();

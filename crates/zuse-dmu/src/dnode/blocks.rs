@@ -37,6 +37,7 @@ impl<'a> BlockView<'a> {
     ///
     /// # Panics
     /// If an index of another type rides with this block: a block has one kind of reader.
+    #[allow(clippy::should_implement_trait)]
     pub fn index<I: BlockIndex>(&self, build: impl FnOnce(&[u8]) -> I) -> &'a I {
         let found = match self.index {
             IndexCell::Cell(cell) => cell
@@ -286,10 +287,10 @@ impl Dnode {
         let (mut bytes, index, size) = loop {
             let (found, size) = {
                 let state = self.read_state();
-                if let Some(d) = state.dirty.last().filter(|d| d.txg == tx.txg()) {
-                    if let Some(block) = d.blocks.get(&blkid) {
-                        return Ok(block.clone());
-                    }
+                if let Some(d) = state.dirty.last().filter(|d| d.txg == tx.txg())
+                    && let Some(block) = d.blocks.get(&blkid)
+                {
+                    return Ok(block.clone());
                 }
                 (
                     state.find(blkid),
@@ -377,7 +378,7 @@ impl Dnode {
         if size == now {
             return Ok(());
         }
-        if size == 0 || size % 512 != 0 || size > 16 << 20 || self.max_block() != 0 {
+        if size == 0 || !size.is_multiple_of(512) || size > 16 << 20 || self.max_block() != 0 {
             return Err(Error::refused(
                 Errno::NOTSUP,
                 format!("{}: block size {size} is not possible now", self.place()),

@@ -185,12 +185,15 @@ impl Dnode {
             )?;
         }
         let head_block = offset / size;
-        if offset % size != 0 && offset < limit {
+        if !offset.is_multiple_of(size) && offset < limit {
             let to = end.min((head_block + 1) * size);
             self.zero_part(tx, head_block, offset % size, to - head_block * size)?;
         }
         let tail_block = end / size;
-        if end < limit && end % size != 0 && (tail_block != head_block || offset % size == 0) {
+        if end < limit
+            && !end.is_multiple_of(size)
+            && (tail_block != head_block || offset.is_multiple_of(size))
+        {
             self.zero_part(tx, tail_block, 0, end % size)?;
         }
         Ok(())

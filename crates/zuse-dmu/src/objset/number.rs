@@ -133,10 +133,10 @@ impl Objset {
         while block < OBJECT_LIMIT / SLOTS_PER_BLOCK as u64 {
             block = self.next_roomy(block)?;
             let found = self.with_taken(block, |numbers, taken| {
-                if numbers.free != 0 {
-                    if let Some(object) = numbers.take(slots) {
-                        return Some(object); // another thread found a block meanwhile
-                    }
+                if numbers.free != 0
+                    && let Some(object) = numbers.take(slots)
+                {
+                    return Some(object); // another thread found a block meanwhile
                 }
                 numbers.block = block;
                 numbers.free = !taken;
