@@ -132,6 +132,9 @@ impl FileSystem {
             done += piece.len();
         }
         drop(range);
+        if options.kill_suidgid {
+            self.drop_capabilities(znode)?;
+        }
         Ok(len)
     }
 
@@ -219,6 +222,9 @@ impl FileSystem {
         if fields == 0 {
             return Ok(());
         }
+        if fields == 0 {
+            return Ok(());
+        }
         self.store.store(tx, znode.dnode(), &state.attrs, fields)
     }
 
@@ -255,13 +261,14 @@ impl FileSystem {
         }
         let _range = znode.content.write(0, u64::MAX);
         self.check_content_change(znode, size, false)?;
+        let options = WriteOptions { kill_suidgid, ..WriteOptions::default() };
         let dnode = znode.dnode();
         let old = znode.size();
         if size < old {
             self.read_partial(znode, size)?;
             let tx = self.begin_freeing(estimate::write(size, 1, u64::from(dnode.block_size())))?;
             dnode.free_range(&tx, size, u64::MAX - size)?;
-            return self.content_changed(&tx, znode, size, WriteOptions { kill_suidgid, ..WriteOptions::default() });
+            return self.content_changed(&tx, znode, size, options);
         }
         let props = self.backing.props();
         let block = grown_block_size(dnode.block_size(), dnode.max_block(), old, size, props.record_size);

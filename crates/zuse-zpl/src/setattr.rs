@@ -78,6 +78,9 @@ impl FileSystem {
             // A change of size changes the times even where the size stays.
             self.resize(znode, size, set.kill_suidgid)?;
         }
+        if set.kill_suidgid {
+            self.drop_capabilities(znode)?;
+        }
         let rest = SetAttr { size: None, kill_suidgid: set.kill_suidgid && set.size.is_none(), ..*set };
         if rest != SetAttr::default() {
             self.set_rest(who, znode, &rest)?;

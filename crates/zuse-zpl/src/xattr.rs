@@ -148,6 +148,17 @@ impl FileSystem {
         Ok(())
     }
 
+    /// After somebody without privilege has changed a file: its capabilities go.
+    pub(crate) fn drop_capabilities(&self, znode: &Arc<Znode>) -> Result<()> {
+        const NAME: &[u8] = b"security.capability";
+        if self.xattr_value(znode, NAME)?.is_none() {
+            return Ok(());
+        }
+        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::REMOVE)?;
+        self.drop_xattr(&tx, znode, NAME)
+    }
+
     fn check_name_space(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8], write: bool) -> Result<()> {
         if name.len() > NAME_MAX {
             return refuse(Errno::RANGE, "the name of an extended attribute");

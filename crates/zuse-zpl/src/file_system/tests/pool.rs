@@ -1,0 +1,206 @@
+//! A dataset in memory: a disk, an allocator that only moves up, txgs that are written when somebody waits for them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
+
+use zuse_base::{Clock, ManualClock, Place, Result, Timestamp, Txg, WorkPool};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_dmu::{DirtyMeter, FreeingLedger, Objset, ObjsetEnv, Settings, Tx, TxgHold};
+use zuse_format::{Dva, ObjsetType};
+use zuse_io::{AllocClass, Allocate, Allocation, Cache, Pipeline};
+use zuse_vdev::{OpenMode, TopConfig, VdevConfig, VdevKind, Vdevs};
+
+use crate::backing::{Backing, MountProps, PoolFeatures, SpaceFacts};
+use crate::file_system::FileSystem;
+use crate::format_new::{FormatOptions, format};
+
+const SIZE: u64 = 16 << 30;
+
+struct Bump(AtomicU64);
+
+impl Allocate for Bump {
+    fn allocate(&self, _txg: Txg, psize: u64, copies: usize, _class: AllocClass) -> Result<Option<Allocation>> {
+        let asize = psize.next_multiple_of(512);
+        let mut dvas = [Dva::EMPTY; 3];
+        for dva in dvas.iter_mut().take(copies) {
+            let at = self.0.fetch_add(asize, Relaxed);
+            assert!(at + asize < SIZE - (8 << 20), "the test pool is full");
+            *dva = Dva::new(0, at, asize, false);
+        }
+        Ok(Some(Allocation { dvas, count: copies }))
+    }
+    fn free_dva(&self, _txg: Txg, _vdev: u32, _offset: u64, _asize: u64) -> Result<()> {
+        Ok(())
+    }
+    fn min_allocation(&self) -> u64 {
+        512
+    }
+}
+
+#[derive(Default)]
+struct Gate {
+    open: u64,
+    holders: u64,
+}
+
+struct Engine {
+    gate: Mutex<Gate>,
+    idle: Condvar,
+}
+
+impl TxgHold for Engine {
+    fn release(&self, _txg: Txg, _reserved: u64) {
+        self.gate.lock().expect("gate").holders -= 1;
+        self.idle.notify_all();
+    }
+}
+
+/// The dataset.
+pub(crate) struct TestBacking {
+    env: Arc<dyn Fn() -> ObjsetEnv + Send + Sync>,
+    io: Arc<Pipeline>,
+    objset: Arc<Objset>,
+    engine: Arc<Engine>,
+    pub props: Mutex<Arc<MountProps>>,
+    features: PoolFeatures,
+    pub clock: ManualClock,
+}
+
+impl TestBacking {
+    pub fn new(options: &FormatOptions) -> Arc<Self> {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/disk", SIZE));
+        let mut top = VdevConfig::new(VdevKind::Disk, 0, 7);
+        top.path = Some("/disk".into());
+        top.top = Some(TopConfig {
+            ashift: 9,
+            asize: SIZE - (8 << 20),
+            metaslab_shift: 24,
+            metaslab_array: 5,
+            ..TopConfig::default()
+        });
+        let root = VdevConfig::root(1, vec![top]);
+        let vdevs = Vdevs::open(&root, &|_| Some(device.clone()), OpenMode::CREATE).expect("a disk");
+        let io = Arc::new(Pipeline::new(Arc::new(vdevs), Arc::new(Cache::new(1 << 30))));
+        io.set_allocator(Arc::new(Bump(AtomicU64::new(0))));
+        let work = Arc::new(WorkPool::new("test", 2, 64).expect("threads"));
+        let env_io = io.clone();
+        let env = Arc::new(move || ObjsetEnv {
+            io: env_io.clone(),
+            work: work.clone(),
+            place: Place::new("test/fs"),
+            ledger: Arc::new(FreeingLedger::new(env_io.clone())),
+            meter: Arc::new(DirtyMeter::default()),
+            settings: Settings::default(),
+        });
+        let tx = Tx::syncing(Txg(7));
+        let objset = Objset::create(env(), ObjsetType::Zfs, &tx);
+        format(&objset, &tx, options).expect("a new file system");
+        objset.sync(Txg(7), 1).expect("written");
+        Arc::new(Self {
+            env,
+            io,
+            objset,
+            engine: Arc::new(Engine { gate: Mutex::new(Gate { open: 8, holders: 0 }), idle: Condvar::new() }),
+            props: Mutex::new(Arc::new(MountProps { dnode_slots: 1, ..MountProps::default() })),
+            features: options.features,
+            clock: ManualClock::new(Timestamp::new(1_700_000_000, 5)),
+        })
+    }
+
+    /// The same bytes, read again from the disk.
+    pub fn reopen(&self) -> Arc<Self> {
+        self.wait_synced(self.open_txg()).expect("written");
+        self.io.cache().clear();
+        let objset = Objset::open((self.env)(), self.objset.root()).expect("opens");
+        Arc::new(Self {
+            env: self.env.clone(),
+            io: self.io.clone(),
+            objset,
+            engine: Arc::new(Engine {
+                gate: Mutex::new(Gate { open: self.open_txg().0, holders: 0 }),
+                idle: Condvar::new(),
+            }),
+            props: Mutex::new(self.props()),
+            features: self.features,
+            clock: ManualClock::new(self.clock.now()),
+        })
+    }
+
+    pub fn set_props(&self, change: impl FnOnce(&mut MountProps)) {
+        let mut props = MountProps::clone(&self.props());
+        change(&mut props);
+        *self.props.lock().expect("props") = Arc::new(props);
+    }
+
+    pub fn forget_cache(&self) {
+        self.io.cache().clear();
+    }
+}
+
+impl Backing for TestBacking {
+    fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+    fn begin(&self, bytes: u64, _frees: bool) -> Result<Tx> {
+        let mut gate = self.engine.gate.lock().expect("gate");
+        gate.holders += 1;
+        Ok(Tx::open(Txg(gate.open), bytes, self.engine.clone()))
+    }
+    fn wait_synced(&self, txg: Txg) -> Result<()> {
+        let mut gate = self.engine.gate.lock().expect("gate");
+        while gate.open <= txg.0 {
+            while gate.holders > 0 {
+                gate = self.engine.idle.wait(gate).expect("gate");
+            }
+            let now = Txg(gate.open);
+            self.objset.sync(now, 1)?;
+            gate.open += 1;
+        }
+        Ok(())
+    }
+    fn open_txg(&self) -> Txg {
+        Txg(self.engine.gate.lock().expect("gate").open)
+    }
+    fn synced_txg(&self) -> Txg {
+        Txg(self.open_txg().0 - 1)
+    }
+    fn props(&self) -> Arc<MountProps> {
+        self.props.lock().expect("props").clone()
+    }
+    fn space(&self) -> SpaceFacts {
+        SpaceFacts { referenced: 1 << 20, available: 1 << 30, objects: self.objset.object_count() }
+    }
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+    fn features(&self) -> PoolFeatures {
+        self.features
+    }
+}
+
+/// A mounted file system in memory.
+pub(crate) struct TestFs {
+    pub backing: Arc<TestBacking>,
+    pub fs: Arc<FileSystem>,
+}
+
+impl TestFs {
+    pub fn new() -> Self {
+        Self::with(&FormatOptions { now: Timestamp::new(1_600_000_000, 3), ..FormatOptions::default() })
+    }
+
+    pub fn with(options: &FormatOptions) -> Self {
+        let backing = TestBacking::new(options);
+        let fs = FileSystem::open(backing.clone()).expect("opens");
+        Self { backing, fs }
+    }
+
+    /// Unmounts, drops the cache and mounts again.
+    pub fn remount(self) -> Self {
+        self.fs.close().expect("closes");
+        drop(self.fs);
+        let backing = self.backing.reopen();
+        let fs = FileSystem::open(backing.clone()).expect("opens");
+        Self { backing, fs }
+    }
+}
