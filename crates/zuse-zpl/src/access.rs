@@ -16,7 +16,10 @@ impl FileSystem {
     /// # Errors
     /// `Refused(ACCES)`, `Refused(PERM)` for immutable objects, `Refused(ROFS)`.
     pub fn access(&self, who: &Credentials, znode: &Arc<Znode>, want: u32) -> Result<()> {
-        let who = Credentials { enforce: true, ..who.clone() };
+        let who = Credentials {
+            enforce: true,
+            ..who.clone()
+        };
         let a = znode.attributes();
         if want & MAY_WRITE != 0 {
             if matches!(a.kind(), mode::REGULAR | mode::DIRECTORY | mode::SYMLINK) {
@@ -28,14 +31,23 @@ impl FileSystem {
         }
         if who.privileged {
             let nobody_executes = want & MAY_EXEC != 0 && !a.is_dir() && a.mode & 0o111 == 0;
-            return if nobody_executes { refuse(Errno::ACCES, "not executable") } else { Ok(()) };
+            return if nobody_executes {
+                refuse(Errno::ACCES, "not executable")
+            } else {
+                Ok(())
+            };
         }
         self.check_access(&who, znode, want)
     }
 
     /// The same for callers that are to be judged here; free for all others.
     #[inline]
-    pub(crate) fn check_access(&self, who: &Credentials, znode: &Arc<Znode>, want: u32) -> Result<()> {
+    pub(crate) fn check_access(
+        &self,
+        who: &Credentials,
+        znode: &Arc<Znode>,
+        want: u32,
+    ) -> Result<()> {
         if who.free() {
             return Ok(());
         }
@@ -43,16 +55,17 @@ impl FileSystem {
         if want == MAY_EXEC && a.flags & flags::NO_EXECS_DENIED != 0 && a.is_dir() {
             return Ok(());
         }
-        if self.backing.props().posix_acl && a.uid != u64::from(who.uid) {
-            if let Some(acl) = self.xattr_value(znode, posix_acl::ACCESS)? {
-                if let Some(acl) = PosixAcl::parse(&acl)? {
-                    return if acl.permits(who, a.uid, a.gid, want) {
-                        Ok(())
-                    } else {
-                        refuse(Errno::ACCES, "the ACL does not allow it")
-                    };
-                }
-            }
+        if self.backing.props().posix_acl
+            && a.uid != u64::from(who.uid)
+            && let Some(acl) = self.xattr_value(znode, posix_acl::ACCESS)?
+            && let Some(acl) = PosixAcl::parse(&acl)?
+        {
+            let granted = acl.permits(who, a.uid, a.gid, want);
+            return if granted {
+                Ok(())
+            } else {
+                refuse(Errno::ACCES, "the ACL does not allow it")
+            };
         }
         who.check_mode(a.mode, a.uid, a.gid, want)
     }

@@ -23,14 +23,22 @@ pub(crate) struct TrivialAcl {
 impl TrivialAcl {
     /// The ACL of a mode.
     pub fn of(mode: u32) -> Self {
-        let write = if mode & mode::TYPE == mode::DIRECTORY { 0x46 } else { 6 };
+        let write = if mode & mode::TYPE == mode::DIRECTORY {
+            0x46
+        } else {
+            6
+        };
         let class = |bits: u32| {
             (if bits & 4 != 0 { 1 } else { 0 })
                 | (if bits & 2 != 0 { write } else { 0 })
                 | (if bits & 1 != 0 { 0x20 } else { 0 })
         };
         let (owner, group, other) = (class(mode >> 6), class(mode >> 3), class(mode));
-        let mut acl = Self { bytes: [0; 48], count: 0, no_execs_denied: mode & 0o111 == 0o111 };
+        let mut acl = Self {
+            bytes: [0; 48],
+            count: 0,
+            no_execs_denied: mode & 0o111 == 0o111,
+        };
         acl.push_some(ALLOW, OWNER, owner & !group & other);
         acl.push_some(DENY, OWNER, !owner & (group | other));
         acl.push_some(DENY, GROUP, !group & other);

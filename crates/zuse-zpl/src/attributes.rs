@@ -156,7 +156,12 @@ pub(crate) struct AttributeStore {
 
 impl AttributeStore {
     pub fn new(sa: Arc<SaTable>, zpl_version: u64) -> Self {
-        Self { sa, legacy: zpl_version < 5, acl_version_1: zpl_version >= 3, shapes: Default::default() }
+        Self {
+            sa,
+            legacy: zpl_version < 5,
+            acl_version_1: zpl_version >= 3,
+            shapes: Default::default(),
+        }
     }
 
     /// Bonus type of new objects.
@@ -169,10 +174,12 @@ impl AttributeStore {
         if self.legacy { 320 } else { 0 }
     }
 
-
     /// Reads the attributes of an object. A legacy znode's are at fixed places; of others the bonus is looked through.
     pub fn load(&self, dnode: &Arc<Dnode>) -> Result<Attributes> {
-        if let Some(found) = dnode.with_bonus(|b| self.load_fast(b)).filter(|_| !dnode.has_spill()) {
+        if let Some(found) = dnode
+            .with_bonus(|b| self.load_fast(b))
+            .filter(|_| !dnode.has_spill())
+        {
             return Ok(found);
         }
         let view = self.sa.view(dnode)?;
@@ -296,13 +303,20 @@ impl AttributeStore {
         }
         let mut bytes = [[0u8; 16]; 15];
         let mut set: Vec<(Attr, usize)> = Vec::with_capacity(16);
-        let rest = [Some(Attr::Projid).filter(|_| with_projid), Some(Attr::Rdev).filter(|_| with_rdev)];
+        let rest = [
+            Some(Attr::Projid).filter(|_| with_projid),
+            Some(Attr::Rdev).filter(|_| with_rdev),
+        ];
         for attr in CANONICAL.into_iter().chain(rest.into_iter().flatten()) {
             let len = a.bytes_of(attr, &mut bytes[set.len()]);
             set.push((attr, len));
         }
         let count = acl.count().to_le_bytes();
-        let mut all: Vec<(Attr, &[u8])> = set.iter().zip(&bytes).map(|((attr, len), b)| (*attr, &b[..*len])).collect();
+        let mut all: Vec<(Attr, &[u8])> = set
+            .iter()
+            .zip(&bytes)
+            .map(|((attr, len), b)| (*attr, &b[..*len]))
+            .collect();
         all.push((Attr::DaclCount, &count));
         all.push((Attr::DaclAces, acl.bytes()));
         if let Some(target) = target {
@@ -310,7 +324,11 @@ impl AttributeStore {
         }
         self.sa.init(tx, dnode, &all)?;
         if target.is_none() && !dnode.has_spill() {
-            let info = dnode.with_bonus(|b| b.get(4..6).and_then(|i| i.try_into().ok()).map(u16::from_le_bytes));
+            let info = dnode.with_bonus(|b| {
+                b.get(4..6)
+                    .and_then(|i| i.try_into().ok())
+                    .map(u16::from_le_bytes)
+            });
             if let Some(info) = info.filter(|i| i >> 10 == 1) {
                 let _ = shape.set(info);
             }
@@ -318,13 +336,33 @@ impl AttributeStore {
         Ok(())
     }
 
-    fn write_legacy(&self, tx: &Tx, dnode: &Arc<Dnode>, a: &Attributes, acl: &TrivialAcl, target: Option<&[u8]>) -> Result<()> {
+    fn write_legacy(
+        &self,
+        tx: &Tx,
+        dnode: &Arc<Dnode>,
+        a: &Attributes,
+        acl: &TrivialAcl,
+        target: Option<&[u8]>,
+    ) -> Result<()> {
         let mut out = Vec::with_capacity(320);
         for t in [a.atime, a.mtime, a.ctime, a.crtime] {
             out.extend_from_slice(&time_bytes(t));
         }
-        let words = [a.generation, u64::from(a.mode), a.size, a.parent, a.links, 0, a.rdev, a.flags, a.uid, a.gid];
-        words.iter().for_each(|w| out.extend_from_slice(&w.to_le_bytes()));
+        let words = [
+            a.generation,
+            u64::from(a.mode),
+            a.size,
+            a.parent,
+            a.links,
+            0,
+            a.rdev,
+            a.flags,
+            a.uid,
+            a.gid,
+        ];
+        words
+            .iter()
+            .for_each(|w| out.extend_from_slice(&w.to_le_bytes()));
         out.extend_from_slice(&[0; 32]);
         out.extend_from_slice(&acl.legacy(self.acl_version_1));
         debug_assert_eq!(out.len(), ZNODE_SIZE);
@@ -345,15 +383,30 @@ impl AttributeStore {
         if dnode.bonus_type() != ZNODE_BONUS {
             return 0;
         }
-        dnode.with_bonus(|b| b.get(176..184).and_then(|w| w.try_into().ok()).map_or(0, u64::from_le_bytes))
+        dnode.with_bonus(|b| {
+            b.get(176..184)
+                .and_then(|w| w.try_into().ok())
+                .map_or(0, u64::from_le_bytes)
+        })
     }
 
     /// Replaces the ACL by that of a mode, together with the mode and flags in `a`.
     pub fn store_acl(&self, tx: &Tx, dnode: &Arc<Dnode>, acl: &TrivialAcl) -> Result<()> {
         if dnode.bonus_type() == ZNODE_BONUS {
-            return self.sa.update(tx, dnode, &[(Attr::ZnodeAcl, &acl.legacy(self.acl_version_1))]);
+            return self.sa.update(
+                tx,
+                dnode,
+                &[(Attr::ZnodeAcl, &acl.legacy(self.acl_version_1))],
+            );
         }
-        self.sa.update(tx, dnode, &[(Attr::DaclCount, &acl.count().to_le_bytes()), (Attr::DaclAces, acl.bytes())])
+        self.sa.update(
+            tx,
+            dnode,
+            &[
+                (Attr::DaclCount, &acl.count().to_le_bytes()),
+                (Attr::DaclAces, acl.bytes()),
+            ],
+        )
     }
 
     /// An attribute of any length.

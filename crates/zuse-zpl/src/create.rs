@@ -43,51 +43,120 @@ impl FileSystem {
     ///
     /// # Errors
     /// Those of [`Self::make`].
-    pub fn create(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], permissions: u32) -> Result<Arc<Znode>> {
+    pub fn create(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Znode>,
+        name: &[u8],
+        permissions: u32,
+    ) -> Result<Arc<Znode>> {
         let mode = mode::REGULAR | permissions & mode::PERMISSIONS;
-        self.make(who, dir, name, &NewObject { mode, ..NewObject::default() })
+        self.make(
+            who,
+            dir,
+            name,
+            &NewObject {
+                mode,
+                ..NewObject::default()
+            },
+        )
     }
 
     /// Makes a directory.
     ///
     /// # Errors
     /// Those of [`Self::make`].
-    pub fn mkdir(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], permissions: u32) -> Result<Arc<Znode>> {
+    pub fn mkdir(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Znode>,
+        name: &[u8],
+        permissions: u32,
+    ) -> Result<Arc<Znode>> {
         let mode = mode::DIRECTORY | permissions & 0o1777;
-        self.make(who, dir, name, &NewObject { mode, ..NewObject::default() })
+        self.make(
+            who,
+            dir,
+            name,
+            &NewObject {
+                mode,
+                ..NewObject::default()
+            },
+        )
     }
 
     /// Makes a file, device, pipe or socket; `rdev` is the stored form ([`crate::device_number`]).
     ///
     /// # Errors
     /// Those of [`Self::make`].
-    pub fn mknod(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], mode: u32, rdev: u64) -> Result<Arc<Znode>> {
+    pub fn mknod(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Znode>,
+        name: &[u8],
+        mode: u32,
+        rdev: u64,
+    ) -> Result<Arc<Znode>> {
         if matches!(mode & mode::TYPE, mode::DIRECTORY | mode::SYMLINK) {
             return refuse(Errno::INVAL, "mknod of this type");
         }
-        let mode = if mode & mode::TYPE == 0 { mode | mode::REGULAR } else { mode };
-        self.make(who, dir, name, &NewObject { mode, rdev: if mode::is_device(mode) { rdev } else { 0 }, target: None })
+        let mode = if mode & mode::TYPE == 0 {
+            mode | mode::REGULAR
+        } else {
+            mode
+        };
+        self.make(
+            who,
+            dir,
+            name,
+            &NewObject {
+                mode,
+                rdev: if mode::is_device(mode) { rdev } else { 0 },
+                target: None,
+            },
+        )
     }
 
     /// Makes a symbolic link.
     ///
     /// # Errors
     /// Those of [`Self::make`].
-    pub fn symlink(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], target: &[u8]) -> Result<Arc<Znode>> {
+    pub fn symlink(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Znode>,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Arc<Znode>> {
         if target.is_empty() || target.contains(&0) {
             return refuse(Errno::NOENT, "a link target");
         }
         if target.len() > TARGET_MAX - 1 {
             return refuse(Errno::NAMETOOLONG, "a link target");
         }
-        self.make(who, dir, name, &NewObject { mode: mode::SYMLINK | 0o777, rdev: 0, target: Some(target) })
+        self.make(
+            who,
+            dir,
+            name,
+            &NewObject {
+                mode: mode::SYMLINK | 0o777,
+                rdev: 0,
+                target: Some(target),
+            },
+        )
     }
 
     /// Makes an object with a name.
     ///
     /// # Errors
     /// `Refused`: `EXIST`, `NOENT` (the directory is gone), `ROFS`, `NAMETOOLONG`, `ILSEQ`, `NOSPC`, `DQUOT`, `ACCES`.
-    pub fn make(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8], new: &NewObject<'_>) -> Result<Arc<Znode>> {
+    pub fn make(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Znode>,
+        name: &[u8],
+        new: &NewObject<'_>,
+    ) -> Result<Arc<Znode>> {
         self.check_writable()?;
         let entries = dir.entries()?;
         self.check_new_name(dir, name)?;
@@ -110,7 +179,11 @@ impl FileSystem {
         let tx = self.begin(estimate::CREATE)?;
         let now = self.now();
         let (dnode, attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, new, now)?;
-        if let Err(error) = entries.add_u64(&tx, name, dirent::pack(dnode.object(), attrs.mode, self.version)) {
+        if let Err(error) = entries.add_u64(
+            &tx,
+            name,
+            dirent::pack(dnode.object(), attrs.mode, self.version),
+        ) {
             self.objset.free(&tx, dnode.object())?;
             return Err(error);
         }
@@ -128,7 +201,12 @@ impl FileSystem {
     ///
     /// # Errors
     /// Those of [`Self::make`].
-    pub fn tmpfile(&self, who: &Credentials, dir: &Arc<Znode>, permissions: u32) -> Result<Arc<Znode>> {
+    pub fn tmpfile(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Znode>,
+        permissions: u32,
+    ) -> Result<Arc<Znode>> {
         self.check_writable()?;
         dir.entries()?;
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
@@ -137,11 +215,16 @@ impl FileSystem {
         let acls = self.first_acls(dir, &mut mode, who.umask)?;
         self.check_object_quota(who, &parent, mode)?;
         let tx = self.begin(estimate::CREATE)?;
-        let new = NewObject { mode, ..NewObject::default() };
-        let (dnode, mut attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, &new, self.now())?;
+        let new = NewObject {
+            mode,
+            ..NewObject::default()
+        };
+        let (dnode, mut attrs) =
+            self.make_object(&tx, &parent, dir.object(), who, mode, &new, self.now())?;
         attrs.links = 0;
         self.store.store(&tx, &dnode, &attrs, field::LINKS)?;
-        self.unlinked_set()?.add_int(&tx, dnode.object().0, dnode.object().0)?;
+        self.unlinked_set()?
+            .add_int(&tx, dnode.object().0, dnode.object().0)?;
         let znode = self.cache.insert(dnode, attrs, true)?;
         self.put_first_acls(&tx, &znode, acls)?;
         Ok(znode)
@@ -153,7 +236,11 @@ impl FileSystem {
         if kind == mode::SYMLINK {
             return Ok(FirstAcls::default());
         }
-        let inherited = if self.backing.props().posix_acl { self.xattr_value(dir, posix_acl::DEFAULT)? } else { None };
+        let inherited = if self.backing.props().posix_acl {
+            self.xattr_value(dir, posix_acl::DEFAULT)?
+        } else {
+            None
+        };
         let Some(bytes) = inherited else {
             *mode &= !(umask & 0o777);
             return Ok(FirstAcls::default());
@@ -226,7 +313,11 @@ impl FileSystem {
         }
         let attrs = Attributes {
             mode,
-            size: if is_dir { 2 } else { new.target.map_or(0, |t| t.len() as u64) },
+            size: if is_dir {
+                2
+            } else {
+                new.target.map_or(0, |t| t.len() as u64)
+            },
             generation: tx.txg().0,
             uid: u64::from(who.uid),
             gid,
@@ -241,7 +332,11 @@ impl FileSystem {
             ctime: now,
             crtime: now,
         };
-        let slots = if self.backing.features().large_dnode { self.backing.props().dnode_slots.clamp(1, 32) } else { 1 };
+        let slots = if self.backing.features().large_dnode {
+            self.backing.props().dnode_slots.clamp(1, 32)
+        } else {
+            1
+        };
         let dnode = if is_dir {
             let options = ZapOptions {
                 normflags: self.normflags,
@@ -250,9 +345,13 @@ impl FileSystem {
                 slots,
                 ..ZapOptions::default()
             };
-            Zap::create(&self.objset, tx, object_type::DIRECTORY_CONTENTS, &options)?.dnode().clone()
+            Zap::create(&self.objset, tx, object_type::DIRECTORY_CONTENTS, &options)?
+                .dnode()
+                .clone()
         } else {
-            let spec = DnodeSpec::new(Self::FILE_TYPE).bonus(self.store.bonus_type(), self.store.bonus_len()).slots(slots);
+            let spec = DnodeSpec::new(Self::FILE_TYPE)
+                .bonus(self.store.bonus_type(), self.store.bonus_len())
+                .slots(slots);
             self.objset.allocate(tx, &spec)?
         };
         if let Err(error) = self.store.write_new(tx, &dnode, &attrs, &acl, new.target) {
@@ -267,7 +366,13 @@ impl FileSystem {
     /// # Errors
     /// `Refused(PERM)` for directories, `Refused(MLINK)`, `Refused(XDEV)` into another project's directory; those of
     /// [`Self::make`].
-    pub fn link(&self, who: &Credentials, znode: &Arc<Znode>, dir: &Arc<Znode>, name: &[u8]) -> Result<()> {
+    pub fn link(
+        &self,
+        who: &Credentials,
+        znode: &Arc<Znode>,
+        dir: &Arc<Znode>,
+        name: &[u8],
+    ) -> Result<()> {
         self.check_writable()?;
         let entries = dir.entries()?;
         self.check_new_name(dir, name)?;
@@ -288,7 +393,10 @@ impl FileSystem {
                 return refuse(Errno::MLINK, "links of one object");
             }
             if (a.flags | parent.flags) & flags::XATTR != 0 {
-                return refuse(Errno::INVAL, "links do not lead into or out of attribute space");
+                return refuse(
+                    Errno::INVAL,
+                    "links do not lead into or out of attribute space",
+                );
             }
             if parent.flags & flags::PROJINHERIT != 0 && parent.projid != a.projid {
                 return refuse(Errno::XDEV, "the directory belongs to another project");
@@ -302,7 +410,11 @@ impl FileSystem {
         }
         let tx = self.begin(estimate::CREATE)?;
         let now = self.now();
-        entries.add_u64(&tx, name, dirent::pack(znode.object(), znode.kind(), self.version))?;
+        entries.add_u64(
+            &tx,
+            name,
+            dirent::pack(znode.object(), znode.kind(), self.version),
+        )?;
         {
             let mut state = znode.write();
             if state.attrs.links == 0 {
@@ -314,7 +426,12 @@ impl FileSystem {
             a.parent = dir.object().0;
             a.ctime = now;
             a.flags |= if self.version >= 3 { flags::ARCHIVE } else { 0 };
-            self.store.store(&tx, znode.dnode(), &state.attrs, field::LINKS | field::PARENT | field::CTIME | field::FLAGS)?;
+            self.store.store(
+                &tx,
+                znode.dnode(),
+                &state.attrs,
+                field::LINKS | field::PARENT | field::CTIME | field::FLAGS,
+            )?;
         }
         if name.len() > name::NAME_MAX {
             self.backing.note_longname(&tx);

@@ -35,17 +35,33 @@ pub struct Credentials {
 impl Credentials {
     /// The super-user.
     pub fn root() -> Self {
-        Self { privileged: true, ..Self::default() }
+        Self {
+            privileged: true,
+            ..Self::default()
+        }
     }
 
     /// A caller whose permissions the kernel has judged.
     pub fn judged(uid: u32, gid: u32, umask: u32) -> Self {
-        Self { uid, gid, umask, privileged: uid == 0, ..Self::default() }
+        Self {
+            uid,
+            gid,
+            umask,
+            privileged: uid == 0,
+            ..Self::default()
+        }
     }
 
     /// A caller whose permissions are judged here.
     pub fn enforced(uid: u32, gid: u32, groups: &[u32]) -> Self {
-        Self { uid, gid, groups: groups.into(), umask: 0, privileged: uid == 0, enforce: true }
+        Self {
+            uid,
+            gid,
+            groups: groups.into(),
+            umask: 0,
+            privileged: uid == 0,
+            enforce: true,
+        }
     }
 
     /// Whether the caller is in a group.
@@ -73,7 +89,11 @@ impl Credentials {
         } else {
             mode
         };
-        if class & want == want { Ok(()) } else { Err(Error::refused(Errno::ACCES, "the mode does not allow it")) }
+        if class & want == want {
+            Ok(())
+        } else {
+            Err(Error::refused(Errno::ACCES, "the mode does not allow it"))
+        }
     }
 
     /// Checks that the caller owns the object.

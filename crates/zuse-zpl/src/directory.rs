@@ -103,9 +103,23 @@ impl FileSystem {
     ///
     /// # Errors
     /// `Refused(NOTDIR)`; the directory cannot be read.
-    pub fn readdir(&self, dir: &Arc<Znode>, from: u64, plus: bool, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+    pub fn readdir(
+        &self,
+        dir: &Arc<Znode>,
+        from: u64,
+        plus: bool,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
         let zap = dir.entries()?;
-        let mut dot = |object, next, name: &[u8]| sink(DirEntry { object, kind: mode::DIRECTORY, next, name, znode: None });
+        let mut dot = |object, next, name: &[u8]| {
+            sink(DirEntry {
+                object,
+                kind: mode::DIRECTORY,
+                next,
+                name,
+                znode: None,
+            })
+        };
         if from == 0 && !dot(dir.object(), 1, b".") {
             return Ok(());
         }
@@ -134,10 +148,17 @@ impl FileSystem {
                 let object = dirent::object(value);
                 let znode = batch.znodes.get(i).and_then(Option::as_ref);
                 let kind = match dirent::kind(value) {
-                    0 => znode.map_or_else(|| self.znode(object).map_or(0, |z| z.kind()), |z| z.kind()),
+                    0 => znode
+                        .map_or_else(|| self.znode(object).map_or(0, |z| z.kind()), |z| z.kind()),
                     kind => kind,
                 };
-                let entry = DirEntry { object, kind, next: after, name: &batch.names[start..end], znode };
+                let entry = DirEntry {
+                    object,
+                    kind,
+                    next: after,
+                    name: &batch.names[start..end],
+                    znode,
+                };
                 if !sink(entry) {
                     return Ok(());
                 }
@@ -169,7 +190,14 @@ impl FileSystem {
     }
 
     /// Entries came or went: the directory's size, links, times.
-    pub(crate) fn change_dir(&self, tx: &Tx, dir: &Arc<Znode>, entries: i64, subdirs: i64, now: Timestamp) -> Result<()> {
+    pub(crate) fn change_dir(
+        &self,
+        tx: &Tx,
+        dir: &Arc<Znode>,
+        entries: i64,
+        subdirs: i64,
+        now: Timestamp,
+    ) -> Result<()> {
         let mut state = dir.write();
         let a = &mut state.attrs;
         a.size = a.size.saturating_add_signed(entries);
@@ -180,7 +208,11 @@ impl FileSystem {
         if subdirs != 0 {
             fields |= field::LINKS;
         }
-        let new = if self.version >= 3 { a.flags | flags::ARCHIVE | flags::AV_MODIFIED } else { a.flags };
+        let new = if self.version >= 3 {
+            a.flags | flags::ARCHIVE | flags::AV_MODIFIED
+        } else {
+            a.flags
+        };
         if new != a.flags {
             a.flags = new;
             fields |= field::FLAGS;
@@ -200,8 +232,15 @@ impl FileSystem {
     /// Whether a new name may be made in a directory.
     pub(crate) fn check_new_name(&self, dir: &Znode, name: &[u8]) -> Result<()> {
         let props = self.backing.props();
-        name::check_new(name, props.longname && self.backing.features().longname, self.utf8_only)?;
-        if dir.object() == self.root_id() && name == DOT_ZFS_NAME && props.snapdir != SnapDir::Disabled {
+        name::check_new(
+            name,
+            props.longname && self.backing.features().longname,
+            self.utf8_only,
+        )?;
+        if dir.object() == self.root_id()
+            && name == DOT_ZFS_NAME
+            && props.snapdir != SnapDir::Disabled
+        {
             return refuse(Errno::EXIST, ".zfs is taken");
         }
         Ok(())

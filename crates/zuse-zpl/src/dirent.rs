@@ -6,7 +6,11 @@ const NUMBER: u64 = (1 << 48) - 1;
 
 /// The value for an object of a mode. ZPL version 1 knows no types.
 pub(crate) fn pack(object: ObjectId, mode: u32, zpl_version: u64) -> u64 {
-    let kind = if zpl_version < 2 { 0 } else { u64::from(mode >> 12 & 0xf) };
+    let kind = if zpl_version < 2 {
+        0
+    } else {
+        u64::from(mode >> 12 & 0xf)
+    };
     kind << 60 | object.0 & NUMBER
 }
 

@@ -24,5 +24,8 @@ pub(crate) fn write(offset: u64, len: u64, block: u64) -> u64 {
     let blocks = last - first + 1;
     // An L1 of 128 KiB maps 1024 blocks; above it one block per level at the edges is enough.
     let indirects = blocks / 1024 + 2 + 6;
-    blocks.saturating_mul(block).saturating_add(indirects.saturating_mul(128 * 1024)).saturating_add(DNODE)
+    blocks
+        .saturating_mul(block)
+        .saturating_add(indirects.saturating_mul(128 * 1024))
+        .saturating_add(DNODE)
 }

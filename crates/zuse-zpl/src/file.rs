@@ -57,7 +57,13 @@ impl FileSystem {
     ///
     /// # Errors
     /// A block cannot be read; `Refused(ACCES)` for quarantined files.
-    pub fn read_slices(&self, znode: &Arc<Znode>, offset: u64, len: u64, sink: &mut dyn FnMut(SharedSlice)) -> Result<u64> {
+    pub fn read_slices(
+        &self,
+        znode: &Arc<Znode>,
+        offset: u64,
+        len: u64,
+        sink: &mut dyn FnMut(SharedSlice),
+    ) -> Result<u64> {
         check_file(znode)?;
         let end = offset.saturating_add(len);
         let _range = znode.content.read(offset, end);
@@ -93,7 +99,13 @@ impl FileSystem {
     ///
     /// # Errors
     /// `Refused`: `ROFS`, `PERM` (flags), `FBIG`, `NOSPC`, `DQUOT`; a block that is covered in part cannot be read.
-    pub fn write(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], options: WriteOptions) -> Result<u64> {
+    pub fn write(
+        &self,
+        znode: &Arc<Znode>,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<u64> {
         check_file(znode)?;
         self.check_writable()?;
         let len = data.len() as u64;
@@ -109,7 +121,11 @@ impl FileSystem {
         let range = loop {
             let size = znode.size();
             let whole = options.append || offset + len > size || znode.dnode().max_block() == 0;
-            let range = if whole { znode.content.write(0, u64::MAX) } else { znode.content.write(offset, offset + len) };
+            let range = if whole {
+                znode.content.write(0, u64::MAX)
+            } else {
+                znode.content.write(offset, offset + len)
+            };
             if whole || offset + len <= znode.size() {
                 break range;
             }
@@ -138,12 +154,24 @@ impl FileSystem {
         Ok(len)
     }
 
-    fn write_chunk(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], options: WriteOptions) -> Result<()> {
+    fn write_chunk(
+        &self,
+        znode: &Arc<Znode>,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<()> {
         let dnode = znode.dnode();
         let size = znode.size();
         let end = offset + data.len() as u64;
         let props = self.backing.props();
-        let new_block = grown_block_size(dnode.block_size(), dnode.max_block(), size, end, props.record_size);
+        let new_block = grown_block_size(
+            dnode.block_size(),
+            dnode.max_block(),
+            size,
+            end,
+            props.record_size,
+        );
         let block = u64::from(new_block);
         let partial = |blkid: u64| {
             let start = blkid * block;
@@ -192,7 +220,13 @@ impl FileSystem {
     }
 
     /// Size, times and flags after a change of the data.
-    fn content_changed(&self, tx: &Tx, znode: &Arc<Znode>, size: u64, options: WriteOptions) -> Result<()> {
+    fn content_changed(
+        &self,
+        tx: &Tx,
+        znode: &Arc<Znode>,
+        size: u64,
+        options: WriteOptions,
+    ) -> Result<()> {
         let now = self.now();
         let mut state = znode.write();
         let a = &mut state.attrs;
@@ -206,7 +240,11 @@ impl FileSystem {
             a.size = size;
             fields |= field::SIZE;
         }
-        let new = if self.version >= 3 { a.flags | flags::ARCHIVE | flags::AV_MODIFIED } else { a.flags };
+        let new = if self.version >= 3 {
+            a.flags | flags::ARCHIVE | flags::AV_MODIFIED
+        } else {
+            a.flags
+        };
         let new = if size == 0 { new & !flags::SPARSE } else { new };
         if new != a.flags {
             a.flags = new;
@@ -261,7 +299,10 @@ impl FileSystem {
         }
         let _range = znode.content.write(0, u64::MAX);
         self.check_content_change(znode, size, false)?;
-        let options = WriteOptions { kill_suidgid, ..WriteOptions::default() };
+        let options = WriteOptions {
+            kill_suidgid,
+            ..WriteOptions::default()
+        };
         let dnode = znode.dnode();
         let old = znode.size();
         if size < old {
@@ -271,7 +312,13 @@ impl FileSystem {
             return self.content_changed(&tx, znode, size, options);
         }
         let props = self.backing.props();
-        let block = grown_block_size(dnode.block_size(), dnode.max_block(), old, size, props.record_size);
+        let block = grown_block_size(
+            dnode.block_size(),
+            dnode.max_block(),
+            old,
+            size,
+            props.record_size,
+        );
         if block != dnode.block_size() && old > 0 {
             dnode.with_block(0, |_| ())?;
         }
@@ -279,13 +326,25 @@ impl FileSystem {
         if block != dnode.block_size() {
             dnode.set_block_size(&tx, block)?;
         }
-        self.content_changed(&tx, znode, size, WriteOptions { kill_suidgid, ..WriteOptions::default() })
+        self.content_changed(
+            &tx,
+            znode,
+            size,
+            WriteOptions {
+                kill_suidgid,
+                ..WriteOptions::default()
+            },
+        )
     }
 
     /// Gets the block that an offset cuts into the cache.
     fn read_partial(&self, znode: &Znode, offset: u64) -> Result<()> {
         let block = u64::from(znode.dnode().block_size()).max(1);
-        if offset % block != 0 { znode.dnode().with_block(offset / block, |_| ()) } else { Ok(()) }
+        if offset.is_multiple_of(block) {
+            Ok(())
+        } else {
+            znode.dnode().with_block(offset / block, |_| ())
+        }
     }
 
     /// `fallocate(2)`: mode 0 and KEEP_SIZE only check and set the size (space cannot be promised by a copy-on-write
@@ -311,7 +370,11 @@ impl FileSystem {
                 if len > self.backing.space().available {
                     return refuse(Errno::NOSPC, "the range");
                 }
-                if how == 0 && end > znode.size() { self.resize(znode, end, false) } else { Ok(()) }
+                if how == 0 && end > znode.size() {
+                    self.resize(znode, end, false)
+                } else {
+                    Ok(())
+                }
             }
             h if h == PUNCH_HOLE | KEEP_SIZE || h & !KEEP_SIZE == ZERO_RANGE => {
                 let grow = h & KEEP_SIZE == 0;
@@ -325,12 +388,20 @@ impl FileSystem {
                         self.read_partial(znode, stop)?;
                         let block = u64::from(znode.dnode().block_size());
                         let tx = self.begin_freeing(estimate::write(0, 2 * block, block))?;
-                        let len = if stop == size { u64::MAX - offset } else { stop - offset };
+                        let len = if stop == size {
+                            u64::MAX - offset
+                        } else {
+                            stop - offset
+                        };
                         znode.dnode().free_range(&tx, offset, len)?;
                         self.content_changed(&tx, znode, size, WriteOptions::default())?;
                     }
                 }
-                if grow && end > znode.size() { self.resize(znode, end, false) } else { Ok(()) }
+                if grow && end > znode.size() {
+                    self.resize(znode, end, false)
+                } else {
+                    Ok(())
+                }
             }
             _ => refuse(Errno::NOTSUP, "this kind of fallocate"),
         }
@@ -360,11 +431,21 @@ impl FileSystem {
     ///
     /// # Errors
     /// Those of [`Self::write`] and [`Self::read_slices`]; `Refused(INVAL)` for overlapping ranges.
-    pub fn copy_range(&self, from: &Arc<Znode>, from_at: u64, to: &Arc<Znode>, to_at: u64, len: u64) -> Result<u64> {
+    pub fn copy_range(
+        &self,
+        from: &Arc<Znode>,
+        from_at: u64,
+        to: &Arc<Znode>,
+        to_at: u64,
+        len: u64,
+    ) -> Result<u64> {
         check_file(from)?;
         check_file(to)?;
         let len = len.min(from.size().saturating_sub(from_at));
-        if Arc::ptr_eq(from, to) && from_at < to_at.saturating_add(len) && to_at < from_at.saturating_add(len) {
+        if Arc::ptr_eq(from, to)
+            && from_at < to_at.saturating_add(len)
+            && to_at < from_at.saturating_add(len)
+        {
             return refuse(Errno::INVAL, "ranges that overlap");
         }
         let mut done = 0;
@@ -406,13 +487,19 @@ impl FileSystem {
         if znode.kind() != mode::SYMLINK {
             return refuse(Errno::INVAL, "the target of something that is no link");
         }
-        if let Some(target) = self.store.bytes(znode.dnode(), zuse_dmu::sa::Attr::Symlink)? {
+        if let Some(target) = self
+            .store
+            .bytes(znode.dnode(), zuse_dmu::sa::Attr::Symlink)?
+        {
             return Ok(target);
         }
         // Old links that do not fit their znode.
         let size = znode.size();
         if size > 65_536 {
-            return Err(zuse_base::Error::corrupt(znode.dnode().place(), format!("a link target of {size} bytes")));
+            return Err(zuse_base::Error::corrupt(
+                znode.dnode().place(),
+                format!("a link target of {size} bytes"),
+            ));
         }
         let mut target = vec![0; size as usize];
         znode.dnode().read_at(0, &mut target)?;
@@ -436,7 +523,11 @@ fn grown_block_size(block: u32, max_block: u64, size: u64, end: u64, record: u32
     if !can_change || !must {
         return block;
     }
-    let limit = if block > record && !block.is_power_of_two() { block.next_power_of_two() } else { record };
+    let limit = if block > record && !block.is_power_of_two() {
+        block.next_power_of_two()
+    } else {
+        record
+    };
     let wanted = u64::from(limit).min(end.next_multiple_of(512));
     (wanted as u32).max(block)
 }

@@ -46,7 +46,9 @@ pub enum CaseSensitivity {
 impl CaseSensitivity {
     /// By its number on disk.
     pub fn from_number(n: u64) -> Option<Self> {
-        [Self::Sensitive, Self::Insensitive, Self::Mixed].get(usize::try_from(n).ok()?).copied()
+        [Self::Sensitive, Self::Insensitive, Self::Mixed]
+            .get(usize::try_from(n).ok()?)
+            .copied()
     }
 }
 
@@ -82,13 +84,16 @@ impl FileSystem {
         let objset = backing.objset().clone();
         let place = objset.place();
         if objset.kind() != ObjsetType::Zfs {
-            return Err(Error::unsupported(place, "mounting something that is no file system"));
+            return Err(Error::unsupported(
+                place,
+                "mounting something that is no file system",
+            ));
         }
         let master = Zap::open(&objset.dnode(MASTER_NODE)?)?;
         let needed = |key: &str| -> Result<u64> {
-            master
-                .lookup_u64(key.as_bytes())?
-                .ok_or_else(|| Error::corrupt(objset.place(), format!("the master node has no {key}")))
+            master.lookup_u64(key.as_bytes())?.ok_or_else(|| {
+                Error::corrupt(objset.place(), format!("the master node has no {key}"))
+            })
         };
         let optional = |key: &str| master.lookup_u64(key.as_bytes()).map(|v| v.unwrap_or(0));
         let version = needed("VERSION")?;
@@ -104,9 +109,19 @@ impl FileSystem {
         let case = optional("casesensitivity")?;
         let case = CaseSensitivity::from_number(case)
             .ok_or_else(|| Error::unsupported(place.clone(), format!("casesensitivity {case}")))?;
-        let fold = if case == CaseSensitivity::Sensitive { 0 } else { normalize::TOUPPER };
-        if !matches!(normalization, 0 | normalize::NFD | normalize::NFKD | normalize::NFC | normalize::NFKC) {
-            return Err(Error::unsupported(place, format!("normalization {normalization:#x}")));
+        let fold = if case == CaseSensitivity::Sensitive {
+            0
+        } else {
+            normalize::TOUPPER
+        };
+        if !matches!(
+            normalization,
+            0 | normalize::NFD | normalize::NFKD | normalize::NFC | normalize::NFKC
+        ) {
+            return Err(Error::unsupported(
+                place,
+                format!("normalization {normalization:#x}"),
+            ));
         }
         let root = ObjectId(needed("ROOT")?);
         let unlinked = match optional("DELETE_QUEUE")? {
@@ -217,7 +232,9 @@ impl FileSystem {
     /// `Refused(STALE)`.
     pub fn by_handle(&self, object: ObjectId, generation: u32) -> Result<Arc<Znode>> {
         let stale = || Error::refused(Errno::STALE, "a file handle");
-        let znode = self.znode(object).map_err(|e| if e.is(Errno::NOENT) { stale() } else { e })?;
+        let znode = self
+            .znode(object)
+            .map_err(|e| if e.is(Errno::NOENT) { stale() } else { e })?;
         let a = znode.attributes();
         let known = (a.generation as u32).max(1);
         let fits = generation == known || (generation == 0 && object == self.root);
@@ -233,7 +250,11 @@ impl FileSystem {
 
     pub(crate) fn check_writable(&self) -> Result<Arc<MountProps>> {
         let props = self.backing.props();
-        if props.read_only { refuse(Errno::ROFS, "a change") } else { Ok(props) }
+        if props.read_only {
+            refuse(Errno::ROFS, "a change")
+        } else {
+            Ok(props)
+        }
     }
 
     pub(crate) fn begin(&self, bytes: u64) -> Result<Tx> {
@@ -246,7 +267,9 @@ impl FileSystem {
     }
 
     pub(crate) fn unlinked_set(&self) -> Result<&Zap> {
-        self.unlinked.as_ref().ok_or_else(|| Error::corrupt(self.place(), "the master node has no DELETE_QUEUE"))
+        self.unlinked
+            .as_ref()
+            .ok_or_else(|| Error::corrupt(self.place(), "the master node has no DELETE_QUEUE"))
     }
 
     /// How a plain lookup matches names.
@@ -262,7 +285,8 @@ impl FileSystem {
     pub(crate) fn has_projects(&self) -> bool {
         self.version >= 5
             && self.backing.features().project_quota
-            && (self.objset.flags() & OBJSET_PROJECT_QUOTA != 0 || self.objset.accounting_object(2).is_some())
+            && (self.objset.flags() & OBJSET_PROJECT_QUOTA != 0
+                || self.objset.accounting_object(2).is_some())
     }
 
     /// Type of the objects that hold file data.
@@ -331,7 +355,12 @@ impl FileSystem {
                 continue;
             }
             state.atime_pending = false;
-            self.store.store(&tx, znode.dnode(), &state.attrs, crate::attributes::field::ATIME)?;
+            self.store.store(
+                &tx,
+                znode.dnode(),
+                &state.attrs,
+                crate::attributes::field::ATIME,
+            )?;
         }
         drop(tx);
         Ok(())
@@ -356,7 +385,11 @@ impl FileSystem {
     /// # Errors
     /// What waited could not be written.
     pub fn close(&self) -> Result<()> {
-        let written = if self.is_read_only() { Ok(()) } else { self.write_atimes().and_then(|()| self.reap()) };
+        let written = if self.is_read_only() {
+            Ok(())
+        } else {
+            self.write_atimes().and_then(|()| self.reap())
+        };
         *lock(&self.root_znode) = None;
         written
     }

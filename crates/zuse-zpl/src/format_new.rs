@@ -12,8 +12,10 @@ use zuse_base::{Result, Timestamp};
 use zuse_dmu::sa::SaTable;
 use zuse_dmu::zap::{Zap, ZapOptions, normalize};
 use zuse_dmu::{DnodeSpec, Objset, Tx};
-use zuse_format::objset::{OBJSET_PROJECT_QUOTA, OBJSET_USER_ACCOUNTING, OBJSET_USEROBJ_ACCOUNTING};
 use zuse_format::object_type;
+use zuse_format::objset::{
+    OBJSET_PROJECT_QUOTA, OBJSET_USER_ACCOUNTING, OBJSET_USEROBJ_ACCOUNTING,
+};
 
 use crate::acl::TrivialAcl;
 use crate::attributes::{AttributeStore, Attributes};
@@ -72,10 +74,19 @@ const DEFAULT_QUOTAS: [&str; 6] = [
 /// No room, or the object set is not empty.
 pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<()> {
     let plain = ZapOptions::default();
-    let master_spec = DnodeSpec::new(object_type::MASTER_NODE).block_size(Zap::first_block_size(&plain)?);
-    let master = Zap::create_in(&objset.allocate_at(tx, MASTER_NODE, &master_spec)?, tx, &plain)?;
+    let master_spec =
+        DnodeSpec::new(object_type::MASTER_NODE).block_size(Zap::first_block_size(&plain)?);
+    let master = Zap::create_in(
+        &objset.allocate_at(tx, MASTER_NODE, &master_spec)?,
+        tx,
+        &plain,
+    )?;
     master.add_u64(tx, b"normalization", options.normalization)?;
-    master.add_u64(tx, b"utf8only", u64::from(options.utf8_only || options.normalization != 0))?;
+    master.add_u64(
+        tx,
+        b"utf8only",
+        u64::from(options.utf8_only || options.normalization != 0),
+    )?;
     master.add_u64(tx, b"casesensitivity", options.case as u64)?;
     for key in DEFAULT_QUOTAS {
         master.add_u64(tx, key.as_bytes(), 0)?;
@@ -92,7 +103,11 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
     master.add_u64(tx, b"DELETE_QUEUE", queue.dnode().object().0)?;
 
     let store = AttributeStore::new(sa, options.version);
-    let fold = if options.case == CaseSensitivity::Sensitive { 0 } else { normalize::TOUPPER };
+    let fold = if options.case == CaseSensitivity::Sensitive {
+        0
+    } else {
+        normalize::TOUPPER
+    };
     let directory = ZapOptions {
         normflags: options.normalization | fold,
         bonus_type: store.bonus_type(),
@@ -104,7 +119,11 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
     master.add_u64(tx, b"ROOT", object.0)?;
     let project = options.version >= 5 && options.features.project_quota;
     let acl = TrivialAcl::of(mode::DIRECTORY | 0o755);
-    let new = if options.version >= 3 { flags::ARCHIVE | flags::AV_MODIFIED } else { 0 };
+    let new = if options.version >= 3 {
+        flags::ARCHIVE | flags::AV_MODIFIED
+    } else {
+        0
+    };
     let attributes = Attributes {
         mode: mode::DIRECTORY | 0o755,
         size: 2,
@@ -115,7 +134,11 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
         flags: new
             | flags::ACL_TRIVIAL
             | flags::ACL_AUTO_INHERIT
-            | if acl.no_execs_denied { flags::NO_EXECS_DENIED } else { 0 }
+            | if acl.no_execs_denied {
+                flags::NO_EXECS_DENIED
+            } else {
+                0
+            }
             | if project { flags::PROJID } else { 0 },
         links: 2,
         atime: options.now,
@@ -128,8 +151,16 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
     let mut os_flags = objset.flags();
     if options.version >= 4 {
         os_flags |= OBJSET_USER_ACCOUNTING;
-        os_flags |= if options.features.userobj_accounting { OBJSET_USEROBJ_ACCOUNTING } else { 0 };
-        os_flags |= if options.features.project_quota { OBJSET_PROJECT_QUOTA } else { 0 };
+        os_flags |= if options.features.userobj_accounting {
+            OBJSET_USEROBJ_ACCOUNTING
+        } else {
+            0
+        };
+        os_flags |= if options.features.project_quota {
+            OBJSET_PROJECT_QUOTA
+        } else {
+            0
+        };
     }
     objset.set_flags(tx, os_flags);
     Ok(())

@@ -67,7 +67,15 @@ pub struct ManifestEntry {
 
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)] as char, DIGITS[usize::from(b & 15)] as char]).collect()
+    bytes
+        .iter()
+        .flat_map(|b| {
+            [
+                DIGITS[usize::from(b >> 4)] as char,
+                DIGITS[usize::from(b & 15)] as char,
+            ]
+        })
+        .collect()
 }
 
 fn nanoseconds(t: zuse_base::Timestamp) -> i128 {
@@ -111,13 +119,20 @@ impl FileSystem {
     ///
     /// # Errors
     /// Something of it cannot be read.
-    pub fn manifest_entry(&self, path: &[u8], znode: &Arc<Znode>, hashing: Hashing) -> Result<ManifestEntry> {
+    pub fn manifest_entry(
+        &self,
+        path: &[u8],
+        znode: &Arc<Znode>,
+        hashing: Hashing,
+    ) -> Result<ManifestEntry> {
         let attr = self.getattr(znode);
         let a = &attr.attributes;
         let root = Credentials::root();
         let mut xattrs = Vec::new();
         for name in self.list_xattrs(&root, znode)? {
-            let Some(value) = self.xattr_value(znode, &name)? else { continue };
+            let Some(value) = self.xattr_value(znode, &name)? else {
+                continue;
+            };
             let text = if value.len() > XATTR_INLINE {
                 format!("sha256:{}:{}", hex(&Sha256::digest(&value)), value.len())
             } else {
@@ -131,13 +146,21 @@ impl FileSystem {
                 Hashing::Default => a.size <= DEFAULT_HASH_LIMIT,
                 Hashing::None => false,
             };
-            let sum = if wanted { Some(self.sha256(znode)?) } else { None };
+            let sum = if wanted {
+                Some(self.sha256(znode)?)
+            } else {
+                None
+            };
             Some((a.size, sum, attr.blocks))
         } else {
             None
         };
         Ok(ManifestEntry {
-            path: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
+            path: if path.is_empty() {
+                b".".to_vec()
+            } else {
+                path.to_vec()
+            },
             mode: a.mode,
             uid: a.uid,
             gid: a.gid,
@@ -146,7 +169,11 @@ impl FileSystem {
             mtime_ns: nanoseconds(a.mtime),
             atime_ns: nanoseconds(a.atime),
             file,
-            target: if a.kind() == mode::SYMLINK { Some(self.readlink(znode)?) } else { None },
+            target: if a.kind() == mode::SYMLINK {
+                Some(self.readlink(znode)?)
+            } else {
+                None
+            },
             rdev: mode::is_device(a.mode).then(|| attr.device()),
             xattrs,
         })
@@ -157,7 +184,11 @@ impl FileSystem {
 ///
 /// # Errors
 /// The first thing that cannot be read; what `sink` returns.
-pub fn manifest(fs: &Arc<FileSystem>, hashing: Hashing, sink: &mut dyn FnMut(ManifestEntry) -> Result<()>) -> Result<()> {
+pub fn manifest(
+    fs: &Arc<FileSystem>,
+    hashing: Hashing,
+    sink: &mut dyn FnMut(ManifestEntry) -> Result<()>,
+) -> Result<()> {
     let root = fs.root()?;
     let mut walk = fs.walk(&root);
     let mut batch: Vec<(Vec<u8>, ObjectId)> = Vec::with_capacity(BATCH);

@@ -30,5 +30,8 @@ pub fn is_device(mode: u32) -> bool {
 
 /// Whether the type bits name a type.
 pub fn is_valid(mode: u32) -> bool {
-    matches!(mode & TYPE, FIFO | CHARACTER | DIRECTORY | BLOCK | REGULAR | SYMLINK | SOCKET)
+    matches!(
+        mode & TYPE,
+        FIFO | CHARACTER | DIRECTORY | BLOCK | REGULAR | SYMLINK | SOCKET
+    )
 }

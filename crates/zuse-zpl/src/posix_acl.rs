@@ -47,9 +47,14 @@ impl PosixAcl {
     /// # Errors
     /// `Refused(INVAL)`, `Refused(NOTSUP)` for another version.
     pub fn parse(value: &[u8]) -> Result<Option<Self>> {
-        let Some((version, rest)) = value.split_first_chunk::<4>() else { return Err(invalid("is too short")) };
+        let Some((version, rest)) = value.split_first_chunk::<4>() else {
+            return Err(invalid("is too short"));
+        };
         if u32::from_le_bytes(*version) != 2 {
-            return Err(Error::refused(Errno::NOTSUP, "a POSIX ACL of another version"));
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "a POSIX ACL of another version",
+            ));
         }
         let (chunks, odd) = rest.as_chunks::<8>();
         if !odd.is_empty() {
@@ -73,7 +78,11 @@ impl PosixAcl {
 
     fn check(&self) -> Result<()> {
         let count = |tag| self.entries.iter().filter(|e| e.tag == tag).count();
-        if self.entries.iter().any(|e| !matches!(e.tag, OWNER | USER | GROUP_OWNER | GROUP | MASK | OTHER)) {
+        if self
+            .entries
+            .iter()
+            .any(|e| !matches!(e.tag, OWNER | USER | GROUP_OWNER | GROUP | MASK | OTHER))
+        {
             return Err(invalid("has an unknown tag"));
         }
         if !self.entries.is_sorted_by_key(|e| e.tag) {
@@ -96,7 +105,11 @@ impl PosixAcl {
         let mut out = Vec::with_capacity(4 + 8 * self.entries.len());
         out.extend_from_slice(&2u32.to_le_bytes());
         for e in &self.entries {
-            let id = if matches!(e.tag, USER | GROUP) { e.id } else { NO_ID };
+            let id = if matches!(e.tag, USER | GROUP) {
+                e.id
+            } else {
+                NO_ID
+            };
             out.extend_from_slice(&e.tag.to_le_bytes());
             out.extend_from_slice(&e.permissions.to_le_bytes());
             out.extend_from_slice(&id.to_le_bytes());
@@ -105,7 +118,10 @@ impl PosixAcl {
     }
 
     fn permissions(&self, tag: u16) -> Option<u32> {
-        self.entries.iter().find(|e| e.tag == tag).map(|e| u32::from(e.permissions))
+        self.entries
+            .iter()
+            .find(|e| e.tag == tag)
+            .map(|e| u32::from(e.permissions))
     }
 
     fn set(&mut self, tag: u16, permissions: u32) {
@@ -115,7 +131,11 @@ impl PosixAcl {
     }
 
     fn group_class(&self) -> u16 {
-        if self.permissions(MASK).is_some() { MASK } else { GROUP_OWNER }
+        if self.permissions(MASK).is_some() {
+            MASK
+        } else {
+            GROUP_OWNER
+        }
     }
 
     /// The nine permission bits that a mode with this ACL has.
@@ -139,7 +159,11 @@ impl PosixAcl {
     /// For a new object below a directory with this default ACL: the mode asked for takes permissions away. Returns the
     /// nine permission bits of the object.
     pub fn narrow(&mut self, mode: u32) -> u32 {
-        for (tag, bits) in [(OWNER, mode >> 6), (self.group_class(), mode >> 3), (OTHER, mode)] {
+        for (tag, bits) in [
+            (OWNER, mode >> 6),
+            (self.group_class(), mode >> 3),
+            (OTHER, mode),
+        ] {
             let now = self.permissions(tag).unwrap_or(0);
             self.set(tag, now & bits);
         }
@@ -153,7 +177,11 @@ impl PosixAcl {
         if uid == u64::from(who.uid) {
             return has(self.permissions(OWNER).unwrap_or(0));
         }
-        if let Some(e) = self.entries.iter().find(|e| e.tag == USER && e.id == who.uid) {
+        if let Some(e) = self
+            .entries
+            .iter()
+            .find(|e| e.tag == USER && e.id == who.uid)
+        {
             return has(u32::from(e.permissions) & mask);
         }
         let mut in_group = false;

@@ -8,7 +8,9 @@ use std::sync::{PoisonError, RwLock};
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapOptions};
 use zuse_format::object_type;
-use zuse_format::objset::{OBJSET_PROJECT_QUOTA, OBJSET_USER_ACCOUNTING, OBJSET_USEROBJ_ACCOUNTING};
+use zuse_format::objset::{
+    OBJSET_PROJECT_QUOTA, OBJSET_USER_ACCOUNTING, OBJSET_USEROBJ_ACCOUNTING,
+};
 
 use crate::attributes::Attributes;
 use crate::credentials::Credentials;
@@ -44,7 +46,12 @@ const TABLES: [(QuotaOwner, QuotaKind, &str, &str); 6] = [
     (Project, Space, "projectquota@", "defaultprojectquota"),
     (User, Objects, "userobjquota@", "defaultuserobjquota"),
     (Group, Objects, "groupobjquota@", "defaultgroupobjquota"),
-    (Project, Objects, "projectobjquota@", "defaultprojectobjquota"),
+    (
+        Project,
+        Objects,
+        "projectobjquota@",
+        "defaultprojectobjquota",
+    ),
 ];
 
 /// The limits of a file system, by the rows of the table.
@@ -67,7 +74,11 @@ fn row(owner: QuotaOwner, kind: QuotaKind) -> usize {
 
 impl FileSystem {
     fn load_quotas(&self) -> Result<()> {
-        let mut rows = self.quotas.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self
+            .quotas
+            .rows
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if rows.loaded {
             return Ok(());
         }
@@ -89,7 +100,11 @@ impl FileSystem {
     /// A table cannot be read.
     pub fn quota(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<Option<u64>> {
         self.load_quotas()?;
-        let rows = self.quotas.rows.read().unwrap_or_else(PoisonError::into_inner);
+        let rows = self
+            .quotas
+            .rows
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let i = row(owner, kind);
         let own = match &rows.zaps[i] {
             Some(zap) => zap.lookup_int(id)?,
@@ -107,13 +122,22 @@ impl FileSystem {
         self.check_counted(owner, kind)?;
         self.load_quotas()?;
         let tx = self.begin(estimate::CREATE)?;
-        let mut rows = self.quotas.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self
+            .quotas
+            .rows
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let i = row(owner, kind);
         let zap = match &rows.zaps[i] {
             Some(zap) => zap.clone(),
             None if limit == 0 => return Ok(()),
             None => {
-                let zap = Zap::create(&self.objset, &tx, object_type::USERGROUP_QUOTA, &ZapOptions::default())?;
+                let zap = Zap::create(
+                    &self.objset,
+                    &tx,
+                    object_type::USERGROUP_QUOTA,
+                    &ZapOptions::default(),
+                )?;
                 let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
                 master.add_u64(&tx, TABLES[i].2.as_bytes(), zap.dnode().object().0)?;
                 rows.zaps[i] = Some(zap.clone());
@@ -137,7 +161,11 @@ impl FileSystem {
             (_, Objects) => OBJSET_USEROBJ_ACCOUNTING,
             (_, Space) => OBJSET_USER_ACCOUNTING,
         };
-        if self.objset.flags() & needed == 0 { refuse(Errno::NOTSUP, "usage is not counted here") } else { Ok(()) }
+        if self.objset.flags() & needed == 0 {
+            refuse(Errno::NOTSUP, "usage is not counted here")
+        } else {
+            Ok(())
+        }
     }
 
     /// What an id uses, in bytes or objects, as of the last synced txg.
@@ -146,7 +174,9 @@ impl FileSystem {
     /// `Refused(NOTSUP)` where it is not counted.
     pub fn usage(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<u64> {
         self.check_counted(owner, kind)?;
-        let Some(dnode) = self.objset.accounting_object(owner as usize) else { return Ok(0) };
+        let Some(dnode) = self.objset.accounting_object(owner as usize) else {
+            return Ok(0);
+        };
         let zap = Zap::open(&dnode)?;
         let found = match kind {
             Space => zap.lookup_int(id)?,
@@ -159,16 +189,26 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Self::usage`].
-    pub fn each_usage(&self, owner: QuotaOwner, kind: QuotaKind, f: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    pub fn each_usage(
+        &self,
+        owner: QuotaOwner,
+        kind: QuotaKind,
+        f: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
         self.check_counted(owner, kind)?;
-        let Some(dnode) = self.objset.accounting_object(owner as usize) else { return Ok(()) };
+        let Some(dnode) = self.objset.accounting_object(owner as usize) else {
+            return Ok(());
+        };
         Zap::open(&dnode)?.list(0, &mut |name, value, _| {
             let digits = match (name.strip_prefix(b"obj-"), kind) {
                 (Some(rest), Objects) => Some(rest),
                 (None, Space) => Some(name),
                 _ => None,
             };
-            if let Some(id) = digits.and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u64::from_str_radix(d, 16).ok()) {
+            if let Some(id) = digits
+                .and_then(|d| std::str::from_utf8(d).ok())
+                .and_then(|d| u64::from_str_radix(d, 16).ok())
+            {
                 f(id, value);
             }
             true
@@ -180,12 +220,26 @@ impl FileSystem {
     ///
     /// # Errors
     /// The table cannot be read.
-    pub fn each_quota(&self, owner: QuotaOwner, kind: QuotaKind, f: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    pub fn each_quota(
+        &self,
+        owner: QuotaOwner,
+        kind: QuotaKind,
+        f: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
         self.load_quotas()?;
-        let zap = self.quotas.rows.read().unwrap_or_else(PoisonError::into_inner).zaps[row(owner, kind)].clone();
+        let zap = self
+            .quotas
+            .rows
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .zaps[row(owner, kind)]
+        .clone();
         let Some(zap) = zap else { return Ok(()) };
         zap.list(0, &mut |name, value, _| {
-            if let Some(id) = std::str::from_utf8(name).ok().and_then(|d| u64::from_str_radix(d, 16).ok()) {
+            if let Some(id) = std::str::from_utf8(name)
+                .ok()
+                .and_then(|d| u64::from_str_radix(d, 16).ok())
+            {
                 f(id, value);
             }
             true
@@ -195,7 +249,11 @@ impl FileSystem {
 
     fn any_quota(&self, kind: QuotaKind) -> Result<bool> {
         {
-            let rows = self.quotas.rows.read().unwrap_or_else(PoisonError::into_inner);
+            let rows = self
+                .quotas
+                .rows
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             if rows.loaded {
                 return Ok(rows.any[kind as usize]);
             }
@@ -205,9 +263,14 @@ impl FileSystem {
     }
 
     fn check_one(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<()> {
-        let Some(limit) = self.quota(owner, kind, id)? else { return Ok(()) };
+        let Some(limit) = self.quota(owner, kind, id)? else {
+            return Ok(());
+        };
         match self.usage(owner, kind, id) {
-            Ok(used) if used >= limit => Err(Error::refused(Errno::DQUOT, format!("the quota of {owner:?} {id}"))),
+            Ok(used) if used >= limit => Err(Error::refused(
+                Errno::DQUOT,
+                format!("the quota of {owner:?} {id}"),
+            )),
             Err(error) if !error.is(Errno::NOTSUP) => Err(error),
             _ => Ok(()),
         }
@@ -224,12 +287,22 @@ impl FileSystem {
     }
 
     /// Whether the caller may have one more object below a parent.
-    pub(crate) fn check_object_quota(&self, who: &Credentials, parent: &Attributes, mode: u32) -> Result<()> {
+    pub(crate) fn check_object_quota(
+        &self,
+        who: &Credentials,
+        parent: &Attributes,
+        mode: u32,
+    ) -> Result<()> {
         if !self.any_quota(Objects)? && !self.any_quota(Space)? {
             return Ok(());
         }
-        let gid = if parent.mode & mode::SETGID != 0 { parent.gid } else { u64::from(who.gid) };
-        let inherits = parent.flags & flags::PROJINHERIT != 0 && matches!(mode & mode::TYPE, mode::REGULAR | mode::DIRECTORY);
+        let gid = if parent.mode & mode::SETGID != 0 {
+            parent.gid
+        } else {
+            u64::from(who.gid)
+        };
+        let inherits = parent.flags & flags::PROJINHERIT != 0
+            && matches!(mode & mode::TYPE, mode::REGULAR | mode::DIRECTORY);
         let projid = if inherits { parent.projid } else { 0 };
         for kind in [Objects, Space] {
             self.check_one(User, kind, u64::from(who.uid))?;

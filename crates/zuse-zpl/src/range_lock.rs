@@ -55,15 +55,25 @@ impl RangeLock {
         state.next += 1;
         // A range that comes later has a higher id and waits for every earlier one it conflicts with.
         let blocked = |state: &State| {
-            state.ranges.iter().any(|r| {
-                r.id < id && r.start < end && start < r.end && (r.write || write)
-            })
+            state
+                .ranges
+                .iter()
+                .any(|r| r.id < id && r.start < end && start < r.end && (r.write || write))
         };
         let waiting = blocked(&state);
-        state.ranges.push(Held { id, start, end, write, waiting });
+        state.ranges.push(Held {
+            id,
+            start,
+            end,
+            write,
+            waiting,
+        });
         if waiting {
             while blocked(&state) {
-                state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .freed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
             if let Some(me) = state.ranges.iter_mut().find(|r| r.id == id) {
                 me.waiting = false;
@@ -75,7 +85,11 @@ impl RangeLock {
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.lock.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .lock
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = state.ranges.iter().position(|r| r.id == self.id) {
             state.ranges.swap_remove(at);
         }

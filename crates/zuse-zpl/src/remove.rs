@@ -33,7 +33,9 @@ impl FileSystem {
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
         {
             let _names = lock(&dir.names);
-            let Some((object, _)) = self.find(dir, name)? else { return refuse(Errno::NOENT, "no such name") };
+            let Some((object, _)) = self.find(dir, name)? else {
+                return refuse(Errno::NOENT, "no such name");
+            };
             let child = self.znode(object)?;
             if child.is_dir() {
                 return refuse(Errno::ISDIR, "unlink of a directory");
@@ -63,15 +65,24 @@ impl FileSystem {
         }
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
         loop {
-            let Some((object, _)) = self.find(dir, name)? else { return refuse(Errno::NOENT, "no such name") };
+            let Some((object, _)) = self.find(dir, name)? else {
+                return refuse(Errno::NOENT, "no such name");
+            };
             let child = self.znode(object)?;
             if !child.is_dir() {
                 return refuse(Errno::NOTDIR, "rmdir of something else");
             }
             if Arc::ptr_eq(&child, dir) {
-                return Err(Error::corrupt(self.place(), format!("directory {} contains itself", object.0)));
+                return Err(Error::corrupt(
+                    self.place(),
+                    format!("directory {} contains itself", object.0),
+                ));
             }
-            let (first, second) = if dir.object() < child.object() { (dir, &child) } else { (&child, dir) };
+            let (first, second) = if dir.object() < child.object() {
+                (dir, &child)
+            } else {
+                (&child, dir)
+            };
             let first_names = lock(&first.names);
             let second_names = lock(&second.names);
             // The name may have gone to another object while nothing was locked.
@@ -106,9 +117,16 @@ impl FileSystem {
     }
 
     /// Whether a name of `child` may be taken out of `dir`.
-    pub(crate) fn check_removal(&self, who: &Credentials, dir: &Znode, child: &Znode) -> Result<()> {
+    pub(crate) fn check_removal(
+        &self,
+        who: &Credentials,
+        dir: &Znode,
+        child: &Znode,
+    ) -> Result<()> {
         let (d, c) = (dir.attributes(), child.attributes());
-        if c.flags & (flags::IMMUTABLE | flags::NOUNLINK | flags::APPENDONLY) != 0 || d.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
+        if c.flags & (flags::IMMUTABLE | flags::NOUNLINK | flags::APPENDONLY) != 0
+            || d.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0
+        {
             return refuse(Errno::PERM, "its flags forbid the removal");
         }
         who.check_sticky(d.mode, d.uid, c.uid)
@@ -120,13 +138,25 @@ impl FileSystem {
         let (links, xattr, size) = {
             let state = znode.read();
             let a = &state.attrs;
-            (if znode.is_dir() { 0 } else { a.links.saturating_sub(1) }, a.xattr, a.size)
+            (
+                if znode.is_dir() {
+                    0
+                } else {
+                    a.links.saturating_sub(1)
+                },
+                a.xattr,
+                a.size,
+            )
         };
         if links == 0 {
             self.forget_access(&znode);
             let block = u64::from(znode.dnode().block_size()).max(1);
             let small = znode.is_dir() || size / block < FREE_AT_ONCE;
-            if small && xattr == 0 && self.store.external_acl(znode.dnode()) == 0 && self.cache.kill_if_alone(&znode) {
+            if small
+                && xattr == 0
+                && self.store.external_acl(znode.dnode()) == 0
+                && self.cache.kill_if_alone(&znode)
+            {
                 match self.objset.free(tx, object) {
                     Ok(()) => return Ok(()),
                     // It stays, without a name: remembered in the set.
@@ -139,7 +169,8 @@ impl FileSystem {
         let a = &mut state.attrs;
         a.links = links;
         a.ctime = now;
-        self.store.store(tx, znode.dnode(), &state.attrs, field::LINKS | field::CTIME)
+        self.store
+            .store(tx, znode.dnode(), &state.attrs, field::LINKS | field::CTIME)
     }
 
     /// Frees nameless objects whose last holder has gone. Called by the operations that make some; no lock is held.
@@ -181,11 +212,15 @@ impl FileSystem {
     /// # Errors
     /// The set cannot be read. Entries without a readable object are skipped.
     pub fn drain_unlinked(&self) -> Result<u64> {
-        let Some(set) = &self.unlinked else { return Ok(0) };
+        let Some(set) = &self.unlinked else {
+            return Ok(0);
+        };
         let mut cursor = set.cursor(0);
         let mut freed = 0;
         while let Some(entry) = cursor.next()? {
-            let Some(object) = entry.value.first() else { continue };
+            let Some(object) = entry.value.first() else {
+                continue;
+            };
             if self.free_nameless(ObjectId(object)).is_ok() {
                 freed += 1;
             }
@@ -202,7 +237,9 @@ impl FileSystem {
                 Err(error) if error.is(Errno::NOENT) => continue,
                 Err(error) => return Err(error),
             };
-            if znode.read().attrs.links != 0 || znode.read().nameless && Arc::strong_count(&znode) > 1 {
+            if znode.read().attrs.links != 0
+                || znode.read().nameless && Arc::strong_count(&znode) > 1
+            {
                 continue;
             }
             if znode.is_dir()
@@ -215,7 +252,11 @@ impl FileSystem {
                 self.shorten(&znode)?;
             }
             let xattr = znode.read().attrs.xattr;
-            let space = if xattr == 0 { None } else { self.znode(ObjectId(xattr)).ok() };
+            let space = if xattr == 0 {
+                None
+            } else {
+                self.znode(ObjectId(xattr)).ok()
+            };
             let tx = self.begin_freeing(estimate::REMOVE)?;
             if !self.cache.kill_if_alone(&znode) {
                 // Somebody took hold of it; the last one to go queues it again.
@@ -224,7 +265,8 @@ impl FileSystem {
             if let Some(space) = space {
                 let mut state = space.write();
                 state.attrs.links = 0;
-                self.store.store(&tx, space.dnode(), &state.attrs, field::LINKS)?;
+                self.store
+                    .store(&tx, space.dnode(), &state.attrs, field::LINKS)?;
                 self.unlinked_set()?.add_int(&tx, xattr, xattr)?;
                 waiting.push(ObjectId(xattr));
             }
@@ -254,7 +296,9 @@ impl FileSystem {
         }
         waiting.push(dir.object());
         for name in names {
-            let Some((object, _)) = self.find(dir, &name)? else { continue };
+            let Some((object, _)) = self.find(dir, &name)? else {
+                continue;
+            };
             let file = self.znode(object)?;
             let tx = self.begin_freeing(estimate::REMOVE)?;
             let now = self.now();
@@ -275,7 +319,8 @@ impl FileSystem {
                 return Ok(());
             }
             let first = (last + 1).saturating_sub(FREE_AT_ONCE);
-            let tx = self.begin_freeing(estimate::write(0, 0, 0) + FREE_AT_ONCE / 1024 * 128 * 1024)?;
+            let tx =
+                self.begin_freeing(estimate::write(0, 0, 0) + FREE_AT_ONCE / 1024 * 128 * 1024)?;
             dnode.free_blocks(&tx, first, u64::MAX)?;
             let mut state = znode.write();
             state.attrs.size = state.attrs.size.min(first * u64::from(dnode.block_size()));

@@ -63,7 +63,16 @@ impl FileSystem {
         self.check_new_name(to_dir, to_name)?;
         self.check_access(who, from_dir, MAY_WRITE | MAY_EXEC)?;
         self.check_access(who, to_dir, MAY_WRITE | MAY_EXEC)?;
-        let (from, to) = (Spot { dir: from_dir, name: from_name }, Spot { dir: to_dir, name: to_name });
+        let (from, to) = (
+            Spot {
+                dir: from_dir,
+                name: from_name,
+            },
+            Spot {
+                dir: to_dir,
+                name: to_name,
+            },
+        );
         {
             let across = !Arc::ptr_eq(from_dir, to_dir);
             let _tree = across.then(|| lock(&self.rename));
@@ -74,9 +83,17 @@ impl FileSystem {
     }
 
     /// One attempt; false if the names changed before they were locked.
-    fn try_rename(&self, who: &Credentials, from: Spot<'_>, to: Spot<'_>, how: RenameFlags) -> Result<bool> {
+    fn try_rename(
+        &self,
+        who: &Credentials,
+        from: Spot<'_>,
+        to: Spot<'_>,
+        how: RenameFlags,
+    ) -> Result<bool> {
         let seen = (self.find(from.dir, from.name)?, self.find(to.dir, to.name)?);
-        let Some((source_id, _)) = seen.0 else { return refuse(Errno::NOENT, "no such name") };
+        let Some((source_id, _)) = seen.0 else {
+            return refuse(Errno::NOENT, "no such name");
+        };
         let source = self.znode(source_id)?;
         let target = match seen.1 {
             Some((id, _)) => Some(self.znode(id)?),
@@ -101,18 +118,23 @@ impl FileSystem {
             }
             if Arc::ptr_eq(target, &source) {
                 // Two links of one object, or a name that only changes its case.
-                let respelled = same_dir && self.normflags != 0 && from.name != to.name && source.read().attrs.links == 1;
-                if !respelled && !(source.is_dir() && same_dir && self.normflags != 0 && from.name != to.name) {
-                    return Ok(true);
+                let one_name = source.is_dir() || source.read().attrs.links == 1;
+                if same_dir && self.normflags != 0 && from.name != to.name && one_name {
+                    self.respell(from, to, &source)?;
                 }
-                self.respell(from, to, &source)?;
                 return Ok(true);
             }
             if !how.exchange {
                 match (source.is_dir(), target.is_dir()) {
-                    (true, false) => return refuse(Errno::NOTDIR, "a directory over something else"),
-                    (false, true) => return refuse(Errno::ISDIR, "something else over a directory"),
-                    (true, true) if target.entries()?.count()? != 0 => return refuse(Errno::NOTEMPTY, "the new name"),
+                    (true, false) => {
+                        return refuse(Errno::NOTDIR, "a directory over something else");
+                    }
+                    (false, true) => {
+                        return refuse(Errno::ISDIR, "something else over a directory");
+                    }
+                    (true, true) if target.entries()?.count()? != 0 => {
+                        return refuse(Errno::NOTEMPTY, "the new name");
+                    }
                     _ => {}
                 }
             }
@@ -140,10 +162,20 @@ impl FileSystem {
             _ => {
                 self.set_entry(&tx, to, target.as_ref(), &source)?;
                 if how.whiteout {
-                    let new = NewObject { mode: mode::CHARACTER, ..NewObject::default() };
+                    let new = NewObject {
+                        mode: mode::CHARACTER,
+                        ..NewObject::default()
+                    };
                     let parent = from.dir.attributes();
-                    let (dnode, attrs) =
-                        self.make_object(&tx, &parent, from.dir.object(), who, mode::CHARACTER, &new, now)?;
+                    let (dnode, attrs) = self.make_object(
+                        &tx,
+                        &parent,
+                        from.dir.object(),
+                        who,
+                        mode::CHARACTER,
+                        &new,
+                        now,
+                    )?;
                     let hole = self.cache.insert(dnode, attrs, false)?;
                     self.set_entry(&tx, from, Some(&source), &hole)?;
                 } else {
@@ -189,7 +221,11 @@ impl FileSystem {
         if let Some(target) = target {
             self.check_removal(who, to.dir, target)?;
         }
-        let (f, t, s) = (from.dir.attributes(), to.dir.attributes(), source.attributes());
+        let (f, t, s) = (
+            from.dir.attributes(),
+            to.dir.attributes(),
+            source.attributes(),
+        );
         if (f.flags | t.flags | s.flags) & flags::XATTR != 0 {
             return refuse(Errno::INVAL, "attribute space is not renamed");
         }
@@ -229,11 +265,20 @@ impl FileSystem {
             }
             at = ObjectId(self.znode(at)?.read().attrs.parent);
         }
-        Err(Error::corrupt(self.place(), format!("directory {} is not below the root", dir.object().0)))
+        Err(Error::corrupt(
+            self.place(),
+            format!("directory {} is not below the root", dir.object().0),
+        ))
     }
 
     /// Makes a name lead to `znode`, instead of to `old` if it was there.
-    fn set_entry(&self, tx: &Tx, spot: Spot<'_>, old: Option<&Arc<Znode>>, znode: &Znode) -> Result<()> {
+    fn set_entry(
+        &self,
+        tx: &Tx,
+        spot: Spot<'_>,
+        old: Option<&Arc<Znode>>,
+        znode: &Znode,
+    ) -> Result<()> {
         let value = dirent::pack(znode.object(), znode.kind(), self.version);
         let entries = spot.dir.entries()?;
         match old {
@@ -264,6 +309,11 @@ impl FileSystem {
         if self.version >= 3 {
             a.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
         }
-        self.store.store(tx, znode.dnode(), &state.attrs, field::PARENT | field::CTIME | field::FLAGS)
+        self.store.store(
+            tx,
+            znode.dnode(),
+            &state.attrs,
+            field::PARENT | field::CTIME | field::FLAGS,
+        )
     }
 }

@@ -81,7 +81,11 @@ impl FileSystem {
         if set.kill_suidgid {
             self.drop_capabilities(znode)?;
         }
-        let rest = SetAttr { size: None, kill_suidgid: set.kill_suidgid && set.size.is_none(), ..*set };
+        let rest = SetAttr {
+            size: None,
+            kill_suidgid: set.kill_suidgid && set.size.is_none(),
+            ..*set
+        };
         if rest != SetAttr::default() {
             self.set_rest(who, znode, &rest)?;
         }
@@ -120,7 +124,11 @@ impl FileSystem {
     fn set_rest(&self, who: &Credentials, znode: &Arc<Znode>, set: &SetAttr) -> Result<()> {
         let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
         let owner_changes = set.uid.is_some() || set.gid.is_some();
-        let space = if owner_changes { self.attribute_objects(znode)? } else { Vec::new() };
+        let space = if owner_changes {
+            self.attribute_objects(znode)?
+        } else {
+            Vec::new()
+        };
         let old = znode.attributes();
         let mut new_mode = set.mode.map(|m| old.kind() | m & mode::PERMISSIONS);
         if let Some(m) = &mut new_mode {
@@ -128,7 +136,9 @@ impl FileSystem {
             if !who.free() && !owns_group && !znode.is_dir() {
                 *m &= !mode::SETGID;
             }
-            if self.backing.props().acl_mode == AclMode::Restricted && old.flags & flags::ACL_TRIVIAL == 0 {
+            if self.backing.props().acl_mode == AclMode::Restricted
+                && old.flags & flags::ACL_TRIVIAL == 0
+            {
                 return refuse(Errno::PERM, "aclmode=restricted keeps this ACL");
             }
         }
@@ -191,11 +201,22 @@ impl FileSystem {
         a.uid = set.uid.map_or(a.uid, u64::from);
         a.gid = set.gid.map_or(a.gid, u64::from);
         a.ctime = now;
-        self.store.store(tx, znode.dnode(), &state.attrs, field::UID | field::GID | field::CTIME)
+        self.store.store(
+            tx,
+            znode.dnode(),
+            &state.attrs,
+            field::UID | field::GID | field::CTIME,
+        )
     }
 
     /// Writes a mode with the ACL that says the same.
-    pub(crate) fn put_mode(&self, tx: &Tx, znode: &Arc<Znode>, mode: u32, now: Timestamp) -> Result<()> {
+    pub(crate) fn put_mode(
+        &self,
+        tx: &Tx,
+        znode: &Arc<Znode>,
+        mode: u32,
+        now: Timestamp,
+    ) -> Result<()> {
         let acl = TrivialAcl::of(mode);
         let external = self.store.external_acl(znode.dnode());
         let mut state = znode.write();
@@ -210,7 +231,12 @@ impl FileSystem {
             a.flags |= flags::ARCHIVE;
         }
         self.store.store_acl(tx, znode.dnode(), &acl)?;
-        self.store.store(tx, znode.dnode(), &state.attrs, field::MODE | field::FLAGS | field::CTIME)?;
+        self.store.store(
+            tx,
+            znode.dnode(),
+            &state.attrs,
+            field::MODE | field::FLAGS | field::CTIME,
+        )?;
         if external != 0 {
             self.objset.free(tx, ObjectId(external))?;
         }
@@ -229,7 +255,9 @@ impl FileSystem {
         let a = znode.attributes();
         who.check_owner(a.uid)?;
         let changed = (a.flags ^ new) & SETTABLE_FLAGS;
-        if changed & (flags::IMMUTABLE | flags::APPENDONLY | flags::NOUNLINK) != 0 && !who.privileged {
+        if changed & (flags::IMMUTABLE | flags::APPENDONLY | flags::NOUNLINK) != 0
+            && !who.privileged
+        {
             return refuse(Errno::PERM, "only the super-user makes objects immutable");
         }
         let tx = self.begin(estimate::ATTRIBUTES)?;
@@ -238,7 +266,12 @@ impl FileSystem {
         let a = &mut state.attrs;
         a.flags = a.flags & !SETTABLE_FLAGS | new;
         a.ctime = now;
-        self.store.store(&tx, znode.dnode(), &state.attrs, field::FLAGS | field::CTIME)
+        self.store.store(
+            &tx,
+            znode.dnode(),
+            &state.attrs,
+            field::FLAGS | field::CTIME,
+        )
     }
 
     /// Sets the project id of a file or directory, with its attribute space.
@@ -266,7 +299,8 @@ impl FileSystem {
             a.flags |= flags::PROJID;
             a.ctime = now;
             let fields = field::PROJID | field::FLAGS | field::CTIME;
-            self.store.store(&tx, object.dnode(), &state.attrs, fields)?;
+            self.store
+                .store(&tx, object.dnode(), &state.attrs, fields)?;
         }
         Ok(())
     }

@@ -26,14 +26,20 @@ impl FileSystem {
         let space = self.backing.space();
         let props = self.backing.props();
         let unit = u64::from(props.record_size.max(512));
-        let files_free = (1u64 << 48).saturating_sub(space.objects).min(space.available / 512);
+        let files_free = (1u64 << 48)
+            .saturating_sub(space.objects)
+            .min(space.available / 512);
         StatFs {
             blocks: space.referenced.saturating_add(space.available) / unit,
             free: space.available / unit,
             files: space.objects.saturating_add(files_free),
             files_free,
             unit: unit as u32,
-            name_max: if props.longname { name::LONG_NAME_MAX } else { name::NAME_MAX } as u32,
+            name_max: if props.longname {
+                name::LONG_NAME_MAX
+            } else {
+                name::NAME_MAX
+            } as u32,
         }
     }
 }

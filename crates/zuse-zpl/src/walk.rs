@@ -55,7 +55,12 @@ pub struct Walk<'a> {
 impl FileSystem {
     /// A walk from an object down, in path order, the object itself first.
     pub fn walk<'a>(&'a self, from: &Arc<Znode>) -> Walk<'a> {
-        Walk { fs: self, path: Vec::new(), frames: Vec::new(), start: Some((from.object(), from.kind())) }
+        Walk {
+            fs: self,
+            path: Vec::new(),
+            frames: Vec::new(),
+            start: Some((from.object(), from.kind())),
+        }
     }
 }
 
@@ -71,21 +76,35 @@ impl Walk<'_> {
                 let frame = self.open(object)?;
                 self.frames.push(frame);
             }
-            return Ok(Some(WalkEntry { path: &[], object, kind }));
+            return Ok(Some(WalkEntry {
+                path: &[],
+                object,
+                kind,
+            }));
         }
         loop {
-            let Some(frame) = self.frames.last_mut() else { return Ok(None) };
+            let Some(frame) = self.frames.last_mut() else {
+                return Ok(None);
+            };
             self.path.truncate(frame.path_len);
             let Some(event) = frame.events.pop() else {
                 self.frames.pop();
                 continue;
             };
-            self.path.extend_from_slice(&frame.names[event.start..event.end]);
+            self.path
+                .extend_from_slice(&frame.names[event.start..event.end]);
             if !event.descend {
-                return Ok(Some(WalkEntry { path: &self.path, object: event.object, kind: event.kind }));
+                return Ok(Some(WalkEntry {
+                    path: &self.path,
+                    object: event.object,
+                    kind: event.kind,
+                }));
             }
             if self.frames.len() >= DEEPEST {
-                return Err(Error::corrupt(self.fs.place(), "directories that contain themselves"));
+                return Err(Error::corrupt(
+                    self.fs.place(),
+                    "directories that contain themselves",
+                ));
             }
             self.path.push(b'/');
             let frame = self.open(event.object)?;
@@ -101,16 +120,34 @@ impl Walk<'_> {
             let start = names.len();
             names.extend_from_slice(name);
             let (object, kind) = (dirent::object(value), dirent::kind(value));
-            events.push(Event { start, end: names.len(), descend: false, object, kind });
+            events.push(Event {
+                start,
+                end: names.len(),
+                descend: false,
+                object,
+                kind,
+            });
             true
         })?;
         for i in 0..events.len() {
             if events[i].kind == 0 {
                 events[i].kind = self.fs.znode(events[i].object)?.kind();
             }
-            let Event { start, end, object, kind, .. } = events[i];
+            let Event {
+                start,
+                end,
+                object,
+                kind,
+                ..
+            } = events[i];
             if kind == mode::DIRECTORY {
-                events.push(Event { start, end, descend: true, object, kind });
+                events.push(Event {
+                    start,
+                    end,
+                    descend: true,
+                    object,
+                    kind,
+                });
             }
         }
         let key = |e: &Event| {
@@ -121,6 +158,10 @@ impl Walk<'_> {
             let ((a, a_slash), (b, b_slash)) = (key(a), key(b));
             b.iter().chain(b_slash).cmp(a.iter().chain(a_slash))
         });
-        Ok(Frame { path_len: self.path.len(), names, events })
+        Ok(Frame {
+            path_len: self.path.len(),
+            names,
+            events,
+        })
     }
 }

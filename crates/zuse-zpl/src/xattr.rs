@@ -102,7 +102,14 @@ impl FileSystem {
     /// # Errors
     /// `Refused`: `EXIST` and `NODATA` by `how`, `NOTSUP` for a name space that is off, `INVAL` for a broken ACL,
     /// `RANGE` for a long name, `NOSPC`, `PERM`, `ACCES`, `ROFS`; errno 7 (too big) for a long value.
-    pub fn set_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
+    pub fn set_xattr(
+        &self,
+        who: &Credentials,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        value: &[u8],
+        how: XattrMode,
+    ) -> Result<()> {
         self.check_writable()?;
         self.check_name_space(who, znode, name, true)?;
         if value.len() > VALUE_MAX {
@@ -115,8 +122,12 @@ impl FileSystem {
         if how != XattrMode::Any {
             let there = self.stored_value(znode, name)?.is_some();
             match how {
-                XattrMode::Create if there => return refuse(Errno::EXIST, "the extended attribute"),
-                XattrMode::Replace if !there => return refuse(Errno::NODATA, "no such extended attribute"),
+                XattrMode::Create if there => {
+                    return refuse(Errno::EXIST, "the extended attribute");
+                }
+                XattrMode::Replace if !there => {
+                    return refuse(Errno::NODATA, "no such extended attribute");
+                }
                 _ => {}
             }
         }
@@ -159,7 +170,13 @@ impl FileSystem {
         self.drop_xattr(&tx, znode, NAME)
     }
 
-    fn check_name_space(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8], write: bool) -> Result<()> {
+    fn check_name_space(
+        &self,
+        who: &Credentials,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        write: bool,
+    ) -> Result<()> {
         if name.len() > NAME_MAX {
             return refuse(Errno::RANGE, "the name of an extended attribute");
         }
@@ -181,7 +198,10 @@ impl FileSystem {
                 return refuse(Errno::NOTSUP, "user attributes are off");
             }
             if !matches!(a.kind(), mode::REGULAR | mode::DIRECTORY) {
-                return refuse(if write { Errno::PERM } else { Errno::NODATA }, "user attributes of a special file");
+                return refuse(
+                    if write { Errno::PERM } else { Errno::NODATA },
+                    "user attributes of a special file",
+                );
             }
             return self.check_access(who, znode, want);
         }
@@ -189,17 +209,28 @@ impl FileSystem {
             return if who.free() || who.privileged {
                 Ok(())
             } else {
-                refuse(if write { Errno::PERM } else { Errno::NODATA }, "trusted attributes")
+                refuse(
+                    if write { Errno::PERM } else { Errno::NODATA },
+                    "trusted attributes",
+                )
             };
         }
         if known(SECURITY) {
-            return if write && !who.free() { refuse(Errno::PERM, "security attributes") } else { Ok(()) };
+            return if write && !who.free() {
+                refuse(Errno::PERM, "security attributes")
+            } else {
+                Ok(())
+            };
         }
         if is_acl(name) {
             if !props.posix_acl || a.kind() == mode::SYMLINK {
                 return refuse(Errno::NOTSUP, "POSIX ACLs are off");
             }
-            return if write { who.check_owner(a.uid) } else { Ok(()) };
+            return if write {
+                who.check_owner(a.uid)
+            } else {
+                Ok(())
+            };
         }
         refuse(Errno::NOTSUP, "an unknown name space")
     }
@@ -214,10 +245,10 @@ impl FileSystem {
         let blob = self.list_blob(znode)?;
         let space = self.attribute_space(znode)?;
         let find = |name: &[u8]| -> Result<Option<Vec<u8>>> {
-            if let Some(blob) = &blob {
-                if let Some(value) = dxattr::find(blob, name)? {
-                    return Ok(Some(value.to_vec()));
-                }
+            if let Some(blob) = &blob
+                && let Some(value) = dxattr::find(blob, name)?
+            {
+                return Ok(Some(value.to_vec()));
             }
             match &space {
                 Some(space) => self.hidden_value(space, name),
@@ -259,8 +290,15 @@ impl FileSystem {
     }
 
     /// Stores a value where the property says; the caller holds `xattrs` or the only hold on a new object.
-    pub(crate) fn put_xattr(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8], value: &[u8]) -> Result<()> {
-        let in_list = self.backing.props().xattr == XattrPlace::Sa && znode.dnode().bonus_type() == SA_BONUS;
+    pub(crate) fn put_xattr(
+        &self,
+        tx: &Tx,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let in_list =
+            self.backing.props().xattr == XattrPlace::Sa && znode.dnode().bonus_type() == SA_BONUS;
         let mut stored = false;
         if in_list {
             stored = self.put_in_list(tx, znode, name, value)?;
@@ -302,9 +340,16 @@ impl FileSystem {
         };
         let elsewhere = |e: &Error| e.is(Errno::FBIG) || e.is(Errno::NOSPC);
         if let Err(error) = list.set(name, value) {
-            return if elsewhere(&error) { Ok(false) } else { Err(error) };
+            return if elsewhere(&error) {
+                Ok(false)
+            } else {
+                Err(error)
+            };
         }
-        match self.store.set_bytes(tx, znode.dnode(), Attr::Dxattr, &list.encode()) {
+        match self
+            .store
+            .set_bytes(tx, znode.dnode(), Attr::Dxattr, &list.encode())
+        {
             Ok(()) => Ok(true),
             Err(error) if elsewhere(&error) => Ok(false),
             Err(error) => Err(error),
@@ -316,13 +361,16 @@ impl FileSystem {
             return Ok(());
         }
         let _state = znode.write();
-        let Some(blob) = self.store.bytes(znode.dnode(), Attr::Dxattr)? else { return Ok(()) };
+        let Some(blob) = self.store.bytes(znode.dnode(), Attr::Dxattr)? else {
+            return Ok(());
+        };
         if dxattr::find(&blob, name)?.is_none() {
             return Ok(());
         }
         let mut list = dxattr::Dxattr::decode(&blob)?;
         list.remove(name);
-        self.store.set_bytes(tx, znode.dnode(), Attr::Dxattr, &list.encode())
+        self.store
+            .set_bytes(tx, znode.dnode(), Attr::Dxattr, &list.encode())
     }
 
     /// Change time and the archive flag.
@@ -332,13 +380,24 @@ impl FileSystem {
         if self.version >= 3 {
             state.attrs.flags |= flags::ARCHIVE;
         }
-        self.store.store(tx, znode.dnode(), &state.attrs, field::CTIME | field::FLAGS)
+        self.store
+            .store(tx, znode.dnode(), &state.attrs, field::CTIME | field::FLAGS)
     }
 
-    fn set_posix_acl(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8], value: &[u8]) -> Result<()> {
+    fn set_posix_acl(
+        &self,
+        who: &Credentials,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
         let acl = PosixAcl::parse(value)?;
         if name == posix_acl::DEFAULT && !znode.is_dir() {
-            return if acl.is_none() { Ok(()) } else { refuse(Errno::ACCES, "a default ACL of a non-directory") };
+            return if acl.is_none() {
+                Ok(())
+            } else {
+                refuse(Errno::ACCES, "a default ACL of a non-directory")
+            };
         }
         let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
         let tx = self.begin(estimate::ATTRIBUTES + 2 * estimate::CREATE + 2 * VALUE_MAX as u64)?;
@@ -367,8 +426,12 @@ impl FileSystem {
         if !self.backing.props().posix_acl || znode.kind() == mode::SYMLINK {
             return Ok(());
         }
-        let Some(bytes) = self.stored_value(znode, posix_acl::ACCESS)? else { return Ok(()) };
-        let Some(mut acl) = PosixAcl::parse(&bytes)? else { return Ok(()) };
+        let Some(bytes) = self.stored_value(znode, posix_acl::ACCESS)? else {
+            return Ok(());
+        };
+        let Some(mut acl) = PosixAcl::parse(&bytes)? else {
+            return Ok(());
+        };
         acl.apply_mode(mode);
         self.put_xattr(tx, znode, posix_acl::ACCESS, &acl.to_bytes())
     }

@@ -14,7 +14,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::Dnode;
@@ -41,7 +43,9 @@ impl Hasher for NumberHasher {
         }
     }
     fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(23);
+        self.0 = (self.0 ^ n)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_right(23);
     }
 }
 
@@ -128,7 +132,9 @@ impl Znode {
 
     /// The ZAP of a directory.
     pub(crate) fn entries(&self) -> Result<&Zap> {
-        self.entries.as_ref().ok_or_else(|| Error::refused(Errno::NOTDIR, format!("object {}", self.object.0)))
+        self.entries
+            .as_ref()
+            .ok_or_else(|| Error::refused(Errno::NOTDIR, format!("object {}", self.object.0)))
     }
 }
 
@@ -157,7 +163,10 @@ pub(crate) struct ZnodeCache {
 
 impl ZnodeCache {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { shards: std::array::from_fn(|_| Mutex::default()), orphans: Mutex::default() })
+        Arc::new(Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            orphans: Mutex::default(),
+        })
     }
 
     fn shard(&self, object: ObjectId) -> MutexGuard<'_, Shard> {
@@ -177,12 +186,24 @@ impl ZnodeCache {
     }
 
     /// Puts an object into memory, unless another thread was first: then its one is given.
-    pub fn insert(self: &Arc<Self>, dnode: Arc<Dnode>, attrs: Attributes, nameless: bool) -> Result<Arc<Znode>> {
+    pub fn insert(
+        self: &Arc<Self>,
+        dnode: Arc<Dnode>,
+        attrs: Attributes,
+        nameless: bool,
+    ) -> Result<Arc<Znode>> {
         let kind = attrs.mode & mode::TYPE;
         if !mode::is_valid(attrs.mode) {
-            return Err(Error::corrupt(dnode.place(), format!("a file of mode {:o}", attrs.mode)));
+            return Err(Error::corrupt(
+                dnode.place(),
+                format!("a file of mode {:o}", attrs.mode),
+            ));
         }
-        let entries = if kind == mode::DIRECTORY { Some(Zap::open(&dnode)?) } else { None };
+        let entries = if kind == mode::DIRECTORY {
+            Some(Zap::open(&dnode)?)
+        } else {
+            None
+        };
         let object = dnode.object();
         let znode = Arc::new(Znode {
             cache: self.clone(),
@@ -190,7 +211,12 @@ impl ZnodeCache {
             generation: attrs.generation,
             kind,
             dnode,
-            state: RwLock::new(State { attrs, atime_pending: false, dead: false, nameless }),
+            state: RwLock::new(State {
+                attrs,
+                atime_pending: false,
+                dead: false,
+                nameless,
+            }),
             entries,
             names: Mutex::new(()),
             content: RangeLock::default(),

@@ -8,7 +8,11 @@ fn aces(mode: u32) -> Vec<(u16, u16, u32)> {
         .iter()
         .map(|c| {
             let u16_at = |i: usize| u16::from_le_bytes([c[i], c[i + 1]]);
-            (u16_at(0), u16_at(2), u32::from_le_bytes([c[4], c[5], c[6], c[7]]))
+            (
+                u16_at(0),
+                u16_at(2),
+                u32::from_le_bytes([c[4], c[5], c[6], c[7]]),
+            )
         })
         .collect()
 }
@@ -37,5 +41,8 @@ fn the_legacy_area_holds_the_same_entries() {
     assert_eq!(&area[16..40], TrivialAcl::of(0o100_644).bytes());
     let old = TrivialAcl::of(0o100_644).legacy(false);
     assert_eq!(old[8..16], [3, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(old[16..28], [255, 255, 255, 255, 0x9f, 1, 0x1e, 0, 0, 0x10, 0, 0]);
+    assert_eq!(
+        old[16..28],
+        [255, 255, 255, 255, 0x9f, 1, 0x1e, 0, 0, 0x10, 0, 0]
+    );
 }

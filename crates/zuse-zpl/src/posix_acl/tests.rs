@@ -13,13 +13,27 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 const N: u32 = u32::MAX;
 
 fn rich() -> PosixAcl {
-    let bytes = acl(&[(1, 6, N), (2, 6, 1000), (4, 4, N), (8, 4, 2000), (0x10, 7, N), (0x20, 4, N)]);
+    let bytes = acl(&[
+        (1, 6, N),
+        (2, 6, 1000),
+        (4, 4, N),
+        (8, 4, 2000),
+        (0x10, 7, N),
+        (0x20, 4, N),
+    ]);
     PosixAcl::parse(&bytes).expect("valid").expect("entries")
 }
 
 #[test]
 fn an_acl_survives_reading_and_writing() {
-    let bytes = acl(&[(1, 6, N), (2, 6, 1000), (4, 4, N), (8, 4, 2000), (0x10, 7, N), (0x20, 4, N)]);
+    let bytes = acl(&[
+        (1, 6, N),
+        (2, 6, 1000),
+        (4, 4, N),
+        (8, 4, 2000),
+        (0x10, 7, N),
+        (0x20, 4, N),
+    ]);
     assert_eq!(rich().to_bytes(), bytes);
     assert_eq!(rich().mode_bits(), 0o674);
     assert!(!rich().is_mode());

@@ -22,38 +22,67 @@ impl FileSystem {
         }
         let space = self.znode(ObjectId(xattr))?;
         if !space.is_dir() || space.read().attrs.flags & flags::XATTR == 0 {
-            return Err(Error::corrupt(znode.dnode().place(), format!("its attribute directory {xattr} is none")));
+            return Err(Error::corrupt(
+                znode.dnode().place(),
+                format!("its attribute directory {xattr} is none"),
+            ));
         }
         Ok(Some(space))
     }
 
     pub(super) fn hidden_value(&self, space: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let Some((object, _)) = self.find(space, name)? else { return Ok(None) };
+        let Some((object, _)) = self.find(space, name)? else {
+            return Ok(None);
+        };
         let file = self.znode(object)?;
         let size = file.size();
         if !file.is_file() || size > 16 * VALUE_MAX as u64 {
-            return Err(Error::corrupt(file.dnode().place(), format!("an extended attribute of {size} bytes")));
+            return Err(Error::corrupt(
+                file.dnode().place(),
+                format!("an extended attribute of {size} bytes"),
+            ));
         }
         let mut value = vec![0; size as usize];
         file.dnode().read_at(0, &mut value)?;
         Ok(Some(value))
     }
 
-    pub(super) fn put_hidden(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8], value: &[u8]) -> Result<()> {
+    pub(super) fn put_hidden(
+        &self,
+        tx: &Tx,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
         let owner = znode.attributes();
-        let who = Credentials { uid: owner.uid as u32, gid: owner.gid as u32, ..Credentials::default() };
+        let who = Credentials {
+            uid: owner.uid as u32,
+            gid: owner.gid as u32,
+            ..Credentials::default()
+        };
         let now = self.now();
         let space = match self.attribute_space(znode)? {
             Some(space) => space,
             None => {
-                let parent = Attributes { flags: flags::XATTR, ..Attributes::default() };
+                let parent = Attributes {
+                    flags: flags::XATTR,
+                    ..Attributes::default()
+                };
                 let new = NewObject::default();
-                let (dnode, attrs) =
-                    self.make_object(tx, &parent, znode.object(), &who, mode::DIRECTORY | 0o1777, &new, now)?;
+                let (dnode, attrs) = self.make_object(
+                    tx,
+                    &parent,
+                    znode.object(),
+                    &who,
+                    mode::DIRECTORY | 0o1777,
+                    &new,
+                    now,
+                )?;
                 let space = self.cache.insert(dnode, attrs, false)?;
                 let mut state = znode.write();
                 state.attrs.xattr = space.object().0;
-                self.store.store(tx, znode.dnode(), &state.attrs, field::XATTR)?;
+                self.store
+                    .store(tx, znode.dnode(), &state.attrs, field::XATTR)?;
                 space
             }
         };
@@ -63,7 +92,8 @@ impl FileSystem {
                 let parent = space.attributes();
                 let new = NewObject::default();
                 let mode = mode::REGULAR | 0o644;
-                let (dnode, attrs) = self.make_object(tx, &parent, space.object(), &who, mode, &new, now)?;
+                let (dnode, attrs) =
+                    self.make_object(tx, &parent, space.object(), &who, mode, &new, now)?;
                 let value = dirent::pack(dnode.object(), mode, self.version);
                 space.entries()?.add_u64(tx, name, value)?;
                 self.change_dir(tx, &space, 1, 0, now)?;
@@ -84,11 +114,18 @@ impl FileSystem {
         a.size = value.len() as u64;
         a.mtime = now;
         a.ctime = now;
-        self.store.store(tx, dnode, &state.attrs, field::SIZE | field::MTIME | field::CTIME)
+        self.store.store(
+            tx,
+            dnode,
+            &state.attrs,
+            field::SIZE | field::MTIME | field::CTIME,
+        )
     }
 
     pub(super) fn remove_hidden(&self, tx: &Tx, space: &Arc<Znode>, name: &[u8]) -> Result<()> {
-        let Some((object, _)) = self.find(space, name)? else { return Ok(()) };
+        let Some((object, _)) = self.find(space, name)? else {
+            return Ok(());
+        };
         let file = self.znode(object)?;
         let now = self.now();
         match space.entries()?.remove(tx, name) {
@@ -101,7 +138,9 @@ impl FileSystem {
 
     /// Objects in the attribute space of an object: the directory and its files.
     pub(crate) fn attribute_objects(&self, znode: &Znode) -> Result<Vec<Arc<Znode>>> {
-        let Some(space) = self.attribute_space(znode)? else { return Ok(Vec::new()) };
+        let Some(space) = self.attribute_space(znode)? else {
+            return Ok(Vec::new());
+        };
         let mut objects = Vec::new();
         space.entries()?.list(0, &mut |_, value, _| {
             objects.push(dirent::object(value));

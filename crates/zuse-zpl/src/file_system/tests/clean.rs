@@ -12,7 +12,9 @@ use crate::{dirent, flags, mode};
 /// Panics with the first broken rule. Nothing may be open.
 pub(crate) fn check(fs: &FileSystem) {
     // Usage is counted when a txg is written.
-    fs.backing.wait_synced(fs.backing.open_txg()).expect("written");
+    fs.backing
+        .wait_synced(fs.backing.open_txg())
+        .expect("written");
     let os = &fs.objset;
     let mut znodes = BTreeMap::new();
     let mut at = ObjectId(0);
@@ -24,12 +26,18 @@ pub(crate) fn check(fs: &FileSystem) {
         }
     }
     let root = znodes[&fs.root_id().0];
-    assert!(root.is_dir() && root.parent == fs.root_id().0 && root.links >= 2, "root {root:?}");
+    assert!(
+        root.is_dir() && root.parent == fs.root_id().0 && root.links >= 2,
+        "root {root:?}"
+    );
     let mut names: BTreeMap<u64, u64> = BTreeMap::new();
     let mut owned = BTreeSet::new();
     for (object, a) in &znodes {
         if a.xattr != 0 {
-            assert!(znodes[&a.xattr].flags & flags::XATTR != 0, "attribute space of {object}");
+            assert!(
+                znodes[&a.xattr].flags & flags::XATTR != 0,
+                "attribute space of {object}"
+            );
             assert_eq!(znodes[&a.xattr].parent, *object);
             assert!(owned.insert(a.xattr), "two owners of {}", a.xattr);
         }
@@ -38,13 +46,22 @@ pub(crate) fn check(fs: &FileSystem) {
             assert_eq!(dnode.object_type(), object_type::PLAIN_FILE_CONTENTS);
             let block = u64::from(dnode.block_size());
             if a.kind() == mode::REGULAR {
-                assert!(dnode.max_block() == 0 || block.is_power_of_two(), "object {object}");
-                assert!(dnode.max_block() * block < a.size.max(1), "object {object}: block behind the end");
+                assert!(
+                    dnode.max_block() == 0 || block.is_power_of_two(),
+                    "object {object}"
+                );
+                assert!(
+                    dnode.max_block() * block < a.size.max(1),
+                    "object {object}: block behind the end"
+                );
                 let end = (dnode.max_block() + 1) * block;
                 if end > a.size {
                     let mut rest = vec![1; (end - a.size) as usize];
                     dnode.read_at(a.size, &mut rest).expect("readable");
-                    assert!(rest.iter().all(|b| *b == 0), "object {object}: data behind the end");
+                    assert!(
+                        rest.iter().all(|b| *b == 0),
+                        "object {object}: data behind the end"
+                    );
                 }
             }
             continue;
@@ -54,7 +71,9 @@ pub(crate) fn check(fs: &FileSystem) {
             .expect("a directory")
             .list(0, &mut |name, value, _| {
                 let child = dirent::object(value).0;
-                let c = znodes.get(&child).unwrap_or_else(|| panic!("{} leads nowhere", String::from_utf8_lossy(name)));
+                let c = znodes
+                    .get(&child)
+                    .unwrap_or_else(|| panic!("{} leads nowhere", String::from_utf8_lossy(name)));
                 if fs.version >= 2 {
                     assert_eq!(dirent::kind(value), c.kind(), "type of {child}");
                 }
@@ -73,21 +92,37 @@ pub(crate) fn check(fs: &FileSystem) {
         }
     }
     let mut unlinked = BTreeSet::new();
-    fs.unlinked_set().expect("there").list(0, &mut |_, value, _| unlinked.insert(value)).expect("readable");
+    fs.unlinked_set()
+        .expect("there")
+        .list(0, &mut |_, value, _| unlinked.insert(value))
+        .expect("readable");
     for (object, a) in &znodes {
         let named = names.get(object).copied().unwrap_or(0);
-        assert_eq!(a.links == 0, unlinked.contains(object), "object {object} in the unlinked set");
+        assert_eq!(
+            a.links == 0,
+            unlinked.contains(object),
+            "object {object} in the unlinked set"
+        );
         if *object == fs.root_id().0 || owned.contains(object) || a.links == 0 {
             continue;
         }
-        assert_eq!(named, if a.is_dir() { 1 } else { a.links }, "names of object {object}");
+        assert_eq!(
+            named,
+            if a.is_dir() { 1 } else { a.links },
+            "names of object {object}"
+        );
     }
     for object in unlinked {
-        assert!(znodes.contains_key(&object), "the unlinked set names {object}");
+        assert!(
+            znodes.contains_key(&object),
+            "the unlinked set names {object}"
+        );
     }
     // Usage is exact.
     for which in 0..3 {
-        let Some(dnode) = os.accounting_object(which) else { continue };
+        let Some(dnode) = os.accounting_object(which) else {
+            continue;
+        };
         let mut counted: BTreeMap<u64, u64> = BTreeMap::new();
         for a in znodes.values() {
             *counted.entry([a.uid, a.gid, a.projid][which]).or_default() += 1;
@@ -97,7 +132,8 @@ pub(crate) fn check(fs: &FileSystem) {
             .expect("a ZAP")
             .list(0, &mut |name, value, _| {
                 if let Some(id) = name.strip_prefix(b"obj-") {
-                    let id = u64::from_str_radix(std::str::from_utf8(id).expect("hex"), 16).expect("hex");
+                    let id = u64::from_str_radix(std::str::from_utf8(id).expect("hex"), 16)
+                        .expect("hex");
                     stored.insert(id, value);
                 }
                 true

@@ -22,7 +22,9 @@ struct Model {
 }
 
 fn parent(path: &[u8]) -> Vec<u8> {
-    path.iter().rposition(|b| *b == b'/').map_or_else(Vec::new, |at| path[..at].to_vec())
+    path.iter()
+        .rposition(|b| *b == b'/')
+        .map_or_else(Vec::new, |at| path[..at].to_vec())
 }
 
 fn last(path: &[u8]) -> &[u8] {
@@ -37,13 +39,25 @@ impl Model {
     }
 
     fn any(&mut self, dir: bool) -> Option<Vec<u8>> {
-        let all: Vec<Vec<u8>> =
-            self.nodes.iter().filter(|(_, n)| (**n == Node::Dir) == dir).map(|(p, _)| p.clone()).collect();
-        if all.is_empty() { None } else { Some(all[self.number(all.len() as u64) as usize].clone()) }
+        let all: Vec<Vec<u8>> = self
+            .nodes
+            .iter()
+            .filter(|(_, n)| (**n == Node::Dir) == dir)
+            .map(|(p, _)| p.clone())
+            .collect();
+        if all.is_empty() {
+            None
+        } else {
+            Some(all[self.number(all.len() as u64) as usize].clone())
+        }
     }
 
     fn fresh(&mut self) -> Vec<u8> {
-        let mut dir = if self.number(3) == 0 { Vec::new() } else { self.any(true).unwrap_or_default() };
+        let mut dir = if self.number(3) == 0 {
+            Vec::new()
+        } else {
+            self.any(true).unwrap_or_default()
+        };
         if !dir.is_empty() {
             dir.push(b'/');
         }
@@ -79,7 +93,11 @@ fn compare(t: &TestFs, model: &Model) {
     }
     assert!(seen.keys().eq(model.nodes.keys()), "names differ");
     for (path, node) in &seen {
-        assert!(*node == model.nodes[path], "content of {}", String::from_utf8_lossy(path));
+        assert!(
+            *node == model.nodes[path],
+            "content of {}",
+            String::from_utf8_lossy(path)
+        );
     }
     drop(top);
     clean::check(&t.fs);
@@ -107,11 +125,31 @@ fn step(t: &TestFs, m: &mut Model) {
         }
         4..=6 => {
             let Some(path) = m.any(false) else { return };
-            let (offset, len, fill) = (m.number(400_000), m.number(200_000) + 1, m.number(256) as u8);
-            let offset = if m.number(3) == 0 { m.number(2000) } else { offset };
-            let len = if m.number(2) == 0 { len % 3000 + 1 } else { len } as usize;
-            t.fs.write(&at(&path), offset, &vec![fill; len], WriteOptions::default()).expect("written");
-            let Some(Node::File(bytes)) = m.nodes.get_mut(&path) else { unreachable!() };
+            let (offset, len, fill) = (
+                m.number(400_000),
+                m.number(200_000) + 1,
+                m.number(256) as u8,
+            );
+            let offset = if m.number(3) == 0 {
+                m.number(2000)
+            } else {
+                offset
+            };
+            let len = if m.number(2) == 0 {
+                len % 3000 + 1
+            } else {
+                len
+            } as usize;
+            t.fs.write(
+                &at(&path),
+                offset,
+                &vec![fill; len],
+                WriteOptions::default(),
+            )
+            .expect("written");
+            let Some(Node::File(bytes)) = m.nodes.get_mut(&path) else {
+                unreachable!()
+            };
             let end = offset as usize + len;
             if bytes.len() < end {
                 bytes.resize(end, 0);
@@ -122,14 +160,19 @@ fn step(t: &TestFs, m: &mut Model) {
             let Some(path) = m.any(false) else { return };
             let size = m.number(500_000) as usize;
             t.fs.truncate(&who, &at(&path), size as u64).expect("cut");
-            let Some(Node::File(bytes)) = m.nodes.get_mut(&path) else { unreachable!() };
+            let Some(Node::File(bytes)) = m.nodes.get_mut(&path) else {
+                unreachable!()
+            };
             bytes.resize(size, 0);
         }
         8 => {
             let Some(path) = m.any(false) else { return };
             let (offset, len) = (m.number(400_000) as usize, m.number(300_000) as usize + 1);
-            t.fs.fallocate(&at(&path), 3, offset as u64, len as u64).expect("punched");
-            let Some(Node::File(bytes)) = m.nodes.get_mut(&path) else { unreachable!() };
+            t.fs.fallocate(&at(&path), 3, offset as u64, len as u64)
+                .expect("punched");
+            let Some(Node::File(bytes)) = m.nodes.get_mut(&path) else {
+                unreachable!()
+            };
             let end = (offset + len).min(bytes.len());
             if offset < end {
                 bytes[offset..end].fill(0);
@@ -154,8 +197,14 @@ fn step(t: &TestFs, m: &mut Model) {
             let dir = m.number(2) == 0;
             let Some(from) = m.any(dir) else { return };
             let to = m.fresh();
-            let moved =
-                t.fs.rename(&who, &at(&parent(&from)), last(&from), &at(&parent(&to)), last(&to), RenameFlags::default());
+            let moved = t.fs.rename(
+                &who,
+                &at(&parent(&from)),
+                last(&from),
+                &at(&parent(&to)),
+                last(&to),
+                RenameFlags::default(),
+            );
             let inside = to.starts_with(&[&from[..], b"/"].concat());
             let fits = match (m.nodes.get(&from), m.nodes.get(&to)) {
                 (_, None) => true,
@@ -166,11 +215,16 @@ fn step(t: &TestFs, m: &mut Model) {
             assert_eq!(moved.is_ok(), fits && !inside, "{moved:?}");
             if moved.is_ok() && from != to {
                 let prefix = [&from[..], b"/"].concat();
-                let tree: Vec<Vec<u8>> =
-                    m.nodes.keys().filter(|p| **p == from || p.starts_with(&prefix)).cloned().collect();
+                let tree: Vec<Vec<u8>> = m
+                    .nodes
+                    .keys()
+                    .filter(|p| **p == from || p.starts_with(&prefix))
+                    .cloned()
+                    .collect();
                 for path in tree {
                     let node = m.nodes.remove(&path).expect("there");
-                    m.nodes.insert([&to[..], &path[from.len()..]].concat(), node);
+                    m.nodes
+                        .insert([&to[..], &path[from.len()..]].concat(), node);
                 }
             }
         }
@@ -187,7 +241,10 @@ fn step(t: &TestFs, m: &mut Model) {
 fn random_operations_agree_with_a_map() {
     for seed in 0..4 {
         let mut t = TestFs::new();
-        let mut m = Model { nodes: BTreeMap::new(), prng: SeededPrng::new(seed) };
+        let mut m = Model {
+            nodes: BTreeMap::new(),
+            prng: SeededPrng::new(seed),
+        };
         for i in 1..=800 {
             step(&t, &mut m);
             if i % 200 == 0 {

@@ -38,18 +38,37 @@ fn objects_made_are_there_after_a_remount() {
     let top = t.fs.root().expect("root");
     let dir = t.fs.mkdir(&root(), &top, b"dir", 0o755).expect("made");
     let file = t.fs.create(&root(), &dir, b"file", 0o644).expect("made");
-    t.fs.symlink(&root(), &dir, b"link", b"../target").expect("made");
-    t.fs.symlink(&root(), &dir, b"long", &[b'x'; 1000]).expect("made");
-    t.fs.mknod(&root(), &dir, b"disk", mode::BLOCK | 0o660, device_number(8, 16)).expect("made");
-    t.fs.mknod(&root(), &dir, b"pipe", mode::FIFO | 0o600, 0).expect("made");
+    t.fs.symlink(&root(), &dir, b"link", b"../target")
+        .expect("made");
+    t.fs.symlink(&root(), &dir, b"long", &[b'x'; 1000])
+        .expect("made");
+    t.fs.mknod(
+        &root(),
+        &dir,
+        b"disk",
+        mode::BLOCK | 0o660,
+        device_number(8, 16),
+    )
+    .expect("made");
+    t.fs.mknod(&root(), &dir, b"pipe", mode::FIFO | 0o600, 0)
+        .expect("made");
     t.fs.link(&root(), &file, &top, b"second").expect("linked");
-    assert!(t.fs.create(&root(), &dir, b"file", 0o644).is_err_and(|e| e.is(Errno::EXIST)));
+    assert!(
+        t.fs.create(&root(), &dir, b"file", 0o644)
+            .is_err_and(|e| e.is(Errno::EXIST))
+    );
     drop((top, dir, file));
     let t = t.remount();
     clean::check(&t.fs);
     let at = |p: &[u8]| t.fs.resolve(&root(), p).expect("there");
-    assert_eq!(t.fs.readlink(&at(b"dir/link")).expect("a link"), b"../target");
-    assert_eq!(t.fs.readlink(&at(b"dir/long")).expect("a link"), [b'x'; 1000]);
+    assert_eq!(
+        t.fs.readlink(&at(b"dir/link")).expect("a link"),
+        b"../target"
+    );
+    assert_eq!(
+        t.fs.readlink(&at(b"dir/long")).expect("a link"),
+        [b'x'; 1000]
+    );
     assert_eq!(t.fs.getattr(&at(b"dir/disk")).device(), (8, 16));
     assert_eq!(at(b"dir/pipe").kind(), mode::FIFO);
     assert_eq!(at(b"second").attributes().links, 2);
@@ -57,8 +76,14 @@ fn objects_made_are_there_after_a_remount() {
     assert_eq!(at(b"dir/file").attributes().flags, 0x8408_0000_0004);
     assert_eq!(at(b"dir/link").attributes().flags, 0x408_0000_0104);
     assert_eq!(at(b"dir/..").object(), t.fs.root_id());
-    assert!(t.fs.resolve(&root(), b"none").is_err_and(|e| e.is(Errno::NOENT)));
-    assert!(t.fs.resolve(&root(), b"second/x").is_err_and(|e| e.is(Errno::NOTDIR)));
+    assert!(
+        t.fs.resolve(&root(), b"none")
+            .is_err_and(|e| e.is(Errno::NOENT))
+    );
+    assert!(
+        t.fs.resolve(&root(), b"second/x")
+            .is_err_and(|e| e.is(Errno::NOTDIR))
+    );
 }
 
 #[test]
@@ -66,7 +91,8 @@ fn a_listing_continues_where_it_stopped_whatever_happens_between() {
     let t = TestFs::new();
     let top = t.fs.root().expect("root");
     for i in 0..3000 {
-        t.fs.create(&root(), &top, format!("name-{i}").as_bytes(), 0o644).expect("made");
+        t.fs.create(&root(), &top, format!("name-{i}").as_bytes(), 0o644)
+            .expect("made");
     }
     let mut seen = Vec::new();
     let mut at = 0;
@@ -106,7 +132,8 @@ fn an_unlinked_file_lives_as_long_as_it_is_held() {
     let top = t.fs.root().expect("root");
     let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
     let object = file.object();
-    t.fs.write(&file, 0, b"still here", Default::default()).expect("written");
+    t.fs.write(&file, 0, b"still here", Default::default())
+        .expect("written");
     t.fs.unlink(&root(), &top, b"f").expect("removed");
     clean::check(&t.fs);
     let mut buf = [0; 20];
@@ -123,13 +150,24 @@ fn what_was_open_at_a_crash_is_freed_at_the_next_mount() {
     let t = TestFs::new();
     let top = t.fs.root().expect("root");
     let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
-    t.fs.write(&file, 0, &[7; 300_000], Default::default()).expect("written");
-    t.fs.set_xattr(&root(), &file, b"user.big", &[1; 60_000], crate::XattrMode::Any).expect("set");
+    t.fs.write(&file, 0, &[7; 300_000], Default::default())
+        .expect("written");
+    t.fs.set_xattr(
+        &root(),
+        &file,
+        b"user.big",
+        &[1; 60_000],
+        crate::XattrMode::Any,
+    )
+    .expect("set");
     let dir = t.fs.mkdir(&root(), &top, b"d", 0o755).expect("made");
     let nameless = t.fs.tmpfile(&root(), &top, 0o600).expect("made");
     t.fs.unlink(&root(), &top, b"f").expect("removed");
     t.fs.rmdir(&root(), &top, b"d").expect("removed");
-    assert!(t.fs.create(&root(), &dir, b"x", 0o644).is_err_and(|e| e.is(Errno::NOENT)));
+    assert!(
+        t.fs.create(&root(), &dir, b"x", 0o644)
+            .is_err_and(|e| e.is(Errno::NOENT))
+    );
     assert_eq!(t.fs.unlinked_set().expect("set").count().expect("count"), 3);
     let numbers = [file.object(), dir.object(), nameless.object()];
     t.fs.sync().expect("synced");
@@ -152,7 +190,13 @@ fn a_nameless_file_can_be_given_a_name() {
     t.fs.link(&root(), &file, &top, b"now").expect("linked");
     drop(file);
     t.fs.reap().expect("fine");
-    assert_eq!(t.fs.resolve(&root(), b"now").expect("there").attributes().links, 1);
+    assert_eq!(
+        t.fs.resolve(&root(), b"now")
+            .expect("there")
+            .attributes()
+            .links,
+        1
+    );
     clean::check(&t.fs);
 }
 
@@ -167,41 +211,126 @@ fn renames_move_replace_swap_and_refuse() {
     let other = t.fs.create(&who, &b, b"g", 0o644).expect("made");
     let plain = RenameFlags::default();
     let no = |r: zuse_base::Result<()>, errno| assert!(r.is_err_and(|e| e.is(errno)));
-    no(t.fs.rename(&who, &top, b"a", &b, b"inside", plain), Errno::INVAL);
+    no(
+        t.fs.rename(&who, &top, b"a", &b, b"inside", plain),
+        Errno::INVAL,
+    );
     no(t.fs.rename(&who, &a, b"f", &a, b"b", plain), Errno::ISDIR);
     no(t.fs.rename(&who, &a, b"b", &a, b"f", plain), Errno::NOTDIR);
-    no(t.fs.rename(&who, &a, b"f", &b, b"g", RenameFlags { no_replace: true, ..plain }), Errno::EXIST);
+    no(
+        t.fs.rename(
+            &who,
+            &a,
+            b"f",
+            &b,
+            b"g",
+            RenameFlags {
+                no_replace: true,
+                ..plain
+            },
+        ),
+        Errno::EXIST,
+    );
     t.fs.mkdir(&who, &top, b"empty", 0o755).expect("made");
-    no(t.fs.rename(&who, &top, b"empty", &top, b"a", plain), Errno::NOTEMPTY);
-    t.fs.rename(&who, &a, b"f", &b, b"g", RenameFlags { exchange: true, ..plain }).expect("swapped");
-    assert_eq!(t.fs.lookup(&who, &a, b"f").expect("there").object(), other.object());
+    no(
+        t.fs.rename(&who, &top, b"empty", &top, b"a", plain),
+        Errno::NOTEMPTY,
+    );
+    t.fs.rename(
+        &who,
+        &a,
+        b"f",
+        &b,
+        b"g",
+        RenameFlags {
+            exchange: true,
+            ..plain
+        },
+    )
+    .expect("swapped");
+    assert_eq!(
+        t.fs.lookup(&who, &a, b"f").expect("there").object(),
+        other.object()
+    );
     assert_eq!(file.attributes().parent, b.object().0);
-    t.fs.rename(&who, &a, b"b", &top, b"empty", plain).expect("over an empty directory");
+    t.fs.rename(&who, &a, b"b", &top, b"empty", plain)
+        .expect("over an empty directory");
     assert_eq!((top.attributes().links, a.attributes().links), (4, 2));
-    t.fs.rename(&who, &top, b"empty", &top, b"b", plain).expect("moved");
-    t.fs.rename(&who, &a, b"f", &top, b"f", RenameFlags { whiteout: true, ..plain }).expect("moved");
+    t.fs.rename(&who, &top, b"empty", &top, b"b", plain)
+        .expect("moved");
+    t.fs.rename(
+        &who,
+        &a,
+        b"f",
+        &top,
+        b"f",
+        RenameFlags {
+            whiteout: true,
+            ..plain
+        },
+    )
+    .expect("moved");
     let hole = t.fs.lookup(&who, &a, b"f").expect("a whiteout");
     assert_eq!((hole.kind(), hole.attributes().rdev), (mode::CHARACTER, 0));
     // A directory and a file in different directories change places.
-    t.fs.rename(&who, &top, b"b", &a, b"f", RenameFlags { exchange: true, ..plain }).expect("swapped");
+    t.fs.rename(
+        &who,
+        &top,
+        b"b",
+        &a,
+        b"f",
+        RenameFlags {
+            exchange: true,
+            ..plain
+        },
+    )
+    .expect("swapped");
     drop((file, other, hole, b));
     t.fs.reap().expect("fine");
     clean::check(&t.fs);
-    let t = { drop((top, a)); t.remount() };
+    let t = {
+        drop((top, a));
+        t.remount()
+    };
     clean::check(&t.fs);
 }
 
 #[test]
 fn case_and_normalisation_are_the_datasets() {
-    let insensitive = FormatOptions { case: CaseSensitivity::Insensitive, normalization: 0x50, ..FormatOptions::default() };
+    let insensitive = FormatOptions {
+        case: CaseSensitivity::Insensitive,
+        normalization: 0x50,
+        ..FormatOptions::default()
+    };
     let t = TestFs::with(&insensitive);
     let who = root();
     let top = t.fs.root().expect("root");
-    let file = t.fs.create(&who, &top, "Café".as_bytes(), 0o644).expect("made");
-    assert_eq!(t.fs.lookup(&who, &top, "CAFE\u{301}".as_bytes()).expect("there").object(), file.object());
-    assert!(t.fs.create(&who, &top, "cafÉ".as_bytes(), 0o644).is_err_and(|e| e.is(Errno::EXIST)));
-    assert!(t.fs.create(&who, &top, b"\xff", 0o644).is_err_and(|e| e.is(Errno::ILSEQ)));
-    t.fs.rename(&who, &top, "café".as_bytes(), &top, "CAFÉ".as_bytes(), RenameFlags::default()).expect("respelled");
+    let file =
+        t.fs.create(&who, &top, "Café".as_bytes(), 0o644)
+            .expect("made");
+    assert_eq!(
+        t.fs.lookup(&who, &top, "CAFE\u{301}".as_bytes())
+            .expect("there")
+            .object(),
+        file.object()
+    );
+    assert!(
+        t.fs.create(&who, &top, "cafÉ".as_bytes(), 0o644)
+            .is_err_and(|e| e.is(Errno::EXIST))
+    );
+    assert!(
+        t.fs.create(&who, &top, b"\xff", 0o644)
+            .is_err_and(|e| e.is(Errno::ILSEQ))
+    );
+    t.fs.rename(
+        &who,
+        &top,
+        "café".as_bytes(),
+        &top,
+        "CAFÉ".as_bytes(),
+        RenameFlags::default(),
+    )
+    .expect("respelled");
     let mut names = Vec::new();
     t.fs.readdir(&top, 2, false, &mut |e| {
         names.push(e.name.to_vec());
@@ -210,7 +339,8 @@ fn case_and_normalisation_are_the_datasets() {
     .expect("lists");
     assert_eq!(names, ["CAFÉ".as_bytes().to_vec()]);
     drop(file);
-    t.fs.unlink(&who, &top, "cafe\u{301}".as_bytes()).expect("removed");
+    t.fs.unlink(&who, &top, "cafe\u{301}".as_bytes())
+        .expect("removed");
     clean::check(&t.fs);
 }
 
@@ -219,22 +349,52 @@ fn mode_and_acl_change_together() {
     let t = TestFs::new();
     let top = t.fs.root().expect("root");
     let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
-    let set = SetAttr { mode: Some(0o4604), uid: Some(12), gid: Some(34), ..SetAttr::default() };
+    let set = SetAttr {
+        mode: Some(0o4604),
+        uid: Some(12),
+        gid: Some(34),
+        ..SetAttr::default()
+    };
     t.fs.setattr(&root(), &file, &set).expect("set");
     let a = file.attributes();
     // The owner changes in the same call: set-user-id goes, as with chown.
     assert_eq!((a.mode, a.uid, a.gid), (mode::REGULAR | 0o604, 12, 34));
-    let aces = t.fs.store.bytes(file.dnode(), zuse_dmu::sa::Attr::DaclAces).expect("read").expect("there");
+    let aces =
+        t.fs.store
+            .bytes(file.dnode(), zuse_dmu::sa::Attr::DaclAces)
+            .expect("read")
+            .expect("there");
     assert_eq!(aces.len(), 40);
-    t.fs.setattr(&root(), &file, &SetAttr { mode: Some(0o755), ..SetAttr::default() }).expect("set");
+    t.fs.setattr(
+        &root(),
+        &file,
+        &SetAttr {
+            mode: Some(0o755),
+            ..SetAttr::default()
+        },
+    )
+    .expect("set");
     assert_ne!(file.attributes().flags & flags::NO_EXECS_DENIED, 0);
     let at = Timestamp::new(-5, 9);
-    let set = SetAttr { mtime: Some(TimeSet::At(at)), atime: Some(TimeSet::Now), ..SetAttr::default() };
-    assert_eq!(t.fs.setattr(&root(), &file, &set).expect("set").attributes.mtime, at);
+    let set = SetAttr {
+        mtime: Some(TimeSet::At(at)),
+        atime: Some(TimeSet::Now),
+        ..SetAttr::default()
+    };
+    assert_eq!(
+        t.fs.setattr(&root(), &file, &set)
+            .expect("set")
+            .attributes
+            .mtime,
+        at
+    );
     drop((file, top));
     let t = t.remount();
     let file = t.fs.resolve(&root(), b"f").expect("there");
-    assert_eq!((file.attributes().mtime, file.attributes().mode), (at, mode::REGULAR | 0o755));
+    assert_eq!(
+        (file.attributes().mtime, file.attributes().mode),
+        (at, mode::REGULAR | 0o755)
+    );
     drop(file);
     clean::check(&t.fs);
 }
@@ -244,33 +404,72 @@ fn an_enforced_caller_is_judged_by_mode_and_sticky_bit() {
     let t = TestFs::new();
     let top = t.fs.root().expect("root");
     let tmp = t.fs.mkdir(&root(), &top, b"tmp", 0o1777).expect("made");
-    let (me, you) = (Credentials::enforced(1, 1, &[]), Credentials::enforced(2, 2, &[]));
+    let (me, you) = (
+        Credentials::enforced(1, 1, &[]),
+        Credentials::enforced(2, 2, &[]),
+    );
     let mine = t.fs.create(&me, &tmp, b"mine", 0o600).expect("made");
-    assert!(t.fs.create(&me, &top, b"no", 0o600).is_err_and(|e| e.is(Errno::ACCES)));
-    assert!(t.fs.unlink(&you, &tmp, b"mine").is_err_and(|e| e.is(Errno::PERM)));
-    assert!(t.fs.access(&you, &mine, 4).is_err_and(|e| e.is(Errno::ACCES)));
-    assert!(t.fs.setattr(&you, &mine, &SetAttr { mode: Some(0o777), ..SetAttr::default() }).is_err_and(|e| e.is(Errno::PERM)));
+    assert!(
+        t.fs.create(&me, &top, b"no", 0o600)
+            .is_err_and(|e| e.is(Errno::ACCES))
+    );
+    assert!(
+        t.fs.unlink(&you, &tmp, b"mine")
+            .is_err_and(|e| e.is(Errno::PERM))
+    );
+    assert!(
+        t.fs.access(&you, &mine, 4)
+            .is_err_and(|e| e.is(Errno::ACCES))
+    );
+    assert!(
+        t.fs.setattr(
+            &you,
+            &mine,
+            &SetAttr {
+                mode: Some(0o777),
+                ..SetAttr::default()
+            }
+        )
+        .is_err_and(|e| e.is(Errno::PERM))
+    );
     t.fs.access(&me, &mine, 6).expect("the owner may");
 }
 
 #[test]
 fn a_file_system_of_an_old_version_is_written_in_its_own_form() {
     for version in 1..=4 {
-        let t = TestFs::with(&FormatOptions { version, ..FormatOptions::default() });
+        let t = TestFs::with(&FormatOptions {
+            version,
+            ..FormatOptions::default()
+        });
         let top = t.fs.root().expect("root");
         let dir = t.fs.mkdir(&root(), &top, b"d", 0o755).expect("made");
         let file = t.fs.create(&root(), &dir, b"f", 0o640).expect("made");
         t.fs.symlink(&root(), &dir, b"short", b"x").expect("made");
-        t.fs.symlink(&root(), &dir, b"long", &[b'y'; 500]).expect("made");
-        t.fs.write(&file, 0, b"old but good", Default::default()).expect("written");
-        t.fs.set_xattr(&root(), &file, b"user.k", b"v", crate::XattrMode::Create).expect("set");
-        t.fs.setattr(&root(), &file, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).expect("set");
+        t.fs.symlink(&root(), &dir, b"long", &[b'y'; 500])
+            .expect("made");
+        t.fs.write(&file, 0, b"old but good", Default::default())
+            .expect("written");
+        t.fs.set_xattr(&root(), &file, b"user.k", b"v", crate::XattrMode::Create)
+            .expect("set");
+        t.fs.setattr(
+            &root(),
+            &file,
+            &SetAttr {
+                mode: Some(0o600),
+                ..SetAttr::default()
+            },
+        )
+        .expect("set");
         assert_eq!(file.dnode().bonus_type(), 17);
         drop((top, dir, file));
         let t = t.remount();
         clean::check(&t.fs);
         let file = t.fs.resolve(&root(), b"d/f").expect("there");
-        assert_eq!(t.fs.get_xattr(&root(), &file, b"user.k").expect("there"), b"v");
+        assert_eq!(
+            t.fs.get_xattr(&root(), &file, b"user.k").expect("there"),
+            b"v"
+        );
         let long = t.fs.resolve(&root(), b"d/long").expect("there");
         assert_eq!(t.fs.readlink(&long).expect("a link"), [b'y'; 500]);
         let short = t.fs.resolve(&root(), b"d/short").expect("there");

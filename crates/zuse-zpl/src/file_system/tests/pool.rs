@@ -19,7 +19,13 @@ const SIZE: u64 = 16 << 30;
 struct Bump(AtomicU64);
 
 impl Allocate for Bump {
-    fn allocate(&self, _txg: Txg, psize: u64, copies: usize, _class: AllocClass) -> Result<Option<Allocation>> {
+    fn allocate(
+        &self,
+        _txg: Txg,
+        psize: u64,
+        copies: usize,
+        _class: AllocClass,
+    ) -> Result<Option<Allocation>> {
         let asize = psize.next_multiple_of(512);
         let mut dvas = [Dva::EMPTY; 3];
         for dva in dvas.iter_mut().take(copies) {
@@ -27,7 +33,10 @@ impl Allocate for Bump {
             assert!(at + asize < SIZE - (8 << 20), "the test pool is full");
             *dva = Dva::new(0, at, asize, false);
         }
-        Ok(Some(Allocation { dvas, count: copies }))
+        Ok(Some(Allocation {
+            dvas,
+            count: copies,
+        }))
     }
     fn free_dva(&self, _txg: Txg, _vdev: u32, _offset: u64, _asize: u64) -> Result<()> {
         Ok(())
@@ -79,8 +88,12 @@ impl TestBacking {
             ..TopConfig::default()
         });
         let root = VdevConfig::root(1, vec![top]);
-        let vdevs = Vdevs::open(&root, &|_| Some(device.clone()), OpenMode::CREATE).expect("a disk");
-        let io = Arc::new(Pipeline::new(Arc::new(vdevs), Arc::new(Cache::new(1 << 30))));
+        let vdevs =
+            Vdevs::open(&root, &|_| Some(device.clone()), OpenMode::CREATE).expect("a disk");
+        let io = Arc::new(Pipeline::new(
+            Arc::new(vdevs),
+            Arc::new(Cache::new(1 << 30)),
+        ));
         io.set_allocator(Arc::new(Bump(AtomicU64::new(0))));
         let work = Arc::new(WorkPool::new("test", 2, 64).expect("threads"));
         let env_io = io.clone();
@@ -100,8 +113,17 @@ impl TestBacking {
             env,
             io,
             objset,
-            engine: Arc::new(Engine { gate: Mutex::new(Gate { open: 8, holders: 0 }), idle: Condvar::new() }),
-            props: Mutex::new(Arc::new(MountProps { dnode_slots: 1, ..MountProps::default() })),
+            engine: Arc::new(Engine {
+                gate: Mutex::new(Gate {
+                    open: 8,
+                    holders: 0,
+                }),
+                idle: Condvar::new(),
+            }),
+            props: Mutex::new(Arc::new(MountProps {
+                dnode_slots: 1,
+                ..MountProps::default()
+            })),
             features: options.features,
             clock: ManualClock::new(Timestamp::new(1_700_000_000, 5)),
         })
@@ -117,7 +139,10 @@ impl TestBacking {
             io: self.io.clone(),
             objset,
             engine: Arc::new(Engine {
-                gate: Mutex::new(Gate { open: self.open_txg().0, holders: 0 }),
+                gate: Mutex::new(Gate {
+                    open: self.open_txg().0,
+                    holders: 0,
+                }),
                 idle: Condvar::new(),
             }),
             props: Mutex::new(self.props()),
@@ -168,7 +193,11 @@ impl Backing for TestBacking {
         self.props.lock().expect("props").clone()
     }
     fn space(&self) -> SpaceFacts {
-        SpaceFacts { referenced: 1 << 20, available: 1 << 30, objects: self.objset.object_count() }
+        SpaceFacts {
+            referenced: 1 << 20,
+            available: 1 << 30,
+            objects: self.objset.object_count(),
+        }
     }
     fn clock(&self) -> &dyn Clock {
         &self.clock
@@ -186,7 +215,10 @@ pub(crate) struct TestFs {
 
 impl TestFs {
     pub fn new() -> Self {
-        Self::with(&FormatOptions { now: Timestamp::new(1_600_000_000, 3), ..FormatOptions::default() })
+        Self::with(&FormatOptions {
+            now: Timestamp::new(1_600_000_000, 3),
+            ..FormatOptions::default()
+        })
     }
 
     pub fn with(options: &FormatOptions) -> Self {

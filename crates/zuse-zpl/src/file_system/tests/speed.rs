@@ -12,11 +12,15 @@ fn how_fast_files_are_made_found_and_removed() {
     let dir = t.fs.mkdir(&who, &top, b"d", 0o755).expect("made");
     let names: Vec<String> = (0..100_000).map(|i| format!("file-{i:06}")).collect();
     let per_second = |what: &str, start: Instant| {
-        println!("{what}: {:.0} per second", names.len() as f64 / start.elapsed().as_secs_f64());
+        println!(
+            "{what}: {:.0} per second",
+            names.len() as f64 / start.elapsed().as_secs_f64()
+        );
     };
     let start = Instant::now();
     for name in &names {
-        t.fs.create(&who, &dir, name.as_bytes(), 0o644).expect("made");
+        t.fs.create(&who, &dir, name.as_bytes(), 0o644)
+            .expect("made");
     }
     per_second("create", start);
     let start = Instant::now();

@@ -16,7 +16,8 @@ fn values_go_inline_to_the_spill_block_or_to_a_directory_by_size() {
     let top = t.fs.root().expect("root");
     let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
     let set = |name: &[u8], len: usize, fill: u8| {
-        t.fs.set_xattr(&root(), &file, name, &vec![fill; len], XattrMode::Any).expect("set");
+        t.fs.set_xattr(&root(), &file, name, &vec![fill; len], XattrMode::Any)
+            .expect("set");
     };
     set(b"user.foo", 88, 1);
     assert!(!file.dnode().has_spill());
@@ -31,7 +32,14 @@ fn values_go_inline_to_the_spill_block_or_to_a_directory_by_size() {
     assert_eq!(get(b"user.big"), vec![2; 30_000]);
     assert_eq!(get(b"user.huge"), vec![3; 60_000]);
     let names = t.fs.list_xattrs(&root(), &file).expect("lists");
-    assert_eq!(names, [b"user.foo".to_vec(), b"user.big".to_vec(), b"user.huge".to_vec()]);
+    assert_eq!(
+        names,
+        [
+            b"user.foo".to_vec(),
+            b"user.big".to_vec(),
+            b"user.huge".to_vec()
+        ]
+    );
     // A value that shrinks comes back from the directory.
     set(b"user.huge", 10, 4);
     assert_eq!(get(b"user.huge"), [4; 10]);
@@ -41,9 +49,14 @@ fn values_go_inline_to_the_spill_block_or_to_a_directory_by_size() {
     clean::check(&t.fs);
     let top = t.fs.root().expect("root");
     let file = t.fs.resolve(&root(), b"f").expect("there");
-    assert_eq!(t.fs.get_xattr(&root(), &file, b"user.big").expect("there"), vec![2; 30_000]);
-    t.fs.remove_xattr(&root(), &file, b"user.big").expect("removed");
-    t.fs.remove_xattr(&root(), &file, b"user.foo").expect("removed");
+    assert_eq!(
+        t.fs.get_xattr(&root(), &file, b"user.big").expect("there"),
+        vec![2; 30_000]
+    );
+    t.fs.remove_xattr(&root(), &file, b"user.big")
+        .expect("removed");
+    t.fs.remove_xattr(&root(), &file, b"user.foo")
+        .expect("removed");
     assert!(!file.dnode().has_spill());
     drop(file);
     t.fs.unlink(&root(), &top, b"f").expect("removed");
@@ -57,21 +70,42 @@ fn with_xattr_dir_values_are_files_that_follow_their_owner() {
     t.backing.set_props(|p| p.xattr = XattrPlace::Dir);
     let top = t.fs.root().expect("root");
     let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
-    t.fs.set_xattr(&root(), &file, b"user.a", b"1", XattrMode::Create).expect("set");
-    t.fs.set_xattr(&root(), &file, b"user.a", b"a longer value", XattrMode::Replace).expect("set");
-    t.fs.set_xattr(&root(), &file, b"user.a", b"short", XattrMode::Any).expect("set");
-    let again = t.fs.set_xattr(&root(), &file, b"user.a", b"1", XattrMode::Create);
+    t.fs.set_xattr(&root(), &file, b"user.a", b"1", XattrMode::Create)
+        .expect("set");
+    t.fs.set_xattr(
+        &root(),
+        &file,
+        b"user.a",
+        b"a longer value",
+        XattrMode::Replace,
+    )
+    .expect("set");
+    t.fs.set_xattr(&root(), &file, b"user.a", b"short", XattrMode::Any)
+        .expect("set");
+    let again =
+        t.fs.set_xattr(&root(), &file, b"user.a", b"1", XattrMode::Create);
     assert!(again.is_err_and(|e| e.is(Errno::EXIST)));
-    let missing = t.fs.set_xattr(&root(), &file, b"user.b", b"1", XattrMode::Replace);
+    let missing =
+        t.fs.set_xattr(&root(), &file, b"user.b", b"1", XattrMode::Replace);
     assert!(missing.is_err_and(|e| e.is(Errno::NODATA)));
-    let set = crate::SetAttr { uid: Some(55), ..Default::default() };
+    let set = crate::SetAttr {
+        uid: Some(55),
+        ..Default::default()
+    };
     t.fs.setattr(&root(), &file, &set).expect("given away");
     let objects = t.fs.attribute_objects(&file).expect("there");
     assert_eq!(objects.len(), 2);
-    assert!(objects.iter().all(|o| o.attributes().uid == 55 && o.attributes().flags & 1 == 1));
+    assert!(
+        objects
+            .iter()
+            .all(|o| o.attributes().uid == 55 && o.attributes().flags & 1 == 1)
+    );
     assert_eq!(objects[0].attributes().mode, mode::DIRECTORY | 0o1777);
     drop(objects);
-    assert_eq!(t.fs.get_xattr(&root(), &file, b"user.a").expect("there"), b"short");
+    assert_eq!(
+        t.fs.get_xattr(&root(), &file, b"user.a").expect("there"),
+        b"short"
+    );
     drop((top, file));
     let t = t.remount();
     clean::check(&t.fs);
@@ -95,16 +129,36 @@ fn name_spaces_have_their_rules() {
     let file = t.fs.create(&root(), &top, b"f", 0o666).expect("made");
     let me = Credentials::enforced(5, 5, &[]);
     let any = XattrMode::Any;
-    t.fs.set_xattr(&me, &file, b"user.x", b"", any).expect("set");
-    assert!(t.fs.set_xattr(&me, &file, b"trusted.x", b"", any).is_err_and(|e| e.is(Errno::PERM)));
-    t.fs.set_xattr(&root(), &file, b"trusted.x", b"t", any).expect("set");
-    assert_eq!(t.fs.list_xattrs(&me, &file).expect("lists"), [b"user.x".to_vec()]);
+    t.fs.set_xattr(&me, &file, b"user.x", b"", any)
+        .expect("set");
+    assert!(
+        t.fs.set_xattr(&me, &file, b"trusted.x", b"", any)
+            .is_err_and(|e| e.is(Errno::PERM))
+    );
+    t.fs.set_xattr(&root(), &file, b"trusted.x", b"t", any)
+        .expect("set");
+    assert_eq!(
+        t.fs.list_xattrs(&me, &file).expect("lists"),
+        [b"user.x".to_vec()]
+    );
     assert_eq!(t.fs.list_xattrs(&root(), &file).expect("lists").len(), 2);
-    assert!(t.fs.set_xattr(&root(), &file, b"other.x", b"", any).is_err_and(|e| e.is(Errno::NOTSUP)));
-    assert!(t.fs.set_xattr(&root(), &file, b"user.", b"", any).is_err_and(|e| e.is(Errno::NOTSUP)));
-    assert!(t.fs.set_xattr(&root(), &file, posix_acl::ACCESS, b"", any).is_err_and(|e| e.is(Errno::NOTSUP)));
+    assert!(
+        t.fs.set_xattr(&root(), &file, b"other.x", b"", any)
+            .is_err_and(|e| e.is(Errno::NOTSUP))
+    );
+    assert!(
+        t.fs.set_xattr(&root(), &file, b"user.", b"", any)
+            .is_err_and(|e| e.is(Errno::NOTSUP))
+    );
+    assert!(
+        t.fs.set_xattr(&root(), &file, posix_acl::ACCESS, b"", any)
+            .is_err_and(|e| e.is(Errno::NOTSUP))
+    );
     t.backing.set_props(|p| p.xattr = XattrPlace::Off);
-    assert!(t.fs.get_xattr(&root(), &file, b"user.x").is_err_and(|e| e.is(Errno::NOTSUP)));
+    assert!(
+        t.fs.get_xattr(&root(), &file, b"user.x")
+            .is_err_and(|e| e.is(Errno::NOTSUP))
+    );
 }
 
 #[test]
@@ -114,20 +168,48 @@ fn posix_acls_rule_modes_and_are_inherited() {
     let top = t.fs.root().expect("root");
     let dir = t.fs.mkdir(&root(), &top, b"d", 0o755).expect("made");
     let mut acl = 2u32.to_le_bytes().to_vec();
-    for (tag, p, id) in [(1u16, 7u16, u32::MAX), (2, 7, 1000), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 5, u32::MAX)] {
+    for (tag, p, id) in [
+        (1u16, 7u16, u32::MAX),
+        (2, 7, 1000),
+        (4, 5, u32::MAX),
+        (0x10, 7, u32::MAX),
+        (0x20, 5, u32::MAX),
+    ] {
         acl.extend_from_slice(&tag.to_le_bytes());
         acl.extend_from_slice(&p.to_le_bytes());
         acl.extend_from_slice(&id.to_le_bytes());
     }
-    t.fs.set_xattr(&root(), &dir, posix_acl::DEFAULT, &acl, XattrMode::Any).expect("set");
-    let who = Credentials { umask: 0o077, ..root() };
+    t.fs.set_xattr(&root(), &dir, posix_acl::DEFAULT, &acl, XattrMode::Any)
+        .expect("set");
+    let who = Credentials {
+        umask: 0o077,
+        ..root()
+    };
     let sub = t.fs.mkdir(&who, &dir, b"sub", 0o777).expect("made");
     let file = t.fs.create(&who, &dir, b"f", 0o666).expect("made");
-    assert_eq!(t.fs.get_xattr(&root(), &sub, posix_acl::DEFAULT).expect("inherited"), acl);
+    assert_eq!(
+        t.fs.get_xattr(&root(), &sub, posix_acl::DEFAULT)
+            .expect("inherited"),
+        acl
+    );
     assert_eq!(file.attributes().mode & 0o777, 0o664);
-    assert!(t.fs.access(&Credentials::enforced(1000, 1, &[]), &file, 2).is_ok());
-    t.fs.setattr(&root(), &file, &crate::SetAttr { mode: Some(0o644), ..Default::default() }).expect("set");
-    assert!(t.fs.access(&Credentials::enforced(1000, 1, &[]), &file, 2).is_err());
+    assert!(
+        t.fs.access(&Credentials::enforced(1000, 1, &[]), &file, 2)
+            .is_ok()
+    );
+    t.fs.setattr(
+        &root(),
+        &file,
+        &crate::SetAttr {
+            mode: Some(0o644),
+            ..Default::default()
+        },
+    )
+    .expect("set");
+    assert!(
+        t.fs.access(&Credentials::enforced(1000, 1, &[]), &file, 2)
+            .is_err()
+    );
     // An ACL that only says the mode is not kept.
     let mut plain = 2u32.to_le_bytes().to_vec();
     for (tag, p) in [(1u16, 6u16), (4, 4), (0x20, 0)] {
@@ -135,9 +217,13 @@ fn posix_acls_rule_modes_and_are_inherited() {
         plain.extend_from_slice(&p.to_le_bytes());
         plain.extend_from_slice(&u32::MAX.to_le_bytes());
     }
-    t.fs.set_xattr(&root(), &file, posix_acl::ACCESS, &plain, XattrMode::Any).expect("set");
+    t.fs.set_xattr(&root(), &file, posix_acl::ACCESS, &plain, XattrMode::Any)
+        .expect("set");
     assert_eq!(file.attributes().mode & 0o777, 0o640);
-    assert!(t.fs.get_xattr(&root(), &file, posix_acl::ACCESS).is_err_and(|e| e.is(Errno::NODATA)));
+    assert!(
+        t.fs.get_xattr(&root(), &file, posix_acl::ACCESS)
+            .is_err_and(|e| e.is(Errno::NODATA))
+    );
     drop((top, dir, sub, file));
     let t = t.remount();
     clean::check(&t.fs);

@@ -9,8 +9,14 @@ fn text(bytes: &[u8]) -> String {
 // Escapes as the recorded manifests of real pools have them.
 #[test]
 fn paths_that_are_no_text_survive() {
-    assert_eq!(text(b"names/not-utf8-\xff\xfe"), r#""names/not-utf8-\udcff\udcfe""#);
-    assert_eq!(text("names/\u{1f4a9}".as_bytes()), r#""names/\ud83d\udca9""#);
+    assert_eq!(
+        text(b"names/not-utf8-\xff\xfe"),
+        r#""names/not-utf8-\udcff\udcfe""#
+    );
+    assert_eq!(
+        text("names/\u{1f4a9}".as_bytes()),
+        r#""names/\ud83d\udca9""#
+    );
     assert_eq!(text(b"a\"b\\c\x01\n\x7f"), r#""a\"b\\c\u0001\n\u007f""#);
 }
 
