@@ -128,13 +128,40 @@ impl Pool {
                 ashift,
             });
         }
+        Self::create_with(env, &new.name, vdevs, new.features.clone(), (comment, compatibility), root)
+    }
+
+    /// Makes a pool on devices that the caller has opened: nothing is looked at before they are overwritten.
+    ///
+    /// # Errors
+    /// As [`Pool::create`].
+    pub fn create_on_devices(
+        env: Environment,
+        name: &str,
+        vdevs: Vec<VdevSpec>,
+        features: Option<Vec<&'static Feature>>,
+        root_properties: &[(String, String)],
+    ) -> Result<Arc<Self>> {
+        check_name(name)?;
+        let root = NewFileSystem::parse(root_properties, (0, 0))?;
+        Self::create_with(env, name, vdevs, features, (None, None), root)
+    }
+
+    fn create_with(
+        env: Environment,
+        name: &str,
+        vdevs: Vec<VdevSpec>,
+        features: Option<Vec<&'static Feature>>,
+        (comment, compatibility): (Option<String>, Option<String>),
+        root: NewFileSystem,
+    ) -> Result<Arc<Self>> {
         let now = env.clock.now();
         let (fill, props) = root.into_parts(now, zuse_zpl::PoolFeatures::default());
         let dsl = Dsl::for_create(fill, props);
         let options = CreateOptions {
-            name: new.name.clone(),
+            name: name.to_owned(),
             vdevs,
-            features: new.features.clone(),
+            features,
             comment,
             compatibility,
         };

@@ -7,7 +7,8 @@ use zuse_base::{Errno, Error, Result};
 use zuse_device::{Access as DeviceAccess, discover};
 use zuse_dsl::Dsl;
 use zuse_pool::{Environment, OpenOptions};
-use zuse_vdev::{FoundPool, Scan};
+use zuse_vdev::assemble::OpenDevices;
+use zuse_vdev::{FoundPool, PoolConfig, Scan};
 
 use crate::Pool;
 
@@ -72,6 +73,19 @@ impl Pool {
         if let (true, Some(problem)) = (devices.is_empty(), problems.into_iter().next()) {
             return Err(problem.into());
         }
+        Self::open_on(env, &found.config, &devices, access)
+    }
+
+    /// Opens a pool on devices that the caller has opened (and locked) already, by leaf guid.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_on(
+        env: Environment,
+        config: &PoolConfig,
+        devices: &OpenDevices,
+        access: &Access,
+    ) -> Result<Arc<Self>> {
         let options = OpenOptions {
             writable: access.writable,
             force: access.force,
@@ -80,7 +94,7 @@ impl Pool {
             ours: access.ours,
         };
         let dsl = Dsl::new();
-        let spa = zuse_pool::Pool::open(env, &found.config, &devices, &options, dsl.clone())?;
+        let spa = zuse_pool::Pool::open(env, config, devices, &options, dsl.clone())?;
         Self::assemble(spa, dsl)
     }
 }
