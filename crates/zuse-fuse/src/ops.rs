@@ -132,8 +132,9 @@ pub trait DirSink {
     /// Adds an entry; `true` says it did *not* fit and the listing has to stop before it.
     ///
     /// `next` is the offset from which the listing goes on after this entry: any number but 0, stable while the
-    /// directory is open. `mode` needs only type bits. With `plus` every entry but `.` and `..`
-    /// brings its attributes; without them the listing fails with `EIO`.
+    /// directory is open. `mode` needs only type bits. With `plus` an entry brings its attributes and is referenced. One
+    /// without (`.`, `..`, what is dear to open) is looked up by the kernel before it uses it; its number must be
+    /// none that is ever looked up under, since the kernel forgets a reference that was not given.
     #[must_use]
     fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], attr: Option<&Attr>) -> bool;
 }

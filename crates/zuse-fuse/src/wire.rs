@@ -518,7 +518,6 @@ impl<O: Ops> fuser::Filesystem for Adapter<O> {
     ) {
         let mut sink = Entries {
             reply,
-            broken: false,
             options: &self.options,
         };
         let result = call(|| {
@@ -526,7 +525,6 @@ impl<O: Ops> fuser::Filesystem for Adapter<O> {
                 .readdir(&caller(request), ino.0, fh.0, offset, &mut sink)
         });
         match result {
-            Ok(()) if sink.broken => sink.reply.error(fuser::Errno::EIO),
             Ok(()) => sink.reply.ok(),
             Err(errno) => sink.reply.error(errno),
         }

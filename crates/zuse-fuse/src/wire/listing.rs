@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 
@@ -25,8 +26,6 @@ impl DirSink for Names {
 /// A listing that brings attributes along.
 pub(super) struct Entries<'a> {
     pub(super) reply: ReplyDirectoryPlus,
-    /// An entry came without attributes.
-    pub(super) broken: bool,
     pub(super) options: &'a MountOptions,
 }
 
@@ -36,20 +35,18 @@ impl DirSink for Entries<'_> {
     }
 
     fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], attr: Option<&Attr>) -> bool {
-        let attr = match attr {
-            Some(attr) => *attr,
-            // The kernel links neither of these in, it wants number and type only.
-            None if name == b"." || name == b".." => Attr {
-                ino,
-                mode,
-                ..Attr::default()
-            },
+        let (attr, ttl) = match attr {
+            Some(attr) => (*attr, self.options.attr_ttl.min(self.options.entry_ttl)),
+            // Number and type only: valid for no time, so the kernel looks the name up before it uses it.
             None => {
-                self.broken = true;
-                return true;
+                let known = Attr {
+                    ino,
+                    mode,
+                    ..Attr::default()
+                };
+                (known, Duration::ZERO)
             }
         };
-        let ttl = self.options.attr_ttl.min(self.options.entry_ttl);
         let name = OsStr::from_bytes(name);
         self.reply.add(
             INodeNo(ino),
