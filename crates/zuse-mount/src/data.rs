@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zuse_base::Errno;
 use zuse_dmu::SharedSlice;
 use zuse_fuse::{CopyRange, ReadReply, Replied, Whence, WriteFlags};
-use zuse_zpl::WriteOptions;
+use zuse_zpl::{Credentials, FileSystem, SetAttr, WriteOptions, Znode};
 
 use crate::session::{Answer, Session, no};
 use crate::table::What;
@@ -13,6 +13,8 @@ use crate::table::What;
 /// Where the bytes of holes come from.
 static ZEROS: [u8; 1 << 17] = [0; 1 << 17];
 
+/// Set-user-id and set-group-id.
+const SET_IDS: u32 = 0o6000;
 /// Most bytes of one copy: the answer is a 32-bit number, and a request should end some time.
 const COPY_MAX: u64 = 64 << 20;
 
@@ -72,7 +74,9 @@ impl Session {
     pub fn fallocate(&self, ino: u64, mode: u32, offset: u64, len: u64) -> Answer<()> {
         let node = self.node(ino)?;
         let (volume, znode) = node.object()?;
-        volume.enter()?.fallocate(znode, mode, offset, len).map_err(no)
+        let fs = volume.enter()?;
+        fs.fallocate(znode, mode, offset, len).map_err(no)?;
+        drop_set_ids(&fs, znode)
     }
 
     pub fn lseek(&self, ino: u64, offset: u64, whence: Whence) -> Answer<u64> {
@@ -96,6 +100,7 @@ impl Session {
         let len = range.len.min(COPY_MAX);
         let fs = volume.enter()?;
         let copied = fs.copy_range(source, range.offset_in, target, range.offset_out, len).map_err(no)?;
+        drop_set_ids(&fs, target)?;
         u32::try_from(copied).map_err(|_| Errno::OVERFLOW)
     }
 
@@ -104,4 +109,13 @@ impl Session {
         let (volume, znode) = node.object()?;
         volume.enter()?.readlink(znode).map_err(no)
     }
+}
+
+/// The request does not tell who asks, and the kernel leaves it to the server: set-id bits do not survive.
+fn drop_set_ids(fs: &FileSystem, znode: &Arc<Znode>) -> Answer<()> {
+    if znode.attributes().mode & SET_IDS == 0 {
+        return Ok(());
+    }
+    let set = SetAttr { kill_suidgid: true, ..SetAttr::default() };
+    fs.setattr(&Credentials::root(), znode, &set).map(|_| ()).map_err(no)
 }

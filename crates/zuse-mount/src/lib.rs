@@ -27,11 +27,13 @@ mod listing;
 mod names;
 mod number;
 mod ops;
+mod pool;
 mod server;
 mod table;
 mod tree;
 mod volume;
 
+pub use pool::PoolMounts;
 pub use server::{Change, MountServer, ServeError, ServerOptions};
 pub use tree::{Child, SnapshotEntry, Tree};
 pub use zuse_fuse::{MountError, MountOptions};

@@ -12,7 +12,9 @@
 //! Once a second a thread frees what lost its last name and was open, and now and then writes access times.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -136,6 +138,42 @@ impl MountServer {
         self.session.root().name()
     }
 
+    /// Where a dataset is mounted, if it is.
+    pub fn path_of(&self, dataset: &str) -> Option<PathBuf> {
+        if self.dataset() == dataset {
+            return Some(self.mount_point().to_owned());
+        }
+        let path = lock(&self.session.paths).get(dataset).cloned()?;
+        Some(path.iter().fold(self.mount_point().to_owned(), |at, name| at.join(OsStr::from_bytes(name))))
+    }
+
+    /// Whether a dataset is the root or mounted below it.
+    pub fn serves(&self, dataset: &str) -> bool {
+        self.dataset() == dataset || lock(&self.session.children).contains_key(dataset)
+    }
+
+    /// A dataset (and what is below it) has another name. Call [`Self::refresh`] afterwards.
+    pub fn renamed(&self, from: &str, to: &str) {
+        let _one = lock(&self.changes);
+        let root = self.session.root();
+        let name = root.name();
+        if let Some(rest) = name.strip_prefix(from)
+            && (rest.is_empty() || rest.starts_with(['/', '@']))
+        {
+            root.set_name(&format!("{to}{rest}"));
+        }
+    }
+
+    /// Lets go of all file systems while the session may go on: everything fails from now on.
+    pub fn let_go(&self) {
+        let _one = lock(&self.changes);
+        let children: Vec<_> = lock(&self.session.children).drain().map(|(_, v)| v).collect();
+        self.session.set_covers(Covers::default());
+        for volume in children.iter().chain([&self.session.root()]) {
+            self.retire(volume);
+        }
+    }
+
     /// The datasets that are mounted below the root.
     pub fn children(&self) -> Vec<String> {
         let mut names: Vec<String> = lock(&self.session.children).keys().cloned().collect();
@@ -163,27 +201,33 @@ impl MountServer {
         self.refresh_locked(Vec::new())
     }
 
-    /// Runs something that gives datasets another content (or ends them), with no request inside them or their snapshots,
-    /// and looks at the tree again. If it fails nothing has changed.
+    /// Runs something that gives datasets another content (or ends them) while nobody is inside them or their snapshots and
+    /// their file systems are let go; then looks at the tree again. Requests wait meanwhile. What the kernel knew of these
+    /// datasets is forgotten, whether `work` succeeds or not.
     ///
     /// # Errors
     /// Those of `work`; the pool cannot be read.
     pub fn change<R>(&self, datasets: &[&str], work: impl FnOnce() -> Result<R>) -> Result<R> {
         let _one = lock(&self.changes);
+        let session = &self.session;
         let concerned = self.volumes_of(datasets);
-        let root = self.session.root();
-        let mut names = Vec::new();
-        if concerned.iter().any(|v| Arc::ptr_eq(v, &root)) {
-            names = root_names(&root);
-        }
+        let root = session.root();
+        let is_root = concerned.iter().any(|v| Arc::ptr_eq(v, &root));
+        let names = if is_root { root_names(&root) } else { Vec::new() };
+        let _root_gate = if is_root { Some(session.close_root()) } else { None };
         let result = {
-            let gates: Vec<_> = concerned.iter().map(|v| v.close()).collect();
-            for fs in gates.iter().filter_map(|g| g.as_ref()) {
-                settle(fs);
+            let mut gates: Vec<_> = concerned.iter().map(|v| v.close()).collect();
+            for (volume, gate) in concerned.iter().zip(&mut gates) {
+                session.table.purge(volume);
+                if let Some(fs) = gate.take() {
+                    settle(&fs);
+                }
             }
-            work()?
+            work()
         };
-        self.refresh_locked(names)?;
+        let again = self.refresh_locked(names);
+        let result = result?;
+        again?;
         Ok(result)
     }
 
@@ -292,7 +336,6 @@ impl MountServer {
             all.push(head);
             all.extend(snapshots);
         }
-        // `snapshot_…` and `touched` are about heads; those are told apart by the flag.
         all
     }
 
@@ -423,6 +466,8 @@ fn lay(session: &Session) -> Result<Vec<Arc<Volume>>> {
     }
     let covers = Covers::lay(&root, &children, &new, &session.covers()).map_err(closed)?;
     let retired = old.into_values().filter(|v| !new.values().any(|n| Arc::ptr_eq(n, v))).collect();
+    let paths = children.into_iter().filter(|c| new.contains_key(&c.dataset)).map(|c| (c.dataset, c.path)).collect();
+    *lock(&session.paths) = paths;
     *lock(&session.children) = new;
     session.set_covers(covers);
     Ok(retired)

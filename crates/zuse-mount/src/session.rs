@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use zuse_base::{Errno, Error};
 use zuse_fuse::{Attr, Caller};
@@ -37,6 +37,10 @@ pub(crate) struct Session {
     covers: RwLock<Arc<Covers>>,
     /// The mounted children, by dataset.
     pub children: Mutex<HashMap<String, Arc<Volume>>>,
+    /// Where they are mounted: names from the root on.
+    pub paths: Mutex<HashMap<String, Vec<Vec<u8>>>>,
+    /// Held exclusively while the root of the session is replaced.
+    root_gate: RwLock<()>,
     over: AtomicBool,
 }
 
@@ -49,6 +53,8 @@ impl Session {
             root: RwLock::new(root),
             covers: RwLock::default(),
             children: Mutex::default(),
+            paths: Mutex::default(),
+            root_gate: RwLock::default(),
             over: AtomicBool::new(false),
         }
     }
@@ -93,7 +99,18 @@ impl Session {
 
     /// The node of an inode.
     pub fn node(&self, ino: u64) -> Answer<Arc<Node>> {
-        self.table.get(ino)
+        let node = self.table.get(ino)?;
+        if ino == number::ROOT && matches!(node.what, What::Gone(_)) {
+            // The root is being replaced. It must not seem to be gone.
+            drop(self.root_gate.read().unwrap_or_else(PoisonError::into_inner));
+            return self.table.get(ino);
+        }
+        Ok(node)
+    }
+
+    /// Lets requests about the root wait until the guard is dropped, once its objects are let go.
+    pub fn close_root(&self) -> RwLockWriteGuard<'_, ()> {
+        self.root_gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives the kernel a reference on an object.

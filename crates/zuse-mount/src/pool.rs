@@ -1,0 +1,244 @@
+//! The mounted file systems of an open pool.
+//!
+//! [`PoolMounts`] is what the pool tells about its changes ([`zuse::Mounts`]) and where its trees are mounted from. A
+//! dataset appears below another mounted one if its `mountpoint` lies below the other's, `canmount` is on and nobody has
+//! unmounted it.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use zuse::{FileSystem, Kind, Mounts, Pool};
+use zuse_base::{Errno, Error, Result};
+
+use crate::server::{MountServer, ServeError, ServerOptions};
+use crate::tree::{Child, SnapshotEntry, Tree};
+use crate::volume::lock;
+
+/// Children that were unmounted by name.
+type Unmounted = Arc<Mutex<HashSet<String>>>;
+
+/// A pool as the tree behind a session.
+struct PoolTree {
+    pool: Arc<Pool>,
+    unmounted: Unmounted,
+}
+
+impl PoolTree {
+    fn text(&self, dataset: &str, property: &str) -> Result<String> {
+        let found = self.pool.dataset(dataset)?.property(property)?;
+        Ok(found.map_or_else(String::new, |p| p.value))
+    }
+}
+
+impl Tree for PoolTree {
+    fn open(&self, dataset: &str) -> Result<Arc<FileSystem>> {
+        self.pool.file_system(dataset)
+    }
+
+    fn children(&self, root: &str) -> Result<Vec<Child>> {
+        let top = self.text(root, "mountpoint")?;
+        if !top.starts_with('/') {
+            return Ok(Vec::new());
+        }
+        let mut out = Vec::new();
+        for listing in self.pool.list(root, None, false)? {
+            if listing.kind != Kind::Filesystem || listing.name == root || lock(&self.unmounted).contains(&listing.name) {
+                continue;
+            }
+            // What goes away while it is being looked at is not mounted.
+            let (Ok(at), Ok(can)) = (self.text(&listing.name, "mountpoint"), self.text(&listing.name, "canmount")) else {
+                continue;
+            };
+            if can != "on" {
+                continue;
+            }
+            if let Some(path) = below(&top, &at) {
+                out.push(Child { path, dataset: listing.name });
+            }
+        }
+        Ok(out)
+    }
+
+    fn snapshots(&self, dataset: &str) -> Result<Vec<SnapshotEntry>> {
+        let mut out = Vec::new();
+        for full in self.pool.snapshots(dataset)? {
+            let Some((_, name)) = full.split_once('@') else { continue };
+            // It may have been destroyed since.
+            let Ok(handle) = self.pool.dsl().dataset(&full) else { continue };
+            out.push(SnapshotEntry { name: name.as_bytes().to_vec(), object: handle.object().0 });
+        }
+        Ok(out)
+    }
+
+    fn open_snapshot(&self, dataset: &str, name: &[u8]) -> Result<Arc<FileSystem>> {
+        let name = std::str::from_utf8(name).map_err(|_| Error::refused(Errno::NOENT, "a snapshot name"))?;
+        self.pool.file_system(&format!("{dataset}@{name}"))
+    }
+}
+
+/// The names that lead from one mount point down to another.
+fn below(top: &str, at: &str) -> Option<Vec<Vec<u8>>> {
+    let names = |path: &str| -> Vec<Vec<u8>> {
+        path.split('/').filter(|p| !p.is_empty()).map(|p| p.as_bytes().to_vec()).collect()
+    };
+    if !at.starts_with('/') {
+        return None;
+    }
+    let (top, at) = (names(top), names(at));
+    let rest = at.strip_prefix(top.as_slice())?;
+    if rest.is_empty() { None } else { Some(rest.to_vec()) }
+}
+
+/// What is mounted of a pool.
+pub struct PoolMounts {
+    pool: Arc<Pool>,
+    unmounted: Unmounted,
+    servers: Mutex<Vec<Arc<MountServer>>>,
+}
+
+impl PoolMounts {
+    /// For an open pool, which from now on tells its changes here, until [`Self::finish`].
+    pub fn new(pool: Arc<Pool>) -> Arc<Self> {
+        let mounts =
+            Arc::new(Self { pool: pool.clone(), unmounted: Unmounted::default(), servers: Mutex::default() });
+        pool.set_mounts(Some(mounts.clone()));
+        mounts
+    }
+
+    /// Mounts a dataset or snapshot, with the file systems below it, on a directory.
+    ///
+    /// # Errors
+    /// Those of [`MountServer::mount`].
+    pub fn mount(&self, dataset: &str, at: &Path, options: &ServerOptions) -> std::result::Result<Arc<MountServer>, ServeError> {
+        let tree = Arc::new(PoolTree { pool: self.pool.clone(), unmounted: self.unmounted.clone() });
+        let server = Arc::new(MountServer::mount(tree, dataset, at, options)?);
+        lock(&self.servers).push(server.clone());
+        Ok(server)
+    }
+
+    /// Mounts a child again that was unmounted by name.
+    pub fn mount_child(&self, dataset: &str) {
+        lock(&self.unmounted).remove(dataset);
+        self.refresh();
+    }
+
+    /// The mounted trees.
+    pub fn servers(&self) -> Vec<Arc<MountServer>> {
+        lock(&self.servers).clone()
+    }
+
+    /// Unmounts everything (what is busy is taken out of the tree), waits for the sessions to end, writes what waits and lets
+    /// go of the pool. `true` says that nothing was busy.
+    ///
+    /// # Errors
+    /// The first failure; the rest is unmounted all the same.
+    pub fn finish(&self) -> std::result::Result<bool, ServeError> {
+        let servers = std::mem::take(&mut *lock(&self.servers));
+        let mut result = Ok(true);
+        for server in servers {
+            let ended = server
+                .unmount_or_detach()
+                .map_err(ServeError::from)
+                .and_then(|clean| server.finish().map(|()| clean));
+            result = match (result, ended) {
+                (Ok(a), Ok(b)) => Ok(a && b),
+                (Err(e), _) | (_, Err(e)) => Err(e),
+            };
+        }
+        self.pool.set_mounts(None);
+        self.pool.sync()?;
+        result
+    }
+
+    /// Looks at the pool again, everywhere.
+    fn refresh(&self) {
+        for server in self.servers() {
+            // What cannot be read now stays as it was.
+            let _ = server.refresh();
+        }
+    }
+}
+
+fn suspended(servers: &[Arc<MountServer>], dataset: &str, change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    match servers.split_first() {
+        None => change(),
+        Some((first, rest)) => first.change(&[dataset], || suspended(rest, dataset, change)),
+    }
+}
+
+impl Mounts for PoolMounts {
+    fn mountpoint(&self, dataset: &str) -> Option<String> {
+        self.servers().iter().find_map(|s| s.path_of(dataset)).map(|p| p.to_string_lossy().into_owned())
+    }
+
+    fn while_suspended(&self, dataset: &str, change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let concerned: Vec<_> = self.servers().into_iter().filter(|s| s.serves(dataset)).collect();
+        suspended(&concerned, dataset, change)
+    }
+
+    fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
+        if let Some((head, name)) = dataset.split_once('@') {
+            for server in self.servers() {
+                server.snapshot_going(head, name.as_bytes());
+            }
+        }
+        let roots: Vec<_> = self.servers().into_iter().filter(|s| s.dataset() == dataset).collect();
+        for server in roots {
+            let done = if force { server.unmount_or_detach().map(|_| ()) } else { server.unmount() };
+            let busy = |e: &dyn std::fmt::Display| Error::refused(Errno::BUSY, format!("cannot unmount '{dataset}': {e}"));
+            done.map_err(|e| busy(&e))?;
+            if !force || server.is_over() {
+                server.finish().map_err(|e| busy(&e))?;
+            } else {
+                // Somebody has files open: they go on to hear that there is nothing any more.
+                server.let_go();
+            }
+            lock(&self.servers).retain(|s| !Arc::ptr_eq(s, &server));
+        }
+        if !dataset.contains('@') {
+            lock(&self.unmounted).insert(dataset.to_owned());
+            self.refresh();
+        }
+        Ok(())
+    }
+
+    fn created(&self, dataset: &str) {
+        match dataset.split_once('@') {
+            Some((head, name)) => self.servers().iter().for_each(|s| s.snapshot_made(head, name.as_bytes())),
+            None => {
+                lock(&self.unmounted).remove(dataset);
+                self.refresh();
+            }
+        }
+    }
+
+    fn destroyed(&self, dataset: &str) {
+        match dataset.split_once('@') {
+            Some((head, name)) => self.servers().iter().for_each(|s| s.snapshot_going(head, name.as_bytes())),
+            None => {
+                lock(&self.unmounted).remove(dataset);
+                self.refresh();
+            }
+        }
+    }
+
+    fn renamed(&self, from: &str, to: &str) {
+        if let (Some((old_head, old)), Some((new_head, new))) = (from.split_once('@'), to.split_once('@')) {
+            for server in self.servers() {
+                server.snapshot_going(old_head, old.as_bytes());
+                server.snapshot_made(new_head, new.as_bytes());
+            }
+            return;
+        }
+        self.servers().iter().for_each(|s| s.renamed(from, to));
+        self.refresh();
+    }
+
+    fn properties_changed(&self, _dataset: &str) {
+        self.refresh();
+    }
+}
+
+#[cfg(test)]
+mod tests;
