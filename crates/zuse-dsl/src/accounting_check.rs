@@ -29,6 +29,9 @@ struct Check<'a> {
     flaws: &'a mut Vec<String>,
     /// Blocks of each dataset that was walked: identity → (birth, sizes).
     trees: BTreeMap<u64, Tree>,
+    /// Clone heads by the directory of their origin: as found, and as listed.
+    clones: BTreeMap<u64, BTreeSet<u64>>,
+    listed_clones: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 type Tree = BTreeMap<[u64; 7], (u64, Sizes)>;
@@ -42,8 +45,16 @@ impl<'a> Check<'a> {
     fn run(dsl: &'a Dsl, flaws: &'a mut Vec<String>) -> Result<()> {
         let _config = dsl.read_config();
         let meta = dsl.meta()?;
-        let mut check = Self { dsl, meta, flaws, trees: BTreeMap::new() };
+        let mut check = Self { dsl, meta, flaws, trees: BTreeMap::new(), clones: BTreeMap::new(), listed_clones: BTreeMap::new() };
         check.dir(meta.root_dir, &dsl.spa()?.name())?;
+        if meta.version >= crate::meta::VERSION_DEADLISTS {
+            check.clones.retain(|_, heads| !heads.is_empty());
+            check.listed_clones.retain(|_, heads| !heads.is_empty());
+            if check.clones != check.listed_clones {
+                let text = format!("clones by directory: found {:?}, listed {:?}", check.clones, check.listed_clones);
+                check.flaws.push(text);
+            }
+        }
         check.free_account()
     }
 
@@ -71,6 +82,13 @@ impl<'a> Check<'a> {
             self.differ(&format!("{name}: CHILD"), dir.used_breakdown[UsedKind::Child as usize], child_used);
             let rsrv = dir.used_breakdown[UsedKind::ChildReservation as usize];
             self.differ(&format!("{name}: CHILD_RSRV"), rsrv, child_rsrv);
+        }
+        if dir.clones != 0 {
+            self.listed_clones.insert(object, self.meta.table(dir.clones)?.ints()?.into_iter().collect());
+        }
+        if dir.origin != 0 {
+            let above = self.meta.ds(dir.origin)?.dir;
+            self.clones.entry(above).or_default().insert(dir.head_dataset);
         }
         if dir.head_dataset != 0 {
             self.datasets(object, name)?;
@@ -124,7 +142,6 @@ impl<'a> Check<'a> {
             let unused = reserved.saturating_sub(phys.unique_bytes);
             self.differ(&format!("{name}: REFRSRV"), dir.used_breakdown[UsedKind::RefReservation as usize], unused);
         }
-        // Trees of this directory are no longer needed, but clones compare with their origin's.
         Ok(())
     }
 

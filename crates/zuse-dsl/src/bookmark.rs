@@ -1,6 +1,6 @@
 //! Bookmarks: what must be kept in step so that those that count freed space stay right, and their removal.
 
-use zuse_base::Result;
+use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
 use zuse_format::BlockPointer;
 use zuse_format::dsl::{BOOKMARK_HAS_FBN, BOOKMARK_SNAPSHOT_EXISTS, BookmarkPhys, DslDatasetPhys};
@@ -146,16 +146,22 @@ impl Ctx<'_> {
     }
 
     fn remove_bookmark(&self, head: u64, name: &str, bookmark: &BookmarkPhys) -> Result<()> {
+        if bookmark.redaction_obj != 0 {
+            self.free(bookmark.redaction_obj)?;
+        }
+        self.remove_bookmark_entry(head, name, bookmark)
+    }
+
+    fn remove_bookmark_entry(&self, head: u64, name: &str, bookmark: &BookmarkPhys) -> Result<()> {
+        if bookmark.redaction_obj != 0 {
+            self.feature_add("com.delphix:redaction_bookmarks", -1)?;
+        }
         let Some(table) = self.dsl.bookmark_table(head)? else { return Ok(()) };
         if bookmark.flags & BOOKMARK_HAS_FBN != 0 {
             self.feature_add(WRITTEN_FEATURE, -1)?;
         }
         if bookmark.needs_v2() && self.spa.feature_count(V2_FEATURE) > 0 {
             self.feature_add(V2_FEATURE, -1)?;
-        }
-        if bookmark.redaction_obj != 0 {
-            self.feature_add("com.delphix:redaction_bookmarks", -1)?;
-            self.free(bookmark.redaction_obj)?;
         }
         table.remove(self.tx, name)?;
         if table.is_empty()? {
@@ -168,5 +174,131 @@ impl Ctx<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Ctx<'_> {
+    /// The bookmarks table of a head, made if it has none.
+    fn own_bookmark_table(&self, head: u64) -> Result<Table> {
+        if let Some(table) = self.dsl.bookmark_table(head)? {
+            return Ok(table);
+        }
+        let object = Table::create(
+            &self.meta.mos,
+            self.tx,
+            zuse_format::object_type::ZAP_METADATA,
+            zuse_format::zap::NORM_TOUPPER,
+        )?;
+        self.zapify(head)?.put_u64(self.tx, KEY, object)?;
+        self.feature_add(FEATURE, 1)?;
+        self.meta.table(object)
+    }
+
+    fn put_new_bookmark(&self, head: u64, name: &str, bookmark: &BookmarkPhys) -> Result<()> {
+        let v2 = self.enabled(V2_FEATURE);
+        let words = bookmark.to_words(v2);
+        if words.len() > 3 {
+            self.feature_add(V2_FEATURE, 1)?;
+        }
+        if bookmark.flags & BOOKMARK_HAS_FBN != 0 {
+            self.feature_add(WRITTEN_FEATURE, 1)?;
+        }
+        self.own_bookmark_table(head)?.put(self.tx, name, &ZapValue::u64s(&words))
+    }
+
+    /// Moves a bookmark to another head.
+    pub(crate) fn take_bookmark(&self, from: u64, to: u64, name: &str, bookmark: &BookmarkPhys) -> Result<()> {
+        if bookmark.redaction_obj != 0 {
+            self.feature_add("com.delphix:redaction_bookmarks", 1)?;
+        }
+        self.put_new_bookmark(to, name, bookmark)?;
+        // The redaction list goes along: what is removed here is the entry only.
+        self.remove_bookmark_entry(from, name, bookmark)
+    }
+}
+
+impl Dsl {
+    /// Makes a bookmark (`pool/a#b`) of a snapshot of the same dataset or one it descends from (`pool/a@s`).
+    ///
+    /// # Errors
+    /// `Refused`: NOENT, EXIST, INVAL if the snapshot is not in the dataset's past, NOTSUP without the feature.
+    pub fn create_bookmark(&self, snapshot: &str, bookmark: &str) -> Result<()> {
+        let Some((dataset, name)) = bookmark.split_once('#') else {
+            return Err(Error::refused(Errno::INVAL, format!("'{bookmark}' is not a bookmark's name")));
+        };
+        crate::name::check_snapshot(dataset, name)?;
+        let (snapshot, dataset, name) = (snapshot.to_owned(), dataset.to_owned(), name.to_owned());
+        let (s, d, n) = (snapshot.clone(), dataset.clone(), name.clone());
+        self.task(
+            move |ctx| {
+                let head = ctx.dsl.find_ds(&d)?;
+                let snap = ctx.dsl.find_ds(&s)?;
+                if !ctx.enabled(FEATURE) {
+                    return Err(Error::refused(Errno::NOTSUP, "feature bookmarks is not enabled"));
+                }
+                if ctx.dsl.bookmarks_of(head)?.iter().any(|(b, _)| *b == n) {
+                    return Err(Error::refused(Errno::EXIST, format!("bookmark '{d}#{n}' exists")));
+                }
+                let mut at = ctx.meta.ds(head)?.prev_snap;
+                while at != 0 && at != snap {
+                    at = ctx.meta.ds(at)?.prev_snap;
+                }
+                if at == 0 {
+                    return Err(Error::refused(Errno::INVAL, format!("'{s}' is not in the past of '{d}'")));
+                }
+                Ok(())
+            },
+            move |ctx| {
+                let head = ctx.dsl.find_ds(&dataset)?;
+                let object = ctx.dsl.find_ds(&snapshot)?;
+                let snap = ctx.meta.ds(object)?;
+                let mut phys = BookmarkPhys {
+                    guid: snap.guid,
+                    creation_txg: snap.creation_txg,
+                    creation_time: snap.creation_time,
+                    ..BookmarkPhys::default()
+                };
+                if ctx.enabled(WRITTEN_FEATURE) {
+                    let dead = Deadlist::totals_of(ctx.meta, ctx.meta.ds(snap.next_snap)?.deadlist)?;
+                    phys.flags = BOOKMARK_HAS_FBN | BOOKMARK_SNAPSHOT_EXISTS;
+                    phys.referenced = snap.referenced_bytes;
+                    phys.compressed = snap.compressed_bytes;
+                    phys.uncompressed = snap.uncompressed_bytes;
+                    phys.freed_before_next = [dead.used as u64, dead.comp as u64, dead.uncomp as u64];
+                }
+                ctx.put_new_bookmark(head, &name, &phys)?;
+                ctx.log("bookmark", head, &format!("name={name} target_snap={object}"))
+            },
+        )
+    }
+
+    /// Destroys a bookmark (`pool/a#b`).
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`.
+    pub fn destroy_bookmark(&self, bookmark: &str) -> Result<()> {
+        let none = || Error::refused(Errno::NOENT, format!("bookmark '{bookmark}' does not exist"));
+        let (dataset, name) = bookmark.split_once('#').ok_or_else(none)?;
+        let (dataset, name, whole) = (dataset.to_owned(), name.to_owned(), bookmark.to_owned());
+        self.task(
+            |_| Ok(()),
+            move |ctx| {
+                let head = ctx.dsl.find_ds(&dataset)?;
+                let all = ctx.dsl.bookmarks_of(head)?;
+                let Some((_, phys)) = all.iter().find(|(n, _)| *n == name) else {
+                    return Err(Error::refused(Errno::NOENT, format!("bookmark '{whole}' does not exist")));
+                };
+                let h = ctx.meta.ds(head)?;
+                let txg = phys.creation_txg;
+                let others = all.iter().any(|(n, b)| *n != name && b.creation_txg == txg && b.flags & BOOKMARK_HAS_FBN != 0);
+                let key_is_its_own = phys.flags & BOOKMARK_HAS_FBN != 0 && phys.flags & BOOKMARK_SNAPSHOT_EXISTS == 0;
+                if key_is_its_own && !others && txg < h.prev_snap_txg {
+                    ctx.remove_key_from_clones(h.dir, txg, 0)?;
+                    Deadlist::open(ctx.meta, h.deadlist)?.remove_key(ctx, txg)?;
+                }
+                ctx.log("remove bookmark", head, &format!("name={name}"))?;
+                ctx.remove_bookmark(head, &name, phys)
+            },
+        )
     }
 }

@@ -201,6 +201,14 @@ impl Dataset {
         Ok(if self.objset_type()? == ObjsetType::Zvol { Kind::Volume } else { Kind::Filesystem })
     }
 
+    /// Whether it is a volume or a snapshot of one.
+    ///
+    /// # Errors
+    /// The objset block cannot be read.
+    pub fn is_volume(&self) -> Result<bool> {
+        Ok(self.objset_type()? == ObjsetType::Zvol)
+    }
+
     /// What its object set is; reads at most the objset block.
     pub(crate) fn objset_type(&self) -> Result<ObjsetType> {
         if let Some(os) = &*lock(&self.objset) {

@@ -331,7 +331,7 @@ impl Ctx<'_> {
     }
 
     /// Removes a key from the deadlists of all heads that descend from newer snapshots.
-    fn remove_key_from_clones(&self, dir: u64, txg: u64, depth: u32) -> Result<()> {
+    pub(crate) fn remove_key_from_clones(&self, dir: u64, txg: u64, depth: u32) -> Result<()> {
         let clones = self.meta.dir(dir)?.clones;
         if clones == 0 || depth > 64 {
             return Ok(());

@@ -35,6 +35,7 @@ mod livelist;
 mod meta;
 mod name;
 mod pool_seam;
+mod promote;
 pub mod property;
 mod rename;
 mod rollback;

@@ -390,3 +390,162 @@ fn properties_are_inherited_overridden_and_reverted() {
     assert!(bench.dsl.history().expect("history").len() > 5);
     bench.close();
 }
+
+#[test]
+fn a_promoted_clone_owns_the_shared_snapshots() {
+    let bench = Bench::new("promo", 128 << 20);
+    let a = bench.create("promo/a");
+    let object = file(&a, 4, 1).expect("file");
+    for (snap, blkid) in [("s1", 0), ("s2", 1), ("s3", 2)] {
+        bench.snap(&format!("promo/a@{snap}"));
+        overwrite(&a, object, blkid, 60 + blkid as u8);
+    }
+    bench.dsl.create_bookmark("promo/a@s1", "promo/a#b1").expect("bookmark");
+    bench.dsl.create_bookmark("promo/a@s2", "promo/a#b2").expect("bookmark");
+    let c = bench.dsl.clone_snapshot("promo/a@s2", "promo/c", &[]).expect("clone");
+    bench.dsl.clone_snapshot("promo/a@s1", "promo/other", &[]).expect("another clone");
+    overwrite(&c, object, 0, 90);
+    bench.snap("promo/c@c1");
+    overwrite(&c, object, 3, 91);
+    bench.sound("before");
+    let whole = bench.stat("promo").used_by_children;
+    bench.dsl.promote("promo/c").expect("promote");
+    bench.sound("promote");
+    // The deltas of the MOS apart, nothing came or went.
+    assert!(bench.stat("promo").used_by_children.abs_diff(whole) < 1 << 20);
+    let names: Vec<String> = bench.dsl.snapshots("promo/c").expect("list").into_iter().map(|e| e.name).collect();
+    assert_eq!(names, ["promo/c@s1", "promo/c@s2", "promo/c@c1"]);
+    assert_eq!(bench.stat("promo/a").origin.as_deref(), Some("promo/c@s2"));
+    assert_eq!(bench.stat("promo/other").origin.as_deref(), Some("promo/c@s1"));
+    assert_eq!(bench.stat("promo/c").origin, None);
+    let marks: Vec<String> = bench.dsl.bookmarks("promo/c").expect("bookmarks").into_iter().map(|b| b.0).collect();
+    assert_eq!(marks, ["b1", "b2"]);
+    overwrite(&a, object, 1, 92);
+    overwrite(&c, object, 1, 93);
+    bench.sound("writing on both sides");
+    assert!(bench.dsl.promote("promo/c").expect_err("not a clone any more").is(Errno::INVAL));
+    bench.dsl.promote("promo/a").expect("and back");
+    bench.sound("promoting back");
+    bench.dsl.destroy("promo/c", true, false).expect("destroy");
+    bench.dsl.destroy_bookmark("promo/a#b1").expect("bookmark");
+    bench.close();
+}
+
+#[test]
+fn a_bookmark_counts_what_was_freed_since_its_snapshot() {
+    let bench = Bench::new("marks", 128 << 20);
+    let a = bench.create("marks/a");
+    let object = file(&a, 4, 1).expect("file");
+    bench.snap("marks/a@s1");
+    overwrite(&a, object, 0, 50);
+    bench.snap("marks/a@s2");
+    overwrite(&a, object, 1, 51);
+    bench.snap("marks/a@s3");
+    overwrite(&a, object, 1, 52);
+    bench.sound("writing");
+    bench.dsl.create_bookmark("marks/a@s2", "marks/a#b2").expect("bookmark");
+    let mark = bench.dsl.bookmarks("marks/a").expect("list")[0].1;
+    assert_eq!(mark.flags, 3);
+    assert!(mark.freed_before_next[0] >= BLOCK as u64);
+    bench.dsl.destroy("marks/a@s2", false, false).expect("destroy");
+    bench.sound("destroying the snapshot");
+    let mark = bench.dsl.bookmarks("marks/a").expect("list")[0].1;
+    assert_eq!(mark.flags, 1);
+    bench.dsl.destroy("marks/a@s3", false, false).expect("destroy");
+    bench.sound("destroying the next one");
+    bench.snap("marks/a@s4");
+    bench.dsl.destroy_bookmark("marks/a#b2").expect("destroy");
+    bench.sound("destroying the bookmark");
+    bench.close();
+}
+
+/// Any mix of changes keeps the books.
+fn churn(name: &str, seed: u64, steps: u32) {
+    use zuse_base::{Entropy, SeededPrng};
+    let rng = SeededPrng::new(seed);
+    let mut bench = Bench::new(name, 256 << 20);
+    let mut serial = 0;
+    let mut log = Vec::new();
+    for step in 0..steps {
+        let heads: Vec<String> = bench.dsl.tree(name).expect("tree").into_iter().map(|e| e.name).collect();
+        let snaps: Vec<String> = heads.iter().flat_map(|h| bench.dsl.snapshots(h).expect("list")).map(|e| e.name).collect();
+        let head = rng.pick(&heads).cloned().expect("a head");
+        let snap = rng.pick(&snaps).cloned();
+        serial += 1;
+        let (what, done) = match (rng.below(20), snap) {
+            (0..=1, _) if heads.len() < 12 => {
+                let new = format!("{head}/n{serial}");
+                (format!("create {new}"), bench.dsl.create_dataset(&new, CreateOptions::filesystem(fill())).map(|_| ()))
+            }
+            (2..=4, _) => (format!("snapshot {head}@{serial}"), bench.dsl.snapshot(&[format!("{head}@{serial}")], rng.chance(1, 4), &[])),
+            (5..=7, Some(snap)) => (format!("destroy {snap}"), bench.dsl.destroy(&snap, false, rng.chance(1, 3))),
+            (8, _) if head != name => (format!("destroy -r {head}"), bench.dsl.destroy(&head, true, false)),
+            (9, Some(snap)) => (format!("rollback {snap}"), bench.dsl.rollback(&snap, rng.chance(1, 2))),
+            (10..=11, Some(snap)) if heads.len() < 12 => {
+                let new = format!("{head}/c{serial}");
+                (format!("clone {snap} {new}"), bench.dsl.clone_snapshot(&snap, &new, &[]).map(|_| ()))
+            }
+            (12, _) => (format!("promote {head}"), bench.dsl.promote(&head)),
+            (13, _) => {
+                let to = format!("{}/r{serial}", rng.pick(&heads).expect("a head"));
+                (format!("rename {head} {to}"), bench.dsl.rename(&head, &to, false))
+            }
+            (14, _) => {
+                let property = *rng.pick(&["refreservation", "reservation", "quota"]).expect("one");
+                let value = Value::Number(rng.below(4) << 20);
+                (format!("set {property} {value:?} {head}"), bench.dsl.set_properties(&head, &[(property.into(), value)], SetAs::Local))
+            }
+            (15, Some(snap)) => {
+                let mark = format!("{}#{serial}", snap.split('@').next().expect("name"));
+                (format!("bookmark {snap} {mark}"), bench.dsl.create_bookmark(&snap, &mark))
+            }
+            (16, _) => match bench.dsl.bookmarks(&head).expect("list").first() {
+                Some((mark, _)) => (format!("destroy {head}#{mark}"), bench.dsl.destroy_bookmark(&format!("{head}#{mark}"))),
+                None => continue,
+            },
+            (17, _) => {
+                bench = bench.reopen(true);
+                ("reopen".to_owned(), Ok(()))
+            }
+            _ => {
+                let ds = bench.dsl.dataset(&head).expect("head");
+                let os = ds.objset().expect("objset");
+                let mut changed = Ok(());
+                for _ in 0..rng.range(1..4) {
+                    let last = os.next_object(ObjectId(1)).expect("next");
+                    match last {
+                        Some(object) if rng.chance(1, 2) => overwrite_if_room(&ds, object, rng.below(3), serial as u8),
+                        Some(object) if rng.chance(1, 4) => {
+                            let tx = ds.begin(Estimate { write_bytes: 0, frees: true }).expect("begin");
+                            os.free(&tx, object).expect("free");
+                        }
+                        _ => changed = file(&ds, rng.range(1..4), serial as u8).map(|_| ()),
+                    }
+                }
+                (format!("write {head}"), changed)
+            }
+        };
+        let refused = matches!(&done, Err(zuse_base::Error::Refused { .. }));
+        assert!(done.is_ok() || refused, "seed {seed}, step {step}, {what}: {done:?}\n{log:#?}");
+        log.push(format!("{what}: {}", if refused { "refused" } else { "done" }));
+        bench.pool.sync_now().expect("sync");
+        let flaws = check_accounting(&bench.dsl);
+        assert!(flaws.is_empty(), "seed {seed}, step {step}: {flaws:#?}\n{log:#?}");
+    }
+    bench.close();
+}
+
+fn overwrite_if_room(ds: &Arc<Dataset>, object: ObjectId, blkid: u64, seed: u8) {
+    let os = ds.objset().expect("objset");
+    if let Ok(tx) = ds.begin(Estimate { write_bytes: BLOCK as u64, frees: false }) {
+        os.dnode(object).expect("dnode").write_block(&tx, blkid, block(seed)).expect("write");
+    }
+}
+
+#[test]
+fn any_mix_of_changes_keeps_the_books() {
+    let steps = std::env::var("ZUSE_CHURN").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    for seed in 1..=6 {
+        churn(&format!("churn{seed}"), seed, steps);
+    }
+}

@@ -1,7 +1,7 @@
 //! Properties as texts, computed ones included: what `get` shows, in exact form.
 
 use zuse_base::Result;
-use zuse_format::property::{Access, B, DATASET_PROPERTIES, DefaultValue, F, Home, Property, S, V, dataset_property};
+use zuse_format::property::{Access, DATASET_PROPERTIES, DefaultValue, F, Home, Property, S, V, dataset_property};
 
 use super::{Found, From, Source, Value};
 use crate::context::Dsl;
@@ -20,12 +20,12 @@ impl Dsl {
             None => self.stored_text(ds.object().0, name, None),
             Some(known) => {
                 let kind = ds.kind()?;
-                if !known.valid_on(mask(kind)) {
+                if !valid(known, kind, ds.is_volume()?) {
                     return Ok(None);
                 }
                 if known.home == Home::Computed {
                     let stat = self.stat_of(ds)?;
-                    return Ok(computed(known.name, &stat, kind).map(|text| (text, Source::None)));
+                    return Ok(computed(known.name, &stat, kind));
                 }
                 self.stored_text(ds.object().0, known.name, Some(known))
             }
@@ -40,12 +40,13 @@ impl Dsl {
     pub fn properties(&self, ds: &Dataset) -> Result<Vec<(String, String, Source)>> {
         let _config = self.read_config();
         let kind = ds.kind()?;
+        let volume = ds.is_volume()?;
         let stat = self.stat_of(ds)?;
         let object = ds.object().0;
         let mut out = Vec::new();
-        for known in DATASET_PROPERTIES.iter().filter(|p| p.in_all && p.valid_on(mask(kind))) {
+        for known in DATASET_PROPERTIES.iter().filter(|p| p.in_all && valid(p, kind, volume)) {
             let found = match known.home {
-                Home::Computed => computed(known.name, &stat, kind).map(|text| (text, Source::None)),
+                Home::Computed => computed(known.name, &stat, kind),
                 Home::Props | Home::KeyObject => self.stored_text(object, known.name, Some(known))?,
                 _ => None,
             };
@@ -119,22 +120,34 @@ impl Dsl {
     }
 }
 
-fn mask(kind: Kind) -> u8 {
+/// Whether a property is one of such a dataset: of snapshots those that their filesystem or volume has too.
+fn valid(known: &Property, kind: Kind, volume: bool) -> bool {
+    let head = if volume { V } else { F };
     match kind {
-        Kind::Filesystem => F,
-        Kind::Volume => V,
-        Kind::Snapshot => S,
+        Kind::Snapshot => known.valid_on(S) && (known.valid_on(head) || !known.valid_on(F | V)),
+        _ => known.valid_on(head),
     }
 }
-
-const _: u8 = B;
 
 fn ratio(uncompressed: u64, compressed: u64) -> String {
     let hundredths = if compressed == 0 { 100 } else { (u128::from(uncompressed) * 100 / u128::from(compressed)).max(100) };
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-fn computed(name: &str, s: &Stat, kind: Kind) -> Option<String> {
+fn computed(name: &str, s: &Stat, kind: Kind) -> Option<(String, Source)> {
+    let counted = |n: Option<u64>| match n {
+        Some(n) => (n.to_string(), Source::Local),
+        None => ("none".to_owned(), Source::Default),
+    };
+    match name {
+        "filesystem_count" => return Some(counted(s.filesystem_count)),
+        "snapshot_count" => return Some(counted(s.snapshot_count)),
+        _ => {}
+    }
+    figure(name, s, kind).map(|text| (text, Source::None))
+}
+
+fn figure(name: &str, s: &Stat, kind: Kind) -> Option<String> {
     let number = |n: u64| Some(n.to_string());
     match name {
         "type" => Some(match kind {
@@ -167,8 +180,6 @@ fn computed(name: &str, s: &Stat, kind: Kind) -> Option<String> {
         "logicalused" => number(s.logical_used),
         "logicalreferenced" => number(s.logical_referenced),
         "inconsistent" => number(u64::from(s.inconsistent)),
-        "filesystem_count" => Some(s.filesystem_count.map_or_else(|| "none".into(), |n| n.to_string())),
-        "snapshot_count" => Some(s.snapshot_count.map_or_else(|| "none".into(), |n| n.to_string())),
         "prevsnap" => s.previous.clone(),
         "snapshots_changed" => s.snapshots_changed.map(|n| n.to_string()),
         _ => None,
