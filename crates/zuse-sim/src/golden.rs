@@ -8,7 +8,8 @@ use serde_json::Value;
 use zuse_base::Result;
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{DslHooks, Environment, OpenOptions, Pool};
-use zuse_vdev::assemble::{assemble, read_labels};
+use zuse_vdev::PoolConfig;
+use zuse_vdev::assemble::{OpenDevices, assemble, read_labels};
 
 /// The golden pools, by folder.
 pub const NAMES: [&str; 7] = ["features", "codecs", "bigblocks", "stripe", "gang", "compat07", "dsl"];
@@ -104,6 +105,15 @@ impl Golden {
         self.devices.iter().map(|d| d.clone() as Arc<dyn BlockDevice>).collect()
     }
 
+    /// Another file of its folder.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub fn text(&self, file: &str) -> String {
+        let path = folder(self.name).join(file);
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
     /// The manifest.
     ///
     /// # Panics
@@ -118,8 +128,44 @@ impl Golden {
             unpack(&packed, &mut |part| bytes.extend_from_slice(part)).unwrap_or_else(|e| panic!("{}: {e}", packed.display()));
             bytes
         };
-        serde_json::from_slice(&bytes).unwrap_or_else(|e| panic!("{}: {e}", plain.display()))
+        serde_json::from_str(&mark_raw_bytes(&String::from_utf8_lossy(&bytes)))
+            .unwrap_or_else(|e| panic!("{}: {e}", plain.display()))
     }
+}
+
+/// Bytes of names that are no text stand in manifests as lone surrogates, which no JSON parser here takes; they become
+/// U+F700 + byte.
+fn mark_raw_bytes(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find("\\udc") {
+        let (head, tail) = rest.split_at(at);
+        let after_high = head.len() >= 6 && head.get(head.len() - 6..head.len() - 2).is_some_and(|h| matches!(h, "\\ud8" | "\\ud9" | "\\uda" | "\\udb"));
+        out.push_str(head);
+        out.push_str(if after_high { "\\udc" } else { "\\uf7" });
+        rest = &tail[4..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A name's bytes as the manifests here spell them.
+pub fn spelled(name: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in name.utf8_chunks() {
+        out.push_str(chunk.valid());
+        out.extend(chunk.invalid().iter().filter_map(|b| char::from_u32(0xf700 + u32::from(*b))));
+    }
+    out
+}
+
+/// Opens the only pool on some devices with all its layers.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_whole(env: Environment, devices: &[Arc<dyn BlockDevice>], access: &zuse::PoolAccess) -> Result<Arc<zuse::Pool>> {
+    let (config, by_guid) = found(devices)?;
+    zuse::Pool::open_on(env, &config, &by_guid, access)
 }
 
 /// Opens the only pool on some devices.
@@ -132,6 +178,11 @@ pub fn open(
     options: &OpenOptions,
     hooks: Arc<dyn DslHooks>,
 ) -> Result<Arc<Pool>> {
+    let (config, by_guid) = found(devices)?;
+    Pool::open(env, &config, &by_guid, options, hooks)
+}
+
+fn found(devices: &[Arc<dyn BlockDevice>]) -> Result<(PoolConfig, OpenDevices)> {
     let by_path: BTreeMap<&str, &Arc<dyn BlockDevice>> = devices.iter().map(|d| (d.path(), d)).collect();
     let scan = assemble(&read_labels(devices));
     let found = scan
@@ -143,5 +194,5 @@ pub fn open(
         .iter()
         .filter_map(|(guid, path)| by_path.get(path.as_str()).map(|d| (*guid, (*d).clone())))
         .collect();
-    Pool::open(env, &found.config, &by_guid, options, hooks)
+    Ok((found.config.clone(), by_guid))
 }

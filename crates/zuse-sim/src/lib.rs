@@ -11,6 +11,7 @@
 
 pub mod check;
 pub mod golden;
+pub mod manifests;
 pub mod no_datasets;
 pub mod objects;
 pub mod power;
