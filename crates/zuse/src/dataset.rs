@@ -316,12 +316,16 @@ impl Pool {
         defer: bool,
     ) -> Result<()> {
         let plan = self.plan_destroy(name, recursive)?;
-        if let Some(mounts) = self.mounts() {
-            for name in &plan.names {
-                mounts.unmount(name, force)?;
+        match self.mounts() {
+            Some(mounts) => {
+                for name in &plan.names {
+                    mounts.going(name, force)?;
+                }
+                let names: Vec<&str> = plan.names.iter().map(String::as_str).collect();
+                mounts.while_suspended(&names, &mut || self.dsl().destroy(name, recursive, defer))?;
             }
+            None => self.dsl().destroy(name, recursive, defer)?,
         }
-        self.dsl().destroy(name, recursive, defer)?;
         for name in &plan.names {
             self.tell(|m| m.destroyed(name));
         }
@@ -333,6 +337,11 @@ impl Pool {
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
     pub fn rename(&self, from: &str, to: &str, recursive: bool) -> Result<()> {
+        if from.contains('@') {
+            if let Some(mounts) = self.mounts() {
+                mounts.going(from, true)?;
+            }
+        }
         self.dsl().rename(from, to, recursive)?;
         self.tell(|m| m.renamed(from, to));
         Ok(())
@@ -370,14 +379,14 @@ impl Pool {
         let mounts = self.mounts();
         if let Some(mounts) = &mounts {
             for name in &newer {
-                mounts.unmount(name, true)?;
+                mounts.going(name, true)?;
             }
         }
         let done = match &mounts {
-            Some(mounts) => mounts.while_suspended(dataset, &mut || {
-                self.dsl().rollback(snapshot, destroy_newer)
+            Some(mounts) => mounts.while_suspended(&[dataset], &mut || {
+                self.roll_back(dataset, snapshot, destroy_newer)
             }),
-            None => self.dsl().rollback(snapshot, destroy_newer),
+            None => self.roll_back(dataset, snapshot, destroy_newer),
         };
         if done.is_ok() {
             for name in &newer {
@@ -385,6 +394,14 @@ impl Pool {
             }
         }
         done
+    }
+
+    fn roll_back(&self, dataset: &str, snapshot: &str, destroy_newer: bool) -> Result<()> {
+        let object = self.dsl().dataset(dataset)?.object();
+        if self.open_file_systems().is_open(object.0) {
+            return Err(Error::refused(Errno::BUSY, format!("files of '{dataset}' are being copied or listed by another command")));
+        }
+        self.dsl().rollback(snapshot, destroy_newer)
     }
 
     fn tell(&self, what: impl FnOnce(&dyn Mounts)) {

@@ -10,19 +10,20 @@ pub trait Mounts: Send + Sync {
     /// Where a dataset is mounted, if it is.
     fn mountpoint(&self, dataset: &str) -> Option<String>;
 
-    /// Runs `change` while all work on a dataset stands still and nobody holds its [`crate::FileSystem`]; then the mount
-    /// opens it again, perhaps with another content, and forgets everything cached about it. For a dataset that is not
-    /// mounted it just runs `change`.
+    /// Runs `change` while all work on datasets stands still and nobody holds their [`crate::FileSystem`]; then the mounts
+    /// open them again, perhaps with another content, and forget everything cached about them. Datasets that are not
+    /// mounted are passed over.
     ///
     /// # Errors
-    /// Those of `change`; it cannot be opened again: the mount then answers with errors.
-    fn while_suspended(&self, dataset: &str, change: &mut dyn FnMut() -> Result<()>) -> Result<()>;
+    /// Those of `change`; a dataset cannot be opened again: its mount then answers with errors.
+    fn while_suspended(&self, datasets: &[&str], change: &mut dyn FnMut() -> Result<()>) -> Result<()>;
 
-    /// Unmounts a dataset that is about to be destroyed.
+    /// A dataset or snapshot is about to be destroyed: what is mounted as a whole is unmounted, nobody is inside a
+    /// snapshot any more.
     ///
     /// # Errors
     /// `Refused(BUSY)` unless `force`.
-    fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
+    fn going(&self, dataset: &str, force: bool) -> Result<()>;
 
     /// A dataset or snapshot came to be: it may have to appear inside a mount.
     fn created(&self, dataset: &str);

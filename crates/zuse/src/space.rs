@@ -1,6 +1,6 @@
 //! The space figures of a pool, as `zpool list` shows them.
 
-use zuse_base::Result;
+use zuse_base::{Errno, Error, Result};
 use zuse_vdev::Health;
 
 use crate::Pool;
@@ -56,6 +56,41 @@ impl Pool {
             freeing: 0,
             health: self.spa().vdevs().health(),
         })
+    }
+
+    /// Gives all free space back to the host: holes in files, discarded blocks on disks. Gives the bytes; space is held back
+    /// from writers piece by piece while it is done.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)`; a device cannot do it, or fails.
+    pub fn trim(&self) -> Result<u64> {
+        let spa = self.spa();
+        let Some(allocator) = spa.allocator() else {
+            return Err(Error::refused(Errno::ROFS, format!("pool {} is open read-only", self.name())));
+        };
+        let (mut given, mut able) = (0, false);
+        for top in spa.vdevs().tops().iter().filter(|t| t.is_concrete()) {
+            let shift = top.metaslab_shift();
+            let metaslabs = if shift == 0 { 0 } else { top.asize() >> shift };
+            for metaslab in 0..metaslabs {
+                for span in allocator.free_spans(top.id(), metaslab)? {
+                    let parts = allocator.hold_free(top.id(), span)?;
+                    let done = parts.iter().try_for_each(|part| -> Result<()> {
+                        if spa.vdevs().discard(top.id(), part.start, part.size)? {
+                            able = true;
+                            given += part.size;
+                        }
+                        Ok(())
+                    });
+                    allocator.release_held(top.id(), &parts)?;
+                    done?;
+                }
+            }
+        }
+        if able || given > 0 {
+            return Ok(given);
+        }
+        Err(Error::refused(Errno::NOTSUP, "no devices in pool support trim operations"))
     }
 
     /// The word for its state: that of its vdevs, or SUSPENDED.
