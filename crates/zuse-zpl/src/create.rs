@@ -332,7 +332,7 @@ impl FileSystem {
             ctime: now,
             crtime: now,
         };
-        let slots = if self.backing.features().large_dnode {
+        let slots = if self.features().large_dnode {
             self.backing.props().dnode_slots.clamp(1, 32)
         } else {
             1

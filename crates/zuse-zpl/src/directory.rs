@@ -234,7 +234,7 @@ impl FileSystem {
         let props = self.backing.props();
         name::check_new(
             name,
-            props.longname && self.backing.features().longname,
+            props.longname && self.features().longname,
             self.utf8_only,
         )?;
         if dir.object() == self.root_id()

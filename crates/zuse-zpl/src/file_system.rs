@@ -9,7 +9,7 @@
 //! cached; `create` is one transaction, one dnode, one ZAP addition and one edit of the directory's bonus.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Timestamp, Txg};
 use zuse_dmu::sa::SaTable;
@@ -19,7 +19,7 @@ use zuse_format::objset::OBJSET_PROJECT_QUOTA;
 use zuse_format::{ObjsetType, object_type};
 
 use crate::attributes::{AttributeStore, Attributes};
-use crate::backing::{Backing, MountProps};
+use crate::backing::{Backing, MountProps, PoolFeatures};
 use crate::znode::{Znode, ZnodeCache, lock};
 use crate::{estimate, mode};
 
@@ -68,6 +68,8 @@ pub struct FileSystem {
     pub(crate) rename: Mutex<()>,
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
+    /// As of the last look: asking the pool costs a search per feature.
+    features: RwLock<PoolFeatures>,
 }
 
 pub(crate) fn refuse<T>(errno: Errno, what: &str) -> Result<T> {
@@ -141,6 +143,7 @@ impl FileSystem {
             rename: Mutex::new(()),
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
+            features: RwLock::new(backing.features()),
             objset,
             backing,
         });
@@ -284,9 +287,22 @@ impl FileSystem {
     /// Whether new files and directories carry a project id.
     pub(crate) fn has_projects(&self) -> bool {
         self.version >= 5
-            && self.backing.features().project_quota
+            && self.features().project_quota
             && (self.objset.flags() & OBJSET_PROJECT_QUOTA != 0
                 || self.objset.accounting_object(2).is_some())
+    }
+
+    pub(crate) fn features(&self) -> PoolFeatures {
+        *self.features.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks again which features the pool has: after an upgrade.
+    pub fn refresh_features(&self) {
+        let now = self.backing.features();
+        *self
+            .features
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = now;
     }
 
     /// Type of the objects that hold file data.
@@ -374,6 +390,7 @@ impl FileSystem {
         if self.is_read_only() {
             return Ok(());
         }
+        self.refresh_features();
         self.write_atimes()?;
         self.reap()?;
         self.backing.wait_synced(self.backing.open_txg())
