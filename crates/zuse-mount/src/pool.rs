@@ -117,6 +117,12 @@ impl PoolMounts {
         Ok(server)
     }
 
+    /// Takes a child out of the mount of its parent, until [`Self::mount_child`].
+    pub fn unmount_child(&self, dataset: &str) {
+        lock(&self.unmounted).insert(dataset.to_owned());
+        self.refresh();
+    }
+
     /// Mounts a child again that was unmounted by name.
     pub fn mount_child(&self, dataset: &str) {
         lock(&self.unmounted).remove(dataset);
@@ -160,10 +166,10 @@ impl PoolMounts {
     }
 }
 
-fn suspended(servers: &[Arc<MountServer>], dataset: &str, change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+fn suspended(servers: &[Arc<MountServer>], datasets: &[&str], change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     match servers.split_first() {
         None => change(),
-        Some((first, rest)) => first.change(&[dataset], || suspended(rest, dataset, change)),
+        Some((first, rest)) => first.change(datasets, || suspended(rest, datasets, change)),
     }
 }
 
@@ -172,12 +178,13 @@ impl Mounts for PoolMounts {
         self.servers().iter().find_map(|s| s.path_of(dataset)).map(|p| p.to_string_lossy().into_owned())
     }
 
-    fn while_suspended(&self, dataset: &str, change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let concerned: Vec<_> = self.servers().into_iter().filter(|s| s.serves(dataset)).collect();
-        suspended(&concerned, dataset, change)
+    fn while_suspended(&self, datasets: &[&str], change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let concerned: Vec<_> =
+            self.servers().into_iter().filter(|s| datasets.iter().any(|d| s.serves(d))).collect();
+        suspended(&concerned, datasets, change)
     }
 
-    fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
+    fn going(&self, dataset: &str, force: bool) -> Result<()> {
         if let Some((head, name)) = dataset.split_once('@') {
             for server in self.servers() {
                 server.snapshot_going(head, name.as_bytes());
@@ -195,10 +202,6 @@ impl Mounts for PoolMounts {
                 server.let_go();
             }
             lock(&self.servers).retain(|s| !Arc::ptr_eq(s, &server));
-        }
-        if !dataset.contains('@') {
-            lock(&self.unmounted).insert(dataset.to_owned());
-            self.refresh();
         }
         Ok(())
     }

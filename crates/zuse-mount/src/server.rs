@@ -11,7 +11,7 @@
 //!
 //! Once a second a thread frees what lost its last name and was open, and now and then writes access times.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -149,6 +149,7 @@ impl MountServer {
 
     /// Whether a dataset is the root or mounted below it.
     pub fn serves(&self, dataset: &str) -> bool {
+        let dataset = dataset.split_once('@').map_or(dataset, |(head, _)| head);
         self.dataset() == dataset || lock(&self.session.children).contains_key(dataset)
     }
 
@@ -234,7 +235,7 @@ impl MountServer {
     /// A snapshot was made (or renamed to this name).
     pub fn snapshot_made(&self, dataset: &str, name: &[u8]) {
         let _one = lock(&self.changes);
-        for volume in self.volumes_of(&[dataset]) {
+        if let Some(volume) = self.head(dataset) {
             self.tell_name(number::snapshots(volume.slot), name);
         }
     }
@@ -242,7 +243,7 @@ impl MountServer {
     /// A snapshot is about to be destroyed or renamed: nobody is inside any more when this returns.
     pub fn snapshot_going(&self, dataset: &str, name: &[u8]) {
         let _one = lock(&self.changes);
-        for volume in self.volumes_of(&[dataset]) {
+        if let Some(volume) = self.head(dataset) {
             let there = lock(&volume.snapshots).remove(name).and_then(|w| w.upgrade());
             if let Some(snapshot) = there {
                 self.retire(&snapshot);
@@ -254,7 +255,7 @@ impl MountServer {
     /// A library user changed something in a mounted file system. What the kernel has cached of it is dropped; who has the
     /// file open whose content was changed must open it again.
     pub fn touched(&self, dataset: &str, change: Change<'_>) {
-        for volume in self.volumes_of(&[dataset]).iter().filter(|v| !v.is_snapshot) {
+        if let Some(volume) = self.head(dataset) {
             match change {
                 Change::Name { dir, name } => self.tell_name(volume.ino(dir), name),
                 Change::Attributes { object } => self.tell_inode(volume.ino(object)),
@@ -320,22 +321,27 @@ impl MountServer {
         Ok(result?)
     }
 
-    /// The file systems of datasets, and their open snapshots.
-    fn volumes_of(&self, datasets: &[&str]) -> Vec<Arc<Volume>> {
+    /// The head of that name, if it is in the session.
+    fn head(&self, dataset: &str) -> Option<Arc<Volume>> {
         let root = self.session.root();
-        let mut heads = Vec::new();
-        for name in datasets {
-            if root.name() == *name {
-                heads.push(root.clone());
+        if root.name() == dataset { Some(root) } else { lock(&self.session.children).get(dataset).cloned() }
+    }
+
+    /// The file systems behind names: heads with their open snapshots, or single snapshots.
+    fn volumes_of(&self, names: &[&str]) -> Vec<Arc<Volume>> {
+        let mut all: Vec<Arc<Volume>> = Vec::new();
+        for name in names {
+            if let Some(head) = self.head(name) {
+                all.extend(lock(&head.snapshots).values().filter_map(Weak::upgrade));
+                all.push(head);
+            } else if let Some((head, snapshot)) = name.split_once('@') {
+                let there = self.head(head);
+                all.extend(there.and_then(|h| lock(&h.snapshots).get(snapshot.as_bytes()).and_then(Weak::upgrade)));
             }
-            heads.extend(lock(&self.session.children).get(*name).cloned());
         }
-        let mut all = Vec::new();
-        for head in heads {
-            let snapshots: Vec<_> = lock(&head.snapshots).values().filter_map(Weak::upgrade).collect();
-            all.push(head);
-            all.extend(snapshots);
-        }
+        // Each gate is closed once.
+        let mut seen = HashSet::new();
+        all.retain(|v| seen.insert(Arc::as_ptr(v)));
         all
     }
 
