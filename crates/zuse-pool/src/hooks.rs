@@ -1,8 +1,8 @@
 //! The seam to the layer of datasets, which knows the pool but is not known by it.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use zuse_base::{Result, Txg};
+use zuse_base::{Errno, Error, Result, Txg};
 use zuse_dmu::Tx;
 
 use crate::Pool;
@@ -57,4 +57,66 @@ pub trait DslHooks: Send + Sync {
 
     /// The txg is on disk.
     fn synced(&self, txg: Txg);
+}
+
+/// The dataset layer of a pool, until the pool is closed.
+///
+/// The two know each other; letting go at the end is what frees both, and the devices with them.
+pub(crate) struct Hooks(RwLock<Option<Arc<dyn DslHooks>>>);
+
+impl Hooks {
+    pub fn new(hooks: Arc<dyn DslHooks>) -> Self {
+        Self(RwLock::new(Some(hooks)))
+    }
+
+    fn get(&self) -> Option<Arc<dyn DslHooks>> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn open(&self) -> Result<Arc<dyn DslHooks>> {
+        self.get()
+            .ok_or_else(|| Error::refused(Errno::NODEV, "the pool was closed"))
+    }
+
+    pub fn let_go(&self) {
+        let hooks = self
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(hooks);
+    }
+
+    pub fn create(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        self.open()?.create(ctx)
+    }
+
+    pub fn load(&self, pool: &Arc<Pool>) -> Result<()> {
+        self.open()?.load(pool)
+    }
+
+    pub fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        self.open()?.sync(ctx)
+    }
+
+    pub fn mos_delta(&self, ctx: &SyncCtx<'_>, delta: [i64; 3]) -> Result<()> {
+        self.open()?.mos_delta(ctx, delta)
+    }
+
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        self.get().is_some_and(|h| h.is_dirty(txg))
+    }
+
+    pub fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
+        self.open()?.process_frees(ctx)
+    }
+
+    pub fn synced(&self, txg: Txg) {
+        if let Some(hooks) = self.get() {
+            hooks.synced(txg);
+        }
+    }
 }

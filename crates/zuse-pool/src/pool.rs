@@ -147,7 +147,7 @@ pub struct Pool {
     pub(crate) features: Features,
     pub(crate) allocator: OnceLock<Arc<Allocator>>,
     pub(crate) txgs: Arc<Txgs>,
-    pub(crate) hooks: Arc<dyn DslHooks>,
+    pub(crate) hooks: crate::hooks::Hooks,
     pub(crate) tasks: Mutex<VecDeque<Task>>,
     pub(crate) uberblock: Mutex<Uberblock>,
     pub(crate) suspension: Arc<Suspension>,
@@ -205,7 +205,7 @@ impl Pool {
             features: Features::default(),
             allocator: OnceLock::new(),
             txgs,
-            hooks,
+            hooks: crate::hooks::Hooks::new(hooks),
             tasks: Mutex::new(VecDeque::new()),
             uberblock: Mutex::new(uberblock),
             suspension,
@@ -662,6 +662,7 @@ impl Pool {
             zuse_base::Errno::NODEV,
             "the pool was closed",
         ));
+        self.hooks.let_go();
         if let Some(allocator) = self.allocator.get() {
             allocator.detach();
         }
