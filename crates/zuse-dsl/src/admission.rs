@@ -61,14 +61,14 @@ enum Verdict {
 impl Dsl {
     /// Bytes that the root directory may be charged in all.
     pub(crate) fn root_limit(&self, reserve: Reserve) -> Result<u64> {
-        let space = self.spa()?.space();
+        let space = self.space();
         Ok(space.capacity.saturating_sub(reserve.kept(space.slop)))
     }
 
     /// Refuses a sync task that the pool has no room for.
     pub(crate) fn check_room(&self, reserve: Reserve, bytes: u64) -> Result<()> {
         let meta = self.meta()?;
-        let used = meta.dir(meta.root_dir)?.used_bytes.max(self.spa()?.space().allocated);
+        let used = meta.dir(meta.root_dir)?.used_bytes.max(self.space().allocated);
         if used.saturating_add(bytes.saturating_mul(3)) > self.root_limit(reserve)? {
             return Err(Error::refused(Errno::NOSPC, "the pool has no space left"));
         }
@@ -116,7 +116,7 @@ impl Dataset {
         let chain = self.chain.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let flying = |cells: &[std::sync::atomic::AtomicU64; 4]| cells.iter().map(|c| c.load(Relaxed)).sum::<u64>();
         if let Some(root) = chain.last() {
-            let space = self.dsl.spa()?.space();
+            let space = self.dsl.space();
             let reserve = if frees { Reserve::Most } else { Reserve::None };
             let limit = space.capacity.saturating_sub(reserve.kept(space.slop));
             // What was freed is not free before two more txgs are on disk: the allocator's own figure counts it.

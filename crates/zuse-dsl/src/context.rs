@@ -1,6 +1,7 @@
 //! The layer as a whole, and the context in which the MOS changes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use zuse_base::{Errno, Error, Result};
@@ -9,7 +10,7 @@ use zuse_dmu::{Objset, Tx};
 use crate::dataset::Dataset;
 use crate::dir::DirState;
 use crate::meta::Meta;
-use crate::pool_seam::Spa;
+use crate::pool_seam::{PoolSpace, Spa};
 
 /// Fills a new object set: the master node of a filesystem, the objects of a volume.
 pub type Fill = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<()> + Send>;
@@ -41,6 +42,10 @@ pub struct Dsl {
     pub(crate) props: Mutex<HashMap<u64, crate::property::Stored>>,
     pub(crate) root: Mutex<Option<(Fill, Vec<(String, zuse_format::property::PropertyValue)>)>>,
     pub(crate) zil_reaper: OnceLock<ZilReaper>,
+    /// Blocks that one txg may free in the background.
+    pub(crate) frees_per_txg: AtomicU64,
+    /// The pool's space as of the last synced txg.
+    pub(crate) space: RwLock<PoolSpace>,
     /// A queue that could not be read: left alone until the pool is opened anew.
     pub(crate) stuck: Mutex<Option<Error>>,
 }
@@ -67,6 +72,8 @@ impl Dsl {
             props: Mutex::default(),
             root: Mutex::new(root),
             zil_reaper: OnceLock::new(),
+            frees_per_txg: AtomicU64::new(crate::sync::FREES_PER_TXG),
+            space: RwLock::default(),
             stuck: Mutex::new(None),
         })
     }
@@ -90,6 +97,17 @@ impl Dsl {
 
     pub(crate) fn spa(&self) -> Result<&Spa> {
         Ok(&self.open()?.spa)
+    }
+
+    /// The pool's space as of the last synced txg: looking it up costs no lock of the allocator.
+    pub(crate) fn space(&self) -> PoolSpace {
+        *self.space.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn note_space(&self) {
+        if let Some(open) = self.open.get() {
+            *self.space.write().unwrap_or_else(PoisonError::into_inner) = open.spa.space();
+        }
     }
 
     pub(crate) fn read_config(&self) -> RwLockReadGuard<'_, ()> {

@@ -41,6 +41,8 @@ pub struct Dataset {
     pub(crate) referenced: AtomicU64,
     pub(crate) refquota: AtomicU64,
     pub(crate) in_flight: [AtomicU64; 4],
+    /// Txgs in which it is already noted as dirty.
+    noted: [AtomicU64; 4],
 }
 
 /// Ownership of a head; ends when dropped.
@@ -93,6 +95,7 @@ impl Dsl {
             referenced: AtomicU64::new(phys.referenced_bytes),
             refquota: AtomicU64::new(self.number_of(object.0, "refquota")?),
             in_flight: Default::default(),
+            noted: Default::default(),
             dnode,
         });
         let mut all = lock(&self.datasets);
@@ -281,7 +284,12 @@ impl Dataset {
 
     /// Makes the sync of that txg look at this dataset.
     pub(crate) fn note_dirty(self: &Arc<Self>, txg: Txg) {
-        let mut dirty = lock(&self.dsl.dirty[txg.slot::<4>()]);
+        let slot = txg.slot::<4>();
+        if self.noted[slot].load(Relaxed) == txg.0 {
+            return;
+        }
+        let mut dirty = lock(&self.dsl.dirty[slot]);
+        self.noted[slot].store(txg.0, Relaxed);
         dirty.entry(self.object().0).or_insert_with(|| self.clone());
     }
 

@@ -18,7 +18,7 @@ use crate::pool_seam::Spa;
 use crate::sizes::Sizes;
 
 /// Blocks that one txg frees in the background.
-const FREES_PER_TXG: u64 = 100_000;
+pub(crate) const FREES_PER_TXG: u64 = 100_000;
 /// Time that one txg spends on it.
 const FREE_TIME: Duration = Duration::from_millis(500);
 
@@ -29,8 +29,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub fn per_txg() -> Self {
-        Self { blocks: FREES_PER_TXG, until: Some(Instant::now() + FREE_TIME) }
+    pub fn per_txg(blocks: u64) -> Self {
+        Self { blocks, until: Some(Instant::now() + FREE_TIME) }
     }
 
     pub fn unlimited() -> Self {
@@ -50,7 +50,9 @@ impl Budget {
 
 impl DslHooks for Dsl {
     fn create(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        self.create_pool(&Spa(ctx.pool.clone()), ctx.tx)
+        self.create_pool(&Spa(ctx.pool.clone()), ctx.tx)?;
+        self.note_space();
+        Ok(())
     }
 
     fn load(&self, pool: &Arc<Pool>) -> Result<()> {
@@ -60,6 +62,7 @@ impl DslHooks for Dsl {
         let spa = Spa(pool.clone());
         let meta = Meta::load(spa.mos().clone(), spa.io().clone(), spa.version())?;
         let _ = self.open.set(Open { spa, meta });
+        self.note_space();
         if pool.is_writable() && self.frees_wait()? {
             pool.note_frees();
         }
@@ -78,8 +81,8 @@ impl DslHooks for Dsl {
     }
 
     fn is_dirty(&self, txg: Txg) -> bool {
-        let dirty = lock(&self.dirty[txg.slot::<4>()]);
-        dirty.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)))
+        // A change that was begun and did nothing counts too: its reservation ends with its txg.
+        !lock(&self.dirty[txg.slot::<4>()]).is_empty()
     }
 
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
@@ -87,7 +90,7 @@ impl DslHooks for Dsl {
         if lock(&self.stuck).is_some() {
             return Ok(false);
         }
-        match my.process_frees(&mut Budget::per_txg()) {
+        match my.process_frees(&mut Budget::per_txg(self.frees_per_txg.load(Relaxed))) {
             Err(e @ zuse_base::Error::Corrupt { .. }) => {
                 // A damaged queue costs the space that it holds, not the pool.
                 *lock(&self.stuck) = Some(e);
@@ -105,6 +108,7 @@ impl DslHooks for Dsl {
         for ds in std::mem::take(&mut *lock(&self.dirty[slot])).into_values() {
             ds.land(txg);
         }
+        self.note_space();
     }
 }
 
@@ -121,6 +125,11 @@ impl Dsl {
         }
         let phys = Bpobj::open(&meta.mos, meta.free_bpobj)?.phys()?;
         Ok(phys.num_blkptrs > 0 || phys.subobjs != 0 && phys.num_subobjs > 0)
+    }
+
+    /// Bounds the blocks that one txg frees in the background.
+    pub fn set_frees_per_txg(&self, blocks: u64) {
+        self.frees_per_txg.store(blocks.max(1), Relaxed);
     }
 
     /// What kept the background freeing from going on, if anything did.

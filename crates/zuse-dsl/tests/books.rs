@@ -58,8 +58,16 @@ impl Bench {
 
     fn reopen(self, writable: bool) -> Self {
         self.settle();
-        let name = self.pool.name();
         self.pool.close(PoolState::Exported).expect("close");
+        self.open_as(writable)
+    }
+
+    fn open_again(self) -> Self {
+        self.open_as(true)
+    }
+
+    fn open_as(self, writable: bool) -> Self {
+        let name = self.pool.name();
         drop(self.dsl);
         let scan = assemble::assemble(&assemble::read_labels(std::slice::from_ref(&self.device)));
         let found = scan.pools.first().expect("a pool");
@@ -457,6 +465,66 @@ fn a_bookmark_counts_what_was_freed_since_its_snapshot() {
     bench.dsl.destroy_bookmark("marks/a#b2").expect("destroy");
     bench.sound("destroying the bookmark");
     bench.close();
+}
+
+#[test]
+fn freeing_in_small_steps_goes_on_after_reopening() {
+    let mut bench = Bench::new("slow", 256 << 20);
+    let ds = bench.create("slow/f");
+    let mut objects = Vec::new();
+    for i in 0..40 {
+        objects.push(file(&ds, 1 + u64::from(i) % 5, i).expect("file"));
+    }
+    for (i, snap) in ["a", "b", "c", "d"].iter().enumerate() {
+        bench.snap(&format!("slow/f@{snap}"));
+        for object in objects.iter().skip(i).step_by(3) {
+            overwrite(&ds, *object, 0, i as u8);
+        }
+    }
+    drop(ds);
+    bench.sound("writing");
+    bench.dsl.set_frees_per_txg(7);
+    bench.dsl.destroy("slow/f@b%c", false, false).expect("destroy snapshots");
+    bench.sound("destroying snapshots");
+    bench.dsl.destroy("slow/f", true, false).expect("destroy all");
+    let mut steps = 0;
+    loop {
+        let free_before = bench.pool.space().allocated;
+        bench.sound("a step of freeing");
+        bench.dsl.set_frees_per_txg(7);
+        bench.pool.note_frees();
+        steps += 1;
+        if steps % 5 == 0 {
+            bench.pool.close(PoolState::Exported).expect("close");
+            bench = bench.open_again();
+            bench.dsl.set_frees_per_txg(7);
+        }
+        assert!(steps < 300, "freeing does not end, {free_before} bytes are left");
+        if steps > 20 && bench.pool.features().refcount("com.delphix:async_destroy") == 0 {
+            break;
+        }
+    }
+    assert!(bench.dsl.stuck().is_none());
+    bench.settle();
+    assert!(bench.pool.space().allocated < 4 << 20, "{:?}", bench.pool.space());
+    bench.close();
+}
+
+#[test]
+fn the_checker_sees_a_wrong_counter() {
+    let bench = Bench::new("wrong", 128 << 20);
+    let ds = bench.create("wrong/f");
+    file(&ds, 2, 1).expect("file");
+    bench.sound("writing");
+    let object = ds.object();
+    bench
+        .pool
+        .sync_task(
+            |_| Ok(()),
+            move |ctx| ctx.pool.mos().dnode(object)?.edit_bonus(ctx.tx, |b| b[72] ^= 1),
+        )
+        .expect("task");
+    assert!(!check_accounting(&bench.dsl).is_empty());
 }
 
 /// Any mix of changes keeps the books.
