@@ -3,13 +3,15 @@
 //! ```text
 //!   golden   pools that OpenZFS wrote, in memory, with what they held
 //!   check    offline judge: every pointer against the space maps, every sum against its parts
-//!   power    cuts in chains against a model; objects is a workload for it
+//!   power    cuts in chains against a model; objects and files are workloads for it
+//!   manifests     what a pool holds, against what it should
 //!   no_datasets   the least dataset layer, for pools that are only an object set
 //! ```
 //! What is under test is `tests/`: power cuts, damaged input, goldens.
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod files;
 pub mod golden;
 pub mod manifests;
 pub mod no_datasets;

@@ -7,7 +7,10 @@ use zuse_base::{Entropy, ObjectId, Result, SeededPrng};
 use zuse_dmu::zap::Zap;
 use zuse_dmu::{DnodeSpec, Tx};
 use zuse_format::object_type;
-use zuse_pool::{DslHooks, Pool, SyncCtx};
+use zuse_device::BlockDevice;
+use zuse_pool::{CreateOptions, Environment, OpenOptions, Pool, SyncCtx, VdevSpec};
+
+use crate::golden;
 
 use crate::no_datasets::NoDatasets;
 use crate::power::{History, Workload};
@@ -146,11 +149,23 @@ fn step(ctx: &SyncCtx<'_>, prng: &SeededPrng, model: &mut Model) -> Result<()> {
 impl Workload for Objects {
     type Model = Model;
 
-    fn hooks(&self) -> Arc<dyn DslHooks> {
-        Arc::new(NoDatasets)
+    type Pool = Arc<Pool>;
+
+    fn create(&self, env: Environment, vdevs: Vec<VdevSpec>) -> Result<Arc<Pool>> {
+        let options = CreateOptions { name: "sim".into(), vdevs, features: None, comment: None, compatibility: None };
+        Pool::create(env, options, Arc::new(NoDatasets))
     }
 
-    fn prepare(&self, pool: &Arc<Pool>, _hooks: &Arc<dyn DslHooks>) -> Result<Model> {
+    fn open(&self, env: Environment, devices: &[Arc<dyn BlockDevice>], writable: bool) -> Result<Arc<Pool>> {
+        let options = OpenOptions { writable, ours: true, ..OpenOptions::default() };
+        golden::open(env, devices, &options, Arc::new(NoDatasets))
+    }
+
+    fn spa(pool: &Arc<Pool>) -> &Arc<Pool> {
+        pool
+    }
+
+    fn prepare(&self, pool: &Arc<Pool>) -> Result<Model> {
         pool.sync_task(
             |_| Ok(()),
             |ctx| {
@@ -161,7 +176,7 @@ impl Workload for Objects {
         Ok(Model::new())
     }
 
-    fn run(&self, pool: &Arc<Pool>, _hooks: &Arc<dyn DslHooks>, steps: u64, prng: &SeededPrng, history: &History<Model>) {
+    fn run(&self, pool: &Arc<Pool>, steps: u64, prng: &SeededPrng, history: &History<Model>) {
         for _ in 0..steps {
             let mut model = history.latest();
             let seed = prng.fork();
@@ -184,7 +199,7 @@ impl Workload for Objects {
         }
     }
 
-    fn compare(&self, pool: &Arc<Pool>, _hooks: &Arc<dyn DslHooks>, model: &Model) -> Vec<String> {
+    fn compare(&self, pool: &Arc<Pool>, model: &Model) -> Vec<String> {
         let mut wrong = Vec::new();
         for (object, content) in model {
             if let Err(e) = compare_object(pool, *object, content, &mut wrong) {

@@ -6,8 +6,9 @@
 //!     └── model at that txg ◄── uberblock's txg ◄── reopened: model equal, judge silent ◄─────┘
 //! ```
 //! What must hold after every cut:
-//! - the pool opens, at a txg not older than the last one that was acknowledged;
-//! - its content is the model as it was at the end of that txg, byte for byte;
+//! - the pool opens;
+//! - its content is the model at the end of its uberblock's txg, or of the last acknowledged txg if that is newer (then
+//!   nothing changed between the two), byte for byte;
 //! - [`crate::check`] finds nothing.
 //!
 //! The power goes at an operation that the seed chooses; what the disks keep is the seed's choice too. Cuts are done in
@@ -19,28 +20,39 @@ use std::time::Duration;
 
 use zuse_base::{Entropy, ManualClock, Result, SeededPrng, Timestamp};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
-use zuse_pool::{CreateOptions, DslHooks, Environment, Host, Limits, OpenOptions, Pool, VdevSpec};
+use zuse_pool::{Environment, Host, Limits, Pool, VdevSpec};
 use zuse_vdev::PoolState;
 
 use crate::check::{Depth, check};
-use crate::golden;
 
 /// What runs on a pool, and what it should find there.
 pub trait Workload: Sync {
     /// What the pool should hold.
-    type Model: Clone + Send + 'static;
+    type Model: Clone + Send + Sync + 'static;
+    /// An open pool with the layers that the workload needs.
+    type Pool: Send + Sync;
 
-    /// The dataset layer to open the pool with.
-    fn hooks(&self) -> Arc<dyn DslHooks>;
+    /// Makes a pool.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn create(&self, env: Environment, vdevs: Vec<VdevSpec>) -> Result<Self::Pool>;
+    /// Opens the only pool on some devices.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn open(&self, env: Environment, devices: &[Arc<dyn BlockDevice>], writable: bool) -> Result<Self::Pool>;
+    /// The storage pool below.
+    fn spa(pool: &Self::Pool) -> &Arc<Pool>;
     /// Makes the first content of a new pool.
     ///
     /// # Errors
     /// The pool's.
-    fn prepare(&self, pool: &Arc<Pool>, hooks: &Arc<dyn DslHooks>) -> Result<Self::Model>;
+    fn prepare(&self, pool: &Self::Pool) -> Result<Self::Model>;
     /// Changes the pool until an error comes or `steps` are done, keeping the history.
-    fn run(&self, pool: &Arc<Pool>, hooks: &Arc<dyn DslHooks>, steps: u64, prng: &SeededPrng, history: &History<Self::Model>);
+    fn run(&self, pool: &Self::Pool, steps: u64, prng: &SeededPrng, history: &History<Self::Model>);
     /// Compares the pool (open read-only) with the model; the differences.
-    fn compare(&self, pool: &Arc<Pool>, hooks: &Arc<dyn DslHooks>, model: &Self::Model) -> Vec<String>;
+    fn compare(&self, pool: &Self::Pool, model: &Self::Model) -> Vec<String>;
 }
 
 /// The model at the end of each txg, and what was promised.
@@ -50,11 +62,13 @@ pub struct History<M>(Arc<std::sync::Mutex<Past<M>>>);
 struct Past<M> {
     states: std::collections::BTreeMap<u64, M>,
     promised: u64,
+    /// A change of the whole that was asked for and not answered: it may be in any txg from this one on.
+    asked: Option<(u64, M)>,
 }
 
 impl<M: Clone> History<M> {
     fn new(txg: u64, model: M) -> Self {
-        Self(Arc::new(std::sync::Mutex::new(Past { states: [(txg, model)].into(), promised: txg })))
+        Self(Arc::new(std::sync::Mutex::new(Past { states: [(txg, model)].into(), promised: txg, asked: None })))
     }
 
     fn past(&self) -> std::sync::MutexGuard<'_, Past<M>> {
@@ -72,6 +86,29 @@ impl<M: Clone> History<M> {
     /// The model changed in a txg.
     pub fn set(&self, txg: u64, model: M) {
         self.past().states.insert(txg, model);
+    }
+
+    /// An administrative change is being asked for, of which the txg is not known before it is done.
+    pub fn ask(&self, from_txg: u64, after: M) {
+        self.past().asked = Some((from_txg, after));
+    }
+
+    /// The change asked for is done, and on disk.
+    pub fn answered(&self, txg: u64) {
+        let mut past = self.past();
+        if let Some((_, after)) = past.asked.take() {
+            past.states.insert(txg, after);
+        }
+        past.promised = past.promised.max(txg);
+    }
+
+    /// The change asked for was refused.
+    pub fn refused(&self) {
+        self.past().asked = None;
+    }
+
+    fn asked_at(&self, txg: u64) -> Option<M> {
+        self.past().asked.as_ref().filter(|(from, _)| txg >= *from).map(|(_, m)| m.clone())
     }
 
     /// The pool said that everything up to this txg is safe.
@@ -128,7 +165,7 @@ fn environment(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
         clock: clock.clone(),
         entropy: Arc::new(prng.fork()),
         host: Host { id: 7, name: "sim".into() },
-        limits: Limits { cache: 32 << 20, dirty: 16 << 20, txg_timeout: Duration::from_secs(3600), threads: 1 },
+        limits: Limits { cache: 32 << 20, dirty: 256 << 20, txg_timeout: Duration::from_secs(3600), threads: 1 },
     }
 }
 
@@ -141,12 +178,10 @@ pub fn create<W: Workload>(workload: &W, rules: &Rules, seed: u64) -> Result<(Ve
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_000, 0)));
     let disks: Vec<Arc<MemDevice>> = (0..rules.disks).map(|i| Arc::new(MemDevice::new(format!("sim{i}"), rules.size))).collect();
     let vdevs = disks.iter().map(|d| VdevSpec { device: d.clone(), is_disk: false, ashift: Some(rules.ashift) }).collect();
-    let hooks = workload.hooks();
-    let options = CreateOptions { name: "sim".into(), vdevs, features: None, comment: None, compatibility: None };
-    let pool = Pool::create(environment(&prng, &clock), options, hooks.clone())?;
-    let model = workload.prepare(&pool, &hooks)?;
-    pool.sync_now()?;
-    pool.close(PoolState::Active)?;
+    let pool = workload.create(environment(&prng, &clock), vdevs)?;
+    let model = workload.prepare(&pool)?;
+    W::spa(&pool).sync_now()?;
+    W::spa(&pool).close(PoolState::Active)?;
     Ok((disks.iter().map(|d| d.snapshot()).collect(), model))
 }
 
@@ -174,16 +209,13 @@ pub fn chain<W: Workload>(workload: &W, rules: &Rules, start: &(Vec<MemImage>, W
             .collect();
         let devices: Vec<Arc<dyn BlockDevice>> = disks.iter().map(|d| d.clone() as Arc<dyn BlockDevice>).collect();
         power.cut_after(prng.below(rules.within));
-        let hooks = workload.hooks();
-        let options = OpenOptions { writable: true, ours: true, ..OpenOptions::default() };
-        let opened = open_under_cut(environment(&prng, &clock), &devices, &options, &hooks, &power);
-        let history = match opened {
-            Some(pool) => {
-                let history = History::new(pool.synced_txg().0, model.clone());
-                run_until_dark(workload, rules, &pool, &hooks, &prng, &history, &power);
+        let history = match workload.open(environment(&prng, &clock), &devices, true) {
+            Ok(pool) => {
+                let history = History::new(W::spa(&pool).synced_txg().0, model.clone());
+                run_until_dark(workload, rules, &pool, &prng, &history, &power);
                 history
             }
-            None => {
+            Err(_) => {
                 tally.opening += 1;
                 History::new(0, model.clone())
             }
@@ -201,23 +233,10 @@ pub fn chain<W: Workload>(workload: &W, rules: &Rules, start: &(Vec<MemImage>, W
     Ok(tally)
 }
 
-/// Opens a pool whose power may go meanwhile: `None` if it did.
-fn open_under_cut(
-    env: Environment,
-    devices: &[Arc<dyn BlockDevice>],
-    options: &OpenOptions,
-    hooks: &Arc<dyn DslHooks>,
-    power: &Arc<PowerSupply>,
-) -> Option<Arc<Pool>> {
-    let _ = power;
-    golden::open(env, devices, options, hooks.clone()).ok()
-}
-
 fn run_until_dark<W: Workload>(
     workload: &W,
     rules: &Rules,
-    pool: &Arc<Pool>,
-    hooks: &Arc<dyn DslHooks>,
+    pool: &W::Pool,
     prng: &SeededPrng,
     history: &History<W::Model>,
     power: &Arc<PowerSupply>,
@@ -225,16 +244,16 @@ fn run_until_dark<W: Workload>(
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            workload.run(pool, hooks, rules.steps, prng, history);
+            workload.run(pool, rules.steps, prng, history);
             // What is still open shall meet the cut too.
             power.cut();
-            let _ = pool.sync_now();
+            let _ = W::spa(pool).sync_now();
             done.store(true, Ordering::Release);
         });
-        while !done.load(Ordering::Acquire) && pool.suspended().is_none() {
+        while !done.load(Ordering::Acquire) && W::spa(pool).suspended().is_none() {
             std::thread::sleep(Duration::from_micros(300));
         }
-        let _ = pool.close(PoolState::Active);
+        let _ = W::spa(pool).close(PoolState::Active);
     });
 }
 
@@ -249,23 +268,28 @@ fn judge<W: Workload>(
 ) -> std::result::Result<(W::Model, u64), String> {
     let devices: Vec<Arc<dyn BlockDevice>> =
         images.iter().enumerate().map(|(i, image)| Arc::new(MemDevice::from_image(format!("sim{i}"), image)) as _).collect();
-    let hooks = workload.hooks();
-    let pool = golden::open(environment(prng, clock), &devices, &OpenOptions::default(), hooks.clone())
-        .map_err(|e| format!("the pool does not open: {e}"))?;
-    let txg = pool.uberblock().txg;
+    let pool = workload.open(environment(prng, clock), &devices, false).map_err(|e| format!("the pool does not open: {e}"))?;
+    let spa = W::spa(&pool);
+    let txg = spa.uberblock().txg;
     let promised = history.past().promised;
-    if txg < promised {
-        return Err(format!("txg {promised} was promised, but the pool is at {txg}"));
+    // A txg in which nothing changed leaves no uberblock: what was promised up to it must be there all the same.
+    let Some(mut model) = history.at(txg.max(promised)) else {
+        return Err(format!("the pool is at txg {txg}, of which nothing is known"));
+    };
+    let mut wrong = workload.compare(&pool, &model);
+    if let (false, Some(other)) = (wrong.is_empty(), history.asked_at(txg)) {
+        let wrong_too = workload.compare(&pool, &other);
+        if wrong_too.len() < wrong.len() {
+            (wrong, model) = (wrong_too, other);
+        }
     }
-    let Some(model) = history.at(txg) else { return Err(format!("the pool is at txg {txg}, of which nothing is known")) };
-    let mut wrong = workload.compare(&pool, &hooks, &model);
     if cut % rules.judge_every == 0 {
-        match check(&pool, Depth::Metadata) {
+        match check(spa, Depth::Metadata) {
             Ok(report) => wrong.extend(report.problems),
             Err(e) => wrong.push(e.to_string()),
         }
     }
-    let _ = pool.close(PoolState::Active);
+    let _ = spa.close(PoolState::Active);
     if wrong.is_empty() {
         return Ok((model, txg));
     }
@@ -275,10 +299,10 @@ fn judge<W: Workload>(
 }
 
 /// Runs chains for many seeds on two threads; the tallies and failures.
-pub fn run_chains<W: Workload>(workload: &W, rules: &[Rules], seeds: std::ops::Range<u64>) -> (Tally, Vec<String>)
-where
-    W::Model: Sync,
-{
+///
+/// # Panics
+/// If a pool on good disks cannot be made.
+pub fn run_chains<W: Workload>(workload: &W, rules: &[Rules], seeds: std::ops::Range<u64>) -> (Tally, Vec<String>) {
     let starts: Vec<_> = rules
         .iter()
         .enumerate()

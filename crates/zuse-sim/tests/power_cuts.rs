@@ -1,5 +1,6 @@
 //! Power cuts at any device operation, losing any subset of the writes since the last flush.
 
+use zuse_sim::files::Files;
 use zuse_sim::objects::Objects;
 use zuse_sim::power::{Rules, run_chains};
 
@@ -14,9 +15,22 @@ fn rules(ignore_flushes: bool) -> Vec<Rules> {
     ]
 }
 
+fn seeds(usual: u64) -> u64 {
+    std::env::var("ZUSE_SIM_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn files_come_back_as_of_the_last_txg_after_every_cut() {
+    let seeds = seeds(200);
+    let (tally, failures) = run_chains(&Files::default(), &rules(false), 0..seeds);
+    println!("{tally:?}, {} failures", failures.len());
+    assert!(failures.is_empty(), "{} of {seeds} chains failed:\n{}", failures.len(), failures.iter().take(5).cloned().collect::<Vec<_>>().join("\n"));
+    assert!(u64::from(tally.cuts) >= seeds * 10 && tally.advanced + tally.opening > 0, "{tally:?}");
+}
+
 #[test]
 fn objects_come_back_as_of_the_last_txg_after_every_cut() {
-    let seeds = std::env::var("ZUSE_SIM_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(50);
+    let seeds = seeds(50);
     let (tally, failures) = run_chains(&Objects, &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
     assert!(failures.is_empty(), "{} of {seeds} chains failed:\n{}", failures.len(), failures.iter().take(5).cloned().collect::<Vec<_>>().join("\n"));
