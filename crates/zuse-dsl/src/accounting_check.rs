@@ -38,20 +38,42 @@ type Tree = BTreeMap<[u64; 7], (u64, Sizes)>;
 
 fn identity(bp: &BlockPointer) -> [u64; 7] {
     let w = &bp.words;
-    [w[0], w[1], w[2], w[3], w[9], w[10], if bp.is_embedded_bit() { w[6] ^ w[4].rotate_left(7) } else { 0 }]
+    [
+        w[0],
+        w[1],
+        w[2],
+        w[3],
+        w[9],
+        w[10],
+        if bp.is_embedded_bit() {
+            w[6] ^ w[4].rotate_left(7)
+        } else {
+            0
+        },
+    ]
 }
 
 impl<'a> Check<'a> {
     fn run(dsl: &'a Dsl, flaws: &'a mut Vec<String>) -> Result<()> {
         let _config = dsl.read_config();
         let meta = dsl.meta()?;
-        let mut check = Self { dsl, meta, flaws, trees: BTreeMap::new(), clones: BTreeMap::new(), listed_clones: BTreeMap::new() };
+        let mut check = Self {
+            dsl,
+            meta,
+            flaws,
+            trees: BTreeMap::new(),
+            clones: BTreeMap::new(),
+            listed_clones: BTreeMap::new(),
+        };
         check.dir(meta.root_dir, &dsl.spa()?.name())?;
         if meta.version >= crate::meta::VERSION_DEADLISTS {
             check.clones.retain(|_, heads| !heads.is_empty());
             check.listed_clones.retain(|_, heads| !heads.is_empty());
             if check.clones != check.listed_clones {
-                let text = format!("clones by directory: found {:?}, listed {:?}", check.clones, check.listed_clones);
+                let text = format!(
+                    "clones by directory: found {:?}, listed {:?}",
+                    check.clones, check.listed_clones
+                );
                 check.flaws.push(text);
             }
         }
@@ -60,7 +82,8 @@ impl<'a> Check<'a> {
 
     fn differ(&mut self, what: &str, stored: impl PartialEq<u64> + std::fmt::Display, found: u64) {
         if stored != found {
-            self.flaws.push(format!("{what}: stored {stored}, found {found}"));
+            self.flaws
+                .push(format!("{what}: stored {stored}, found {found}"));
         }
     }
 
@@ -68,7 +91,11 @@ impl<'a> Check<'a> {
         let dir = self.meta.dir(object)?;
         let broken_down = dir.flags & DIR_FLAG_USED_BREAKDOWN != 0;
         if broken_down {
-            self.differ(&format!("{name}: used"), dir.used_bytes, dir.used_breakdown.iter().sum());
+            self.differ(
+                &format!("{name}: used"),
+                dir.used_bytes,
+                dir.used_breakdown.iter().sum(),
+            );
         }
         let (mut child_used, mut child_rsrv) = (0u64, 0u64);
         for (child, c) in self.meta.children(&dir)? {
@@ -79,16 +106,26 @@ impl<'a> Check<'a> {
             self.dir(c, &format!("{name}/{child}"))?;
         }
         if broken_down {
-            self.differ(&format!("{name}: CHILD"), dir.used_breakdown[UsedKind::Child as usize], child_used);
+            self.differ(
+                &format!("{name}: CHILD"),
+                dir.used_breakdown[UsedKind::Child as usize],
+                child_used,
+            );
             let rsrv = dir.used_breakdown[UsedKind::ChildReservation as usize];
             self.differ(&format!("{name}: CHILD_RSRV"), rsrv, child_rsrv);
         }
         if dir.clones != 0 {
-            self.listed_clones.insert(object, self.meta.table(dir.clones)?.ints()?.into_iter().collect());
+            self.listed_clones.insert(
+                object,
+                self.meta.table(dir.clones)?.ints()?.into_iter().collect(),
+            );
         }
         if dir.origin != 0 {
             let above = self.meta.ds(dir.origin)?.dir;
-            self.clones.entry(above).or_default().insert(dir.head_dataset);
+            self.clones
+                .entry(above)
+                .or_default()
+                .insert(dir.head_dataset);
         }
         if dir.head_dataset != 0 {
             self.datasets(object, name)?;
@@ -108,14 +145,30 @@ impl<'a> Check<'a> {
         }
         let mut snap_bytes = 0;
         for (i, (name, o, ds)) in chain.iter().enumerate() {
-            let prev = if ds.prev_snap == 0 { None } else { Some(self.meta.ds(ds.prev_snap)?) };
+            let prev = if ds.prev_snap == 0 {
+                None
+            } else {
+                Some(self.meta.ds(ds.prev_snap)?)
+            };
             if let Some(prev) = &prev {
-                self.differ(&format!("{name}: prev_snap_txg"), ds.prev_snap_txg, prev.creation_txg);
+                self.differ(
+                    &format!("{name}: prev_snap_txg"),
+                    ds.prev_snap_txg,
+                    prev.creation_txg,
+                );
             }
             if i > 0 {
                 self.differ(&format!("{name}: next_snap"), ds.next_snap, chain[i - 1].1);
-                let clones = if ds.next_clones == 0 { 0 } else { self.meta.table(ds.next_clones)?.count()? };
-                self.differ(&format!("{name}: num_children"), ds.num_children, 1 + clones);
+                let clones = if ds.next_clones == 0 {
+                    0
+                } else {
+                    self.meta.table(ds.next_clones)?.count()?
+                };
+                self.differ(
+                    &format!("{name}: num_children"),
+                    ds.num_children,
+                    1 + clones,
+                );
             }
             snap_bytes += self.deadlist(name, ds, otxg)?;
             self.tree(name, *o, ds)?;
@@ -125,22 +178,47 @@ impl<'a> Check<'a> {
             let (name, _, ds) = &chain[i];
             let unique = if i == 0 {
                 let dead = Deadlist::totals_of(self.meta, ds.deadlist)?.used as u64;
-                let before = if ds.prev_snap == 0 { 0 } else { self.meta.ds(ds.prev_snap)?.referenced_bytes };
+                let before = if ds.prev_snap == 0 {
+                    0
+                } else {
+                    self.meta.ds(ds.prev_snap)?.referenced_bytes
+                };
                 ds.referenced_bytes.wrapping_sub(before.wrapping_sub(dead))
             } else {
-                Deadlist::open(self.meta, chain[i - 1].2.deadlist)?.range(ds.prev_snap_txg, u64::MAX)?.used as u64
+                Deadlist::open(self.meta, chain[i - 1].2.deadlist)?
+                    .range(ds.prev_snap_txg, u64::MAX)?
+                    .used as u64
             };
             self.differ(&format!("{name}: unique"), ds.unique_bytes, unique);
         }
         if dir.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
-            let heads: u64 = self.trees.get(&head).into_iter().flatten().filter(|(_, (b, _))| *b > otxg).map(|(_, (_, s))| s.used as u64).sum();
+            let heads: u64 = self
+                .trees
+                .get(&head)
+                .into_iter()
+                .flatten()
+                .filter(|(_, (b, _))| *b > otxg)
+                .map(|(_, (_, s))| s.used as u64)
+                .sum();
             if self.trees.contains_key(&head) {
-                self.differ(&format!("{name}: HEAD"), dir.used_breakdown[UsedKind::Head as usize], heads);
+                self.differ(
+                    &format!("{name}: HEAD"),
+                    dir.used_breakdown[UsedKind::Head as usize],
+                    heads,
+                );
             }
-            self.differ(&format!("{name}: SNAP"), dir.used_breakdown[UsedKind::Snap as usize], snap_bytes);
+            self.differ(
+                &format!("{name}: SNAP"),
+                dir.used_breakdown[UsedKind::Snap as usize],
+                snap_bytes,
+            );
             let reserved = self.dsl.number_of(head, "refreservation")?;
             let unused = reserved.saturating_sub(phys.unique_bytes);
-            self.differ(&format!("{name}: REFRSRV"), dir.used_breakdown[UsedKind::RefReservation as usize], unused);
+            self.differ(
+                &format!("{name}: REFRSRV"),
+                dir.used_breakdown[UsedKind::RefReservation as usize],
+                unused,
+            );
         }
         Ok(())
     }
@@ -155,7 +233,8 @@ impl<'a> Check<'a> {
         if !list.is_flat() && ds.prev_snap != 0 {
             for key in chain_keys(self.meta, ds.prev_snap)? {
                 if !keys.contains(&key) {
-                    self.flaws.push(format!("{name}: its deadlist has no key {key:x}"));
+                    self.flaws
+                        .push(format!("{name}: its deadlist has no key {key:x}"));
                 }
             }
         }
@@ -174,19 +253,27 @@ impl<'a> Check<'a> {
             }
             let high = keys.range(key + 1..).next().copied().unwrap_or(u64::MAX);
             if !keys.is_empty() && (birth <= key || birth > high) || birth > ds.prev_snap_txg {
-                flaws.push(format!("{name}: a block born in {birth} is in the deadlist under key {key:x}"));
+                flaws.push(format!(
+                    "{name}: a block born in {birth} is in the deadlist under key {key:x}"
+                ));
             }
             Ok(())
         })?;
         if sum != totals || !list.is_flat() && listed != totals {
-            self.flaws.push(format!("{name}: its deadlist says {totals:?}, its lists {listed:?}, its blocks {sum:?}"));
+            self.flaws.push(format!(
+                "{name}: its deadlist says {totals:?}, its lists {listed:?}, its blocks {sum:?}"
+            ));
         }
         Ok(ours)
     }
 
     /// Sizes of everything reachable.
     fn tree(&mut self, name: &str, object: u64, ds: &DslDatasetPhys) -> Result<()> {
-        if self.meta.extension_value(object, "com.datto:encryption")?.is_some() {
+        if self
+            .meta
+            .extension_value(object, "com.datto:encryption")?
+            .is_some()
+        {
             return Ok(());
         }
         let mut tree = Tree::new();
@@ -195,9 +282,21 @@ impl<'a> Check<'a> {
             sum += sizes;
             tree.insert(identity(bp), (bp.allocation_birth(), sizes));
         })?;
-        self.differ(&format!("{name}: referenced"), ds.referenced_bytes, sum.used as u64);
-        self.differ(&format!("{name}: compressed"), ds.compressed_bytes, sum.comp as u64);
-        self.differ(&format!("{name}: uncompressed"), ds.uncompressed_bytes, sum.uncomp as u64);
+        self.differ(
+            &format!("{name}: referenced"),
+            ds.referenced_bytes,
+            sum.used as u64,
+        );
+        self.differ(
+            &format!("{name}: compressed"),
+            ds.compressed_bytes,
+            sum.comp as u64,
+        );
+        self.differ(
+            &format!("{name}: uncompressed"),
+            ds.uncompressed_bytes,
+            sum.uncomp as u64,
+        );
         self.trees.insert(object, tree);
         Ok(())
     }
@@ -211,8 +310,15 @@ impl<'a> Check<'a> {
             let prev = self.meta.ds(ds.prev_snap)?;
             self.tree(&format!("dataset {}", ds.prev_snap), ds.prev_snap, &prev)?;
         }
-        let (Some(mine), Some(before)) = (self.trees.get(&object), self.trees.get(&ds.prev_snap)) else { return Ok(()) };
-        let want: i64 = before.iter().filter(|(k, _)| !mine.contains_key(*k)).map(|(_, (_, s))| s.used).sum();
+        let (Some(mine), Some(before)) = (self.trees.get(&object), self.trees.get(&ds.prev_snap))
+        else {
+            return Ok(());
+        };
+        let want: i64 = before
+            .iter()
+            .filter(|(k, _)| !mine.contains_key(*k))
+            .map(|(_, (_, s))| s.used)
+            .sum();
         let has = Deadlist::totals_of(self.meta, ds.deadlist)?.used;
         if want != has {
             self.flaws.push(format!("{name}: its deadlist has {has} bytes, {want} were given up since the snapshot before"));
@@ -228,24 +334,39 @@ impl<'a> Check<'a> {
         f(root, Sizes::of_block(&self.meta.io, root));
         let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at("an objset block"))?;
         self.dnode(&phys.meta_dnode, true, f)?;
-        for dnode in [&phys.user_used, &phys.group_used, &phys.project_used].into_iter().flatten() {
+        for dnode in [&phys.user_used, &phys.group_used, &phys.project_used]
+            .into_iter()
+            .flatten()
+        {
             self.dnode(dnode, false, f)?;
         }
         Ok(())
     }
 
     fn read(&self, bp: &BlockPointer) -> Result<std::sync::Arc<zuse_io::Block>> {
-        self.meta.io.read_around(bp, &Place::new("accounting check"))
+        self.meta
+            .io
+            .read_around(bp, &Place::new("accounting check"))
     }
 
-    fn dnode(&self, dnode: &DnodePhys, meta: bool, f: &mut dyn FnMut(&BlockPointer, Sizes)) -> Result<()> {
+    fn dnode(
+        &self,
+        dnode: &DnodePhys,
+        meta: bool,
+        f: &mut dyn FnMut(&BlockPointer, Sizes),
+    ) -> Result<()> {
         for bp in dnode.blkptrs().iter().chain(&dnode.spill) {
             self.block(bp, meta, f)?;
         }
         Ok(())
     }
 
-    fn block(&self, bp: &BlockPointer, meta: bool, f: &mut dyn FnMut(&BlockPointer, Sizes)) -> Result<()> {
+    fn block(
+        &self,
+        bp: &BlockPointer,
+        meta: bool,
+        f: &mut dyn FnMut(&BlockPointer, Sizes),
+    ) -> Result<()> {
         if bp.is_hole() {
             return Ok(());
         }
@@ -280,12 +401,17 @@ impl<'a> Check<'a> {
             Ok(())
         })?;
         if waits != list.totals()? {
-            self.flaws.push(format!("free_bpobj says {:?}, its blocks {waits:?}", list.totals()?));
+            self.flaws.push(format!(
+                "free_bpobj says {:?}, its blocks {waits:?}",
+                list.totals()?
+            ));
         }
         let directory = self.meta.directory()?;
         if let Some(object) = directory.get_u64("bptree_obj")? {
             let dnode = self.meta.dnode(object)?;
-            let tree = dnode.with_bonus(BptreePhys::parse).map_err(|e| e.at("bptree_obj"))?;
+            let tree = dnode
+                .with_bonus(BptreePhys::parse)
+                .map_err(|e| e.at("bptree_obj"))?;
             waits += Sizes::of(tree.bytes, tree.comp, tree.uncomp);
         }
         if let Some(set) = directory.get_u64("com.delphix:deleted_clones")? {
@@ -295,8 +421,16 @@ impl<'a> Check<'a> {
         }
         let free = self.meta.dir(self.meta.free_dir)?;
         self.differ("$FREE: used", free.used_bytes, waits.used as u64);
-        self.differ("$FREE: compressed", free.compressed_bytes, waits.comp as u64);
-        self.differ("$FREE: uncompressed", free.uncompressed_bytes, waits.uncomp as u64);
+        self.differ(
+            "$FREE: compressed",
+            free.compressed_bytes,
+            waits.comp as u64,
+        );
+        self.differ(
+            "$FREE: uncompressed",
+            free.uncompressed_bytes,
+            waits.uncomp as u64,
+        );
         Ok(())
     }
 }

@@ -68,7 +68,10 @@ impl Dsl {
     /// Refuses a sync task that the pool has no room for.
     pub(crate) fn check_room(&self, reserve: Reserve, bytes: u64) -> Result<()> {
         let meta = self.meta()?;
-        let used = meta.dir(meta.root_dir)?.used_bytes.max(self.space().allocated);
+        let used = meta
+            .dir(meta.root_dir)?
+            .used_bytes
+            .max(self.space().allocated);
         if used.saturating_add(bytes.saturating_mul(3)) > self.root_limit(reserve)? {
             return Err(Error::refused(Errno::NOSPC, "the pool has no space left"));
         }
@@ -86,14 +89,21 @@ impl Dataset {
         if self.is_snapshot() || !spa.is_writable() {
             return Err(Error::refused(Errno::ROFS, "the dataset is read-only"));
         }
-        let copies = self.open_objset().map_or(1, |os| u64::from(os.settings().copies));
-        let bytes = estimate.write_bytes.saturating_mul(copies).saturating_add(TX_OVERHEAD);
+        let copies = self
+            .open_objset()
+            .map_or(1, |os| u64::from(os.settings().copies));
+        let bytes = estimate
+            .write_bytes
+            .saturating_mul(copies)
+            .saturating_add(TX_OVERHEAD);
         let mut patience = 4;
         loop {
             match self.verdict(bytes, estimate.frees)? {
                 Verdict::Fine => break,
                 Verdict::No(errno, why) => return Err(Error::refused(errno, why)),
-                Verdict::Regain if patience == 0 => return Err(Error::refused(Errno::NOSPC, "the pool has no space left")),
+                Verdict::Regain if patience == 0 => {
+                    return Err(Error::refused(Errno::NOSPC, "the pool has no space left"));
+                }
                 Verdict::Regain => {
                     patience -= 1;
                     spa.note_frees();
@@ -105,7 +115,12 @@ impl Dataset {
         let tx = spa.begin(bytes)?;
         let slot = tx.txg().slot::<4>();
         self.in_flight[slot].fetch_add(bytes, Relaxed);
-        for dir in self.chain.read().unwrap_or_else(std::sync::PoisonError::into_inner).iter() {
+        for dir in self
+            .chain
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .iter()
+        {
             dir.in_flight[slot].fetch_add(bytes, Relaxed);
         }
         self.note_dirty(tx.txg());
@@ -113,8 +128,13 @@ impl Dataset {
     }
 
     fn verdict(&self, bytes: u64, frees: bool) -> Result<Verdict> {
-        let chain = self.chain.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let flying = |cells: &[std::sync::atomic::AtomicU64; 4]| cells.iter().map(|c| c.load(Relaxed)).sum::<u64>();
+        let chain = self
+            .chain
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let flying = |cells: &[std::sync::atomic::AtomicU64; 4]| {
+            cells.iter().map(|c| c.load(Relaxed)).sum::<u64>()
+        };
         if let Some(root) = chain.last() {
             let space = self.dsl.space();
             let reserve = if frees { Reserve::Most } else { Reserve::None };
@@ -148,7 +168,11 @@ impl Dataset {
             }
             let (used, in_flight) = (dir.used.load(Relaxed), flying(&dir.in_flight));
             if used >= quota {
-                return Ok(if in_flight > 0 { Verdict::Wait } else { Verdict::No(Errno::DQUOT, "the quota is reached") });
+                return Ok(if in_flight > 0 {
+                    Verdict::Wait
+                } else {
+                    Verdict::No(Errno::DQUOT, "the quota is reached")
+                });
             }
             if in_flight > 0 && used.saturating_add(in_flight) >= quota.saturating_add(quota / 32) {
                 return Ok(Verdict::Wait);

@@ -29,9 +29,12 @@ impl Dsl {
 
     pub(crate) fn bookmarks_of(&self, head: u64) -> Result<Vec<(String, BookmarkPhys)>> {
         let meta = self.meta()?;
-        let Some(table) = self.bookmark_table(head)? else { return Ok(Vec::new()) };
+        let Some(table) = self.bookmark_table(head)? else {
+            return Ok(Vec::new());
+        };
         let parse = |(name, value): (String, ZapValue)| {
-            let phys = BookmarkPhys::from_words(&value.ints()).map_err(|e| e.at(format!("bookmark {name} of dataset {head}")))?;
+            let phys = BookmarkPhys::from_words(&value.ints())
+                .map_err(|e| e.at(format!("bookmark {name} of dataset {head}")))?;
             Ok((name, phys))
         };
         let _ = meta;
@@ -40,20 +43,33 @@ impl Dsl {
 
     pub(crate) fn bookmark_table(&self, head: u64) -> Result<Option<Table>> {
         let meta = self.meta()?;
-        let Some(ext) = meta.extension(head)? else { return Ok(None) };
-        ext.get_u64(KEY)?.map(|object| meta.table(object)).transpose()
+        let Some(ext) = meta.extension(head)? else {
+            return Ok(None);
+        };
+        ext.get_u64(KEY)?
+            .map(|object| meta.table(object))
+            .transpose()
     }
 }
 
 impl Ctx<'_> {
     /// Bookmarks of a head that count freed space.
     fn counting(&self, head: u64) -> Result<Vec<(String, BookmarkPhys)>> {
-        Ok(self.dsl.bookmarks_of(head)?.into_iter().filter(|(_, b)| b.flags & BOOKMARK_HAS_FBN != 0).collect())
+        Ok(self
+            .dsl
+            .bookmarks_of(head)?
+            .into_iter()
+            .filter(|(_, b)| b.flags & BOOKMARK_HAS_FBN != 0)
+            .collect())
     }
 
     /// Their txgs.
     pub(crate) fn bookmark_txgs(&self, head: u64) -> Result<Vec<u64>> {
-        Ok(self.counting(head)?.into_iter().map(|(_, b)| b.creation_txg).collect())
+        Ok(self
+            .counting(head)?
+            .into_iter()
+            .map(|(_, b)| b.creation_txg)
+            .collect())
     }
 
     fn put_bookmark(&self, head: u64, name: &str, phys: &BookmarkPhys) -> Result<()> {
@@ -64,18 +80,29 @@ impl Ctx<'_> {
     }
 
     fn add_freed(phys: &mut BookmarkPhys, s: Sizes) {
-        for (sum, v) in phys.freed_before_next.iter_mut().zip([s.used, s.comp, s.uncomp]) {
+        for (sum, v) in phys
+            .freed_before_next
+            .iter_mut()
+            .zip([s.used, s.comp, s.uncomp])
+        {
             *sum = sum.wrapping_add_signed(v);
         }
     }
 
     /// Blocks were killed in a head: bookmarks newer than its newest snapshot, or of it, count them.
-    pub(crate) fn count_freed_before_next(&self, head: u64, phys: &DslDatasetPhys, dead: &[BlockPointer]) -> Result<()> {
+    pub(crate) fn count_freed_before_next(
+        &self,
+        head: u64,
+        phys: &DslDatasetPhys,
+        dead: &[BlockPointer],
+    ) -> Result<()> {
         for (name, mut bookmark) in self.counting(head)? {
             if bookmark.creation_txg < phys.prev_snap_txg {
                 continue;
             }
-            let old = dead.iter().filter(|bp| bp.allocation_birth() <= bookmark.creation_txg);
+            let old = dead
+                .iter()
+                .filter(|bp| bp.allocation_birth() <= bookmark.creation_txg);
             let sizes: Sizes = old.map(|bp| Sizes::of_block(&self.meta.io, bp)).sum();
             if !sizes.is_zero() {
                 Self::add_freed(&mut bookmark, sizes);
@@ -87,7 +114,12 @@ impl Ctx<'_> {
 
     /// A snapshot goes: bookmarks between it and the one before count what the next one's deadlist holds. Returns
     /// whether a bookmark needs the snapshot's key to stay.
-    pub(crate) fn bookmarks_lose_snapshot(&self, head: u64, snap: &DslDatasetPhys, next: &DslDatasetPhys) -> Result<bool> {
+    pub(crate) fn bookmarks_lose_snapshot(
+        &self,
+        head: u64,
+        snap: &DslDatasetPhys,
+        next: &DslDatasetPhys,
+    ) -> Result<bool> {
         let counting = self.counting(head)?;
         if counting.is_empty() {
             return Ok(false);
@@ -111,8 +143,12 @@ impl Ctx<'_> {
 
     /// All bookmarks of a head that is destroyed.
     pub(crate) fn destroy_bookmarks(&self, head: u64) -> Result<()> {
-        let Some(ext) = self.meta.extension(head)? else { return Ok(()) };
-        let Some(object) = ext.get_u64(KEY)? else { return Ok(()) };
+        let Some(ext) = self.meta.extension(head)? else {
+            return Ok(());
+        };
+        let Some(object) = ext.get_u64(KEY)? else {
+            return Ok(());
+        };
         for (_, bookmark) in self.dsl.bookmarks_of(head)? {
             if bookmark.flags & BOOKMARK_HAS_FBN != 0 {
                 self.feature_add(WRITTEN_FEATURE, -1)?;
@@ -156,7 +192,9 @@ impl Ctx<'_> {
         if bookmark.redaction_obj != 0 {
             self.feature_add("com.delphix:redaction_bookmarks", -1)?;
         }
-        let Some(table) = self.dsl.bookmark_table(head)? else { return Ok(()) };
+        let Some(table) = self.dsl.bookmark_table(head)? else {
+            return Ok(());
+        };
         if bookmark.flags & BOOKMARK_HAS_FBN != 0 {
             self.feature_add(WRITTEN_FEATURE, -1)?;
         }
@@ -164,14 +202,13 @@ impl Ctx<'_> {
             self.feature_add(V2_FEATURE, -1)?;
         }
         table.remove(self.tx, name)?;
-        if table.is_empty()? {
-            if let Some(ext) = self.meta.extension(head)? {
-                if let Some(object) = ext.get_u64(KEY)? {
-                    ext.remove(self.tx, KEY)?;
-                    self.free(object)?;
-                    self.feature_add(FEATURE, -1)?;
-                }
-            }
+        if table.is_empty()?
+            && let Some(ext) = self.meta.extension(head)?
+            && let Some(object) = ext.get_u64(KEY)?
+        {
+            ext.remove(self.tx, KEY)?;
+            self.free(object)?;
+            self.feature_add(FEATURE, -1)?;
         }
         Ok(())
     }
@@ -203,11 +240,18 @@ impl Ctx<'_> {
         if bookmark.flags & BOOKMARK_HAS_FBN != 0 {
             self.feature_add(WRITTEN_FEATURE, 1)?;
         }
-        self.own_bookmark_table(head)?.put(self.tx, name, &ZapValue::u64s(&words))
+        self.own_bookmark_table(head)?
+            .put(self.tx, name, &ZapValue::u64s(&words))
     }
 
     /// Moves a bookmark to another head.
-    pub(crate) fn take_bookmark(&self, from: u64, to: u64, name: &str, bookmark: &BookmarkPhys) -> Result<()> {
+    pub(crate) fn take_bookmark(
+        &self,
+        from: u64,
+        to: u64,
+        name: &str,
+        bookmark: &BookmarkPhys,
+    ) -> Result<()> {
         if bookmark.redaction_obj != 0 {
             self.feature_add("com.delphix:redaction_bookmarks", 1)?;
         }
@@ -224,7 +268,10 @@ impl Dsl {
     /// `Refused`: NOENT, EXIST, INVAL if the snapshot is not in the dataset's past, NOTSUP without the feature.
     pub fn create_bookmark(&self, snapshot: &str, bookmark: &str) -> Result<()> {
         let Some((dataset, name)) = bookmark.split_once('#') else {
-            return Err(Error::refused(Errno::INVAL, format!("'{bookmark}' is not a bookmark's name")));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{bookmark}' is not a bookmark's name"),
+            ));
         };
         crate::name::check_snapshot(dataset, name)?;
         let (snapshot, dataset, name) = (snapshot.to_owned(), dataset.to_owned(), name.to_owned());
@@ -234,17 +281,26 @@ impl Dsl {
                 let head = ctx.dsl.find_ds(&d)?;
                 let snap = ctx.dsl.find_ds(&s)?;
                 if !ctx.enabled(FEATURE) {
-                    return Err(Error::refused(Errno::NOTSUP, "feature bookmarks is not enabled"));
+                    return Err(Error::refused(
+                        Errno::NOTSUP,
+                        "feature bookmarks is not enabled",
+                    ));
                 }
                 if ctx.dsl.bookmarks_of(head)?.iter().any(|(b, _)| *b == n) {
-                    return Err(Error::refused(Errno::EXIST, format!("bookmark '{d}#{n}' exists")));
+                    return Err(Error::refused(
+                        Errno::EXIST,
+                        format!("bookmark '{d}#{n}' exists"),
+                    ));
                 }
                 let mut at = ctx.meta.ds(head)?.prev_snap;
                 while at != 0 && at != snap {
                     at = ctx.meta.ds(at)?.prev_snap;
                 }
                 if at == 0 {
-                    return Err(Error::refused(Errno::INVAL, format!("'{s}' is not in the past of '{d}'")));
+                    return Err(Error::refused(
+                        Errno::INVAL,
+                        format!("'{s}' is not in the past of '{d}'"),
+                    ));
                 }
                 Ok(())
             },
@@ -259,15 +315,21 @@ impl Dsl {
                     ..BookmarkPhys::default()
                 };
                 if ctx.enabled(WRITTEN_FEATURE) {
-                    let dead = Deadlist::totals_of(ctx.meta, ctx.meta.ds(snap.next_snap)?.deadlist)?;
+                    let dead =
+                        Deadlist::totals_of(ctx.meta, ctx.meta.ds(snap.next_snap)?.deadlist)?;
                     phys.flags = BOOKMARK_HAS_FBN | BOOKMARK_SNAPSHOT_EXISTS;
                     phys.referenced = snap.referenced_bytes;
                     phys.compressed = snap.compressed_bytes;
                     phys.uncompressed = snap.uncompressed_bytes;
-                    phys.freed_before_next = [dead.used as u64, dead.comp as u64, dead.uncomp as u64];
+                    phys.freed_before_next =
+                        [dead.used as u64, dead.comp as u64, dead.uncomp as u64];
                 }
                 ctx.put_new_bookmark(head, &name, &phys)?;
-                ctx.log("bookmark", head, &format!("name={name} target_snap={object}"))
+                ctx.log(
+                    "bookmark",
+                    head,
+                    &format!("name={name} target_snap={object}"),
+                )
             },
         )
     }
@@ -277,7 +339,12 @@ impl Dsl {
     /// # Errors
     /// `Refused(NOENT)`.
     pub fn destroy_bookmark(&self, bookmark: &str) -> Result<()> {
-        let none = || Error::refused(Errno::NOENT, format!("bookmark '{bookmark}' does not exist"));
+        let none = || {
+            Error::refused(
+                Errno::NOENT,
+                format!("bookmark '{bookmark}' does not exist"),
+            )
+        };
         let (dataset, name) = bookmark.split_once('#').ok_or_else(none)?;
         let (dataset, name, whole) = (dataset.to_owned(), name.to_owned(), bookmark.to_owned());
         self.task(
@@ -286,12 +353,18 @@ impl Dsl {
                 let head = ctx.dsl.find_ds(&dataset)?;
                 let all = ctx.dsl.bookmarks_of(head)?;
                 let Some((_, phys)) = all.iter().find(|(n, _)| *n == name) else {
-                    return Err(Error::refused(Errno::NOENT, format!("bookmark '{whole}' does not exist")));
+                    return Err(Error::refused(
+                        Errno::NOENT,
+                        format!("bookmark '{whole}' does not exist"),
+                    ));
                 };
                 let h = ctx.meta.ds(head)?;
                 let txg = phys.creation_txg;
-                let others = all.iter().any(|(n, b)| *n != name && b.creation_txg == txg && b.flags & BOOKMARK_HAS_FBN != 0);
-                let key_is_its_own = phys.flags & BOOKMARK_HAS_FBN != 0 && phys.flags & BOOKMARK_SNAPSHOT_EXISTS == 0;
+                let others = all.iter().any(|(n, b)| {
+                    *n != name && b.creation_txg == txg && b.flags & BOOKMARK_HAS_FBN != 0
+                });
+                let key_is_its_own = phys.flags & BOOKMARK_HAS_FBN != 0
+                    && phys.flags & BOOKMARK_SNAPSHOT_EXISTS == 0;
                 if key_is_its_own && !others && txg < h.prev_snap_txg {
                     ctx.remove_key_from_clones(h.dir, txg, 0)?;
                     Deadlist::open(ctx.meta, h.deadlist)?.remove_key(ctx, txg)?;

@@ -84,7 +84,10 @@ impl Ledger for Books {
             self.io.free(txg, bp)?;
             self.freed.add(Sizes::of_block(&self.io, bp));
         } else {
-            self.dead.lock().unwrap_or_else(PoisonError::into_inner).push(*bp);
+            self.dead
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(*bp);
         }
         Ok(())
     }

@@ -36,9 +36,15 @@ impl Bpobj {
     pub fn open(mos: &Arc<Objset>, object: u64) -> Result<Self> {
         let dnode = mos.dnode(ObjectId(object))?;
         if dnode.object_type() != ot::BPOBJ {
-            return Err(Error::corrupt(dnode.place(), "it is not a list of block pointers"));
+            return Err(Error::corrupt(
+                dnode.place(),
+                "it is not a list of block pointers",
+            ));
         }
-        Ok(Self { mos: mos.clone(), dnode })
+        Ok(Self {
+            mos: mos.clone(),
+            dnode,
+        })
     }
 
     /// A new, empty list.
@@ -57,7 +63,9 @@ impl Bpobj {
     }
 
     pub fn phys(&self) -> Result<BpobjPhys> {
-        self.dnode.with_bonus(BpobjPhys::parse).map_err(|e| e.at(self.dnode.place().to_string()))
+        self.dnode
+            .with_bonus(BpobjPhys::parse)
+            .map_err(|e| e.at(self.dnode.place().to_string()))
     }
 
     fn put_phys(&self, tx: &Tx, phys: &BpobjPhys) -> Result<()> {
@@ -87,7 +95,8 @@ impl Bpobj {
         for (bp, out) in blocks.iter().zip(bytes.chunks_exact_mut(BP_SIZE)) {
             BpobjPhys::stored_pointer(bp, false).write_le(out);
         }
-        self.dnode.write_at(tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
+        self.dnode
+            .write_at(tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
         phys.num_blkptrs += blocks.len() as u64;
         Self::add_totals(&mut phys, total);
         self.put_phys(tx, &phys)
@@ -98,12 +107,20 @@ impl Bpobj {
             return Ok(Vec::new());
         }
         if phys.num_subobjs > 1 << 24 {
-            return Err(Error::corrupt(self.dnode.place(), format!("{} sub-lists", phys.num_subobjs)));
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                format!("{} sub-lists", phys.num_subobjs),
+            ));
         }
         let array = self.mos.dnode(ObjectId(phys.subobjs))?;
         let mut bytes = vec![0; phys.num_subobjs as usize * 8];
         array.read_at(0, &mut bytes)?;
-        Ok(bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect())
+        Ok(bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|b| u64::from_le_bytes(*b))
+            .collect())
     }
 
     /// Gives every block, sub-lists included, to `f`; `true` marks a free (livelists).
@@ -111,9 +128,16 @@ impl Bpobj {
         self.visit(f, 0)
     }
 
-    fn visit(&self, f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>, depth: u32) -> Result<()> {
+    fn visit(
+        &self,
+        f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>,
+        depth: u32,
+    ) -> Result<()> {
         if depth > DEPTH_LIMIT {
-            return Err(Error::corrupt(self.dnode.place(), "lists of block pointers are nested too deep"));
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                "lists of block pointers are nested too deep",
+            ));
         }
         let phys = self.phys()?;
         let mut at = 0;
@@ -146,7 +170,10 @@ impl Bpobj {
         }
         let mut phys = self.phys()?;
         if !phys.has_subobjs() {
-            return Err(Error::corrupt(self.dnode.place(), "a list of an old pool cannot hold lists"));
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                "a list of an old pool cannot hold lists",
+            ));
         }
         // Short lists are copied, and so are short arrays of sub-lists: else each merge of two snapshots' lists
         // would nest them one level deeper.
@@ -171,13 +198,17 @@ impl Bpobj {
         if subs.is_empty() && short {
             let mut bytes = vec![0; theirs.num_blkptrs as usize * BP_SIZE];
             list.dnode.read_at(0, &mut bytes)?;
-            self.dnode.write_at(ctx.tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
+            self.dnode
+                .write_at(ctx.tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
             phys.num_blkptrs += theirs.num_blkptrs;
             ctx.free(sub)?;
         } else {
             self.push_subobjs(ctx, &mut phys, &[sub])?;
         }
-        Self::add_totals(&mut phys, Sizes::of(theirs.bytes, theirs.comp, theirs.uncomp));
+        Self::add_totals(
+            &mut phys,
+            Sizes::of(theirs.bytes, theirs.comp, theirs.uncomp),
+        );
         self.put_phys(ctx.tx, &phys)
     }
 
@@ -211,7 +242,10 @@ impl Bpobj {
         depth: u32,
     ) -> Result<(Sizes, bool)> {
         if depth > DEPTH_LIMIT {
-            return Err(Error::corrupt(self.dnode.place(), "lists of block pointers are nested too deep"));
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                "lists of block pointers are nested too deep",
+            ));
         }
         let mut phys = self.phys()?;
         let before = (phys.num_blkptrs, phys.num_subobjs);
@@ -233,9 +267,17 @@ impl Bpobj {
             }
         }
         if before.0 != phys.num_blkptrs {
-            self.dnode.free_range(ctx.tx, phys.num_blkptrs * BP_SIZE as u64, (before.0 - phys.num_blkptrs) * BP_SIZE as u64)?;
+            self.dnode.free_range(
+                ctx.tx,
+                phys.num_blkptrs * BP_SIZE as u64,
+                (before.0 - phys.num_blkptrs) * BP_SIZE as u64,
+            )?;
         }
-        let mut subs = if go_on { self.subobjs(&phys)? } else { Vec::new() };
+        let mut subs = if go_on {
+            self.subobjs(&phys)?
+        } else {
+            Vec::new()
+        };
         while let Some(sub) = subs.last().copied() {
             let list = Self::open(&self.mos, sub)?;
             let (sizes, empty) = list.drain_to(ctx, f, depth + 1)?;
@@ -277,7 +319,9 @@ impl Bpobj {
 
 /// A new list with a block size and a header length.
 pub(crate) fn create_with(mos: &Arc<Objset>, tx: &Tx, block: u32, header: usize) -> Result<u64> {
-    let spec = DnodeSpec::new(ot::BPOBJ).block_size(block).bonus(ot::BPOBJ_HDR, header as u16);
+    let spec = DnodeSpec::new(ot::BPOBJ)
+        .block_size(block)
+        .bonus(ot::BPOBJ_HDR, header as u16);
     Ok(mos.allocate(tx, &spec)?.object().0)
 }
 
@@ -314,5 +358,6 @@ pub(crate) fn drop_if_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
 
 /// Whether `list` is the shared empty list.
 pub(crate) fn is_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
-    Ok(ctx.spa.feature_count(EMPTY_FEATURE) > 0 && ctx.meta.table(DIRECTORY)?.get_u64(EMPTY_KEY)? == Some(list))
+    Ok(ctx.spa.feature_count(EMPTY_FEATURE) > 0
+        && ctx.meta.table(DIRECTORY)?.get_u64(EMPTY_KEY)? == Some(list))
 }

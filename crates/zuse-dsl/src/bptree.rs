@@ -34,7 +34,13 @@ enum Walk {
 
 impl Ctx<'_> {
     /// Hands a tree over: its blocks born after `birth_txg` are charged to the pool and freed by and by.
-    pub(crate) fn queue_tree(&self, dir: u64, bp: BlockPointer, birth_txg: u64, sizes: Sizes) -> Result<()> {
+    pub(crate) fn queue_tree(
+        &self,
+        dir: u64,
+        bp: BlockPointer,
+        birth_txg: u64,
+        sizes: Sizes,
+    ) -> Result<()> {
         self.move_to_free(dir, UsedKind::Head, sizes)?;
         if bp.is_hole() || sizes.is_zero() {
             return Ok(());
@@ -49,7 +55,9 @@ impl Ctx<'_> {
         let object = match directory.get_u64(KEY)? {
             Some(object) => object,
             None => {
-                let spec = DnodeSpec::new(ot::UINT64_METADATA).block_size(BLOCK).bonus(ot::UINT64_METADATA, BptreePhys::SIZE as u16);
+                let spec = DnodeSpec::new(ot::UINT64_METADATA)
+                    .block_size(BLOCK)
+                    .bonus(ot::UINT64_METADATA, BptreePhys::SIZE as u16);
                 let object = self.meta.mos.allocate(self.tx, &spec)?.object().0;
                 directory.put_u64(self.tx, KEY, object)?;
                 self.feature_add(FEATURE, 1)?;
@@ -57,9 +65,19 @@ impl Ctx<'_> {
             }
         };
         let dnode = self.meta.dnode(object)?;
-        let mut phys = dnode.with_bonus(BptreePhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
-        let entry = BptreeEntry { bp, birth_txg, resume: [0; 4] };
-        dnode.write_at(self.tx, phys.end * BptreeEntry::SIZE as u64, &entry.to_bytes())?;
+        let mut phys = dnode
+            .with_bonus(BptreePhys::parse)
+            .map_err(|e| e.at(dnode.place().to_string()))?;
+        let entry = BptreeEntry {
+            bp,
+            birth_txg,
+            resume: [0; 4],
+        };
+        dnode.write_at(
+            self.tx,
+            phys.end * BptreeEntry::SIZE as u64,
+            &entry.to_bytes(),
+        )?;
         phys.end += 1;
         phys.bytes = phys.bytes.wrapping_add_signed(sizes.used);
         phys.comp = phys.comp.wrapping_add_signed(sizes.comp);
@@ -72,18 +90,28 @@ impl Ctx<'_> {
     /// Frees a part of the queued trees; true if more is left.
     pub(crate) fn process_bptree(&self, budget: &mut Budget) -> Result<bool> {
         let directory = self.meta.table(DIRECTORY)?;
-        let Some(object) = directory.get_u64(KEY)? else { return Ok(false) };
+        let Some(object) = directory.get_u64(KEY)? else {
+            return Ok(false);
+        };
         let dnode = self.meta.mos.dnode(ObjectId(object))?;
-        let mut phys = dnode.with_bonus(BptreePhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+        let mut phys = dnode
+            .with_bonus(BptreePhys::parse)
+            .map_err(|e| e.at(dnode.place().to_string()))?;
         let mut more = false;
         while phys.begin < phys.end && !more {
             let at = phys.begin * BptreeEntry::SIZE as u64;
             let mut bytes = [0; BptreeEntry::SIZE];
             dnode.read_at(at, &mut bytes)?;
-            let mut entry = BptreeEntry::parse(&bytes).map_err(|e| e.at(dnode.place().to_string()))?;
+            let mut entry =
+                BptreeEntry::parse(&bytes).map_err(|e| e.at(dnode.place().to_string()))?;
             let mut freed = Sizes::default();
             if entry.birth_txg != u64::MAX {
-                let mut reaper = Reaper::new(self, entry.birth_txg, entry.resume, std::mem::replace(budget, Budget::unlimited()));
+                let mut reaper = Reaper::new(
+                    self,
+                    entry.birth_txg,
+                    entry.resume,
+                    std::mem::replace(budget, Budget::unlimited()),
+                );
                 let walk = reaper.tree(&entry.bp);
                 freed = reaper.freed;
                 *budget = reaper.budget;
@@ -136,11 +164,20 @@ enum Owner {
 impl<'a, 'b> Reaper<'a, 'b> {
     fn new(ctx: &'a Ctx<'b>, birth_txg: u64, resume: [u64; 4], budget: Budget) -> Self {
         let from = (resume != [0; 4]).then_some((resume[1], resume[3]));
-        Self { ctx, birth_txg, from, budget, freed: Sizes::default() }
+        Self {
+            ctx,
+            birth_txg,
+            from,
+            budget,
+            freed: Sizes::default(),
+        }
     }
 
     fn read(&self, bp: &BlockPointer) -> Result<std::sync::Arc<zuse_io::Block>> {
-        self.ctx.meta.io.read_around(bp, &Place::new("a destroyed dataset"))
+        self.ctx
+            .meta
+            .io
+            .read_around(bp, &Place::new("a destroyed dataset"))
     }
 
     fn is_ours(&self, bp: &BlockPointer) -> bool {
@@ -170,7 +207,10 @@ impl<'a, 'b> Reaper<'a, 'b> {
         if let Walk::Paused(o, b) = self.dnode(&phys.meta_dnode, Owner::Meta)? {
             return Ok(Walk::Paused(o, b));
         }
-        for dnode in [&phys.project_used, &phys.group_used, &phys.user_used].into_iter().flatten() {
+        for dnode in [&phys.project_used, &phys.group_used, &phys.user_used]
+            .into_iter()
+            .flatten()
+        {
             self.dnode(dnode, Owner::Accounting)?;
         }
         self.free(root)?;
@@ -194,17 +234,32 @@ impl<'a, 'b> Reaper<'a, 'b> {
 
     /// Whether everything in `[first, first + count)` of an owner was freed before the walk was paused.
     fn is_past(&self, owner: Owner, first: u64, count: u64) -> bool {
-        let Some((object, block)) = self.from else { return false };
+        let Some((object, block)) = self.from else {
+            return false;
+        };
         let last = first.saturating_add(count - 1);
         match owner {
             Owner::Accounting => false,
-            Owner::Meta => last.saturating_mul(SLOTS_PER_BLOCK as u64).saturating_add(SLOTS_PER_BLOCK as u64 - 1) < object,
+            Owner::Meta => {
+                last.saturating_mul(SLOTS_PER_BLOCK as u64)
+                    .saturating_add(SLOTS_PER_BLOCK as u64 - 1)
+                    < object
+            }
             Owner::Object(o) => o < object || o == object && last < block,
         }
     }
 
-    fn block(&mut self, bp: &BlockPointer, level: u8, first: u64, shift: u32, owner: Owner) -> Result<Walk> {
-        let count = 1u64.checked_shl(shift * u32::from(level)).unwrap_or(u64::MAX);
+    fn block(
+        &mut self,
+        bp: &BlockPointer,
+        level: u8,
+        first: u64,
+        shift: u32,
+        owner: Owner,
+    ) -> Result<Walk> {
+        let count = 1u64
+            .checked_shl(shift * u32::from(level))
+            .unwrap_or(u64::MAX);
         if !self.is_ours(bp) || self.is_past(owner, first, count) {
             return Ok(Walk::Done);
         }
@@ -218,7 +273,10 @@ impl<'a, 'b> Reaper<'a, 'b> {
         let per = 1u64 << shift;
         for i in 0..per {
             let Some(child) = BlockPointer::at(bytes.bytes(), i as usize * 128) else {
-                return Err(Error::corrupt("a destroyed dataset", "an indirect block is too short"));
+                return Err(Error::corrupt(
+                    "a destroyed dataset",
+                    "an indirect block is too short",
+                ));
             };
             let at = first.saturating_add(i.checked_shl(shift * u32::from(level - 1)).unwrap_or(0));
             if let Walk::Paused(o, b) = self.block(&child, level - 1, at, shift, owner)? {
@@ -250,10 +308,10 @@ impl<'a, 'b> Reaper<'a, 'b> {
         if !self.is_ours(bp) || self.is_past(owner, blkid, 1) {
             return Ok(Walk::Done);
         }
-        if let Owner::Object(object) = owner {
-            if !self.budget.take() {
-                return Ok(Walk::Paused(object, blkid));
-            }
+        if let Owner::Object(object) = owner
+            && !self.budget.take()
+        {
+            return Ok(Walk::Paused(object, blkid));
         }
         self.free(bp)?;
         Ok(Walk::Done)

@@ -16,24 +16,42 @@ impl Dsl {
     ///
     /// # Errors
     /// As for creating; `Refused(INVAL)` if `origin` is no snapshot; `Unsupported` for encrypted ones.
-    pub fn clone_snapshot(&self, origin: &str, name: &str, properties: &[(String, Value)]) -> Result<Arc<Dataset>> {
+    pub fn clone_snapshot(
+        &self,
+        origin: &str,
+        name: &str,
+        properties: &[(String, Value)],
+    ) -> Result<Arc<Dataset>> {
         check_dataset(name)?;
         for (property, value) in properties {
             crate::property::check_settable(property, value)?;
         }
         if split_snapshot(origin).1.is_none() {
-            return Err(Error::refused(Errno::INVAL, format!("'{origin}' is not a snapshot")));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{origin}' is not a snapshot"),
+            ));
         }
         if origin.split(['/', '@']).next() != name.split('/').next() {
-            return Err(Error::refused(Errno::XDEV, "a clone is in the pool of its origin"));
+            return Err(Error::refused(
+                Errno::XDEV,
+                "a clone is in the pool of its origin",
+            ));
         }
         let (origin, name, properties) = (origin.to_owned(), name.to_owned(), properties.to_vec());
         let (o, n) = (origin.clone(), name.clone());
         let object = self.task(
             move |ctx| {
                 let snap = ctx.dsl.find_ds(&o)?;
-                if ctx.meta.extension_value(snap, "com.datto:encryption")?.is_some() {
-                    return Err(Error::unsupported(o.clone(), "clones of encrypted datasets (feature com.datto:encryption)"));
+                if ctx
+                    .meta
+                    .extension_value(snap, "com.datto:encryption")?
+                    .is_some()
+                {
+                    return Err(Error::unsupported(
+                        o.clone(),
+                        "clones of encrypted datasets (feature com.datto:encryption)",
+                    ));
                 }
                 ctx.check_new(&n)?;
                 ctx.dsl.check_room(Reserve::None, 128 * 1024)

@@ -15,6 +15,9 @@ use crate::pool_seam::{PoolSpace, Spa};
 /// Fills a new object set: the master node of a filesystem, the objects of a volume.
 pub type Fill = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<()> + Send>;
 
+/// Content and properties of a new pool's own filesystem.
+type RootPlan = (Fill, Vec<(String, zuse_format::property::PropertyValue)>);
+
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -40,7 +43,7 @@ pub struct Dsl {
     pub(crate) config: RwLock<()>,
     /// Decoded property ZAPs by object.
     pub(crate) props: Mutex<HashMap<u64, crate::property::Stored>>,
-    pub(crate) root: Mutex<Option<(Fill, Vec<(String, zuse_format::property::PropertyValue)>)>>,
+    pub(crate) root: Mutex<Option<RootPlan>>,
     pub(crate) zil_reaper: OnceLock<ZilReaper>,
     /// Blocks that one txg may free in the background.
     pub(crate) frees_per_txg: AtomicU64,
@@ -57,11 +60,16 @@ impl Dsl {
     }
 
     /// A layer for a pool to be created: `fill` makes the root filesystem's content, `props` are set on it.
-    pub fn for_create(fill: Fill, props: Vec<(String, zuse_format::property::PropertyValue)>) -> Arc<Self> {
+    pub fn for_create(
+        fill: Fill,
+        props: Vec<(String, zuse_format::property::PropertyValue)>,
+    ) -> Arc<Self> {
         Self::with_root(Some((fill, props)))
     }
 
-    fn with_root(root: Option<(Fill, Vec<(String, zuse_format::property::PropertyValue)>)>) -> Arc<Self> {
+    fn with_root(
+        root: Option<(Fill, Vec<(String, zuse_format::property::PropertyValue)>)>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             open: OnceLock::new(),
@@ -79,7 +87,10 @@ impl Dsl {
     }
 
     /// Says who frees intent logs; without it a dataset with a log cannot be destroyed or rolled back.
-    pub fn set_zil_reaper(&self, reaper: impl Fn(&Arc<Objset>, &Tx) -> Result<()> + Send + Sync + 'static) {
+    pub fn set_zil_reaper(
+        &self,
+        reaper: impl Fn(&Arc<Objset>, &Tx) -> Result<()> + Send + Sync + 'static,
+    ) {
         let _ = self.zil_reaper.set(Box::new(reaper));
     }
 
@@ -116,7 +127,13 @@ impl Dsl {
 
     pub(crate) fn ctx<'a>(&'a self, tx: &'a Tx) -> Result<Ctx<'a>> {
         let open = self.open()?;
-        Ok(Ctx { dsl: self, meta: &open.meta, spa: &open.spa, tx, txg: tx.txg().0 })
+        Ok(Ctx {
+            dsl: self,
+            meta: &open.meta,
+            spa: &open.spa,
+            tx,
+            txg: tx.txg().0,
+        })
     }
 
     /// Runs a sync task: `check` first, then `apply`, in one txg; returns when it is on disk. A check that is
@@ -128,14 +145,20 @@ impl Dsl {
     ) -> Result<R> {
         let spa = self.spa()?;
         if !spa.is_writable() {
-            return Err(Error::refused(Errno::ROFS, format!("pool {} is open read-only", spa.name())));
+            return Err(Error::refused(
+                Errno::ROFS,
+                format!("pool {} is open read-only", spa.name()),
+            ));
         }
         let (dsl_check, dsl_apply) = (self.arc()?, self.arc()?);
         let mut check = check;
         spa.sync_task(
             move |tx| check(&dsl_check.ctx(tx)?),
             move |tx| {
-                let _config = dsl_apply.config.write().unwrap_or_else(PoisonError::into_inner);
+                let _config = dsl_apply
+                    .config
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
                 apply(&dsl_apply.ctx(tx)?)
             },
         )
@@ -204,7 +227,11 @@ impl Ctx<'_> {
 
     /// Adds to an integer set that is made when first needed; gives its object.
     pub fn add_to_set(&self, set: u64, object_type: u8, value: u64) -> Result<u64> {
-        let set = if set == 0 { crate::table::Table::create(&self.meta.mos, self.tx, object_type, 0)? } else { set };
+        let set = if set == 0 {
+            crate::table::Table::create(&self.meta.mos, self.tx, object_type, 0)?
+        } else {
+            set
+        };
         self.meta.table(set)?.add_int(self.tx, value)?;
         Ok(set)
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::{DnodeSpec, Tx};
 use zuse_format::dsl::{
-    BpobjPhys, DIR_FLAG_USED_BREAKDOWN, DS_FLAG_CI_DATASET, DS_FLAG_UNIQUE_ACCURATE, DslDatasetPhys, DslDirPhys,
+    BpobjPhys, DIR_FLAG_USED_BREAKDOWN, DS_FLAG_CI_DATASET, DS_FLAG_UNIQUE_ACCURATE,
+    DslDatasetPhys, DslDirPhys,
 };
 use zuse_format::zap::NORM_TOUPPER;
 use zuse_format::{BlockPointer, ObjsetType, object_type as ot};
@@ -36,12 +37,20 @@ pub struct CreateOptions {
 impl CreateOptions {
     /// A filesystem with that content.
     pub fn filesystem(fill: Fill) -> Self {
-        Self { volume: false, case_insensitive: false, properties: Vec::new(), fill }
+        Self {
+            volume: false,
+            case_insensitive: false,
+            properties: Vec::new(),
+            fill,
+        }
     }
 
     /// A volume with that content.
     pub fn volume(fill: Fill) -> Self {
-        Self { volume: true, ..Self::filesystem(fill) }
+        Self {
+            volume: true,
+            ..Self::filesystem(fill)
+        }
     }
 }
 
@@ -83,13 +92,26 @@ impl Dsl {
             free_bpobj,
         };
         let origin_snap = {
-            let ctx = Ctx { dsl: self, meta: &meta, spa, tx, txg: tx.txg().0 };
+            let ctx = Ctx {
+                dsl: self,
+                meta: &meta,
+                spa,
+                tx,
+                txg: tx.txg().0,
+            };
             ctx.create_origin()?
         };
-        let meta = Meta { origin_snap, ..meta };
-        let _ = self.open.set(Open { spa: spa.clone(), meta });
+        let meta = Meta {
+            origin_snap,
+            ..meta
+        };
+        let _ = self.open.set(Open {
+            spa: spa.clone(),
+            meta,
+        });
         let ctx = self.ctx(tx)?;
-        ctx.meta.edit_dir(tx, root_dir, |d| d.origin = origin_snap)?;
+        ctx.meta
+            .edit_dir(tx, root_dir, |d| d.origin = origin_snap)?;
         let ds = ctx.create_head(root_dir, &Origin { snap: origin_snap }, 0)?;
         ctx.create_history()?;
         if let Some((fill, props)) = lock(&self.root).take() {
@@ -117,13 +139,23 @@ impl Dsl {
                 ctx.dsl.check_room(Reserve::None, 256 * 1024)
             },
             move |ctx| {
-                let flags = if options.case_insensitive { DS_FLAG_CI_DATASET } else { 0 };
-                let origin = Origin { snap: ctx.meta.origin_snap };
+                let flags = if options.case_insensitive {
+                    DS_FLAG_CI_DATASET
+                } else {
+                    0
+                };
+                let origin = Origin {
+                    snap: ctx.meta.origin_snap,
+                };
                 let ds = ctx.create_dir_and_head(&name, &origin, flags)?;
                 for (property, value) in &options.properties {
                     ctx.set_local(ds, property, value)?;
                 }
-                let kind = if options.volume { ObjsetType::Zvol } else { ObjsetType::Zfs };
+                let kind = if options.volume {
+                    ObjsetType::Zvol
+                } else {
+                    ObjsetType::Zfs
+                };
                 ctx.log("create", ds, "")?;
                 ctx.fill(ds, kind, name, options.fill)?;
                 Ok(ds)
@@ -167,23 +199,39 @@ impl Ctx<'_> {
     /// Whether a filesystem or volume of that name may be made.
     pub(crate) fn check_new(&self, name: &str) -> Result<()> {
         let Some((parent, child)) = split_last(name) else {
-            return Err(Error::refused(Errno::EXIST, format!("dataset '{name}' exists")));
+            return Err(Error::refused(
+                Errno::EXIST,
+                format!("dataset '{name}' exists"),
+            ));
         };
         let dir = self.dsl.find_dir(parent)?;
         let phys = self.meta.dir(dir)?;
         if self.meta.table(phys.child_map)?.get(child)?.is_some() {
-            return Err(Error::refused(Errno::EXIST, format!("dataset '{name}' exists")));
+            return Err(Error::refused(
+                Errno::EXIST,
+                format!("dataset '{name}' exists"),
+            ));
         }
-        let head = self.dsl.dataset_by_object(zuse_base::ObjectId(phys.head_dataset))?;
+        let head = self
+            .dsl
+            .dataset_by_object(zuse_base::ObjectId(phys.head_dataset))?;
         if head.kind()? != Kind::Filesystem {
-            return Err(Error::refused(Errno::INVAL, format!("'{parent}' is not a filesystem")));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{parent}' is not a filesystem"),
+            ));
         }
         self.check_count(dir, FS_COUNT, "filesystem_limit", 1)
     }
 
     /// An empty directory, not yet in its parent's map.
     pub(crate) fn create_dir(&self, parent: u64) -> Result<u64> {
-        Ctx2 { mos: &self.meta.mos, tx: self.tx, now: self.spa.now().0 }.dir(parent)
+        Ctx2 {
+            mos: &self.meta.mos,
+            tx: self.tx,
+            now: self.spa.now().0,
+        }
+        .dir(parent)
     }
 
     /// `$ORIGIN`: its directory's head and its empty snapshot, from which all datasets descend.
@@ -202,43 +250,62 @@ impl Ctx<'_> {
         };
         let head = self.allocate_ds()?;
         let snap = self.allocate_ds()?;
-        self.put_ds(snap, DslDatasetPhys {
-            next_snap: head,
-            num_children: 1,
-            deadlist: snap_deadlist,
-            fsid_guid: self.id56(),
-            guid: self.guid(),
-            ..base
-        })?;
-        self.put_ds(head, DslDatasetPhys {
-            prev_snap: snap,
-            prev_snap_txg: 1,
-            snapnames,
-            deadlist,
-            fsid_guid: self.id56(),
-            guid: self.guid(),
-            ..base
-        })?;
-        self.meta.table(snapnames)?.put_u64(self.tx, "$ORIGIN", snap)?;
-        self.meta.edit_dir(self.tx, dir, |d| d.head_dataset = head)?;
+        self.put_ds(
+            snap,
+            DslDatasetPhys {
+                next_snap: head,
+                num_children: 1,
+                deadlist: snap_deadlist,
+                fsid_guid: self.id56(),
+                guid: self.guid(),
+                ..base
+            },
+        )?;
+        self.put_ds(
+            head,
+            DslDatasetPhys {
+                prev_snap: snap,
+                prev_snap_txg: 1,
+                snapnames,
+                deadlist,
+                fsid_guid: self.id56(),
+                guid: self.guid(),
+                ..base
+            },
+        )?;
+        self.meta
+            .table(snapnames)?
+            .put_u64(self.tx, "$ORIGIN", snap)?;
+        self.meta
+            .edit_dir(self.tx, dir, |d| d.head_dataset = head)?;
         Ok(snap)
     }
 
     pub(crate) fn allocate_ds(&self) -> Result<u64> {
-        let spec = DnodeSpec::new(ot::DSL_DATASET).bonus(ot::DSL_DATASET, DslDatasetPhys::SIZE as u16);
+        let spec =
+            DnodeSpec::new(ot::DSL_DATASET).bonus(ot::DSL_DATASET, DslDatasetPhys::SIZE as u16);
         Ok(self.meta.mos.allocate(self.tx, &spec)?.object().0)
     }
 
     pub(crate) fn put_ds(&self, object: u64, phys: DslDatasetPhys) -> Result<()> {
-        self.meta.dnode(object)?.edit_bonus(self.tx, |b| phys.write_le(b))
+        self.meta
+            .dnode(object)?
+            .edit_bonus(self.tx, |b| phys.write_le(b))
     }
 
     /// A directory of that name under its parent, with a head.
-    pub(crate) fn create_dir_and_head(&self, name: &str, origin: &Origin, flags: u64) -> Result<u64> {
+    pub(crate) fn create_dir_and_head(
+        &self,
+        name: &str,
+        origin: &Origin,
+        flags: u64,
+    ) -> Result<u64> {
         let (parent, child) = split_last(name).ok_or_else(|| Error::refused(Errno::INVAL, name))?;
         let parent = self.dsl.find_dir(parent)?;
         let dir = self.create_dir(parent)?;
-        self.meta.table(self.meta.dir(parent)?.child_map)?.put_u64(self.tx, child, dir)?;
+        self.meta
+            .table(self.meta.dir(parent)?.child_map)?
+            .put_u64(self.tx, child, dir)?;
         self.count_up(parent, FS_COUNT, 1)?;
         if self.spa.feature_count(LIMITS) > 0 {
             let table = self.zapify(dir)?;
@@ -282,14 +349,16 @@ impl Ctx<'_> {
             phys.referenced_bytes = snap.referenced_bytes;
             phys.compressed_bytes = snap.compressed_bytes;
             phys.uncompressed_bytes = snap.uncompressed_bytes;
-            phys.flags |= snap.flags & (zuse_format::dsl::DS_FLAG_INCONSISTENT | DS_FLAG_CI_DATASET);
+            phys.flags |=
+                snap.flags & (zuse_format::dsl::DS_FLAG_INCONSISTENT | DS_FLAG_CI_DATASET);
             let clones = self.add_to_set(snap.next_clones, ot::NEXT_CLONES, ds)?;
             self.meta.edit_ds(self.tx, origin.snap, |s| {
                 s.num_children += 1;
                 s.next_clones = clones;
             })?;
             let heads = self.add_to_set(self.meta.dir(snap.dir)?.clones, ot::DSL_CLONES, ds)?;
-            self.meta.edit_dir(self.tx, snap.dir, |d| d.clones = heads)?;
+            self.meta
+                .edit_dir(self.tx, snap.dir, |d| d.clones = heads)?;
         }
         self.put_ds(ds, phys)?;
         self.meta.edit_dir(self.tx, dir, |d| {
@@ -315,8 +384,12 @@ impl Ctx<'_> {
     /// Changes a count from a directory upward, as far as it is kept.
     pub(crate) fn count_up(&self, dir: u64, key: &str, delta: i64) -> Result<()> {
         for object in self.meta.ancestry(dir)? {
-            let Some(table) = self.meta.extension(object)? else { return Ok(()) };
-            let Some(count) = table.get_u64(key)? else { return Ok(()) };
+            let Some(table) = self.meta.extension(object)? else {
+                return Ok(());
+            };
+            let Some(count) = table.get_u64(key)? else {
+                return Ok(());
+            };
             table.put_u64(self.tx, key, count.saturating_add_signed(delta))?;
         }
         Ok(())
@@ -325,10 +398,17 @@ impl Ctx<'_> {
     /// Whether a count may grow.
     pub(crate) fn check_count(&self, dir: u64, key: &str, limit: &str, more: u64) -> Result<()> {
         for object in self.meta.ancestry(dir)? {
-            let Some(table) = self.meta.extension(object)? else { return Ok(()) };
-            let Some(count) = table.get_u64(key)? else { return Ok(()) };
+            let Some(table) = self.meta.extension(object)? else {
+                return Ok(());
+            };
+            let Some(count) = table.get_u64(key)? else {
+                return Ok(());
+            };
             if count.saturating_add(more) > self.dsl.dir_number(object, limit)? {
-                return Err(Error::refused(Errno::DQUOT, format!("{limit} of '{}' is reached", self.dsl.dir_name(object)?)));
+                return Err(Error::refused(
+                    Errno::DQUOT,
+                    format!("{limit} of '{}' is reached", self.dsl.dir_name(object)?),
+                ));
             }
         }
         Ok(())
@@ -337,7 +417,10 @@ impl Ctx<'_> {
     /// Begins to count filesystems and snapshots in a subtree.
     pub(crate) fn start_counting(&self, dir: u64) -> Result<()> {
         if !self.enabled(LIMITS) {
-            return Err(Error::refused(Errno::NOTSUP, "feature filesystem_limits is not enabled"));
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "feature filesystem_limits is not enabled",
+            ));
         }
         if self.spa.feature_count(LIMITS) == 0 {
             self.feature_add(LIMITS, 1)?;
@@ -346,10 +429,10 @@ impl Ctx<'_> {
     }
 
     pub(crate) fn init_counts(&self, dir: u64) -> Result<(u64, u64)> {
-        if let Some(table) = self.meta.extension(dir)? {
-            if let (Some(f), Some(s)) = (table.get_u64(FS_COUNT)?, table.get_u64(SNAP_COUNT)?) {
-                return Ok((f, s));
-            }
+        if let Some(table) = self.meta.extension(dir)?
+            && let (Some(f), Some(s)) = (table.get_u64(FS_COUNT)?, table.get_u64(SNAP_COUNT)?)
+        {
+            return Ok((f, s));
         }
         let phys = self.meta.dir(dir)?;
         let (mut filesystems, mut snaps) = (0, 0);
@@ -362,7 +445,10 @@ impl Ctx<'_> {
             snaps += s;
         }
         if phys.head_dataset != 0 {
-            let names = self.meta.table(self.meta.ds(phys.head_dataset)?.snapnames)?.numbers()?;
+            let names = self
+                .meta
+                .table(self.meta.ds(phys.head_dataset)?.snapnames)?
+                .numbers()?;
             snaps += names.iter().filter(|(n, _)| !n.starts_with('%')).count() as u64;
         }
         let table = self.zapify(dir)?;

@@ -116,13 +116,19 @@ impl Dsl {
     }
 
     pub(crate) fn all_held(&self) -> Vec<Arc<Dataset>> {
-        lock(&self.datasets).values().filter_map(Weak::upgrade).collect()
+        lock(&self.datasets)
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 
     /// Refuses if somebody works on a dataset.
     pub(crate) fn check_idle(&self, object: u64) -> Result<()> {
         match self.held(object) {
-            Some(ds) if ds.is_owned() => Err(Error::refused(Errno::BUSY, format!("dataset '{}' is busy", self.ds_name(object)?))),
+            Some(ds) if ds.is_owned() => Err(Error::refused(
+                Errno::BUSY,
+                format!("dataset '{}' is busy", self.ds_name(object)?),
+            )),
             _ => Ok(()),
         }
     }
@@ -188,7 +194,10 @@ impl Dataset {
     /// `Refused(BUSY)` if somebody else owns it.
     pub fn own(self: &Arc<Self>) -> Result<Owner> {
         if self.owned.swap(true, Relaxed) {
-            return Err(Error::refused(Errno::BUSY, format!("dataset '{}' is busy", self.name()?)));
+            return Err(Error::refused(
+                Errno::BUSY,
+                format!("dataset '{}' is busy", self.name()?),
+            ));
         }
         Ok(Owner(self.clone()))
     }
@@ -201,7 +210,11 @@ impl Dataset {
         if self.snapshot {
             return Ok(Kind::Snapshot);
         }
-        Ok(if self.objset_type()? == ObjsetType::Zvol { Kind::Volume } else { Kind::Filesystem })
+        Ok(if self.objset_type()? == ObjsetType::Zvol {
+            Kind::Volume
+        } else {
+            Kind::Filesystem
+        })
     }
 
     /// Whether it is a volume or a snapshot of one.
@@ -224,7 +237,8 @@ impl Dataset {
         let place = zuse_base::Place::new(format!("dataset {}, objset block", self.object().0));
         let block = self.dsl.meta()?.io.read(&phys.bp, &place)?;
         let number = zuse_format::field::u64_at(block.bytes(), zuse_format::objset::OBJSET_TYPE_AT);
-        ObjsetType::from_number(number).ok_or_else(|| Error::corrupt(place, format!("object set of type {number}")))
+        ObjsetType::from_number(number)
+            .ok_or_else(|| Error::corrupt(place, format!("object set of type {number}")))
     }
 
     /// Its object set, opened at the first call.
@@ -240,10 +254,20 @@ impl Dataset {
         let phys = self.phys()?;
         let name = self.dsl.ds_name(self.object().0)?;
         if phys.flags & DS_FLAG_INCONSISTENT != 0 {
-            return Err(Error::refused(Errno::NXIO, format!("dataset '{name}' is inconsistent: a receive or destroy was begun")));
+            return Err(Error::refused(
+                Errno::NXIO,
+                format!("dataset '{name}' is inconsistent: a receive or destroy was begun"),
+            ));
         }
-        if is_zapified(&self.dnode) && Table::of(self.dnode.clone())?.get("com.datto:encryption")?.is_some() {
-            return Err(Error::unsupported(name, "encrypted datasets (feature com.datto:encryption)"));
+        if is_zapified(&self.dnode)
+            && Table::of(self.dnode.clone())?
+                .get("com.datto:encryption")?
+                .is_some()
+        {
+            return Err(Error::unsupported(
+                name,
+                "encrypted datasets (feature com.datto:encryption)",
+            ));
         }
         if phys.bp.is_hole() {
             return Err(Error::corrupt(name, "the dataset has no object set"));
@@ -266,7 +290,12 @@ impl Dataset {
     }
 
     /// Makes the object set of a new dataset, in syncing context.
-    pub(crate) fn create_objset(self: &Arc<Self>, kind: ObjsetType, name: String, tx: &Tx) -> Result<Arc<Objset>> {
+    pub(crate) fn create_objset(
+        self: &Arc<Self>,
+        kind: ObjsetType,
+        name: String,
+        tx: &Tx,
+    ) -> Result<Arc<Objset>> {
         let os = Objset::create(self.env(name)?, kind, tx);
         *lock(&self.objset) = Some(os.clone());
         self.note_dirty(tx.txg());
@@ -296,9 +325,13 @@ impl Dataset {
     /// Takes effective properties over into memory.
     pub(crate) fn refresh(&self) -> Result<()> {
         let object = self.object().0;
-        self.refquota.store(self.dsl.number_of(object, "refquota")?, Relaxed);
+        self.refquota
+            .store(self.dsl.number_of(object, "refquota")?, Relaxed);
         let chain = self.dsl.dir_chain(self.phys()?.dir)?;
-        *self.chain.write().unwrap_or_else(std::sync::PoisonError::into_inner) = chain;
+        *self
+            .chain
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = chain;
         if let Some(os) = self.open_objset() {
             os.set_settings(self.dsl.settings_of(object)?);
         }

@@ -52,7 +52,9 @@ impl<'a> Deadlist<'a> {
         let dnode = meta.dnode(object)?;
         match dnode.object_type() {
             ot::DEADLIST => {
-                let phys = dnode.with_bonus(DeadlistPhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+                let phys = dnode
+                    .with_bonus(DeadlistPhys::parse)
+                    .map_err(|e| e.at(dnode.place().to_string()))?;
                 Ok(Sizes::of(phys.used, phys.compressed, phys.uncompressed))
             }
             ot::BPOBJ => Bpobj::open(&meta.mos, object)?.totals(),
@@ -70,7 +72,10 @@ impl<'a> Deadlist<'a> {
             bonus_len: DeadlistPhys::SIZE as u16,
             ..ZapOptions::default()
         };
-        let object = Zap::create(&ctx.meta.mos, ctx.tx, ot::DEADLIST, &options)?.dnode().object().0;
+        let object = Zap::create(&ctx.meta.mos, ctx.tx, ot::DEADLIST, &options)?
+            .dnode()
+            .object()
+            .0;
         let mut list = Self::open(ctx.meta, object)?;
         for key in keys {
             list.add_key(ctx, *key)?;
@@ -96,7 +101,10 @@ impl<'a> Deadlist<'a> {
     }
 
     fn add_totals(&self, ctx: &Ctx<'_>, s: Sizes) -> Result<()> {
-        let mut phys = self.dnode.with_bonus(DeadlistPhys::parse).map_err(|e| e.at(self.dnode.place().to_string()))?;
+        let mut phys = self
+            .dnode
+            .with_bonus(DeadlistPhys::parse)
+            .map_err(|e| e.at(self.dnode.place().to_string()))?;
         phys.used = phys.used.wrapping_add_signed(s.used);
         phys.compressed = phys.compressed.wrapping_add_signed(s.comp);
         phys.uncompressed = phys.uncompressed.wrapping_add_signed(s.uncomp);
@@ -110,7 +118,10 @@ impl<'a> Deadlist<'a> {
     /// The list of an entry, made its own if it is the shared empty one.
     fn own_list(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<Bpobj> {
         let Some(list) = self.keys.as_ref().and_then(|k| k.get(&key)).copied() else {
-            return Err(Error::corrupt(self.dnode.place(), format!("the deadlist has no key {key:x}")));
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                format!("the deadlist has no key {key:x}"),
+            ));
         };
         let list = if bpobj::is_empty_list(ctx, list)? {
             let own = Bpobj::create(ctx)?;
@@ -151,12 +162,16 @@ impl<'a> Deadlist<'a> {
         for bp in blocks {
             let birth = bp.allocation_birth();
             let Some((key, _)) = keys.range(..birth).next_back() else {
-                return Err(Error::corrupt(self.dnode.place(), format!("no key of the deadlist is below birth {birth}")));
+                return Err(Error::corrupt(
+                    self.dnode.place(),
+                    format!("no key of the deadlist is below birth {birth}"),
+                ));
             };
             by_key.entry(*key).or_default().push(*bp);
         }
         for (key, blocks) in by_key {
-            self.own_list(ctx, key)?.append(ctx.tx, &blocks, blocks.iter().map(size).sum())?;
+            self.own_list(ctx, key)?
+                .append(ctx.tx, &blocks, blocks.iter().map(size).sum())?;
         }
         self.add_totals(ctx, total)?;
         Ok(total)
@@ -174,10 +189,17 @@ impl<'a> Deadlist<'a> {
 
     /// Joins an entry with the one before it. A key that is not there is no error.
     pub fn remove_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
-        let Some(keys) = &self.keys else { return Ok(()) };
-        let Some(list) = keys.get(&key).copied() else { return Ok(()) };
+        let Some(keys) = &self.keys else {
+            return Ok(());
+        };
+        let Some(list) = keys.get(&key).copied() else {
+            return Ok(());
+        };
         let Some((lower, _)) = keys.range(..key).next_back().map(|(k, l)| (*k, *l)) else {
-            return Err(Error::corrupt(self.dnode.place(), format!("key {key:x} of the deadlist is the lowest")));
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                format!("key {key:x} of the deadlist is the lowest"),
+            ));
         };
         self.forget_key(ctx, key)?;
         self.join(ctx, lower, list)
@@ -211,7 +233,9 @@ impl<'a> Deadlist<'a> {
         if low >= high {
             return Ok(Sizes::default());
         }
-        keys.range(low..high).map(|(_, list)| Bpobj::open(&self.meta.mos, *list)?.totals()).sum::<Result<Sizes>>()
+        keys.range(low..high)
+            .map(|(_, list)| Bpobj::open(&self.meta.mos, *list)?.totals())
+            .sum::<Result<Sizes>>()
     }
 
     /// Takes everything out of another deadlist, which is left without entries.
@@ -228,8 +252,16 @@ impl<'a> Deadlist<'a> {
         }
         for (key, list) in other.entries() {
             let sizes = Bpobj::open(&ctx.meta.mos, list)?.totals()?;
-            let Some(into) = self.keys.as_ref().and_then(|k| k.range(..=key).next_back()).map(|(k, _)| *k) else {
-                return Err(Error::corrupt(self.dnode.place(), format!("no key of the deadlist is at or below {key:x}")));
+            let Some(into) = self
+                .keys
+                .as_ref()
+                .and_then(|k| k.range(..=key).next_back())
+                .map(|(k, _)| *k)
+            else {
+                return Err(Error::corrupt(
+                    self.dnode.place(),
+                    format!("no key of the deadlist is at or below {key:x}"),
+                ));
             };
             other.forget_key(ctx, key)?;
             self.join(ctx, into, list)?;
@@ -241,7 +273,11 @@ impl<'a> Deadlist<'a> {
     /// Moves all entries from a key on into a list.
     pub fn move_to(&mut self, ctx: &Ctx<'_>, target: u64, low: u64) -> Result<()> {
         let target = Bpobj::open(&ctx.meta.mos, target)?;
-        let moved: Vec<(u64, u64)> = self.entries().into_iter().filter(|(k, _)| *k >= low).collect();
+        let moved: Vec<(u64, u64)> = self
+            .entries()
+            .into_iter()
+            .filter(|(k, _)| *k >= low)
+            .collect();
         for (key, list) in moved {
             let sizes = Bpobj::open(&ctx.meta.mos, list)?.totals()?;
             self.forget_key(ctx, key)?;
@@ -267,7 +303,8 @@ impl<'a> Deadlist<'a> {
     /// All blocks with the key of their entry.
     pub fn for_each(&self, f: &mut dyn FnMut(u64, &BlockPointer) -> Result<()>) -> Result<()> {
         if self.is_flat() {
-            return Bpobj::open(&self.meta.mos, self.dnode.object().0)?.for_each(&mut |bp, _| f(0, bp));
+            return Bpobj::open(&self.meta.mos, self.dnode.object().0)?
+                .for_each(&mut |bp, _| f(0, bp));
         }
         for (key, list) in self.entries() {
             Bpobj::open(&self.meta.mos, list)?.for_each(&mut |bp, _| f(key, bp))?;
@@ -284,7 +321,10 @@ pub(crate) fn chain_keys(meta: &Meta, snap: u64) -> Result<Vec<u64>> {
         let phys = meta.ds(at)?;
         keys.push(phys.prev_snap_txg);
         if phys.prev_snap != 0 && phys.prev_snap_txg >= phys.creation_txg {
-            return Err(Error::corrupt(format!("dataset {at}"), "snapshots are not in the order of their txgs"));
+            return Err(Error::corrupt(
+                format!("dataset {at}"),
+                "snapshots are not in the order of their txgs",
+            ));
         }
         at = phys.prev_snap;
     }

@@ -57,7 +57,8 @@ impl Dsl {
                         Step::Snapshot(object) => ctx.destroy_snapshot(object)?,
                         Step::Defer(object) => {
                             ctx.log("defer_destroy", object, "")?;
-                            ctx.meta.edit_ds(ctx.tx, object, |s| s.flags |= DS_FLAG_DEFER_DESTROY)?;
+                            ctx.meta
+                                .edit_ds(ctx.tx, object, |s| s.flags |= DS_FLAG_DEFER_DESTROY)?;
                         }
                         Step::Head(object) => ctx.destroy_head(object)?,
                     }
@@ -77,7 +78,10 @@ impl Dsl {
     pub fn reclaim(&self, first: &str, last: &str) -> Result<u64> {
         let _config = self.read_config();
         let meta = self.meta()?;
-        let (first, last) = (meta.ds(self.find_ds(first)?)?, meta.ds(self.find_ds(last)?)?);
+        let (first, last) = (
+            meta.ds(self.find_ds(first)?)?,
+            meta.ds(self.find_ds(last)?)?,
+        );
         let mut at = meta.ds(last.next_snap)?;
         let mut sum = Sizes::default();
         loop {
@@ -106,13 +110,22 @@ fn select(all: &[(String, u64)], spec: &str) -> Option<Vec<u64>> {
             }
             Some((a, b)) => {
                 let from = if a.is_empty() { 0 } else { place(a)? };
-                let to = if b.is_empty() { all.len().checked_sub(1)? } else { place(b)? };
+                let to = if b.is_empty() {
+                    all.len().checked_sub(1)?
+                } else {
+                    place(b)?
+                };
                 (from, to)
             }
         };
         out.extend(from..=to);
     }
-    Some(out.into_iter().filter_map(|i| all.get(i)).map(|(_, o)| *o).collect())
+    Some(
+        out.into_iter()
+            .filter_map(|i| all.get(i))
+            .map(|(_, o)| *o)
+            .collect(),
+    )
 }
 
 impl Ctx<'_> {
@@ -126,7 +139,9 @@ impl Ctx<'_> {
             tree.push((dataset.to_owned(), dir, self.meta.dir(dir)?.head_dataset));
         }
         let mut plan = Plan::default();
-        let Some(spec) = spec else { return self.plan_heads(&tree, recursive) };
+        let Some(spec) = spec else {
+            return self.plan_heads(&tree, recursive);
+        };
         let mut found = false;
         for (_, _, head) in &tree {
             let all = self.dsl.snapshots_of(&self.meta.ds(*head)?)?;
@@ -143,7 +158,10 @@ impl Ctx<'_> {
             }
         }
         if !found {
-            return Err(refuse(Errno::NOENT, format!("snapshot '{name}' does not exist")));
+            return Err(refuse(
+                Errno::NOENT,
+                format!("snapshot '{name}' does not exist"),
+            ));
         }
         Ok(plan)
     }
@@ -153,16 +171,31 @@ impl Ctx<'_> {
     }
 
     /// Whether a snapshot can go when these heads go too.
-    fn check_snapshot_gone(&self, object: u64, phys: &DslDatasetPhys, held: bool, dirs: &[u64]) -> Result<()> {
+    fn check_snapshot_gone(
+        &self,
+        object: u64,
+        phys: &DslDatasetPhys,
+        held: bool,
+        dirs: &[u64],
+    ) -> Result<()> {
         if held {
-            return Err(refuse(Errno::BUSY, format!("snapshot '{}' is held", self.dsl.ds_name(object)?)));
+            return Err(refuse(
+                Errno::BUSY,
+                format!("snapshot '{}' is held", self.dsl.ds_name(object)?),
+            ));
         }
         if phys.num_children > 1 {
             for clone in self.meta.table(phys.next_clones)?.ints()? {
                 let clone_dir = self.meta.ds(clone)?.dir;
                 if !dirs.contains(&clone_dir) {
                     let clone = self.dsl.dir_name(clone_dir)?;
-                    return Err(refuse(Errno::EXIST, format!("snapshot '{}' has clone '{clone}'", self.dsl.ds_name(object)?)));
+                    return Err(refuse(
+                        Errno::EXIST,
+                        format!(
+                            "snapshot '{}' has clone '{clone}'",
+                            self.dsl.ds_name(object)?
+                        ),
+                    ));
                 }
             }
         }
@@ -173,7 +206,10 @@ impl Ctx<'_> {
     fn plan_heads(&self, tree: &[(String, u64, u64)], recursive: bool) -> Result<Plan> {
         let dirs: Vec<u64> = tree.iter().map(|(_, dir, _)| *dir).collect();
         if dirs.contains(&self.meta.root_dir) {
-            return Err(refuse(Errno::INVAL, "the pool's own filesystem cannot be destroyed".into()));
+            return Err(refuse(
+                Errno::INVAL,
+                "the pool's own filesystem cannot be destroyed".into(),
+            ));
         }
         let mut plan = Plan::default();
         // dir → how many others must go first
@@ -185,14 +221,20 @@ impl Ctx<'_> {
             let ds = self.meta.ds(*head)?;
             let children = self.meta.children(&phys)?;
             if let Some((child, _)) = children.iter().find(|(_, c)| !dirs.contains(c)) {
-                return Err(refuse(Errno::EXIST, format!("filesystem '{name}' has child '{child}'")));
+                return Err(refuse(
+                    Errno::EXIST,
+                    format!("filesystem '{name}' has child '{child}'"),
+                ));
             }
             self.check_plain(*head, *dir, name)?;
             self.dsl.check_idle(*head)?;
             let mut before: BTreeSet<u64> = children.iter().map(|(_, c)| *c).collect();
             let own = self.dsl.snapshots_of(&ds)?;
             if !own.is_empty() && !recursive {
-                return Err(refuse(Errno::BUSY, format!("filesystem '{name}' has snapshots")));
+                return Err(refuse(
+                    Errno::BUSY,
+                    format!("filesystem '{name}' has snapshots"),
+                ));
             }
             for (_, object) in &own {
                 let snap = self.meta.ds(*object)?;
@@ -211,11 +253,22 @@ impl Ctx<'_> {
             snaps.insert(*dir, own.into_iter().map(|(_, o)| o).collect());
         }
         let heads: HashMap<u64, u64> = tree.iter().map(|(_, dir, head)| (*dir, *head)).collect();
-        let mut ready: Vec<u64> = dirs.iter().copied().filter(|d| waits.get(d) == Some(&0)).collect();
+        let mut ready: Vec<u64> = dirs
+            .iter()
+            .copied()
+            .filter(|d| waits.get(d) == Some(&0))
+            .collect();
         let mut done = 0;
         while let Some(dir) = ready.pop() {
             done += 1;
-            plan.steps.extend(snaps.remove(&dir).unwrap_or_default().into_iter().rev().map(Step::Snapshot));
+            plan.steps.extend(
+                snaps
+                    .remove(&dir)
+                    .unwrap_or_default()
+                    .into_iter()
+                    .rev()
+                    .map(Step::Snapshot),
+            );
             plan.steps.extend(heads.get(&dir).map(|h| Step::Head(*h)));
             for next in unlocks.remove(&dir).unwrap_or_default() {
                 if let Some(n) = waits.get_mut(&next) {
@@ -227,19 +280,38 @@ impl Ctx<'_> {
             }
         }
         if done < dirs.len() {
-            return Err(refuse(Errno::EXIST, "clones and their origins are inside each other".into()));
+            return Err(refuse(
+                Errno::EXIST,
+                "clones and their origins are inside each other".into(),
+            ));
         }
         Ok(plan)
     }
 
     fn check_plain(&self, head: u64, dir: u64, name: &str) -> Result<()> {
-        let encrypted = self.meta.extension_value(dir, "com.datto:crypto_key_obj")?.is_some()
-            || self.meta.extension_value(head, "com.datto:encryption")?.is_some();
+        let encrypted = self
+            .meta
+            .extension_value(dir, "com.datto:crypto_key_obj")?
+            .is_some()
+            || self
+                .meta
+                .extension_value(head, "com.datto:encryption")?
+                .is_some();
         if encrypted {
-            return Err(Error::unsupported(name.to_owned(), "destroying encrypted datasets (feature com.datto:encryption)"));
+            return Err(Error::unsupported(
+                name.to_owned(),
+                "destroying encrypted datasets (feature com.datto:encryption)",
+            ));
         }
-        if self.meta.extension_value(head, "com.delphix:remap_deadlist")?.is_some() {
-            return Err(Error::unsupported(name.to_owned(), "destroying datasets with remapped blocks (feature com.delphix:obsolete_counts)"));
+        if self
+            .meta
+            .extension_value(head, "com.delphix:remap_deadlist")?
+            .is_some()
+        {
+            return Err(Error::unsupported(
+                name.to_owned(),
+                "destroying datasets with remapped blocks (feature com.delphix:obsolete_counts)",
+            ));
         }
         Ok(())
     }
@@ -268,12 +340,17 @@ impl Ctx<'_> {
         let mut list = Deadlist::open(self.meta, next.deadlist)?;
         let mut own = Deadlist::open(self.meta, d.deadlist)?;
         if list.is_flat() {
-            return Err(Error::unsupported(name, "destroying snapshots of pools older than version 26"));
+            return Err(Error::unsupported(
+                name,
+                "destroying snapshots of pools older than version 26",
+            ));
         }
         if !after_branch {
             let older = self.meta.ds(d.prev_snap)?;
             let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
-            self.meta.edit_ds(self.tx, d.prev_snap, |p| p.unique_bytes = p.unique_bytes.wrapping_add_signed(more))?;
+            self.meta.edit_ds(self.tx, d.prev_snap, |p| {
+                p.unique_bytes = p.unique_bytes.wrapping_add_signed(more)
+            })?;
         }
         let gone = list.range(d.prev_snap_txg, u64::MAX)?;
         self.move_to_free(d.dir, UsedKind::Snap, gone)?;
@@ -286,10 +363,15 @@ impl Ctx<'_> {
         }
         if next.is_snapshot() {
             let after = self.meta.ds(next.next_snap)?;
-            let more = Deadlist::open(self.meta, after.deadlist)?.range(d.prev_snap_txg, d.creation_txg)?.used;
-            self.meta.edit_ds(self.tx, d.next_snap, |n| n.unique_bytes = n.unique_bytes.wrapping_add_signed(more))?;
+            let more = Deadlist::open(self.meta, after.deadlist)?
+                .range(d.prev_snap_txg, d.creation_txg)?
+                .used;
+            self.meta.edit_ds(self.tx, d.next_snap, |n| {
+                n.unique_bytes = n.unique_bytes.wrapping_add_signed(more)
+            })?;
             if !keep {
-                Deadlist::open(self.meta, self.meta.ds(head)?.deadlist)?.remove_key(self, d.creation_txg)?;
+                Deadlist::open(self.meta, self.meta.ds(head)?.deadlist)?
+                    .remove_key(self, d.creation_txg)?;
             }
         } else {
             self.recompute_unique(d.next_snap)?;
@@ -321,11 +403,19 @@ impl Ctx<'_> {
             unique = unique.wrapping_sub(prev.referenced_bytes.wrapping_sub(dead));
         }
         let old = phys.unique_bytes;
-        self.meta.edit_ds(self.tx, head, |h| h.unique_bytes = unique)?;
+        self.meta
+            .edit_ds(self.tx, head, |h| h.unique_bytes = unique)?;
         let reserved = self.dsl.number_of(head, "refreservation")?;
         if reserved > old {
             let less = unique.saturating_sub(old).min(reserved - old) as i64;
-            self.charge(phys.dir, UsedKind::RefReservation, Sizes { used: -less, ..Sizes::default() })?;
+            self.charge(
+                phys.dir,
+                UsedKind::RefReservation,
+                Sizes {
+                    used: -less,
+                    ..Sizes::default()
+                },
+            )?;
         }
         Ok(())
     }
@@ -381,9 +471,12 @@ impl Ctx<'_> {
         if d.prev_snap != 0 {
             let prev = self.meta.ds(d.prev_snap)?;
             if prev.next_clones != 0 {
-                self.meta.table(prev.next_clones)?.remove_int(self.tx, object)?;
+                self.meta
+                    .table(prev.next_clones)?
+                    .remove_int(self.tx, object)?;
             }
-            self.meta.edit_ds(self.tx, d.prev_snap, |p| p.num_children -= 1)?;
+            self.meta
+                .edit_ds(self.tx, d.prev_snap, |p| p.num_children -= 1)?;
             let last = prev.num_children == 2 && prev.flags & DS_FLAG_DEFER_DESTROY != 0;
             if last && d.prev_snap != self.meta.origin_snap && !self.is_held(&prev)? {
                 orphan = Some(d.prev_snap);
@@ -420,14 +513,20 @@ impl Ctx<'_> {
         let place = zuse_base::Place::new(format!("dataset {}, objset block", handle.object().0));
         let block = self.meta.io.read(&phys.bp, &place)?;
         let at = zuse_format::objset::ZIL_HEADER_AT;
-        let header = block.bytes().get(at..at + zuse_format::objset::ZIL_HEADER_SIZE).unwrap_or(&[]);
+        let header = block
+            .bytes()
+            .get(at..at + zuse_format::objset::ZIL_HEADER_SIZE)
+            .unwrap_or(&[]);
         if header.iter().all(|b| *b == 0) {
             return Ok(());
         }
         let os = handle.objset()?;
         match self.dsl.zil_reaper.get() {
             Some(reap) => reap(&os, self.tx),
-            None => Err(Error::unsupported(os.place(), "freeing an intent log without the layer that knows it")),
+            None => Err(Error::unsupported(
+                os.place(),
+                "freeing an intent log without the layer that knows it",
+            )),
         }
     }
 
@@ -461,7 +560,9 @@ impl Ctx<'_> {
             return Ok(());
         }
         for key in ["errlog_last", "errlog_scrub"] {
-            let Some(object) = self.meta.directory()?.get_u64(key)?.filter(|o| *o != 0) else { continue };
+            let Some(object) = self.meta.directory()?.get_u64(key)?.filter(|o| *o != 0) else {
+                continue;
+            };
             let table = self.meta.table(object)?;
             if let Some(sub) = table.get_u64(&format!("{head:x}"))? {
                 table.remove_int(self.tx, head)?;

@@ -68,7 +68,10 @@ impl Dsl {
         }
         let mut at = meta.root_dir;
         for part in parts {
-            at = meta.table(meta.dir(at)?.child_map)?.get_u64(part)?.ok_or_else(none)?;
+            at = meta
+                .table(meta.dir(at)?.child_map)?
+                .get_u64(part)?
+                .ok_or_else(none)?;
         }
         Ok(at)
     }
@@ -80,10 +83,15 @@ impl Dsl {
         let head = meta.dir(self.find_dir(dir)?)?.head_dataset;
         match snap {
             None if head != 0 => Ok(head),
-            Some(snap) if head != 0 => self
-                .find_snapshot(&meta.ds(head)?, snap)?
-                .ok_or_else(|| Error::refused(Errno::NOENT, format!("snapshot '{name}' does not exist"))),
-            _ => Err(Error::refused(Errno::NOENT, format!("dataset '{name}' does not exist"))),
+            Some(snap) if head != 0 => {
+                self.find_snapshot(&meta.ds(head)?, snap)?.ok_or_else(|| {
+                    Error::refused(Errno::NOENT, format!("snapshot '{name}' does not exist"))
+                })
+            }
+            _ => Err(Error::refused(
+                Errno::NOENT,
+                format!("dataset '{name}' does not exist"),
+            )),
         }
     }
 
@@ -95,7 +103,11 @@ impl Dsl {
         if head.flags & DS_FLAG_CI_DATASET == 0 {
             return Ok(None);
         }
-        Ok(table.numbers()?.into_iter().find(|(k, _)| k.eq_ignore_ascii_case(snap)).map(|(_, v)| v))
+        Ok(table
+            .numbers()?
+            .into_iter()
+            .find(|(k, _)| k.eq_ignore_ascii_case(snap))
+            .map(|(_, v)| v))
     }
 
     /// The full name of a directory.
@@ -106,7 +118,12 @@ impl Dsl {
         for pair in chain.windows(2) {
             let map = meta.table(meta.dir(pair[1])?.child_map)?;
             let name = map.name_of(pair[0])?;
-            parts.push(name.ok_or_else(|| Error::corrupt(format!("directory {}", pair[0]), "its parent does not list it"))?);
+            parts.push(name.ok_or_else(|| {
+                Error::corrupt(
+                    format!("directory {}", pair[0]),
+                    "its parent does not list it",
+                )
+            })?);
         }
         parts.push(self.spa()?.name());
         parts.reverse();
@@ -123,7 +140,9 @@ impl Dsl {
         }
         let head = meta.ds(meta.dir(phys.dir)?.head_dataset)?;
         let snap = meta.table(head.snapnames)?.name_of(object)?;
-        let snap = snap.ok_or_else(|| Error::corrupt(format!("snapshot {object}"), "its dataset does not list it"))?;
+        let snap = snap.ok_or_else(|| {
+            Error::corrupt(format!("snapshot {object}"), "its dataset does not list it")
+        })?;
         Ok(format!("{dir}@{snap}"))
     }
 
@@ -138,7 +157,10 @@ impl Dsl {
         for (child, dir) in meta.children(&meta.dir(self.find_dir(name)?)?)? {
             if is_public(&child) {
                 let dataset = ObjectId(meta.dir(dir)?.head_dataset);
-                out.push(DirEntry { name: format!("{name}/{child}"), dataset });
+                out.push(DirEntry {
+                    name: format!("{name}/{child}"),
+                    dataset,
+                });
             }
         }
         Ok(out)
@@ -156,7 +178,10 @@ impl Dsl {
         Ok(names
             .into_iter()
             .filter(|(snap, _)| is_public(snap))
-            .map(|(snap, object)| DirEntry { name: format!("{name}@{snap}"), dataset: ObjectId(object) })
+            .map(|(snap, object)| DirEntry {
+                name: format!("{name}@{snap}"),
+                dataset: ObjectId(object),
+            })
             .collect())
     }
 
@@ -167,8 +192,12 @@ impl Dsl {
             return Ok(Vec::new());
         }
         let meta = self.meta()?;
-        let mut names: HashMap<u64, String> =
-            meta.table(head.snapnames)?.numbers()?.into_iter().map(|(k, v)| (v, k)).collect();
+        let mut names: HashMap<u64, String> = meta
+            .table(head.snapnames)?
+            .numbers()?
+            .into_iter()
+            .map(|(k, v)| (v, k))
+            .collect();
         let mut out = Vec::with_capacity(names.len());
         let mut at = head.prev_snap;
         while at != 0 && !names.is_empty() {
@@ -177,7 +206,10 @@ impl Dsl {
             at = meta.ds(at)?.prev_snap;
         }
         if !names.is_empty() {
-            return Err(Error::corrupt(self.dir_name(head.dir)?, "a listed snapshot is not in the chain of snapshots"));
+            return Err(Error::corrupt(
+                self.dir_name(head.dir)?,
+                "a listed snapshot is not in the chain of snapshots",
+            ));
         }
         out.reverse();
         Ok(out)
@@ -192,11 +224,22 @@ impl Dsl {
         let mut out = Vec::new();
         let dir = self.find_dir(name)?;
         self.tree_into(name.to_owned(), dir, &mut out)?;
-        Ok(out.into_iter().map(|(name, _, ds)| DirEntry { name, dataset: ObjectId(ds) }).collect())
+        Ok(out
+            .into_iter()
+            .map(|(name, _, ds)| DirEntry {
+                name,
+                dataset: ObjectId(ds),
+            })
+            .collect())
     }
 
     /// Name, directory and head of everything from a directory down.
-    pub(crate) fn tree_into(&self, name: String, dir: u64, out: &mut Vec<(String, u64, u64)>) -> Result<()> {
+    pub(crate) fn tree_into(
+        &self,
+        name: String,
+        dir: u64,
+        out: &mut Vec<(String, u64, u64)>,
+    ) -> Result<()> {
         let meta = self.meta()?;
         let phys = meta.dir(dir)?;
         out.push((name.clone(), dir, phys.head_dataset));

@@ -15,7 +15,9 @@ fn per_dataset() -> impl Iterator<Item = &'static Feature> {
 
 /// The feature keys of a dataset with their values.
 pub(crate) fn keys_of(meta: &Meta, ds: u64) -> Result<Vec<(&'static str, ZapValue)>> {
-    let Some(table) = meta.extension(ds)? else { return Ok(Vec::new()) };
+    let Some(table) = meta.extension(ds)? else {
+        return Ok(Vec::new());
+    };
     let mut out = Vec::new();
     for feature in per_dataset() {
         if let Some(value) = table.get(feature.guid)? {
@@ -64,7 +66,10 @@ impl Ctx<'_> {
         use zuse_format::objset::{OBJSET_PROJECT_QUOTA, OBJSET_USEROBJ_ACCOUNTING};
         let used = done.features.0;
         let list = [
-            (used & FeatureUse::LARGE_BLOCKS != 0, "org.open-zfs:large_blocks"),
+            (
+                used & FeatureUse::LARGE_BLOCKS != 0,
+                "org.open-zfs:large_blocks",
+            ),
             (used & FeatureUse::SHA512 != 0, "org.illumos:sha512"),
             (used & FeatureUse::SKEIN != 0, "org.illumos:skein"),
             (used & FeatureUse::EDONR != 0, "org.illumos:edonr"),
@@ -72,8 +77,14 @@ impl Ctx<'_> {
             (used & FeatureUse::ZSTD != 0, "org.freebsd:zstd_compress"),
             (done.large_dnodes, "org.zfsonlinux:large_dnode"),
             (done.large_microzap, "com.klarasystems:large_microzap"),
-            (objset_flags & OBJSET_USEROBJ_ACCOUNTING != 0, "org.zfsonlinux:userobj_accounting"),
-            (objset_flags & OBJSET_PROJECT_QUOTA != 0, "org.zfsonlinux:project_quota"),
+            (
+                objset_flags & OBJSET_USEROBJ_ACCOUNTING != 0,
+                "org.zfsonlinux:userobj_accounting",
+            ),
+            (
+                objset_flags & OBJSET_PROJECT_QUOTA != 0,
+                "org.zfsonlinux:project_quota",
+            ),
         ];
         for (in_use, guid) in list {
             if in_use {

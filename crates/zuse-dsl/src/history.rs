@@ -25,7 +25,9 @@ impl Dsl {
             |_| Ok(()),
             move |ctx| {
                 let mut record = NvList::new();
-                record.insert("history command", command).insert("history who", uid);
+                record
+                    .insert("history command", command)
+                    .insert("history who", uid);
                 if !host.is_empty() {
                     record.insert("history hostname", host);
                 }
@@ -40,9 +42,13 @@ impl Dsl {
     /// The MOS cannot be read.
     pub fn history(&self) -> Result<Vec<NvList>> {
         let meta = self.meta()?;
-        let Some(object) = meta.directory()?.get_u64(KEY)? else { return Ok(Vec::new()) };
+        let Some(object) = meta.directory()?.get_u64(KEY)? else {
+            return Ok(Vec::new());
+        };
         let dnode = meta.dnode(object)?;
-        let phys = dnode.with_bonus(HistoryPhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+        let phys = dnode
+            .with_bonus(HistoryPhys::parse)
+            .map_err(|e| e.at(dnode.place().to_string()))?;
         let mut out = Vec::new();
         let read = |at: u64, n: u64| -> Result<Vec<u8>> {
             let mut bytes = Vec::new();
@@ -88,20 +94,32 @@ fn pieces(phys: &HistoryPhys, at: u64, n: u64) -> Vec<(u64, u64)> {
 impl Ctx<'_> {
     /// Makes the log.
     pub(crate) fn create_history(&self) -> Result<u64> {
-        let spec = DnodeSpec::new(ot::SPA_HISTORY).block_size(BLOCK).bonus(ot::SPA_HISTORY_OFFSETS, HistoryPhys::SIZE as u16);
+        let spec = DnodeSpec::new(ot::SPA_HISTORY)
+            .block_size(BLOCK)
+            .bonus(ot::SPA_HISTORY_OFFSETS, HistoryPhys::SIZE as u16);
         let dnode = self.meta.mos.allocate(self.tx, &spec)?;
         let size = (self.spa.space().capacity / 1000).clamp(u64::from(BLOCK), 1 << 30);
-        let phys = HistoryPhys { phys_max_offset: size, ..HistoryPhys::default() };
+        let phys = HistoryPhys {
+            phys_max_offset: size,
+            ..HistoryPhys::default()
+        };
         dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
-        self.meta.table(DIRECTORY)?.put_u64(self.tx, KEY, dnode.object().0)?;
+        self.meta
+            .table(DIRECTORY)?
+            .put_u64(self.tx, KEY, dnode.object().0)?;
         Ok(dnode.object().0)
     }
 
     /// Records something that happened to a dataset.
     pub(crate) fn log(&self, event: &str, ds: u64, text: &str) -> Result<()> {
         let mut record = NvList::new();
-        record.insert("internal_name", event.to_owned()).insert("history internal str", text.to_owned());
-        record.insert("history txg", self.txg).insert("dsname", self.dsl.ds_name(ds).unwrap_or_default()).insert("dsid", ds);
+        record
+            .insert("internal_name", event.to_owned())
+            .insert("history internal str", text.to_owned());
+        record
+            .insert("history txg", self.txg)
+            .insert("dsname", self.dsl.ds_name(ds).unwrap_or_default())
+            .insert("dsid", ds);
         self.append_history(record, false)
     }
 
@@ -112,7 +130,9 @@ impl Ctx<'_> {
         };
         record.insert("history time", self.spa.now().0);
         let dnode = self.meta.mos.dnode(ObjectId(object))?;
-        let mut phys = dnode.with_bonus(HistoryPhys::parse).map_err(|e| e.at(dnode.place().to_string()))?;
+        let mut phys = dnode
+            .with_bonus(HistoryPhys::parse)
+            .map_err(|e| e.at(dnode.place().to_string()))?;
         let body = record.encode(NvEncoding::Native);
         let mut bytes = (body.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(&body);

@@ -17,7 +17,10 @@ impl Dsl {
     /// `Refused`: NOENT, EXIST if one has the tag.
     pub fn hold(&self, snapshots: &[String], tag: &str) -> Result<()> {
         if tag.is_empty() || tag.len() > 256 {
-            return Err(Error::refused(zuse_dmu::zap::TOO_BIG, "a hold's tag has 1 to 256 bytes"));
+            return Err(Error::refused(
+                zuse_dmu::zap::TOO_BIG,
+                "a hold's tag has 1 to 256 bytes",
+            ));
         }
         let (names, tag) = (snapshots.to_vec(), tag.to_owned());
         let (n, t) = (names.clone(), tag.clone());
@@ -26,7 +29,10 @@ impl Dsl {
                 for name in &n {
                     let phys = ctx.meta.ds(ctx.find_snap(name)?)?;
                     if phys.userrefs != 0 && ctx.meta.table(phys.userrefs)?.get(&t)?.is_some() {
-                        return Err(Error::refused(Errno::EXIST, format!("snapshot '{name}' has hold '{t}'")));
+                        return Err(Error::refused(
+                            Errno::EXIST,
+                            format!("snapshot '{name}' has hold '{t}'"),
+                        ));
                     }
                 }
                 Ok(())
@@ -39,7 +45,9 @@ impl Dsl {
                         table = Table::create(&ctx.meta.mos, ctx.tx, ot::USERREFS, 0)?;
                         ctx.meta.edit_ds(ctx.tx, object, |s| s.userrefs = table)?;
                     }
-                    ctx.meta.table(table)?.put_u64(ctx.tx, &tag, ctx.spa.now().0)?;
+                    ctx.meta
+                        .table(table)?
+                        .put_u64(ctx.tx, &tag, ctx.spa.now().0)?;
                     ctx.log("hold", object, &tag)?;
                 }
                 Ok(())
@@ -59,12 +67,19 @@ impl Dsl {
                 for name in &n {
                     let phys = ctx.meta.ds(ctx.find_snap(name)?)?;
                     if phys.userrefs == 0 || ctx.meta.table(phys.userrefs)?.get(&t)?.is_none() {
-                        return Err(Error::refused(Errno::NOENT, format!("snapshot '{name}' has no hold '{t}'")));
+                        return Err(Error::refused(
+                            Errno::NOENT,
+                            format!("snapshot '{name}' has no hold '{t}'"),
+                        ));
                     }
                 }
                 Ok(())
             },
-            move |ctx| names.iter().try_for_each(|name| ctx.release_hold(ctx.find_snap(name)?, &tag)),
+            move |ctx| {
+                names
+                    .iter()
+                    .try_for_each(|name| ctx.release_hold(ctx.find_snap(name)?, &tag))
+            },
         )
     }
 
@@ -76,7 +91,11 @@ impl Dsl {
         let _config = self.read_config();
         let meta = self.meta()?;
         let phys = meta.ds(self.find_ds(snapshot)?)?;
-        if phys.userrefs == 0 { Ok(Vec::new()) } else { meta.table(phys.userrefs)?.numbers() }
+        if phys.userrefs == 0 {
+            Ok(Vec::new())
+        } else {
+            meta.table(phys.userrefs)?.numbers()
+        }
     }
 
     /// What is left of processes that ended: temporary holds are released. To be called once after opening for writing.
@@ -94,10 +113,14 @@ impl Dsl {
         self.task(
             |_| Ok(()),
             |ctx| {
-                let Some(object) = ctx.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? else { return Ok(()) };
+                let Some(object) = ctx.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? else {
+                    return Ok(());
+                };
                 for (key, _) in ctx.meta.table(object)?.numbers()? {
                     ctx.meta.table(object)?.remove(ctx.tx, &key)?;
-                    let Some((snap, tag)) = key.split_once('-') else { continue };
+                    let Some((snap, tag)) = key.split_once('-') else {
+                        continue;
+                    };
                     if let Ok(snap) = u64::from_str_radix(snap, 16) {
                         ctx.release_hold(snap, tag)?;
                     }
@@ -112,7 +135,10 @@ impl Ctx<'_> {
     fn find_snap(&self, name: &str) -> Result<u64> {
         let object = self.dsl.find_ds(name)?;
         if !self.meta.ds(object)?.is_snapshot() {
-            return Err(Error::refused(Errno::INVAL, format!("'{name}' is not a snapshot")));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{name}' is not a snapshot"),
+            ));
         }
         Ok(object)
     }
@@ -126,7 +152,9 @@ impl Ctx<'_> {
         let table = self.meta.table(phys.userrefs)?;
         table.remove(self.tx, tag)?;
         if let Some(temporary) = self.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? {
-            self.meta.table(temporary)?.remove(self.tx, &format!("{object:x}-{tag}"))?;
+            self.meta
+                .table(temporary)?
+                .remove(self.tx, &format!("{object:x}-{tag}"))?;
         }
         if table.is_empty()? && phys.num_children == 1 && phys.flags & DS_FLAG_DEFER_DESTROY != 0 {
             self.destroy_snapshot(object)?;

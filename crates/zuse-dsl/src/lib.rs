@@ -16,7 +16,9 @@
 #![forbid(unsafe_code)]
 
 mod accounting_check;
+mod admission;
 mod bookmark;
+mod books;
 mod bpobj;
 mod bptree;
 mod clone;
@@ -29,8 +31,6 @@ mod dir;
 mod feature_keys;
 mod history;
 mod hold;
-mod admission;
-mod books;
 mod livelist;
 mod meta;
 mod name;

@@ -21,8 +21,12 @@ const DELETED: &str = "com.delphix:deleted_clones";
 impl Ctx<'_> {
     /// Removes the livelist of a directory, if it has one.
     pub(crate) fn drop_livelist(&self, dir: u64) -> Result<()> {
-        let Some(table) = self.meta.extension(dir)? else { return Ok(()) };
-        let Some(list) = table.get_u64(KEY)? else { return Ok(()) };
+        let Some(table) = self.meta.extension(dir)? else {
+            return Ok(());
+        };
+        let Some(list) = table.get_u64(KEY)? else {
+            return Ok(());
+        };
         table.remove(self.tx, KEY)?;
         Deadlist::open(self.meta, list)?.free(self)?;
         self.feature_add(FEATURE, -1)
@@ -31,7 +35,9 @@ impl Ctx<'_> {
     /// Frees the blocks of clones that were destroyed with a livelist; true if more is left.
     pub(crate) fn process_deleted_clones(&self, budget: &mut Budget) -> Result<bool> {
         let directory = self.meta.directory()?;
-        let Some(set) = directory.get_u64(DELETED)? else { return Ok(false) };
+        let Some(set) = directory.get_u64(DELETED)? else {
+            return Ok(false);
+        };
         let table = self.meta.table(set)?;
         for object in table.ints()? {
             let list = Deadlist::open(self.meta, object)?;

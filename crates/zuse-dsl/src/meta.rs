@@ -44,7 +44,9 @@ pub(crate) fn dir_of(dnode: &Dnode) -> Result<DslDirPhys> {
     if dnode.bonus_type() != ot::DSL_DIR {
         return Err(wrong(dnode, "directory"));
     }
-    dnode.with_bonus(DslDirPhys::parse).map_err(|e| e.at(dnode.place().to_string()))
+    dnode
+        .with_bonus(DslDirPhys::parse)
+        .map_err(|e| e.at(dnode.place().to_string()))
 }
 
 /// Parses a dataset.
@@ -52,7 +54,9 @@ pub(crate) fn ds_of(dnode: &Dnode) -> Result<DslDatasetPhys> {
     if dnode.bonus_type() != ot::DSL_DATASET {
         return Err(wrong(dnode, "dataset"));
     }
-    dnode.with_bonus(DslDatasetPhys::parse).map_err(|e| e.at(dnode.place().to_string()))
+    dnode
+        .with_bonus(DslDatasetPhys::parse)
+        .map_err(|e| e.at(dnode.place().to_string()))
 }
 
 /// Whether an object has extension entries.
@@ -68,9 +72,21 @@ impl Meta {
     pub fn load(mos: Arc<Objset>, io: Arc<Pipeline>, version: u64) -> Result<Self> {
         let directory = Table::open(&mos, DIRECTORY)?;
         let missing = |what: &str| Error::corrupt("the MOS", format!("{what} is missing"));
-        let root_dir = directory.get_u64("root_dataset")?.ok_or_else(|| missing("root_dataset"))?;
+        let root_dir = directory
+            .get_u64("root_dataset")?
+            .ok_or_else(|| missing("root_dataset"))?;
         let free_bpobj = directory.get_u64("free_bpobj")?.unwrap_or(0);
-        let mut meta = Self { mos, io, version, root_dir, mos_dir: 0, free_dir: 0, origin_dir: 0, origin_snap: 0, free_bpobj };
+        let mut meta = Self {
+            mos,
+            io,
+            version,
+            root_dir,
+            mos_dir: 0,
+            free_dir: 0,
+            origin_dir: 0,
+            origin_snap: 0,
+            free_bpobj,
+        };
         let children = meta.table(meta.dir(root_dir)?.child_map)?;
         meta.mos_dir = children.get_u64("$MOS")?.ok_or_else(|| missing("$MOS"))?;
         meta.free_dir = children.get_u64("$FREE")?.unwrap_or(0);
@@ -91,7 +107,14 @@ impl Meta {
     pub fn dnode(&self, object: u64) -> Result<Arc<Dnode>> {
         self.mos.dnode(ObjectId(object)).map_err(|e| {
             // A number that came out of another object leads nowhere: that is damage, not a wrong question.
-            if e.is(Errno::NOENT) || e.is(Errno::INVAL) { Error::corrupt("the MOS", format!("object {object} is referred to but free")) } else { e }
+            if e.is(Errno::NOENT) || e.is(Errno::INVAL) {
+                Error::corrupt(
+                    "the MOS",
+                    format!("object {object} is referred to but free"),
+                )
+            } else {
+                e
+            }
         })
     }
 
@@ -112,7 +135,12 @@ impl Meta {
     }
 
     /// Changes a directory's bonus.
-    pub fn edit_dir<R>(&self, tx: &Tx, object: u64, f: impl FnOnce(&mut DslDirPhys) -> R) -> Result<R> {
+    pub fn edit_dir<R>(
+        &self,
+        tx: &Tx,
+        object: u64,
+        f: impl FnOnce(&mut DslDirPhys) -> R,
+    ) -> Result<R> {
         let dnode = self.dnode(object)?;
         let mut phys = dir_of(&dnode)?;
         let r = f(&mut phys);
@@ -121,7 +149,12 @@ impl Meta {
     }
 
     /// Changes a dataset's bonus.
-    pub fn edit_ds<R>(&self, tx: &Tx, object: u64, f: impl FnOnce(&mut DslDatasetPhys) -> R) -> Result<R> {
+    pub fn edit_ds<R>(
+        &self,
+        tx: &Tx,
+        object: u64,
+        f: impl FnOnce(&mut DslDatasetPhys) -> R,
+    ) -> Result<R> {
         let dnode = self.dnode(object)?;
         let mut phys = ds_of(&dnode)?;
         let r = f(&mut phys);
@@ -132,7 +165,11 @@ impl Meta {
     /// The table of extension entries of a directory or dataset, if it has one.
     pub fn extension(&self, object: u64) -> Result<Option<Table>> {
         let dnode = self.dnode(object)?;
-        if is_zapified(&dnode) { Table::of(dnode).map(Some) } else { Ok(None) }
+        if is_zapified(&dnode) {
+            Table::of(dnode).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// One extension entry.
@@ -145,7 +182,11 @@ impl Meta {
 
     /// Creation txg of the snapshot a directory descends from; 0 on pools without `$ORIGIN`.
     pub fn origin_txg(&self, dir: &DslDirPhys) -> Result<u64> {
-        if dir.origin == 0 { Ok(0) } else { Ok(self.ds(dir.origin)?.creation_txg) }
+        if dir.origin == 0 {
+            Ok(0)
+        } else {
+            Ok(self.ds(dir.origin)?.creation_txg)
+        }
     }
 
     /// Whether a directory is a clone's.
@@ -159,7 +200,10 @@ impl Meta {
         let mut at = dir;
         while at != 0 {
             if out.len() > 64 || out.contains(&at) {
-                return Err(Error::corrupt("the MOS", format!("directory {dir} has no way to the root")));
+                return Err(Error::corrupt(
+                    "the MOS",
+                    format!("directory {dir} has no way to the root"),
+                ));
             }
             out.push(at);
             at = self.dir(at)?.parent;

@@ -17,10 +17,18 @@ fn check_component(full: &str, part: &str, internal: bool) -> Result<()> {
         return Err(refuse(Errno::INVAL, full, "empty component in name"));
     }
     if let Some(c) = part.chars().find(|c| !fine(*c)) {
-        return Err(refuse(Errno::INVAL, full, &format!("invalid character '{c}' in name")));
+        return Err(refuse(
+            Errno::INVAL,
+            full,
+            &format!("invalid character '{c}' in name"),
+        ));
     }
     if part == "." || part == ".." {
-        return Err(refuse(Errno::INVAL, full, "self or parent reference in name"));
+        return Err(refuse(
+            Errno::INVAL,
+            full,
+            "self or parent reference in name",
+        ));
     }
     Ok(())
 }
@@ -28,12 +36,21 @@ fn check_component(full: &str, part: &str, internal: bool) -> Result<()> {
 /// Checks the full name of a filesystem or volume that is to be made.
 pub(crate) fn check_dataset(name: &str) -> Result<()> {
     if name.len() > NAME_MAX || name.split('/').count() > DEPTH_MAX {
-        return Err(refuse(Errno::NAMETOOLONG, name, "name is too long or too deep"));
+        return Err(refuse(
+            Errno::NAMETOOLONG,
+            name,
+            "name is too long or too deep",
+        ));
     }
     if name.contains(['@', '#']) {
-        return Err(refuse(Errno::INVAL, name, "a filesystem's name has no '@' or '#'"));
+        return Err(refuse(
+            Errno::INVAL,
+            name,
+            "a filesystem's name has no '@' or '#'",
+        ));
     }
-    name.split('/').try_for_each(|part| check_component(name, part, false))
+    name.split('/')
+        .try_for_each(|part| check_component(name, part, false))
 }
 
 /// Checks a snapshot's or bookmark's own name, the part behind `@` or `#`.

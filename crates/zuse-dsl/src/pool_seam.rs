@@ -54,7 +54,16 @@ impl Spa {
         self.0.features().refcount(guid)
     }
     pub fn feature_add(&self, tx: &Tx, guid: &str, delta: i64) -> Result<()> {
-        self.0.features().add(&SyncCtx { pool: &self.0, tx, txg: tx.txg(), pass: 1 }, guid, delta)
+        self.0.features().add(
+            &SyncCtx {
+                pool: &self.0,
+                tx,
+                txg: tx.txg(),
+                pass: 1,
+            },
+            guid,
+            delta,
+        )
     }
     /// Seconds and nanoseconds since 1970.
     pub fn now(&self) -> (u64, u64) {
@@ -68,9 +77,16 @@ impl Spa {
         let s = self.0.space();
         let raw = s.allocated.saturating_add(s.deferred);
         // The allocator counts raw bytes, datasets deflated ones.
-        let allocated =
-            if s.capacity == 0 { 0 } else { (u128::from(raw) * u128::from(s.dspace) / u128::from(s.capacity)) as u64 };
-        PoolSpace { capacity: s.dspace, allocated, slop: s.slop }
+        let allocated = if s.capacity == 0 {
+            0
+        } else {
+            (u128::from(raw) * u128::from(s.dspace) / u128::from(s.capacity)) as u64
+        };
+        PoolSpace {
+            capacity: s.dspace,
+            allocated,
+            slop: s.slop,
+        }
     }
     pub fn begin(&self, bytes: u64) -> Result<Tx> {
         self.0.begin(bytes)
@@ -91,6 +107,7 @@ impl Spa {
         mut check: impl FnMut(&Tx) -> Result<()> + Send + 'static,
         apply: impl FnOnce(&Tx) -> Result<R> + Send + 'static,
     ) -> Result<R, Error> {
-        self.0.sync_task(move |ctx| check(ctx.tx), move |ctx| apply(ctx.tx))
+        self.0
+            .sync_task(move |ctx| check(ctx.tx), move |ctx| apply(ctx.tx))
     }
 }

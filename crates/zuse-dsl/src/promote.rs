@@ -61,7 +61,10 @@ impl Ctx<'_> {
         while at != end && at != 0 {
             let phys = self.meta.ds(at)?;
             if out.len() > 1 << 20 {
-                return Err(Error::corrupt(format!("dataset {from}"), "a chain of snapshots without end"));
+                return Err(Error::corrupt(
+                    format!("dataset {from}"),
+                    "a chain of snapshots without end",
+                ));
             }
             out.push((at, phys));
             at = phys.prev_snap;
@@ -73,14 +76,20 @@ impl Ctx<'_> {
         let clone_dir = self.dsl.find_dir(name)?;
         let dir = self.meta.dir(clone_dir)?;
         if !self.meta.is_clone(&dir) || dir.head_dataset == 0 {
-            return Err(Error::refused(Errno::INVAL, format!("'{name}' is not a clone")));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{name}' is not a clone"),
+            ));
         }
         let origin = dir.origin;
         let origin_dir = self.meta.ds(origin)?.dir;
         let o = self.meta.dir(origin_dir)?;
         let all = self.dsl.snapshots_of(&self.meta.ds(o.head_dataset)?)?;
         let shared = self.chain(origin, o.origin)?;
-        let names = all.into_iter().filter(|(_, s)| shared.iter().any(|(object, _)| object == s)).collect();
+        let names = all
+            .into_iter()
+            .filter(|(_, s)| shared.iter().any(|(object, _)| object == s))
+            .collect();
         Ok(Plan {
             clone_dir,
             clone_head: dir.head_dataset,
@@ -98,10 +107,20 @@ impl Ctx<'_> {
         let plan = self.plan_promote(name)?;
         let head = self.meta.ds(plan.clone_head)?;
         if head.flags & DS_FLAG_NOPROMOTE != 0 {
-            return Err(Error::refused(Errno::XDEV, format!("'{name}' cannot be promoted")));
+            return Err(Error::refused(
+                Errno::XDEV,
+                format!("'{name}' cannot be promoted"),
+            ));
         }
-        if self.meta.extension_value(plan.clone_head, "com.datto:encryption")?.is_some() {
-            return Err(Error::unsupported(name.to_owned(), "promoting encrypted datasets (feature com.datto:encryption)"));
+        if self
+            .meta
+            .extension_value(plan.clone_head, "com.datto:encryption")?
+            .is_some()
+        {
+            return Err(Error::unsupported(
+                name.to_owned(),
+                "promoting encrypted datasets (feature com.datto:encryption)",
+            ));
         }
         let mut taken = Vec::new();
         for (snap, _) in &plan.names {
@@ -118,20 +137,46 @@ impl Ctx<'_> {
             }
         }
         if !taken.is_empty() {
-            return Err(Error::refused(Errno::EXIST, format!("'{name}' has snapshots of these names: {}", taken.join(", "))));
+            return Err(Error::refused(
+                Errno::EXIST,
+                format!(
+                    "'{name}' has snapshots of these names: {}",
+                    taken.join(", ")
+                ),
+            ));
         }
         let (used, ..) = self.shared_sizes(&plan)?;
-        let (clone_parent, origin_parent) = (self.meta.dir(plan.clone_dir)?.parent, self.meta.dir(plan.origin_dir)?.parent);
-        if clone_parent != origin_parent && used.used > 0 && used.used as u64 > self.dsl.available_of(plan.clone_dir)? {
-            return Err(Error::refused(Errno::NOSPC, format!("'{name}' has no room for its origin's snapshots")));
+        let (clone_parent, origin_parent) = (
+            self.meta.dir(plan.clone_dir)?.parent,
+            self.meta.dir(plan.origin_dir)?.parent,
+        );
+        if clone_parent != origin_parent
+            && used.used > 0
+            && used.used as u64 > self.dsl.available_of(plan.clone_dir)?
+        {
+            return Err(Error::refused(
+                Errno::NOSPC,
+                format!("'{name}' has no room for its origin's snapshots"),
+            ));
         }
-        self.check_count(plan.clone_dir, SNAP_COUNT, "snapshot_limit", plan.names.len() as u64)?;
+        self.check_count(
+            plan.clone_dir,
+            SNAP_COUNT,
+            "snapshot_limit",
+            plan.names.len() as u64,
+        )?;
         self.dsl.check_room(Reserve::Half, 64 * 1024)
     }
 
     /// Sizes that change hands, and the snapshot parts of clone and origin afterwards.
     fn shared_sizes(&self, plan: &Plan) -> Result<(Sizes, i64, i64)> {
-        let refd = |ds: &DslDatasetPhys| Sizes::of(ds.referenced_bytes, ds.compressed_bytes, ds.uncompressed_bytes);
+        let refd = |ds: &DslDatasetPhys| {
+            Sizes::of(
+                ds.referenced_bytes,
+                ds.compressed_bytes,
+                ds.uncompressed_bytes,
+            )
+        };
         let o = self.meta.dir(plan.origin_dir)?;
         let origin = self.meta.ds(plan.origin)?;
         let mut moved = refd(&origin);
@@ -141,7 +186,9 @@ impl Ctx<'_> {
         let origin_txg = self.meta.origin_txg(&o)?;
         let mut clone_snap = 0;
         for (_, ds) in plan.shared.iter().chain(&plan.clone_side) {
-            clone_snap += Deadlist::open(self.meta, ds.deadlist)?.range(origin_txg, u64::MAX)?.used;
+            clone_snap += Deadlist::open(self.meta, ds.deadlist)?
+                .range(origin_txg, u64::MAX)?
+                .used;
         }
         for (_, ds) in &plan.shared {
             if ds.prev_snap != 0 {
@@ -150,7 +197,9 @@ impl Ctx<'_> {
         }
         let mut origin_snap = 0;
         for (_, ds) in &plan.origin_side {
-            origin_snap += Deadlist::open(self.meta, ds.deadlist)?.range(origin.creation_txg, u64::MAX)?.used;
+            origin_snap += Deadlist::open(self.meta, ds.deadlist)?
+                .range(origin.creation_txg, u64::MAX)?
+                .used;
         }
         Ok((moved, clone_snap, origin_snap))
     }
@@ -161,9 +210,14 @@ impl Ctx<'_> {
         let c = self.meta.dir(plan.clone_dir)?;
         let (moved, clone_snap, origin_snap) = self.shared_sizes(plan)?;
         let Some((oldest, oldest_phys)) = plan.clone_side.last() else {
-            return Err(Error::corrupt(format!("directory {}", plan.clone_dir), "the clone has no head"));
+            return Err(Error::corrupt(
+                format!("directory {}", plan.clone_dir),
+                "the clone has no head",
+            ));
         };
-        let unique = Deadlist::open(self.meta, oldest_phys.deadlist)?.range(origin.prev_snap_txg, u64::MAX)?.used;
+        let unique = Deadlist::open(self.meta, oldest_phys.deadlist)?
+            .range(origin.prev_snap_txg, u64::MAX)?
+            .used;
 
         // The branch: what was next in the origin's directory is a clone now, the clone's oldest is next.
         let was_next = origin.next_snap;
@@ -174,21 +228,32 @@ impl Ctx<'_> {
         let branch = self.meta.table(origin.next_clones)?;
         branch.remove_int(self.tx, *oldest)?;
         branch.add_int(self.tx, was_next)?;
-        self.meta.edit_dir(self.tx, plan.clone_dir, |d| d.origin = o.origin)?;
-        self.meta.edit_dir(self.tx, plan.origin_dir, |d| d.origin = plan.origin)?;
+        self.meta
+            .edit_dir(self.tx, plan.clone_dir, |d| d.origin = o.origin)?;
+        self.meta
+            .edit_dir(self.tx, plan.origin_dir, |d| d.origin = plan.origin)?;
 
         // Who descends from a snapshot of which directory.
         if o.clones != 0 {
-            self.meta.table(o.clones)?.remove_int(self.tx, plan.clone_head)?;
+            self.meta
+                .table(o.clones)?
+                .remove_int(self.tx, plan.clone_head)?;
         }
         if o.origin != 0 {
             let above = self.meta.ds(o.origin)?.dir;
-            let set = self.add_to_set(self.meta.dir(above)?.clones, ot::DSL_CLONES, plan.clone_head)?;
-            self.meta.table(set)?.remove_int(self.tx, plan.origin_head)?;
+            let set = self.add_to_set(
+                self.meta.dir(above)?.clones,
+                ot::DSL_CLONES,
+                plan.clone_head,
+            )?;
+            self.meta
+                .table(set)?
+                .remove_int(self.tx, plan.origin_head)?;
             self.meta.edit_dir(self.tx, above, |d| d.clones = set)?;
         }
         let mut set = self.add_to_set(c.clones, ot::DSL_CLONES, plan.origin_head)?;
-        self.meta.edit_dir(self.tx, plan.clone_dir, |d| d.clones = set)?;
+        self.meta
+            .edit_dir(self.tx, plan.clone_dir, |d| d.clones = set)?;
 
         self.move_bookmarks(plan.origin_head, plan.clone_head, origin.creation_txg)?;
         let from = self.meta.table(self.meta.ds(plan.origin_head)?.snapnames)?;
@@ -200,7 +265,8 @@ impl Ctx<'_> {
             self.count_up(plan.clone_dir, SNAP_COUNT, 1)?;
         }
         for (object, phys) in &plan.shared {
-            self.meta.edit_ds(self.tx, *object, |s| s.dir = plan.clone_dir)?;
+            self.meta
+                .edit_ds(self.tx, *object, |s| s.dir = plan.clone_dir)?;
             if phys.next_clones == 0 {
                 continue;
             }
@@ -250,7 +316,8 @@ impl Ctx<'_> {
                     next = self.meta.ds(next.prev_snap)?;
                 }
                 let dead = Deadlist::totals_of(self.meta, next.deadlist)?;
-                bookmark.freed_before_next = [dead.used as u64, dead.comp as u64, dead.uncomp as u64];
+                bookmark.freed_before_next =
+                    [dead.used as u64, dead.comp as u64, dead.uncomp as u64];
             }
             self.take_bookmark(from, to, &name, &bookmark)?;
         }

@@ -72,7 +72,8 @@ impl Dsl {
         if let Some(there) = lock(&self.props).get(&props) {
             return Ok(there.clone());
         }
-        let table: HashMap<String, ZapValue> = self.meta()?.table(props)?.entries()?.into_iter().collect();
+        let table: HashMap<String, ZapValue> =
+            self.meta()?.table(props)?.entries()?.into_iter().collect();
         let table = Arc::new(table);
         let mut all = lock(&self.props);
         if all.len() >= 65_536 {
@@ -96,17 +97,33 @@ impl Dsl {
         if snapshot && phys.props != 0 {
             let own = self.stored(phys.props)?;
             if let Some(value) = own.get(name).and_then(decoded) {
-                return Ok(Some(Found { value, from: From::Own }));
+                return Ok(Some(Found {
+                    value,
+                    from: From::Own,
+                }));
             }
             let hidden = inheritable && own.contains_key(&inherit_key(name));
-            if let Some(value) = own.get(&received_key(name)).filter(|_| !hidden).and_then(decoded) {
-                return Ok(Some(Found { value, from: From::Received }));
+            if let Some(value) = own
+                .get(&received_key(name))
+                .filter(|_| !hidden)
+                .and_then(decoded)
+            {
+                return Ok(Some(Found {
+                    value,
+                    from: From::Received,
+                }));
             }
         }
         self.effective_in(phys.dir, snapshot, name, inheritable)
     }
 
-    fn effective_in(&self, dir: u64, snapshot: bool, name: &str, inheritable: bool) -> Result<Option<Found>> {
+    fn effective_in(
+        &self,
+        dir: u64,
+        snapshot: bool,
+        name: &str,
+        inheritable: bool,
+    ) -> Result<Option<Found>> {
         let meta = self.meta()?;
         let mut at = dir;
         let mut steps = 0;
@@ -116,20 +133,36 @@ impl Dsl {
             }
             let phys = meta.dir(at)?;
             let stored = self.stored(phys.props)?;
-            let from = || if at == dir && !snapshot { From::Own } else { From::Dir(at) };
-            if let Some(ZapValue::U64(n)) = stored.get(&ignore_unknown_key(name)) {
-                if dataset_property(name).is_some_and(|p| p.word_of(*n).is_some()) {
-                    return Ok(Some(Found { value: Value::Number(*n), from: from() }));
+            let from = || {
+                if at == dir && !snapshot {
+                    From::Own
+                } else {
+                    From::Dir(at)
                 }
+            };
+            if let Some(ZapValue::U64(n)) = stored.get(&ignore_unknown_key(name))
+                && dataset_property(name).is_some_and(|p| p.word_of(*n).is_some())
+            {
+                return Ok(Some(Found {
+                    value: Value::Number(*n),
+                    from: from(),
+                }));
             }
             if let Some(value) = stored.get(name).and_then(decoded) {
-                return Ok(Some(Found { value, from: from() }));
+                return Ok(Some(Found {
+                    value,
+                    from: from(),
+                }));
             }
-            if !stored.contains_key(&inherit_key(name)) {
-                if let Some(value) = stored.get(&received_key(name)).and_then(decoded) {
-                    let from = if at == dir && !snapshot { From::Received } else { From::Dir(at) };
-                    return Ok(Some(Found { value, from }));
-                }
+            if !stored.contains_key(&inherit_key(name))
+                && let Some(value) = stored.get(&received_key(name)).and_then(decoded)
+            {
+                let from = if at == dir && !snapshot {
+                    From::Received
+                } else {
+                    From::Dir(at)
+                };
+                return Ok(Some(Found { value, from }));
             }
             at = phys.parent;
             steps += 1;
@@ -140,8 +173,13 @@ impl Dsl {
     /// The effective value of a number or index property, its default if nothing is stored.
     pub(crate) fn number_of(&self, ds: u64, name: &str) -> Result<u64> {
         match self.effective(ds, name)? {
-            Some(Found { value: Value::Number(n), .. }) => Ok(n),
-            _ => Ok(dataset_property(name).and_then(|p| p.default_number()).unwrap_or(0)),
+            Some(Found {
+                value: Value::Number(n),
+                ..
+            }) => Ok(n),
+            _ => Ok(dataset_property(name)
+                .and_then(|p| p.default_number())
+                .unwrap_or(0)),
         }
     }
 
@@ -149,7 +187,10 @@ impl Dsl {
     pub(crate) fn dir_number(&self, dir: u64, name: &str) -> Result<u64> {
         let known = dataset_property(name);
         match self.effective_in(dir, false, name, known.is_none_or(|p| p.inheritable()))? {
-            Some(Found { value: Value::Number(n), .. }) => Ok(n),
+            Some(Found {
+                value: Value::Number(n),
+                ..
+            }) => Ok(n),
             _ => Ok(known.and_then(|p| p.default_number()).unwrap_or(0)),
         }
     }
@@ -167,7 +208,10 @@ impl Dsl {
     pub(crate) fn has_received(&self, dir: u64) -> Result<bool> {
         let meta = self.meta()?;
         for object in meta.ancestry(dir)? {
-            if self.stored(meta.dir(object)?.props)?.contains_key(HAS_RECEIVED_KEY) {
+            if self
+                .stored(meta.dir(object)?.props)?
+                .contains_key(HAS_RECEIVED_KEY)
+            {
                 return Ok(true);
             }
         }
@@ -187,7 +231,11 @@ impl Dsl {
         let base = spa.base_settings();
         Ok(Settings {
             checksum,
-            compression: if compression == Compression::On { base.metadata_compression } else { compression },
+            compression: if compression == Compression::On {
+                base.metadata_compression
+            } else {
+                compression
+            },
             zstd_level,
             copies: number("copies")?.clamp(1, 3) as u8,
             redundancy: match number("redundant_metadata")? {
@@ -205,13 +253,17 @@ impl Dsl {
 
     /// Takes changed properties over into everything open.
     pub(crate) fn refresh_all(&self) -> Result<()> {
-        self.all_held().iter().filter(|ds| ds.phys().is_ok()).try_for_each(|ds| ds.refresh())
+        self.all_held()
+            .iter()
+            .filter(|ds| ds.phys().is_ok())
+            .try_for_each(|ds| ds.refresh())
     }
 }
 
 /// A stored compression value as algorithm and zstd level.
 fn compression_of(number: u64) -> (Compression, ZstdLevel) {
-    let algorithm = Compression::from_u8((number & 0x7f) as u8).filter(|c| *c != Compression::Inherit);
+    let algorithm =
+        Compression::from_u8((number & 0x7f) as u8).filter(|c| *c != Compression::Inherit);
     let level = ZstdLevel::from_property(number >> 7).unwrap_or(ZstdLevel::DEFAULT);
     (algorithm.unwrap_or(Compression::On), level)
 }

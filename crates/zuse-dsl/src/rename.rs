@@ -22,10 +22,18 @@ impl Dsl {
             let (other, new) = split_snapshot(new);
             let new = new.unwrap_or(other);
             if to.contains('@') && !to.starts_with('@') && other != dataset {
-                return Err(Error::refused(Errno::INVAL, "a snapshot stays with its dataset"));
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    "a snapshot stays with its dataset",
+                ));
             }
             check_snapshot(dataset, new)?;
-            return self.rename_snapshots(dataset.to_owned(), snap.to_owned(), new.to_owned(), recursive);
+            return self.rename_snapshots(
+                dataset.to_owned(),
+                snap.to_owned(),
+                new.to_owned(),
+                recursive,
+            );
         }
         check_dataset(to)?;
         let (from, to) = (from.to_owned(), to.to_owned());
@@ -40,7 +48,13 @@ impl Dsl {
         )
     }
 
-    fn rename_snapshots(&self, dataset: String, old: String, new: String, recursive: bool) -> Result<()> {
+    fn rename_snapshots(
+        &self,
+        dataset: String,
+        old: String,
+        new: String,
+        recursive: bool,
+    ) -> Result<()> {
         let targets = move |ctx: &Ctx<'_>, dataset: &str, old: &str| -> Result<Vec<u64>> {
             let mut tree = Vec::new();
             let dir = ctx.dsl.find_dir(dataset)?;
@@ -63,11 +77,17 @@ impl Dsl {
                 ctx.dsl.check_room(Reserve::Half, 0)?;
                 let heads = targets(ctx, &d, &o)?;
                 if heads.is_empty() {
-                    return Err(Error::refused(Errno::NOENT, format!("snapshot '{d}@{o}' does not exist")));
+                    return Err(Error::refused(
+                        Errno::NOENT,
+                        format!("snapshot '{d}@{o}' does not exist"),
+                    ));
                 }
                 for head in heads {
                     if ctx.dsl.find_snapshot(&ctx.meta.ds(head)?, &n)?.is_some() {
-                        return Err(Error::refused(Errno::EXIST, format!("snapshot '{}@{n}' exists", ctx.dsl.ds_name(head)?)));
+                        return Err(Error::refused(
+                            Errno::EXIST,
+                            format!("snapshot '{}@{n}' exists", ctx.dsl.ds_name(head)?),
+                        ));
                     }
                 }
                 Ok(())
@@ -75,7 +95,9 @@ impl Dsl {
             move |ctx| {
                 for head in targets(ctx, &dataset, &old)? {
                     let phys = ctx.meta.ds(head)?;
-                    let Some(object) = ctx.dsl.find_snapshot(&phys, &old)? else { continue };
+                    let Some(object) = ctx.dsl.find_snapshot(&phys, &old)? else {
+                        continue;
+                    };
                     let table = ctx.meta.table(phys.snapnames)?;
                     let stored = table.name_of(object)?.unwrap_or_else(|| old.clone());
                     table.remove(ctx.tx, &stored)?;
@@ -93,7 +115,10 @@ impl Ctx<'_> {
     fn check_rename(&self, from: &str, to: &str) -> Result<()> {
         let dir = self.dsl.find_dir(from)?;
         let (Some(_), Some((parent, child))) = (split_last(from), split_last(to)) else {
-            return Err(Error::refused(Errno::INVAL, "the pool's own filesystem cannot be renamed"));
+            return Err(Error::refused(
+                Errno::INVAL,
+                "the pool's own filesystem cannot be renamed",
+            ));
         };
         if from.split('/').next() != to.split('/').next() {
             return Err(Error::refused(Errno::XDEV, "a dataset stays in its pool"));
@@ -101,15 +126,31 @@ impl Ctx<'_> {
         let new_parent = self.dsl.find_dir(parent)?;
         let above = self.meta.ancestry(new_parent)?;
         if above.contains(&dir) {
-            return Err(Error::refused(Errno::INVAL, "a dataset cannot move into itself"));
+            return Err(Error::refused(
+                Errno::INVAL,
+                "a dataset cannot move into itself",
+            ));
         }
         let parent_phys = self.meta.dir(new_parent)?;
-        if self.meta.table(parent_phys.child_map)?.get(child)?.is_some() {
-            return Err(Error::refused(Errno::EXIST, format!("dataset '{to}' exists")));
+        if self
+            .meta
+            .table(parent_phys.child_map)?
+            .get(child)?
+            .is_some()
+        {
+            return Err(Error::refused(
+                Errno::EXIST,
+                format!("dataset '{to}' exists"),
+            ));
         }
-        let head = self.dsl.dataset_by_object(zuse_base::ObjectId(parent_phys.head_dataset))?;
+        let head = self
+            .dsl
+            .dataset_by_object(zuse_base::ObjectId(parent_phys.head_dataset))?;
         if head.kind()? != Kind::Filesystem {
-            return Err(Error::refused(Errno::INVAL, format!("'{parent}' is not a filesystem")));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{parent}' is not a filesystem"),
+            ));
         }
         let mut tree = Vec::new();
         self.dsl.tree_into(to.to_owned(), dir, &mut tree)?;
@@ -120,13 +161,23 @@ impl Ctx<'_> {
             }
         }
         let phys = self.meta.dir(dir)?;
-        if self.meta.extension_value(dir, "com.datto:crypto_key_obj")?.is_some() {
-            return Err(Error::unsupported(from.to_owned(), "renaming encrypted datasets (feature com.datto:encryption)"));
+        if self
+            .meta
+            .extension_value(dir, "com.datto:crypto_key_obj")?
+            .is_some()
+        {
+            return Err(Error::unsupported(
+                from.to_owned(),
+                "renaming encrypted datasets (feature com.datto:encryption)",
+            ));
         }
         let old_above = self.meta.ancestry(phys.parent)?;
         if phys.parent != new_parent {
             // Space counts only below the first common ancestor.
-            let common = above.iter().position(|d| old_above.contains(d)).unwrap_or(above.len());
+            let common = above
+                .iter()
+                .position(|d| old_above.contains(d))
+                .unwrap_or(above.len());
             let mut room = u64::MAX;
             for object in &above[..common] {
                 let d = self.meta.dir(*object)?;
@@ -135,7 +186,10 @@ impl Ctx<'_> {
                 }
             }
             if phys.used_bytes.max(phys.reserved) > room {
-                return Err(Error::refused(Errno::NOSPC, format!("'{parent}' has no room for it")));
+                return Err(Error::refused(
+                    Errno::NOSPC,
+                    format!("'{parent}' has no room for it"),
+                ));
             }
             self.check_count(new_parent, FS_COUNT, "filesystem_limit", 1)?;
         }
@@ -144,8 +198,12 @@ impl Ctx<'_> {
 
     fn rename_dir(&self, from: &str, to: &str) -> Result<()> {
         let dir = self.dsl.find_dir(from)?;
-        let (Some((_, old_name)), Some((parent, child))) = (split_last(from), split_last(to)) else {
-            return Err(Error::refused(Errno::INVAL, "the pool's own filesystem cannot be renamed"));
+        let (Some((_, old_name)), Some((parent, child))) = (split_last(from), split_last(to))
+        else {
+            return Err(Error::refused(
+                Errno::INVAL,
+                "the pool's own filesystem cannot be renamed",
+            ));
         };
         let new_parent = self.dsl.find_dir(parent)?;
         let phys = self.meta.dir(dir)?;
@@ -158,15 +216,27 @@ impl Ctx<'_> {
             self.count_up(phys.parent, SNAP_COUNT, -(snaps as i64))?;
             self.count_up(new_parent, FS_COUNT, filesystems as i64 + 1)?;
             self.count_up(new_parent, SNAP_COUNT, snaps as i64)?;
-            let all = Sizes::of(phys.used_bytes, phys.compressed_bytes, phys.uncompressed_bytes);
-            let rest = Sizes { used: phys.reserved.saturating_sub(phys.used_bytes) as i64, ..Sizes::default() };
+            let all = Sizes::of(
+                phys.used_bytes,
+                phys.compressed_bytes,
+                phys.uncompressed_bytes,
+            );
+            let rest = Sizes {
+                used: phys.reserved.saturating_sub(phys.used_bytes) as i64,
+                ..Sizes::default()
+            };
             self.charge(phys.parent, UsedKind::Child, -all)?;
             self.charge(phys.parent, UsedKind::ChildReservation, -rest)?;
             self.charge(new_parent, UsedKind::Child, all)?;
             self.charge(new_parent, UsedKind::ChildReservation, rest)?;
         }
-        self.meta.table(self.meta.dir(phys.parent)?.child_map)?.remove(self.tx, old_name)?;
-        self.meta.edit_dir(self.tx, dir, |d| d.parent = new_parent)?;
-        self.meta.table(self.meta.dir(new_parent)?.child_map)?.put_u64(self.tx, child, dir)
+        self.meta
+            .table(self.meta.dir(phys.parent)?.child_map)?
+            .remove(self.tx, old_name)?;
+        self.meta
+            .edit_dir(self.tx, dir, |d| d.parent = new_parent)?;
+        self.meta
+            .table(self.meta.dir(new_parent)?.child_map)?
+            .put_u64(self.tx, child, dir)
     }
 }

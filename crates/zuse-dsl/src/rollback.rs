@@ -22,19 +22,30 @@ impl Dsl {
     /// `Refused`: NOENT, EXIST if newer snapshots or bookmarks are in the way, DQUOT, NOSPC.
     pub fn rollback(&self, name: &str, destroy_newer: bool) -> Result<()> {
         let (dataset, Some(snap)) = split_snapshot(name) else {
-            return Err(Error::refused(Errno::INVAL, format!("'{name}' is not a snapshot")));
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{name}' is not a snapshot"),
+            ));
         };
         let newer: Vec<String> = {
             let all = self.snapshots(dataset)?;
             let at = all.iter().position(|e| e.name == name);
-            let at = at.ok_or_else(|| Error::refused(Errno::NOENT, format!("snapshot '{name}' does not exist")))?;
+            let at = at.ok_or_else(|| {
+                Error::refused(Errno::NOENT, format!("snapshot '{name}' does not exist"))
+            })?;
             all[at + 1..].iter().map(|e| e.name.clone()).collect()
         };
         if let (Some(first), Some(last)) = (newer.first(), newer.last()) {
             if !destroy_newer {
-                return Err(Error::refused(Errno::EXIST, format!("there are snapshots newer than '{name}'")));
+                return Err(Error::refused(
+                    Errno::EXIST,
+                    format!("there are snapshots newer than '{name}'"),
+                ));
             }
-            let (Some(first), Some(last)) = (split_snapshot(first).1, split_snapshot(last).1) else { return Ok(()) };
+            let (Some(first), Some(last)) = (split_snapshot(first).1, split_snapshot(last).1)
+            else {
+                return Ok(());
+            };
             self.destroy(&format!("{dataset}@{first}%{last}"), false, false)?;
         }
         let spa = self.spa()?;
@@ -58,26 +69,45 @@ impl Ctx<'_> {
         let phys = self.meta.ds(head)?;
         let target = self.dsl.find_snapshot(&phys, snap)?;
         let Some(target) = target else {
-            return Err(Error::refused(Errno::NOENT, format!("snapshot '{dataset}@{snap}' does not exist")));
+            return Err(Error::refused(
+                Errno::NOENT,
+                format!("snapshot '{dataset}@{snap}' does not exist"),
+            ));
         };
         if phys.prev_snap != target {
-            return Err(Error::refused(Errno::EXIST, format!("there are snapshots newer than '{dataset}@{snap}'")));
+            return Err(Error::refused(
+                Errno::EXIST,
+                format!("there are snapshots newer than '{dataset}@{snap}'"),
+            ));
         }
         if phys.prev_snap_txg >= self.txg {
             return Err(Error::refused(Errno::AGAIN, "the snapshot is of this txg"));
         }
         let bookmarks = self.dsl.bookmarks_of(head)?;
-        if !force && bookmarks.iter().any(|(_, b)| b.creation_txg > phys.prev_snap_txg) {
-            return Err(Error::refused(Errno::EXIST, format!("there are bookmarks newer than '{dataset}@{snap}'")));
+        if !force
+            && bookmarks
+                .iter()
+                .any(|(_, b)| b.creation_txg > phys.prev_snap_txg)
+        {
+            return Err(Error::refused(
+                Errno::EXIST,
+                format!("there are bookmarks newer than '{dataset}@{snap}'"),
+            ));
         }
         let old = self.meta.ds(target)?;
         let refquota = self.dsl.number_of(head, "refquota")?;
         if refquota != 0 && refquota < old.referenced_bytes {
-            return Err(Error::refused(Errno::DQUOT, "the snapshot is larger than the reference quota"));
+            return Err(Error::refused(
+                Errno::DQUOT,
+                "the snapshot is larger than the reference quota",
+            ));
         }
         let reserved = self.dsl.number_of(head, "refreservation")?;
         if phys.unique_bytes.min(reserved) > self.dsl.available_of(phys.dir)? {
-            return Err(Error::refused(Errno::NOSPC, "no room for the refreservation"));
+            return Err(Error::refused(
+                Errno::NOSPC,
+                "no room for the refreservation",
+            ));
         }
         self.dsl.check_room(Reserve::Most, 0)?;
         Ok((head, target))
@@ -100,12 +130,20 @@ impl Ctx<'_> {
         self.transfer(h.dir, UsedKind::Snap, UsedKind::Head, revived.used)?;
 
         // The head's own tree goes: sizes of what was born after the snapshot.
-        let own = Sizes::of(h.referenced_bytes, h.compressed_bytes, h.uncompressed_bytes) + all_dead
+        let own = Sizes::of(h.referenced_bytes, h.compressed_bytes, h.uncompressed_bytes)
+            + all_dead
             - Sizes::of(s.referenced_bytes, s.compressed_bytes, s.uncompressed_bytes);
         self.queue_tree(h.dir, h.bp, h.prev_snap_txg, own)?;
         let reserved = self.dsl.number_of(head, "refreservation")?;
         let released = h.unique_bytes.min(reserved);
-        self.charge(h.dir, UsedKind::RefReservation, Sizes { used: released as i64, ..Sizes::default() })?;
+        self.charge(
+            h.dir,
+            UsedKind::RefReservation,
+            Sizes {
+                used: released as i64,
+                ..Sizes::default()
+            },
+        )?;
 
         let keys = old.keys();
         old.free(self)?;
@@ -125,15 +163,17 @@ impl Ctx<'_> {
         // Features of the content.
         let (mine, theirs) = (keys_of(self.meta, head)?, keys_of(self.meta, target)?);
         for (guid, _) in &mine {
-            if !theirs.iter().any(|(g, _)| g == guid) {
-                if let Some(ext) = self.meta.extension(head)? {
-                    ext.remove(self.tx, guid)?;
-                    self.feature_add(guid, -1)?;
-                }
+            if !theirs.iter().any(|(g, _)| g == guid)
+                && let Some(ext) = self.meta.extension(head)?
+            {
+                ext.remove(self.tx, guid)?;
+                self.feature_add(guid, -1)?;
             }
         }
         self.inherit_features(target, head)?;
-        handle.referenced.store(s.referenced_bytes, std::sync::atomic::Ordering::Relaxed);
+        handle
+            .referenced
+            .store(s.referenced_bytes, std::sync::atomic::Ordering::Relaxed);
 
         // The snapshot was taken with the log of its time in its objset block: that log is gone.
         let os = handle.objset()?;

@@ -19,7 +19,11 @@ pub struct Sizes {
 impl Sizes {
     /// Sizes from three unsigned counters.
     pub fn of(used: u64, comp: u64, uncomp: u64) -> Self {
-        Self { used: used as i64, comp: comp as i64, uncomp: uncomp as i64 }
+        Self {
+            used: used as i64,
+            comp: comp as i64,
+            uncomp: uncomp as i64,
+        }
     }
 
     /// What a block counts: holes and redacted pointers nothing, embedded data its logical bytes.
@@ -28,7 +32,11 @@ impl Sizes {
         match bp.kind() {
             BpKind::Normal => {
                 let psize = bp.psize();
-                Self::of(io.dsize(bp), psize, if metadata { psize } else { bp.lsize() })
+                Self::of(
+                    io.dsize(bp),
+                    psize,
+                    if metadata { psize } else { bp.lsize() },
+                )
             }
             BpKind::Embedded if !metadata => Self::of(0, 0, bp.lsize()),
             _ => Self::default(),
@@ -55,7 +63,11 @@ impl Add for Sizes {
 impl Neg for Sizes {
     type Output = Self;
     fn neg(self) -> Self {
-        Self { used: self.used.wrapping_neg(), comp: self.comp.wrapping_neg(), uncomp: self.uncomp.wrapping_neg() }
+        Self {
+            used: self.used.wrapping_neg(),
+            comp: self.comp.wrapping_neg(),
+            uncomp: self.uncomp.wrapping_neg(),
+        }
     }
 }
 

@@ -21,14 +21,22 @@ impl Dsl {
     ///
     /// # Errors
     /// `Refused`: INVAL for names, NOENT, EXIST, BUSY for inconsistent datasets, DQUOT for limits, NOSPC.
-    pub fn snapshot(&self, names: &[String], recursive: bool, properties: &[(String, Value)]) -> Result<()> {
+    pub fn snapshot(
+        &self,
+        names: &[String],
+        recursive: bool,
+        properties: &[(String, Value)],
+    ) -> Result<()> {
         for (property, value) in properties {
             crate::property::check_on_snapshot(property, value)?;
         }
         let mut all = BTreeSet::new();
         for name in names {
             let (dataset, Some(snap)) = split_snapshot(name) else {
-                return Err(Error::refused(Errno::INVAL, format!("'{name}' is not a snapshot's name")));
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    format!("'{name}' is not a snapshot's name"),
+                ));
             };
             check_snapshot(dataset, snap)?;
             all.insert((dataset.to_owned(), snap.to_owned()));
@@ -38,8 +46,11 @@ impl Dsl {
         self.task(
             move |ctx| {
                 let targets = ctx.snapshot_targets(&all.0, all.1)?;
-                ctx.dsl.check_room(Reserve::None, 64 * 1024 * targets.len() as u64)?;
-                targets.iter().try_for_each(|(name, head, snap)| ctx.check_snapshot(name, *head, snap))
+                ctx.dsl
+                    .check_room(Reserve::None, 64 * 1024 * targets.len() as u64)?;
+                targets
+                    .iter()
+                    .try_for_each(|(name, head, snap)| ctx.check_snapshot(name, *head, snap))
             },
             move |ctx| {
                 for (_, head, snap) in ctx.snapshot_targets(&list.0, list.1)? {
@@ -57,7 +68,11 @@ impl Dsl {
 
 impl Ctx<'_> {
     /// Name, head and snapshot name of everything that is to be snapshotted.
-    fn snapshot_targets(&self, names: &BTreeSet<(String, String)>, recursive: bool) -> Result<Vec<(String, u64, String)>> {
+    fn snapshot_targets(
+        &self,
+        names: &BTreeSet<(String, String)>,
+        recursive: bool,
+    ) -> Result<Vec<(String, u64, String)>> {
         let mut out = Vec::new();
         for (dataset, snap) in names {
             let dir = self.dsl.find_dir(dataset)?;
@@ -67,7 +82,10 @@ impl Ctx<'_> {
             } else {
                 tree.push((dataset.clone(), dir, self.meta.dir(dir)?.head_dataset));
             }
-            out.extend(tree.into_iter().map(|(name, _, head)| (name, head, snap.clone())));
+            out.extend(
+                tree.into_iter()
+                    .map(|(name, _, head)| (name, head, snap.clone())),
+            );
         }
         Ok(out)
     }
@@ -76,18 +94,30 @@ impl Ctx<'_> {
         check_snapshot(name, snap)?;
         let phys = self.meta.ds(head)?;
         if phys.prev_snap_txg >= self.txg {
-            return Err(Error::refused(Errno::AGAIN, format!("'{name}' has a snapshot of this txg")));
+            return Err(Error::refused(
+                Errno::AGAIN,
+                format!("'{name}' has a snapshot of this txg"),
+            ));
         }
         if self.dsl.find_snapshot(&phys, snap)?.is_some() {
-            return Err(Error::refused(Errno::EXIST, format!("snapshot '{name}@{snap}' exists")));
+            return Err(Error::refused(
+                Errno::EXIST,
+                format!("snapshot '{name}@{snap}' exists"),
+            ));
         }
         if phys.flags & DS_FLAG_INCONSISTENT != 0 {
-            return Err(Error::refused(Errno::BUSY, format!("dataset '{name}' is inconsistent")));
+            return Err(Error::refused(
+                Errno::BUSY,
+                format!("dataset '{name}' is inconsistent"),
+            ));
         }
         self.check_count(phys.dir, SNAP_COUNT, "snapshot_limit", 1)?;
         let reserved = self.dsl.number_of(head, "refreservation")?;
         if phys.unique_bytes.min(reserved) > self.dsl.available_of(phys.dir)? {
-            return Err(Error::refused(Errno::NOSPC, format!("'{name}': no room for its refreservation")));
+            return Err(Error::refused(
+                Errno::NOSPC,
+                format!("'{name}': no room for its refreservation"),
+            ));
         }
         Ok(())
     }
@@ -97,41 +127,55 @@ impl Ctx<'_> {
         let phys = self.meta.ds(head)?;
         self.count_up(phys.dir, SNAP_COUNT, 1)?;
         let new = self.allocate_ds()?;
-        self.put_ds(new, DslDatasetPhys {
-            next_snap: head,
-            num_children: 1,
-            snapnames: 0,
-            creation_time: self.spa.now().0,
-            creation_txg: self.txg,
-            unique_bytes: 0,
-            fsid_guid: self.id56(),
-            guid: self.guid(),
-            next_clones: 0,
-            props: 0,
-            userrefs: 0,
-            ..phys
-        })?;
+        self.put_ds(
+            new,
+            DslDatasetPhys {
+                next_snap: head,
+                num_children: 1,
+                snapnames: 0,
+                creation_time: self.spa.now().0,
+                creation_txg: self.txg,
+                unique_bytes: 0,
+                fsid_guid: self.id56(),
+                guid: self.guid(),
+                next_clones: 0,
+                props: 0,
+                userrefs: 0,
+                ..phys
+            },
+        )?;
         self.inherit_features(head, new)?;
         if phys.prev_snap != 0 {
             self.relink(phys.prev_snap, head, new)?;
         }
         let reserved = self.dsl.number_of(head, "refreservation")?;
         if reserved > 0 {
-            let held = Sizes { used: phys.unique_bytes.min(reserved) as i64, ..Sizes::default() };
+            let held = Sizes {
+                used: phys.unique_bytes.min(reserved) as i64,
+                ..Sizes::default()
+            };
             self.charge(phys.dir, UsedKind::RefReservation, held)?;
         }
         let old = Deadlist::open(self.meta, phys.deadlist)?;
-        let mut keys = if old.is_flat() { chain_keys(self.meta, phys.prev_snap)? } else { old.keys() };
+        let mut keys = if old.is_flat() {
+            chain_keys(self.meta, phys.prev_snap)?
+        } else {
+            old.keys()
+        };
         keys.push(phys.prev_snap_txg);
-        keys.extend(self.bookmark_txgs(head)?.into_iter().filter(|txg| *txg > phys.prev_snap_txg));
+        keys.extend(
+            self.bookmark_txgs(head)?
+                .into_iter()
+                .filter(|txg| *txg > phys.prev_snap_txg),
+        );
         keys.sort_unstable();
         keys.dedup();
         let deadlist = Deadlist::create(self, &keys)?;
-        if let Some(ext) = self.meta.extension(head)? {
-            if let Some(list) = ext.get_u64(REMAP_DEADLIST)? {
-                ext.remove(self.tx, REMAP_DEADLIST)?;
-                self.zapify(new)?.put_u64(self.tx, REMAP_DEADLIST, list)?;
-            }
+        if let Some(ext) = self.meta.extension(head)?
+            && let Some(list) = ext.get_u64(REMAP_DEADLIST)?
+        {
+            ext.remove(self.tx, REMAP_DEADLIST)?;
+            self.zapify(new)?.put_u64(self.tx, REMAP_DEADLIST, list)?;
         }
         self.meta.edit_ds(self.tx, head, |h| {
             h.deadlist = deadlist;
@@ -140,7 +184,9 @@ impl Ctx<'_> {
             h.unique_bytes = 0;
             h.flags |= DS_FLAG_UNIQUE_ACCURATE;
         })?;
-        self.meta.table(phys.snapnames)?.put_u64(self.tx, snap, new)?;
+        self.meta
+            .table(phys.snapnames)?
+            .put_u64(self.tx, snap, new)?;
         self.note_snapshots_changed(phys.dir)?;
         Ok(new)
     }
@@ -166,6 +212,7 @@ impl Ctx<'_> {
         }
         let (secs, nanos) = self.spa.now();
         let value = ZapValue::u64s(&[secs, nanos]);
-        self.zapify(dir)?.put(self.tx, "com.ixsystems:snapshots_changed", &value)
+        self.zapify(dir)?
+            .put(self.tx, "com.ixsystems:snapshots_changed", &value)
     }
 }

@@ -28,7 +28,13 @@ impl Ctx<'_> {
     }
 
     /// Charges changes of several kinds at once.
-    pub fn charge_parts(&self, dir: u64, mut parts: [i64; 5], comp: i64, uncomp: i64) -> Result<()> {
+    pub fn charge_parts(
+        &self,
+        dir: u64,
+        mut parts: [i64; 5],
+        comp: i64,
+        uncomp: i64,
+    ) -> Result<()> {
         let mut at = dir;
         let mut steps = 0;
         while at != 0 && (parts != [0; 5] || comp != 0 || uncomp != 0) {
@@ -43,7 +49,11 @@ impl Ctx<'_> {
                         *sum = sum.wrapping_add_signed(part);
                     }
                 }
-                (d.parent, d.used_bytes.max(d.reserved).wrapping_sub(old) as i64, *d)
+                (
+                    d.parent,
+                    d.used_bytes.max(d.reserved).wrapping_sub(old) as i64,
+                    *d,
+                )
             })?;
             self.dsl.note_dir(at, &phys);
             parts = [0; 5];
@@ -52,7 +62,10 @@ impl Ctx<'_> {
             at = parent;
             steps += 1;
             if steps > 64 {
-                return Err(zuse_base::Error::corrupt("the MOS", format!("directory {dir} has no way to the root")));
+                return Err(zuse_base::Error::corrupt(
+                    "the MOS",
+                    format!("directory {dir} has no way to the root"),
+                ));
             }
         }
         Ok(())
@@ -63,7 +76,11 @@ impl Ctx<'_> {
         let (parent, delta, phys) = self.meta.edit_dir(self.tx, dir, |d| {
             let old = d.used_bytes.max(d.reserved);
             d.reserved = reserved;
-            (d.parent, d.used_bytes.max(reserved).wrapping_sub(old) as i64, *d)
+            (
+                d.parent,
+                d.used_bytes.max(reserved).wrapping_sub(old) as i64,
+                *d,
+            )
         })?;
         self.dsl.note_dir(dir, &phys);
         if parent != 0 {
@@ -87,7 +104,14 @@ impl Ctx<'_> {
     /// Charges the changed need of a refreservation: it covers what `unique` does not.
     pub fn set_refreservation(&self, dir: u64, unique: u64, old: u64, new: u64) -> Result<()> {
         let delta = new.saturating_sub(unique) as i64 - old.saturating_sub(unique) as i64;
-        self.charge(dir, UsedKind::RefReservation, Sizes { used: delta, ..Sizes::default() })
+        self.charge(
+            dir,
+            UsedKind::RefReservation,
+            Sizes {
+                used: delta,
+                ..Sizes::default()
+            },
+        )
     }
 
     /// Queues the accounting of blocks that will be freed: they leave `dir` and stay in the pool's account.
@@ -113,13 +137,21 @@ pub(crate) fn available(chain: &[DslDirPhys], root_limit: u64) -> u64 {
     let mut parent: Option<u64> = None;
     for dir in chain {
         let own = if dir.quota == 0 { u64::MAX } else { dir.quota };
-        let quota = if parent.is_none() { own.min(root_limit) } else { own };
+        let quota = if parent.is_none() {
+            own.min(root_limit)
+        } else {
+            own
+        };
         let used = dir.used_bytes;
         let mut above = parent.unwrap_or(u64::MAX);
         if parent.is_some() && dir.reserved > used {
             above = above.saturating_add(dir.reserved - used);
         }
-        parent = Some(if used > quota { 0 } else { above.min(quota - used) });
+        parent = Some(if used > quota {
+            0
+        } else {
+            above.min(quota - used)
+        });
     }
     parent.unwrap_or(0)
 }

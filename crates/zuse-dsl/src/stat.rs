@@ -102,7 +102,9 @@ impl Dsl {
         } else {
             let prev = meta.ds(phys.prev_snap)?;
             let dead = Deadlist::totals_of(meta, phys.deadlist)?.used as u64;
-            phys.referenced_bytes.wrapping_add(dead).wrapping_sub(prev.referenced_bytes)
+            phys.referenced_bytes
+                .wrapping_add(dead)
+                .wrapping_sub(prev.referenced_bytes)
         };
         if phys.is_snapshot() {
             stat.used = phys.unique_bytes;
@@ -121,7 +123,13 @@ impl Dsl {
             return Ok(stat);
         }
         stat.used = dir.used_bytes;
-        [stat.used_by_dataset, stat.used_by_snapshots, stat.used_by_children, _, stat.used_by_refreservation] = dir.used_breakdown;
+        [
+            stat.used_by_dataset,
+            stat.used_by_snapshots,
+            stat.used_by_children,
+            _,
+            stat.used_by_refreservation,
+        ] = dir.used_breakdown;
         stat.used_by_children = dir.used_breakdown[2].wrapping_add(dir.used_breakdown[3]);
         stat.logical_used = dir.uncompressed_bytes;
         stat.ratio_of = (dir.uncompressed_bytes, dir.compressed_bytes);
@@ -157,7 +165,10 @@ impl Dsl {
     pub(crate) fn available_for(&self, ds: u64) -> Result<u64> {
         let phys = self.meta()?.ds(ds)?;
         let mut room = self.available_of(phys.dir)?;
-        room = room.saturating_add(self.number_of(ds, "refreservation")?.saturating_sub(phys.unique_bytes));
+        room = room.saturating_add(
+            self.number_of(ds, "refreservation")?
+                .saturating_sub(phys.unique_bytes),
+        );
         let refquota = self.number_of(ds, "refquota")?;
         if refquota != 0 {
             room = room.min(refquota.saturating_sub(phys.referenced_bytes));

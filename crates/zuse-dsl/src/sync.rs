@@ -30,16 +30,24 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub fn per_txg(blocks: u64) -> Self {
-        Self { blocks, until: Some(Instant::now() + FREE_TIME) }
+        Self {
+            blocks,
+            until: Some(Instant::now() + FREE_TIME),
+        }
     }
 
     pub fn unlimited() -> Self {
-        Self { blocks: u64::MAX, until: None }
+        Self {
+            blocks: u64::MAX,
+            until: None,
+        }
     }
 
     /// Takes one block; false when there is no more.
     pub fn take(&mut self) -> bool {
-        if self.blocks == 0 || self.blocks % 256 == 0 && self.until.is_some_and(|t| Instant::now() > t) {
+        if self.blocks == 0
+            || self.blocks.is_multiple_of(256) && self.until.is_some_and(|t| Instant::now() > t)
+        {
             self.blocks = 0;
             return false;
         }
@@ -70,14 +78,23 @@ impl DslHooks for Dsl {
     }
 
     fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        let dirty: Vec<Arc<Dataset>> = lock(&self.dirty[ctx.txg.slot::<4>()]).values().cloned().collect();
+        let dirty: Vec<Arc<Dataset>> = lock(&self.dirty[ctx.txg.slot::<4>()])
+            .values()
+            .cloned()
+            .collect();
         let my = self.ctx(ctx.tx)?;
-        dirty.iter().try_for_each(|ds| my.sync_dataset(ds, ctx.pass))
+        dirty
+            .iter()
+            .try_for_each(|ds| my.sync_dataset(ds, ctx.pass))
     }
 
     fn mos_delta(&self, ctx: &SyncCtx<'_>, [used, comp, uncomp]: [i64; 3]) -> Result<()> {
         let my = self.ctx(ctx.tx)?;
-        my.charge(my.meta.mos_dir, UsedKind::Head, Sizes { used, comp, uncomp })
+        my.charge(
+            my.meta.mos_dir,
+            UsedKind::Head,
+            Sizes { used, comp, uncomp },
+        )
     }
 
     fn is_dirty(&self, txg: Txg) -> bool {
@@ -102,7 +119,10 @@ impl DslHooks for Dsl {
 
     fn synced(&self, txg: Txg) {
         let slot = txg.slot::<4>();
-        for state in lock(&self.dirs).values().filter_map(std::sync::Weak::upgrade) {
+        for state in lock(&self.dirs)
+            .values()
+            .filter_map(std::sync::Weak::upgrade)
+        {
             state.in_flight[slot].store(0, Relaxed);
         }
         for ds in std::mem::take(&mut *lock(&self.dirty[slot])).into_values() {
@@ -117,7 +137,9 @@ impl Dsl {
     pub(crate) fn frees_wait(&self) -> Result<bool> {
         let meta = self.meta()?;
         let directory = meta.directory()?;
-        if directory.get_u64("bptree_obj")?.is_some() || directory.get_u64("com.delphix:deleted_clones")?.is_some() {
+        if directory.get_u64("bptree_obj")?.is_some()
+            || directory.get_u64("com.delphix:deleted_clones")?.is_some()
+        {
             return Ok(true);
         }
         if meta.free_bpobj == 0 {
@@ -140,7 +162,9 @@ impl Dsl {
 
 impl Ctx<'_> {
     fn sync_dataset(&self, ds: &Arc<Dataset>, pass: u32) -> Result<()> {
-        let Some(os) = ds.open_objset() else { return Ok(()) };
+        let Some(os) = ds.open_objset() else {
+            return Ok(());
+        };
         if !os.is_dirty(self.tx.txg()) {
             return Ok(());
         }
@@ -148,7 +172,9 @@ impl Ctx<'_> {
         let before = ds.phys()?;
         ds.books.set_prev_snap_txg(before.prev_snap_txg);
         self.drop_livelist(before.dir)?;
-        let Some(done) = os.sync(self.tx.txg(), pass)? else { return Ok(()) };
+        let Some(done) = os.sync(self.tx.txg(), pass)? else {
+            return Ok(());
+        };
         let sums = ds.books.take();
         let dir = self.meta.dir(before.dir)?;
 
@@ -162,17 +188,33 @@ impl Ctx<'_> {
             let prev = self.meta.ds(before.prev_snap)?;
             if prev.next_snap == object {
                 let held = size_after(prev.prev_snap_txg);
-                self.meta.edit_ds(self.tx, before.prev_snap, |p| p.unique_bytes = p.unique_bytes.wrapping_add_signed(held))?;
+                self.meta.edit_ds(self.tx, before.prev_snap, |p| {
+                    p.unique_bytes = p.unique_bytes.wrapping_add_signed(held)
+                })?;
             }
-            self.transfer(before.dir, UsedKind::Head, UsedKind::Snap, size_after(self.meta.origin_txg(&dir)?))?;
+            self.transfer(
+                before.dir,
+                UsedKind::Head,
+                UsedKind::Snap,
+                size_after(self.meta.origin_txg(&dir)?),
+            )?;
             self.count_freed_before_next(object, &before, &sums.dead)?;
         }
 
         let own = sums.born - sums.freed;
         let change = own - dead;
         let reserved = self.dsl.number_of(object, "refreservation")?;
-        let (old_unique, new_unique) = (before.unique_bytes, before.unique_bytes.wrapping_add_signed(own.used));
-        let delta = if reserved == 0 { own.used } else { new_unique.max(reserved).wrapping_sub(old_unique.max(reserved)) as i64 };
+        let (old_unique, new_unique) = (
+            before.unique_bytes,
+            before.unique_bytes.wrapping_add_signed(own.used),
+        );
+        let delta = if reserved == 0 {
+            own.used
+        } else {
+            new_unique
+                .max(reserved)
+                .wrapping_sub(old_unique.max(reserved)) as i64
+        };
         let mut parts = [0; 5];
         parts[UsedKind::Head as usize] = own.used;
         parts[UsedKind::RefReservation as usize] = delta - own.used;

@@ -20,13 +20,22 @@ impl Table {
 
     /// The ZAP of an object that is at hand.
     pub fn of(dnode: Arc<Dnode>) -> Result<Self> {
-        Ok(Self { zap: Zap::open(&dnode)?, dnode })
+        Ok(Self {
+            zap: Zap::open(&dnode)?,
+            dnode,
+        })
     }
 
     /// A new, empty ZAP of an object type.
     pub fn create(mos: &Arc<Objset>, tx: &Tx, object_type: u8, normflags: u64) -> Result<u64> {
-        let options = ZapOptions { normflags, ..ZapOptions::default() };
-        Ok(Zap::create(mos, tx, object_type, &options)?.dnode().object().0)
+        let options = ZapOptions {
+            normflags,
+            ..ZapOptions::default()
+        };
+        Ok(Zap::create(mos, tx, object_type, &options)?
+            .dnode()
+            .object()
+            .0)
     }
 
     pub fn get(&self, name: &str) -> Result<Option<ZapValue>> {
@@ -37,7 +46,10 @@ impl Table {
         match self.get(name)? {
             None => Ok(None),
             Some(ZapValue::U64(v)) => Ok(Some(v)),
-            Some(_) => Err(Error::corrupt(self.dnode.place(), format!("entry {name} is not one number"))),
+            Some(_) => Err(Error::corrupt(
+                self.dnode.place(),
+                format!("entry {name} is not one number"),
+            )),
         }
     }
 
@@ -64,14 +76,27 @@ impl Table {
         let mut out = Vec::new();
         let mut cursor = self.zap.cursor(0);
         while let Some(entry) = cursor.next()? {
-            out.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.value));
+            out.push((
+                String::from_utf8_lossy(&entry.name).into_owned(),
+                entry.value,
+            ));
         }
         Ok(out)
     }
 
     /// All entries whose value is one number.
     pub fn numbers(&self) -> Result<Vec<(String, u64)>> {
-        Ok(self.entries()?.into_iter().filter_map(|(k, v)| if let ZapValue::U64(n) = v { Some((k, n)) } else { None }).collect())
+        Ok(self
+            .entries()?
+            .into_iter()
+            .filter_map(|(k, v)| {
+                if let ZapValue::U64(n) = v {
+                    Some((k, n))
+                } else {
+                    None
+                }
+            })
+            .collect())
     }
 
     pub fn is_empty(&self) -> Result<bool> {
@@ -84,7 +109,11 @@ impl Table {
 
     /// The name of an entry by its value.
     pub fn name_of(&self, value: u64) -> Result<Option<String>> {
-        Ok(self.numbers()?.into_iter().find(|(_, v)| *v == value).map(|(k, _)| k))
+        Ok(self
+            .numbers()?
+            .into_iter()
+            .find(|(_, v)| *v == value)
+            .map(|(k, _)| k))
     }
 
     // Integer sets and maps: the key is the number in lower-case hex.
@@ -107,8 +136,9 @@ impl Table {
         self.numbers()?
             .into_iter()
             .map(|(k, v)| {
-                let key = u64::from_str_radix(&k, 16)
-                    .map_err(|_| Error::corrupt(self.dnode.place(), format!("key {k} is not a number")))?;
+                let key = u64::from_str_radix(&k, 16).map_err(|_| {
+                    Error::corrupt(self.dnode.place(), format!("key {k} is not a number"))
+                })?;
                 Ok((key, v))
             })
             .collect()

@@ -25,7 +25,8 @@ struct Bench {
 
 fn fill() -> Fill {
     Box::new(|os: &Arc<Objset>, tx: &Tx| {
-        let zap = zuse_dmu::zap::Zap::create(os, tx, MASTER, &zuse_dmu::zap::ZapOptions::default())?;
+        let zap =
+            zuse_dmu::zap::Zap::create(os, tx, MASTER, &zuse_dmu::zap::ZapOptions::default())?;
         zap.add_u64(tx, b"VERSION", 5)
     })
 }
@@ -47,7 +48,11 @@ impl Bench {
         let dsl = Dsl::for_create(fill(), uncompressed);
         let options = zuse_pool::CreateOptions {
             name: name.into(),
-            vdevs: vec![VdevSpec { device: device.clone(), is_disk: false, ashift: Some(12) }],
+            vdevs: vec![VdevSpec {
+                device: device.clone(),
+                is_disk: false,
+                ashift: Some(12),
+            }],
             features: None,
             comment: None,
             compatibility: None,
@@ -71,24 +76,48 @@ impl Bench {
         drop(self.dsl);
         let scan = assemble::assemble(&assemble::read_labels(std::slice::from_ref(&self.device)));
         let found = scan.pools.first().expect("a pool");
-        let devices: BTreeMap<u64, Arc<dyn BlockDevice>> = found.devices.keys().map(|g| (*g, self.device.clone())).collect();
-        let options = OpenOptions { writable, ..OpenOptions::default() };
+        let devices: BTreeMap<u64, Arc<dyn BlockDevice>> = found
+            .devices
+            .keys()
+            .map(|g| (*g, self.device.clone()))
+            .collect();
+        let options = OpenOptions {
+            writable,
+            ..OpenOptions::default()
+        };
         let dsl = Dsl::new();
-        let pool = Pool::open(Environment::default(), &found.config, &devices, &options, dsl.clone()).expect("open");
+        let pool = Pool::open(
+            Environment::default(),
+            &found.config,
+            &devices,
+            &options,
+            dsl.clone(),
+        )
+        .expect("open");
         assert_eq!(pool.name(), name);
-        Self { device: self.device, pool, dsl }
+        Self {
+            device: self.device,
+            pool,
+            dsl,
+        }
     }
 
     fn create(&self, name: &str) -> Arc<Dataset> {
-        self.dsl.create_dataset(name, CreateOptions::filesystem(fill())).expect(name)
+        self.dsl
+            .create_dataset(name, CreateOptions::filesystem(fill()))
+            .expect(name)
     }
 
     fn stat(&self, name: &str) -> Stat {
-        self.dsl.stat(&self.dsl.dataset(name).expect(name)).expect(name)
+        self.dsl
+            .stat(&self.dsl.dataset(name).expect(name))
+            .expect(name)
     }
 
     fn snap(&self, name: &str) {
-        self.dsl.snapshot(&[name.to_owned()], false, &[]).expect(name);
+        self.dsl
+            .snapshot(&[name.to_owned()], false, &[])
+            .expect(name);
     }
 
     /// Waits until everything written is on disk and nothing waits to be freed.
@@ -115,7 +144,10 @@ impl Bench {
 /// A file of `count` blocks; gives its number.
 fn file(ds: &Arc<Dataset>, count: u64, seed: u8) -> Result<ObjectId> {
     let os = ds.objset()?;
-    let tx = ds.begin(Estimate { write_bytes: count * BLOCK as u64, frees: false })?;
+    let tx = ds.begin(Estimate {
+        write_bytes: count * BLOCK as u64,
+        frees: false,
+    })?;
     let dnode = os.allocate(&tx, &DnodeSpec::new(FILE).block_size(BLOCK as u32))?;
     for i in 0..count {
         dnode.write_block(&tx, i, block(seed.wrapping_add(i as u8)))?;
@@ -138,12 +170,26 @@ fn block(seed: u8) -> Vec<u8> {
 
 fn overwrite(ds: &Arc<Dataset>, object: ObjectId, blkid: u64, seed: u8) {
     let os = ds.objset().expect("objset");
-    let tx = ds.begin(Estimate { write_bytes: BLOCK as u64, frees: false }).expect("begin");
-    os.dnode(object).expect("dnode").write_block(&tx, blkid, block(seed)).expect("write");
+    let tx = ds
+        .begin(Estimate {
+            write_bytes: BLOCK as u64,
+            frees: false,
+        })
+        .expect("begin");
+    os.dnode(object)
+        .expect("dnode")
+        .write_block(&tx, blkid, block(seed))
+        .expect("write");
 }
 
 fn parts(s: &Stat) -> [u64; 5] {
-    [s.used, s.used_by_dataset, s.used_by_snapshots, s.used_by_children, s.used_by_refreservation]
+    [
+        s.used,
+        s.used_by_dataset,
+        s.used_by_snapshots,
+        s.used_by_children,
+        s.used_by_refreservation,
+    ]
 }
 
 #[test]
@@ -155,11 +201,31 @@ fn a_new_pool_has_its_datasets_and_survives_reopening() {
     bench.sound("creating");
     let bench = bench.reopen(true);
     bench.sound("reopening");
-    let names: Vec<String> = bench.dsl.tree("fresh").expect("tree").into_iter().map(|e| e.name).collect();
+    let names: Vec<String> = bench
+        .dsl
+        .tree("fresh")
+        .expect("tree")
+        .into_iter()
+        .map(|e| e.name)
+        .collect();
     assert_eq!(names, ["fresh", "fresh/a", "fresh/a/b"]);
     let bench = bench.reopen(false);
-    assert_eq!(bench.stat("fresh/a").guid, bench.dsl.dataset("fresh/a").expect("a").guid().expect("guid"));
-    assert!(bench.dsl.snapshot(&["fresh@s".into()], false, &[]).expect_err("read-only").is(Errno::ROFS));
+    assert_eq!(
+        bench.stat("fresh/a").guid,
+        bench
+            .dsl
+            .dataset("fresh/a")
+            .expect("a")
+            .guid()
+            .expect("guid")
+    );
+    assert!(
+        bench
+            .dsl
+            .snapshot(&["fresh@s".into()], false, &[])
+            .expect_err("read-only")
+            .is(Errno::ROFS)
+    );
     bench.pool.close(PoolState::Active).expect("close");
 }
 
@@ -192,16 +258,28 @@ fn deadlists_and_unique_follow_the_table_of_the_format_notes() {
     bench.sound("overwrite 1 again");
     assert_eq!(bench.stat("dead/f").used_by_snapshots, 3 * step);
     assert_eq!(bench.stat("dead/f@s3").used, step);
-    bench.dsl.destroy("dead/f@s2", false, false).expect("destroy");
+    bench
+        .dsl
+        .destroy("dead/f@s2", false, false)
+        .expect("destroy");
     bench.sound("destroying s2");
-    assert_eq!(bench.stat("dead/f").used_by_snapshots, 3 * step - (step - BLOCK as u64));
+    assert_eq!(
+        bench.stat("dead/f").used_by_snapshots,
+        3 * step - (step - BLOCK as u64)
+    );
     assert_eq!(bench.stat("dead/f@s1").used, step + BLOCK as u64);
     let bench = bench.reopen(true);
     bench.sound("reopening");
-    bench.dsl.destroy("dead/f@s1%s3", false, false).expect("destroy all");
+    bench
+        .dsl
+        .destroy("dead/f@s1%s3", false, false)
+        .expect("destroy all");
     bench.sound("destroying all snapshots");
     assert_eq!(bench.stat("dead/f").used_by_snapshots, 0);
-    bench.dsl.destroy("dead/f", false, false).expect("destroy the head");
+    bench
+        .dsl
+        .destroy("dead/f", false, false)
+        .expect("destroy the head");
     bench.close();
 }
 
@@ -215,37 +293,77 @@ fn reservations_follow_the_table_of_the_format_notes() {
     let own = bench.stat("rsrv/a").used_by_dataset;
     let head = bench.stat("rsrv/a/b").used;
     let set = |name: &str, property: &str, value: u64| {
-        bench.dsl.set_properties(name, &[(property.to_owned(), Value::Number(value))], SetAs::Local)
+        bench.dsl.set_properties(
+            name,
+            &[(property.to_owned(), Value::Number(value))],
+            SetAs::Local,
+        )
     };
     set("rsrv/a/b", "reservation", 1 << 20).expect("reservation");
     bench.sound("reservation");
-    assert_eq!(parts(&bench.stat("rsrv/a")), [own + (1 << 20), own, 0, 1 << 20, 0]);
+    assert_eq!(
+        parts(&bench.stat("rsrv/a")),
+        [own + (1 << 20), own, 0, 1 << 20, 0]
+    );
     set("rsrv/a/b", "refreservation", 2 << 20).expect("refreservation");
     bench.sound("refreservation");
-    assert_eq!(parts(&bench.stat("rsrv/a/b")), [2 << 20, head, 0, 0, (2 << 20) - head]);
+    assert_eq!(
+        parts(&bench.stat("rsrv/a/b")),
+        [2 << 20, head, 0, 0, (2 << 20) - head]
+    );
     assert_eq!(bench.stat("rsrv/a").used, own + (2 << 20));
     bench.snap("rsrv/a/b@s1");
     bench.sound("snapshot");
-    assert_eq!(parts(&bench.stat("rsrv/a/b")), [head + (2 << 20), head, 0, 0, 2 << 20]);
+    assert_eq!(
+        parts(&bench.stat("rsrv/a/b")),
+        [head + (2 << 20), head, 0, 0, 2 << 20]
+    );
     overwrite(&b, object, 0, 77);
     bench.sound("overwrite");
     let step = bench.stat("rsrv/a/b").used_by_snapshots;
-    assert_eq!(parts(&bench.stat("rsrv/a/b")), [head + (2 << 20), head, step, 0, (2 << 20) - step]);
+    assert_eq!(
+        parts(&bench.stat("rsrv/a/b")),
+        [head + (2 << 20), head, step, 0, (2 << 20) - step]
+    );
     bench.dsl.rollback("rsrv/a/b@s1", false).expect("rollback");
     bench.sound("rollback");
-    assert_eq!(parts(&bench.stat("rsrv/a/b")), [head + (2 << 20), head, 0, 0, 2 << 20]);
+    assert_eq!(
+        parts(&bench.stat("rsrv/a/b")),
+        [head + (2 << 20), head, 0, 0, 2 << 20]
+    );
     set("rsrv/a", "filesystem_limit", 10).expect("limit");
-    assert_eq!((bench.stat("rsrv/a").filesystem_count, bench.stat("rsrv/a").snapshot_count), (Some(1), Some(1)));
+    assert_eq!(
+        (
+            bench.stat("rsrv/a").filesystem_count,
+            bench.stat("rsrv/a").snapshot_count
+        ),
+        (Some(1), Some(1))
+    );
     bench.snap("rsrv/a/b@s2");
     bench.create("rsrv/d");
-    bench.dsl.rename("rsrv/a/b", "rsrv/d/c", false).expect("rename");
+    bench
+        .dsl
+        .rename("rsrv/a/b", "rsrv/d/c", false)
+        .expect("rename");
     bench.sound("rename");
     assert_eq!(bench.stat("rsrv/a").used, own);
-    assert_eq!((bench.stat("rsrv/a").filesystem_count, bench.stat("rsrv/d/c").snapshot_count), (Some(0), Some(2)));
+    assert_eq!(
+        (
+            bench.stat("rsrv/a").filesystem_count,
+            bench.stat("rsrv/d/c").snapshot_count
+        ),
+        (Some(0), Some(2))
+    );
     assert_eq!(b.name().expect("name"), "rsrv/d/c");
-    assert!(set("rsrv/a", "quota", 1).expect_err("quota").is(Errno::NOSPC));
+    assert!(
+        set("rsrv/a", "quota", 1)
+            .expect_err("quota")
+            .is(Errno::NOSPC)
+    );
     set("rsrv/a", "quota", 8 << 20).expect("quota");
-    let full = (0..200).find_map(|i| file(&a, 4, i).err()).expect("the quota stops writing");
+    let full = (0..200)
+        .find_map(|i| file(&a, 4, i).err())
+        .expect("the quota stops writing");
     assert!(full.is(Errno::DQUOT), "{full}");
     assert!(bench.stat("rsrv/a").used <= 16 << 20);
     bench.close();
@@ -261,12 +379,21 @@ fn a_rolled_back_filesystem_has_its_old_content() {
     bench.snap("back/f@two");
     overwrite(&ds, object, 1, 11);
     let extra = file(&ds, 3, 12).expect("file");
-    assert!(bench.dsl.rollback("back/f@one", false).expect_err("newer").is(Errno::EXIST));
+    assert!(
+        bench
+            .dsl
+            .rollback("back/f@one", false)
+            .expect_err("newer")
+            .is(Errno::EXIST)
+    );
     bench.dsl.rollback("back/f@one", true).expect("rollback");
     bench.sound("rollback");
     let os = ds.objset().expect("objset");
     let mut bytes = vec![0; BLOCK];
-    os.dnode(object).expect("file").read_at(0, &mut bytes).expect("read");
+    os.dnode(object)
+        .expect("file")
+        .read_at(0, &mut bytes)
+        .expect("read");
     assert!(bytes == block(9));
     assert!(os.dnode(extra).expect_err("gone").is(Errno::NOENT));
     overwrite(&ds, object, 1, 99);
@@ -285,10 +412,16 @@ fn clones_keep_their_origin_and_go_before_it() {
     overwrite(&ds, object, 0, 100);
     bench.snap("clones/f@s2");
     overwrite(&ds, object, 1, 101);
-    let clone = bench.dsl.clone_snapshot("clones/f@s2", "clones/c", &[]).expect("clone");
+    let clone = bench
+        .dsl
+        .clone_snapshot("clones/f@s2", "clones/c", &[])
+        .expect("clone");
     bench.sound("cloning");
     assert_eq!(bench.stat("clones/c").used, 0);
-    assert_eq!(bench.stat("clones/c").origin.as_deref(), Some("clones/f@s2"));
+    assert_eq!(
+        bench.stat("clones/c").origin.as_deref(),
+        Some("clones/f@s2")
+    );
     overwrite(&clone, object, 3, 102);
     bench.sound("writing to the clone");
     bench.snap("clones/c@x");
@@ -296,18 +429,60 @@ fn clones_keep_their_origin_and_go_before_it() {
     overwrite(&clone, object, 4, 103);
     bench.snap("clones/f@s3");
     bench.sound("snapshot of the clone");
-    assert!(bench.dsl.destroy("clones/f@s2", false, false).expect_err("has a clone").is(Errno::EXIST));
-    assert!(bench.dsl.destroy("clones/f", true, false).expect_err("has a clone").is(Errno::EXIST));
-    bench.dsl.destroy("clones/f@s1", false, false).expect("an older snapshot");
+    assert!(
+        bench
+            .dsl
+            .destroy("clones/f@s2", false, false)
+            .expect_err("has a clone")
+            .is(Errno::EXIST)
+    );
+    assert!(
+        bench
+            .dsl
+            .destroy("clones/f", true, false)
+            .expect_err("has a clone")
+            .is(Errno::EXIST)
+    );
+    bench
+        .dsl
+        .destroy("clones/f@s1", false, false)
+        .expect("an older snapshot");
     bench.sound("destroying a snapshot below the branch");
-    bench.dsl.destroy("clones/f@s2", false, true).expect("deferred");
-    bench.dsl.hold(&["clones/c@x".into()], "keep").expect("hold");
-    assert!(bench.dsl.destroy("clones/c@x", false, false).expect_err("held").is(Errno::BUSY));
-    bench.dsl.release(&["clones/c@x".into()], "keep").expect("release");
-    bench.dsl.destroy("clones/c", true, false).expect("destroy the clone");
+    bench
+        .dsl
+        .destroy("clones/f@s2", false, true)
+        .expect("deferred");
+    bench
+        .dsl
+        .hold(&["clones/c@x".into()], "keep")
+        .expect("hold");
+    assert!(
+        bench
+            .dsl
+            .destroy("clones/c@x", false, false)
+            .expect_err("held")
+            .is(Errno::BUSY)
+    );
+    bench
+        .dsl
+        .release(&["clones/c@x".into()], "keep")
+        .expect("release");
+    bench
+        .dsl
+        .destroy("clones/c", true, false)
+        .expect("destroy the clone");
     bench.sound("destroying the clone");
-    assert!(bench.dsl.dataset("clones/f@s2").expect_err("went with its clone").is(Errno::NOENT));
-    bench.dsl.destroy("clones/f", true, false).expect("destroy all");
+    assert!(
+        bench
+            .dsl
+            .dataset("clones/f@s2")
+            .expect_err("went with its clone")
+            .is(Errno::NOENT)
+    );
+    bench
+        .dsl
+        .destroy("clones/f", true, false)
+        .expect("destroy all");
     bench.close();
 }
 
@@ -328,7 +503,12 @@ fn a_full_pool_can_be_emptied_and_filled_again() {
         bench.sound("filling");
         for object in files {
             let os = ds.objset().expect("objset");
-            let tx = ds.begin(Estimate { write_bytes: 0, frees: true }).expect("a remove is admitted");
+            let tx = ds
+                .begin(Estimate {
+                    write_bytes: 0,
+                    frees: true,
+                })
+                .expect("a remove is admitted");
             os.free(&tx, object).expect("free");
         }
         bench.settle();
@@ -344,20 +524,41 @@ fn recursive_snapshots_are_of_one_txg_and_go_together() {
         file(&ds, 1, 3).expect("file");
     }
     for round in 0..4u8 {
-        bench.dsl.snapshot(&[format!("many@r{round}")], true, &[]).expect("snapshot");
+        bench
+            .dsl
+            .snapshot(&[format!("many@r{round}")], true, &[])
+            .expect("snapshot");
         for name in ["many/a", "many/a/b/c"] {
             file(&bench.dsl.dataset(name).expect(name), 1, round).expect("file");
         }
         bench.sound("a round");
     }
-    let txgs: Vec<u64> = ["many@r2", "many/a@r2", "many/a/b/c@r2", "many/z@r2"].iter().map(|n| bench.stat(n).create_txg).collect();
+    let txgs: Vec<u64> = ["many@r2", "many/a@r2", "many/a/b/c@r2", "many/z@r2"]
+        .iter()
+        .map(|n| bench.stat(n).create_txg)
+        .collect();
     assert!(txgs.windows(2).all(|w| w[0] == w[1]), "{txgs:?}");
-    bench.dsl.rename("many@r1", "many@renamed", true).expect("rename");
-    bench.dsl.destroy("many@r2,renamed", true, false).expect("destroy");
+    bench
+        .dsl
+        .rename("many@r1", "many@renamed", true)
+        .expect("rename");
+    bench
+        .dsl
+        .destroy("many@r2,renamed", true, false)
+        .expect("destroy");
     bench.sound("destroying two rounds");
-    let left: Vec<String> = bench.dsl.snapshots("many/a").expect("list").into_iter().map(|e| e.name).collect();
+    let left: Vec<String> = bench
+        .dsl
+        .snapshots("many/a")
+        .expect("list")
+        .into_iter()
+        .map(|e| e.name)
+        .collect();
     assert_eq!(left, ["many/a@r0", "many/a@r3"]);
-    bench.dsl.destroy("many/a", true, false).expect("destroy a tree");
+    bench
+        .dsl
+        .destroy("many/a", true, false)
+        .expect("destroy a tree");
     bench.close();
 }
 
@@ -367,34 +568,123 @@ fn properties_are_inherited_overridden_and_reverted() {
     bench.create("props/a");
     let b = bench.create("props/a/b");
     use zuse_dsl::property::Source;
-    let get = |name: &str, property: &str| bench.dsl.property(&bench.dsl.dataset(name).expect(name), property).expect(property);
-    let set = |name: &str, property: &str, value: Value, how| bench.dsl.set_properties(name, &[(property.to_owned(), value)], how);
-    assert_eq!(get("props/a/b", "atime"), Some(("on".into(), Source::Default)));
+    let get = |name: &str, property: &str| {
+        bench
+            .dsl
+            .property(&bench.dsl.dataset(name).expect(name), property)
+            .expect(property)
+    };
+    let set = |name: &str, property: &str, value: Value, how| {
+        bench
+            .dsl
+            .set_properties(name, &[(property.to_owned(), value)], how)
+    };
+    assert_eq!(
+        get("props/a/b", "atime"),
+        Some(("on".into(), Source::Default))
+    );
     set("props/a", "atime", Value::Number(0), SetAs::Local).expect("set");
-    assert_eq!(get("props/a/b", "atime"), Some(("off".into(), Source::Inherited("props/a".into()))));
-    set("props/a/b", "org.test:x", Value::Text("hello".into()), SetAs::Local).expect("user property");
-    assert_eq!(get("props/a/b", "org.test:x"), Some(("hello".into(), Source::Local)));
-    set("props/a", "redundant_metadata", Value::Number(2), SetAs::Local).expect("iuv");
-    assert_eq!(get("props/a/b", "redundant_metadata"), Some(("some".into(), Source::Inherited("props/a".into()))));
+    assert_eq!(
+        get("props/a/b", "atime"),
+        Some(("off".into(), Source::Inherited("props/a".into())))
+    );
+    set(
+        "props/a/b",
+        "org.test:x",
+        Value::Text("hello".into()),
+        SetAs::Local,
+    )
+    .expect("user property");
+    assert_eq!(
+        get("props/a/b", "org.test:x"),
+        Some(("hello".into(), Source::Local))
+    );
+    set(
+        "props/a",
+        "redundant_metadata",
+        Value::Number(2),
+        SetAs::Local,
+    )
+    .expect("iuv");
+    assert_eq!(
+        get("props/a/b", "redundant_metadata"),
+        Some(("some".into(), Source::Inherited("props/a".into())))
+    );
     set("props/a/b", "$hasrecvd", Value::Number(0), SetAs::Local).expect("mark");
     set("props/a/b", "atime", Value::Number(1), SetAs::Received).expect("receive");
-    assert_eq!(get("props/a/b", "atime"), Some(("on".into(), Source::Received)));
-    bench.dsl.inherit_property("props/a/b", "atime", false).expect("inherit");
-    assert_eq!(get("props/a/b", "atime"), Some(("off".into(), Source::Inherited("props/a".into()))));
-    bench.dsl.inherit_property("props/a/b", "atime", true).expect("revert");
-    assert_eq!(get("props/a/b", "atime"), Some(("on".into(), Source::Received)));
-    set("props/a", "mountpoint", Value::Text("/mnt".into()), SetAs::Local).expect("mountpoint");
-    assert_eq!(get("props/a/b", "mountpoint").map(|v| v.0).as_deref(), Some("/mnt/b"));
-    assert!(set("props/a", "recordsize", Value::Number(1000), SetAs::Local).expect_err("odd").is(Errno::INVAL));
-    assert!(set("props/a", "used", Value::Number(1), SetAs::Local).expect_err("computed").is(Errno::INVAL));
-    set("props/a", "recordsize", Value::Number(1 << 20), SetAs::Local).expect("recordsize");
+    assert_eq!(
+        get("props/a/b", "atime"),
+        Some(("on".into(), Source::Received))
+    );
+    bench
+        .dsl
+        .inherit_property("props/a/b", "atime", false)
+        .expect("inherit");
+    assert_eq!(
+        get("props/a/b", "atime"),
+        Some(("off".into(), Source::Inherited("props/a".into())))
+    );
+    bench
+        .dsl
+        .inherit_property("props/a/b", "atime", true)
+        .expect("revert");
+    assert_eq!(
+        get("props/a/b", "atime"),
+        Some(("on".into(), Source::Received))
+    );
+    set(
+        "props/a",
+        "mountpoint",
+        Value::Text("/mnt".into()),
+        SetAs::Local,
+    )
+    .expect("mountpoint");
+    assert_eq!(
+        get("props/a/b", "mountpoint").map(|v| v.0).as_deref(),
+        Some("/mnt/b")
+    );
+    assert!(
+        set("props/a", "recordsize", Value::Number(1000), SetAs::Local)
+            .expect_err("odd")
+            .is(Errno::INVAL)
+    );
+    assert!(
+        set("props/a", "used", Value::Number(1), SetAs::Local)
+            .expect_err("computed")
+            .is(Errno::INVAL)
+    );
+    set(
+        "props/a",
+        "recordsize",
+        Value::Number(1 << 20),
+        SetAs::Local,
+    )
+    .expect("recordsize");
     assert_eq!(b.objset().expect("objset").settings().record_size, 1 << 20);
     bench.snap("props/a/b@s");
-    assert!(set("props/a/b@s", "atime", Value::Number(0), SetAs::Local).expect_err("snapshot").is(Errno::INVAL));
-    set("props/a/b@s", "org.test:x", Value::Text("snap".into()), SetAs::Local).expect("user property of a snapshot");
-    assert_eq!(get("props/a/b@s", "org.test:x"), Some(("snap".into(), Source::Local)));
-    bench.dsl.inherit_property("props/a/b@s", "org.test:x", false).expect("inherit");
-    assert!(matches!(get("props/a/b@s", "org.test:x"), Some((v, Source::Inherited(_))) if v == "hello"));
+    assert!(
+        set("props/a/b@s", "atime", Value::Number(0), SetAs::Local)
+            .expect_err("snapshot")
+            .is(Errno::INVAL)
+    );
+    set(
+        "props/a/b@s",
+        "org.test:x",
+        Value::Text("snap".into()),
+        SetAs::Local,
+    )
+    .expect("user property of a snapshot");
+    assert_eq!(
+        get("props/a/b@s", "org.test:x"),
+        Some(("snap".into(), Source::Local))
+    );
+    bench
+        .dsl
+        .inherit_property("props/a/b@s", "org.test:x", false)
+        .expect("inherit");
+    assert!(
+        matches!(get("props/a/b@s", "org.test:x"), Some((v, Source::Inherited(_))) if v == "hello")
+    );
     assert!(bench.dsl.history().expect("history").len() > 5);
     bench.close();
 }
@@ -408,10 +698,22 @@ fn a_promoted_clone_owns_the_shared_snapshots() {
         bench.snap(&format!("promo/a@{snap}"));
         overwrite(&a, object, blkid, 60 + blkid as u8);
     }
-    bench.dsl.create_bookmark("promo/a@s1", "promo/a#b1").expect("bookmark");
-    bench.dsl.create_bookmark("promo/a@s2", "promo/a#b2").expect("bookmark");
-    let c = bench.dsl.clone_snapshot("promo/a@s2", "promo/c", &[]).expect("clone");
-    bench.dsl.clone_snapshot("promo/a@s1", "promo/other", &[]).expect("another clone");
+    bench
+        .dsl
+        .create_bookmark("promo/a@s1", "promo/a#b1")
+        .expect("bookmark");
+    bench
+        .dsl
+        .create_bookmark("promo/a@s2", "promo/a#b2")
+        .expect("bookmark");
+    let c = bench
+        .dsl
+        .clone_snapshot("promo/a@s2", "promo/c", &[])
+        .expect("clone");
+    bench
+        .dsl
+        .clone_snapshot("promo/a@s1", "promo/other", &[])
+        .expect("another clone");
     overwrite(&c, object, 0, 90);
     bench.snap("promo/c@c1");
     overwrite(&c, object, 3, 91);
@@ -421,17 +723,38 @@ fn a_promoted_clone_owns_the_shared_snapshots() {
     bench.sound("promote");
     // The deltas of the MOS apart, nothing came or went.
     assert!(bench.stat("promo").used_by_children.abs_diff(whole) < 1 << 20);
-    let names: Vec<String> = bench.dsl.snapshots("promo/c").expect("list").into_iter().map(|e| e.name).collect();
+    let names: Vec<String> = bench
+        .dsl
+        .snapshots("promo/c")
+        .expect("list")
+        .into_iter()
+        .map(|e| e.name)
+        .collect();
     assert_eq!(names, ["promo/c@s1", "promo/c@s2", "promo/c@c1"]);
     assert_eq!(bench.stat("promo/a").origin.as_deref(), Some("promo/c@s2"));
-    assert_eq!(bench.stat("promo/other").origin.as_deref(), Some("promo/c@s1"));
+    assert_eq!(
+        bench.stat("promo/other").origin.as_deref(),
+        Some("promo/c@s1")
+    );
     assert_eq!(bench.stat("promo/c").origin, None);
-    let marks: Vec<String> = bench.dsl.bookmarks("promo/c").expect("bookmarks").into_iter().map(|b| b.0).collect();
+    let marks: Vec<String> = bench
+        .dsl
+        .bookmarks("promo/c")
+        .expect("bookmarks")
+        .into_iter()
+        .map(|b| b.0)
+        .collect();
     assert_eq!(marks, ["b1", "b2"]);
     overwrite(&a, object, 1, 92);
     overwrite(&c, object, 1, 93);
     bench.sound("writing on both sides");
-    assert!(bench.dsl.promote("promo/c").expect_err("not a clone any more").is(Errno::INVAL));
+    assert!(
+        bench
+            .dsl
+            .promote("promo/c")
+            .expect_err("not a clone any more")
+            .is(Errno::INVAL)
+    );
     bench.dsl.promote("promo/a").expect("and back");
     bench.sound("promoting back");
     bench.dsl.destroy("promo/c", true, false).expect("destroy");
@@ -451,15 +774,24 @@ fn a_bookmark_counts_what_was_freed_since_its_snapshot() {
     bench.snap("marks/a@s3");
     overwrite(&a, object, 1, 52);
     bench.sound("writing");
-    bench.dsl.create_bookmark("marks/a@s2", "marks/a#b2").expect("bookmark");
+    bench
+        .dsl
+        .create_bookmark("marks/a@s2", "marks/a#b2")
+        .expect("bookmark");
     let mark = bench.dsl.bookmarks("marks/a").expect("list")[0].1;
     assert_eq!(mark.flags, 3);
     assert!(mark.freed_before_next[0] >= BLOCK as u64);
-    bench.dsl.destroy("marks/a@s2", false, false).expect("destroy");
+    bench
+        .dsl
+        .destroy("marks/a@s2", false, false)
+        .expect("destroy");
     bench.sound("destroying the snapshot");
     let mark = bench.dsl.bookmarks("marks/a").expect("list")[0].1;
     assert_eq!(mark.flags, 1);
-    bench.dsl.destroy("marks/a@s3", false, false).expect("destroy");
+    bench
+        .dsl
+        .destroy("marks/a@s3", false, false)
+        .expect("destroy");
     bench.sound("destroying the next one");
     bench.snap("marks/a@s4");
     bench.dsl.destroy_bookmark("marks/a#b2").expect("destroy");
@@ -484,9 +816,15 @@ fn freeing_in_small_steps_goes_on_after_reopening() {
     drop(ds);
     bench.sound("writing");
     bench.dsl.set_frees_per_txg(7);
-    bench.dsl.destroy("slow/f@b%c", false, false).expect("destroy snapshots");
+    bench
+        .dsl
+        .destroy("slow/f@b%c", false, false)
+        .expect("destroy snapshots");
     bench.sound("destroying snapshots");
-    bench.dsl.destroy("slow/f", true, false).expect("destroy all");
+    bench
+        .dsl
+        .destroy("slow/f", true, false)
+        .expect("destroy all");
     let mut steps = 0;
     loop {
         let free_before = bench.pool.space().allocated;
@@ -496,17 +834,28 @@ fn freeing_in_small_steps_goes_on_after_reopening() {
         steps += 1;
         if steps % 5 == 0 {
             bench.pool.close(PoolState::Exported).expect("close");
+            if let (10, Ok(dir)) = (steps, std::env::var("ZUSE_KEEP_POOL")) {
+                std::fs::copy(format!("{dir}/slow.img"), format!("{dir}/slow-paused.img"))
+                    .expect("copy");
+            }
             bench = bench.open_again();
             bench.dsl.set_frees_per_txg(7);
         }
-        assert!(steps < 300, "freeing does not end, {free_before} bytes are left");
+        assert!(
+            steps < 300,
+            "freeing does not end, {free_before} bytes are left"
+        );
         if steps > 20 && bench.pool.features().refcount("com.delphix:async_destroy") == 0 {
             break;
         }
     }
     assert!(bench.dsl.stuck().is_none());
     bench.settle();
-    assert!(bench.pool.space().allocated < 4 << 20, "{:?}", bench.pool.space());
+    assert!(
+        bench.pool.space().allocated < 4 << 20,
+        "{:?}",
+        bench.pool.space()
+    );
     bench.close();
 }
 
@@ -521,7 +870,12 @@ fn the_checker_sees_a_wrong_counter() {
         .pool
         .sync_task(
             |_| Ok(()),
-            move |ctx| ctx.pool.mos().dnode(object)?.edit_bonus(ctx.tx, |b| b[72] ^= 1),
+            move |ctx| {
+                ctx.pool
+                    .mos()
+                    .dnode(object)?
+                    .edit_bonus(ctx.tx, |b| b[72] ^= 1)
+            },
         )
         .expect("task");
     assert!(!check_accounting(&bench.dsl).is_empty());
@@ -535,40 +889,89 @@ fn churn(name: &str, seed: u64, steps: u32) {
     let mut serial = 0;
     let mut log = Vec::new();
     for step in 0..steps {
-        let heads: Vec<String> = bench.dsl.tree(name).expect("tree").into_iter().map(|e| e.name).collect();
-        let snaps: Vec<String> = heads.iter().flat_map(|h| bench.dsl.snapshots(h).expect("list")).map(|e| e.name).collect();
+        let heads: Vec<String> = bench
+            .dsl
+            .tree(name)
+            .expect("tree")
+            .into_iter()
+            .map(|e| e.name)
+            .collect();
+        let snaps: Vec<String> = heads
+            .iter()
+            .flat_map(|h| bench.dsl.snapshots(h).expect("list"))
+            .map(|e| e.name)
+            .collect();
         let head = rng.pick(&heads).cloned().expect("a head");
         let snap = rng.pick(&snaps).cloned();
         serial += 1;
         let (what, done) = match (rng.below(20), snap) {
             (0..=1, _) if heads.len() < 12 => {
                 let new = format!("{head}/n{serial}");
-                (format!("create {new}"), bench.dsl.create_dataset(&new, CreateOptions::filesystem(fill())).map(|_| ()))
+                (
+                    format!("create {new}"),
+                    bench
+                        .dsl
+                        .create_dataset(&new, CreateOptions::filesystem(fill()))
+                        .map(|_| ()),
+                )
             }
-            (2..=4, _) => (format!("snapshot {head}@{serial}"), bench.dsl.snapshot(&[format!("{head}@{serial}")], rng.chance(1, 4), &[])),
-            (5..=7, Some(snap)) => (format!("destroy {snap}"), bench.dsl.destroy(&snap, false, rng.chance(1, 3))),
-            (8, _) if head != name => (format!("destroy -r {head}"), bench.dsl.destroy(&head, true, false)),
-            (9, Some(snap)) => (format!("rollback {snap}"), bench.dsl.rollback(&snap, rng.chance(1, 2))),
+            (2..=4, _) => (
+                format!("snapshot {head}@{serial}"),
+                bench
+                    .dsl
+                    .snapshot(&[format!("{head}@{serial}")], rng.chance(1, 4), &[]),
+            ),
+            (5..=7, Some(snap)) => (
+                format!("destroy {snap}"),
+                bench.dsl.destroy(&snap, false, rng.chance(1, 3)),
+            ),
+            (8, _) if head != name => (
+                format!("destroy -r {head}"),
+                bench.dsl.destroy(&head, true, false),
+            ),
+            (9, Some(snap)) => (
+                format!("rollback {snap}"),
+                bench.dsl.rollback(&snap, rng.chance(1, 2)),
+            ),
             (10..=11, Some(snap)) if heads.len() < 12 => {
                 let new = format!("{head}/c{serial}");
-                (format!("clone {snap} {new}"), bench.dsl.clone_snapshot(&snap, &new, &[]).map(|_| ()))
+                (
+                    format!("clone {snap} {new}"),
+                    bench.dsl.clone_snapshot(&snap, &new, &[]).map(|_| ()),
+                )
             }
             (12, _) => (format!("promote {head}"), bench.dsl.promote(&head)),
             (13, _) => {
                 let to = format!("{}/r{serial}", rng.pick(&heads).expect("a head"));
-                (format!("rename {head} {to}"), bench.dsl.rename(&head, &to, false))
+                (
+                    format!("rename {head} {to}"),
+                    bench.dsl.rename(&head, &to, false),
+                )
             }
             (14, _) => {
-                let property = *rng.pick(&["refreservation", "reservation", "quota"]).expect("one");
+                let property = *rng
+                    .pick(&["refreservation", "reservation", "quota"])
+                    .expect("one");
                 let value = Value::Number(rng.below(4) << 20);
-                (format!("set {property} {value:?} {head}"), bench.dsl.set_properties(&head, &[(property.into(), value)], SetAs::Local))
+                (
+                    format!("set {property} {value:?} {head}"),
+                    bench
+                        .dsl
+                        .set_properties(&head, &[(property.into(), value)], SetAs::Local),
+                )
             }
             (15, Some(snap)) => {
                 let mark = format!("{}#{serial}", snap.split('@').next().expect("name"));
-                (format!("bookmark {snap} {mark}"), bench.dsl.create_bookmark(&snap, &mark))
+                (
+                    format!("bookmark {snap} {mark}"),
+                    bench.dsl.create_bookmark(&snap, &mark),
+                )
             }
             (16, _) => match bench.dsl.bookmarks(&head).expect("list").first() {
-                Some((mark, _)) => (format!("destroy {head}#{mark}"), bench.dsl.destroy_bookmark(&format!("{head}#{mark}"))),
+                Some((mark, _)) => (
+                    format!("destroy {head}#{mark}"),
+                    bench.dsl.destroy_bookmark(&format!("{head}#{mark}")),
+                ),
                 None => continue,
             },
             (17, _) => {
@@ -582,9 +985,16 @@ fn churn(name: &str, seed: u64, steps: u32) {
                 for _ in 0..rng.range(1..4) {
                     let last = os.next_object(ObjectId(1)).expect("next");
                     match last {
-                        Some(object) if rng.chance(1, 2) => overwrite_if_room(&ds, object, rng.below(3), serial as u8),
+                        Some(object) if rng.chance(1, 2) => {
+                            overwrite_if_room(&ds, object, rng.below(3), serial as u8)
+                        }
                         Some(object) if rng.chance(1, 4) => {
-                            let tx = ds.begin(Estimate { write_bytes: 0, frees: true }).expect("begin");
+                            let tx = ds
+                                .begin(Estimate {
+                                    write_bytes: 0,
+                                    frees: true,
+                                })
+                                .expect("begin");
                             os.free(&tx, object).expect("free");
                         }
                         _ => changed = file(&ds, rng.range(1..4), serial as u8).map(|_| ()),
@@ -594,25 +1004,43 @@ fn churn(name: &str, seed: u64, steps: u32) {
             }
         };
         let refused = matches!(&done, Err(zuse_base::Error::Refused { .. }));
-        assert!(done.is_ok() || refused, "seed {seed}, step {step}, {what}: {done:?}\n{log:#?}");
-        log.push(format!("{what}: {}", if refused { "refused" } else { "done" }));
+        assert!(
+            done.is_ok() || refused,
+            "seed {seed}, step {step}, {what}: {done:?}\n{log:#?}"
+        );
+        log.push(format!(
+            "{what}: {}",
+            if refused { "refused" } else { "done" }
+        ));
         bench.pool.sync_now().expect("sync");
         let flaws = check_accounting(&bench.dsl);
-        assert!(flaws.is_empty(), "seed {seed}, step {step}: {flaws:#?}\n{log:#?}");
+        assert!(
+            flaws.is_empty(),
+            "seed {seed}, step {step}: {flaws:#?}\n{log:#?}"
+        );
     }
     bench.close();
 }
 
 fn overwrite_if_room(ds: &Arc<Dataset>, object: ObjectId, blkid: u64, seed: u8) {
     let os = ds.objset().expect("objset");
-    if let Ok(tx) = ds.begin(Estimate { write_bytes: BLOCK as u64, frees: false }) {
-        os.dnode(object).expect("dnode").write_block(&tx, blkid, block(seed)).expect("write");
+    if let Ok(tx) = ds.begin(Estimate {
+        write_bytes: BLOCK as u64,
+        frees: false,
+    }) {
+        os.dnode(object)
+            .expect("dnode")
+            .write_block(&tx, blkid, block(seed))
+            .expect("write");
     }
 }
 
 #[test]
 fn any_mix_of_changes_keeps_the_books() {
-    let steps = std::env::var("ZUSE_CHURN").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    let steps = std::env::var("ZUSE_CHURN")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(60);
     for seed in 1..=6 {
         churn(&format!("churn{seed}"), seed, steps);
     }

@@ -1,7 +1,9 @@
 //! Properties as texts, computed ones included: what `get` shows, in exact form.
 
 use zuse_base::Result;
-use zuse_format::property::{Access, DATASET_PROPERTIES, DefaultValue, F, Home, Property, S, V, dataset_property};
+use zuse_format::property::{
+    Access, DATASET_PROPERTIES, DefaultValue, F, Home, Property, S, V, dataset_property,
+};
 
 use super::{Found, From, Source, Value};
 use crate::context::Dsl;
@@ -44,10 +46,15 @@ impl Dsl {
         let stat = self.stat_of(ds)?;
         let object = ds.object().0;
         let mut out = Vec::new();
-        for known in DATASET_PROPERTIES.iter().filter(|p| p.in_all && valid(p, kind, volume)) {
+        for known in DATASET_PROPERTIES
+            .iter()
+            .filter(|p| p.in_all && valid(p, kind, volume))
+        {
             let found = match known.home {
                 Home::Computed => computed(known.name, &stat, kind),
-                Home::Props | Home::KeyObject => self.stored_text(object, known.name, Some(known))?,
+                Home::Props | Home::KeyObject => {
+                    self.stored_text(object, known.name, Some(known))?
+                }
                 _ => None,
             };
             if let Some((text, source)) = found {
@@ -81,7 +88,12 @@ impl Dsl {
         Ok(names.into_iter().collect())
     }
 
-    fn stored_text(&self, ds: u64, name: &str, known: Option<&Property>) -> Result<Option<(String, Source)>> {
+    fn stored_text(
+        &self,
+        ds: u64,
+        name: &str,
+        known: Option<&Property>,
+    ) -> Result<Option<(String, Source)>> {
         let found = self.effective(ds, name)?;
         let Some(Found { value, from }) = found else {
             let Some(known) = known else { return Ok(None) };
@@ -92,7 +104,10 @@ impl Dsl {
                 DefaultValue::None => return Ok(None),
             };
             let plain = known.access == Access::ReadOnly;
-            return Ok(Some((text, if plain { Source::None } else { Source::Default })));
+            return Ok(Some((
+                text,
+                if plain { Source::None } else { Source::Default },
+            )));
         };
         let source = match from {
             From::Own => Source::Local,
@@ -102,7 +117,9 @@ impl Dsl {
         let text = match (value, known) {
             (Value::Number(n), Some(known)) => known.format_number(n),
             (Value::Number(n), None) => n.to_string(),
-            (Value::Text(path), Some(known)) if known.name == "mountpoint" => self.mountpoint(ds, path, &source)?,
+            (Value::Text(path), Some(known)) if known.name == "mountpoint" => {
+                self.mountpoint(ds, path, &source)?
+            }
             (Value::Text(text), _) => text,
         };
         Ok(Some((text, source)))
@@ -110,12 +127,17 @@ impl Dsl {
 
     /// An inherited mount point is that of the ancestor and the rest of the name.
     fn mountpoint(&self, ds: u64, path: String, source: &Source) -> Result<String> {
-        let Source::Inherited(above) = source else { return Ok(path) };
+        let Source::Inherited(above) = source else {
+            return Ok(path);
+        };
         if !path.starts_with('/') {
             return Ok(path);
         }
         let name = self.ds_name(ds)?;
-        let rest = name.strip_prefix(above.as_str()).unwrap_or("").trim_start_matches('/');
+        let rest = name
+            .strip_prefix(above.as_str())
+            .unwrap_or("")
+            .trim_start_matches('/');
         Ok(format!("{}/{rest}", path.trim_end_matches('/')))
     }
 }
@@ -130,7 +152,11 @@ fn valid(known: &Property, kind: Kind, volume: bool) -> bool {
 }
 
 fn ratio(uncompressed: u64, compressed: u64) -> String {
-    let hundredths = if compressed == 0 { 100 } else { (u128::from(uncompressed) * 100 / u128::from(compressed)).max(100) };
+    let hundredths = if compressed == 0 {
+        100
+    } else {
+        (u128::from(uncompressed) * 100 / u128::from(compressed)).max(100)
+    };
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 

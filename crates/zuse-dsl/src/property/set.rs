@@ -4,8 +4,8 @@ use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
 use zuse_format::object_type as ot;
 use zuse_format::property::{
-    Access, HAS_RECEIVED_KEY, Home, dataset_property, ignore_unknown_key, inherit_key, is_user_property,
-    received_key, uses_ignore_unknown,
+    Access, HAS_RECEIVED_KEY, Home, dataset_property, ignore_unknown_key, inherit_key,
+    is_user_property, received_key, uses_ignore_unknown,
 };
 
 use super::Value;
@@ -56,10 +56,17 @@ impl Dsl {
     /// # Errors
     /// As [`Self::set_properties`].
     pub fn inherit_property(&self, name: &str, property: &str, received: bool) -> Result<()> {
-        if !received && dataset_property(property).is_some_and(|p| !p.inheritable()) && !is_user_property(property) {
+        if !received
+            && dataset_property(property).is_some_and(|p| !p.inheritable())
+            && !is_user_property(property)
+        {
             return Err(invalid(property, "cannot be inherited"));
         }
-        let change = if received { Change::Revert } else { Change::Inherit };
+        let change = if received {
+            Change::Revert
+        } else {
+            Change::Inherit
+        };
         self.change_properties(name, vec![(property.to_owned(), change)])
     }
 
@@ -80,7 +87,9 @@ impl Dsl {
                 let ds = ctx.dsl.find_ds(&check_name)?;
                 ctx.dsl.check_room(Reserve::Half, 0)?;
                 for (property, change) in again.iter() {
-                    if let Change::Set(Value::Number(n)) | Change::SetReceived(Value::Number(n)) = change {
+                    if let Change::Set(Value::Number(n)) | Change::SetReceived(Value::Number(n)) =
+                        change
+                    {
                         ctx.check_limit(ds, property, *n)?;
                     }
                 }
@@ -90,7 +99,11 @@ impl Dsl {
                 let ds = ctx.dsl.find_ds(&name)?;
                 for (property, change) in changes.iter() {
                     ctx.change_property(ds, property, change)?;
-                    let verb = if matches!(change, Change::Set(_) | Change::SetReceived(_)) { "set" } else { "inherit" };
+                    let verb = if matches!(change, Change::Set(_) | Change::SetReceived(_)) {
+                        "set"
+                    } else {
+                        "inherit"
+                    };
                     ctx.log(verb, ds, &format!("{property}={}", shown(change)))?;
                 }
                 ctx.dsl.refresh_all()
@@ -116,10 +129,13 @@ pub(crate) fn check(property: &str, value: Option<&Value>, snapshot: bool) -> Re
     if property == HAS_RECEIVED_KEY {
         return Ok(());
     }
-    if let Some(Value::Text(text)) = value {
-        if text.len() >= zuse_format::property::VALUE_LIMIT {
-            return Err(Error::refused(zuse_dmu::zap::TOO_BIG, format!("property '{property}': value too long")));
-        }
+    if let Some(Value::Text(text)) = value
+        && text.len() >= zuse_format::property::VALUE_LIMIT
+    {
+        return Err(Error::refused(
+            zuse_dmu::zap::TOO_BIG,
+            format!("property '{property}': value too long"),
+        ));
     }
     if is_user_property(property) {
         return Ok(());
@@ -145,7 +161,9 @@ pub(crate) fn check(property: &str, value: Option<&Value>, snapshot: bool) -> Re
     }
     let power = |low: u64, high: u64| number.is_power_of_two() && (low..=high).contains(&number);
     match property {
-        "recordsize" if !power(512, 16 << 20) => Err(invalid(property, "a power of 2 from 512 to 16M")),
+        "recordsize" if !power(512, 16 << 20) => {
+            Err(invalid(property, "a power of 2 from 512 to 16M"))
+        }
         "special_small_blocks" if number > 16 << 20 => Err(invalid(property, "at most 16M")),
         _ => Ok(()),
     }
@@ -156,7 +174,12 @@ impl Ctx<'_> {
     fn check_limit(&self, ds: u64, property: &str, value: u64) -> Result<()> {
         let phys = self.meta.ds(ds)?;
         let dir = self.meta.dir(phys.dir)?;
-        let no = |errno: Errno, why: &str| Err(Error::refused(errno, format!("property '{property}': {why}")));
+        let no = |errno: Errno, why: &str| {
+            Err(Error::refused(
+                errno,
+                format!("property '{property}': {why}"),
+            ))
+        };
         match property {
             "quota" if value != 0 && (value < dir.used_bytes || value < dir.reserved) => {
                 no(Errno::NOSPC, "less than what is used or reserved")
@@ -165,7 +188,10 @@ impl Ctx<'_> {
                 if dir.quota != 0 && value > dir.quota {
                     return no(Errno::NOSPC, "more than the quota");
                 }
-                let growth = dir.used_bytes.max(value).saturating_sub(dir.used_bytes.max(dir.reserved));
+                let growth = dir
+                    .used_bytes
+                    .max(value)
+                    .saturating_sub(dir.used_bytes.max(dir.reserved));
                 if dir.parent != 0 && growth > self.dsl.available_of(dir.parent)? {
                     return no(Errno::NOSPC, "more than is available");
                 }
@@ -184,7 +210,10 @@ impl Ctx<'_> {
                 if refquota != 0 && value > refquota {
                     return no(Errno::NOSPC, "more than the refquota");
                 }
-                let growth = phys.unique_bytes.max(value).saturating_sub(phys.unique_bytes.max(old));
+                let growth = phys
+                    .unique_bytes
+                    .max(value)
+                    .saturating_sub(phys.unique_bytes.max(old));
                 if growth > self.dsl.available_of(phys.dir)? {
                     return no(Errno::NOSPC, "more than is available");
                 }
@@ -211,7 +240,10 @@ impl Ctx<'_> {
         if self.enabled(guid) {
             return Ok(());
         }
-        Err(Error::refused(Errno::NOTSUP, format!("the pool needs feature {guid} for that")))
+        Err(Error::refused(
+            Errno::NOTSUP,
+            format!("the pool needs feature {guid} for that"),
+        ))
     }
 
     /// Stores a local value in a new dataset.
@@ -223,7 +255,11 @@ impl Ctx<'_> {
     pub(crate) fn clear_property(&self, ds: u64, property: &str) -> Result<()> {
         let props = self.meta.dir(self.meta.ds(ds)?.dir)?.props;
         let table = self.meta.table(props)?;
-        for key in [property.to_owned(), inherit_key(property), received_key(property)] {
+        for key in [
+            property.to_owned(),
+            inherit_key(property),
+            received_key(property),
+        ] {
             table.remove(self.tx, &key)?;
         }
         self.dsl.forget_stored(props);
@@ -232,7 +268,11 @@ impl Ctx<'_> {
 
     fn change_property(&self, ds: u64, property: &str, change: &Change) -> Result<()> {
         let phys = self.meta.ds(ds)?;
-        let refreservation = if phys.is_snapshot() { 0 } else { self.dsl.number_of(ds, "refreservation")? };
+        let refreservation = if phys.is_snapshot() {
+            0
+        } else {
+            self.dsl.number_of(ds, "refreservation")?
+        };
         let props = if !phys.is_snapshot() {
             self.meta.dir(phys.dir)?.props
         } else if phys.props != 0 {
@@ -254,9 +294,15 @@ impl Ctx<'_> {
             }
             Change::Set(v) | Change::SetReceived(v) => {
                 table.remove(self.tx, &inherit_key(property))?;
-                let number = if let Value::Number(n) = v { *n } else { u64::MAX };
+                let number = if let Value::Number(n) = v {
+                    *n
+                } else {
+                    u64::MAX
+                };
                 if uses_ignore_unknown(property, number) {
-                    let default = dataset_property(property).and_then(|p| p.default_number()).unwrap_or(0);
+                    let default = dataset_property(property)
+                        .and_then(|p| p.default_number())
+                        .unwrap_or(0);
                     table.put_u64(self.tx, property, default)?;
                     table.put_u64(self.tx, &ignore_unknown_key(property), number)?;
                 } else {
@@ -293,7 +339,9 @@ impl Ctx<'_> {
         let phys = self.meta.ds(ds)?;
         match property {
             "quota" => self.set_quota(phys.dir, self.dsl.dir_number(phys.dir, "quota")?),
-            "reservation" => self.set_reservation(phys.dir, self.dsl.dir_number(phys.dir, "reservation")?),
+            "reservation" => {
+                self.set_reservation(phys.dir, self.dsl.dir_number(phys.dir, "reservation")?)
+            }
             "refreservation" => {
                 let new = self.dsl.number_of(ds, "refreservation")?;
                 self.set_refreservation(phys.dir, phys.unique_bytes, old_refreservation, new)
