@@ -16,7 +16,10 @@ const NOBODY: u32 = 65_534;
 
 /// Major and minor number of a device as the kernel encodes it in 32 bits.
 pub(crate) fn split_device(rdev: u32) -> (u32, u32) {
-    ((rdev & 0xf_ff00) >> 8, rdev & 0xff | (rdev >> 12) & 0xf_ff00)
+    (
+        (rdev & 0xf_ff00) >> 8,
+        rdev & 0xff | (rdev >> 12) & 0xf_ff00,
+    )
 }
 
 fn join_device((major, minor): (u32, u32)) -> u32 {
@@ -61,7 +64,10 @@ pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znod
 
 /// Attributes of `.zfs` and `.zfs/snapshot`: times are those of the file system's birth.
 pub(crate) fn of_control(fs: &FileSystem, ino: u64, nlink: u32) -> Attr {
-    let born = fs.root().map(|root| time(root.attributes().crtime)).unwrap_or_default();
+    let born = fs
+        .root()
+        .map(|root| time(root.attributes().crtime))
+        .unwrap_or_default();
     virtual_directory(ino, nlink, born)
 }
 
@@ -145,14 +151,24 @@ impl Session {
 
     pub fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
         let node = self.node(ino)?;
-        let Ok((volume, znode)) = node.object() else { return Err(Errno::NODATA) };
-        volume.enter()?.get_xattr(&judged(caller), znode, name).map_err(no)
+        let Ok((volume, znode)) = node.object() else {
+            return Err(Errno::NODATA);
+        };
+        volume
+            .enter()?
+            .get_xattr(&judged(caller), znode, name)
+            .map_err(no)
     }
 
     pub fn listxattr(&self, caller: &Caller, ino: u64) -> Answer<Vec<u8>> {
         let node = self.node(ino)?;
-        let Ok((volume, znode)) = node.object() else { return Ok(Vec::new()) };
-        let names = volume.enter()?.list_xattrs(&judged(caller), znode).map_err(no)?;
+        let Ok((volume, znode)) = node.object() else {
+            return Ok(Vec::new());
+        };
+        let names = volume
+            .enter()?
+            .list_xattrs(&judged(caller), znode)
+            .map_err(no)?;
         let mut out = Vec::with_capacity(names.iter().map(|n| n.len() + 1).sum());
         for name in &names {
             out.extend_from_slice(name);
@@ -161,7 +177,14 @@ impl Session {
         Ok(out)
     }
 
-    pub fn setxattr(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
+    pub fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Answer<()> {
         let node = self.node(ino)?;
         let (volume, znode) = node.object()?;
         let how = match mode {
@@ -169,12 +192,18 @@ impl Session {
             XattrMode::Create => zuse_zpl::XattrMode::Create,
             XattrMode::Replace => zuse_zpl::XattrMode::Replace,
         };
-        volume.enter()?.set_xattr(&judged(caller), znode, name, value, how).map_err(no)
+        volume
+            .enter()?
+            .set_xattr(&judged(caller), znode, name, value, how)
+            .map_err(no)
     }
 
     pub fn removexattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Answer<()> {
         let node = self.node(ino)?;
         let (volume, znode) = node.object()?;
-        volume.enter()?.remove_xattr(&judged(caller), znode, name).map_err(no)
+        volume
+            .enter()?
+            .remove_xattr(&judged(caller), znode, name)
+            .map_err(no)
     }
 }

@@ -48,7 +48,9 @@ impl Session {
     pub fn snapshot(&self, volume: &Arc<Volume>, name: &[u8]) -> Answer<Attr> {
         // A snapshot that is being taken away is not given again: its gate is closed for good.
         drop(volume.enter()?);
-        let there = lock(&volume.snapshots).get(name).and_then(std::sync::Weak::upgrade);
+        let there = lock(&volume.snapshots)
+            .get(name)
+            .and_then(std::sync::Weak::upgrade);
         if let Some(there) = there
             && there.file_system().is_some()
         {
@@ -61,7 +63,11 @@ impl Session {
         opened.set_above(number::snapshots(volume.slot));
         let volume = {
             let mut all = lock(&volume.snapshots);
-            match all.get(name).and_then(std::sync::Weak::upgrade).filter(|v| v.file_system().is_some()) {
+            match all
+                .get(name)
+                .and_then(std::sync::Weak::upgrade)
+                .filter(|v| v.file_system().is_some())
+            {
                 Some(first) => first,
                 None => {
                     all.retain(|_, v| v.strong_count() > 0);
@@ -74,12 +80,28 @@ impl Session {
     }
 
     /// Lists `.zfs`.
-    pub fn list_dot_zfs(&self, volume: &Arc<Volume>, offset: u64, sink: &mut dyn DirSink) -> Answer<()> {
+    pub fn list_dot_zfs(
+        &self,
+        volume: &Arc<Volume>,
+        offset: u64,
+        sink: &mut dyn DirSink,
+    ) -> Answer<()> {
         let slot = volume.slot;
-        let entries: [(u64, &[u8]); 3] =
-            [(number::dot_zfs(slot), b"."), (volume.root, b".."), (number::snapshots(slot), b"snapshot")];
-        for (i, (ino, name)) in entries.into_iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            let attr = if i == 2 && sink.plus() { Some(self.in_dot_zfs(volume, name)?) } else { None };
+        let entries: [(u64, &[u8]); 3] = [
+            (number::dot_zfs(slot), b"."),
+            (volume.root, b".."),
+            (number::snapshots(slot), b"snapshot"),
+        ];
+        for (i, (ino, name)) in entries
+            .into_iter()
+            .enumerate()
+            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        {
+            let attr = if i == 2 && sink.plus() {
+                Some(self.in_dot_zfs(volume, name)?)
+            } else {
+                None
+            };
             if sink.add(ino, i as u64 + 1, DIRECTORY, name, attr.as_ref()) {
                 if attr.is_some() {
                     self.forget(ino, 1);
@@ -91,9 +113,17 @@ impl Session {
     }
 
     /// Lists the snapshots. None is opened for that: the kernel asks for what it wants to know more about.
-    pub fn list_snapshots(&self, volume: &Arc<Volume>, offset: u64, sink: &mut dyn DirSink) -> Answer<()> {
+    pub fn list_snapshots(
+        &self,
+        volume: &Arc<Volume>,
+        offset: u64,
+        sink: &mut dyn DirSink,
+    ) -> Answer<()> {
         let slot = volume.slot;
-        let dots: [(u64, &[u8]); 2] = [(number::snapshots(slot), b"."), (number::dot_zfs(slot), b"..")];
+        let dots: [(u64, &[u8]); 2] = [
+            (number::snapshots(slot), b"."),
+            (number::dot_zfs(slot), b".."),
+        ];
         for (i, (ino, name)) in dots.into_iter().enumerate() {
             if offset <= i as u64 && sink.add(ino, i as u64 + 1, DIRECTORY, name, None) {
                 return Ok(());

@@ -108,14 +108,21 @@ impl Covers {
             At::Dir(root.clone(), fs.root().map_err(|e| e.errno())?)
         };
         for child in sorted {
-            let Some(volume) = volumes.get(&child.dataset) else { continue };
+            let Some(volume) = volumes.get(&child.dataset) else {
+                continue;
+            };
             let mut at = top.clone();
-            let Some((last, way)) = child.path.split_last() else { continue };
+            let Some((last, way)) = child.path.split_last() else {
+                continue;
+            };
             for name in way {
                 at = map.step(&at, name, old)?;
             }
             volume.set_above(at.ino());
-            map.0.entry(at.ino()).or_default().insert(last.clone(), Cover::Root(volume.clone()));
+            map.0
+                .entry(at.ino())
+                .or_default()
+                .insert(last.clone(), Cover::Root(volume.clone()));
         }
         Ok(map)
     }
@@ -136,7 +143,10 @@ impl Covers {
             match fs.lookup(&Credentials::root(), dir, name) {
                 Ok(znode) if znode.is_dir() => {
                     let through = Cover::Through(znode.object());
-                    self.0.entry(ino).or_default().insert(name.to_vec(), through);
+                    self.0
+                        .entry(ino)
+                        .or_default()
+                        .insert(name.to_vec(), through);
                     return Ok(At::Dir(volume.clone(), znode));
                 }
                 _ => {}
@@ -145,12 +155,18 @@ impl Covers {
         let dir = match old.get(ino, name) {
             Some(Cover::Virtual(dir)) if Arc::ptr_eq(&dir.volume, at.volume()) => dir.clone(),
             _ => Arc::new(VirtualDir {
-                ino: number::of(number::VIRTUAL_SLOT, ObjectId(NEXT_VIRTUAL.fetch_add(1, Relaxed))),
+                ino: number::of(
+                    number::VIRTUAL_SLOT,
+                    ObjectId(NEXT_VIRTUAL.fetch_add(1, Relaxed)),
+                ),
                 parent: ino,
                 volume: at.volume().clone(),
             }),
         };
-        self.0.entry(ino).or_default().insert(name.to_vec(), Cover::Virtual(dir.clone()));
+        self.0
+            .entry(ino)
+            .or_default()
+            .insert(name.to_vec(), Cover::Virtual(dir.clone()));
         Ok(At::Virtual(dir))
     }
 

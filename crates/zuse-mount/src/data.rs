@@ -25,12 +25,16 @@ impl Session {
         let mut pieces: Vec<SharedSlice> = Vec::with_capacity(size as usize / (128 << 10) + 2);
         volume
             .enter()?
-            .read_slices(znode, offset, u64::from(size), &mut |slice| pieces.push(slice))
+            .read_slices(znode, offset, u64::from(size), &mut |slice| {
+                pieces.push(slice)
+            })
             .map_err(no)?;
         let mut slices: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         for piece in &pieces {
             match piece {
-                SharedSlice::Block(block, range) => slices.push(block.bytes().get(range.clone()).ok_or(Errno::IO)?),
+                SharedSlice::Block(block, range) => {
+                    slices.push(block.bytes().get(range.clone()).ok_or(Errno::IO)?)
+                }
                 SharedSlice::Copy(bytes) => slices.push(bytes),
                 SharedSlice::Zeros(n) => {
                     let mut left = *n;
@@ -99,7 +103,9 @@ impl Session {
         }
         let len = range.len.min(COPY_MAX);
         let fs = volume.enter()?;
-        let copied = fs.copy_range(source, range.offset_in, target, range.offset_out, len).map_err(no)?;
+        let copied = fs
+            .copy_range(source, range.offset_in, target, range.offset_out, len)
+            .map_err(no)?;
         drop_set_ids(&fs, target)?;
         u32::try_from(copied).map_err(|_| Errno::OVERFLOW)
     }
@@ -116,6 +122,11 @@ fn drop_set_ids(fs: &FileSystem, znode: &Arc<Znode>) -> Answer<()> {
     if znode.attributes().mode & SET_IDS == 0 {
         return Ok(());
     }
-    let set = SetAttr { kill_suidgid: true, ..SetAttr::default() };
-    fs.setattr(&Credentials::root(), znode, &set).map(|_| ()).map_err(no)
+    let set = SetAttr {
+        kill_suidgid: true,
+        ..SetAttr::default()
+    };
+    fs.setattr(&Credentials::root(), znode, &set)
+        .map(|_| ())
+        .map_err(no)
 }

@@ -20,7 +20,6 @@
 
 mod attributes;
 mod control;
-mod session;
 mod covers;
 mod data;
 mod listing;
@@ -29,6 +28,7 @@ mod number;
 mod ops;
 mod pool;
 mod server;
+mod session;
 mod table;
 mod tree;
 mod volume;

@@ -29,7 +29,11 @@ impl Session {
                 } else {
                     false
                 };
-                if full { Ok(()) } else { self.list_extra(ino, Some((volume, dir)), offset, sink) }
+                if full {
+                    Ok(())
+                } else {
+                    self.list_extra(ino, Some((volume, dir)), offset, sink)
+                }
             }
             What::Virtual(dir) => {
                 let dots: [(u64, &[u8]); 2] = [(dir.ino, b"."), (dir.parent, b"..")];
@@ -72,7 +76,11 @@ impl Session {
                 }
                 _ if entry.name == b".." && is_root => (volume.above(), None),
                 _ if entry.object == zuse_zpl::DOT_ZFS => {
-                    let attr = if plus { self.dot_zfs(fs, volume).ok() } else { None };
+                    let attr = if plus {
+                        self.dot_zfs(fs, volume).ok()
+                    } else {
+                        None
+                    };
                     (number::dot_zfs(volume.slot), attr)
                 }
                 _ if plus && !matches!(entry.name, b"." | b"..") => return true,
@@ -98,7 +106,9 @@ impl Session {
         sink: &mut dyn DirSink,
     ) -> Answer<()> {
         let covers = self.covers();
-        let Some(names) = covers.names(ino) else { return Ok(()) };
+        let Some(names) = covers.names(ino) else {
+            return Ok(());
+        };
         let from = offset.saturating_sub(EXTRA);
         for (i, (name, cover)) in names.iter().enumerate() {
             let position = i as u64 + 1;
@@ -112,7 +122,10 @@ impl Session {
             };
             // The directory has the name itself: it came where it belongs.
             if let Some((volume, dir)) = real
-                && volume.enter()?.lookup(&zuse_zpl::Credentials::root(), dir, name).is_ok()
+                && volume
+                    .enter()?
+                    .lookup(&zuse_zpl::Credentials::root(), dir, name)
+                    .is_ok()
             {
                 continue;
             }

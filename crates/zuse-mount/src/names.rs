@@ -61,7 +61,14 @@ impl Session {
         Ok(self.give(&fs, volume, &made))
     }
 
-    pub fn mknod(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Answer<Attr> {
+    pub fn mknod(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Answer<Attr> {
         let who = judged(caller);
         self.make(parent, name, |fs, dir| {
             if mode & S_IFMT == S_IFREG {
@@ -77,7 +84,13 @@ impl Session {
         self.make(parent, name, |fs, dir| fs.mkdir(&who, dir, name, mode))
     }
 
-    pub fn symlink(&self, caller: &Caller, parent: u64, name: &[u8], target: &[u8]) -> Answer<Attr> {
+    pub fn symlink(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        target: &[u8],
+    ) -> Answer<Attr> {
         let who = judged(caller);
         self.make(parent, name, |fs, dir| fs.symlink(&who, dir, name, target))
     }
@@ -128,10 +141,17 @@ impl Session {
             whiteout: flags.whiteout,
         };
         let fs = volume.enter()?;
-        fs.rename(&judged(caller), from_dir, name, to_dir, new_name, how).map_err(no)
+        fs.rename(&judged(caller), from_dir, name, to_dir, new_name, how)
+            .map_err(no)
     }
 
-    pub fn link(&self, caller: &Caller, ino: u64, new_parent: u64, new_name: &[u8]) -> Answer<Attr> {
+    pub fn link(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        new_parent: u64,
+        new_name: &[u8],
+    ) -> Answer<Attr> {
         let (node, to) = (self.node(ino)?, self.node(new_parent)?);
         let (volume, znode) = object(&node)?;
         let (to_volume, dir) = object(&to)?;

@@ -2,8 +2,8 @@
 
 use zuse_base::Errno;
 use zuse_fuse::{
-    Attr, Caller, CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, SetAttr, StatFs, Whence,
-    WriteFlags, XattrMode,
+    Attr, Caller, CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, SetAttr,
+    StatFs, Whence, WriteFlags, XattrMode,
 };
 
 use crate::session::{Answer, Session};
@@ -36,7 +36,14 @@ impl Ops for Session {
         Session::readlink(self, ino)
     }
 
-    fn mknod(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Answer<Attr> {
+    fn mknod(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Answer<Attr> {
         Session::mknod(self, caller, parent, name, mode, rdev)
     }
 
@@ -84,16 +91,37 @@ impl Ops for Session {
         Ok(Opened::cached(0))
     }
 
-    fn create(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32, _flags: u32) -> Answer<(Attr, Opened)> {
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        _flags: u32,
+    ) -> Answer<(Attr, Opened)> {
         let attr = Session::mknod(self, caller, parent, name, S_IFREG | mode & 0o7777, 0)?;
         Ok((attr, Opened::cached(0)))
     }
 
-    fn read(&self, ino: u64, _fh: u64, offset: u64, size: u32, reply: ReadReply<'_>) -> Answer<Replied> {
+    fn read(
+        &self,
+        ino: u64,
+        _fh: u64,
+        offset: u64,
+        size: u32,
+        reply: ReadReply<'_>,
+    ) -> Answer<Replied> {
         Session::read(self, ino, offset, size, reply)
     }
 
-    fn write(&self, ino: u64, _fh: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<u32> {
+    fn write(
+        &self,
+        ino: u64,
+        _fh: u64,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Answer<u32> {
         Session::write(self, ino, offset, data, flags)
     }
 
@@ -101,7 +129,14 @@ impl Ops for Session {
         Session::fsync(self, ino)
     }
 
-    fn readdir(&self, _caller: &Caller, ino: u64, _fh: u64, offset: u64, sink: &mut dyn DirSink) -> Answer<()> {
+    fn readdir(
+        &self,
+        _caller: &Caller,
+        ino: u64,
+        _fh: u64,
+        offset: u64,
+        sink: &mut dyn DirSink,
+    ) -> Answer<()> {
         Session::readdir(self, ino, offset, sink)
     }
 
@@ -109,7 +144,14 @@ impl Ops for Session {
         Session::statfs(self, ino)
     }
 
-    fn setxattr(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Answer<()> {
         Session::setxattr(self, caller, ino, name, value, mode)
     }
 

@@ -18,7 +18,8 @@ use crate::volume::lock;
 /// Children that were unmounted by name.
 type Unmounted = Arc<Mutex<HashSet<String>>>;
 
-/// A pool as the tree behind a session.
+/// A pool as the tree behind a session: a dataset lies below another one if its mount point does, or if neither has one
+/// by its name.
 struct PoolTree {
     pool: Arc<Pool>,
     unmounted: Unmounted,
@@ -38,56 +39,73 @@ impl Tree for PoolTree {
 
     fn children(&self, root: &str) -> Result<Vec<Child>> {
         let top = self.text(root, "mountpoint")?;
-        if !top.starts_with('/') {
-            return Ok(Vec::new());
-        }
         let mut out = Vec::new();
         for listing in self.pool.list(root, None, false)? {
-            if listing.kind != Kind::Filesystem || listing.name == root || lock(&self.unmounted).contains(&listing.name) {
+            let name = &listing.name;
+            let is_out = name == root || lock(&self.unmounted).contains(name);
+            if listing.kind != Kind::Filesystem || is_out {
                 continue;
             }
             // What goes away while it is being looked at is not mounted.
-            let (Ok(at), Ok(can)) = (self.text(&listing.name, "mountpoint"), self.text(&listing.name, "canmount")) else {
+            let (Ok(at), Ok(can)) = (self.text(name, "mountpoint"), self.text(name, "canmount"))
+            else {
                 continue;
             };
             if can != "on" {
                 continue;
             }
-            if let Some(path) = below(&top, &at) {
-                out.push(Child { path, dataset: listing.name });
+            let path = if top.starts_with('/') {
+                below(&top, &at)
+            } else {
+                // Neither has a place of its own: datasets lie in each other as their names say.
+                let rest = name.strip_prefix(root).filter(|_| !at.starts_with('/'));
+                rest.map(names).filter(|path| !path.is_empty())
+            };
+            if let Some(path) = path {
+                let dataset = listing.name;
+                out.push(Child { path, dataset });
             }
         }
         Ok(out)
     }
 
     fn snapshots(&self, dataset: &str) -> Result<Vec<SnapshotEntry>> {
-        let mut out = Vec::new();
-        for full in self.pool.snapshots(dataset)? {
-            let Some((_, name)) = full.split_once('@') else { continue };
-            // It may have been destroyed since.
-            let Ok(handle) = self.pool.dsl().dataset(&full) else { continue };
-            out.push(SnapshotEntry { name: name.as_bytes().to_vec(), object: handle.object().0 });
-        }
-        Ok(out)
+        let all = self.pool.dsl().snapshots(dataset)?;
+        let entry = |e: zuse_dsl::DirEntry| {
+            let (_, name) = e.name.split_once('@')?;
+            Some(SnapshotEntry {
+                name: name.as_bytes().to_vec(),
+                object: e.dataset.0,
+            })
+        };
+        Ok(all.into_iter().filter_map(entry).collect())
     }
 
     fn open_snapshot(&self, dataset: &str, name: &[u8]) -> Result<Arc<FileSystem>> {
-        let name = std::str::from_utf8(name).map_err(|_| Error::refused(Errno::NOENT, "a snapshot name"))?;
+        let name = std::str::from_utf8(name)
+            .map_err(|_| Error::refused(Errno::NOENT, "a snapshot name"))?;
         self.pool.file_system(&format!("{dataset}@{name}"))
     }
 }
 
+/// The names of a path.
+fn names(path: &str) -> Vec<Vec<u8>> {
+    let parts = path.split('/').filter(|p| !p.is_empty());
+    parts.map(|p| p.as_bytes().to_vec()).collect()
+}
+
 /// The names that lead from one mount point down to another.
 fn below(top: &str, at: &str) -> Option<Vec<Vec<u8>>> {
-    let names = |path: &str| -> Vec<Vec<u8>> {
-        path.split('/').filter(|p| !p.is_empty()).map(|p| p.as_bytes().to_vec()).collect()
-    };
     if !at.starts_with('/') {
         return None;
     }
     let (top, at) = (names(top), names(at));
     let rest = at.strip_prefix(top.as_slice())?;
-    if rest.is_empty() { None } else { Some(rest.to_vec()) }
+    if rest.is_empty() {
+        None
+    } else {
+        Some(rest.to_vec())
+    }
 }
 
 /// What is mounted of a pool.
@@ -100,8 +118,11 @@ pub struct PoolMounts {
 impl PoolMounts {
     /// For an open pool, which from now on tells its changes here, until [`Self::finish`].
     pub fn new(pool: Arc<Pool>) -> Arc<Self> {
-        let mounts =
-            Arc::new(Self { pool: pool.clone(), unmounted: Unmounted::default(), servers: Mutex::default() });
+        let mounts = Arc::new(Self {
+            pool: pool.clone(),
+            unmounted: Unmounted::default(),
+            servers: Mutex::default(),
+        });
         pool.set_mounts(Some(mounts.clone()));
         mounts
     }
@@ -110,8 +131,16 @@ impl PoolMounts {
     ///
     /// # Errors
     /// Those of [`MountServer::mount`].
-    pub fn mount(&self, dataset: &str, at: &Path, options: &ServerOptions) -> std::result::Result<Arc<MountServer>, ServeError> {
-        let tree = Arc::new(PoolTree { pool: self.pool.clone(), unmounted: self.unmounted.clone() });
+    pub fn mount(
+        &self,
+        dataset: &str,
+        at: &Path,
+        options: &ServerOptions,
+    ) -> std::result::Result<Arc<MountServer>, ServeError> {
+        let tree = Arc::new(PoolTree {
+            pool: self.pool.clone(),
+            unmounted: self.unmounted.clone(),
+        });
         let server = Arc::new(MountServer::mount(tree, dataset, at, options)?);
         lock(&self.servers).push(server.clone());
         Ok(server)
@@ -166,7 +195,11 @@ impl PoolMounts {
     }
 }
 
-fn suspended(servers: &[Arc<MountServer>], datasets: &[&str], change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+fn suspended(
+    servers: &[Arc<MountServer>],
+    datasets: &[&str],
+    change: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
     match servers.split_first() {
         None => change(),
         Some((first, rest)) => first.change(datasets, || suspended(rest, datasets, change)),
@@ -175,12 +208,22 @@ fn suspended(servers: &[Arc<MountServer>], datasets: &[&str], change: &mut dyn F
 
 impl Mounts for PoolMounts {
     fn mountpoint(&self, dataset: &str) -> Option<String> {
-        self.servers().iter().find_map(|s| s.path_of(dataset)).map(|p| p.to_string_lossy().into_owned())
+        self.servers()
+            .iter()
+            .find_map(|s| s.path_of(dataset))
+            .map(|p| p.to_string_lossy().into_owned())
     }
 
-    fn while_suspended(&self, datasets: &[&str], change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let concerned: Vec<_> =
-            self.servers().into_iter().filter(|s| datasets.iter().any(|d| s.serves(d))).collect();
+    fn while_suspended(
+        &self,
+        datasets: &[&str],
+        change: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let concerned: Vec<_> = self
+            .servers()
+            .into_iter()
+            .filter(|s| datasets.iter().any(|d| s.serves(d)))
+            .collect();
         suspended(&concerned, datasets, change)
     }
 
@@ -190,10 +233,20 @@ impl Mounts for PoolMounts {
                 server.snapshot_going(head, name.as_bytes());
             }
         }
-        let roots: Vec<_> = self.servers().into_iter().filter(|s| s.dataset() == dataset).collect();
+        let roots: Vec<_> = self
+            .servers()
+            .into_iter()
+            .filter(|s| s.dataset() == dataset)
+            .collect();
         for server in roots {
-            let done = if force { server.unmount_or_detach().map(|_| ()) } else { server.unmount() };
-            let busy = |e: &dyn std::fmt::Display| Error::refused(Errno::BUSY, format!("cannot unmount '{dataset}': {e}"));
+            let done = if force {
+                server.unmount_or_detach().map(|_| ())
+            } else {
+                server.unmount()
+            };
+            let busy = |e: &dyn std::fmt::Display| {
+                Error::refused(Errno::BUSY, format!("cannot unmount '{dataset}': {e}"))
+            };
             done.map_err(|e| busy(&e))?;
             if !force || server.is_over() {
                 server.finish().map_err(|e| busy(&e))?;
@@ -208,7 +261,10 @@ impl Mounts for PoolMounts {
 
     fn created(&self, dataset: &str) {
         match dataset.split_once('@') {
-            Some((head, name)) => self.servers().iter().for_each(|s| s.snapshot_made(head, name.as_bytes())),
+            Some((head, name)) => self
+                .servers()
+                .iter()
+                .for_each(|s| s.snapshot_made(head, name.as_bytes())),
             None => {
                 lock(&self.unmounted).remove(dataset);
                 self.refresh();
@@ -218,7 +274,10 @@ impl Mounts for PoolMounts {
 
     fn destroyed(&self, dataset: &str) {
         match dataset.split_once('@') {
-            Some((head, name)) => self.servers().iter().for_each(|s| s.snapshot_going(head, name.as_bytes())),
+            Some((head, name)) => self
+                .servers()
+                .iter()
+                .for_each(|s| s.snapshot_going(head, name.as_bytes())),
             None => {
                 lock(&self.unmounted).remove(dataset);
                 self.refresh();
@@ -227,7 +286,9 @@ impl Mounts for PoolMounts {
     }
 
     fn renamed(&self, from: &str, to: &str) {
-        if let (Some((old_head, old)), Some((new_head, new))) = (from.split_once('@'), to.split_once('@')) {
+        if let (Some((old_head, old)), Some((new_head, new))) =
+            (from.split_once('@'), to.split_once('@'))
+        {
             for server in self.servers() {
                 server.snapshot_going(old_head, old.as_bytes());
                 server.snapshot_made(new_head, new.as_bytes());

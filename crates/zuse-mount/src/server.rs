@@ -111,16 +111,24 @@ impl MountServer {
         let fs = tree.open(dataset)?;
         let is_snapshot = dataset.contains('@');
         let options = effective(options, &fs);
-        let root = Volume::new(&slots, fs, dataset.to_owned(), true, is_snapshot).map_err(closed)?;
+        let root =
+            Volume::new(&slots, fs, dataset.to_owned(), true, is_snapshot).map_err(closed)?;
         let session = Arc::new(Session::new(tree, slots, root.clone()));
         let root_object = root.enter().map_err(closed)?.root()?;
-        session.table.enter(number::ROOT, What::Object(root, root_object));
+        session
+            .table
+            .enter(number::ROOT, What::Object(root, root_object));
         if !is_snapshot {
             lay(&session)?;
         }
         let mounted = mount(session.clone(), mountpoint, &options)?;
         let ticker = spawn_ticker(&session);
-        Ok(Self { session, mounted, changes: Mutex::new(()), ticker: Mutex::new(ticker) })
+        Ok(Self {
+            session,
+            mounted,
+            changes: Mutex::new(()),
+            ticker: Mutex::new(ticker),
+        })
     }
 
     /// Where it is mounted.
@@ -144,7 +152,9 @@ impl MountServer {
             return Some(self.mount_point().to_owned());
         }
         let path = lock(&self.session.paths).get(dataset).cloned()?;
-        Some(path.iter().fold(self.mount_point().to_owned(), |at, name| at.join(OsStr::from_bytes(name))))
+        Some(path.iter().fold(self.mount_point().to_owned(), |at, name| {
+            at.join(OsStr::from_bytes(name))
+        }))
     }
 
     /// Whether a dataset is the root or mounted below it.
@@ -168,7 +178,10 @@ impl MountServer {
     /// Lets go of all file systems while the session may go on: everything fails from now on.
     pub fn let_go(&self) {
         let _one = lock(&self.changes);
-        let children: Vec<_> = lock(&self.session.children).drain().map(|(_, v)| v).collect();
+        let children: Vec<_> = lock(&self.session.children)
+            .drain()
+            .map(|(_, v)| v)
+            .collect();
         self.session.set_covers(Covers::default());
         for volume in children.iter().chain([&self.session.root()]) {
             self.retire(volume);
@@ -214,8 +227,16 @@ impl MountServer {
         let concerned = self.volumes_of(datasets);
         let root = session.root();
         let is_root = concerned.iter().any(|v| Arc::ptr_eq(v, &root));
-        let names = if is_root { root_names(&root) } else { Vec::new() };
-        let _root_gate = if is_root { Some(session.close_root()) } else { None };
+        let names = if is_root {
+            root_names(&root)
+        } else {
+            Vec::new()
+        };
+        let _root_gate = if is_root {
+            Some(session.close_root())
+        } else {
+            None
+        };
         let result = {
             let mut gates: Vec<_> = concerned.iter().map(|v| v.close()).collect();
             for (volume, gate) in concerned.iter().zip(&mut gates) {
@@ -244,7 +265,9 @@ impl MountServer {
     pub fn snapshot_going(&self, dataset: &str, name: &[u8]) {
         let _one = lock(&self.changes);
         if let Some(volume) = self.head(dataset) {
-            let there = lock(&volume.snapshots).remove(name).and_then(|w| w.upgrade());
+            let there = lock(&volume.snapshots)
+                .remove(name)
+                .and_then(|w| w.upgrade());
             if let Some(snapshot) = there {
                 self.retire(&snapshot);
             }
@@ -261,7 +284,8 @@ impl MountServer {
                 Change::Attributes { object } => self.tell_inode(volume.ino(object)),
                 Change::Content { object, dir, name } => {
                     if let Ok(node) = self.session.node(volume.ino(object)) {
-                        node.replaced.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        node.replaced
+                            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     }
                     self.tell_inode(volume.ino(object));
                     self.tell_name(volume.ino(dir), name);
@@ -305,7 +329,10 @@ impl MountServer {
         let _one = lock(&self.changes);
         self.session.table.clear();
         let mut result = Ok(());
-        let mut all: Vec<Arc<Volume>> = lock(&self.session.children).drain().map(|(_, v)| v).collect();
+        let mut all: Vec<Arc<Volume>> = lock(&self.session.children)
+            .drain()
+            .map(|(_, v)| v)
+            .collect();
         all.push(self.session.root());
         self.session.set_covers(Covers::default());
         for volume in all {
@@ -324,7 +351,11 @@ impl MountServer {
     /// The head of that name, if it is in the session.
     fn head(&self, dataset: &str) -> Option<Arc<Volume>> {
         let root = self.session.root();
-        if root.name() == dataset { Some(root) } else { lock(&self.session.children).get(dataset).cloned() }
+        if root.name() == dataset {
+            Some(root)
+        } else {
+            lock(&self.session.children).get(dataset).cloned()
+        }
     }
 
     /// The file systems behind names: heads with their open snapshots, or single snapshots.
@@ -336,7 +367,11 @@ impl MountServer {
                 all.push(head);
             } else if let Some((head, snapshot)) = name.split_once('@') {
                 let there = self.head(head);
-                all.extend(there.and_then(|h| lock(&h.snapshots).get(snapshot.as_bytes()).and_then(Weak::upgrade)));
+                all.extend(there.and_then(|h| {
+                    lock(&h.snapshots)
+                        .get(snapshot.as_bytes())
+                        .and_then(Weak::upgrade)
+                }));
             }
         }
         // Each gate is closed once.
@@ -350,15 +385,26 @@ impl MountServer {
         let old_root = session.root();
         let old_covers = session.covers();
         let fs = session.tree.open(&old_root.name())?;
-        let replaced = !old_root.file_system().is_some_and(|now| Arc::ptr_eq(&now, &fs));
+        let replaced = !old_root
+            .file_system()
+            .is_some_and(|now| Arc::ptr_eq(&now, &fs));
         if replaced {
             if names.is_empty() {
                 names = root_names(&old_root);
             }
-            let root = Volume::new(&session.slots, fs.clone(), old_root.name(), true, old_root.is_snapshot).map_err(closed)?;
+            let root = Volume::new(
+                &session.slots,
+                fs.clone(),
+                old_root.name(),
+                true,
+                old_root.is_snapshot,
+            )
+            .map_err(closed)?;
             session.set_root(root.clone());
             let object = fs.root()?;
-            session.table.enter(number::ROOT, What::Object(root.clone(), object));
+            session
+                .table
+                .enter(number::ROOT, What::Object(root.clone(), object));
             names.extend(root_names(&root));
         }
         let retired = lay(session)?;
@@ -397,7 +443,10 @@ impl MountServer {
 
     /// Ends a file system and its snapshots: waits for who is inside, lets go of every object.
     fn retire(&self, volume: &Arc<Volume>) {
-        let snapshots: Vec<_> = lock(&volume.snapshots).drain().filter_map(|(_, w)| w.upgrade()).collect();
+        let snapshots: Vec<_> = lock(&volume.snapshots)
+            .drain()
+            .filter_map(|(_, w)| w.upgrade())
+            .collect();
         for one in snapshots.iter().chain([volume]) {
             let fs = one.close().take();
             self.session.table.purge(one);
@@ -434,7 +483,12 @@ impl Drop for MountServer {
 
 impl std::fmt::Debug for MountServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MountServer({} on {})", self.dataset(), self.mount_point().display())
+        write!(
+            f,
+            "MountServer({} on {})",
+            self.dataset(),
+            self.mount_point().display()
+        )
     }
 }
 
@@ -461,18 +515,31 @@ fn lay(session: &Session) -> Result<Vec<Arc<Volume>>> {
     let mut new = HashMap::new();
     for child in &children {
         // A child that cannot be opened is not mounted; the rest is.
-        let Ok(fs) = session.tree.open(&child.dataset) else { continue };
-        let same = old.values().find(|v| v.file_system().is_some_and(|there| Arc::ptr_eq(&there, &fs)));
+        let Ok(fs) = session.tree.open(&child.dataset) else {
+            continue;
+        };
+        let same = old.values().find(|v| {
+            v.file_system()
+                .is_some_and(|there| Arc::ptr_eq(&there, &fs))
+        });
         let volume = match same {
             Some(volume) => volume.clone(),
-            None => Volume::new(&session.slots, fs, child.dataset.clone(), false, false).map_err(closed)?,
+            None => Volume::new(&session.slots, fs, child.dataset.clone(), false, false)
+                .map_err(closed)?,
         };
         volume.set_name(&child.dataset);
         new.insert(child.dataset.clone(), volume);
     }
     let covers = Covers::lay(&root, &children, &new, &session.covers()).map_err(closed)?;
-    let retired = old.into_values().filter(|v| !new.values().any(|n| Arc::ptr_eq(n, v))).collect();
-    let paths = children.into_iter().filter(|c| new.contains_key(&c.dataset)).map(|c| (c.dataset, c.path)).collect();
+    let retired = old
+        .into_values()
+        .filter(|v| !new.values().any(|n| Arc::ptr_eq(n, v)))
+        .collect();
+    let paths = children
+        .into_iter()
+        .filter(|c| new.contains_key(&c.dataset))
+        .map(|c| (c.dataset, c.path))
+        .collect();
     *lock(&session.paths) = paths;
     *lock(&session.children) = new;
     session.set_covers(covers);
@@ -506,14 +573,19 @@ fn settle(fs: &FileSystem) {
 
 fn spawn_ticker(session: &Arc<Session>) -> Option<JoinHandle<()>> {
     let session = Arc::downgrade(session);
-    thread::Builder::new().name("zuse-mount-tick".into()).spawn(move || tick(&session)).ok()
+    thread::Builder::new()
+        .name("zuse-mount-tick".into())
+        .spawn(move || tick(&session))
+        .ok()
 }
 
 fn tick(session: &Weak<Session>) {
     let mut count = 0u32;
     loop {
         thread::park_timeout(TICK);
-        let Some(session) = session.upgrade() else { return };
+        let Some(session) = session.upgrade() else {
+            return;
+        };
         count = count.wrapping_add(1);
         let mut volumes: Vec<Arc<Volume>> = lock(&session.children).values().cloned().collect();
         volumes.push(session.root());

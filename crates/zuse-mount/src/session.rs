@@ -61,7 +61,10 @@ impl Session {
 
     /// The file system at the root of the session.
     pub fn root(&self) -> Arc<Volume> {
-        self.root.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.root
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub fn set_root(&self, volume: Arc<Volume>) {
@@ -81,12 +84,19 @@ impl Session {
 
     /// What is mounted where.
     pub fn covers(&self) -> Arc<Covers> {
-        self.covers.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.covers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// What is at a name, if it is covered.
     pub fn cover(&self, dir: u64, name: &[u8]) -> Option<Cover> {
-        self.covers.read().unwrap_or_else(PoisonError::into_inner).get(dir, name).cloned()
+        self.covers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(dir, name)
+            .cloned()
     }
 
     pub fn set_covers(&self, covers: Covers) {
@@ -102,7 +112,11 @@ impl Session {
         let node = self.table.get(ino)?;
         if ino == number::ROOT && matches!(node.what, What::Gone(_)) {
             // The root is being replaced. It must not seem to be gone.
-            drop(self.root_gate.read().unwrap_or_else(PoisonError::into_inner));
+            drop(
+                self.root_gate
+                    .read()
+                    .unwrap_or_else(PoisonError::into_inner),
+            );
             return self.table.get(ino);
         }
         Ok(node)
@@ -110,13 +124,17 @@ impl Session {
 
     /// Lets requests about the root wait until the guard is dropped, once its objects are let go.
     pub fn close_root(&self) -> RwLockWriteGuard<'_, ()> {
-        self.root_gate.write().unwrap_or_else(PoisonError::into_inner)
+        self.root_gate
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives the kernel a reference on an object.
     pub fn give(&self, fs: &FileSystem, volume: &Arc<Volume>, znode: &Arc<Znode>) -> Attr {
         let ino = volume.ino(znode.object());
-        let node = self.table.enter(ino, What::Object(volume.clone(), znode.clone()));
+        let node = self
+            .table
+            .enter(ino, What::Object(volume.clone(), znode.clone()));
         attributes::of_object(fs, ino, &node, znode)
     }
 

@@ -60,7 +60,9 @@ impl Node {
     fn is_same(&self, other: &What) -> bool {
         match (&self.what, other) {
             (What::Object(_, a), What::Object(_, b)) => Arc::ptr_eq(a, b),
-            (What::DotZfs(a), What::DotZfs(b)) | (What::Snapshots(a), What::Snapshots(b)) => Arc::ptr_eq(a, b),
+            (What::DotZfs(a), What::DotZfs(b)) | (What::Snapshots(a), What::Snapshots(b)) => {
+                Arc::ptr_eq(a, b)
+            }
             (What::Virtual(a), What::Virtual(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
@@ -85,7 +87,9 @@ impl Hasher for NumberHasher {
         bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
     }
     fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(23);
+        self.0 = (self.0 ^ n)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_right(23);
     }
 }
 
@@ -105,11 +109,15 @@ impl Table {
     }
 
     fn read(&self, ino: u64) -> RwLockReadGuard<'_, Shard> {
-        self.shard(ino).read().unwrap_or_else(PoisonError::into_inner)
+        self.shard(ino)
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, ino: u64) -> RwLockWriteGuard<'_, Shard> {
-        self.shard(ino).write().unwrap_or_else(PoisonError::into_inner)
+        self.shard(ino)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A known inode.
@@ -133,9 +141,17 @@ impl Table {
             node.lookups.fetch_add(1, Relaxed);
             return node.clone();
         }
-        let (lookups, replaced) =
-            there.as_ref().map_or((0, 0), |n| (n.lookups.load(Relaxed), n.replaced.load(Relaxed).wrapping_add(1)));
-        let node = Arc::new(Node { what, lookups: AtomicU64::new(lookups + 1), replaced: AtomicU32::new(replaced) });
+        let (lookups, replaced) = there.as_ref().map_or((0, 0), |n| {
+            (
+                n.lookups.load(Relaxed),
+                n.replaced.load(Relaxed).wrapping_add(1),
+            )
+        });
+        let node = Arc::new(Node {
+            what,
+            lookups: AtomicU64::new(lookups + 1),
+            replaced: AtomicU32::new(replaced),
+        });
         shard.insert(ino, node.clone());
         drop(shard);
         drop(there);
@@ -157,7 +173,9 @@ impl Table {
             let mut dropped = Vec::new();
             let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
             for node in shard.values_mut() {
-                if node.volume().is_some_and(|v| Arc::ptr_eq(v, volume)) && !matches!(node.what, What::Gone(_)) {
+                if node.volume().is_some_and(|v| Arc::ptr_eq(v, volume))
+                    && !matches!(node.what, What::Gone(_))
+                {
                     let gone = Arc::new(Node {
                         what: What::Gone(volume.clone()),
                         lookups: AtomicU64::new(node.lookups.load(Relaxed)),
@@ -180,6 +198,9 @@ impl Table {
 
     /// How many inodes the kernel knows.
     pub fn len(&self) -> usize {
-        self.0.iter().map(|s| s.read().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.0
+            .iter()
+            .map(|s| s.read().unwrap_or_else(PoisonError::into_inner).len())
+            .sum()
     }
 }

@@ -8,7 +8,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 
 use zuse_base::{Errno, ObjectId};
 use zuse_zpl::FileSystem;
@@ -77,7 +79,11 @@ impl Volume {
     ) -> Result<Arc<Self>, Errno> {
         let slot = slots.take()?;
         let root_object = fs.root_id();
-        let root = if is_root { number::ROOT } else { number::of(slot, root_object) };
+        let root = if is_root {
+            number::ROOT
+        } else {
+            number::of(slot, root_object)
+        };
         Ok(Arc::new(Self {
             slots: slots.clone(),
             slot,
@@ -94,12 +100,19 @@ impl Volume {
     /// Goes in.
     pub fn enter(&self) -> Result<Inside<'_>, Errno> {
         let guard = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if guard.is_some() { Ok(Inside(guard)) } else { Err(Errno::STALE) }
+        if guard.is_some() {
+            Ok(Inside(guard))
+        } else {
+            Err(Errno::STALE)
+        }
     }
 
     /// The file system without going in: only to compare it.
     pub fn file_system(&self) -> Option<Arc<FileSystem>> {
-        self.gate.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.gate
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Closes the gate: waits for who is inside, keeps others out while the guard lives. Putting `None` there makes it final.
@@ -109,7 +122,11 @@ impl Volume {
 
     /// The inode number of an object.
     pub fn ino(&self, object: ObjectId) -> u64 {
-        if object == self.root_object { self.root } else { number::of(self.slot, object) }
+        if object == self.root_object {
+            self.root
+        } else {
+            number::of(self.slot, object)
+        }
     }
 
     /// Name of the dataset or snapshot now.

@@ -6,8 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use crate::{errno, fixture, fixture_with};
 
 fn names(path: impl AsRef<std::path::Path>) -> Vec<String> {
-    let mut all: Vec<String> =
-        fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut all: Vec<String> = fs::read_dir(path)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
     all.sort();
     all
 }
@@ -23,7 +25,9 @@ fn children_appear_and_disappear_at_their_names() {
     assert_eq!(names(f.root()), ["home"]);
     assert_eq!(names(f.path("home")), ["ann", "x"]);
     assert_eq!(f.server().children(), ["tank/home", "tank/home/ann"]);
-    f.pool.destroy_dataset("tank/home/ann", false, false, false).unwrap();
+    f.pool()
+        .destroy_dataset("tank/home/ann", false, false, false)
+        .unwrap();
     f.told();
     assert_eq!(errno(fs::metadata(f.path("home/ann"))), 2);
     assert_eq!(names(f.path("home")), ["x"]);
@@ -58,7 +62,10 @@ fn nothing_is_renamed_or_linked_across_datasets() {
     assert_eq!(errno(fs::rename(f.path("a/x"), f.path("x"))), 18);
     fs::copy(f.path("a/x"), f.path("b/x")).unwrap();
     assert_eq!(fs::read(f.path("b/x")).unwrap(), b"x");
-    let (a, b) = (fs::metadata(f.path("a/x")).unwrap(), fs::metadata(f.path("b/x")).unwrap());
+    let (a, b) = (
+        fs::metadata(f.path("a/x")).unwrap(),
+        fs::metadata(f.path("b/x")).unwrap(),
+    );
     assert_ne!(a.ino(), b.ino(), "numbers are unique in the session");
 }
 
@@ -70,7 +77,10 @@ fn a_mount_point_deeper_down_makes_the_way_to_it() {
     assert_eq!(names(f.root()), ["off"]);
     assert_eq!(names(f.path("off")), ["deep"]);
     fs::write(f.path("off/deep/x"), "x").unwrap();
-    assert!(fs::write(f.path("off/y"), "").is_err(), "the directory in between does not exist");
+    assert!(
+        fs::write(f.path("off/y"), "").is_err(),
+        "the directory in between does not exist"
+    );
     assert_eq!(errno(fs::remove_dir(f.path("off/deep"))), 16);
     f.set("tank/off/deep", "mountpoint", "/tank/else/where");
     assert_eq!(fs::read(f.path("else/where/x")).unwrap(), b"x");
@@ -85,7 +95,7 @@ fn a_renamed_dataset_moves_with_its_open_files() {
     f.create("tank/old", &[]);
     fs::write(f.path("old/x"), "kept").unwrap();
     let file = fs::File::open(f.path("old/x")).unwrap();
-    f.pool.rename("tank/old", "tank/new", false).unwrap();
+    f.pool().rename("tank/old", "tank/new", false).unwrap();
     f.told();
     assert_eq!(fs::read(f.path("new/x")).unwrap(), b"kept");
     assert_eq!(errno(fs::metadata(f.path("old"))), 2);
@@ -106,12 +116,17 @@ fn children_are_there_again_after_import() {
 
 #[test]
 fn a_read_only_child_refuses_changes() {
-    let Some(f) = fixture_with(|_, options| options.strict_open = true) else { return };
+    let Some(f) = fixture_with(|_, options| options.strict_open = true) else {
+        return;
+    };
     f.create("tank/ro", &[]);
     fs::write(f.path("ro/x"), "x").unwrap();
     f.set("tank/ro", "readonly", "on");
     assert_eq!(errno(fs::write(f.path("ro/y"), "")), 30);
-    assert_eq!(errno(fs::OpenOptions::new().append(true).open(f.path("ro/x"))), 30);
+    assert_eq!(
+        errno(fs::OpenOptions::new().append(true).open(f.path("ro/x"))),
+        30
+    );
     assert_eq!(fs::read(f.path("ro/x")).unwrap(), b"x");
     f.set("tank/ro", "readonly", "off");
     fs::write(f.path("ro/y"), "").unwrap();
@@ -122,7 +137,7 @@ fn a_library_user_and_the_mount_see_the_same_files() {
     let Some(f) = fixture() else { return };
     fs::write(f.path("x"), "from the mount").unwrap();
     assert_eq!(errno(fs::metadata(f.path("y"))), 2);
-    let lib = f.pool.file_system("tank").unwrap();
+    let lib = f.pool().file_system("tank").unwrap();
     let who = zuse::Credentials::root();
     let root = lib.root().unwrap();
     let x = lib.lookup(&who, &root, b"x").unwrap();
@@ -130,10 +145,18 @@ fn a_library_user_and_the_mount_see_the_same_files() {
     lib.read(&x, 0, &mut buf).unwrap();
     assert_eq!(&buf, b"from the mount");
     lib.create(&who, &root, b"y", 0o644).unwrap();
-    let name = zuse_mount::Change::Name { dir: root.object(), name: b"y" };
+    let name = zuse_mount::Change::Name {
+        dir: root.object(),
+        name: b"y",
+    };
     f.server().touched("tank", name);
-    lib.write(&x, 0, b"FROM THE LIBRARY", Default::default()).unwrap();
-    let content = zuse_mount::Change::Content { object: x.object(), dir: root.object(), name: b"x" };
+    lib.write(&x, 0, b"FROM THE LIBRARY", Default::default())
+        .unwrap();
+    let content = zuse_mount::Change::Content {
+        object: x.object(),
+        dir: root.object(),
+        name: b"x",
+    };
     f.server().touched("tank", content);
     f.told();
     assert_eq!(fs::metadata(f.path("y")).unwrap().len(), 0);

@@ -10,7 +10,9 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom as OsSeek};
 use crate::{errno, fixture, fixture_with};
 
 fn bytes(n: usize, seed: u8) -> Vec<u8> {
-    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ seed).collect()
+    (0..n)
+        .map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ seed)
+        .collect()
 }
 
 #[test]
@@ -21,7 +23,10 @@ fn what_is_written_is_read_now_and_after_import() {
         fs::write(f.path(&format!("f{n}")), bytes(n, n as u8)).unwrap();
     }
     for n in sizes {
-        assert!(fs::read(f.path(&format!("f{n}"))).unwrap() == bytes(n, n as u8), "{n}");
+        assert!(
+            fs::read(f.path(&format!("f{n}"))).unwrap() == bytes(n, n as u8),
+            "{n}"
+        );
     }
     f.again();
     for n in sizes {
@@ -56,14 +61,22 @@ fn names_are_made_renamed_linked_and_removed() {
     fs::remove_file(f.path("l")).unwrap();
     assert_eq!(errno(fs::symlink_metadata(f.path("l"))), 2);
     fs::remove_dir_all(f.path("b")).unwrap();
-    let names: Vec<_> = fs::read_dir(f.root()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let names: Vec<_> = fs::read_dir(f.root())
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     assert_eq!(names, ["d"]);
 }
 
 #[test]
 fn an_open_file_without_a_name_keeps_working() {
     let Some(f) = fixture() else { return };
-    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(f.path("x")).unwrap();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(f.path("x"))
+        .unwrap();
     file.write_all(&bytes(300_000, 1)).unwrap();
     fs::remove_file(f.path("x")).unwrap();
     file.write_all(&bytes(300_000, 2)).unwrap();
@@ -81,13 +94,26 @@ fn an_open_file_without_a_name_keeps_working() {
 fn sizes_holes_and_allocation_work() {
     let Some(f) = fixture() else { return };
     let path = f.path("s");
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
     file.set_len(10 << 20).unwrap();
     file.write_all_at(&bytes(131_072, 3), 4 << 20).unwrap();
     file.sync_all().unwrap();
     assert_eq!(rustix::fs::seek(&file, OsSeek::Data(0)).unwrap(), 4 << 20);
-    assert_eq!(rustix::fs::seek(&file, OsSeek::Hole(4 << 20)).unwrap(), (4 << 20) + 131_072);
-    assert_eq!(rustix::fs::seek(&file, OsSeek::Data(5 << 20)).unwrap_err().raw_os_error(), 6);
+    assert_eq!(
+        rustix::fs::seek(&file, OsSeek::Hole(4 << 20)).unwrap(),
+        (4 << 20) + 131_072
+    );
+    assert_eq!(
+        rustix::fs::seek(&file, OsSeek::Data(5 << 20))
+            .unwrap_err()
+            .raw_os_error(),
+        6
+    );
     let mut buf = vec![1; 4096];
     file.read_exact_at(&mut buf, 1 << 20).unwrap();
     assert!(buf.iter().all(|b| *b == 0));
@@ -110,7 +136,10 @@ fn ranges_are_copied_inside_the_file_system() {
     // std copies with copy_file_range.
     assert_eq!(fs::copy(f.path("a"), f.path("b")).unwrap(), 2_000_000);
     assert!(fs::read(f.path("b")).unwrap() == data);
-    let (a, b) = (File::open(f.path("a")).unwrap(), OpenOptions::new().write(true).open(f.path("b")).unwrap());
+    let (a, b) = (
+        File::open(f.path("a")).unwrap(),
+        OpenOptions::new().write(true).open(f.path("b")).unwrap(),
+    );
     let (mut from, mut to) = (1_000_000u64, 3_000_000u64);
     let n = rustix::fs::copy_file_range(&a, Some(&mut from), &b, Some(&mut to), 500_000).unwrap();
     assert_eq!(n, 500_000);
@@ -136,7 +165,10 @@ fn times_are_what_programs_set_them_to() {
     f.again();
     assert_eq!(fs::metadata(f.path("t")).unwrap().modified().unwrap(), then);
     let later = fs::metadata(f.path("w")).unwrap().modified().unwrap();
-    assert_eq!(later, written, "the kernel's time of the write is what is stored");
+    assert_eq!(
+        later, written,
+        "the kernel's time of the write is what is stored"
+    );
 }
 
 #[test]
@@ -151,7 +183,11 @@ fn modes_owners_and_set_id_bits_behave() {
     std::os::unix::fs::chown(f.path("m"), Some(12), Some(34)).unwrap();
     let meta = fs::metadata(f.path("m")).unwrap();
     assert_eq!((meta.uid(), meta.gid()), (12, 34));
-    assert_eq!(meta.mode() & 0o7777, 0o755, "a change of owner drops set-user-id");
+    assert_eq!(
+        meta.mode() & 0o7777,
+        0o755,
+        "a change of owner drops set-user-id"
+    );
     fs::create_dir(f.path("g")).unwrap();
     std::os::unix::fs::chown(f.path("g"), None, Some(77)).unwrap();
     fs::set_permissions(f.path("g"), fs::Permissions::from_mode(0o2775)).unwrap();
@@ -161,7 +197,14 @@ fn modes_owners_and_set_id_bits_behave() {
     assert_eq!(fs::metadata(f.path("g/d")).unwrap().mode() & 0o7777, 0o2755);
     let node = f.path("null");
     let dev = rustix::fs::makedev(1, 3);
-    rustix::fs::mknodat(rustix::fs::CWD, &node, rustix::fs::FileType::CharacterDevice, Mode::from(0o600), dev).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &node,
+        rustix::fs::FileType::CharacterDevice,
+        Mode::from(0o600),
+        dev,
+    )
+    .unwrap();
     assert_eq!(fs::metadata(&node).unwrap().rdev(), dev);
 }
 
@@ -177,7 +220,10 @@ fn extended_attributes_are_kept() {
     names.sort();
     assert_eq!(names, ["user.a", "user.big"]);
     f.again();
-    assert_eq!(xattr::get(&path, "user.a").unwrap().as_deref(), Some(&b"two"[..]));
+    assert_eq!(
+        xattr::get(&path, "user.a").unwrap().as_deref(),
+        Some(&b"two"[..])
+    );
     assert!(xattr::get(&path, "user.big").unwrap() == Some(bytes(40_000, 9)));
     xattr::remove(&path, "user.a").unwrap();
     assert_eq!(xattr::get(&path, "user.a").unwrap(), None);
@@ -186,7 +232,10 @@ fn extended_attributes_are_kept() {
 #[test]
 fn posix_acls_change_the_mode_and_are_inherited() {
     let Some(f) = fixture_with(|pool, _| {
-        pool.dataset("tank").unwrap().set(&[("acltype".into(), "posix".into())]).unwrap();
+        pool.dataset("tank")
+            .unwrap()
+            .set(&[("acltype".into(), "posix".into())])
+            .unwrap();
     }) else {
         return;
     };
@@ -199,13 +248,21 @@ fn posix_acls_change_the_mode_and_are_inherited() {
     };
     let none = u32::MAX;
     let mut acl = 2u32.to_le_bytes().to_vec();
-    for e in [entry(1, 7, none), entry(2, 6, 1234), entry(4, 5, none), entry(0x10, 7, none), entry(0x20, 0, none)] {
+    for e in [
+        entry(1, 7, none),
+        entry(2, 6, 1234),
+        entry(4, 5, none),
+        entry(0x10, 7, none),
+        entry(0x20, 0, none),
+    ] {
         acl.extend_from_slice(&e);
     }
     fs::create_dir(f.path("d")).unwrap();
     xattr::set(f.path("d"), "system.posix_acl_default", &acl).unwrap();
     fs::write(f.path("d/x"), "").unwrap();
-    let got = xattr::get(f.path("d/x"), "system.posix_acl_access").unwrap().unwrap();
+    let got = xattr::get(f.path("d/x"), "system.posix_acl_access")
+        .unwrap()
+        .unwrap();
     assert_eq!(got.len(), acl.len());
     assert_eq!(fs::metadata(f.path("d/x")).unwrap().mode() & 0o777, 0o660);
     xattr::set(f.path("d"), "system.posix_acl_access", &acl).unwrap();
@@ -229,7 +286,12 @@ fn a_file_without_any_name_can_be_made_or_is_refused_cleanly() {
 fn shared_mappings_write_the_file() {
     let Some(mut f) = fixture() else { return };
     let path = f.path("m");
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
     file.set_len(1 << 20).unwrap();
     {
         use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
@@ -237,7 +299,15 @@ fn shared_mappings_write_the_file() {
         // SAFETY: a fresh shared mapping of an open file of this length, which nobody shortens while it is used; it is
         // written through in bounds and unmapped at the end.
         unsafe {
-            let map = mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0).unwrap();
+            let map = mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
+            .unwrap();
             let bytes = std::slice::from_raw_parts_mut(map.cast::<u8>(), len);
             for (i, page) in bytes.chunks_mut(4096).enumerate() {
                 page[..4].copy_from_slice(&(i as u32 * 4096).to_le_bytes());
@@ -265,10 +335,17 @@ fn a_full_pool_says_so_and_lets_files_be_removed() {
     f.set("tank", "quota", "64M");
     let result = (|| -> std::io::Result<()> {
         let mut file = File::create(f.path("big"))?;
-        let data = bytes(1 << 20, 5);
-        for i in 0..200u32 {
-            let mut chunk = data.clone();
-            chunk[..4].copy_from_slice(&i.to_le_bytes());
+        let mut state = 1u64;
+        for _ in 0..200u32 {
+            // Nothing that could be compressed.
+            let chunk: Vec<u8> = (0..1 << 17)
+                .flat_map(|_| {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    (state ^ state >> 29).to_le_bytes()
+                })
+                .collect();
             file.write_all(&chunk)?;
             file.sync_all()?;
         }
@@ -289,7 +366,54 @@ fn statfs_tells_the_space_of_the_dataset() {
 
 #[test]
 fn a_read_only_mount_refuses_changes() {
-    let Some(f) = fixture_with(|_, options| options.mount.read_only = true) else { return };
+    let Some(f) = fixture_with(|_, options| options.mount.read_only = true) else {
+        return;
+    };
     assert_eq!(errno(fs::write(f.path("x"), "")), 30);
     assert_eq!(errno(fs::create_dir(f.path("x"))), 30);
+}
+
+#[test]
+fn what_fsync_promised_is_on_the_device() {
+    let Some(f) = fixture() else { return };
+    let data = bytes(700_000, 8);
+    let mut file = fs::File::create(f.path("safe")).unwrap();
+    file.write_all(&data).unwrap();
+    file.sync_all().unwrap();
+    // The device as a power cut would leave it, at best.
+    let copy = tempfile::tempdir().unwrap();
+    fs::copy(f.dir.path().join("disk"), copy.path().join("disk")).unwrap();
+    drop(file);
+    let pool = crate::import(copy.path());
+    let lib = pool.file_system("tank").unwrap();
+    let root = lib.root().unwrap();
+    let safe = lib
+        .lookup(&zuse::Credentials::root(), &root, b"safe")
+        .unwrap();
+    let mut back = vec![0; 700_000];
+    assert_eq!(lib.read(&safe, 0, &mut back).unwrap(), 700_000);
+    assert!(back == data);
+    drop((safe, root, lib));
+    pool.export().unwrap();
+}
+
+#[test]
+fn access_times_follow_relatime() {
+    let Some(f) = fixture() else { return };
+    fs::write(f.path("x"), "x").unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let file = fs::File::options().write(true).open(f.path("x")).unwrap();
+    file.set_times(
+        fs::FileTimes::new()
+            .set_accessed(then)
+            .set_modified(SystemTime::now()),
+    )
+    .unwrap();
+    drop(file);
+    // Pages that the kernel has are read without asking.
+    let fresh = fs::File::open(f.path("x")).unwrap();
+    rustix::fs::fadvise(&fresh, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    fs::read(f.path("x")).unwrap();
+    let now = fs::metadata(f.path("x")).unwrap().accessed().unwrap();
+    assert!(now > then, "older than the change: updated");
 }

@@ -16,8 +16,7 @@ use zuse_mount::{MountServer, PoolMounts, ServerOptions};
 
 /// A mounted pool; exported at the end of the test.
 struct Fixture {
-    pool: Arc<Pool>,
-    mounts: Arc<PoolMounts>,
+    open: Option<(Arc<Pool>, Arc<PoolMounts>)>,
     server: Option<Arc<MountServer>>,
     options: ServerOptions,
     dir: tempfile::TempDir,
@@ -32,43 +31,66 @@ impl Fixture {
         self.root().join(name)
     }
 
+    fn pool(&self) -> &Arc<Pool> {
+        &self.open.as_ref().unwrap().0
+    }
+
+    fn mounts(&self) -> &Arc<PoolMounts> {
+        &self.open.as_ref().unwrap().1
+    }
+
     fn server(&self) -> &Arc<MountServer> {
         self.server.as_ref().unwrap()
     }
 
     fn create(&self, dataset: &str, properties: &[(&str, &str)]) {
-        let properties: Vec<(String, String)> = properties.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
-        self.pool.create_filesystem(dataset, &properties, (0, 0)).unwrap();
+        let properties: Vec<(String, String)> = properties
+            .iter()
+            .map(|(a, b)| ((*a).into(), (*b).into()))
+            .collect();
+        self.pool()
+            .create_filesystem(dataset, &properties, (0, 0))
+            .unwrap();
         self.told();
     }
 
     fn snapshot(&self, name: &str) {
-        self.pool.snapshot(&[name.to_owned()], false, &[]).unwrap();
+        self.pool()
+            .snapshot(&[name.to_owned()], false, &[])
+            .unwrap();
         self.told();
     }
 
     fn set(&self, dataset: &str, property: &str, value: &str) {
-        self.pool.dataset(dataset).unwrap().set(&[(property.into(), value.into())]).unwrap();
+        self.pool()
+            .dataset(dataset)
+            .unwrap()
+            .set(&[(property.into(), value.into())])
+            .unwrap();
         self.told();
     }
 
     /// Waits until the kernel has heard of what has happened.
     fn told(&self) {
-        for server in self.mounts.servers() {
+        for server in self.mounts().servers() {
             server.settle_cache();
         }
     }
 
     fn unmount(&mut self) {
-        let Some(server) = self.server.take() else { return };
+        let Some(server) = self.server.take() else {
+            return;
+        };
         for _ in 0..500 {
             // Tests that run side by side fork, and a fork holds our files until it turns into the other program.
             match server.unmount() {
-                Err(zuse_mount::MountError::Busy(_)) => std::thread::sleep(std::time::Duration::from_millis(10)),
+                Err(zuse_mount::MountError::Busy(_)) => {
+                    std::thread::sleep(std::time::Duration::from_millis(10))
+                }
                 other => {
                     other.unwrap();
                     drop(server);
-                    assert!(self.mounts.finish().unwrap());
+                    assert!(self.mounts().finish().unwrap());
                     return;
                 }
             }
@@ -79,28 +101,37 @@ impl Fixture {
     /// Unmounts, exports, imports, mounts: what comes back has been on disk.
     fn again(&mut self) {
         self.unmount();
-        self.pool.export().unwrap();
-        self.pool = import(self.dir.path());
-        self.mounts = PoolMounts::new(self.pool.clone());
-        self.server = Some(self.mounts.mount("tank", &self.root(), &self.options).unwrap());
+        self.pool().export().unwrap();
+        // The devices are free when nobody has the pool any more.
+        self.open = None;
+        let pool = import(self.dir.path());
+        let mounts = PoolMounts::new(pool.clone());
+        self.server = Some(mounts.mount("tank", &self.root(), &self.options).unwrap());
+        self.open = Some((pool, mounts));
     }
 }
 
 impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = self.mounts.finish();
+            if let Some((_, mounts)) = &self.open {
+                let _ = mounts.finish();
+            }
             return;
         }
         self.unmount();
-        self.pool.export().unwrap();
+        self.pool().export().unwrap();
     }
 }
 
 fn import(dir: &Path) -> Arc<Pool> {
     let scan = zuse::Search::new([dir.join("disk")]).run();
     let found = scan.pools.first().expect("the pool is found");
-    let access = zuse::PoolAccess { writable: true, ..zuse::PoolAccess::default() };
+    let access = zuse::PoolAccess {
+        writable: true,
+        ours: true,
+        ..zuse::PoolAccess::default()
+    };
     Pool::open(Environment::default(), found, &access).unwrap()
 }
 
@@ -120,7 +151,10 @@ fn fuse_is_there() -> bool {
 fn new_pool(dir: &Path) -> Arc<Pool> {
     let new = NewPool {
         name: "tank".into(),
-        devices: vec![NewDevice { path: dir.join("disk"), make: Some(2 << 30) }],
+        devices: vec![NewDevice {
+            path: dir.join("disk"),
+            make: Some(2 << 30),
+        }],
         root_properties: vec![("mountpoint".into(), "/tank".into())],
         ..NewPool::default()
     };
@@ -138,8 +172,17 @@ fn fixture_with(change: impl FnOnce(&Arc<Pool>, &mut ServerOptions)) -> Option<F
     options.mount.source = "tank".into();
     change(&pool, &mut options);
     let mounts = PoolMounts::new(pool.clone());
-    let server = Some(mounts.mount("tank", &dir.path().join("mnt"), &options).unwrap());
-    Some(Fixture { pool, mounts, server, options, dir })
+    let server = Some(
+        mounts
+            .mount("tank", &dir.path().join("mnt"), &options)
+            .unwrap(),
+    );
+    Some(Fixture {
+        open: Some((pool, mounts)),
+        server,
+        options,
+        dir,
+    })
 }
 
 fn fixture() -> Option<Fixture> {

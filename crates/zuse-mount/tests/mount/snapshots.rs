@@ -6,8 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use crate::{errno, fixture};
 
 fn names(path: impl AsRef<std::path::Path>) -> Vec<String> {
-    let mut all: Vec<String> =
-        fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut all: Vec<String> = fs::read_dir(path)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
     all.sort();
     all
 }
@@ -25,8 +27,14 @@ fn snapshots_are_read_through_dot_zfs() {
     assert_eq!(fs::read(f.path(".zfs/snapshot/one/x")).unwrap(), b"first");
     assert_eq!(fs::read(f.path(".zfs/snapshot/two/x")).unwrap(), b"second");
     assert_eq!(names(f.path(".zfs/snapshot/one")), ["x"]);
-    assert_eq!(fs::metadata(f.path(".zfs")).unwrap().ino(), 0xffff_ffff_ffff);
-    assert_eq!(fs::metadata(f.path(".zfs/snapshot")).unwrap().ino(), 0xffff_ffff_fffd);
+    assert_eq!(
+        fs::metadata(f.path(".zfs")).unwrap().ino(),
+        0xffff_ffff_ffff
+    );
+    assert_eq!(
+        fs::metadata(f.path(".zfs/snapshot")).unwrap().ino(),
+        0xffff_ffff_fffd
+    );
     assert_eq!(errno(fs::metadata(f.path(".zfs/snapshot/none"))), 2);
     assert_eq!(errno(fs::create_dir(f.path(".zfs/snapshot/one/d"))), 30);
     assert_eq!(errno(fs::remove_file(f.path(".zfs/snapshot/one/x"))), 30);
@@ -41,7 +49,9 @@ fn snapshots_come_and_go_while_dot_zfs_is_in_use() {
     assert_eq!(errno(fs::metadata(f.path(".zfs/snapshot/s"))), 2);
     f.snapshot("tank@s");
     assert_eq!(fs::read(f.path(".zfs/snapshot/s/x")).unwrap(), b"x");
-    f.pool.destroy_dataset("tank@s", false, false, false).unwrap();
+    f.pool()
+        .destroy_dataset("tank@s", false, false, false)
+        .unwrap();
     f.told();
     assert_eq!(errno(fs::metadata(f.path(".zfs/snapshot/s"))), 2);
     assert!(names(f.path(".zfs/snapshot")).is_empty());
@@ -87,12 +97,19 @@ fn after_a_rollback_the_mount_shows_the_old_content() {
         fs::write(f.path(&format!("{dir}y")), "new").unwrap();
         fs::remove_dir_all(f.path(&format!("{dir}d"))).unwrap();
     }
-    f.pool.rollback("tank@s", false).unwrap();
-    f.pool.rollback("tank/c@s", false).unwrap();
+    f.pool().rollback("tank@s", false).unwrap();
+    f.pool().rollback("tank/c@s", false).unwrap();
     f.told();
     for dir in ["", "c/"] {
-        assert_eq!(fs::read(f.path(&format!("{dir}x"))).unwrap(), b"old", "{dir}");
-        assert_eq!(fs::read(f.path(&format!("{dir}d/deep"))).unwrap(), b"old and deep");
+        assert_eq!(
+            fs::read(f.path(&format!("{dir}x"))).unwrap(),
+            b"old",
+            "{dir}"
+        );
+        assert_eq!(
+            fs::read(f.path(&format!("{dir}d/deep"))).unwrap(),
+            b"old and deep"
+        );
         assert_eq!(errno(fs::metadata(f.path(&format!("{dir}y")))), 2);
         fs::write(f.path(&format!("{dir}y")), "again").unwrap();
     }

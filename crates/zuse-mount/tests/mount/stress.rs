@@ -25,14 +25,33 @@ impl Dice {
 fn act(dir: &Path, kind: u64, a: &str, b: &str, at: u64, len: u64, byte: u8) -> Result<u64, i32> {
     let (a, b) = (dir.join(a), dir.join(b));
     let code = |e: std::io::Error| e.raw_os_error().unwrap_or(-1);
-    let data = || (0..len).map(|i| byte.wrapping_add((i / 7) as u8)).collect::<Vec<u8>>();
+    let data = || {
+        (0..len)
+            .map(|i| byte.wrapping_add((i / 7) as u8))
+            .collect::<Vec<u8>>()
+    };
     match kind {
         0..=3 => {
-            let f = OpenOptions::new().write(true).create(true).truncate(false).open(&a).map_err(code)?;
+            let f = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&a)
+                .map_err(code)?;
             f.write_all_at(&data(), at).map(|()| len).map_err(code)
         }
-        4 => OpenOptions::new().append(true).open(&a).and_then(|mut f| f.write_all(&data())).map(|()| len).map_err(code),
-        5 => OpenOptions::new().write(true).open(&a).and_then(|f| f.set_len(at)).map(|()| at).map_err(code),
+        4 => OpenOptions::new()
+            .append(true)
+            .open(&a)
+            .and_then(|mut f| f.write_all(&data()))
+            .map(|()| len)
+            .map_err(code),
+        5 => OpenOptions::new()
+            .write(true)
+            .open(&a)
+            .and_then(|f| f.set_len(at))
+            .map(|()| at)
+            .map_err(code),
         6 => fs::rename(&a, &b).map(|()| 0).map_err(code),
         7 => fs::hard_link(&a, &b).map(|()| 0).map_err(code),
         8 => fs::remove_file(&a).map(|()| 0).map_err(code),
@@ -44,12 +63,20 @@ fn act(dir: &Path, kind: u64, a: &str, b: &str, at: u64, len: u64, byte: u8) -> 
             let mut sum = 0u64;
             let mut buf = Vec::new();
             std::io::Read::read_to_end(&mut f, &mut buf).map_err(code)?;
-            buf.iter().for_each(|b| sum = sum.wrapping_mul(31).wrapping_add(u64::from(*b)));
+            buf.iter()
+                .for_each(|b| sum = sum.wrapping_mul(31).wrapping_add(u64::from(*b)));
             Ok(sum)
         }
-        13 => fs::set_permissions(&a, fs::Permissions::from_mode(0o600 | (at as u32 & 0o77))).map(|()| 0).map_err(code),
-        14 => fs::File::open(&a).and_then(|f| f.sync_all()).map(|()| 0).map_err(code),
-        _ => fs::metadata(&a).map(|m| m.len() * u64::from(m.is_file()) + m.nlink() * u64::from(m.is_file())).map_err(code),
+        13 => fs::set_permissions(&a, fs::Permissions::from_mode(0o600 | (at as u32 & 0o77)))
+            .map(|()| 0)
+            .map_err(code),
+        14 => fs::File::open(&a)
+            .and_then(|f| f.sync_all())
+            .map(|()| 0)
+            .map_err(code),
+        _ => fs::metadata(&a)
+            .map(|m| m.len() * u64::from(m.is_file()) + m.nlink() * u64::from(m.is_file()))
+            .map_err(code),
     }
 }
 
@@ -66,7 +93,12 @@ fn picture(dir: &Path) -> BTreeMap<PathBuf, (u32, u64, Vec<u8>)> {
                 fs::read(&path).unwrap()
             } else if meta.is_symlink() {
                 let target = fs::read_link(&path).unwrap();
-                target.strip_prefix(dir).unwrap_or(&target).as_os_str().as_encoded_bytes().to_vec()
+                target
+                    .strip_prefix(dir)
+                    .unwrap_or(&target)
+                    .as_os_str()
+                    .as_encoded_bytes()
+                    .to_vec()
             } else {
                 todo.push(path);
                 Vec::new()
@@ -85,18 +117,33 @@ fn eight_threads_of_mixed_operations_leave_what_the_host_has() {
     let ours = f.root();
     thread::scope(|s| {
         for t in 0..8u64 {
-            let (ours, model) = (ours.join(format!("t{t}")), model.path().join(format!("t{t}")));
+            let (ours, model) = (
+                ours.join(format!("t{t}")),
+                model.path().join(format!("t{t}")),
+            );
             s.spawn(move || {
                 fs::create_dir(&ours).unwrap();
                 fs::create_dir(&model).unwrap();
                 let mut dice = Dice(0x9e37_79b9 + t * 7919);
                 for step in 0..600 {
-                    let (kind, a, b) = (dice.roll(16), format!("f{}", dice.roll(12)), dice.roll(14));
-                    let b = if kind == 6 || kind == 7 { format!("f{b}") } else { format!("d{b}") };
-                    let (at, len, byte) = (dice.roll(400_000), dice.roll(70_000) + 1, dice.roll(256) as u8);
+                    let (kind, a, b) =
+                        (dice.roll(16), format!("f{}", dice.roll(12)), dice.roll(14));
+                    let b = if kind == 6 || kind == 7 {
+                        format!("f{b}")
+                    } else {
+                        format!("d{b}")
+                    };
+                    let (at, len, byte) = (
+                        dice.roll(400_000),
+                        dice.roll(70_000) + 1,
+                        dice.roll(256) as u8,
+                    );
                     let got = act(&ours, kind, &a, &b, at, len, byte);
                     let want = act(&model, kind, &a, &b, at, len, byte);
-                    assert_eq!(got, want, "thread {t} step {step}: {kind} {a} {b} {at} {len}");
+                    assert_eq!(
+                        got, want,
+                        "thread {t} step {step}: {kind} {a} {b} {at} {len}"
+                    );
                 }
             });
         }
@@ -105,7 +152,11 @@ fn eight_threads_of_mixed_operations_leave_what_the_host_has() {
     f.again();
     let (now, want) = (picture(&ours), picture(model.path()));
     for (name, entry) in &want {
-        assert!(now.get(name) == Some(entry), "{} differs after import", name.display());
+        assert!(
+            now.get(name) == Some(entry),
+            "{} differs after import",
+            name.display()
+        );
     }
     assert_eq!(now.len(), want.len());
 }
@@ -207,7 +258,11 @@ fn a_large_directory_is_listed_while_it_grows() {
     });
     let all: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap()).collect();
     assert_eq!(all.len(), 20_000);
-    assert!(all.iter().take(500).all(|e| e.metadata().unwrap().is_file()));
+    assert!(
+        all.iter()
+            .take(500)
+            .all(|e| e.metadata().unwrap().is_file())
+    );
 }
 
 #[test]
