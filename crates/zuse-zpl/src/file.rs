@@ -189,7 +189,12 @@ impl FileSystem {
             dnode.with_block(0, |_| ())?;
         }
         self.check_space_quota(&znode.attributes())?;
-        let tx = self.begin(estimate::write(offset, data.len() as u64, block))?;
+        let tx = self.begin(estimate::write(
+            offset,
+            data.len() as u64,
+            block,
+            znode.ends_dirty(offset),
+        ))?;
         if new_block != dnode.block_size() {
             dnode.set_block_size(&tx, new_block)?;
         }
@@ -216,6 +221,7 @@ impl FileSystem {
             at += take as u64;
             rest = later;
         }
+        znode.note_end(end, tx.txg());
         self.content_changed(&tx, znode, size.max(end), options)
     }
 
@@ -307,7 +313,12 @@ impl FileSystem {
         let old = znode.size();
         if size < old {
             self.read_partial(znode, size)?;
-            let tx = self.begin_freeing(estimate::write(size, 1, u64::from(dnode.block_size())))?;
+            let tx = self.begin_freeing(estimate::write(
+                size,
+                1,
+                u64::from(dnode.block_size()),
+                false,
+            ))?;
             dnode.free_range(&tx, size, u64::MAX - size)?;
             return self.content_changed(&tx, znode, size, options);
         }
@@ -322,7 +333,7 @@ impl FileSystem {
         if block != dnode.block_size() && old > 0 {
             dnode.with_block(0, |_| ())?;
         }
-        let tx = self.begin(estimate::write(0, 1, u64::from(block)))?;
+        let tx = self.begin(estimate::write(0, 1, u64::from(block), false))?;
         if block != dnode.block_size() {
             dnode.set_block_size(&tx, block)?;
         }
@@ -387,7 +398,7 @@ impl FileSystem {
                         self.read_partial(znode, offset)?;
                         self.read_partial(znode, stop)?;
                         let block = u64::from(znode.dnode().block_size());
-                        let tx = self.begin_freeing(estimate::write(0, 2 * block, block))?;
+                        let tx = self.begin_freeing(estimate::write(0, 2 * block, block, false))?;
                         let len = if stop == size {
                             u64::MAX - offset
                         } else {

@@ -153,7 +153,8 @@ impl FileSystem {
         }
         *lock(&fs.root_znode) = Some(root);
         if !fs.is_read_only() {
-            fs.drain_unlinked()?;
+            // A set that cannot be read is no reason to refuse the rest.
+            let _ = fs.drain_unlinked();
         }
         Ok(fs)
     }

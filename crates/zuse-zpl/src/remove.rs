@@ -319,8 +319,7 @@ impl FileSystem {
                 return Ok(());
             }
             let first = (last + 1).saturating_sub(FREE_AT_ONCE);
-            let tx =
-                self.begin_freeing(estimate::write(0, 0, 0) + FREE_AT_ONCE / 1024 * 128 * 1024)?;
+            let tx = self.begin_freeing(estimate::DNODE + FREE_AT_ONCE * 128)?;
             dnode.free_blocks(&tx, first, u64::MAX)?;
             let mut state = znode.write();
             state.attrs.size = state.attrs.size.min(first * u64::from(dnode.block_size()));

@@ -131,7 +131,7 @@ impl FileSystem {
                 _ => {}
             }
         }
-        let tx = self.begin(estimate::ATTRIBUTES + 2 * estimate::CREATE + 2 * VALUE_MAX as u64)?;
+        let tx = self.begin(estimate::ATTRIBUTES + estimate::CREATE + 2 * value.len() as u64)?;
         self.put_xattr(&tx, znode, name, value)
     }
 
@@ -400,7 +400,7 @@ impl FileSystem {
             };
         }
         let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
-        let tx = self.begin(estimate::ATTRIBUTES + 2 * estimate::CREATE + 2 * VALUE_MAX as u64)?;
+        let tx = self.begin(estimate::ATTRIBUTES + estimate::CREATE + 2 * value.len() as u64)?;
         let now = self.now();
         match acl {
             Some(acl) if name == posix_acl::ACCESS => {

@@ -14,11 +14,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
-use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_dmu::Dnode;
 use zuse_dmu::zap::Zap;
 
@@ -79,6 +80,9 @@ pub struct Znode {
     pub(crate) names: Mutex<()>,
     pub(crate) content: RangeLock,
     pub(crate) xattrs: RwLock<()>,
+    /// Where the last write ended, and its txg.
+    end: AtomicU64,
+    end_txg: AtomicU64,
 }
 
 impl Znode {
@@ -128,6 +132,20 @@ impl Znode {
 
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the last write ended here, in a txg that is not yet written: its last block is dirty already.
+    pub(crate) fn ends_dirty(&self, offset: u64) -> bool {
+        self.end.load(Relaxed) == offset
+            && self
+                .dnode
+                .newest_dirty()
+                .is_some_and(|txg| txg.0 == self.end_txg.load(Relaxed))
+    }
+
+    pub(crate) fn note_end(&self, end: u64, txg: Txg) {
+        self.end.store(end, Relaxed);
+        self.end_txg.store(txg.0, Relaxed);
     }
 
     /// The ZAP of a directory.
@@ -221,6 +239,8 @@ impl ZnodeCache {
             names: Mutex::new(()),
             content: RangeLock::default(),
             xattrs: RwLock::new(()),
+            end: AtomicU64::new(0),
+            end_txg: AtomicU64::new(0),
         });
         // Nothing may be dropped while the shard is locked: a drop locks it.
         let mut shard = self.shard(object);

@@ -1,6 +1,7 @@
 pub(crate) mod pool;
 
 mod clean;
+mod crowd;
 mod data;
 mod model;
 mod names;
