@@ -145,7 +145,7 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { disks: 1, size: 64 << 20, ashift: 12, cuts: 10, within: 400, steps: 40, ignore_flushes: false, judge_every: 1 }
+        Self { disks: 1, size: 1 << 30, ashift: 12, cuts: 10, within: 400, steps: 40, ignore_flushes: false, judge_every: 1 }
     }
 }
 
