@@ -235,7 +235,11 @@ impl Dataset {
             return Ok(ObjsetType::Zfs);
         }
         let place = zuse_base::Place::new(format!("dataset {}, objset block", self.object().0));
-        let block = self.dsl.meta()?.io.read(&phys.bp, &place)?;
+        let block = self
+            .dsl
+            .meta()?
+            .io
+            .read(&crate::encryption::plain_objset(&phys.bp), &place)?;
         let number = zuse_format::field::u64_at(block.bytes(), zuse_format::objset::OBJSET_TYPE_AT);
         ObjsetType::from_number(number)
             .ok_or_else(|| Error::corrupt(place, format!("object set of type {number}")))

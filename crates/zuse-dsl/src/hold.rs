@@ -1,7 +1,7 @@
 //! Holds: tags that keep snapshots from being destroyed.
 
 use zuse_base::{Errno, Error, Result};
-use zuse_format::dsl::DS_FLAG_DEFER_DESTROY;
+use zuse_format::dsl::{DS_FLAG_DEFER_DESTROY, DS_FLAG_INCONSISTENT};
 use zuse_format::object_type as ot;
 
 use crate::context::{Ctx, Dsl};
@@ -98,7 +98,8 @@ impl Dsl {
         }
     }
 
-    /// What is left of processes that ended: temporary holds are released. To be called once after opening for writing.
+    /// What is left of processes that ended: temporary holds are released, heads whose destruction or (not resumable)
+    /// receive was begun are destroyed. To be called once after opening for writing.
     ///
     /// # Errors
     /// The MOS cannot be changed.
@@ -107,27 +108,52 @@ impl Dsl {
             Some(object) => self.meta()?.table(object)?.numbers()?,
             None => Vec::new(),
         };
-        if left.is_empty() {
+        if !left.is_empty() {
+            self.task(|_| Ok(()), |ctx| ctx.release_temporary())?;
+        }
+        let broken = {
+            let _config = self.read_config();
+            let mut broken = Vec::new();
+            self.broken_heads(self.meta()?.root_dir, &mut broken)?;
+            broken
+        };
+        for head in broken {
+            self.task(
+                move |ctx| ctx.dsl.check_idle(head),
+                move |ctx| {
+                    ctx.destroy_head(head)?;
+                    ctx.spa.note_frees();
+                    ctx.dsl.refresh_all()
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Inconsistent heads without resume state, snapshots and children; children before parents.
+    fn broken_heads(&self, dir: u64, out: &mut Vec<u64>) -> Result<()> {
+        let meta = self.meta()?;
+        let phys = meta.dir(dir)?;
+        let children = meta.children(&phys)?;
+        for (_, child) in &children {
+            self.broken_heads(*child, out)?;
+        }
+        if phys.head_dataset == 0 || phys.parent == 0 || !children.is_empty() {
             return Ok(());
         }
-        self.task(
-            |_| Ok(()),
-            |ctx| {
-                let Some(object) = ctx.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? else {
-                    return Ok(());
-                };
-                for (key, _) in ctx.meta.table(object)?.numbers()? {
-                    ctx.meta.table(object)?.remove(ctx.tx, &key)?;
-                    let Some((snap, tag)) = key.split_once('-') else {
-                        continue;
-                    };
-                    if let Ok(snap) = u64::from_str_radix(snap, 16) {
-                        ctx.release_hold(snap, tag)?;
-                    }
-                }
-                Ok(())
-            },
-        )
+        let ds = meta.ds(phys.head_dataset)?;
+        let whole = ds.flags & DS_FLAG_INCONSISTENT == 0;
+        let resumable = meta
+            .extension_value(phys.head_dataset, "com.delphix:resume_toguid")?
+            .is_some();
+        let encrypted = meta
+            .extension_value(dir, "com.datto:crypto_key_obj")?
+            .is_some();
+        if whole || resumable || encrypted || !self.snapshots_of(&ds)?.is_empty() {
+            return Ok(());
+        }
+        out.push(phys.head_dataset);
+        Ok(())
     }
 }
 
@@ -141,6 +167,22 @@ impl Ctx<'_> {
             ));
         }
         Ok(object)
+    }
+
+    fn release_temporary(&self) -> Result<()> {
+        let Some(object) = self.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? else {
+            return Ok(());
+        };
+        for (key, _) in self.meta.table(object)?.numbers()? {
+            self.meta.table(object)?.remove(self.tx, &key)?;
+            let Some((snap, tag)) = key.split_once('-') else {
+                continue;
+            };
+            if let Ok(snap) = u64::from_str_radix(snap, 16) {
+                self.release_hold(snap, tag)?;
+            }
+        }
+        Ok(())
     }
 
     fn release_hold(&self, object: u64, tag: &str) -> Result<()> {

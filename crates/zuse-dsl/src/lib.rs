@@ -28,6 +28,7 @@ mod dataset;
 mod deadlist;
 mod destroy;
 mod dir;
+mod encryption;
 mod feature_keys;
 mod history;
 mod hold;

@@ -70,6 +70,7 @@ fn open(dir: &Path, writable: bool) -> (Arc<Pool>, Arc<Dsl>) {
 /// What `zfs get` shows that is not this layer's: mounts, what lives in the object sets, and figures that need them.
 const ELSEWHERE: &[&str] = &[
     "mounted",
+    "keystatus",
     "version",
     "utf8only",
     "normalization",

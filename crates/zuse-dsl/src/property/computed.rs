@@ -25,6 +25,11 @@ impl Dsl {
                 if !valid(known, kind, ds.is_volume()?) {
                     return Ok(None);
                 }
+                if known.home == Home::KeyObject
+                    || matches!(known.name, "encryptionroot" | "keystatus")
+                {
+                    return self.encryption_text(ds.object().0, known.name);
+                }
                 if known.home == Home::Computed {
                     let stat = self.stat_of(ds)?;
                     return Ok(computed(known.name, &stat, kind));
@@ -51,10 +56,12 @@ impl Dsl {
             .filter(|p| p.in_all && valid(p, kind, volume))
         {
             let found = match known.home {
-                Home::Computed => computed(known.name, &stat, kind),
-                Home::Props | Home::KeyObject => {
-                    self.stored_text(object, known.name, Some(known))?
+                Home::Computed if matches!(known.name, "encryptionroot" | "keystatus") => {
+                    self.encryption_text(object, known.name)?
                 }
+                Home::Computed => computed(known.name, &stat, kind),
+                Home::KeyObject => self.encryption_text(object, known.name)?,
+                Home::Props => self.stored_text(object, known.name, Some(known))?,
                 _ => None,
             };
             if let Some((text, source)) = found {
