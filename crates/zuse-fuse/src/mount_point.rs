@@ -124,16 +124,7 @@ pub(crate) fn attach(
 }
 
 fn direct(device: &File, path: &Path, mode: u32, options: &MountOptions) -> Result<(), OsErrno> {
-    let mut flags = MountFlags::empty();
-    for (set, flag) in [
-        (options.read_only, MountFlags::RDONLY),
-        (!options.suid, MountFlags::NOSUID),
-        (!options.dev, MountFlags::NODEV),
-        (!options.exec, MountFlags::NOEXEC),
-        (!options.atime, MountFlags::NOATIME),
-    ] {
-        flags.set(flag, set);
-    }
+    let flags = mount_flags(options);
     let mut data = format!(
         "fd={},rootmode={:o},user_id={},group_id={}",
         device.as_raw_fd(),
@@ -238,6 +229,22 @@ impl MountPoint {
         }
     }
 
+    /// Mounts again what is mounted, with other options. Dirty pages are written first.
+    pub(crate) fn remount(&self, options: &MountOptions) -> Result<(), MountError> {
+        let path = &self.path;
+        let gone = self.gone.load(Ordering::Acquire);
+        if gone || self.identity.is_none() || identity(path) != self.identity {
+            return Err(MountError::Busy(path.clone()));
+        }
+        rustix::mount::mount_remount(path, mount_flags(options), c"").map_err(|e| {
+            MountError::Kernel {
+                call: "remount",
+                path: path.clone(),
+                source: e.into(),
+            }
+        })
+    }
+
     /// Takes the mount away, if it is still there. `over` says that the session has ended: then a stranger at the
     /// path means that ours is gone, or dead and covered, and there is nothing to be done about either.
     pub(crate) fn detach(&self, how: UnmountFlags, over: bool) -> Result<(), MountError> {
@@ -270,6 +277,21 @@ impl MountPoint {
         self.gone.store(true, Ordering::Release);
         Ok(())
     }
+}
+
+/// The flags of a mount.
+fn mount_flags(options: &MountOptions) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    for (set, flag) in [
+        (options.read_only, MountFlags::RDONLY),
+        (!options.suid, MountFlags::NOSUID),
+        (!options.dev, MountFlags::NODEV),
+        (!options.exec, MountFlags::NOEXEC),
+        (!options.atime, MountFlags::NOATIME),
+    ] {
+        flags.set(flag, set);
+    }
+    flags
 }
 
 /// The number of the mount on top at a path. Since Linux 6.8 it is never used again; before that a number comes

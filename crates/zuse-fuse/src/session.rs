@@ -53,6 +53,7 @@ impl Ending {
 /// A live session. Dropping it unmounts (lazily when it is busy) and does not wait.
 #[derive(Debug)]
 pub struct Mounted {
+    options: MountOptions,
     point: MountPoint,
     notifier: Notifier,
     ending: Arc<Ending>,
@@ -71,6 +72,7 @@ pub fn mount<O: Ops>(
 ) -> Result<Mounted, MountError> {
     let (point, fd) = mount_point::attach(mountpoint, options)?;
     let mounted = Mounted {
+        options: options.clone(),
         point,
         notifier: Notifier::default(),
         ending: Arc::default(),
@@ -126,6 +128,18 @@ impl Mounted {
         self.ending
             .wait()
             .map_err(|e| MountError::Session(std::io::Error::other(e)))
+    }
+
+    /// Changes whether the kernel lets files be changed. Needs root. Never call it from a method of [`Ops`].
+    ///
+    /// # Errors
+    /// [`MountError`]: the kernel refuses, or the mount is gone or covered.
+    pub fn set_read_only(&self, read_only: bool) -> Result<(), MountError> {
+        let options = MountOptions {
+            read_only,
+            ..self.options.clone()
+        };
+        self.point.remount(&options)
     }
 
     /// Unmounts. Dirty pages are written first. An unmounted session is no error.

@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, RwLockWriteGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -89,6 +89,9 @@ pub struct MountServer {
     /// One change of the map at a time.
     changes: Mutex<()>,
     ticker: Mutex<Option<JoinHandle<()>>>,
+    /// Asked for with the mount.
+    read_only: bool,
+    kernel_read_only: Mutex<bool>,
 }
 
 fn closed(errno: zuse_base::Errno) -> Error {
@@ -110,6 +113,7 @@ impl MountServer {
         let slots = Arc::new(Slots::default());
         let fs = tree.open(dataset)?;
         let is_snapshot = dataset.contains('@');
+        let read_only = options.mount.read_only;
         let options = effective(options, &fs);
         let root =
             Volume::new(&slots, fs, dataset.to_owned(), true, is_snapshot).map_err(closed)?;
@@ -128,6 +132,8 @@ impl MountServer {
             mounted,
             changes: Mutex::new(()),
             ticker: Mutex::new(ticker),
+            read_only,
+            kernel_read_only: Mutex::new(options.read_only),
         })
     }
 
@@ -212,7 +218,7 @@ impl MountServer {
     /// The pool cannot be read; then nothing has changed.
     pub fn refresh(&self) -> Result<()> {
         let _one = lock(&self.changes);
-        self.refresh_locked(Vec::new())
+        self.refresh_locked(Vec::new(), None)
     }
 
     /// Runs something that gives datasets another content (or ends them) while nobody is inside them or their snapshots and
@@ -232,7 +238,7 @@ impl MountServer {
         } else {
             Vec::new()
         };
-        let _root_gate = if is_root {
+        let root_gate = if is_root {
             Some(session.close_root())
         } else {
             None
@@ -247,7 +253,7 @@ impl MountServer {
             }
             work()
         };
-        let again = self.refresh_locked(names);
+        let again = self.refresh_locked(names, root_gate);
         let result = result?;
         again?;
         Ok(result)
@@ -380,7 +386,11 @@ impl MountServer {
         all
     }
 
-    fn refresh_locked(&self, mut names: Vec<Vec<u8>>) -> Result<()> {
+    fn refresh_locked(
+        &self,
+        mut names: Vec<Vec<u8>>,
+        root_gate: Option<RwLockWriteGuard<'_, ()>>,
+    ) -> Result<()> {
         let session = &self.session;
         let old_root = session.root();
         let old_covers = session.covers();
@@ -408,9 +418,11 @@ impl MountServer {
             names.extend(root_names(&root));
         }
         let retired = lay(session)?;
+        // Before anything is told to the kernel: it may have to wait for a request that waits here.
+        drop(root_gate);
+        self.follow_read_only(&fs);
         if replaced {
             self.retire(&old_root);
-            // The new root is not the old one's to be purged: it was entered before.
             names.push(zuse_zpl::DOT_ZFS_NAME.to_vec());
         }
         for volume in &retired {
@@ -439,6 +451,16 @@ impl MountServer {
             self.tell_inode(dir);
         }
         Ok(())
+    }
+
+    /// Lets the kernel know whether the root may be written now. Where it cannot be told (no permission to) the file
+    /// system itself refuses.
+    fn follow_read_only(&self, fs: &FileSystem) {
+        let wanted = self.read_only || fs.is_read_only();
+        let mut now = lock(&self.kernel_read_only);
+        if *now != wanted && self.mounted.set_read_only(wanted).is_ok() {
+            *now = wanted;
+        }
     }
 
     /// Ends a file system and its snapshots: waits for who is inside, lets go of every object.
@@ -502,7 +524,7 @@ fn effective(options: &ServerOptions, fs: &FileSystem) -> MountOptions {
     mount.exec &= props.exec;
     mount.atime &= props.atime;
     mount.posix_acl |= props.posix_acl;
-    mount.handleless_files = !options.strict_open || mount.read_only;
+    mount.handleless_files = !options.strict_open;
     mount.handleless_dirs = true;
     mount
 }

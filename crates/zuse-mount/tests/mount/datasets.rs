@@ -162,3 +162,17 @@ fn a_library_user_and_the_mount_see_the_same_files() {
     assert_eq!(fs::metadata(f.path("y")).unwrap().len(), 0);
     assert_eq!(fs::read(f.path("x")).unwrap(), b"FROM THE LIBRARY");
 }
+
+#[test]
+fn the_root_follows_its_property_readonly() {
+    let Some(f) = fixture() else { return };
+    fs::write(f.path("x"), "x").unwrap();
+    f.set("tank", "readonly", "on");
+    assert_eq!(errno(fs::write(f.path("y"), "")), 30);
+    if rustix::process::geteuid().is_root() {
+        let open = fs::OpenOptions::new().append(true).open(f.path("x"));
+        assert_eq!(errno(open), 30, "the kernel knows");
+    }
+    f.set("tank", "readonly", "off");
+    fs::write(f.path("y"), "y").unwrap();
+}
