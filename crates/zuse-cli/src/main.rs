@@ -1,2 +1,151 @@
-//! The `zuse` command.
-fn main() {}
+//! The `zuse` command: `zuse zpool|zfs|zdb …` and verbs of its own; called as `zpool`, `zfs`, `zdb` or
+//! `mount.fuse.zuse` it is that command.
+//!
+//! ```text
+//!   argv ─ parse ─ Session (streams, directory, pools) ─ cmd/…
+//!                     └─ the pool is held by a mount: the same argv goes to that process's socket
+//! ```
+#![forbid(unsafe_code)]
+
+mod args;
+mod cache_file;
+mod cmd;
+mod copy;
+mod date;
+mod error;
+mod forward;
+mod holder;
+mod json;
+mod nicenum;
+mod present;
+mod progress;
+mod query;
+mod session;
+mod state;
+mod table;
+mod target;
+mod tree;
+mod ui;
+mod wire;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use cmd::Cli;
+use error::{CommandError, Outcome, Stop};
+use session::Session;
+use state::State;
+use ui::Ui;
+
+/// Names under which the program is a command of its own.
+const APPLETS: [&str; 4] = ["zpool", "zfs", "zdb", "mount.fuse.zuse"];
+
+/// How a command line ended.
+pub enum Executed {
+    /// With this exit code.
+    Done(u8),
+    /// The process that holds this pool has to run it.
+    Elsewhere(u64),
+}
+
+fn main() -> ExitCode {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    match run(&argv) {
+        Ok(code) => ExitCode::from(code),
+        Err(Stop::Failed(error)) => {
+            if let Ok(mut ui) = Ui::own() {
+                say_error(&mut ui, &error);
+            }
+            ExitCode::from(error.code)
+        }
+        Err(_) => ExitCode::from(1),
+    }
+}
+
+fn run(argv: &[OsString]) -> Outcome<u8> {
+    let state = State::from_environment()?;
+    let cwd = std::env::current_dir().unwrap_or_else(|_| "/".into());
+    loop {
+        let mut session = Session::new(Ui::own()?, cwd.clone(), state.clone(), None);
+        match execute(argv, &mut session) {
+            Executed::Done(code) => return Ok(code),
+            Executed::Elsewhere(guid) => match forward::line(&mut session, guid, argv)? {
+                Some(code) => return Ok(code),
+                // It has just ended: its pool can be opened here soon.
+                None => std::thread::sleep(forward::PAUSE),
+            },
+        }
+    }
+}
+
+/// Runs a command line in a session.
+pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
+    let argv = applet(argv);
+    let cli = match Cli::try_parse_from(&argv) {
+        Ok(cli) => cli,
+        Err(error) => return Executed::Done(usage(&error, session)),
+    };
+    session.command = command_text(&argv);
+    let result = cli.run(session);
+    let closed = if matches!(result, Err(Stop::Held(_))) { Ok(()) } else { session.finish() };
+    let flushed = session.ui.flush().map_err(Stop::from);
+    match result.and(closed).and(flushed) {
+        Ok(()) => Executed::Done(0),
+        Err(Stop::Held(guid)) => Executed::Elsewhere(guid),
+        Err(Stop::Hangup) => Executed::Done(141),
+        Err(Stop::Failed(error)) => {
+            say_error(&mut session.ui, &error);
+            Executed::Done(error.code)
+        }
+    }
+}
+
+/// Prints a failure: the message, then what can be done about it.
+pub fn say_error(ui: &mut Ui, error: &CommandError) {
+    if !error.message.is_empty() {
+        ui.say(&error.message);
+    }
+    for hint in &error.hints {
+        ui.say(hint);
+    }
+}
+
+/// Puts `zuse` in front when the program was called by a command's name.
+fn applet(argv: &[OsString]) -> Vec<OsString> {
+    let name = argv.first().and_then(|a| Path::new(a).file_name()).unwrap_or(OsStr::new("zuse"));
+    let mut out = vec![OsString::from("zuse")];
+    if APPLETS.iter().any(|a| name == OsStr::new(a)) {
+        out.push(name.to_owned());
+    }
+    // The ZFS commands know `-?`.
+    out.extend(argv.iter().skip(1).map(|a| if a == "-?" { OsString::from("--help") } else { a.clone() }));
+    out
+}
+
+/// The command as a pool's history notes it: without `zuse` in front of what others know.
+fn command_text(argv: &[OsString]) -> String {
+    let words: Vec<_> = argv.iter().map(|a| a.to_string_lossy()).collect();
+    let known = words.get(1).is_some_and(|w| APPLETS.iter().any(|a| a == w));
+    words.get(usize::from(known)..).unwrap_or_default().join(" ")
+}
+
+fn usage(error: &clap::Error, session: &mut Session) -> u8 {
+    let text = error.render();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let text = if session.ui.out_is_terminal() { text.ansi().to_string() } else { text.to_string() };
+            let _ = session.ui.print(text);
+            let _ = session.ui.flush();
+            0
+        }
+        _ => {
+            let text = if session.ui.is_watched() { text.ansi().to_string() } else { text.to_string() };
+            session.ui.say(text.trim_end());
+            2
+        }
+    }
+}

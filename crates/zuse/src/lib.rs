@@ -32,13 +32,14 @@ pub use property::Property;
 pub use space::PoolFigures;
 
 pub use zuse_base::{Errno, Error, ObjectId, Result, Txg};
-pub use zuse_device::{BlockDevice, FileDevice, MIN_DEVICE_SIZE};
+pub use zuse_device::{Access as DeviceAccess, BlockDevice, FileDevice, MIN_DEVICE_SIZE};
+pub use zuse_dmu::Objset;
 pub use zuse_dsl::property::{Source, Value};
 pub use zuse_dsl::{Kind, Stat};
 pub use zuse_format::{feature, property as property_table};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Space};
 pub use zuse_vdev::{
-    Aux, FoundPool, Health, PoolConfig, PoolState, Scan, VdevConfig, VdevKind, VdevState,
+    Aux, FoundPool, Health, Labels, PoolConfig, PoolState, Scan, VdevConfig, VdevKind, VdevState,
     VdevStatus,
 };
 pub use zuse_zpl::{Credentials, FileSystem};

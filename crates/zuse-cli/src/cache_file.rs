@@ -1,0 +1,103 @@
+//! The cache file: which pools this user has imported, and where their devices are.
+//!
+//! The same packed nvlist (XDR) as OpenZFS's `zpool.cache`: pool name → the pool's configuration with its whole
+//! vdev tree. It is replaced as a whole by rename, under a lock file, so that readers see the old or the new one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use zuse::{PoolConfig, VdevConfig};
+use zuse_format::nvlist::NvList;
+
+use crate::error::{CommandError, Outcome};
+
+/// Largest cache file that is believed.
+const LIMIT: u64 = 64 << 20;
+
+/// A cache file.
+#[derive(Debug, Clone)]
+pub struct CacheFile {
+    path: PathBuf,
+}
+
+impl CacheFile {
+    /// The cache file at a path; it need not exist.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// All pools in it, by name.
+    ///
+    /// # Errors
+    /// It is damaged or cannot be read.
+    pub fn pools(&self) -> Outcome<BTreeMap<String, PoolConfig>> {
+        let bad = |what: String| {
+            CommandError::new(format!("cannot read cache file '{}': {what}", self.path.display()))
+                .hint("remove it, then import the pools again with 'zpool import -d FILE|DIR POOL'")
+        };
+        let meta = match fs::metadata(&self.path) {
+            Ok(meta) => meta,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            Err(e) => return Err(bad(e.to_string()).into()),
+        };
+        if meta.len() > LIMIT {
+            return Err(bad("invalid or missing cache file".into()).into());
+        }
+        let bytes = fs::read(&self.path).map_err(|e| bad(e.to_string()))?;
+        if bytes.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let list = NvList::decode(&bytes).map_err(|e| bad(e.to_string()))?;
+        let mut pools = BTreeMap::new();
+        for (name, _) in list.iter() {
+            let Some(config) = list.get_list(name) else { continue };
+            let config = PoolConfig::parse(config, "cache file").map_err(|e| bad(e.to_string()))?;
+            pools.insert(name.to_owned(), config);
+        }
+        Ok(pools)
+    }
+
+    /// Notes a pool as imported.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn put(&self, config: &PoolConfig) -> Outcome {
+        self.change(|pools| {
+            pools.insert(config.name.clone(), config.clone());
+        })
+    }
+
+    /// Forgets a pool.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn remove(&self, guid: u64) -> Outcome {
+        self.change(|pools| pools.retain(|_, c| c.pool_guid != guid))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, PoolConfig>)) -> Outcome {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        let fail = |e: io::Error| CommandError::new(format!("cannot write cache file '{}': {e}", self.path.display()));
+        fs::create_dir_all(dir).map_err(fail)?;
+        let guard = fs::File::create(self.path.with_extension("lock")).map_err(fail)?;
+        guard.lock().map_err(fail)?;
+        let mut pools = self.pools()?;
+        change(&mut pools);
+        let mut list = NvList::new();
+        for (name, config) in &pools {
+            list.insert(name, config.to_mos_nvlist());
+        }
+        let new = self.path.with_extension("new");
+        let mut file = fs::File::create(&new).map_err(fail)?;
+        file.write_all(&list.encode_xdr()).and_then(|()| file.sync_all()).map_err(fail)?;
+        fs::rename(&new, &self.path).map_err(fail)?;
+        Ok(())
+    }
+}
+
+/// Paths of the devices of a configuration, by leaf.
+pub fn device_paths(tree: &VdevConfig) -> Vec<PathBuf> {
+    tree.devices().iter().filter_map(|d| d.path.as_ref().map(PathBuf::from)).collect()
+}

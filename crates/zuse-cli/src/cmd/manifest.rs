@@ -1,0 +1,56 @@
+//! `zuse manifest`
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::Args;
+use zuse_zpl::{Hashing, manifest};
+
+use super::ls::place;
+use crate::args::Devices;
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::session::{Need, Session};
+
+/// List everything in a dataset or snapshot as JSON, one object a line
+///
+/// Sorted by path bytes. Two trees are the same if their manifests are (but for inode numbers, blocks and access times). Files of
+/// up to 64 MiB have their sha256, with --sha256=all all files. It needs no mount.
+#[derive(Args, Debug)]
+pub struct Manifest {
+    /// With checksums: of files up to 64 MiB, or of all, or of none
+    #[arg(long, value_name = "all|none", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
+    sha256: Option<String>,
+    #[command(flatten)]
+    devices: Devices,
+    /// The dataset or snapshot
+    #[arg(value_name = "DATASET[@SNAPSHOT]")]
+    dataset: OsString,
+}
+
+impl Manifest {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        session.look_in(&self.devices.devices);
+        let hashing = match self.sha256.as_deref() {
+            None | Some("none") => Hashing::None,
+            Some("default") => Hashing::Default,
+            Some("all") => Hashing::All,
+            Some(other) => return Err(CommandError::usage(format!("--sha256={other}: 'all' or nothing may be given")).into()),
+        };
+        let target = place(&self.dataset)?;
+        let pool = session.pool_for(&target.dataset, Need::Read)?;
+        let cannot = || format!("cannot list '{}'", target.dataset);
+        let fs = pool.file_system(&target.dataset).or_cannot(cannot)?;
+        let out = session.ui.out();
+        let mut failed = Ok(());
+        let listed = manifest(&fs, hashing, &mut |entry| {
+            failed = writeln!(out, "{}", entry.to_json());
+            match &failed {
+                Ok(()) => Ok(()),
+                Err(e) => Err(zuse::Error::refused(zuse::Errno(e.raw_os_error().unwrap_or(5)), "output")),
+            }
+        });
+        failed.map_err(Stop::from)?;
+        listed.or_cannot(cannot)
+    }
+}

@@ -1,0 +1,143 @@
+//! `zuse mount`, and `mount -t fuse.zuse` through `mount.fuse.zuse`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use zuse_mount::{MountOptions, ServerOptions};
+
+use super::serve;
+use crate::args::{Devices, list};
+use crate::error::{CommandError, Outcome, Stop};
+use crate::session::Session;
+use crate::target::pool_of;
+use crate::wire;
+
+/// Mount a dataset or snapshot on a directory
+///
+/// The datasets below it appear inside, snapshots under .zfs/snapshot. The command returns when it is mounted; a process in
+/// the background holds the pool until the last mount is gone, and serves all other zuse commands for that pool meanwhile.
+#[derive(Args, Debug)]
+pub struct Mount {
+    #[command(flatten)]
+    mount: MountArgs,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    #[command(flatten)]
+    devices: Devices,
+}
+
+/// What to mount where.
+#[derive(Args, Debug, Clone)]
+pub struct MountArgs {
+    /// The dataset or snapshot
+    pub dataset: String,
+    /// The directory
+    pub mountpoint: PathBuf,
+    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, sync, strict_open, threads=N
+    #[arg(short = 'o', value_name = "OPTION,…")]
+    pub options: Vec<String>,
+}
+
+impl MountArgs {
+    /// The options as the mount server takes them.
+    pub fn parse(&self) -> Outcome<ServerOptions> {
+        let mut options = ServerOptions { mount: MountOptions { source: self.dataset.clone(), ..MountOptions::default() }, ..ServerOptions::default() };
+        let mount = &mut options.mount;
+        for option in self.options.iter().flat_map(|o| list(o)) {
+            let (name, value) = option.split_once('=').map_or((option.as_str(), None), |(n, v)| (n, Some(v)));
+            match (name, value) {
+                ("ro", None) => mount.read_only = true,
+                ("rw", None) => mount.read_only = false,
+                ("allow_other", None) => mount.allow_other = true,
+                ("noallow_other", None) => mount.allow_other = false,
+                ("suid" | "nosuid", None) => mount.suid = name == "suid",
+                ("dev" | "nodev", None) => mount.dev = name == "dev",
+                ("exec" | "noexec", None) => mount.exec = name == "exec",
+                ("atime" | "noatime", None) => mount.atime = name == "atime",
+                ("sync" | "writethrough", None) => mount.writeback_cache = false,
+                ("strict_open", None) => options.strict_open = true,
+                ("threads", Some(n)) => {
+                    let n = n.parse().ok().filter(|n| (1..=256).contains(n));
+                    mount.threads = n.ok_or_else(|| CommandError::usage(format!("invalid mount option '{option}': 1 to 256 threads")))?;
+                }
+                // What mount(8) and fstab pass along and that means nothing here.
+                ("defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" | "relatime" | "zfsutil" | "default_permissions" | "async", None) => {}
+                _ if name.starts_with("x-") || name == "device" => {}
+                _ => return Err(CommandError::usage(format!("invalid mount option '{option}'")).hint("'zuse mount --help' lists the options").into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Mounts in the process that holds the pool: here, or in one that is started.
+pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outcome {
+    let options = mount.parse()?;
+    if let Some(holder) = session.holder.clone().filter(|h| h.pool().name() == pool_of(&mount.dataset)) {
+        let already = holder.mounted().into_iter().find(|(_, path)| *path == session.path(&mount.mountpoint));
+        if let Some((name, path)) = already {
+            return Err(CommandError::new(format!("cannot mount '{}': '{name}' is mounted on '{}' already", mount.dataset, path.display())).into());
+        }
+        return holder.mount(&mount.dataset, &session.path(&mount.mountpoint), &options);
+    }
+    let guid = session.guid_of(pool_of(&mount.dataset))?;
+    if wire::is_live(&session.state.socket(guid)) {
+        return Err(Stop::Held(guid));
+    }
+    let path = session.path(&mount.mountpoint);
+    if !path.is_dir() {
+        return Err(CommandError::new(format!("cannot mount '{}': '{}' is not a directory", mount.dataset, path.display()))
+            .hint(format!("mkdir '{}'", path.display()))
+            .into());
+    }
+    if foreground {
+        return serve::serve(session, std::slice::from_ref(mount), true);
+    }
+    serve::start(session, mount)
+}
+
+impl Mount {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        session.look_in(&self.devices.devices);
+        mount(session, &self.mount, self.foreground)
+    }
+}
+
+/// Mount helper of mount(8): mount -t fuse.zuse DATASET DIR
+///
+/// In fstab: "tank/home  /home/me/mnt  fuse.zuse  device=/path/tank.img,noauto,user  0 0". device=PATH may be given several times.
+#[derive(Args, Debug)]
+pub struct Helper {
+    #[command(flatten)]
+    mount: MountArgs,
+    /// Accepted for mount(8)
+    #[arg(short = 'n')]
+    no_mtab: bool,
+    /// Ignore options that are not known
+    #[arg(short = 's')]
+    sloppy: bool,
+    /// Say what is done
+    #[arg(short)]
+    verbose: bool,
+}
+
+impl Helper {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let devices: Vec<PathBuf> = self
+            .mount
+            .options
+            .iter()
+            .flat_map(|o| list(o))
+            .filter_map(|o| o.strip_prefix("device=").map(PathBuf::from))
+            .collect();
+        session.look_in(&devices);
+        let mut args = self.mount.clone();
+        if self.sloppy {
+            args.options.retain(|o| MountArgs { options: vec![o.clone()], ..self.mount.clone() }.parse().is_ok());
+        }
+        mount(session, &args, false)
+    }
+}

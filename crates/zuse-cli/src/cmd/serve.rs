@@ -1,0 +1,118 @@
+//! `zuse serve`: the process behind a mount. Started by `zuse mount`, not by people.
+//!
+//! ```text
+//!   zuse mount ── starts ──► zuse serve (own session)        opens the pool, listens, mounts
+//!      waits on its stdout ◄── "ok"                          then lets go of the terminal
+//! ```
+//! No process is forked with threads in it: the server is this program anew.
+
+use std::fs::OpenOptions;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use zuse_mount::ServerOptions;
+
+use super::mount::MountArgs;
+use crate::error::{CommandError, Explain, Outcome};
+use crate::holder::Holder;
+use crate::session::{Need, Session};
+use crate::wire::Listener;
+
+/// What the server says when it is ready.
+const READY: &str = "ok\n";
+
+/// Serves mounts of a pool
+#[derive(Args, Debug)]
+pub struct Serve {
+    #[command(flatten)]
+    mount: MountArgs,
+    /// Stay in the foreground
+    #[arg(long)]
+    foreground: bool,
+}
+
+impl Serve {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        serve(session, &[self.mount], self.foreground)
+    }
+}
+
+/// Starts a server that mounts, and waits until it has.
+pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
+    let program = std::env::current_exe().or_cannot(|| "cannot find this program".into())?;
+    let mut command = Command::new(program);
+    for place in &session.search {
+        command.arg("--in").arg(place);
+    }
+    command.arg("serve");
+    for option in &mount.options {
+        command.arg("-o").arg(option);
+    }
+    command.arg("--").arg(&mount.dataset).arg(&mount.mountpoint);
+    command.current_dir(&session.cwd);
+    let [_, _, err] = session.ui.streams()?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::from(err));
+    let mut child = command.spawn().or_cannot(|| "cannot start the mount process".into())?;
+    let mut said = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        std::io::Read::read_to_string(&mut out, &mut said)?;
+    }
+    if said == READY {
+        return Ok(());
+    }
+    // It has said why on the same error stream.
+    let code = child.wait()?.code().unwrap_or(1);
+    Err(CommandError { message: if code == 0 { "the mount process ended".into() } else { String::new() }, hints: Vec::new(), code: code.clamp(1, 255) as u8 }.into())
+}
+
+/// Holds the pool and serves its mounts until there are none.
+pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> Outcome {
+    let Some(first) = mounts.first() else { return Ok(()) };
+    if !foreground {
+        // Away from the terminal: a Ctrl-C there is not meant for the mount.
+        let _ = rustix::process::setsid();
+    }
+    let options: Vec<ServerOptions> = mounts.iter().map(MountArgs::parse).collect::<Outcome<_>>()?;
+    let read_only = options.iter().all(|o| o.mount.read_only) && !session.search.is_empty();
+    let need = if read_only { Need::Read } else { Need::Write };
+    let pool = session.pool_for(&first.dataset, need)?;
+    let guid = pool.guid();
+    session.state.sockets()?;
+    let listener = Listener::bind(&session.state.socket(guid)).or_cannot(|| format!("cannot hold pool '{}'", pool.name()))?;
+    let holder = Holder::new(pool.clone());
+    for (mount, options) in mounts.iter().zip(&options) {
+        holder.mount(&mount.dataset, &session.path(&mount.mountpoint), options)?;
+    }
+    drop(pool);
+    if !foreground {
+        go_quiet(session, guid)?;
+    }
+    let closed = holder.run(listener, &session.state)?;
+    if closed {
+        let pool = holder.pool().clone();
+        session.release(&pool);
+    }
+    session.finish()
+}
+
+/// Says that it is ready and lets go of the starter's streams and directory.
+fn go_quiet(session: &mut Session, guid: u64) -> Outcome {
+    let log = session.state.log(guid);
+    let log = OpenOptions::new().create(true).append(true).open(&log).or_cannot(|| format!("cannot open '{}'", log.display()))?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let streams = [null.as_fd(), null.as_fd(), log.as_fd()].map(|fd| fd.try_clone_to_owned());
+    let [a, b, c] = streams;
+    session.ui.print(READY)?;
+    session.ui.flush()?;
+    // All handles of the starter's pipe go, so that it sees the end.
+    session.ui = crate::ui::Ui::new([a?, b?, c?]);
+    rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(&log).map_err(std::io::Error::from)?;
+    std::env::set_current_dir("/")?;
+    session.cwd = PathBuf::from("/");
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! `zuse umount`
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::error::{CommandError, Outcome, Stop};
+use crate::session::Session;
+use crate::target::pool_of;
+use crate::wire;
+
+/// Unmount a dataset
+#[derive(Args, Debug)]
+pub struct Umount {
+    /// Although it is in use
+    #[arg(short)]
+    force: bool,
+    /// The dataset, or the directory where it is mounted
+    #[arg(value_name = "DATASET|DIR")]
+    what: OsString,
+}
+
+impl Umount {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        unmount(session, &self.what, self.force)
+    }
+}
+
+/// Unmounts here or in the process that holds the mount.
+pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Outcome {
+    let text = what.to_string_lossy().into_owned();
+    let is_path = text.starts_with('/') || session.path(what.as_ref()).is_dir();
+    let path = session.path(what.as_ref());
+    let path = path.canonicalize().unwrap_or(path);
+    if let Some(holder) = session.holder.clone() {
+        if holder.unmount(what, force)? || is_path && holder.unmount(path.as_os_str(), force)? {
+            return Ok(());
+        }
+        return Err(CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into());
+    }
+    if is_path {
+        // Whoever holds a pool knows its mounts; the kernel knows all.
+        if let Some(pool) = source_of(&path).map(|s| pool_of(&s).to_owned()) {
+            let guid = session.guid_of(&pool)?;
+            if wire::is_live(&session.state.socket(guid)) {
+                return Err(Stop::Held(guid));
+            }
+        }
+        return Err(CommandError::new(format!("cannot unmount '{text}': not a ZFS filesystem that zuse has mounted"))
+            .hint("'zuse zfs mount' lists the mounts; umount(8) and 'fusermount3 -u' unmount anything")
+            .into());
+    }
+    let guid = session.guid_of(pool_of(&text))?;
+    if wire::is_live(&session.state.socket(guid)) {
+        return Err(Stop::Held(guid));
+    }
+    Err(CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into())
+}
+
+/// The source of the mount on a directory, from the kernel's list.
+fn source_of(path: &std::path::Path) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let unescape = |t: &str| t.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\");
+    table.lines().rev().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (source, dir) = (fields.next()?, fields.next()?);
+        (std::path::Path::new(&unescape(dir)) == path).then(|| unescape(source))
+    })
+}

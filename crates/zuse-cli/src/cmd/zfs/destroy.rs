@@ -1,0 +1,164 @@
+//! `zfs destroy`
+
+use clap::Args;
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::nicenum::nicebytes;
+use crate::session::{Need, Session};
+
+/// Destroy filesystems or snapshots
+///
+/// Snapshots may be a list or range: tank/a@one,two or tank/a@first%last (either end may be left out).
+#[derive(Args, Debug)]
+pub struct Destroy {
+    /// Although it is mounted and in use
+    #[arg(short)]
+    force: bool,
+    /// Only say what would be destroyed
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// In a form for scripts
+    #[arg(short)]
+    parsable: bool,
+    /// Also everything below
+    #[arg(short)]
+    recursive: bool,
+    /// Also clones
+    #[arg(short = 'R')]
+    clones: bool,
+    /// Snapshots that are held go with their last hold
+    #[arg(short)]
+    defer: bool,
+    /// Say what is destroyed
+    #[arg(short)]
+    verbose: bool,
+    /// What to destroy
+    #[arg(value_name = "DATASET")]
+    name: String,
+}
+
+impl Destroy {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let name = &self.name;
+        let cannot = |what: &str| format!("cannot destroy '{what}'");
+        let need = if self.dry_run { Need::Read } else { Need::Write };
+        let pool = session.pool_for(name, need)?;
+        if let Some((dataset, spec)) = name.split_once('@') {
+            return self.snapshots(session, &pool, dataset, spec);
+        }
+        if !name.contains('/') {
+            return Err(CommandError::new(format!("{}: operation does not apply to pools", cannot(name)))
+                .hint(format!("use 'zfs destroy -r {name}' to destroy all datasets in the pool"))
+                .hint(format!("use 'zpool destroy {name}' to destroy the pool itself"))
+                .into());
+        }
+        let recursive = self.recursive || self.clones;
+        let plan = pool.plan_destroy(name, recursive).or_cannot(|| format!("cannot open '{name}'"))?;
+        if !plan.dependents.is_empty() {
+            let mut error = CommandError::new(format!("{}: filesystem has children", cannot(name)))
+                .hint("use '-r' to destroy the following datasets:");
+            for dependent in &plan.dependents {
+                error = error.hint(dependent.clone());
+            }
+            return Err(error.into());
+        }
+        if !plan.clones.is_empty() {
+            let mut error = CommandError::new(format!("{}: filesystem has dependent clones", cannot(name)))
+                .hint("use '-R' to destroy the following datasets:");
+            for clone in &plan.clones {
+                error = error.hint(clone.clone());
+            }
+            if !self.clones {
+                return Err(error.into());
+            }
+        }
+        let mut names = plan.names.clone();
+        if self.clones {
+            names.splice(0..0, plan.clones.iter().cloned());
+        }
+        for name in &names {
+            self.tell(session, name)?;
+        }
+        if self.dry_run {
+            return Ok(());
+        }
+        for clone in &plan.clones {
+            pool.destroy_dataset(clone, true, self.force, false).or_cannot(|| cannot(clone))?;
+        }
+        pool.destroy_dataset(name, recursive, self.force, self.defer).or_cannot(|| cannot(name))?;
+        session.log(&pool);
+        Ok(())
+    }
+
+    fn tell(&self, session: &mut Session, name: &str) -> Outcome {
+        if self.parsable && (self.verbose || self.dry_run) {
+            session.ui.line(format!("destroy\t{name}"))?;
+        } else if self.verbose {
+            session.ui.line(format!("{} destroy {name}", if self.dry_run { "would" } else { "will" }))?;
+        }
+        Ok(())
+    }
+
+    fn snapshots(&self, session: &mut Session, pool: &std::sync::Arc<zuse::Pool>, dataset: &str, spec: &str) -> Outcome {
+        let cannot = || format!("cannot destroy '{}'", self.name);
+        let recursive = self.recursive || self.clones;
+        let depth = if recursive { None } else { Some(0) };
+        let heads = pool.list(dataset, depth, false).or_cannot(|| format!("cannot open '{dataset}'"))?;
+        let mut chosen: Vec<Vec<String>> = Vec::new();
+        for head in &heads {
+            let all = pool.snapshots(&head.name).or_cannot(cannot)?;
+            chosen.push(pick(&all, spec));
+        }
+        let total: Vec<&String> = chosen.iter().flatten().collect();
+        if total.is_empty() {
+            return Err(CommandError::new("could not find any snapshots to destroy; check snapshot names.").into());
+        }
+        if self.verbose || self.dry_run {
+            for name in &total {
+                self.tell(session, name)?;
+            }
+            let mut bytes = 0;
+            for of_one in &chosen {
+                if let (Some(first), Some(last)) = (of_one.first(), of_one.last()) {
+                    bytes += pool.dsl().reclaim(first, last).or_cannot(cannot)?;
+                }
+            }
+            if self.parsable {
+                session.ui.line(format!("reclaim\t{bytes}"))?;
+            } else if self.verbose {
+                session.ui.line(format!("{} reclaim {}", if self.dry_run { "would" } else { "will" }, nicebytes(bytes)))?;
+            }
+        }
+        if self.dry_run {
+            return Ok(());
+        }
+        for name in total {
+            pool.destroy_dataset(name, false, self.force, self.defer).or_cannot(|| format!("cannot destroy snapshot {name}"))?;
+        }
+        session.log(pool);
+        Ok(())
+    }
+}
+
+/// The snapshots of one dataset that a list of names and ranges means; `all` is oldest first.
+fn pick(all: &[String], spec: &str) -> Vec<String> {
+    let at = |name: &str| all.iter().position(|s| s.split_once('@').is_some_and(|(_, n)| n == name));
+    let mut chosen = vec![false; all.len()];
+    for part in spec.split(',') {
+        let range = match part.split_once('%') {
+            None => at(part).map(|i| (i, i)),
+            Some((first, last)) => {
+                let first = if first.is_empty() { Some(0) } else { at(first) };
+                let last = if last.is_empty() { all.len().checked_sub(1) } else { at(last) };
+                first.zip(last)
+            }
+        };
+        let Some((first, last)) = range else { continue };
+        chosen.iter_mut().take(last + 1).skip(first).for_each(|c| *c = true);
+    }
+    all.iter().zip(chosen).filter(|(_, c)| *c).map(|(n, _)| n.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

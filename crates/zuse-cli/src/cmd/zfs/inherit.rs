@@ -1,0 +1,53 @@
+//! `zfs inherit`
+
+use clap::Args;
+use zuse::property_table::{dataset_property, is_user_property};
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// Let datasets inherit a property again
+#[derive(Args, Debug)]
+pub struct Inherit {
+    /// Also everything below
+    #[arg(short)]
+    recursive: bool,
+    /// Return to the received value
+    #[arg(short = 'S')]
+    received: bool,
+    /// The property
+    property: String,
+    /// The datasets
+    #[arg(required = true, value_name = "DATASET")]
+    datasets: Vec<String>,
+}
+
+impl Inherit {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let property = &self.property;
+        if let Some(known) = dataset_property(property) {
+            if known.is_readonly() {
+                return Err(CommandError::new(format!("{} property is read-only", known.name)).into());
+            }
+            if !known.inheritable() && !self.received {
+                return Err(CommandError::new(format!("'{}' property cannot be inherited", known.name))
+                    .hint(format!("use 'zfs set {}=none' to clear", known.name))
+                    .hint(format!("use 'zfs inherit -S {}' to revert to received value", known.name))
+                    .into());
+            }
+        } else if !is_user_property(property) {
+            return Err(CommandError::usage(format!("invalid property '{property}'")).into());
+        }
+        for name in &self.datasets {
+            let pool = session.pool_for(name, Need::Write)?;
+            let depth = if self.recursive { None } else { Some(0) };
+            for found in pool.list(name, depth, false).or_cannot(|| format!("cannot open '{name}'"))? {
+                let dataset = pool.dataset(&found.name).or_cannot(|| format!("cannot open '{}'", found.name))?;
+                dataset.inherit(property, self.received).or_cannot(|| format!("cannot inherit {property} for '{}'", found.name))?;
+            }
+            session.log(&pool);
+        }
+        Ok(())
+    }
+}

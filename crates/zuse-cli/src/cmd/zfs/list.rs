@@ -1,0 +1,261 @@
+//! `zfs list`
+
+use std::cmp::Ordering;
+
+use clap::Args;
+use zuse::property_table::{PropertyKind, dataset_property, is_user_property};
+
+use crate::args::list;
+use crate::error::{CommandError, Outcome, Stop};
+use crate::json::{Json, envelope};
+use crate::present::{dataset_value, is_number, source_json};
+use crate::query::{Answer, DatasetRow, Question};
+use crate::session::Session;
+use crate::table::{Column, Side, render};
+use crate::target::pool_of;
+
+/// List datasets
+#[derive(Args, Debug)]
+pub struct List {
+    /// No header, fields separated by one tab
+    #[arg(short = 'H')]
+    scripted: bool,
+    /// Exact numbers
+    #[arg(short)]
+    parsable: bool,
+    /// As JSON
+    #[arg(short, long)]
+    json: bool,
+    /// With --json: numbers as numbers, exact
+    #[arg(long, requires = "json")]
+    json_int: bool,
+    #[command(flatten)]
+    scope: Scope,
+    /// Properties to list, separated by commas; 'space' shows what takes the space
+    #[arg(short, value_name = "PROPERTY,…", default_value = DEFAULT)]
+    output: String,
+    /// Sort by a property, smallest first (may be repeated)
+    #[arg(short = 's', value_name = "PROPERTY")]
+    ascending: Vec<String>,
+    /// Sort by a property, largest first
+    #[arg(short = 'S', value_name = "PROPERTY")]
+    descending: Vec<String>,
+}
+
+const DEFAULT: &str = "name,used,available,referenced,mountpoint";
+const SPACE: &str = "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
+
+/// Which datasets a command is about.
+#[derive(Args, Debug, Clone)]
+pub struct Scope {
+    /// Also everything below
+    #[arg(short)]
+    pub recursive: bool,
+    /// So many levels below
+    #[arg(short, value_name = "LEVELS")]
+    pub depth: Option<usize>,
+    /// Kinds, separated by commas: filesystem, volume, snapshot, all
+    #[arg(short = 't', value_name = "KIND,…")]
+    pub types: Option<String>,
+    /// The datasets; all by default
+    #[arg(value_name = "DATASET")]
+    pub datasets: Vec<String>,
+}
+
+/// Filesystems, volumes, snapshots.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kinds {
+    filesystems: bool,
+    volumes: bool,
+    snapshots: bool,
+}
+
+impl Scope {
+    /// The kinds that are wanted, if any are named.
+    pub fn kinds(&self) -> Outcome<Option<Kinds>> {
+        let Some(types) = &self.types else { return Ok(None) };
+        let mut kinds = Kinds::default();
+        for word in list(types) {
+            match word.as_str() {
+                "filesystem" | "fs" => kinds.filesystems = true,
+                "volume" | "vol" => kinds.volumes = true,
+                "snapshot" | "snap" => kinds.snapshots = true,
+                "bookmark" => {}
+                "all" => kinds = Kinds { filesystems: true, volumes: true, snapshots: true },
+                other => return Err(CommandError::usage(format!("invalid type '{other}'")).into()),
+            }
+        }
+        Ok(Some(kinds))
+    }
+
+    /// Asks about everything in scope. `fallback` are the kinds when none are named.
+    pub fn ask(&self, session: &mut Session, fallback: Kinds, properties: Option<&[String]>) -> Outcome<Vec<DatasetRow>> {
+        let named = self.kinds()?;
+        let everything = self.datasets.is_empty();
+        let roots = if everything { session.pool_names()? } else { self.datasets.clone() };
+        let mut rows = Vec::new();
+        let mut failed = None;
+        for root in roots {
+            let mut kinds = named.unwrap_or(fallback);
+            let mut depth = match (self.recursive || everything, self.depth) {
+                (_, Some(levels)) => Some(levels),
+                (true, None) => None,
+                (false, None) => Some(0),
+            };
+            if named.is_none() && root.contains('@') {
+                kinds.snapshots = true;
+            }
+            // `-t snapshot DATASET` means its snapshots.
+            if depth == Some(0) && named.is_some_and(|k| k.snapshots && !k.filesystems && !k.volumes) {
+                depth = Some(1);
+            }
+            let question = Question::Datasets {
+                root: root.clone(),
+                depth,
+                filesystems: kinds.filesystems,
+                volumes: kinds.volumes,
+                snapshots: kinds.snapshots,
+                properties: properties.map(<[String]>::to_vec),
+            };
+            match question.ask(session) {
+                Ok(Answer::Datasets(mut more)) => {
+                    if depth == Some(1) && self.depth.is_none() && !self.recursive {
+                        more.retain(|r| r.name.split('@').next() == Some(root.as_str()));
+                    }
+                    rows.extend(more);
+                }
+                Ok(Answer::Pool(_)) => {}
+                Err(Stop::Failed(e)) => {
+                    crate::say_error(&mut session.ui, &e);
+                    failed = Some(e.code);
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        if let (Some(code), true) = (failed, rows.is_empty()) {
+            return Err(CommandError { message: String::new(), hints: Vec::new(), code }.into());
+        }
+        rows.sort_by(|a, b| by_name(a, b));
+        rows.dedup_by(|a, b| a.name == b.name);
+        Ok(rows)
+    }
+}
+
+impl Kinds {
+    /// Filesystems and volumes.
+    pub const HEADS: Self = Self { filesystems: true, volumes: true, snapshots: false };
+    /// All.
+    pub const ALL: Self = Self { filesystems: true, volumes: true, snapshots: true };
+}
+
+/// Byte-wise by dataset, a dataset before its snapshots, those by age.
+fn by_name(a: &DatasetRow, b: &DatasetRow) -> Ordering {
+    let key = |r: &DatasetRow| {
+        let (dataset, snapshot) = r.name.split_once('@').map_or((r.name.clone(), false), |(d, _)| (d.to_owned(), true));
+        (dataset, snapshot, if snapshot { r.create_txg } else { 0 })
+    };
+    key(a).cmp(&key(b))
+}
+
+/// Canonical name of a dataset property.
+pub fn canonical(name: &str) -> Outcome<String> {
+    if let Some(known) = dataset_property(name) {
+        return Ok(known.name.to_owned());
+    }
+    if is_user_property(name) || name.starts_with("written@") {
+        return Ok(name.to_owned());
+    }
+    Err(CommandError::usage(format!("bad property list: invalid property '{name}'"))
+        .hint("'zfs get all DATASET' lists the properties")
+        .into())
+}
+
+impl List {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let output = match self.output.as_str() {
+            "space" => SPACE.to_owned(),
+            other => other.to_owned(),
+        };
+        let columns = list(&output).iter().map(|n| canonical(n)).collect::<Outcome<Vec<_>>>()?;
+        let mut keys = Vec::new();
+        for (names, descending) in [(&self.ascending, false), (&self.descending, true)] {
+            for name in names {
+                keys.push((canonical(name)?, descending));
+            }
+        }
+        let mut wanted = columns.clone();
+        wanted.extend(keys.iter().map(|(n, _)| n.clone()).filter(|n| !columns.contains(n)));
+        let mut rows = self.scope.ask(session, Kinds::HEADS, Some(&wanted))?;
+        rows.sort_by(|a, b| keys.iter().fold(Ordering::Equal, |o, (n, down)| o.then_with(|| compare(a, b, n, *down))));
+        let exact = self.parsable || self.json_int;
+        if self.json {
+            let payload = vec![("datasets".to_owned(), Json::Object(rows.iter().map(|r| (r.name.clone(), json_row(r, &columns, exact, self.json_int))).collect()))];
+            session.ui.line(envelope("zfs list", payload).to_string())?;
+            return Ok(());
+        }
+        if rows.is_empty() {
+            session.ui.say("no datasets available");
+            return Ok(());
+        }
+        let head: Vec<Column> = columns.iter().map(|n| column(n)).collect();
+        let lines: Vec<Vec<String>> = rows.iter().map(|row| columns.iter().map(|n| value(row, n, exact)).collect()).collect();
+        session.ui.print(render(&head, &lines, self.scripted))?;
+        Ok(())
+    }
+}
+
+/// A cell for people.
+pub fn value(row: &DatasetRow, name: &str, exact: bool) -> String {
+    if name == "name" {
+        return row.name.clone();
+    }
+    match row.cell(name).and_then(|c| c.value.as_deref()) {
+        Some(text) => dataset_value(name, text, exact),
+        None => "-".into(),
+    }
+}
+
+fn column(name: &str) -> Column {
+    let known = dataset_property(name);
+    let right = is_number(known) && known.is_some_and(|p| p.kind == PropertyKind::Number) && name != "creation";
+    Column::new(known.map_or(name, |p| p.column()), if right { Side::Right } else { Side::Left })
+}
+
+/// Rows without the property come last either way.
+fn compare(a: &DatasetRow, b: &DatasetRow, name: &str, down: bool) -> Ordering {
+    let text = |r: &DatasetRow| if name == "name" { Some(r.name.clone()) } else { r.cell(name).and_then(|c| c.value.clone()) };
+    match (text(a), text(b)) {
+        (None, None) => Ordering::Equal,
+        (None, _) => Ordering::Greater,
+        (_, None) => Ordering::Less,
+        (Some(a), Some(b)) => {
+            let order = match (a.parse::<f64>(), b.parse::<f64>()) {
+                (Ok(a), Ok(b)) => a.total_cmp(&b),
+                _ => a.cmp(&b),
+            };
+            if down { order.reverse() } else { order }
+        }
+    }
+}
+
+/// A dataset as JSON.
+pub fn json_row(row: &DatasetRow, columns: &[String], exact: bool, as_int: bool) -> Json {
+    let text = |t: &str| Json::Text(t.to_owned());
+    let mut entries = vec![
+        ("name".to_owned(), text(&row.name)),
+        ("type".into(), Json::Text(row.kind.to_uppercase())),
+        ("pool".into(), text(pool_of(&row.name))),
+        ("createtxg".into(), Json::number(row.create_txg, as_int)),
+    ];
+    if let Some((dataset, snapshot)) = row.name.split_once('@') {
+        entries.push(("dataset".into(), text(dataset)));
+        entries.push(("snapshot_name".into(), text(snapshot)));
+    }
+    let properties = columns.iter().filter(|n| *n != "name").map(|name| {
+        let source = row.cell(name).map_or("-", |c| c.source.as_str());
+        (name.clone(), Json::object([("value", Json::text(&value(row, name, exact), as_int)), ("source", source_json(source))]))
+    });
+    entries.push(("properties".into(), Json::object(properties.collect::<Vec<_>>())));
+    Json::Object(entries)
+}

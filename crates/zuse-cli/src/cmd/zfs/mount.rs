@@ -1,0 +1,90 @@
+//! `zfs mount`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cmd::mount::{MountArgs, mount};
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::session::{Need, Session};
+use crate::wire;
+
+/// Mount a dataset at its mountpoint, or list what is mounted
+#[derive(Args, Debug)]
+pub struct Mount {
+    /// All pools' root datasets, with what is below them
+    #[arg(short, conflicts_with = "dataset")]
+    all: bool,
+    /// Mount options, as those of 'zuse mount'
+    #[arg(short = 'o', value_name = "OPTION,…")]
+    options: Vec<String>,
+    /// The dataset
+    dataset: Option<String>,
+}
+
+impl Mount {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        if let Some(dataset) = &self.dataset {
+            return self.one(session, dataset);
+        }
+        if self.all {
+            for pool in session.pool_names()? {
+                match self.one(session, &pool) {
+                    Err(Stop::Failed(e)) => crate::say_error(&mut session.ui, &e),
+                    Err(Stop::Held(_)) | Ok(()) => {}
+                    Err(stop) => return Err(stop),
+                }
+            }
+            return Ok(());
+        }
+        if let Some(holder) = session.holder.clone() {
+            for (name, path) in holder.mounted() {
+                session.ui.line(format!("{name:<30}  {}", path.display()))?;
+            }
+            return Ok(());
+        }
+        for pool in session.pool_names()? {
+            let guid = session.guid_of(&pool)?;
+            if wire::is_live(&session.state.socket(guid)) {
+                crate::forward::command(session, guid, &["zuse", "zfs", "mount"])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
+        let cannot = || format!("cannot mount '{dataset}'");
+        let pool = session.pool_for(dataset, Need::Read)?;
+        if session.holder.as_ref().is_some_and(|h| h.serves(dataset)) {
+            return Err(CommandError::new(format!("{}: filesystem already mounted", cannot())).into());
+        }
+        let handle = pool.dataset(dataset).or_cannot(|| format!("cannot open '{dataset}'"))?;
+        let property = |name: &str| -> Outcome<String> { Ok(handle.property(name).or_cannot(cannot)?.map(|p| p.value).unwrap_or_default()) };
+        let (path, canmount) = (property("mountpoint")?, property("canmount")?);
+        drop(handle);
+        match (path.as_str(), canmount.as_str()) {
+            (_, "off") => return Err(CommandError::new(format!("{}: 'canmount' property is set to 'off'", cannot())).into()),
+            ("none", _) => {
+                return Err(CommandError::new(format!("{}: no mountpoint set", cannot()))
+                    .hint(format!("'zuse mount {dataset} DIR' mounts it anywhere"))
+                    .into());
+            }
+            ("legacy", _) => {
+                return Err(CommandError::new(format!("{}: legacy mountpoint", cannot())).hint("use mount(8) to mount this filesystem").into());
+            }
+            _ => {}
+        }
+        std::fs::create_dir_all(&path).map_err(|e| {
+            CommandError::new(format!("{}: cannot make '{path}': {e}", cannot()))
+                .hint(format!("'zuse mount {dataset} DIR' mounts it on a directory of yours; or set the mountpoint property"))
+        })?;
+        if session.holder.is_none() {
+            // The mount process opens the pool itself.
+            drop(pool);
+            session.finish()?;
+        }
+        let args = MountArgs { dataset: dataset.to_owned(), mountpoint: PathBuf::from(path), options: self.options.clone() };
+        mount(session, &args, false)
+    }
+}

@@ -1,0 +1,81 @@
+//! `zfs rename`
+
+use clap::Args;
+
+use super::create::name_error;
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+use crate::target::pool_of;
+
+/// Give a dataset or snapshot another name
+#[derive(Args, Debug)]
+pub struct Rename {
+    /// Make the datasets above the new name
+    #[arg(short)]
+    parents: bool,
+    /// Of a snapshot: also the snapshots of that name below
+    #[arg(short)]
+    recursive: bool,
+    /// Accepted: mounts follow
+    #[arg(short)]
+    unmounted: bool,
+    /// Although it is in use
+    #[arg(short)]
+    force: bool,
+    /// Name now
+    from: String,
+    /// New name; of a snapshot @NEW is enough
+    to: String,
+}
+
+impl Rename {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let from = &self.from;
+        let cannot = || format!("cannot rename '{from}'");
+        let to = match (from.split_once('@'), self.to.strip_prefix('@')) {
+            (Some((dataset, _)), Some(snapshot)) => format!("{dataset}@{snapshot}"),
+            _ => self.to.clone(),
+        };
+        match (from.split_once('@'), to.split_once('@')) {
+            (Some((a, _)), Some((b, _))) if a != b => {
+                return Err(CommandError::new(format!("{}: snapshots must be part of same dataset", cannot())).into());
+            }
+            (Some(_), None) | (None, Some(_)) => {
+                return Err(CommandError::usage(format!("{}: a snapshot stays a snapshot, a dataset a dataset", cannot())).into());
+            }
+            (None, None) if self.recursive => {
+                return Err(CommandError::usage("recursive rename must be a snapshot").into());
+            }
+            _ => {}
+        }
+        if pool_of(from) != pool_of(&to) {
+            return Err(CommandError::new(format!("{}: datasets must be within same pool", cannot())).into());
+        }
+        if to.strip_prefix(from.as_str()).is_some_and(|rest| rest.starts_with('/')) {
+            return Err(CommandError::new(format!("{}: New dataset name cannot be a descendant of current dataset name", cannot())).into());
+        }
+        if let Some(why) = to.split('@').next().and_then(name_error) {
+            return Err(CommandError::new(format!("cannot create '{to}': {why}")).into());
+        }
+        let pool = session.pool_for(from, Need::Write)?;
+        if let (Some((above, _)), true) = (to.rsplit_once('/'), self.parents && !to.contains('@')) {
+            let mut missing = Vec::new();
+            let mut at = Some(above);
+            while let Some(name) = at.filter(|n| n.contains('/')) {
+                if pool.exists(name).or_cannot(cannot)? {
+                    break;
+                }
+                missing.push(name.to_owned());
+                at = name.rsplit_once('/').map(|(a, _)| a);
+            }
+            let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+            for name in missing.iter().rev() {
+                pool.create_filesystem(name, &[], owner).or_cannot(|| format!("cannot create '{name}'"))?;
+            }
+        }
+        pool.rename(from, &to, self.recursive).or_cannot(cannot)?;
+        session.log(&pool);
+        Ok(())
+    }
+}

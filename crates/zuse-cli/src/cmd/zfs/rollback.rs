@@ -1,0 +1,68 @@
+//! `zfs rollback`
+
+use clap::Args;
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// Bring a dataset back to a snapshot
+///
+/// A mounted dataset stays mounted; open files of what has gone give errors.
+#[derive(Args, Debug)]
+pub struct Rollback {
+    /// Destroy newer snapshots and bookmarks
+    #[arg(short)]
+    recursive: bool,
+    /// Destroy their clones too
+    #[arg(short = 'R')]
+    clones: bool,
+    /// Accepted: a mount never stands in the way
+    #[arg(short)]
+    force: bool,
+    /// The snapshot
+    #[arg(value_name = "DATASET@SNAPSHOT")]
+    snapshot: String,
+}
+
+impl Rollback {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let name = &self.snapshot;
+        let cannot = || format!("cannot rollback to '{name}'");
+        if !name.contains('@') {
+            return Err(CommandError::usage(format!("{}: missing '@' delimiter in snapshot name", cannot())).into());
+        }
+        let pool = session.pool_for(name, Need::Write)?;
+        let newer = pool.newer_than(name).or_cannot(|| format!("cannot open '{name}'"))?;
+        if !newer.is_empty() && !self.recursive && !self.clones {
+            let mut error = CommandError::new(format!("{}: more recent snapshots or bookmarks exist", cannot()))
+                .hint("use '-r' to force deletion of the following snapshots and bookmarks:");
+            for name in newer.iter().take(32) {
+                error = error.hint(name.clone());
+            }
+            if newer.len() > 32 {
+                error = error.hint("Output limited to 32 snapshots/bookmarks");
+            }
+            return Err(error.into());
+        }
+        let mut clones = Vec::new();
+        for snapshot in &newer {
+            let stat = pool.dataset(snapshot).and_then(|d| d.stat()).or_cannot(cannot)?;
+            clones.extend(stat.clones);
+        }
+        if !clones.is_empty() && !self.clones {
+            let mut error = CommandError::new(format!("{}: clones of previous snapshots exist", cannot()))
+                .hint("use '-R' to force deletion of the following clones and dependents:");
+            for clone in &clones {
+                error = error.hint(clone.clone());
+            }
+            return Err(error.into());
+        }
+        for clone in &clones {
+            pool.destroy_dataset(clone, true, self.force, false).or_cannot(|| format!("cannot destroy '{clone}'"))?;
+        }
+        pool.rollback(name, !newer.is_empty()).or_cannot(cannot)?;
+        session.log(&pool);
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! `zfs set`
+
+use clap::Args;
+
+use crate::args::no_duplicates;
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// Set properties of datasets
+#[derive(Args, Debug)]
+pub struct Set {
+    /// Do not remount; mounts follow by themselves
+    #[arg(short)]
+    unmounted: bool,
+    /// What to set, then the datasets
+    #[arg(required = true, num_args = 2.., value_name = "PROPERTY=VALUE… DATASET")]
+    words: Vec<String>,
+}
+
+impl Set {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let split = self.words.iter().position(|w| !w.contains('=')).unwrap_or(self.words.len());
+        let (pairs, datasets) = self.words.split_at(split);
+        if pairs.is_empty() {
+            return Err(CommandError::usage("missing property=value argument(s)").into());
+        }
+        if datasets.is_empty() {
+            return Err(CommandError::usage("missing dataset name(s)").into());
+        }
+        let pairs: Vec<(String, String)> =
+            pairs.iter().filter_map(|p| p.split_once('=')).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        no_duplicates(&pairs)?;
+        for name in datasets {
+            let pool = session.pool_for(name, Need::Write)?;
+            let dataset = pool.dataset(name).or_cannot(|| format!("cannot open '{name}'"))?;
+            dataset.set(&pairs).or_cannot(|| format!("cannot set property for '{name}'"))?;
+            session.log(&pool);
+        }
+        Ok(())
+    }
+}

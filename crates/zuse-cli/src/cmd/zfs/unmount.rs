@@ -1,0 +1,45 @@
+//! `zfs unmount`
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::cmd::umount::unmount;
+use crate::error::{CommandError, Outcome};
+use crate::session::Session;
+use crate::wire;
+
+/// Unmount datasets
+#[derive(Args, Debug)]
+pub struct Unmount {
+    /// Although they are in use
+    #[arg(short)]
+    force: bool,
+    /// All that is mounted
+    #[arg(short, conflicts_with = "what")]
+    all: bool,
+    /// The dataset, or the directory where it is mounted
+    #[arg(value_name = "DATASET|DIR", required_unless_present = "all")]
+    what: Option<OsString>,
+}
+
+impl Unmount {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        if let Some(what) = &self.what {
+            return unmount(session, what, self.force);
+        }
+        if let Some(holder) = session.holder.clone() {
+            return holder.unmount_all(self.force).map_err(|e| CommandError::new(format!("cannot unmount: {e}")).hint("leave the directories, or use -f").into());
+        }
+        for pool in session.pool_names()? {
+            let guid = session.guid_of(&pool)?;
+            if wire::is_live(&session.state.socket(guid)) {
+                let mut words = vec!["zuse", "zfs", "unmount", "-a"];
+                words.extend(self.force.then_some("-f"));
+                crate::forward::command(session, guid, &words)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! `zuse zpool …`
+
+mod clear;
+mod create;
+mod destroy;
+mod export;
+mod get;
+mod history;
+mod import;
+mod labelclear;
+mod list;
+mod set;
+mod status;
+mod sync;
+mod trim;
+mod version;
+
+pub use version::Version;
+
+use clap::{Args, Subcommand};
+
+use crate::error::Outcome;
+use crate::session::Session;
+
+/// Pools: make, import, export, look at them
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub struct Zpool {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Create(create::Create),
+    Destroy(destroy::Destroy),
+    Import(import::Import),
+    Export(export::Export),
+    List(list::List),
+    Status(status::Status),
+    Get(get::Get),
+    Set(set::Set),
+    Clear(clear::Clear),
+    Trim(trim::Trim),
+    Sync(sync::Sync),
+    History(history::History),
+    Labelclear(labelclear::LabelClear),
+    Version(Version),
+}
+
+impl Zpool {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        match self.command {
+            Command::Create(c) => c.run(session),
+            Command::Destroy(c) => c.run(session),
+            Command::Import(c) => c.run(session),
+            Command::Export(c) => c.run(session),
+            Command::List(c) => c.run(session),
+            Command::Status(c) => c.run(session),
+            Command::Get(c) => c.run(session),
+            Command::Set(c) => c.run(session),
+            Command::Clear(c) => c.run(session),
+            Command::Trim(c) => c.run(session),
+            Command::Sync(c) => c.run(session),
+            Command::History(c) => c.run(session),
+            Command::Labelclear(c) => c.run(session),
+            Command::Version(c) => c.run(session),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! `zpool import`
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use zuse::{Errno, FoundPool, Pool, PoolAccess, PoolState, Search, VdevConfig, VdevKind};
+
+use crate::args::pair;
+use crate::error::{CommandError, Outcome, explain};
+use crate::session::{Session, patiently};
+use crate::wire;
+
+/// Import a pool, or list the pools that could be
+///
+/// An imported pool is remembered in the cache file and found by its name from then on, until 'zpool export'. Its datasets
+/// are not mounted: 'zuse mount' does that.
+#[derive(Args, Debug)]
+pub struct Import {
+    /// Look at this device, or at the devices in this directory; /dev by default (may be repeated)
+    #[arg(short = 'd', value_name = "FILE|DIR")]
+    devices: Vec<PathBuf>,
+    /// Import although the pool seems to be in use by another system
+    #[arg(short)]
+    force: bool,
+    /// Destroyed pools only
+    #[arg(short = 'D')]
+    destroyed: bool,
+    /// Mount nothing; it never does
+    #[arg(short = 'N')]
+    no_mount: bool,
+    /// All pools that are found
+    #[arg(short, conflicts_with = "pool")]
+    all: bool,
+    /// readonly=on, or a pool property to set
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    options: Vec<(String, String)>,
+    /// Go back to the state of this transaction group
+    #[arg(short = 'T', value_name = "TXG")]
+    txg: Option<u64>,
+    /// Name or guid of the pool
+    pool: Option<String>,
+    /// Another name for it
+    #[arg(value_name = "NEW NAME")]
+    new_name: Option<String>,
+}
+
+impl Import {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        session.look_in(&self.devices);
+        let places = if session.search.is_empty() { vec![PathBuf::from("/dev")] } else { session.search.clone() };
+        let scan = Search::new(&places).run();
+        let wanted = if self.destroyed { PoolState::Destroyed } else { PoolState::Exported };
+        let imported = session.state.cache_file().pools()?;
+        let candidates: Vec<FoundPool> = scan
+            .pools
+            .into_iter()
+            .filter(|p| (p.config.state == PoolState::Destroyed) == (wanted == PoolState::Destroyed))
+            .filter(|p| imported.values().all(|c| c.pool_guid != p.config.pool_guid) || self.pool.is_some())
+            .collect();
+        if let Some(name) = &self.pool {
+            let found = pick(&candidates, name, &scan.problems)?;
+            return self.import(session, found, self.new_name.as_deref());
+        }
+        if self.all {
+            for found in &candidates {
+                self.import(session, found, None)?;
+            }
+            return Ok(());
+        }
+        if candidates.is_empty() {
+            session.ui.say("no pools available to import");
+            return Ok(());
+        }
+        let host = session.state.host_id()?;
+        let texts: Vec<String> = candidates.iter().map(|p| listing(p, host)).collect();
+        session.ui.print(texts.join("\n"))?;
+        Ok(())
+    }
+
+    fn import(&self, session: &mut Session, found: &FoundPool, new_name: Option<&str>) -> Outcome {
+        let name = new_name.unwrap_or(&found.config.name).to_owned();
+        let cache = session.state.cache_file();
+        let known = cache.pools()?;
+        if wire::is_live(&session.state.socket(found.config.pool_guid)) || known.get(&name).is_some_and(|c| c.pool_guid == found.config.pool_guid) {
+            return Err(CommandError::new(format!("cannot import '{name}': a pool with that name already exists"))
+                .hint("it is imported already: 'zpool list' shows it")
+                .into());
+        }
+        if known.contains_key(&name) {
+            return Err(CommandError::new(format!("cannot import '{name}': a pool with that name already exists"))
+                .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
+                .into());
+        }
+        let read_only = self.options.iter().any(|(n, v)| n == "readonly" && v == "on");
+        let access = PoolAccess {
+            writable: !read_only,
+            force: self.force,
+            ours: false,
+            new_name: new_name.map(str::to_owned),
+            rewind_to: self.txg,
+        };
+        let host = session.state.host_id()?;
+        let env = session.environment()?;
+        let pool = patiently(|| Pool::open(env.clone(), found, &access)).map_err(|e| refusal(&name, found, host, &e))?;
+        session.adopt(pool.clone());
+        for (property, value) in self.options.iter().filter(|(n, _)| n != "readonly" && n != "cachefile") {
+            pool.set_pool_property(property, value)
+                .map_err(|e| explain(&format!("cannot set property for '{name}'"), &e, true))?;
+        }
+        if read_only {
+            session.ui.say(format!(
+                "'{name}' can be read. A read-only import lasts for one command only: use -d FILE|DIR with the commands that read it."
+            ));
+            return Ok(());
+        }
+        session.log(&pool);
+        session.state.cache_file().put(&pool.config())
+    }
+}
+
+fn pick<'a>(candidates: &'a [FoundPool], name: &str, problems: &[impl std::fmt::Display]) -> Outcome<&'a FoundPool> {
+    let fits: Vec<_> = candidates
+        .iter()
+        .filter(|p| p.config.name == name || p.config.pool_guid.to_string() == name)
+        .collect();
+    match fits.as_slice() {
+        [one] => Ok(one),
+        [] => {
+            let mut error = CommandError::new(format!("cannot import '{name}': no such pool available"));
+            for problem in problems.iter().take(3) {
+                error = error.hint(problem.to_string());
+            }
+            Err(error.hint("name its devices or their directory with -d FILE|DIR").into())
+        }
+        _ => Err(CommandError::new(format!("cannot import '{name}': more than one matching pool")).hint("import by numeric ID instead").into()),
+    }
+}
+
+fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> CommandError {
+    let config = &found.config;
+    if error.is(Errno::BUSY) && !error.to_string().contains("another process") && config.hostid != host {
+        let by = config.hostname.as_deref().unwrap_or("unknown");
+        return CommandError::new(format!("cannot import '{name}': pool was previously in use from another system."))
+            .hint(format!("Last accessed by {by} (hostid={:x})", config.hostid))
+            .hint("The pool can be imported, use 'zpool import -f' to import the pool.");
+    }
+    if let zuse::Error::Unsupported { what, .. } = error {
+        if what.starts_with("feature") {
+            return CommandError::new(format!("cannot import '{name}': unsupported version or feature"))
+                .hint("This pool uses the following feature(s) not supported by this system:")
+                .hint(format!("\t{}", what.trim_start_matches("feature ")))
+                .hint("The pool may be readable: try '-o readonly=on'.");
+        }
+    }
+    explain(&format!("cannot import '{name}'"), error, true)
+}
+
+fn listing(found: &FoundPool, host: u64) -> String {
+    let config = &found.config;
+    let health = found.health();
+    let mut out = String::new();
+    let destroyed = if config.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };
+    let _ = writeln!(out, "  pool: {}\n    id: {}\n state: {}{destroyed}", config.name, config.pool_guid, health.word());
+    let foreign = config.state == PoolState::Active && config.hostid != 0 && config.hostid != host;
+    let usable = health.state.is_usable();
+    match (usable, foreign) {
+        (false, _) => out.push_str("status: One or more devices are missing from the system.\naction: The pool cannot be imported. Attach the missing\n\tdevices and try again.\n"),
+        (true, true) => out.push_str("status: The pool was last accessed by another system.\naction: The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag.\n"),
+        (true, false) if health.word() == "DEGRADED" => out.push_str("status: One or more devices are missing from the system.\naction: The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.\n"),
+        (true, false) => out.push_str("action: The pool can be imported using its name or numeric identifier.\n"),
+    }
+    if let Some(comment) = &config.comment {
+        let _ = writeln!(out, "comment: {comment}");
+    }
+    out.push_str("config:\n\n");
+    let width = width(&config.vdev_tree, &config.name, 0);
+    lines(found, &config.vdev_tree, &config.name, 0, width, &mut out);
+    out
+}
+
+fn shown(vdev: &VdevConfig) -> bool {
+    !matches!(vdev.kind, VdevKind::Hole | VdevKind::Indirect)
+}
+
+fn width(vdev: &VdevConfig, name: &str, level: usize) -> usize {
+    let children = vdev.children.iter().filter(|c| shown(c)).map(|c| width(c, &c.name(), level + 1));
+    children.fold(2 * level + name.chars().count(), usize::max)
+}
+
+fn lines(found: &FoundPool, vdev: &VdevConfig, name: &str, level: usize, width: usize, out: &mut String) {
+    let health = found.health_of(vdev);
+    let note = health.why.note();
+    let note = if note.is_empty() { String::new() } else { format!("  {note}") };
+    let indented = format!("{}{name}", "  ".repeat(level));
+    let _ = writeln!(out, "\t{indented:<width$}  {}{note}", health.word());
+    for child in vdev.children.iter().filter(|c| shown(c)) {
+        lines(found, child, &child.name(), level + 1, width, out);
+    }
+}

@@ -1,0 +1,34 @@
+//! `zpool labelclear`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use zuse::{DeviceUse, Errno};
+
+use crate::error::{CommandError, Outcome, explain};
+use crate::session::Session;
+
+/// Wipe the ZFS labels of a device
+#[derive(Args, Debug)]
+pub struct LabelClear {
+    /// Also of a device of an exported pool
+    #[arg(short)]
+    force: bool,
+    /// The device
+    device: PathBuf,
+}
+
+impl LabelClear {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let path = session.path(&self.device);
+        DeviceUse::clear(&path, self.force).map_err(|error| match &error {
+            zuse::Error::Refused { errno: Errno::BUSY | Errno::NOENT, what } => CommandError::new(what.clone()),
+            zuse::Error::Refused { errno: Errno::EXIST, what } => {
+                CommandError::new("use '-f' to override the following error:").hint(what.clone())
+            }
+            _ => explain(&format!("failed to clear label for {}", path.display()), &error, true),
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,35 @@
+//! `zpool sync`
+
+use clap::Args;
+
+use crate::error::{Explain, Outcome, Stop};
+use crate::session::{Need, Session};
+
+/// Write everything that is still in memory to disk
+#[derive(Args, Debug)]
+pub struct Sync {
+    /// The pools; all by default
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+}
+
+impl Sync {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let mut names = self.pools.clone();
+        if names.is_empty() {
+            // Only what a process holds has something in memory.
+            names = session.pool_names()?;
+        }
+        for name in &names {
+            match session.pool(name, Need::Write) {
+                Ok(pool) => pool.sync().or_cannot_pool(|| format!("cannot sync '{name}'"))?,
+                Err(Stop::Held(guid)) if names.len() > 1 => {
+                    crate::forward::command(session, guid, &["zuse", "zpool", "sync", name])?;
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! From the host into a dataset.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{SeekFrom, llistxattr, lgetxattr, seek};
+use zuse::{Credentials, Errno, FileSystem};
+use zuse_base::Timestamp;
+use zuse_mount::Change;
+use zuse_zpl::{NewObject, SetAttr, TimeSet, VALUE_MAX, WriteOptions, XattrMode, Znode, device_number, mode};
+
+use super::{BATCH, CHUNK, Jobs, threads};
+use crate::error::{CommandError, Explain, Outcome};
+use crate::holder::Holder;
+use crate::progress::Progress;
+
+enum Job {
+    /// A directory of the host and the one in the dataset; whether the latter was just made.
+    Dir(PathBuf, Arc<Znode>, bool),
+    /// Names in a directory that are no directories.
+    Files(Arc<PathBuf>, Arc<Znode>, bool, Vec<(Vec<u8>, Metadata)>),
+}
+
+/// A copy into a dataset at work.
+struct Inward<'a> {
+    fs: &'a Arc<FileSystem>,
+    dataset: &'a str,
+    notify: Option<&'a Arc<Holder>>,
+    progress: &'a Progress,
+    /// Owners are kept.
+    as_root: bool,
+    me: Credentials,
+    /// Objects with several names that were made already, by device and inode.
+    links: Mutex<HashMap<(u64, u64), Arc<Znode>>>,
+    /// Directories whose attributes are set at the end.
+    dirs: Mutex<Vec<(Arc<Znode>, Metadata, PathBuf)>>,
+}
+
+/// Copies a file, link or (with `recursive`) tree of the host to a name in a directory of a dataset; an empty name is the
+/// directory itself.
+pub fn copy_in(
+    fs: &Arc<FileSystem>,
+    dataset: &str,
+    notify: Option<&Arc<Holder>>,
+    progress: &Progress,
+    from: &Path,
+    (dir, name): (&Arc<Znode>, &[u8]),
+    recursive: bool,
+) -> Outcome {
+    let uid = rustix::process::geteuid();
+    let copy = Inward {
+        fs,
+        dataset,
+        notify: notify.filter(|h| h.serves(dataset)),
+        progress,
+        as_root: uid.is_root(),
+        me: Credentials::judged(uid.as_raw(), rustix::process::getegid().as_raw(), 0),
+        links: Mutex::default(),
+        dirs: Mutex::default(),
+    };
+    let meta = fs::symlink_metadata(from).or_cannot(|| format!("cannot copy '{}'", from.display()))?;
+    let first = if meta.is_dir() {
+        if !recursive {
+            return Err(CommandError::new(format!("cannot copy '{}': it is a directory", from.display())).hint("-r copies directories with all that is in them").into());
+        }
+        let (target, new) = if name.is_empty() { (dir.clone(), false) } else { copy.make_dir(dir, false, name, &meta, from)? };
+        if !name.is_empty() {
+            copy.dirs().push((target.clone(), meta, from.to_owned()));
+        }
+        Job::Dir(from.to_owned(), target, new)
+    } else {
+        let (parent, own) = (from.parent().unwrap_or(Path::new("")), from.file_name().unwrap_or_default());
+        let mut buffer = Vec::new();
+        let at = Place { host: parent, dir, new: false };
+        return copy.one(&at, own.as_bytes(), name, &meta, &mut buffer);
+    };
+    Jobs::new(first).run(threads(), Vec::new, |jobs, job, buffer| copy.work(jobs, job, buffer))?;
+    // Deepest first: setting the times of a directory is the last thing that happens to it.
+    let dirs = std::mem::take(&mut *copy.dirs());
+    for (znode, meta, path) in dirs.iter().rev() {
+        copy.finish(znode, meta, path)?;
+    }
+    Ok(())
+}
+
+/// A directory on both sides.
+struct Place<'a> {
+    host: &'a Path,
+    dir: &'a Arc<Znode>,
+    /// The one in the dataset was made by this copy: nobody has looked into it.
+    new: bool,
+}
+
+impl Inward<'_> {
+    fn dirs(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<Znode>, Metadata, PathBuf)>> {
+        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, jobs: &Jobs<Job>, job: Job, buffer: &mut Vec<u8>) -> Outcome {
+        match job {
+            Job::Dir(path, dir, new) => {
+                let cannot = || format!("cannot read directory '{}'", path.display());
+                let mut files = Vec::new();
+                let mut more = Vec::new();
+                let shared = Arc::new(path.clone());
+                for entry in fs::read_dir(&path).or_cannot(cannot)? {
+                    let entry = entry.or_cannot(cannot)?;
+                    let meta = entry.metadata().or_cannot(|| format!("cannot copy '{}'", entry.path().display()))?;
+                    if meta.is_dir() {
+                        let from = entry.path();
+                        let (child, made) = self.make_dir(&dir, new, entry.file_name().as_bytes(), &meta, &from)?;
+                        self.dirs().push((child.clone(), meta, from.clone()));
+                        more.push(Job::Dir(from, child, made));
+                        continue;
+                    }
+                    files.push((entry.file_name().as_bytes().to_vec(), meta));
+                    if files.len() >= BATCH {
+                        more.push(Job::Files(shared.clone(), dir.clone(), new, std::mem::take(&mut files)));
+                    }
+                }
+                if !files.is_empty() {
+                    more.push(Job::Files(shared, dir, new, files));
+                }
+                jobs.add(more);
+                Ok(())
+            }
+            Job::Files(host, dir, new, names) => {
+                let at = Place { host: &host, dir: &dir, new };
+                names.iter().try_for_each(|(name, meta)| self.one(&at, name, name, meta, buffer))
+            }
+        }
+    }
+
+    /// The caller as whom an object is made: its owner, so that it needs no change of owner.
+    fn maker(&self, meta: &Metadata) -> Credentials {
+        if self.as_root { Credentials::judged(meta.uid(), meta.gid(), 0) } else { self.me.clone() }
+    }
+
+    fn make_dir(&self, dir: &Arc<Znode>, dir_is_new: bool, name: &[u8], meta: &Metadata, from: &Path) -> Outcome<(Arc<Znode>, bool)> {
+        let cannot = || format!("cannot copy '{}'", from.display());
+        match self.fs.mkdir(&self.maker(meta), dir, name, meta.mode() & 0o1777) {
+            Ok(znode) => {
+                self.tell(dir, dir_is_new, name);
+                self.progress.object();
+                Ok((znode, true))
+            }
+            Err(e) if e.is(Errno::EXIST) => {
+                let there = self.fs.lookup(&self.me, dir, name).or_cannot(cannot)?;
+                if !there.is_dir() {
+                    return Err(CommandError::new(format!("{}: something that is no directory is in its place", cannot())).into());
+                }
+                Ok((there, false))
+            }
+            Err(e) => Err(e).or_cannot(cannot),
+        }
+    }
+
+    fn tell(&self, dir: &Arc<Znode>, dir_is_new: bool, name: &[u8]) {
+        if let Some(holder) = self.notify.filter(|_| !dir_is_new) {
+            holder.touched(self.dataset, Change::Name { dir: dir.object(), name });
+        }
+    }
+
+    /// Copies something that is no directory.
+    fn one(&self, at: &Place<'_>, from: &[u8], name: &[u8], meta: &Metadata, buffer: &mut Vec<u8>) -> Outcome {
+        let path = at.host.join(OsStr::from_bytes(from));
+        let cannot = || format!("cannot copy '{}'", path.display());
+        let shared = meta.nlink() > 1;
+        let key = (meta.dev(), meta.ino());
+        let mut links = shared.then(|| self.links.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(there) = links.as_ref().and_then(|l| l.get(&key)) {
+            let there = there.clone();
+            self.clear(at, name).or_cannot(cannot)?;
+            self.fs.link(&self.me, &there, at.dir, name).or_cannot(cannot)?;
+            self.tell(at.dir, at.new, name);
+            return Ok(());
+        }
+        let kind = meta.file_type();
+        let (bits, rdev) = if kind.is_file() {
+            (mode::REGULAR, 0)
+        } else if kind.is_symlink() {
+            (mode::SYMLINK, 0)
+        } else if kind.is_fifo() {
+            (mode::FIFO, 0)
+        } else if kind.is_socket() {
+            (mode::SOCKET, 0)
+        } else {
+            let number = device_number(rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+            (if kind.is_block_device() { mode::BLOCK } else { mode::CHARACTER }, number)
+        };
+        let target = if kind.is_symlink() { Some(fs::read_link(&path).or_cannot(cannot)?) } else { None };
+        let new = NewObject { mode: bits | meta.mode() & 0o7777, rdev, target: target.as_ref().map(|t| t.as_os_str().as_bytes()) };
+        let maker = self.maker(meta);
+        let znode = match self.fs.make(&maker, at.dir, name, &new) {
+            Ok(znode) => znode,
+            Err(e) if e.is(Errno::EXIST) => {
+                self.clear(at, name).or_cannot(cannot)?;
+                self.fs.make(&maker, at.dir, name, &new).or_cannot(cannot)?
+            }
+            Err(e) => return Err(e).or_cannot(cannot),
+        };
+        if let Some(links) = &mut links {
+            links.insert(key, znode.clone());
+        }
+        drop(links);
+        if kind.is_file() {
+            self.data(&znode, &path, meta, buffer)?;
+        }
+        self.finish(&znode, meta, &path)?;
+        self.tell(at.dir, at.new, name);
+        self.progress.object();
+        Ok(())
+    }
+
+    /// Makes room for a name.
+    fn clear(&self, at: &Place<'_>, name: &[u8]) -> zuse::Result<()> {
+        if at.new {
+            return Ok(());
+        }
+        match self.fs.unlink(&self.me, at.dir, name) {
+            Err(e) if !e.is(Errno::NOENT) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn data(&self, znode: &Arc<Znode>, path: &Path, meta: &Metadata, buffer: &mut Vec<u8>) -> Outcome {
+        let cannot = || format!("cannot copy '{}'", path.display());
+        if meta.len() == 0 {
+            return Ok(());
+        }
+        let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).or_cannot(cannot)?;
+        let sparse = meta.blocks() * 512 < meta.len();
+        let (mut at, mut end) = (0, u64::MAX);
+        let mut size = 0;
+        loop {
+            if sparse {
+                let Some((start, stop)) = next_data(&file, at).or_cannot(cannot)? else { break };
+                (at, end) = (start, stop);
+            }
+            while at < end {
+                let want = (end - at).min(CHUNK as u64).min(meta.len().saturating_sub(at).max(1)) as usize;
+                buffer.resize(want, 0);
+                let got = file.read_at(buffer, at).or_cannot(cannot)?;
+                let Some(data) = buffer.get(..got).filter(|d| !d.is_empty()) else { break };
+                self.fs.write(znode, at, data, WriteOptions { keep_times: true, ..WriteOptions::default() }).or_cannot(cannot)?;
+                at += got as u64;
+                size = at;
+                self.progress.add(got as u64);
+                if got < want {
+                    break;
+                }
+                if !sparse && at >= meta.len() {
+                    break;
+                }
+            }
+            if !sparse {
+                break;
+            }
+        }
+        if size < meta.len() {
+            self.fs.truncate(&self.me, znode, meta.len()).or_cannot(cannot)?;
+        }
+        Ok(())
+    }
+
+    /// Attributes that go last: extended ones, mode where making could not give it, owner, times.
+    fn finish(&self, znode: &Arc<Znode>, meta: &Metadata, path: &Path) -> Outcome {
+        let cannot = || format!("cannot copy '{}'", path.display());
+        self.xattrs(znode, path)?;
+        let now = znode.attributes();
+        let time = |secs: i64, nanos: i64| Some(TimeSet::At(Timestamp::new(secs, nanos.clamp(0, 999_999_999) as u32)));
+        let mut set = SetAttr {
+            atime: time(meta.atime(), meta.atime_nsec()),
+            mtime: time(meta.mtime(), meta.mtime_nsec()),
+            ..SetAttr::default()
+        };
+        let wanted = meta.mode() & 0o7777;
+        if now.mode & 0o7777 != wanted && !meta.file_type().is_symlink() {
+            set.mode = Some(wanted);
+        }
+        let (uid, gid) = if self.as_root { (meta.uid(), meta.gid()) } else { (self.me.uid, self.me.gid) };
+        if now.uid != u64::from(uid) || now.gid != u64::from(gid) {
+            (set.uid, set.gid) = (Some(uid), Some(gid));
+            // A change of owner clears set-id bits.
+            set.mode = (!meta.file_type().is_symlink() && wanted & 0o6000 != 0).then_some(wanted).or(set.mode);
+        }
+        self.fs.setattr(&Credentials::root(), znode, &set).or_cannot(cannot)?;
+        Ok(())
+    }
+
+    fn xattrs(&self, znode: &Arc<Znode>, path: &Path) -> Outcome {
+        let mut names = [0u8; 4096];
+        let mut large;
+        let listed: &[u8] = match llistxattr(path, &mut names[..]) {
+            Ok(0) | Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => return Ok(()),
+            Ok(n) => names.get(..n).unwrap_or_default(),
+            Err(rustix::io::Errno::RANGE) => {
+                large = vec![0u8; 1 << 16];
+                let n = llistxattr(path, &mut large[..]).map_err(io::Error::from)?;
+                large.get(..n).unwrap_or_default()
+            }
+            Err(e) => return Err(io::Error::from(e)).or_cannot(|| format!("cannot copy '{}'", path.display())),
+        };
+        for name in listed.split(|b| *b == 0).filter(|n| !n.is_empty()) {
+            let mut value = vec![0u8; VALUE_MAX];
+            let Ok(n) = lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) else { continue };
+            let value = value.get(..n).unwrap_or_default();
+            match self.fs.set_xattr(&Credentials::root(), znode, name, value, XattrMode::Any) {
+                Ok(()) => {}
+                // The dataset keeps none of that kind (acltype=off, xattr=off, labels of the host's own).
+                Err(e) if e.is(Errno::NOTSUP) || !name.starts_with(b"user.") => {}
+                Err(e) => return Err(e).or_cannot(|| format!("cannot copy '{}' of '{}'", String::from_utf8_lossy(name), path.display())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next run of data of a sparse file.
+fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
+    let start = match seek(file, SeekFrom::Data(from)) {
+        Ok(start) => start,
+        Err(rustix::io::Errno::NXIO) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let end = seek(file, SeekFrom::Hole(start))?;
+    Ok((end > start).then_some((start, end)))
+}

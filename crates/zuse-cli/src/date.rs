@@ -1,0 +1,40 @@
+//! Dates as the ZFS commands print them, in local time.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+fn zoned(seconds: u64) -> Option<jiff::Zoned> {
+    let stamp = Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
+    Some(stamp.to_zoned(TimeZone::system()))
+}
+
+fn print(seconds: u64, format: &str) -> String {
+    zoned(seconds).map_or_else(|| seconds.to_string(), |z| z.strftime(format).to_string())
+}
+
+/// `Sat Nov 21 19:08 2026`, as `creation`.
+pub fn minutes(seconds: u64) -> String {
+    print(seconds, "%a %b %e %k:%M %Y")
+}
+
+/// `Sat Nov 21 19:22:45 2026`, as in `zpool status`.
+pub fn ctime(seconds: u64) -> String {
+    print(seconds, "%a %b %e %H:%M:%S %Y")
+}
+
+/// `2026-11-21.19:22:45`, as in `zpool history`.
+pub fn history(seconds: u64) -> String {
+    print(seconds, "%Y-%m-%d.%H:%M:%S")
+}
+
+/// `Nov 21 19:22`, as `ls -l`.
+pub fn listing(seconds: i64) -> String {
+    Timestamp::from_second(seconds)
+        .map(|s| s.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string())
+        .unwrap_or_else(|_| seconds.to_string())
+}
+
+/// `Sat Nov 21 19:22:45 2026` with the hour not padded by zeros, as `snapshots_changed`.
+pub fn seconds(seconds: u64) -> String {
+    print(seconds, "%a %b %e %k:%M:%S %Y")
+}

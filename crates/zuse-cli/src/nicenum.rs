@@ -1,0 +1,51 @@
+//! Numbers for people: `97.7K`, `1.50G`, and back.
+//!
+//! At most five characters; an exact multiple of its unit has no decimals. Three flavours: plain (no unit
+//! below 1 K), bytes (`B` below 1 K) and time.
+
+const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+
+/// `632K`; below 1 K no unit.
+pub fn nicenum(n: u64) -> String {
+    with_units(n, "")
+}
+
+/// `632K`; below 1 K with `B`.
+pub fn nicebytes(n: u64) -> String {
+    with_units(n, "B")
+}
+
+fn with_units(n: u64, smallest: &str) -> String {
+    let (mut whole, mut unit) = (n, 0usize);
+    while whole >= 1024 && unit < 6 {
+        whole /= 1024;
+        unit += 1;
+    }
+    let name = if unit == 0 { smallest } else { UNITS.get(unit).copied().unwrap_or_default() };
+    let scale = 1u64 << (10 * unit);
+    if n % scale == 0 {
+        return format!("{whole}{name}");
+    }
+    let value = n as f64 / scale as f64;
+    (0..=2)
+        .rev()
+        .map(|decimals| format!("{value:.decimals$}{name}"))
+        .find(|text| text.len() <= 5)
+        .unwrap_or_else(|| format!("{value:.0}{name}"))
+}
+
+/// Nanoseconds: `1us`, whole numbers rounded down, 0 is `-`.
+pub fn nicetime(ns: u64) -> String {
+    if ns == 0 {
+        return "-".into();
+    }
+    let (mut value, mut unit) = (ns, 0usize);
+    while value >= 1000 && unit < 3 {
+        value /= 1000;
+        unit += 1;
+    }
+    format!("{value}{}", ["ns", "us", "ms", "s"].get(unit).copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

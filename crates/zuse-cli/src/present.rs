@@ -1,0 +1,87 @@
+//! Property values for people: sizes with units, dates, ratios.
+//!
+//! Values come in exact form (bytes, seconds, words); which of them are sizes is decided by their names.
+
+use zuse::Source;
+use zuse::property_table::{Property, PropertyKind, dataset_property, pool_property};
+
+use crate::date;
+use crate::nicenum::{nicebytes, nicenum};
+
+/// Properties whose zero means "no limit".
+const LIMITS: [&str; 4] = ["quota", "refquota", "reservation", "refreservation"];
+
+/// Sizes that say `B` below 1 K.
+const BYTES: [&str; 7] =
+    ["used", "available", "referenced", "usedbysnapshots", "usedbydataset", "usedbychildren", "usedbyrefreservation"];
+
+/// Numbers that are never shortened.
+const PLAIN: [&str; 7] = ["guid", "createtxg", "objsetid", "pbkdf2iters", "keyguid", "ivsetguid", "remaptxg"];
+
+/// A dataset property for people, or exact.
+pub fn dataset_value(name: &str, exact: &str, parsable: bool) -> String {
+    if matches!(name, "compressratio" | "refcompressratio") && !parsable {
+        return format!("{exact}x");
+    }
+    let number = exact.parse::<u64>().ok();
+    let Some(n) = number.filter(|_| !parsable && is_number(dataset_property(name))) else {
+        return exact.to_owned();
+    };
+    match name {
+        "creation" => date::minutes(n),
+        "snapshots_changed" => date::seconds(n),
+        _ if LIMITS.contains(&name) && n == 0 => "none".into(),
+        _ if LIMITS.contains(&name) || BYTES.contains(&name) || name.starts_with("written@") => nicebytes(n),
+        _ if PLAIN.contains(&name) => exact.to_owned(),
+        _ => nicenum(n),
+    }
+}
+
+/// A pool property for people, or exact.
+pub fn pool_value(name: &str, exact: Option<&str>, parsable: bool) -> String {
+    let Some(exact) = exact.filter(|v| !v.is_empty()) else { return "-".into() };
+    let number = exact.parse::<u64>().ok();
+    match (name, number) {
+        ("expandsize" | "checkpoint", Some(0)) => "-".into(),
+        _ if parsable => exact.to_owned(),
+        ("capacity" | "fragmentation", Some(n)) => format!("{n}%"),
+        ("dedupratio" | "bcloneratio", _) => format!("{exact}x"),
+        ("guid" | "load_guid" | "last_scrubbed_txg" | "version", _) => exact.to_owned(),
+        ("expandsize" | "checkpoint", Some(n)) => nicebytes(n),
+        (_, Some(n)) if is_number(pool_property(name)) => nicenum(n),
+        _ => exact.to_owned(),
+    }
+}
+
+/// Whether a property's values are numbers.
+pub fn is_number(property: Option<&'static Property>) -> bool {
+    property.is_some_and(|p| p.kind == PropertyKind::Number)
+}
+
+/// The word of the SOURCE column.
+pub fn source_text(source: &Source) -> String {
+    match source {
+        Source::None => "-".into(),
+        Source::Default => "default".into(),
+        Source::Local => "local".into(),
+        Source::Inherited(from) => format!("inherited from {from}"),
+        Source::Received => "received".into(),
+    }
+}
+
+/// The two words of a source in JSON.
+pub fn source_json(source: &str) -> crate::json::Json {
+    use crate::json::Json;
+    let (kind, data) = match source {
+        "-" => ("NONE", "-"),
+        "default" => ("DEFAULT", "-"),
+        "local" => ("LOCAL", "-"),
+        "received" => ("RECEIVED", "-"),
+        "temporary" => ("TEMPORARY", "-"),
+        other => ("INHERITED", other.strip_prefix("inherited from ").unwrap_or(other)),
+    };
+    Json::object([("type", Json::Text(kind.into())), ("data", Json::Text(data.into()))])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! Questions about pools and datasets, and their answers as plain rows.
+//!
+//! A listing may span pools that different processes hold. So it is put together from answers: to a question about one
+//! pool, given here if the pool can be opened here, else by the process that holds it (as JSON through `zuse answer`).
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use zuse::property_table::dataset_property;
+use zuse::{Kind, Pool, VdevKind, VdevStatus};
+
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::present::source_text;
+use crate::session::{Need, Session};
+use crate::target::pool_of;
+use crate::wire;
+
+/// A question about one pool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Question {
+    /// A dataset and what is below it.
+    Datasets {
+        /// The dataset or snapshot.
+        root: String,
+        /// Levels below it; `None` for all.
+        depth: Option<usize>,
+        /// With filesystems.
+        filesystems: bool,
+        /// With volumes.
+        volumes: bool,
+        /// With snapshots.
+        snapshots: bool,
+        /// These properties; `None` for all that `get all` shows.
+        properties: Option<Vec<String>>,
+    },
+    /// The pool itself.
+    Pool {
+        /// Its name.
+        name: String,
+        /// These properties; `None` for all.
+        properties: Option<Vec<String>>,
+    },
+}
+
+/// An answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Answer {
+    /// Datasets.
+    Datasets(Vec<DatasetRow>),
+    /// A pool.
+    Pool(Box<PoolRow>),
+}
+
+/// A value with its source.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cell {
+    /// Exact form; `None` if the property has no value.
+    pub value: Option<String>,
+    /// Word of the SOURCE column.
+    pub source: String,
+}
+
+/// A dataset.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DatasetRow {
+    /// Full name.
+    pub name: String,
+    /// `filesystem`, `volume` or `snapshot`.
+    pub kind: String,
+    /// Txg of its creation.
+    pub create_txg: u64,
+    /// Properties, in the order asked for; `None` where it has none of that name.
+    pub cells: Vec<(String, Option<Cell>)>,
+}
+
+impl DatasetRow {
+    /// A property that was asked for.
+    pub fn cell(&self, name: &str) -> Option<&Cell> {
+        self.cells.iter().find(|(n, _)| n == name).and_then(|(_, c)| c.as_ref())
+    }
+}
+
+/// A pool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PoolRow {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// Txg of the configuration.
+    pub txg: u64,
+    /// ONLINE, DEGRADED, …
+    pub state: String,
+    /// Why it is suspended.
+    pub suspended: Option<String>,
+    /// Properties, in the order asked for.
+    pub cells: Vec<(String, Cell)>,
+    /// Allocated bytes.
+    pub allocated: u64,
+    /// Bytes for data.
+    pub size: u64,
+    /// The vdev tree.
+    pub vdevs: VdevRow,
+    /// Features that are disabled.
+    pub disabled_features: usize,
+    /// What went wrong beyond the devices, one line each.
+    pub warnings: Vec<String>,
+}
+
+impl PoolRow {
+    /// A property that was asked for.
+    pub fn cell(&self, name: &str) -> Option<&Cell> {
+        self.cells.iter().find(|(n, _)| n == name).map(|(_, c)| c)
+    }
+}
+
+/// A vdev.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VdevRow {
+    /// Name as shown: a path, or `mirror-0`.
+    pub name: String,
+    /// `mirror`, `file`, …
+    pub kind: String,
+    /// Guid.
+    pub guid: u64,
+    /// ONLINE, …
+    pub state: String,
+    /// Why it is not well.
+    pub note: String,
+    /// Errors: reads, writes, checksums.
+    pub errors: [u64; 3],
+    /// Allocatable bytes of a top-level vdev.
+    pub asize: u64,
+    /// A log vdev.
+    pub is_log: bool,
+    /// Children.
+    pub children: Vec<VdevRow>,
+}
+
+impl VdevRow {
+    /// What is known of a vdev.
+    pub fn of(status: &VdevStatus) -> Self {
+        Self {
+            name: status.name.clone(),
+            kind: status.kind.name().to_owned(),
+            guid: status.guid,
+            state: status.health.word().to_owned(),
+            note: status.health.why.note().to_owned(),
+            errors: [status.read_errors, status.write_errors, status.checksum_errors],
+            asize: status.asize,
+            is_log: status.is_log,
+            children: status
+                .children
+                .iter()
+                .filter(|c| !matches!(c.kind, VdevKind::Hole | VdevKind::Indirect))
+                .map(Self::of)
+                .collect(),
+        }
+    }
+
+    /// Whether it is a device.
+    pub fn is_leaf(&self) -> bool {
+        self.children.is_empty()
+    }
+}
+
+impl Question {
+    fn pool(&self) -> &str {
+        match self {
+            Self::Datasets { root, .. } => pool_of(root),
+            Self::Pool { name, .. } => name,
+        }
+    }
+
+    /// Answers about an open pool.
+    pub fn answer(&self, pool: &Arc<Pool>) -> Outcome<Answer> {
+        match self {
+            Self::Datasets { root, depth, filesystems, volumes, snapshots, properties } => {
+                let cannot = || format!("cannot open '{root}'");
+                let wanted = |kind: Kind| match kind {
+                    Kind::Filesystem => *filesystems,
+                    Kind::Volume => *volumes,
+                    Kind::Snapshot => *snapshots,
+                };
+                let mut rows = Vec::new();
+                for found in pool.list(root, *depth, *snapshots).or_cannot(cannot)? {
+                    if wanted(found.kind) {
+                        rows.push(dataset_row(pool, &found.name, found.kind, properties.as_deref()).or_cannot(|| format!("cannot open '{}'", found.name))?);
+                    }
+                }
+                Ok(Answer::Datasets(rows))
+            }
+            Self::Pool { name, properties } => {
+                let row = pool_row(pool, properties.as_deref()).or_cannot_pool(|| format!("cannot open '{name}'"))?;
+                Ok(Answer::Pool(Box::new(row)))
+            }
+        }
+    }
+
+    /// Answers here, or has the process that holds the pool answer.
+    pub fn ask(&self, session: &mut Session) -> Outcome<Answer> {
+        match session.pool(self.pool(), Need::Read) {
+            Ok(pool) => self.answer(&pool),
+            Err(Stop::Held(guid)) => self.ask_holder(session, guid),
+            Err(Stop::Failed(e)) if matches!(self, Self::Datasets { .. }) && e.message.ends_with("no such pool") => {
+                let Self::Datasets { root, .. } = self else { return Err(e.into()) };
+                let hints = e.hints;
+                Err(CommandError { message: format!("cannot open '{root}': dataset does not exist"), hints, code: 1 }.into())
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    fn ask_holder(&self, session: &mut Session, guid: u64) -> Outcome<Answer> {
+        let json = serde_json::to_string(self).map_err(|e| CommandError::new(e.to_string()))?;
+        let request = wire::Request {
+            argv: vec![b"zuse".to_vec(), b"answer".to_vec(), json.into_bytes()],
+            cwd: b"/".to_vec(),
+        };
+        let (reader, writer) = std::io::pipe()?;
+        let [input, _, err] = session.ui.streams()?;
+        let streams = [input, OwnedFd::from(writer), err];
+        // Read aside: an answer may be larger than a pipe.
+        let collect = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let mut reader = reader;
+            reader.read_to_end(&mut text).map(|_| text)
+        });
+        let code = wire::forward(&session.state.socket(guid), &request, &streams)?;
+        drop(streams);
+        let text = collect.join().map_err(|_| CommandError::new("cannot read the answer"))??;
+        match code {
+            Some(0) => serde_json::from_slice(&text)
+                .map_err(|e| CommandError::new(format!("the process that holds the pool answered oddly: {e}")).hint("it may be of another version: unmount and mount again").into()),
+            Some(code) => Err(CommandError { message: String::new(), hints: Vec::new(), code }.into()),
+            None => Err(CommandError::new(format!("cannot open '{}': the process that held it has just ended", self.pool())).hint("try again").into()),
+        }
+    }
+}
+
+/// `zuse answer`: the holder's end of [`Question::ask`].
+pub fn answer_here(session: &mut Session, json: &str) -> Outcome {
+    let question: Question = serde_json::from_str(json).map_err(|e| CommandError::usage(e.to_string()))?;
+    let pool = session.pool(question.pool(), Need::Read)?;
+    let answer = question.answer(&pool)?;
+    let text = serde_json::to_vec(&answer).map_err(|e| CommandError::new(e.to_string()))?;
+    session.ui.out().write_all(&text)?;
+    Ok(())
+}
+
+fn dataset_row(pool: &Arc<Pool>, name: &str, kind: Kind, properties: Option<&[String]>) -> zuse::Result<DatasetRow> {
+    let dataset = pool.dataset(name)?;
+    let cell = |p: zuse::Property| Cell { value: Some(p.value), source: source_text(&p.source) };
+    let cells = match properties {
+        None => dataset.properties()?.into_iter().map(|p| (p.name.clone(), Some(cell(p)))).collect(),
+        Some(names) => {
+            let mut cells = Vec::with_capacity(names.len());
+            for name in names {
+                let canonical = dataset_property(name).map_or(name.as_str(), |p| p.name);
+                cells.push((name.clone(), dataset.property(canonical)?.map(cell)));
+            }
+            cells
+        }
+    };
+    let kind = match kind {
+        Kind::Filesystem => "filesystem",
+        Kind::Volume => "volume",
+        Kind::Snapshot => "snapshot",
+    };
+    let create_txg = dataset.handle().phys()?.creation_txg;
+    Ok(DatasetRow { name: name.to_owned(), kind: kind.to_owned(), create_txg, cells })
+}
+
+fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
+    let cell = |p: zuse::PoolProperty| Cell { value: p.value, source: source_text(&p.source) };
+    let cells = match properties {
+        None => pool.pool_properties()?.into_iter().map(|p| (p.name.clone(), cell(p))).collect(),
+        Some(names) => {
+            let mut cells = Vec::new();
+            for name in names {
+                let found = pool.pool_property(name)?.map(cell);
+                cells.push((name.clone(), found.unwrap_or(Cell { value: None, source: "-".into() })));
+            }
+            cells
+        }
+    };
+    let figures = pool.figures()?;
+    let mut vdevs = VdevRow::of(&pool.vdev_status());
+    vdevs.name = pool.name();
+    let features = pool.spa().features();
+    let config = pool.config();
+    Ok(PoolRow {
+        name: pool.name(),
+        guid: pool.guid(),
+        txg: config.txg.max(pool.uberblock().txg.min(config.txg.max(1))),
+        state: pool.health_word().to_owned(),
+        suspended: pool.suspended().map(|e| e.to_string()),
+        cells,
+        allocated: figures.allocated,
+        size: figures.size,
+        vdevs,
+        disabled_features: zuse::feature::FEATURES.iter().filter(|f| !features.is_enabled(f.guid)).count(),
+        warnings: pool.dsl().stuck().map(|e| e.to_string()).into_iter().collect(),
+    })
+}

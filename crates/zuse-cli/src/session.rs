@@ -1,0 +1,279 @@
+//! One command at work: its streams, its directory, the pools it opened.
+//!
+//! How a pool is found: this process holds it (a mount) → it was opened by this command → `--in`/`-d` names its devices →
+//! the cache file names them. A pool whose holder's socket answers is not opened: the command line goes there
+//! ([`Stop::Held`]). Devices that somebody else has locked for a moment are waited for.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zuse::{Environment, Errno, FoundPool, Pool, PoolAccess, PoolConfig, PoolState, Search};
+
+use crate::cache_file::device_paths;
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
+use crate::forward::PAUSE;
+use crate::holder::Holder;
+use crate::state::State;
+use crate::target::pool_of;
+use crate::ui::Ui;
+use crate::wire;
+
+/// How long a command waits for another one that has the pool open.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a command is going to do to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Look at it.
+    Read,
+    /// Change it.
+    Write,
+}
+
+struct Opened {
+    pool: Arc<Pool>,
+    /// It was exported before and is left so.
+    export: bool,
+}
+
+/// A command at work.
+pub struct Session {
+    /// Its streams.
+    pub ui: Ui,
+    /// Its directory.
+    pub cwd: PathBuf,
+    /// The user's state.
+    pub state: State,
+    /// Where to look for pools besides the cache file.
+    pub search: Vec<PathBuf>,
+    /// Set in the process that holds a pool.
+    pub holder: Option<Arc<Holder>>,
+    /// The command line, for the pool's history.
+    pub command: String,
+    opened: Vec<Opened>,
+}
+
+impl Session {
+    /// A command with these streams in this directory.
+    pub fn new(ui: Ui, cwd: PathBuf, state: State, holder: Option<Arc<Holder>>) -> Self {
+        Self { ui, cwd, state, search: Vec::new(), holder, command: String::new(), opened: Vec::new() }
+    }
+
+    /// A path as the command's user means it.
+    pub fn path(&self, path: &Path) -> PathBuf {
+        self.cwd.join(path)
+    }
+
+    /// Adds places to look for pools in.
+    pub fn look_in(&mut self, places: &[PathBuf]) {
+        let places: Vec<_> = places.iter().map(|p| self.cwd.join(p)).collect();
+        self.search.extend(places);
+    }
+
+    /// What a pool gets from outside: this host, the system's clock and randomness, default bounds.
+    pub fn environment(&self) -> Outcome<Environment> {
+        Ok(Environment { host: self.state.host()?, ..Environment::default() })
+    }
+
+    /// The pool of a dataset name.
+    pub fn pool_for(&mut self, dataset: &str, need: Need) -> Outcome<Arc<Pool>> {
+        self.pool(pool_of(dataset), need).map_err(|stop| match stop {
+            Stop::Failed(e) if e.message.ends_with("no such pool") => {
+                let hints = e.hints.clone();
+                CommandError { message: format!("cannot open '{dataset}': dataset does not exist"), hints, code: 1 }.into()
+            }
+            stop => stop,
+        })
+    }
+
+    /// A pool by name.
+    pub fn pool(&mut self, name: &str, need: Need) -> Outcome<Arc<Pool>> {
+        if let Some(holder) = &self.holder {
+            if holder.pool().name() == name {
+                return Ok(holder.pool().clone());
+            }
+        }
+        let there = self.opened.iter().find(|o| o.pool.name() == name);
+        if let Some(there) = there.filter(|o| need == Need::Read || o.pool.is_writable()) {
+            return Ok(there.pool.clone());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (found, cached) = self.find(name)?;
+            let guid = found.config.pool_guid;
+            if wire::is_live(&self.state.socket(guid)) {
+                return Err(Stop::Held(guid));
+            }
+            match self.open(name, &found, cached, need) {
+                Err(error) if is_held(&error) && Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(error) if is_held(&error) => {
+                    return Err(CommandError::new(format!("cannot open '{name}': {error}"))
+                        .hint("wait for the other command to end, or unmount what holds the pool")
+                        .into());
+                }
+                Err(error) => return Err(explain(&format!("cannot open '{name}'"), &error, true).into()),
+                Ok(opened) => {
+                    let pool = opened.pool.clone();
+                    self.opened.push(opened);
+                    return Ok(pool);
+                }
+            }
+        }
+    }
+
+    fn open(&self, name: &str, found: &FoundPool, cached: bool, need: Need) -> zuse::Result<Opened> {
+        let host = self.state.host().map_err(|_| zuse::Error::refused(Errno::PERM, "no host id"))?;
+        let env = Environment { host: host.clone(), ..Environment::default() };
+        let writable = need == Need::Write;
+        let ours = cached && (found.config.hostid == 0 || found.config.hostid == host.id);
+        let rename = (found.config.name != name).then(|| name.to_owned());
+        let access = PoolAccess { writable, ours, new_name: rename, ..PoolAccess::default() };
+        let pool = Pool::open(env, found, &access)?;
+        Ok(Opened { pool, export: writable && found.config.state == PoolState::Exported })
+    }
+
+    /// The devices of a pool, and whether the cache file knows it.
+    fn find(&self, name: &str) -> Outcome<(FoundPool, bool)> {
+        if !self.search.is_empty() {
+            let scan = Search::new(&self.search).run();
+            let mut fits: Vec<_> = scan
+                .pools
+                .into_iter()
+                .filter(|p| p.config.name == name && p.config.state != PoolState::Destroyed)
+                .collect();
+            let cached = self.state.cache_file().pools()?.get(name).map(|c| c.pool_guid);
+            return match (fits.pop(), fits.is_empty()) {
+                (Some(found), true) => {
+                    let ours = cached == Some(found.config.pool_guid);
+                    Ok((found, ours))
+                }
+                (Some(_), false) => Err(CommandError::new(format!("cannot open '{name}': more than one matching pool"))
+                    .hint("name the devices themselves with -d instead of their directory")
+                    .into()),
+                (None, _) => {
+                    let mut error = CommandError::new(format!("cannot open '{name}': no such pool"));
+                    for problem in scan.problems.iter().take(3) {
+                        error = error.hint(problem.to_string());
+                    }
+                    Err(error.hint("none of the devices named with -d belongs to it").into())
+                }
+            };
+        }
+        let pools = self.state.cache_file().pools()?;
+        let Some(config) = pools.get(name) else {
+            return Err(CommandError::new(format!("cannot open '{name}': no such pool"))
+                .hint("'zpool import -d FILE|DIR POOL' imports a pool; '-d FILE|DIR' opens one in place")
+                .into());
+        };
+        Ok((found_by_config(config)?, true))
+    }
+
+    /// Guid of a pool, without opening it.
+    pub fn guid_of(&self, pool: &str) -> Outcome<u64> {
+        if let Some(config) = self.state.cache_file().pools()?.get(pool).filter(|_| self.search.is_empty()) {
+            return Ok(config.pool_guid);
+        }
+        Ok(self.find(pool)?.0.config.pool_guid)
+    }
+
+    /// Names of the pools that this user has imported, and of those below `-d`.
+    pub fn pool_names(&self) -> Outcome<Vec<String>> {
+        let mut names: Vec<String> = if self.search.is_empty() {
+            self.state.cache_file().pools()?.into_keys().collect()
+        } else {
+            let scan = Search::new(&self.search).run();
+            scan.pools.into_iter().filter(|p| p.config.state != PoolState::Destroyed).map(|p| p.config.name).collect()
+        };
+        if let Some(holder) = &self.holder {
+            names.push(holder.pool().name());
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Takes over a pool that this command made or imported: it is closed with the session.
+    pub fn adopt(&mut self, pool: Arc<Pool>) {
+        self.opened.push(Opened { pool, export: false });
+    }
+
+    /// Gives up a pool that the command has closed itself.
+    pub fn release(&mut self, pool: &Arc<Pool>) {
+        self.opened.retain(|o| !Arc::ptr_eq(&o.pool, pool));
+    }
+
+    /// Notes the command in the pool's history. A pool that cannot take the note is not a reason to fail.
+    pub fn log(&self, pool: &Pool) {
+        if pool.is_writable() && !self.command.is_empty() {
+            let uid = u64::from(rustix::process::getuid().as_raw());
+            let host = self.state.host().map(|h| h.name).unwrap_or_default();
+            let _ = pool.dsl().log_command(&self.command, uid, &host);
+        }
+    }
+
+    /// Closes what was opened.
+    pub fn finish(&mut self) -> Outcome {
+        let mut result = Ok(());
+        for opened in std::mem::take(&mut self.opened) {
+            let name = opened.pool.name();
+            let closed = if opened.export { opened.pool.export() } else { opened.pool.close() };
+            if let Err(stop) = closed.or_cannot_pool(|| format!("cannot close '{name}'")) {
+                result = Err(stop);
+            }
+        }
+        result
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}
+
+/// Whether devices are locked by another process.
+pub fn is_held(error: &zuse::Error) -> bool {
+    error.is(Errno::BUSY) && error.to_string().contains("another process")
+}
+
+/// Tries again while devices are locked by another process that may be about to end.
+pub fn patiently<T>(mut f: impl FnMut() -> zuse::Result<T>) -> zuse::Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match f() {
+            Err(error) if is_held(&error) && Instant::now() < deadline => std::thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
+}
+
+/// A pool by the devices of a configuration.
+pub fn found_by_config(config: &PoolConfig) -> Outcome<FoundPool> {
+    let paths = device_paths(&config.vdev_tree);
+    let scan = Search::new(&paths).run();
+    let name = &config.name;
+    match scan.pools.into_iter().find(|p| p.config.pool_guid == config.pool_guid) {
+        Some(found) if found.config.state == PoolState::Destroyed => {
+            Err(CommandError::new(format!("cannot open '{name}': the pool was destroyed elsewhere"))
+                .hint(format!("'zpool import -D' finds destroyed pools; 'zpool export -f {name}' forgets it"))
+                .into())
+        }
+        Some(mut found) => {
+            found.config.name.clone_from(name);
+            Ok(found)
+        }
+        None => {
+            let mut error = CommandError::new(format!("cannot open '{name}': one or more devices is currently unavailable"));
+            for problem in scan.problems.iter().take(4) {
+                error = error.hint(problem.to_string());
+            }
+            if scan.problems.is_empty() {
+                for path in paths.iter().take(4) {
+                    error = error.hint(format!("{}: no label of this pool on it", path.display()));
+                }
+            }
+            Err(error.hint(format!("bring the devices back, or 'zpool export -f {name}' to forget the pool")).into())
+        }
+    }
+}

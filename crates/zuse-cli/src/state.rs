@@ -1,0 +1,116 @@
+//! Where a user's state lives: the cache file, the sockets of mounts, this host's id.
+//!
+//! `$XDG_STATE_HOME/zuse`, by default `~/.local/state/zuse`; mode 0700.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::cache_file::CacheFile;
+use crate::error::{CommandError, Outcome};
+
+/// The user's state directory.
+#[derive(Debug, Clone)]
+pub struct State {
+    dir: PathBuf,
+}
+
+impl State {
+    /// The directory that the environment names.
+    ///
+    /// # Errors
+    /// There is no home directory.
+    pub fn from_environment() -> Outcome<Self> {
+        let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let base = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|h| h.join(".local/state")));
+        let base = base.ok_or_else(|| {
+            CommandError::new("cannot tell where to keep state: neither XDG_STATE_HOME nor HOME is set")
+                .hint("set XDG_STATE_HOME to a directory of yours")
+        })?;
+        Ok(Self { dir: base.join("zuse") })
+    }
+
+    /// The directory; it is made when first needed.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn dir(&self) -> Outcome<&Path> {
+        make_private(&self.dir)?;
+        Ok(&self.dir)
+    }
+
+    /// Which pools are imported.
+    pub fn cache_file(&self) -> CacheFile {
+        CacheFile::new(self.dir.join("zpool.cache"))
+    }
+
+    /// The directory of the sockets.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn sockets(&self) -> Outcome<PathBuf> {
+        self.dir()?;
+        let dir = self.dir.join("run");
+        make_private(&dir)?;
+        Ok(dir)
+    }
+
+    /// The socket of the process that holds a pool, if there is one.
+    pub fn socket(&self, guid: u64) -> PathBuf {
+        self.dir.join("run").join(format!("{guid}.sock"))
+    }
+
+    /// Where the process that holds a pool writes what it has to say.
+    pub fn log(&self, guid: u64) -> PathBuf {
+        self.dir.join(format!("{guid}.log"))
+    }
+
+    /// This host's id: `/etc/hostid`, else one of this user's own, made once.
+    ///
+    /// # Errors
+    /// It can neither be read nor made.
+    pub fn host_id(&self) -> Outcome<u64> {
+        if let Ok(bytes) = fs::read("/etc/hostid") {
+            if let Some(four) = bytes.first_chunk::<4>() {
+                let id = u32::from_le_bytes(*four);
+                if id != 0 {
+                    return Ok(u64::from(id));
+                }
+            }
+        }
+        let path = self.dir()?.join("hostid");
+        for _ in 0..2 {
+            if let Some(id) = fs::read_to_string(&path).ok().and_then(|t| u32::from_str_radix(t.trim(), 16).ok()) {
+                return Ok(u64::from(id.max(1)));
+            }
+            let mut seed = [0u8; 4];
+            fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut seed))?;
+            let id = u32::from_le_bytes(seed).max(1);
+            let new = path.with_extension(std::process::id().to_string());
+            fs::write(&new, format!("{id:08x}\n"))?;
+            // Whoever links first decides; the others read that one.
+            let _ = fs::hard_link(&new, &path);
+            fs::remove_file(&new)?;
+        }
+        Err(CommandError::new(format!("cannot make a host id in '{}'", path.display())).into())
+    }
+
+    /// This host, as pools note it.
+    ///
+    /// # Errors
+    /// As [`Self::host_id`].
+    pub fn host(&self) -> Outcome<zuse::Host> {
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Ok(zuse::Host { id: self.host_id()?, name })
+    }
+}
+
+fn make_private(dir: &Path) -> Outcome {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
+        .map_err(|e| CommandError::new(format!("cannot make '{}': {e}", dir.display())).hint("set XDG_STATE_HOME to a directory of yours").into())
+}

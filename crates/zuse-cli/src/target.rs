@@ -1,0 +1,64 @@
+//! `DATASET[@SNAPSHOT]:/PATH`: a place in a dataset, as Zuse's own verbs take it.
+//!
+//! A colon followed by a slash ends the dataset's name (names may have colons of their own); a colon at the very end
+//! means the root. What has no such colon, or starts with `/` or `.`, is a path of the host.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// A place in a dataset or snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Dataset, with its snapshot if there is one.
+    pub dataset: String,
+    /// Path below its root; empty for the root itself. Bytes, no slash in front.
+    pub path: Vec<u8>,
+}
+
+impl Target {
+    /// A place in a dataset, or `None` for a path of the host.
+    pub fn parse(text: &OsStr) -> Option<Self> {
+        let bytes = text.as_bytes();
+        if bytes.starts_with(b"/") || bytes.starts_with(b"./") || bytes.starts_with(b"../") {
+            return None;
+        }
+        let (name, path) = match bytes.windows(2).position(|w| w == b":/") {
+            Some(at) => (bytes.get(..at)?, bytes.get(at + 2..)?),
+            None => (bytes.strip_suffix(b":")?, &b""[..]),
+        };
+        let dataset = String::from_utf8(name.to_vec()).ok()?;
+        if dataset.is_empty() {
+            return None;
+        }
+        let trimmed: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
+        Some(Self { dataset, path: trimmed.join(&b'/') })
+    }
+
+    /// A place in a dataset; a bare dataset name is its root.
+    pub fn parse_dataset(text: &OsStr) -> Option<Self> {
+        Self::parse(text).or_else(|| {
+            let name = text.to_str()?;
+            let plain = !name.is_empty() && !name.starts_with(['/', '.']);
+            plain.then(|| Self { dataset: name.to_owned(), path: Vec::new() })
+        })
+    }
+
+    /// Name of the pool.
+    pub fn pool(&self) -> &str {
+        pool_of(&self.dataset)
+    }
+}
+
+/// The pool of a dataset name.
+pub fn pool_of(dataset: &str) -> &str {
+    dataset.split(['/', '@', '#']).next().unwrap_or(dataset)
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:/{}", self.dataset, String::from_utf8_lossy(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! The three standard streams of one command, which need not be those of this process: a command that was
+//! forwarded by another process brings its own.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Streams of a command.
+pub struct Ui {
+    /// What it reads.
+    pub input: File,
+    out: BufWriter<File>,
+    err: File,
+}
+
+impl Ui {
+    /// This process's own streams.
+    ///
+    /// # Errors
+    /// A stream is closed.
+    pub fn own() -> io::Result<Self> {
+        Ok(Self::new([
+            io::stdin().as_fd().try_clone_to_owned()?,
+            io::stdout().as_fd().try_clone_to_owned()?,
+            io::stderr().as_fd().try_clone_to_owned()?,
+        ]))
+    }
+
+    /// Streams that someone handed over: input, output, errors.
+    pub fn new([input, out, err]: [OwnedFd; 3]) -> Self {
+        Self { input: input.into(), out: BufWriter::with_capacity(64 << 10, out.into()), err: err.into() }
+    }
+
+    /// Where output goes.
+    pub fn out(&mut self) -> &mut impl Write {
+        &mut self.out
+    }
+
+    /// A second handle of the raw output, for bulk data; what was printed before is flushed.
+    ///
+    /// # Errors
+    /// It cannot be flushed.
+    pub fn raw_out(&mut self) -> io::Result<&File> {
+        self.out.flush()?;
+        Ok(self.out.get_ref())
+    }
+
+    /// Prints text.
+    ///
+    /// # Errors
+    /// Nobody reads any more, or the disk is full.
+    pub fn print(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
+        self.out.write_all(text.as_ref())
+    }
+
+    /// Prints a line.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    pub fn line(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
+        self.print(text)?;
+        self.print("\n")
+    }
+
+    /// Hands out what was printed.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Says something on the error stream.
+    pub fn say(&mut self, text: impl AsRef<str>) {
+        let _ = self.out.flush();
+        let _ = self.err.write_all(format!("{}\n", text.as_ref()).as_bytes());
+    }
+
+    /// The error stream.
+    pub fn err(&self) -> &File {
+        &self.err
+    }
+
+    /// Whether a person looks at the error stream.
+    pub fn is_watched(&self) -> bool {
+        self.err.is_terminal()
+    }
+
+    /// Whether output goes to a terminal.
+    pub fn out_is_terminal(&self) -> bool {
+        self.out.get_ref().is_terminal()
+    }
+
+    /// The three streams, for a child process or another process.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn streams(&mut self) -> io::Result<[OwnedFd; 3]> {
+        self.out.flush()?;
+        Ok([
+            self.input.as_fd().try_clone_to_owned()?,
+            self.out.get_ref().as_fd().try_clone_to_owned()?,
+            self.err.as_fd().try_clone_to_owned()?,
+        ])
+    }
+}

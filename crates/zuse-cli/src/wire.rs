@@ -1,0 +1,192 @@
+//! The socket of a process that holds a pool, and how a command line gets there.
+//!
+//! ```text
+//!   client                                   holder
+//!   length (4 bytes) + stdin, stdout, stderr ──►  peer is the same user?
+//!   JSON {argv, cwd}                         ──►  runs it in process, on these streams
+//!                                            ◄──  one byte: taken
+//!                                            ◄──  exit code (4 bytes)
+//! ```
+//! The socket is mode 0600 in a 0700 directory, and the holder checks the peer's user besides. Only the process that
+//! has the pool's devices locked binds it, so a socket on which nobody listens is stale and may be replaced.
+
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg, sockopt,
+};
+use serde::{Deserialize, Serialize};
+
+/// Longest command line that is taken.
+const LIMIT: usize = 16 << 20;
+
+/// Longest path of a socket that a kernel takes.
+const SUN_PATH: usize = 100;
+
+/// A command line on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// Arguments, the program's name first; bytes.
+    pub argv: Vec<Vec<u8>>,
+    /// Working directory; bytes.
+    pub cwd: Vec<u8>,
+}
+
+/// Sends a command line to whoever listens; `None` if nobody does.
+///
+/// # Errors
+/// The holder went away before it answered.
+pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::Result<Option<u8>> {
+    let Some(mut stream) = connect(socket)? else { return Ok(None) };
+    let payload = serde_json::to_vec(request).map_err(io::Error::other)?;
+    let length = (payload.len() as u32).to_le_bytes();
+    let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(&stream, &[IoSlice::new(&length)], &mut control, SendFlags::empty())?;
+    if let Err(e) = stream.write_all(&payload) {
+        return if e.kind() == io::ErrorKind::BrokenPipe { Ok(None) } else { Err(e) };
+    }
+    // A holder that is about to end does not take the command: it is as if nobody listened.
+    if stream.read_exact(&mut [0]).is_err() {
+        return Ok(None);
+    }
+    let mut code = [0u8; 4];
+    stream.read_exact(&mut code).map_err(|_| {
+        io::Error::other("the process that holds the pool ended before the command did; look at its log, then try again")
+    })?;
+    Ok(Some(u32::from_le_bytes(code).min(255) as u8))
+}
+
+/// Whether somebody listens.
+pub fn is_live(socket: &Path) -> bool {
+    matches!(connect(socket), Ok(Some(_)))
+}
+
+fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
+    match with_short_path(socket, |path| UnixStream::connect(path)) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Socket paths may have about a hundred bytes: a longer one is reached through its open directory.
+fn with_short_path<T>(path: &Path, f: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    if path.as_os_str().len() <= SUN_PATH {
+        return f(path);
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return f(path);
+    };
+    let dir = fs::File::open(parent)?;
+    f(&PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
+}
+
+/// The listening end. The socket goes when this is dropped.
+pub struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens; what a dead process left behind is replaced.
+    ///
+    /// # Errors
+    /// Somebody listens already, or the socket cannot be made.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        if is_live(path) {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process holds the pool"));
+        }
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = with_short_path(path, |p| UnixListener::bind(p))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Waits for the next peer for some time.
+    ///
+    /// # Errors
+    /// No more files can be opened.
+    pub fn accept_for(&self, time: Duration) -> io::Result<Option<UnixStream>> {
+        let mut polled = [rustix::event::PollFd::new(&self.listener, rustix::event::PollFlags::IN)];
+        let time = rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        match rustix::event::poll(&mut polled, Some(&time)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(None),
+            Ok(_) => self.accept().map(Some),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Waits for the next peer.
+    ///
+    /// # Errors
+    /// No more files can be opened.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        Ok(self.listener.accept()?.0)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Reads a peer's command line and streams.
+///
+/// # Errors
+/// It is another user, or breaks the protocol.
+pub fn receive(stream: &mut UnixStream) -> io::Result<(Request, [OwnedFd; 3])> {
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, "a broken request");
+    let peer = sockopt::socket_peercred(&*stream)?;
+    if peer.uid != rustix::process::geteuid() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user"));
+    }
+    let mut length = [0u8; 4];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(&*stream, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            fds.extend(passed);
+        }
+    }
+    if got.bytes < 4 {
+        stream.read_exact(length.get_mut(got.bytes..).ok_or_else(broken)?)?;
+    }
+    let streams: [OwnedFd; 3] = fds.try_into().map_err(|_| broken())?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > LIMIT {
+        return Err(broken());
+    }
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload)?;
+    let request = serde_json::from_slice(&payload).map_err(|_| broken())?;
+    stream.write_all(b"T")?;
+    Ok((request, streams))
+}
+
+/// Tells a peer how its command ended.
+///
+/// # Errors
+/// It went away.
+pub fn reply(stream: &mut UnixStream, code: u8) -> io::Result<()> {
+    stream.write_all(&u32::from(code).to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests;

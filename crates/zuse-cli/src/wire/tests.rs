@@ -1,0 +1,49 @@
+use super::*;
+use std::os::fd::AsFd;
+
+fn streams(out: &fs::File) -> [OwnedFd; 3] {
+    let null = || OwnedFd::from(fs::File::open("/dev/null").unwrap());
+    [null(), out.as_fd().try_clone_to_owned().unwrap(), null()]
+}
+
+fn request() -> Request {
+    Request { argv: vec![b"zuse".to_vec(), b"li\xffst".to_vec()], cwd: b"/tmp".to_vec() }
+}
+
+#[test]
+fn a_command_line_arrives_with_its_streams_and_the_code_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().join("d".repeat(120));
+    fs::create_dir(&deep).unwrap();
+    let path = deep.join("1.sock");
+    let listener = Listener::bind(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let server = std::thread::spawn(move || {
+        let mut peer = listener.accept().unwrap();
+        let (request, [_, out, _]) = receive(&mut peer).unwrap();
+        assert_eq!(request.argv[1], b"li\xffst");
+        assert_eq!(request.cwd, b"/tmp");
+        fs::File::from(out).write_all(b"hello").unwrap();
+        reply(&mut peer, 7).unwrap();
+    });
+    let out = fs::File::create(dir.path().join("out")).unwrap();
+    assert_eq!(forward(&path, &request(), &streams(&out)).unwrap(), Some(7));
+    server.join().unwrap();
+    assert_eq!(fs::read(dir.path().join("out")).unwrap(), b"hello");
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_socket_on_which_nobody_listens_is_stale_and_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1.sock");
+    let out = fs::File::create(dir.path().join("out")).unwrap();
+    assert_eq!(forward(&path, &request(), &streams(&out)).unwrap(), None);
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    assert_eq!(forward(&path, &request(), &streams(&out)).unwrap(), None);
+    let listener = Listener::bind(&path).unwrap();
+    assert!(is_live(&path));
+    assert!(Listener::bind(&path).is_err());
+    drop(listener);
+}
