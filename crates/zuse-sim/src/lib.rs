@@ -5,6 +5,7 @@
 //!   check    offline judge: every pointer against the space maps, every sum against its parts
 //!   power    cuts in chains against a model; objects and files are workloads for it
 //!   manifests     what a pool holds, against what it should
+//!   rewrite  metadata changed and sealed again, raw bytes changed
 //!   no_datasets   the least dataset layer, for pools that are only an object set
 //! ```
 //! What is under test is `tests/`: power cuts, damaged input, goldens.
@@ -17,3 +18,4 @@ pub mod manifests;
 pub mod no_datasets;
 pub mod objects;
 pub mod power;
+pub mod rewrite;
