@@ -176,10 +176,7 @@ impl AttributeStore {
 
     /// Reads the attributes of an object. A legacy znode's are at fixed places; of others the bonus is looked through.
     pub fn load(&self, dnode: &Arc<Dnode>) -> Result<Attributes> {
-        if let Some(found) = dnode
-            .with_bonus(|b| self.load_fast(b))
-            .filter(|_| !dnode.has_spill())
-        {
+        if let Some(found) = self.load_now(dnode) {
             return Ok(found);
         }
         let view = self.sa.view(dnode)?;
@@ -212,6 +209,13 @@ impl AttributeStore {
         }
         a.xattr = view.u64(Attr::Xattr)?.unwrap_or(0);
         Ok(a)
+    }
+
+    /// The attributes if they are of the common shape, which needs no I/O.
+    pub fn load_now(&self, dnode: &Arc<Dnode>) -> Option<Attributes> {
+        dnode
+            .with_bonus(|b| self.load_fast(b))
+            .filter(|_| !dnode.has_spill())
     }
 
     /// A bonus of exactly the shape that new files and directories have.

@@ -386,7 +386,7 @@ impl FileSystem {
         {
             let state = znode.read();
             let a = &state.attrs;
-            if state.dead || (a.links == 0 && !state.nameless) {
+            if znode.is_dead() || (a.links == 0 && !state.nameless) {
                 return refuse(Errno::NOENT, "the object has lost its last name");
             }
             if a.links >= LINK_MAX {

@@ -223,7 +223,7 @@ impl FileSystem {
     /// A directory whose `names` are locked must still be there for a name to be put into it.
     pub(crate) fn check_alive(&self, dir: &Znode) -> Result<()> {
         let state = dir.read();
-        if state.dead || state.attrs.links == 0 {
+        if dir.is_dead() || state.attrs.links == 0 {
             return refuse(Errno::NOENT, "the directory is gone");
         }
         Ok(())

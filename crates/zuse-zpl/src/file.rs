@@ -275,7 +275,7 @@ impl FileSystem {
     /// Flags that forbid changing the data.
     fn check_content_change(&self, znode: &Znode, offset: u64, append: bool) -> Result<()> {
         let state = znode.read();
-        if state.dead {
+        if znode.is_dead() {
             return refuse(Errno::NOENT, "the file was freed");
         }
         let a = &state.attrs;

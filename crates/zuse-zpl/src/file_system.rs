@@ -216,17 +216,19 @@ impl FileSystem {
     /// `Refused(NOENT)` if there is none, or it is freed.
     pub fn znode(&self, object: ObjectId) -> Result<Arc<Znode>> {
         if let Some(there) = self.cache.get(object) {
-            if there.read().dead {
+            if there.is_dead() {
                 return refuse(Errno::NOENT, "the object was freed");
             }
             return Ok(there);
         }
         let dnode = self.objset.dnode(object)?;
-        let attrs = self.store.load(&dnode)?;
-        if attrs.generation == 0 {
-            return refuse(Errno::NOENT, "an object without generation");
+        if let Some(znode) = self.cache.enter(&dnode, || self.store.load_now(&dnode))? {
+            return Ok(znode);
         }
-        self.cache.insert(dnode, attrs, false)
+        match self.cache.enter_slowly(&dnode, || self.store.load(&dnode)) {
+            Err(_) if !dnode.exists() => refuse(Errno::NOENT, "the object was freed"),
+            other => other,
+        }
     }
 
     /// An object by number and generation, as file handles name it. Objects of attribute space and nameless ones do not
@@ -368,7 +370,7 @@ impl FileSystem {
         let tx = self.begin(estimate::DNODE.saturating_mul(waiting.len() as u64))?;
         for znode in &waiting {
             let mut state = znode.write();
-            if !state.atime_pending || state.dead {
+            if !state.atime_pending || znode.is_dead() {
                 continue;
             }
             state.atime_pending = false;

@@ -19,6 +19,9 @@ use zuse_dmu::zap::MatchType;
 /// Files of more blocks are freed in several transactions.
 const FREE_AT_ONCE: u64 = 20_480;
 
+/// Objects that are to be freed, with their generation where it is known.
+type Waiting = Vec<(ObjectId, Option<u64>)>;
+
 impl FileSystem {
     /// Removes a name of a non-directory.
     ///
@@ -160,7 +163,7 @@ impl FileSystem {
                 match self.objset.free(tx, object) {
                     Ok(()) => return Ok(()),
                     // It stays, without a name: remembered in the set.
-                    Err(_) => znode.write().dead = false,
+                    Err(_) => znode.revive(),
                 }
             }
             self.unlinked_set()?.add_int(tx, object.0, object.0)?;
@@ -184,8 +187,8 @@ impl FileSystem {
         let mut result = Ok(());
         // What fails comes back to the queue when its object is dropped: look at each only once.
         let queue = std::mem::take(&mut *lock(&self.cache.orphans));
-        for object in queue {
-            result = result.and(self.free_nameless(object));
+        for (object, generation) in queue {
+            result = result.and(self.free_nameless(object, Some(generation)));
         }
         result
     }
@@ -221,7 +224,7 @@ impl FileSystem {
             let Some(object) = entry.value.first() else {
                 continue;
             };
-            if self.free_nameless(ObjectId(object)).is_ok() {
+            if self.free_nameless(ObjectId(object), None).is_ok() {
                 freed += 1;
             }
         }
@@ -229,15 +232,18 @@ impl FileSystem {
     }
 
     /// Frees one object of the unlinked set, with its attribute space.
-    fn free_nameless(&self, object: ObjectId) -> Result<()> {
-        let mut waiting = vec![object];
-        while let Some(object) = waiting.pop() {
+    ///
+    /// The generation tells whether the number still is that object's: it may have been given to a new one meanwhile.
+    fn free_nameless(&self, object: ObjectId, generation: Option<u64>) -> Result<()> {
+        let mut waiting = vec![(object, generation)];
+        while let Some((object, generation)) = waiting.pop() {
             let znode = match self.znode(object) {
                 Ok(znode) => znode,
                 Err(error) if error.is(Errno::NOENT) => continue,
                 Err(error) => return Err(error),
             };
-            if znode.read().attrs.links != 0
+            if generation.is_some_and(|g| g != znode.generation())
+                || znode.read().attrs.links != 0
                 || znode.read().nameless && Arc::strong_count(&znode) > 1
             {
                 continue;
@@ -268,7 +274,7 @@ impl FileSystem {
                 self.store
                     .store(&tx, space.dnode(), &state.attrs, field::LINKS)?;
                 self.unlinked_set()?.add_int(&tx, xattr, xattr)?;
-                waiting.push(ObjectId(xattr));
+                waiting.push((ObjectId(xattr), Some(space.generation())));
             }
             match self.unlinked_set()?.remove_int(&tx, object.0) {
                 Err(error) if !error.is(Errno::NOENT) => return Err(error),
@@ -285,7 +291,7 @@ impl FileSystem {
     }
 
     /// Takes every file out of an extended attribute directory; false if there was none.
-    fn empty_attribute_space(&self, dir: &Arc<Znode>, waiting: &mut Vec<ObjectId>) -> Result<bool> {
+    fn empty_attribute_space(&self, dir: &Arc<Znode>, waiting: &mut Waiting) -> Result<bool> {
         let mut names = Vec::new();
         let mut cursor = dir.entries()?.cursor(0);
         while let Some(entry) = cursor.next()? {
@@ -294,18 +300,19 @@ impl FileSystem {
         if names.is_empty() {
             return Ok(false);
         }
-        waiting.push(dir.object());
+        waiting.push((dir.object(), Some(dir.generation())));
         for name in names {
             let Some((object, _)) = self.find(dir, &name)? else {
                 continue;
             };
             let file = self.znode(object)?;
+            let generation = file.generation();
             let tx = self.begin_freeing(estimate::REMOVE)?;
             let now = self.now();
             dir.entries()?.remove(&tx, &name)?;
             self.drop_link(&tx, file, now)?;
             drop(tx);
-            waiting.push(object);
+            waiting.push((object, Some(generation)));
         }
         Ok(true)
     }

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
@@ -61,8 +61,6 @@ pub(crate) struct State {
     pub attrs: Attributes,
     /// The access time is newer than on disk.
     pub atime_pending: bool,
-    /// Freed: nothing may be done with it any more.
-    pub dead: bool,
     /// Made without a name: may still get one.
     pub nameless: bool,
 }
@@ -75,6 +73,8 @@ pub struct Znode {
     kind: u32,
     dnode: Arc<Dnode>,
     state: RwLock<State>,
+    /// Freed: nothing may be done with it any more.
+    dead: AtomicBool,
     /// Entries of a directory.
     entries: Option<Zap>,
     pub(crate) names: Mutex<()>,
@@ -126,6 +126,16 @@ impl Znode {
         self.read().attrs.size
     }
 
+    /// Whether it was freed.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Relaxed)
+    }
+
+    /// Takes back what [`ZnodeCache::kill_if_alone`] did.
+    pub(crate) fn revive(&self) {
+        self.dead.store(false, Relaxed);
+    }
+
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,8 +170,8 @@ impl Drop for Znode {
     fn drop(&mut self) {
         self.cache.forget(self.object);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if state.attrs.links == 0 && !state.dead {
-            lock(&self.cache.orphans).push(self.object);
+        if state.attrs.links == 0 && !*self.dead.get_mut() {
+            lock(&self.cache.orphans).push((self.object, self.generation));
         }
     }
 }
@@ -176,7 +186,7 @@ impl fmt::Debug for Znode {
 pub(crate) struct ZnodeCache {
     shards: [Mutex<Shard>; SHARDS],
     /// Nameless objects whose last holder went.
-    pub orphans: Mutex<Vec<ObjectId>>,
+    pub orphans: Mutex<Vec<(ObjectId, u64)>>,
 }
 
 impl ZnodeCache {
@@ -203,8 +213,7 @@ impl ZnodeCache {
         self.shard(object).get(&object.0).and_then(Weak::upgrade)
     }
 
-    /// Puts an object into memory, unless another thread was first: then its one is given.
-    pub fn insert(
+    fn build(
         self: &Arc<Self>,
         dnode: Arc<Dnode>,
         attrs: Attributes,
@@ -212,48 +221,131 @@ impl ZnodeCache {
     ) -> Result<Arc<Znode>> {
         let kind = attrs.mode & mode::TYPE;
         if !mode::is_valid(attrs.mode) {
-            return Err(Error::corrupt(
-                dnode.place(),
-                format!("a file of mode {:o}", attrs.mode),
-            ));
+            let what = format!("a file of mode {:o}", attrs.mode);
+            return Err(Error::corrupt(dnode.place(), what));
         }
         let entries = if kind == mode::DIRECTORY {
             Some(Zap::open(&dnode)?)
         } else {
             None
         };
-        let object = dnode.object();
-        let znode = Arc::new(Znode {
+        Ok(Arc::new(Znode {
             cache: self.clone(),
-            object,
+            object: dnode.object(),
             generation: attrs.generation,
             kind,
             dnode,
             state: RwLock::new(State {
                 attrs,
                 atime_pending: false,
-                dead: false,
                 nameless,
             }),
+            dead: AtomicBool::new(false),
             entries,
             names: Mutex::new(()),
             content: RangeLock::default(),
             xattrs: RwLock::new(()),
             end: AtomicU64::new(0),
             end_txg: AtomicU64::new(0),
-        });
+        }))
+    }
+
+    /// Puts an object of the disk into memory, unless another thread was first: then its one is given.
+    ///
+    /// `load` runs with the map's shard locked, so that nobody can have changed the object between its being read and
+    /// its being found by others: it must do no I/O. `None`: it could not.
+    pub fn enter(
+        self: &Arc<Self>,
+        dnode: &Arc<Dnode>,
+        load: impl FnOnce() -> Option<Attributes>,
+    ) -> Result<Option<Arc<Znode>>> {
         // Nothing may be dropped while the shard is locked: a drop locks it.
-        let mut shard = self.shard(object);
-        let there = shard.get(&object.0).and_then(Weak::upgrade);
+        let mut shard = self.shard(dnode.object());
+        let there = shard.get(&dnode.object().0).and_then(Weak::upgrade);
         if let Some(there) = &there
-            && !there.read().dead
+            && !there.is_dead()
         {
             drop(shard);
-            // The one that is not needed must not be taken for an orphan.
-            znode.write().dead = true;
+            return Ok(Some(there.clone()));
+        }
+        let made = match load() {
+            Some(attrs) if attrs.generation != 0 => self.build(dnode.clone(), attrs, false),
+            _ => {
+                drop(shard);
+                return Ok(None);
+            }
+        };
+        if let Ok(znode) = &made {
+            shard.insert(znode.object.0, Arc::downgrade(znode));
+        }
+        drop(shard);
+        drop(there);
+        made.map(Some)
+    }
+
+    /// The same where reading takes I/O: the object is put into the map locked, then read.
+    pub fn enter_slowly(
+        self: &Arc<Self>,
+        dnode: &Arc<Dnode>,
+        load: impl Fn() -> Result<Attributes>,
+    ) -> Result<Arc<Znode>> {
+        let gone = || Error::refused(Errno::NOENT, "the object is free");
+        let first = load()?;
+        if first.generation == 0 {
+            return Err(gone());
+        }
+        let znode = self.build(dnode.clone(), first, false)?;
+        let mut state = znode.write();
+        let mut shard = self.shard(znode.object);
+        let there = shard.get(&znode.object.0).and_then(Weak::upgrade);
+        if let Some(there) = &there
+            && !there.is_dead()
+        {
+            drop(shard);
+            znode.dead.store(true, Relaxed);
             return Ok(there.clone());
         }
-        shard.insert(object.0, Arc::downgrade(&znode));
+        shard.insert(znode.object.0, Arc::downgrade(&znode));
+        drop(shard);
+        let now = load();
+        match now {
+            Ok(now) if now.generation == first.generation => {
+                state.attrs = now;
+                drop(state);
+                Ok(znode)
+            }
+            other => {
+                znode.dead.store(true, Relaxed);
+                drop(state);
+                Err(other.err().unwrap_or_else(gone))
+            }
+        }
+    }
+
+    /// Puts an object that was just made into memory. Somebody may have come upon its number before: then that one
+    /// learns what the maker knows.
+    pub fn insert(
+        self: &Arc<Self>,
+        dnode: Arc<Dnode>,
+        attrs: Attributes,
+        nameless: bool,
+    ) -> Result<Arc<Znode>> {
+        let znode = self.build(dnode, attrs, nameless)?;
+        let mut shard = self.shard(znode.object);
+        let there = shard.get(&znode.object.0).and_then(Weak::upgrade);
+        if let Some(there) = &there
+            && !there.is_dead()
+            && there.generation == attrs.generation
+        {
+            drop(shard);
+            znode.dead.store(true, Relaxed);
+            let mut state = there.write();
+            state.attrs = attrs;
+            state.nameless = nameless;
+            drop(state);
+            return Ok(there.clone());
+        }
+        shard.insert(znode.object.0, Arc::downgrade(&znode));
         drop(shard);
         drop(there);
         Ok(znode)
@@ -265,7 +357,7 @@ impl ZnodeCache {
         if Arc::strong_count(znode) != 1 {
             return false;
         }
-        znode.write().dead = true;
+        znode.dead.store(true, Relaxed);
         true
     }
 }

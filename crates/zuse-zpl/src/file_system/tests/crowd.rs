@@ -42,7 +42,7 @@ fn work(t: &TestFs, seed: u64) {
         }
         at
     };
-    for _ in 0..400 {
+    for _ in 0..4000 {
         let (here, n) = (dir(), name(number(6)));
         let child = |n: &[u8]| t.fs.lookup(&who, &here, n);
         expected(match number(10) {
