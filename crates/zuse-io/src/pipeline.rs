@@ -673,11 +673,9 @@ fn can_nopwrite(new: &BlockPointer, old: &BlockPointer, policy: &WritePolicy) ->
     old.kind() == BpKind::Normal
         && !old.uses_crypt()
         && !old.dedup()
-        && old.checksum_kind() == new.checksum_kind()
-        && old.compression() == new.compression()
+        // Word 6 holds sizes, compression, checksum function, type and level.
+        && old.words[6] == new.words[6]
         && old.dvas().count() == usize::from(policy.copies)
-        && old.lsize() == new.lsize()
-        && old.psize() == new.psize()
         && old.checksum() == new.checksum()
 }
 

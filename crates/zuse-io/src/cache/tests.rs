@@ -1,1 +1,146 @@
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 
+use zuse_base::Error;
+
+use super::{Cache, Key};
+use crate::Block;
+
+fn key(n: u64) -> Key {
+    Key {
+        dva: [8, n],
+        birth: 5,
+        sum: 1,
+    }
+}
+
+fn block(bytes: usize) -> Arc<Block> {
+    Arc::new(Block::new(vec![1; bytes]))
+}
+
+#[test]
+fn what_is_put_is_found_and_what_is_removed_is_not() {
+    let cache = Cache::new(1 << 20);
+    cache.insert(key(1), block(4096));
+    assert!(cache.get(&key(1)).is_some());
+    assert!(
+        cache.get(&Key { sum: 2, ..key(1) }).is_none(),
+        "the same place with another content"
+    );
+    cache.remove(&key(1));
+    assert!(cache.get(&key(1)).is_none());
+    assert_eq!(cache.stats().used, 0);
+}
+
+#[test]
+fn the_budget_holds_and_is_counted_exactly() {
+    let cache = Cache::new(1 << 20);
+    for n in 0..10_000 {
+        cache.insert(key(n), block(4096));
+        assert!(cache.stats().used <= (1 << 20) + 8192);
+    }
+    cache.clear();
+    assert_eq!(cache.stats().used, 0);
+}
+
+#[test]
+fn a_block_larger_than_the_budget_does_not_stay_beside_others() {
+    let cache = Cache::new(64 << 10);
+    for n in 0..20 {
+        cache.insert(key(n), block(1 << 20));
+    }
+    assert!(
+        cache.stats().used <= 2 << 20,
+        "{} bytes",
+        cache.stats().used
+    );
+}
+
+#[test]
+fn a_scan_does_not_push_out_what_is_used() {
+    let cache = Cache::new(4 << 20);
+    for n in 0..100 {
+        cache.insert(key(n), block(4096));
+    }
+    for scan in 0..20_000 {
+        for n in [scan % 100, (scan * 7) % 100] {
+            cache.get(&key(n));
+        }
+        cache.insert(key(1_000_000 + scan), block(4096));
+    }
+    let kept = (0..100).filter(|n| cache.get(&key(*n)).is_some()).count();
+    assert!(kept >= 95, "{kept} of 100 used blocks survived a scan");
+}
+
+#[test]
+fn overwriting_the_same_few_blocks_does_not_grow_the_queues() {
+    let cache = Cache::new(1 << 20);
+    for round in 0..50_000u64 {
+        let k = Key {
+            birth: round,
+            ..key(round % 4)
+        };
+        cache.insert(k, block(512));
+        cache.remove(&k);
+    }
+    let slots = |s: &std::sync::Mutex<super::Shard>| {
+        let shard = super::lock(s);
+        shard.probation.len() + shard.main.len()
+    };
+    let queued: usize = cache.shards.iter().map(slots).sum();
+    assert!(queued <= 16 * 70, "{queued} stale slots");
+}
+
+#[test]
+fn several_readers_of_one_block_share_one_fetch() {
+    let cache = Arc::new(Cache::new(1 << 20));
+    let fetched = Arc::new(AtomicUsize::new(0));
+    let gate = Arc::new(Barrier::new(8));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (cache, fetched, gate) = (cache.clone(), fetched.clone(), gate.clone());
+            std::thread::spawn(move || {
+                gate.wait();
+                let got = cache.get_or(key(1), || {
+                    fetched.fetch_add(1, SeqCst);
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    Ok(Block::new(vec![7; 512]))
+                });
+                got.map(|b| b.bytes()[0]).ok()
+            })
+        })
+        .collect();
+    for t in threads {
+        assert_eq!(t.join().ok().flatten(), Some(7));
+    }
+    assert_eq!(fetched.load(SeqCst), 1);
+}
+
+#[test]
+fn a_failed_fetch_is_told_to_all_and_tried_again_by_the_next() {
+    let cache = Cache::new(1 << 20);
+    assert!(
+        cache
+            .get_or(key(1), || Err(Error::corrupt("here", "bad")))
+            .is_err()
+    );
+    assert!(
+        cache
+            .get_or(key(1), || Ok(Block::new(vec![1; 512])))
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_fetch_that_panics_leaves_nobody_waiting() {
+    let cache = Cache::new(1 << 20);
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        cache.get_or(key(1), || panic!("fetch"))
+    }));
+    assert!(caught.is_err());
+    assert!(
+        cache
+            .get_or(key(1), || Ok(Block::new(vec![1; 512])))
+            .is_ok()
+    );
+}

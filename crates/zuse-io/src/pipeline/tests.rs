@@ -1,1 +1,300 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
+use zuse_base::{Errno, Error, Result, Txg};
+use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_format::{BlockPointer, Dva};
+use zuse_vdev::{OpenMode, TopConfig, VdevConfig, VdevKind, Vdevs};
+
+use super::Pipeline;
+use crate::{AllocClass, Allocate, Allocation, Cache, WritePolicy};
+
+const SIZE: u64 = 128 << 20;
+
+/// First fit over one vdev, with a limit on contiguous size, checking every free.
+struct Ledger {
+    taken: Mutex<BTreeMap<u64, u64>>,
+    longest: u64,
+    room: u64,
+}
+
+impl Ledger {
+    fn used(&self) -> u64 {
+        self.taken.lock().map_or(0, |t| t.values().sum())
+    }
+}
+
+impl Allocate for Ledger {
+    fn allocate(
+        &self,
+        _txg: Txg,
+        psize: u64,
+        copies: usize,
+        _class: AllocClass,
+    ) -> Result<Option<Allocation>> {
+        let asize = psize.next_multiple_of(4096);
+        if asize > self.longest {
+            return Ok(None);
+        }
+        let mut taken = self
+            .taken
+            .lock()
+            .map_err(|_| Error::corrupt("test", "lock"))?;
+        if taken.values().sum::<u64>() + asize * copies as u64 > self.room {
+            return Err(Error::refused(Errno::NOSPC, "full"));
+        }
+        let mut dvas = [Dva::EMPTY; 3];
+        for dva in dvas.iter_mut().take(copies) {
+            let mut at = 0;
+            for (start, len) in taken.iter() {
+                if start - at >= asize {
+                    break;
+                }
+                at = start + len;
+            }
+            taken.insert(at, asize);
+            *dva = Dva::new(0, at, asize, false);
+        }
+        Ok(Some(Allocation {
+            dvas,
+            count: copies,
+        }))
+    }
+
+    fn free_dva(&self, _txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()> {
+        let mut taken = self
+            .taken
+            .lock()
+            .map_err(|_| Error::corrupt("test", "lock"))?;
+        match taken.remove(&offset) {
+            Some(len) if len == asize && vdev == 0 => Ok(()),
+            other => Err(Error::corrupt(
+                "test",
+                format!("free of {offset:#x}+{asize:#x}, there is {other:?}"),
+            )),
+        }
+    }
+
+    fn min_allocation(&self) -> u64 {
+        4096
+    }
+}
+
+struct Bench {
+    io: Pipeline,
+    space: Arc<Ledger>,
+    device: Arc<MemDevice>,
+}
+
+fn bench(longest: u64, room: u64) -> Bench {
+    let device = Arc::new(MemDevice::new("/disk", SIZE));
+    let mut top = VdevConfig::new(VdevKind::Disk, 0, 7);
+    top.path = Some("/disk".into());
+    top.top = Some(TopConfig {
+        ashift: 12,
+        asize: SIZE - (8 << 20),
+        metaslab_shift: 24,
+        metaslab_array: 5,
+        ..TopConfig::default()
+    });
+    let root = VdevConfig::root(1, vec![top]);
+    let seat: Arc<dyn BlockDevice> = device.clone();
+    let vdevs = Vdevs::open(&root, &|_| Some(seat.clone()), OpenMode::CREATE).expect("vdevs");
+    let io = Pipeline::new(Arc::new(vdevs), Arc::new(Cache::new(1 << 20)));
+    let space = Arc::new(Ledger {
+        taken: Mutex::default(),
+        longest,
+        room,
+    });
+    io.set_allocator(space.clone());
+    Bench { io, space, device }
+}
+
+fn policy(copies: u8, compression: Compression) -> WritePolicy {
+    WritePolicy {
+        object_type: 19,
+        level: 0,
+        checksum: ChecksumKind::Fletcher4,
+        compression,
+        zstd_level: ZstdLevel::DEFAULT,
+        copies,
+        gang_copies: (copies + 1).min(3),
+        embed: true,
+        hole_birth: true,
+        nopwrite: false,
+        class: AllocClass::Normal,
+        pass: 1,
+    }
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed | 1;
+    (0..len)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x as u8
+        })
+        .collect()
+}
+
+fn write(b: &Bench, policy: &WritePolicy, old: &BlockPointer, data: &[u8]) -> Result<BlockPointer> {
+    b.io.write(Txg(9), policy, old, data, 1).map(|w| w.bp)
+}
+
+#[test]
+fn what_is_written_is_read_back_compressed_plain_embedded_and_as_a_hole() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let text: Vec<u8> = (0..131_072u32).map(|i| (i / 100) as u8).collect();
+    let cases: [(&[u8], Compression); 4] = [
+        (&text, Compression::Lz4),
+        (&noise(131_072, 3), Compression::Lz4),
+        (&[b'z'; 4096], Compression::Lz4),
+        (&text[..3584], Compression::Off),
+    ];
+    for (data, compression) in cases {
+        let bp = write(&b, &policy(1, compression), &BlockPointer::HOLE, data).expect("write");
+        b.io.cache().clear();
+        assert_eq!(b.io.read(&bp, &"test").expect("read").bytes(), data);
+    }
+    let embedded = write(
+        &b,
+        &policy(1, Compression::Lz4),
+        &BlockPointer::HOLE,
+        &[b'z'; 4096],
+    )
+    .expect("write");
+    assert!(embedded.is_embedded());
+    let hole = write(&b, &policy(1, Compression::Lz4), &embedded, &[0; 4096]).expect("write");
+    assert!(hole.is_hole() && hole.logical_birth() == 9);
+    let kept = write(&b, &policy(1, Compression::Off), &embedded, &[0; 4096]).expect("write");
+    assert!(!kept.is_hole(), "without compression zeros are data");
+}
+
+#[test]
+fn a_rotten_copy_is_replaced_by_a_good_one_and_healed() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let data = noise(16_384, 5);
+    let bp = write(&b, &policy(2, Compression::Lz4), &BlockPointer::HOLE, &data).expect("write");
+    let first = bp.dva(0).offset() + (4 << 20);
+    b.device.write_at(&[0xaa; 512], first + 1024).expect("rot");
+    b.io.cache().clear();
+    assert_eq!(b.io.read(&bp, &"test").expect("read").bytes(), &data[..]);
+    let mut healed = vec![0; 16_384];
+    b.device.read_at(&mut healed, first).expect("read");
+    assert_eq!(healed, data, "the bad copy was not rewritten");
+}
+
+#[test]
+fn when_every_copy_is_rotten_the_error_names_the_place() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let bp = write(
+        &b,
+        &policy(2, Compression::Lz4),
+        &BlockPointer::HOLE,
+        &noise(16_384, 5),
+    )
+    .expect("write");
+    for dva in bp.dvas() {
+        b.device
+            .write_at(&[0xaa; 512], dva.offset() + (4 << 20))
+            .expect("rot");
+    }
+    b.io.cache().clear();
+    let error =
+        b.io.read(&bp, &"dataset tank/a, object 7")
+            .expect_err("bad")
+            .to_string();
+    assert!(
+        error.contains("tank/a, object 7") && error.contains("vdev 0"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_block_without_contiguous_room_becomes_a_gang_and_is_freed_whole() {
+    for longest in [64 << 10, 16 << 10, 8 << 10] {
+        for copies in [1, 2] {
+            let b = bench(longest, SIZE / 2);
+            let data = noise(131_072, longest);
+            let bp = write(
+                &b,
+                &policy(copies, Compression::Lz4),
+                &BlockPointer::HOLE,
+                &data,
+            )
+            .expect("write");
+            assert!(bp.is_gang());
+            assert_eq!(
+                bp.asize(),
+                b.space.used(),
+                "the leader's size is not that of the tree"
+            );
+            b.io.cache().clear();
+            assert_eq!(b.io.read(&bp, &"test").expect("read").bytes(), &data[..]);
+            b.io.free(Txg(10), &bp).expect("free");
+            assert_eq!(b.space.used(), 0, "something of the gang stayed allocated");
+        }
+    }
+}
+
+#[test]
+fn a_gang_that_does_not_fit_gives_everything_back() {
+    let b = bench(16 << 10, 100 << 10);
+    let error = write(
+        &b,
+        &policy(1, Compression::Lz4),
+        &BlockPointer::HOLE,
+        &noise(131_072, 1),
+    )
+    .expect_err("full");
+    assert!(error.is(Errno::NOSPC), "{error}");
+    assert_eq!(b.space.used(), 0);
+}
+
+#[test]
+fn a_later_pass_rewrites_in_place_whatever_the_new_size_up_to_the_old_one() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let half: Vec<u8> = [noise(8192, 1), vec![0; 8192]].concat();
+    let first = write(&b, &policy(2, Compression::Lz4), &BlockPointer::HOLE, &half).expect("write");
+    let later = WritePolicy {
+        pass: 2,
+        ..policy(2, Compression::Lz4)
+    };
+    let less: Vec<u8> = [noise(4096, 2), vec![1; 12_288]].concat();
+    let w =
+        b.io.write(Txg(9), &later, &first, &less, 1)
+            .expect("rewrite");
+    assert!(w.in_place && w.bp.dva(0) == first.dva(0) && w.bp.psize() == first.psize());
+    b.io.cache().clear();
+    assert_eq!(b.io.read(&w.bp, &"test").expect("read").bytes(), &less[..]);
+    let more = noise(16_384, 3);
+    let w =
+        b.io.write(Txg(9), &later, &first, &more, 1)
+            .expect("rewrite");
+    assert!(!w.in_place, "more bytes than the place has");
+    let other =
+        b.io.write(Txg(10), &later, &first, &less, 1)
+            .expect("write");
+    assert!(!other.in_place, "a block of an earlier txg was overwritten");
+}
+
+#[test]
+fn an_unchanged_block_keeps_its_pointer_where_the_checksum_is_strong() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let strong = WritePolicy {
+        checksum: ChecksumKind::Sha256,
+        nopwrite: true,
+        ..policy(1, Compression::Lz4)
+    };
+    let data = noise(16_384, 4);
+    let bp = write(&b, &strong, &BlockPointer::HOLE, &data).expect("write");
+    let again = b.io.write(Txg(12), &strong, &bp, &data, 1).expect("write");
+    assert!(again.in_place && again.bp == bp);
+    let changed =
+        b.io.write(Txg(12), &strong, &bp, &noise(16_384, 5), 1)
+            .expect("write");
+    assert!(!changed.in_place);
+}
