@@ -256,7 +256,12 @@ impl Dataset {
             return Ok(os.clone());
         }
         let phys = self.phys()?;
-        let name = self.dsl.ds_name(self.object().0)?;
+        // A rename may be under way: the name is for messages only.
+        let number = self.object().0;
+        let name = self
+            .dsl
+            .ds_name(number)
+            .unwrap_or_else(|_| format!("dataset {number}"));
         if phys.flags & DS_FLAG_INCONSISTENT != 0 {
             return Err(Error::refused(
                 Errno::NXIO,

@@ -881,6 +881,85 @@ fn the_checker_sees_a_wrong_counter() {
     assert!(!check_accounting(&bench.dsl).is_empty());
 }
 
+#[test]
+fn writers_go_on_while_snapshots_come_and_go() {
+    let bench = Bench::new("busy", 256 << 20);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    /// Ends the writers, also when a step fails.
+    struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let heads: Vec<Arc<Dataset>> = (0..3)
+        .map(|i| bench.create(&format!("busy/w{i}")))
+        .collect();
+    std::thread::scope(|scope| {
+        for (i, ds) in heads.iter().enumerate() {
+            let stop = &stop;
+            scope.spawn(move || {
+                let os = ds.objset().expect("objset");
+                let objects: Vec<ObjectId> =
+                    (0..4).map(|n| file(ds, 2, n).expect("file")).collect();
+                let mut n = i as u8;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    n = n.wrapping_add(1);
+                    let tx = match ds.begin(Estimate {
+                        write_bytes: BLOCK as u64,
+                        frees: false,
+                    }) {
+                        Ok(tx) => tx,
+                        Err(e) if e.is(Errno::NOSPC) => continue,
+                        Err(e) => panic!("{e}"),
+                    };
+                    let dnode = os.dnode(objects[usize::from(n) % 4]).expect("dnode");
+                    dnode
+                        .write_block(&tx, u64::from(n % 3), block(n))
+                        .expect("write");
+                    drop(tx);
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+            });
+        }
+        let _stop = Stop(&stop);
+        for round in 0..25 {
+            bench
+                .dsl
+                .snapshot(&[format!("busy@r{round}")], true, &[])
+                .expect("snapshot");
+            let names = bench.dsl.tree("busy").expect("tree");
+            assert!(names.len() >= 4);
+            if round % 3 == 2 {
+                bench
+                    .dsl
+                    .destroy(&format!("busy@r{}", round - 1), true, true)
+                    .expect("destroy");
+            }
+            if round % 5 == 4 {
+                bench
+                    .dsl
+                    .clone_snapshot(&format!("busy/w1@r{round}"), &format!("busy/c{round}"), &[])
+                    .expect("clone");
+            }
+            if round % 10 == 9 {
+                bench
+                    .dsl
+                    .promote(&format!("busy/c{round}"))
+                    .expect("promote");
+            }
+            if round == 12 {
+                bench
+                    .dsl
+                    .rename("busy/w2", "busy/w0/moved", false)
+                    .expect("rename");
+            }
+        }
+    });
+    drop(heads);
+    bench.close();
+}
+
 /// Any mix of changes keeps the books.
 fn churn(name: &str, seed: u64, steps: u32) {
     use zuse_base::{Entropy, SeededPrng};
