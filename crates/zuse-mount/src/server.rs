@@ -620,7 +620,7 @@ fn tick(session: &Weak<Session>) {
             }
             // What fails waits for the next time.
             let _ = fs.reap();
-            if count % ATIME_TICKS == 0 {
+            if count.is_multiple_of(ATIME_TICKS) {
                 let _ = fs.write_atimes();
             }
         }
