@@ -1,0 +1,336 @@
+//! Long, random and concurrent changes.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, ObjectId};
+use zuse_dsl::property::{SetAs, Value};
+use zuse_dsl::{CreateOptions, Dataset, Estimate, check_accounting};
+use zuse_vdev::PoolState;
+
+use crate::bench::*;
+
+#[test]
+fn freeing_in_small_steps_goes_on_after_reopening() {
+    let mut bench = Bench::new("slow", 256 << 20);
+    let ds = bench.create("slow/f");
+    let mut objects = Vec::new();
+    for i in 0..40 {
+        objects.push(file(&ds, 1 + u64::from(i) % 5, i).expect("file"));
+    }
+    for (i, snap) in ["a", "b", "c", "d"].iter().enumerate() {
+        bench.snap(&format!("slow/f@{snap}"));
+        for object in objects.iter().skip(i).step_by(3) {
+            overwrite(&ds, *object, 0, i as u8);
+        }
+    }
+    drop(ds);
+    bench.sound("writing");
+    bench.dsl.set_frees_per_txg(7);
+    bench
+        .dsl
+        .destroy("slow/f@b%c", false, false)
+        .expect("destroy snapshots");
+    bench.sound("destroying snapshots");
+    bench
+        .dsl
+        .destroy("slow/f", true, false)
+        .expect("destroy all");
+    let mut steps = 0;
+    loop {
+        let free_before = bench.pool.space().allocated;
+        bench.sound("a step of freeing");
+        bench.dsl.set_frees_per_txg(7);
+        bench.pool.note_frees();
+        steps += 1;
+        if steps % 5 == 0 {
+            bench.pool.close(PoolState::Exported).expect("close");
+            if let (10, Ok(dir)) = (steps, std::env::var("ZUSE_KEEP_POOL")) {
+                std::fs::copy(format!("{dir}/slow.img"), format!("{dir}/slow-paused.img"))
+                    .expect("copy");
+            }
+            bench = bench.open_again();
+            bench.dsl.set_frees_per_txg(7);
+        }
+        assert!(
+            steps < 300,
+            "freeing does not end, {free_before} bytes are left"
+        );
+        if steps > 20 && bench.pool.features().refcount("com.delphix:async_destroy") == 0 {
+            break;
+        }
+    }
+    assert!(bench.dsl.stuck().is_none());
+    bench.settle();
+    assert!(
+        bench.pool.space().allocated < 4 << 20,
+        "{:?}",
+        bench.pool.space()
+    );
+    bench.close();
+}
+
+#[test]
+fn the_checker_sees_a_wrong_counter() {
+    let bench = Bench::new("wrong", 128 << 20);
+    let ds = bench.create("wrong/f");
+    file(&ds, 2, 1).expect("file");
+    bench.sound("writing");
+    let object = ds.object();
+    bench
+        .pool
+        .sync_task(
+            |_| Ok(()),
+            move |ctx| {
+                ctx.pool
+                    .mos()
+                    .dnode(object)?
+                    .edit_bonus(ctx.tx, |b| b[72] ^= 1)
+            },
+        )
+        .expect("task");
+    assert!(!check_accounting(&bench.dsl).is_empty());
+}
+
+#[test]
+fn writers_go_on_while_snapshots_come_and_go() {
+    let bench = Bench::new("busy", 256 << 20);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    /// Ends the writers, also when a step fails.
+    struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let heads: Vec<Arc<Dataset>> = (0..3)
+        .map(|i| bench.create(&format!("busy/w{i}")))
+        .collect();
+    std::thread::scope(|scope| {
+        for (i, ds) in heads.iter().enumerate() {
+            let stop = &stop;
+            scope.spawn(move || {
+                let os = ds.objset().expect("objset");
+                let objects: Vec<ObjectId> =
+                    (0..4).map(|n| file(ds, 2, n).expect("file")).collect();
+                let mut n = i as u8;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    n = n.wrapping_add(1);
+                    let tx = match ds.begin(Estimate {
+                        write_bytes: BLOCK as u64,
+                        frees: false,
+                    }) {
+                        Ok(tx) => tx,
+                        Err(e) if e.is(Errno::NOSPC) => continue,
+                        Err(e) => panic!("{e}"),
+                    };
+                    let dnode = os.dnode(objects[usize::from(n) % 4]).expect("dnode");
+                    dnode
+                        .write_block(&tx, u64::from(n % 3), block(n))
+                        .expect("write");
+                    drop(tx);
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+            });
+        }
+        let _stop = Stop(&stop);
+        for round in 0..25 {
+            bench
+                .dsl
+                .snapshot(&[format!("busy@r{round}")], true, &[])
+                .expect("snapshot");
+            let names = bench.dsl.tree("busy").expect("tree");
+            assert!(names.len() >= 4);
+            if round % 3 == 2 {
+                bench
+                    .dsl
+                    .destroy(&format!("busy@r{}", round - 1), true, true)
+                    .expect("destroy");
+            }
+            if round % 5 == 4 {
+                bench
+                    .dsl
+                    .clone_snapshot(&format!("busy/w1@r{round}"), &format!("busy/c{round}"), &[])
+                    .expect("clone");
+            }
+            if round % 10 == 9 {
+                bench
+                    .dsl
+                    .promote(&format!("busy/c{round}"))
+                    .expect("promote");
+            }
+            if round == 12 {
+                bench
+                    .dsl
+                    .rename("busy/w2", "busy/w0/moved", false)
+                    .expect("rename");
+            }
+        }
+    });
+    drop(heads);
+    bench.close();
+}
+
+/// Any mix of changes keeps the books.
+fn churn(name: &str, seed: u64, steps: u32) {
+    use zuse_base::{Entropy, SeededPrng};
+    let rng = SeededPrng::new(seed);
+    let mut bench = Bench::new(name, 256 << 20);
+    let mut serial = 0;
+    let mut log = Vec::new();
+    for step in 0..steps {
+        let heads: Vec<String> = bench
+            .dsl
+            .tree(name)
+            .expect("tree")
+            .into_iter()
+            .map(|e| e.name)
+            .collect();
+        let snaps: Vec<String> = heads
+            .iter()
+            .flat_map(|h| bench.dsl.snapshots(h).expect("list"))
+            .map(|e| e.name)
+            .collect();
+        let head = rng.pick(&heads).cloned().expect("a head");
+        let snap = rng.pick(&snaps).cloned();
+        serial += 1;
+        let (what, done) = match (rng.below(20), snap) {
+            (0..=1, _) if heads.len() < 12 => {
+                let new = format!("{head}/n{serial}");
+                (
+                    format!("create {new}"),
+                    bench
+                        .dsl
+                        .create_dataset(&new, CreateOptions::filesystem(fill()))
+                        .map(|_| ()),
+                )
+            }
+            (2..=4, _) => (
+                format!("snapshot {head}@{serial}"),
+                bench
+                    .dsl
+                    .snapshot(&[format!("{head}@{serial}")], rng.chance(1, 4), &[]),
+            ),
+            (5..=7, Some(snap)) => (
+                format!("destroy {snap}"),
+                bench.dsl.destroy(&snap, false, rng.chance(1, 3)),
+            ),
+            (8, _) if head != name => (
+                format!("destroy -r {head}"),
+                bench.dsl.destroy(&head, true, false),
+            ),
+            (9, Some(snap)) => (
+                format!("rollback {snap}"),
+                bench.dsl.rollback(&snap, rng.chance(1, 2)),
+            ),
+            (10..=11, Some(snap)) if heads.len() < 12 => {
+                let new = format!("{head}/c{serial}");
+                (
+                    format!("clone {snap} {new}"),
+                    bench.dsl.clone_snapshot(&snap, &new, &[]).map(|_| ()),
+                )
+            }
+            (12, _) => (format!("promote {head}"), bench.dsl.promote(&head)),
+            (13, _) => {
+                let to = format!("{}/r{serial}", rng.pick(&heads).expect("a head"));
+                (
+                    format!("rename {head} {to}"),
+                    bench.dsl.rename(&head, &to, false),
+                )
+            }
+            (14, _) => {
+                let property = *rng
+                    .pick(&["refreservation", "reservation", "quota"])
+                    .expect("one");
+                let value = Value::Number(rng.below(4) << 20);
+                (
+                    format!("set {property} {value:?} {head}"),
+                    bench
+                        .dsl
+                        .set_properties(&head, &[(property.into(), value)], SetAs::Local),
+                )
+            }
+            (15, Some(snap)) => {
+                let mark = format!("{}#{serial}", snap.split('@').next().expect("name"));
+                (
+                    format!("bookmark {snap} {mark}"),
+                    bench.dsl.create_bookmark(&snap, &mark),
+                )
+            }
+            (16, _) => match bench.dsl.bookmarks(&head).expect("list").first() {
+                Some((mark, _)) => (
+                    format!("destroy {head}#{mark}"),
+                    bench.dsl.destroy_bookmark(&format!("{head}#{mark}")),
+                ),
+                None => continue,
+            },
+            (17, _) => {
+                bench = bench.reopen(true);
+                ("reopen".to_owned(), Ok(()))
+            }
+            _ => {
+                let ds = bench.dsl.dataset(&head).expect("head");
+                let os = ds.objset().expect("objset");
+                let mut changed = Ok(());
+                for _ in 0..rng.range(1..4) {
+                    let last = os.next_object(ObjectId(1)).expect("next");
+                    match last {
+                        Some(object) if rng.chance(1, 2) => {
+                            overwrite_if_room(&ds, object, rng.below(3), serial as u8)
+                        }
+                        Some(object) if rng.chance(1, 4) => {
+                            let tx = ds
+                                .begin(Estimate {
+                                    write_bytes: 0,
+                                    frees: true,
+                                })
+                                .expect("begin");
+                            os.free(&tx, object).expect("free");
+                        }
+                        _ => changed = file(&ds, rng.range(1..4), serial as u8).map(|_| ()),
+                    }
+                }
+                (format!("write {head}"), changed)
+            }
+        };
+        let refused = matches!(&done, Err(zuse_base::Error::Refused { .. }));
+        assert!(
+            done.is_ok() || refused,
+            "seed {seed}, step {step}, {what}: {done:?}\n{log:#?}"
+        );
+        log.push(format!(
+            "{what}: {}",
+            if refused { "refused" } else { "done" }
+        ));
+        bench.pool.sync_now().expect("sync");
+        let flaws = check_accounting(&bench.dsl);
+        assert!(
+            flaws.is_empty(),
+            "seed {seed}, step {step}: {flaws:#?}\n{log:#?}"
+        );
+    }
+    bench.close();
+}
+
+fn overwrite_if_room(ds: &Arc<Dataset>, object: ObjectId, blkid: u64, seed: u8) {
+    let os = ds.objset().expect("objset");
+    if let Ok(tx) = ds.begin(Estimate {
+        write_bytes: BLOCK as u64,
+        frees: false,
+    }) {
+        os.dnode(object)
+            .expect("dnode")
+            .write_block(&tx, blkid, block(seed))
+            .expect("write");
+    }
+}
+
+#[test]
+fn any_mix_of_changes_keeps_the_books() {
+    let steps = std::env::var("ZUSE_CHURN")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(60);
+    for seed in 1..=6 {
+        churn(&format!("churn{seed}"), seed, steps);
+    }
+}
