@@ -28,8 +28,8 @@ use crate::session::Session;
 #[command(name = "zuse", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
     /// Look for pools on this device, or on the devices in this directory, and open them in place (may be repeated)
-    #[arg(long = "in", global = true, value_name = "FILE|DIR")]
-    pub places: Vec<PathBuf>,
+    #[arg(id = "search-in", long = "in", global = true, value_name = "FILE|DIR")]
+    pub search_in: Vec<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -68,7 +68,7 @@ enum Command {
 impl Cli {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        session.look_in(&self.places);
+        session.look_in(&self.search_in);
         match self.command {
             Command::Zpool(c) => c.run(session),
             Command::Zfs(c) => c.run(session),
@@ -86,3 +86,6 @@ impl Cli {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,11 +68,6 @@ impl From<std::io::Error> for Stop {
     }
 }
 
-/// A failure with exit code 1.
-pub fn fail<T>(message: impl Into<String>) -> Outcome<T> {
-    Err(CommandError::new(message).into())
-}
-
 /// Gives a library error the words of the ZFS commands.
 pub trait Explain<T> {
     /// `action` is what could not be done: `cannot open 'tank/x'`. Numbers read as for datasets.

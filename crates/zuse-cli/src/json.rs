@@ -11,8 +11,6 @@ pub enum Json {
     Number(u64),
     /// An object, in this order.
     Object(Vec<(String, Json)>),
-    /// An array.
-    List(Vec<Json>),
 }
 
 impl Json {
@@ -51,16 +49,6 @@ impl Json {
                     value.write(out);
                 }
                 out.push('}');
-            }
-            Self::List(values) => {
-                out.push('[');
-                for (i, value) in values.iter().enumerate() {
-                    if i > 0 {
-                        out.push(',');
-                    }
-                    value.write(out);
-                }
-                out.push(']');
             }
         }
     }

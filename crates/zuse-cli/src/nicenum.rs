@@ -1,7 +1,7 @@
 //! Numbers for people: `97.7K`, `1.50G`, and back.
 //!
-//! At most five characters; an exact multiple of its unit has no decimals. Three flavours: plain (no unit
-//! below 1 K), bytes (`B` below 1 K) and time.
+//! At most five characters; an exact multiple of its unit has no decimals. Two flavours: plain (no unit
+//! below 1 K) and bytes (`B` below 1 K).
 
 const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
 
@@ -32,19 +32,6 @@ fn with_units(n: u64, smallest: &str) -> String {
         .map(|decimals| format!("{value:.decimals$}{name}"))
         .find(|text| text.len() <= 5)
         .unwrap_or_else(|| format!("{value:.0}{name}"))
-}
-
-/// Nanoseconds: `1us`, whole numbers rounded down, 0 is `-`.
-pub fn nicetime(ns: u64) -> String {
-    if ns == 0 {
-        return "-".into();
-    }
-    let (mut value, mut unit) = (ns, 0usize);
-    while value >= 1000 && unit < 3 {
-        value /= 1000;
-        unit += 1;
-    }
-    format!("{value}{}", ["ns", "us", "ms", "s"].get(unit).copied().unwrap_or_default())
 }
 
 #[cfg(test)]

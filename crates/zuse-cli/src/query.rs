@@ -174,8 +174,8 @@ impl Question {
         }
     }
 
-    /// Answers about an open pool.
-    pub fn answer(&self, pool: &Arc<Pool>) -> Outcome<Answer> {
+    /// Answers about an open pool. An imported pool that is open read-only for this question is not read-only.
+    pub fn answer(&self, pool: &Arc<Pool>, imported: bool) -> Outcome<Answer> {
         match self {
             Self::Datasets { root, depth, filesystems, volumes, snapshots, properties } => {
                 let cannot = || format!("cannot open '{root}'");
@@ -193,7 +193,12 @@ impl Question {
                 Ok(Answer::Datasets(rows))
             }
             Self::Pool { name, properties } => {
-                let row = pool_row(pool, properties.as_deref()).or_cannot_pool(|| format!("cannot open '{name}'"))?;
+                let mut row = pool_row(pool, properties.as_deref()).or_cannot_pool(|| format!("cannot open '{name}'"))?;
+                if imported {
+                    for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
+                        cell.value = Some("off".into());
+                    }
+                }
                 Ok(Answer::Pool(Box::new(row)))
             }
         }
@@ -202,7 +207,7 @@ impl Question {
     /// Answers here, or has the process that holds the pool answer.
     pub fn ask(&self, session: &mut Session) -> Outcome<Answer> {
         match session.pool(self.pool(), Need::Read) {
-            Ok(pool) => self.answer(&pool),
+            Ok(pool) => self.answer(&pool, session.search.is_empty()),
             Err(Stop::Held(guid)) => self.ask_holder(session, guid),
             Err(Stop::Failed(e)) if matches!(self, Self::Datasets { .. }) && e.message.ends_with("no such pool") => {
                 let Self::Datasets { root, .. } = self else { return Err(e.into()) };
@@ -244,7 +249,7 @@ impl Question {
 pub fn answer_here(session: &mut Session, json: &str) -> Outcome {
     let question: Question = serde_json::from_str(json).map_err(|e| CommandError::usage(e.to_string()))?;
     let pool = session.pool(question.pool(), Need::Read)?;
-    let answer = question.answer(&pool)?;
+    let answer = question.answer(&pool, false)?;
     let text = serde_json::to_vec(&answer).map_err(|e| CommandError::new(e.to_string()))?;
     session.ui.out().write_all(&text)?;
     Ok(())

@@ -26,6 +26,11 @@ pub struct Column {
 }
 
 impl Column {
+    /// At least that wide.
+    pub fn at_least(self, least: usize) -> Self {
+        Self { least, ..self }
+    }
+
     /// A column as wide as it needs to be.
     pub fn new(header: &str, side: Side) -> Self {
         Self { header: header.to_uppercase(), side, least: 0 }

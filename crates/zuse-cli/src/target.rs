@@ -42,11 +42,6 @@ impl Target {
             plain.then(|| Self { dataset: name.to_owned(), path: Vec::new() })
         })
     }
-
-    /// Name of the pool.
-    pub fn pool(&self) -> &str {
-        pool_of(&self.dataset)
-    }
 }
 
 /// The pool of a dataset name.

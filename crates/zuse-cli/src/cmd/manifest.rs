@@ -44,7 +44,8 @@ impl Manifest {
         let out = session.ui.out();
         let mut failed = Ok(());
         let listed = manifest(&fs, hashing, &mut |entry| {
-            failed = writeln!(out, "{}", entry.to_json());
+            // Line breaks are never inside a text there: taken out, they leave one object a line.
+            failed = writeln!(out, "{}", entry.to_json().replace('\n', ""));
             match &failed {
                 Ok(()) => Ok(()),
                 Err(e) => Err(zuse::Error::refused(zuse::Errno(e.raw_os_error().unwrap_or(5)), "output")),

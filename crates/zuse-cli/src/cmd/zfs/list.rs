@@ -219,7 +219,15 @@ pub fn value(row: &DatasetRow, name: &str, exact: bool) -> String {
 fn column(name: &str) -> Column {
     let known = dataset_property(name);
     let right = is_number(known) && known.is_some_and(|p| p.kind == PropertyKind::Number) && name != "creation";
-    Column::new(known.map_or(name, |p| p.column()), if right { Side::Right } else { Side::Left })
+    let header = known.map_or(name, |p| p.column());
+    match known {
+        _ if right => Column::new(header, Side::Right).at_least(5),
+        Some(p) if p.kind == PropertyKind::Index => {
+            let longest = p.words.iter().map(|(w, _)| w.len()).max().unwrap_or(0);
+            Column::new(header, Side::Left).at_least(longest)
+        }
+        _ => Column::new(header, Side::Left),
+    }
 }
 
 /// Rows without the property come last either way.

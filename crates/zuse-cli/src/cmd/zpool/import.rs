@@ -9,7 +9,6 @@ use zuse::{Errno, FoundPool, Pool, PoolAccess, PoolState, Search, VdevConfig, Vd
 use crate::args::pair;
 use crate::error::{CommandError, Outcome, explain};
 use crate::session::{Session, patiently};
-use crate::wire;
 
 /// Import a pool, or list the pools that could be
 ///
@@ -83,7 +82,7 @@ impl Import {
         let name = new_name.unwrap_or(&found.config.name).to_owned();
         let cache = session.state.cache_file();
         let known = cache.pools()?;
-        if wire::is_live(&session.state.socket(found.config.pool_guid)) || known.get(&name).is_some_and(|c| c.pool_guid == found.config.pool_guid) {
+        if known.get(&name).is_some_and(|c| c.pool_guid == found.config.pool_guid) {
             return Err(CommandError::new(format!("cannot import '{name}': a pool with that name already exists"))
                 .hint("it is imported already: 'zpool list' shows it")
                 .into());

@@ -140,7 +140,12 @@ fn column(name: &str) -> Column {
         "checkpoint" => "ckpoint",
         _ => header,
     };
-    Column::new(header, if words && name != "health" { Side::Left } else { Side::Right })
+    // Numbers have room for five characters, HEALTH for its longest usual word.
+    match name {
+        "health" => Column::new(header, Side::Right).at_least(8),
+        _ if words => Column::new(header, Side::Left),
+        _ => Column::new(header, Side::Right).at_least(5),
+    }
 }
 
 fn vdev_lines(vdev: &VdevRow, pool: &PoolRow, level: usize, columns: &[String], exact: bool, out: &mut Vec<Vec<String>>) {
