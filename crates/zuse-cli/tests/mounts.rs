@@ -1,0 +1,137 @@
+//! Mounts, the process behind them, and commands that are forwarded to it. Where FUSE cannot be used the tests say so and
+//! fail only if `ZUSE_NEED_FUSE` is set.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::support::TestEnv;
+
+/// Whether this machine lets us mount.
+fn fuse() -> bool {
+    let there = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !there {
+        assert!(std::env::var_os("ZUSE_NEED_FUSE").is_none(), "/dev/fuse cannot be opened");
+        eprintln!("not tested: /dev/fuse cannot be opened");
+    }
+    there
+}
+
+/// Unmounts whatever a failed test left behind.
+struct Mounted<'a>(&'a TestEnv, PathBuf);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.run(&format!("umount -f {}", self.1.display()));
+    }
+}
+
+fn mounted(env: &TestEnv) -> Mounted<'_> {
+    let dir = env.path("mnt");
+    std::fs::create_dir_all(&dir).unwrap();
+    env.ok("mount tank/a mnt");
+    Mounted(env, dir)
+}
+
+fn until(what: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < end {
+        if what() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn other_commands_reach_a_mounted_pool() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    let mount = mounted(&env);
+    let dir = mount.1.clone();
+    std::fs::write(dir.join("file"), "one").unwrap();
+    env.ok("zfs snapshot tank/a@one");
+    std::fs::write(dir.join("file"), "two").unwrap();
+    std::fs::write(dir.join("new"), "new").unwrap();
+    assert_eq!(std::fs::read_to_string(dir.join(".zfs/snapshot/one/file")).unwrap(), "one");
+    assert_eq!(env.ok("cat tank/a@one:/file"), "one");
+    assert_eq!(env.ok("zfs get -H -o value mounted tank/a"), "yes\n");
+    assert!(env.ok("zfs mount").starts_with("tank/a "));
+    env.ok("zfs rollback tank/a@one");
+    assert_eq!(std::fs::read_to_string(dir.join("file")).unwrap(), "one");
+    assert!(!dir.join("new").exists());
+    // A child appears inside, and what is copied in past the mount is seen.
+    env.ok("zfs create tank/a/child");
+    assert!(dir.join("child").is_dir());
+    assert!(!dir.join("pasted").exists());
+    env.write("pasted", b"x");
+    env.ok("cp pasted tank/a:/");
+    assert_eq!(std::fs::read_to_string(dir.join("pasted")).unwrap(), "x");
+    env.ok("zfs destroy tank/a/child");
+    assert!(!dir.join("child").exists());
+    assert!(env.fails(1, "zfs create tank/a").contains("dataset already exists"));
+    env.ok("umount mnt");
+    assert!(until(|| env.run("zpool list -H -o name").out == "tank\n"));
+    assert_eq!(env.ok("cat tank/a:/file"), "one");
+    assert!(env.fails(1, "umount tank/a").contains("not currently mounted"));
+}
+
+#[test]
+fn export_of_a_mounted_pool_unmounts_and_ends_the_process() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    let mount = mounted(&env);
+    std::fs::write(mount.1.join("file"), "kept").unwrap();
+    env.ok("zpool export tank");
+    assert!(!mount.1.join("file").exists());
+    env.ok("zpool import -d tank.img tank");
+    assert_eq!(env.ok("cat tank/a:/file"), "kept");
+}
+
+#[test]
+fn a_killed_mount_process_leaves_a_pool_that_opens_again() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    let dir = env.path("mnt");
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut child = env.command(&["mount", "--foreground", "tank/a", "mnt"]).spawn().unwrap();
+    let socket = || std::fs::read_dir(env.path("state/zuse/run")).is_ok_and(|mut d| d.next().is_some());
+    assert!(until(|| socket() && std::fs::write(dir.join("file"), "synced").is_ok() && env.run("zfs mount").out.contains("tank/a")));
+    let file = std::fs::File::create(dir.join("file")).unwrap();
+    std::io::Write::write_all(&mut &file, b"synced").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let _ = std::process::Command::new("fusermount3").args(["-u", "-z"]).arg(&dir).output();
+    let _ = std::process::Command::new("umount").arg("-l").arg(&dir).output();
+    assert_eq!(env.ok("cat tank/a:/file"), "synced");
+}
+
+#[test]
+fn a_terminated_mount_process_unmounts_and_closes_the_pool() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    let dir = env.path("mnt");
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut child = env.command(&["mount", "--foreground", "tank/a", "mnt"]).spawn().unwrap();
+    assert!(until(|| env.run("zfs mount").out.contains("tank/a")));
+    std::fs::write(dir.join("file"), "kept").unwrap();
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+    assert!(!dir.join("file").exists());
+    assert_eq!(env.ok("cat tank/a:/file"), "kept");
+}

@@ -1,0 +1,128 @@
+//! `zuse zpool …` against pools in files.
+
+use crate::support::TestEnv;
+
+#[test]
+fn a_pool_is_made_listed_exported_and_imported() {
+    let env = TestEnv::with_pool();
+    let list = env.ok("zpool list -o name,size,health");
+    assert_eq!(list, "NAME   SIZE    HEALTH\ntank   112M    ONLINE\n");
+    assert_eq!(env.ok("zpool list -H -o name,health"), "tank\tONLINE\n");
+    env.ok("zpool export tank");
+    assert!(env.run("zpool list").err.contains("no pools available"));
+    assert_eq!(env.fails(1, "zpool status tank").lines().next(), Some("cannot open 'tank': no such pool"));
+    let found = env.ok("zpool import -d tank.img");
+    assert!(found.starts_with("  pool: tank\n    id: "), "{found}");
+    assert!(found.contains(" state: ONLINE\naction: The pool can be imported"), "{found}");
+    env.ok("zpool import -d . tank other");
+    assert_eq!(env.ok("zpool list -H -o name"), "other\n");
+}
+
+#[test]
+fn status_has_the_layout_of_zpool_status() {
+    let env = TestEnv::with_pool();
+    let path = env.path("tank.img").display().to_string();
+    let width = path.len() + 2;
+    let line = |name: &str| format!("\t{name:<width$}  ONLINE       0     0     0\n");
+    let expected = format!(
+        "  pool: tank\n state: ONLINE\nconfig:\n\n\t{:<width$}  STATE     READ WRITE CKSUM\n{}{}\nerrors: No known data errors\n",
+        "NAME",
+        line("tank"),
+        line(&format!("  {path}")),
+    );
+    assert_eq!(env.ok("zpool status tank"), expected);
+    assert_eq!(env.ok("zpool status -x"), "all pools are healthy\n");
+    assert_eq!(env.ok("zpool status -x tank"), "pool 'tank' is healthy\n");
+    let json = env.ok("zpool status -j");
+    assert!(json.starts_with("{\"output_version\":{\"command\":\"zpool status\",\"vers_major\":0,\"vers_minor\":1},\"pools\":{\"tank\":{\"name\":\"tank\",\"state\":\"ONLINE\","), "{json}");
+}
+
+#[test]
+fn properties_of_pools_are_set_and_stay() {
+    let env = TestEnv::with_pool();
+    env.ok("zpool set comment=mine tank");
+    env.ok("zpool set autotrim=on tank");
+    env.ok("zpool set org.example:who=me tank");
+    let got = env.ok("zpool get -H comment,autotrim,failmode,org.example:who,feature@lz4_compress,guid tank");
+    let lines: Vec<&str> = got.lines().collect();
+    assert_eq!(lines[0], "tank\tcomment\tmine\tlocal");
+    assert_eq!(lines[1], "tank\tautotrim\ton\tlocal");
+    assert_eq!(lines[2], "tank\tfailmode\twait\tdefault");
+    assert_eq!(lines[3], "tank\torg.example:who\tme\tlocal");
+    assert_eq!(lines[4], "tank\tfeature@lz4_compress\tactive\tlocal");
+    assert_eq!(env.fails(1, "zpool set size=1G tank"), "cannot set property for 'tank': 'size' is readonly\n");
+    assert_eq!(env.fails(1, "zpool set failmode=now tank"), "cannot set property for 'tank': 'failmode' must be one of 'wait | continue | panic'\n");
+}
+
+#[test]
+fn features_are_chosen_at_creation_and_enabled_later() {
+    let env = TestEnv::new();
+    env.ok("zpool create -d -o feature@lz4_compress=enabled p p.img --size 128M");
+    assert_eq!(env.ok("zpool get -H -o value feature@lz4_compress,feature@large_blocks p"), "active\ndisabled\n");
+    env.ok("zpool set feature@large_blocks=enabled p");
+    assert_eq!(env.ok("zpool get -H -o value feature@large_blocks p"), "enabled\n");
+}
+
+#[test]
+fn devices_of_other_pools_are_refused_without_force() {
+    let env = TestEnv::with_pool();
+    env.ok("zpool export tank");
+    let said = env.fails(1, "zpool create other tank.img");
+    assert!(said.starts_with("invalid vdev specification\nuse '-f' to override the following errors:\n"), "{said}");
+    assert!(said.contains("is part of exported pool 'tank'"), "{said}");
+    env.ok("zpool create -f other tank.img");
+    let said = env.fails(1, "zpool labelclear tank.img");
+    assert!(said.contains("is a member (ACTIVE) of pool \"other\""), "{said}");
+    env.ok("zpool destroy other");
+    env.ok("zpool create third tank.img");
+}
+
+#[test]
+fn what_cannot_be_created_is_said_and_nothing_is_left() {
+    let env = TestEnv::new();
+    let small = env.fails(1, "zpool create p p.img --size 1M");
+    assert!(small.starts_with("cannot create 'p': one or more devices is less than the minimum size (64M)"), "{small}");
+    assert!(!env.path("p.img").exists());
+    assert!(env.fails(1, "zpool create mirrors p.img --size 64M").contains("name is reserved"));
+    assert!(env.fails(1, "zpool create a/b p.img").contains("invalid character '/' in pool name"));
+    assert!(env.fails(1, "zpool create p nothing.img").contains("cannot resolve path"));
+    assert!(env.fails(1, "zpool create -O atime=maybe p p.img --size 64M").contains("'atime' must be one of"));
+    env.fails(2, "zpool create");
+    env.fails(2, "zpool frobnicate");
+}
+
+#[test]
+fn a_pool_of_another_host_is_refused_without_force() {
+    let env = TestEnv::with_pool();
+    // The other host: another state directory, hence another host id, if this machine has none of its own.
+    if std::fs::metadata("/etc/hostid").is_ok() {
+        return;
+    }
+    let elsewhere = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        crate::support::ran(env.command(&words).env("XDG_STATE_HOME", env.path("elsewhere")).output().unwrap())
+    };
+    let said = elsewhere("zpool import -d tank.img tank");
+    assert_eq!(said.code, 1);
+    assert!(said.err.starts_with("cannot import 'tank': pool was previously in use from another system.\nLast accessed by "), "{}", said.err);
+    assert!(said.err.contains("use 'zpool import -f'"), "{}", said.err);
+    assert_eq!(elsewhere("zpool import -f -d tank.img tank").code, 0);
+}
+
+#[test]
+fn history_lists_the_commands() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    let text = env.ok("zpool history tank");
+    assert!(text.starts_with("History for 'tank':\n"), "{text}");
+    assert!(text.contains(" zpool create tank tank.img --size 128M\n"), "{text}");
+    assert!(text.contains(" zfs create tank/a\n"), "{text}");
+}
+
+#[test]
+fn labels_are_shown_once_for_all_four() {
+    let env = TestEnv::with_pool();
+    let text = env.ok("zdb -l tank.img");
+    assert!(text.starts_with("------------------------------------\nLABEL 0 \n------------------------------------\n    version: 5000\n    name: 'tank'\n"), "{text}");
+    assert!(text.ends_with("    labels = 0 1 2 3 \n"), "{text}");
+}
