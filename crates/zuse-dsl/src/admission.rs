@@ -47,8 +47,12 @@ impl Reserve {
     }
 }
 
-/// Metadata that any change rewrites: indirect blocks, dnode blocks, the objset block, the MOS.
-const TX_OVERHEAD: u64 = 96 * 1024;
+/// Metadata that the first change of a dataset in a txg rewrites whatever it is: the way from a dnode to the objset
+/// block, the MOS. Later changes of the same txg share it.
+const TXG_OVERHEAD: u64 = 512 * 1024;
+
+/// Metadata that each change rewrites beyond its own estimate.
+const TX_OVERHEAD: u64 = 1024;
 
 enum Verdict {
     Fine,
@@ -114,7 +118,8 @@ impl Dataset {
         }
         let tx = spa.begin(bytes)?;
         let slot = tx.txg().slot::<4>();
-        self.in_flight[slot].fetch_add(bytes, Relaxed);
+        let first = self.in_flight[slot].fetch_add(bytes, Relaxed) == 0;
+        let bytes = bytes + if first { TXG_OVERHEAD } else { 0 };
         for dir in self
             .chain
             .read()
