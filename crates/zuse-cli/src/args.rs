@@ -29,14 +29,19 @@ pub fn size(text: &str) -> Result<u64, String> {
 
 /// A comma list.
 pub fn list(text: &str) -> Vec<String> {
-    text.split(',').map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect()
+    text.split(',')
+        .map(|p| p.trim().to_owned())
+        .filter(|p| !p.is_empty())
+        .collect()
 }
 
 /// Refuses a property that is named twice.
 pub fn no_duplicates(pairs: &[(String, String)]) -> Outcome {
     for (i, (name, _)) in pairs.iter().enumerate() {
         if pairs.iter().take(i).any(|(n, _)| n == name) {
-            return Err(CommandError::usage(format!("property '{name}' specified multiple times")).into());
+            return Err(
+                CommandError::usage(format!("property '{name}' specified multiple times")).into(),
+            );
         }
     }
     Ok(())

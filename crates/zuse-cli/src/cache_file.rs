@@ -34,8 +34,11 @@ impl CacheFile {
     /// It is damaged or cannot be read.
     pub fn pools(&self) -> Outcome<BTreeMap<String, PoolConfig>> {
         let bad = |what: String| {
-            CommandError::new(format!("cannot read cache file '{}': {what}", self.path.display()))
-                .hint("remove it, then import the pools again with 'zpool import -d FILE|DIR POOL'")
+            CommandError::new(format!(
+                "cannot read cache file '{}': {what}",
+                self.path.display()
+            ))
+            .hint("remove it, then import the pools again with 'zpool import -d FILE|DIR POOL'")
         };
         let meta = match fs::metadata(&self.path) {
             Ok(meta) => meta,
@@ -52,7 +55,9 @@ impl CacheFile {
         let list = NvList::decode(&bytes).map_err(|e| bad(e.to_string()))?;
         let mut pools = BTreeMap::new();
         for (name, _) in list.iter() {
-            let Some(config) = list.get_list(name) else { continue };
+            let Some(config) = list.get_list(name) else {
+                continue;
+            };
             let config = PoolConfig::parse(config, "cache file").map_err(|e| bad(e.to_string()))?;
             pools.insert(name.to_owned(), config);
         }
@@ -79,7 +84,12 @@ impl CacheFile {
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, PoolConfig>)) -> Outcome {
         let dir = self.path.parent().unwrap_or(Path::new("."));
-        let fail = |e: io::Error| CommandError::new(format!("cannot write cache file '{}': {e}", self.path.display()));
+        let fail = |e: io::Error| {
+            CommandError::new(format!(
+                "cannot write cache file '{}': {e}",
+                self.path.display()
+            ))
+        };
         fs::create_dir_all(dir).map_err(fail)?;
         let guard = fs::File::create(self.path.with_extension("lock")).map_err(fail)?;
         guard.lock().map_err(fail)?;
@@ -91,7 +101,9 @@ impl CacheFile {
         }
         let new = self.path.with_extension("new");
         let mut file = fs::File::create(&new).map_err(fail)?;
-        file.write_all(&list.encode_xdr()).and_then(|()| file.sync_all()).map_err(fail)?;
+        file.write_all(&list.encode_xdr())
+            .and_then(|()| file.sync_all())
+            .map_err(fail)?;
         fs::rename(&new, &self.path).map_err(fail)?;
         Ok(())
     }
@@ -99,5 +111,8 @@ impl CacheFile {
 
 /// Paths of the devices of a configuration, by leaf.
 pub fn device_paths(tree: &VdevConfig) -> Vec<PathBuf> {
-    tree.devices().iter().filter_map(|d| d.path.as_ref().map(PathBuf::from)).collect()
+    tree.devices()
+        .iter()
+        .filter_map(|d| d.path.as_ref().map(PathBuf::from))
+        .collect()
 }

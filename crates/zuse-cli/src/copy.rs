@@ -38,7 +38,11 @@ struct State<J> {
 impl<J: Send> Jobs<J> {
     fn new(first: J) -> Self {
         Self {
-            state: Mutex::new(State { waiting: VecDeque::from([first]), running: 0, failed: None }),
+            state: Mutex::new(State {
+                waiting: VecDeque::from([first]),
+                running: 0,
+                failed: None,
+            }),
             changed: Condvar::new(),
         }
     }
@@ -54,7 +58,12 @@ impl<J: Send> Jobs<J> {
     }
 
     /// Does all jobs with several threads. `work` may add more; each thread has its own scratch.
-    fn run<S>(&self, threads: usize, scratch: impl Fn() -> S + Sync, work: impl Fn(&Self, J, &mut S) -> Outcome + Sync) -> Outcome {
+    fn run<S>(
+        &self,
+        threads: usize,
+        scratch: impl Fn() -> S + Sync,
+        work: impl Fn(&Self, J, &mut S) -> Outcome + Sync,
+    ) -> Outcome {
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
@@ -91,7 +100,10 @@ impl<J: Send> Jobs<J> {
             if state.running == 0 {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -30,7 +30,11 @@ pub fn history(seconds: u64) -> String {
 /// `Nov 21 19:22`, as `ls -l`.
 pub fn listing(seconds: i64) -> String {
     Timestamp::from_second(seconds)
-        .map(|s| s.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string())
+        .map(|s| {
+            s.to_zoned(TimeZone::system())
+                .strftime("%Y-%m-%d %H:%M")
+                .to_string()
+        })
         .unwrap_or_else(|_| seconds.to_string())
 }
 

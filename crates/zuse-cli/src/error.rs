@@ -37,12 +37,19 @@ pub struct CommandError {
 impl CommandError {
     /// A failure with exit code 1.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hints: Vec::new(), code: 1 }
+        Self {
+            message: message.into(),
+            hints: Vec::new(),
+            code: 1,
+        }
     }
 
     /// Wrong usage: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { code: 2, ..Self::new(message) }
+        Self {
+            code: 2,
+            ..Self::new(message)
+        }
     }
 
     /// Adds a line that says what to do next.
@@ -108,7 +115,14 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
             let says_more = what.contains(' ') && !action.contains(what.as_str());
             let text = match (class, says_more) {
                 (Some(class), false) => class.to_owned(),
-                (Some(class), true) if matches!(*errno, Errno::NOENT | Errno::EXIST | Errno::NOSPC | Errno::DQUOT) => class.to_owned(),
+                (Some(class), true)
+                    if matches!(
+                        *errno,
+                        Errno::NOENT | Errno::EXIST | Errno::NOSPC | Errno::DQUOT
+                    ) =>
+                {
+                    class.to_owned()
+                }
                 (_, true) => what.clone(),
                 (None, false) => errno.text().to_owned(),
             };
@@ -119,8 +133,10 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
                 _ => error,
             }
         }
-        Error::Suspended { what, .. } => CommandError::new(format!("{action}: pool I/O is currently suspended ({what})"))
-            .hint("make its devices reachable again, then run 'zpool clear'"),
+        Error::Suspended { what, .. } => CommandError::new(format!(
+            "{action}: pool I/O is currently suspended ({what})"
+        ))
+        .hint("make its devices reachable again, then run 'zpool clear'"),
         Error::Unsupported { .. } => CommandError::new(format!("{action}: {error}")),
         Error::Device { .. } => CommandError::new(format!("{action}: I/O error: {error}"))
             .hint("'zpool status' shows which device fails"),

@@ -77,24 +77,40 @@ impl Holder {
         let mut out = Vec::new();
         for server in self.servers().iter().filter(|s| !s.is_over()) {
             out.push((server.dataset(), server.mount_point().to_owned()));
-            out.extend(server.children().into_iter().filter_map(|c| server.path_of(&c).map(|p| (c, p))));
+            out.extend(
+                server
+                    .children()
+                    .into_iter()
+                    .filter_map(|c| server.path_of(&c).map(|p| (c, p))),
+            );
         }
         out
     }
 
     /// Unmounts what is mounted as a whole: by dataset name or mount point. False if there is no such mount.
     pub fn unmount(&self, what: &OsStr, force: bool) -> Outcome<bool> {
-        let fits = |s: &MountServer| what.to_str() == Some(s.dataset().as_str()) || s.mount_point().as_os_str() == what;
+        let fits = |s: &MountServer| {
+            what.to_str() == Some(s.dataset().as_str()) || s.mount_point().as_os_str() == what
+        };
         let found: Vec<_> = self.servers().into_iter().filter(|s| fits(s)).collect();
         for server in &found {
-            self.end_mount(server, force).map_err(|e| CommandError::new(format!("cannot unmount '{}': {e}", server.mount_point().display())).hint("leave the directory, or use -f"))?;
+            self.end_mount(server, force).map_err(|e| {
+                CommandError::new(format!(
+                    "cannot unmount '{}': {e}",
+                    server.mount_point().display()
+                ))
+                .hint("leave the directory, or use -f")
+            })?;
         }
         Ok(!found.is_empty())
     }
 
     /// Unmounts everything.
     pub fn unmount_all(&self, force: bool) -> Result<()> {
-        self.servers().iter().rev().try_for_each(|s| self.end_mount(s, force))
+        self.servers()
+            .iter()
+            .rev()
+            .try_for_each(|s| self.end_mount(s, force))
     }
 
     fn end_mount(&self, server: &Arc<MountServer>, force: bool) -> Result<()> {
@@ -139,24 +155,28 @@ impl Holder {
         let signals = signal_hook::iterator::Signals::new([2, 15, 1])?;
         let handle = signals.handle();
         let me = self.clone();
-        let watcher = std::thread::Builder::new().name("zuse-signals".into()).spawn(move || {
-            let mut signals = signals;
-            for _ in signals.forever() {
-                me.interrupted.store(true, SeqCst);
-                me.end();
-            }
-        })?;
+        let watcher = std::thread::Builder::new()
+            .name("zuse-signals".into())
+            .spawn(move || {
+                let mut signals = signals;
+                for _ in signals.forever() {
+                    me.interrupted.store(true, SeqCst);
+                    me.end();
+                }
+            })?;
         let listener = Arc::new(listener);
         let (me, theirs, state) = (self.clone(), Arc::downgrade(&listener), state.clone());
-        std::thread::Builder::new().name("zuse-socket".into()).spawn(move || {
-            while let Some(listener) = theirs.upgrade() {
-                match listener.accept_for(TICK) {
-                    Ok(Some(stream)) => me.serve(stream, &state),
-                    Ok(None) => {}
-                    Err(_) => std::thread::sleep(TICK),
+        std::thread::Builder::new()
+            .name("zuse-socket".into())
+            .spawn(move || {
+                while let Some(listener) = theirs.upgrade() {
+                    match listener.accept_for(TICK) {
+                        Ok(Some(stream)) => me.serve(stream, &state),
+                        Ok(None) => {}
+                        Err(_) => std::thread::sleep(TICK),
+                    }
                 }
-            }
-        })?;
+            })?;
         loop {
             std::thread::sleep(TICK);
             for server in self.servers().iter().filter(|s| s.is_over()) {
@@ -165,7 +185,9 @@ impl Holder {
             }
             let busy = self.commands.load(SeqCst) > 0;
             let left = !self.lock().is_empty();
-            if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) || !left && !busy {
+            if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst))
+                || !left && !busy
+            {
                 break;
             }
         }
@@ -232,13 +254,21 @@ struct Told(std::sync::Weak<Holder>);
 impl Told {
     fn each(&self, what: impl Fn(&MountServer)) {
         if let Some(holder) = self.0.upgrade() {
-            holder.servers().iter().filter(|s| !s.is_over()).for_each(|s| what(s));
+            holder
+                .servers()
+                .iter()
+                .filter(|s| !s.is_over())
+                .for_each(|s| what(s));
         }
     }
 }
 
 /// Runs `change` inside the gates of all these servers.
-fn nest(servers: &[Arc<MountServer>], datasets: &[&str], change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+fn nest(
+    servers: &[Arc<MountServer>],
+    datasets: &[&str],
+    change: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
     match servers.split_first() {
         None => change(),
         Some((first, rest)) => first.change(datasets, || nest(rest, datasets, change)),
@@ -248,18 +278,30 @@ fn nest(servers: &[Arc<MountServer>], datasets: &[&str], change: &mut dyn FnMut(
 impl Mounts for Told {
     fn mountpoint(&self, dataset: &str) -> Option<String> {
         let servers = self.0.upgrade()?.servers();
-        let path = servers.iter().filter(|s| !s.is_over()).find_map(|s| s.path_of(dataset))?;
+        let path = servers
+            .iter()
+            .filter(|s| !s.is_over())
+            .find_map(|s| s.path_of(dataset))?;
         Some(path.to_string_lossy().into_owned())
     }
 
-    fn while_suspended(&self, datasets: &[&str], change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    fn while_suspended(
+        &self,
+        datasets: &[&str],
+        change: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let servers = self.0.upgrade().map(|h| h.servers()).unwrap_or_default();
-        let concerned: Vec<_> = servers.into_iter().filter(|s| datasets.iter().any(|d| s.serves(d))).collect();
+        let concerned: Vec<_> = servers
+            .into_iter()
+            .filter(|s| datasets.iter().any(|d| s.serves(d)))
+            .collect();
         nest(&concerned, datasets, change)
     }
 
     fn going(&self, dataset: &str, force: bool) -> Result<()> {
-        let Some(holder) = self.0.upgrade() else { return Ok(()) };
+        let Some(holder) = self.0.upgrade() else {
+            return Ok(());
+        };
         for server in holder.servers() {
             if server.dataset() == dataset {
                 holder.end_mount(&server, force)?;

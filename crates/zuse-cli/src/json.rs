@@ -21,7 +21,11 @@ impl Json {
 
     /// A number as text, or as a number where integers are wanted.
     pub fn number(n: u64, as_int: bool) -> Self {
-        if as_int { Self::Number(n) } else { Self::Text(n.to_string()) }
+        if as_int {
+            Self::Number(n)
+        } else {
+            Self::Text(n.to_string())
+        }
     }
 
     /// Text that becomes a number if it is all digits and integers are wanted.

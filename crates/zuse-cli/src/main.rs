@@ -91,7 +91,11 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     };
     session.command = command_text(&argv);
     let result = cli.run(session);
-    let closed = if matches!(result, Err(Stop::Held(_))) { Ok(()) } else { session.finish() };
+    let closed = if matches!(result, Err(Stop::Held(_))) {
+        Ok(())
+    } else {
+        session.finish()
+    };
     let flushed = session.ui.flush().map_err(Stop::from);
     match result.and(closed).and(flushed) {
         Ok(()) => Executed::Done(0),
@@ -116,13 +120,22 @@ pub fn say_error(ui: &mut Ui, error: &CommandError) {
 
 /// Puts `zuse` in front when the program was called by a command's name.
 fn applet(argv: &[OsString]) -> Vec<OsString> {
-    let name = argv.first().and_then(|a| Path::new(a).file_name()).unwrap_or(OsStr::new("zuse"));
+    let name = argv
+        .first()
+        .and_then(|a| Path::new(a).file_name())
+        .unwrap_or(OsStr::new("zuse"));
     let mut out = vec![OsString::from("zuse")];
     if APPLETS.iter().any(|a| name == OsStr::new(a)) {
         out.push(name.to_owned());
     }
     // The ZFS commands know `-?`.
-    out.extend(argv.iter().skip(1).map(|a| if a == "-?" { OsString::from("--help") } else { a.clone() }));
+    out.extend(argv.iter().skip(1).map(|a| {
+        if a == "-?" {
+            OsString::from("--help")
+        } else {
+            a.clone()
+        }
+    }));
     out
 }
 
@@ -130,20 +143,31 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
 fn command_text(argv: &[OsString]) -> String {
     let words: Vec<_> = argv.iter().map(|a| a.to_string_lossy()).collect();
     let known = words.get(1).is_some_and(|w| APPLETS.iter().any(|a| a == w));
-    words.get(usize::from(known)..).unwrap_or_default().join(" ")
+    words
+        .get(usize::from(known)..)
+        .unwrap_or_default()
+        .join(" ")
 }
 
 fn usage(error: &clap::Error, session: &mut Session) -> u8 {
     let text = error.render();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let text = if session.ui.out_is_terminal() { text.ansi().to_string() } else { text.to_string() };
+            let text = if session.ui.out_is_terminal() {
+                text.ansi().to_string()
+            } else {
+                text.to_string()
+            };
             let _ = session.ui.print(text);
             let _ = session.ui.flush();
             0
         }
         _ => {
-            let text = if session.ui.is_watched() { text.ansi().to_string() } else { text.to_string() };
+            let text = if session.ui.is_watched() {
+                text.ansi().to_string()
+            } else {
+                text.to_string()
+            };
             session.ui.say(text.trim_end());
             2
         }

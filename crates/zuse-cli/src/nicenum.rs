@@ -21,9 +21,13 @@ fn with_units(n: u64, smallest: &str) -> String {
         whole /= 1024;
         unit += 1;
     }
-    let name = if unit == 0 { smallest } else { UNITS.get(unit).copied().unwrap_or_default() };
+    let name = if unit == 0 {
+        smallest
+    } else {
+        UNITS.get(unit).copied().unwrap_or_default()
+    };
     let scale = 1u64 << (10 * unit);
-    if n % scale == 0 {
+    if n.is_multiple_of(scale) {
         return format!("{whole}{name}");
     }
     let value = n as f64 / scale as f64;

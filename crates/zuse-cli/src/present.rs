@@ -12,11 +12,26 @@ use crate::nicenum::{nicebytes, nicenum};
 const LIMITS: [&str; 4] = ["quota", "refquota", "reservation", "refreservation"];
 
 /// Sizes that say `B` below 1 K.
-const BYTES: [&str; 7] =
-    ["used", "available", "referenced", "usedbysnapshots", "usedbydataset", "usedbychildren", "usedbyrefreservation"];
+const BYTES: [&str; 7] = [
+    "used",
+    "available",
+    "referenced",
+    "usedbysnapshots",
+    "usedbydataset",
+    "usedbychildren",
+    "usedbyrefreservation",
+];
 
 /// Numbers that are never shortened.
-const PLAIN: [&str; 7] = ["guid", "createtxg", "objsetid", "pbkdf2iters", "keyguid", "ivsetguid", "remaptxg"];
+const PLAIN: [&str; 7] = [
+    "guid",
+    "createtxg",
+    "objsetid",
+    "pbkdf2iters",
+    "keyguid",
+    "ivsetguid",
+    "remaptxg",
+];
 
 /// A dataset property for people, or exact.
 pub fn dataset_value(name: &str, exact: &str, parsable: bool) -> String {
@@ -31,7 +46,9 @@ pub fn dataset_value(name: &str, exact: &str, parsable: bool) -> String {
         "creation" => date::minutes(n),
         "snapshots_changed" => date::seconds(n),
         _ if LIMITS.contains(&name) && n == 0 => "none".into(),
-        _ if LIMITS.contains(&name) || BYTES.contains(&name) || name.starts_with("written@") => nicebytes(n),
+        _ if LIMITS.contains(&name) || BYTES.contains(&name) || name.starts_with("written@") => {
+            nicebytes(n)
+        }
         _ if PLAIN.contains(&name) => exact.to_owned(),
         _ => nicenum(n),
     }
@@ -39,7 +56,9 @@ pub fn dataset_value(name: &str, exact: &str, parsable: bool) -> String {
 
 /// A pool property for people, or exact.
 pub fn pool_value(name: &str, exact: Option<&str>, parsable: bool) -> String {
-    let Some(exact) = exact.filter(|v| !v.is_empty()) else { return "-".into() };
+    let Some(exact) = exact.filter(|v| !v.is_empty()) else {
+        return "-".into();
+    };
     let number = exact.parse::<u64>().ok();
     match (name, number) {
         ("expandsize" | "checkpoint", Some(0)) => "-".into(),
@@ -78,9 +97,15 @@ pub fn source_json(source: &str) -> crate::json::Json {
         "local" => ("LOCAL", "-"),
         "received" => ("RECEIVED", "-"),
         "temporary" => ("TEMPORARY", "-"),
-        other => ("INHERITED", other.strip_prefix("inherited from ").unwrap_or(other)),
+        other => (
+            "INHERITED",
+            other.strip_prefix("inherited from ").unwrap_or(other),
+        ),
     };
-    Json::object([("type", Json::Text(kind.into())), ("data", Json::Text(data.into()))])
+    Json::object([
+        ("type", Json::Text(kind.into())),
+        ("data", Json::Text(data.into())),
+    ])
 }
 
 #[cfg(test)]

@@ -21,7 +21,9 @@ impl Progress {
     pub fn new(ui: &Ui, forwarded: bool) -> Self {
         let bar = if ui.is_watched() && !forwarded {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {bytes} {bytes_per_sec} {elapsed}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("{spinner} {msg} {bytes} {bytes_per_sec} {elapsed}")
+            {
                 bar.set_style(style);
             }
             bar.enable_steady_tick(Duration::from_millis(200));
@@ -29,13 +31,17 @@ impl Progress {
         } else {
             ProgressBar::hidden()
         };
-        Self { bar, objects: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        Self {
+            bar,
+            objects: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
     }
 
     /// One more object is done.
     pub fn object(&self) {
         let n = self.objects.fetch_add(1, Relaxed) + 1;
-        if n % 64 == 0 {
+        if n.is_multiple_of(64) {
             self.bar.set_message(format!("{n} objects"));
         }
     }

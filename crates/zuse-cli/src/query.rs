@@ -78,7 +78,10 @@ pub struct DatasetRow {
 impl DatasetRow {
     /// A property that was asked for.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
-        self.cells.iter().find(|(n, _)| n == name).and_then(|(_, c)| c.as_ref())
+        self.cells
+            .iter()
+            .find(|(n, _)| n == name)
+            .and_then(|(_, c)| c.as_ref())
     }
 }
 
@@ -148,7 +151,11 @@ impl VdevRow {
             guid: status.guid,
             state: status.health.word().to_owned(),
             note: status.health.why.note().to_owned(),
-            errors: [status.read_errors, status.write_errors, status.checksum_errors],
+            errors: [
+                status.read_errors,
+                status.write_errors,
+                status.checksum_errors,
+            ],
             asize: status.asize,
             is_log: status.is_log,
             children: status
@@ -177,7 +184,14 @@ impl Question {
     /// Answers about an open pool. An imported pool that is open read-only for this question is not read-only.
     pub fn answer(&self, pool: &Arc<Pool>, imported: bool) -> Outcome<Answer> {
         match self {
-            Self::Datasets { root, depth, filesystems, volumes, snapshots, properties } => {
+            Self::Datasets {
+                root,
+                depth,
+                filesystems,
+                volumes,
+                snapshots,
+                properties,
+            } => {
                 let cannot = || format!("cannot open '{root}'");
                 let wanted = |kind: Kind| match kind {
                     Kind::Filesystem => *filesystems,
@@ -187,13 +201,17 @@ impl Question {
                 let mut rows = Vec::new();
                 for found in pool.list(root, *depth, *snapshots).or_cannot(cannot)? {
                     if wanted(found.kind) {
-                        rows.push(dataset_row(pool, &found.name, found.kind, properties.as_deref()).or_cannot(|| format!("cannot open '{}'", found.name))?);
+                        rows.push(
+                            dataset_row(pool, &found.name, found.kind, properties.as_deref())
+                                .or_cannot(|| format!("cannot open '{}'", found.name))?,
+                        );
                     }
                 }
                 Ok(Answer::Datasets(rows))
             }
             Self::Pool { name, properties } => {
-                let mut row = pool_row(pool, properties.as_deref()).or_cannot_pool(|| format!("cannot open '{name}'"))?;
+                let mut row = pool_row(pool, properties.as_deref())
+                    .or_cannot_pool(|| format!("cannot open '{name}'"))?;
                 if imported {
                     for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
                         cell.value = Some("off".into());
@@ -209,10 +227,19 @@ impl Question {
         match session.pool(self.pool(), Need::Read) {
             Ok(pool) => self.answer(&pool, session.search.is_empty()),
             Err(Stop::Held(guid)) => self.ask_holder(session, guid),
-            Err(Stop::Failed(e)) if matches!(self, Self::Datasets { .. }) && e.message.ends_with("no such pool") => {
-                let Self::Datasets { root, .. } = self else { return Err(e.into()) };
+            Err(Stop::Failed(e))
+                if matches!(self, Self::Datasets { .. }) && e.message.ends_with("no such pool") =>
+            {
+                let Self::Datasets { root, .. } = self else {
+                    return Err(e.into());
+                };
                 let hints = e.hints;
-                Err(CommandError { message: format!("cannot open '{root}': dataset does not exist"), hints, code: 1 }.into())
+                Err(CommandError {
+                    message: format!("cannot open '{root}': dataset does not exist"),
+                    hints,
+                    code: 1,
+                }
+                .into())
             }
             Err(stop) => Err(stop),
         }
@@ -235,19 +262,37 @@ impl Question {
         });
         let code = wire::forward(&session.state.socket(guid), &request, &streams)?;
         drop(streams);
-        let text = collect.join().map_err(|_| CommandError::new("cannot read the answer"))??;
+        let text = collect
+            .join()
+            .map_err(|_| CommandError::new("cannot read the answer"))??;
         match code {
-            Some(0) => serde_json::from_slice(&text)
-                .map_err(|e| CommandError::new(format!("the process that holds the pool answered oddly: {e}")).hint("it may be of another version: unmount and mount again").into()),
-            Some(code) => Err(CommandError { message: String::new(), hints: Vec::new(), code }.into()),
-            None => Err(CommandError::new(format!("cannot open '{}': the process that held it has just ended", self.pool())).hint("try again").into()),
+            Some(0) => serde_json::from_slice(&text).map_err(|e| {
+                CommandError::new(format!(
+                    "the process that holds the pool answered oddly: {e}"
+                ))
+                .hint("it may be of another version: unmount and mount again")
+                .into()
+            }),
+            Some(code) => Err(CommandError {
+                message: String::new(),
+                hints: Vec::new(),
+                code,
+            }
+            .into()),
+            None => Err(CommandError::new(format!(
+                "cannot open '{}': the process that held it has just ended",
+                self.pool()
+            ))
+            .hint("try again")
+            .into()),
         }
     }
 }
 
 /// `zuse answer`: the holder's end of [`Question::ask`].
 pub fn answer_here(session: &mut Session, json: &str) -> Outcome {
-    let question: Question = serde_json::from_str(json).map_err(|e| CommandError::usage(e.to_string()))?;
+    let question: Question =
+        serde_json::from_str(json).map_err(|e| CommandError::usage(e.to_string()))?;
     let pool = session.pool(question.pool(), Need::Read)?;
     let answer = question.answer(&pool, false)?;
     let text = serde_json::to_vec(&answer).map_err(|e| CommandError::new(e.to_string()))?;
@@ -255,11 +300,23 @@ pub fn answer_here(session: &mut Session, json: &str) -> Outcome {
     Ok(())
 }
 
-fn dataset_row(pool: &Arc<Pool>, name: &str, kind: Kind, properties: Option<&[String]>) -> zuse::Result<DatasetRow> {
+fn dataset_row(
+    pool: &Arc<Pool>,
+    name: &str,
+    kind: Kind,
+    properties: Option<&[String]>,
+) -> zuse::Result<DatasetRow> {
     let dataset = pool.dataset(name)?;
-    let cell = |p: zuse::Property| Cell { value: Some(p.value), source: source_text(&p.source) };
+    let cell = |p: zuse::Property| Cell {
+        value: Some(p.value),
+        source: source_text(&p.source),
+    };
     let cells = match properties {
-        None => dataset.properties()?.into_iter().map(|p| (p.name.clone(), Some(cell(p)))).collect(),
+        None => dataset
+            .properties()?
+            .into_iter()
+            .map(|p| (p.name.clone(), Some(cell(p))))
+            .collect(),
         Some(names) => {
             let mut cells = Vec::with_capacity(names.len());
             for name in names {
@@ -275,18 +332,36 @@ fn dataset_row(pool: &Arc<Pool>, name: &str, kind: Kind, properties: Option<&[St
         Kind::Snapshot => "snapshot",
     };
     let create_txg = dataset.handle().phys()?.creation_txg;
-    Ok(DatasetRow { name: name.to_owned(), kind: kind.to_owned(), create_txg, cells })
+    Ok(DatasetRow {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        create_txg,
+        cells,
+    })
 }
 
 fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
-    let cell = |p: zuse::PoolProperty| Cell { value: p.value, source: source_text(&p.source) };
+    let cell = |p: zuse::PoolProperty| Cell {
+        value: p.value,
+        source: source_text(&p.source),
+    };
     let cells = match properties {
-        None => pool.pool_properties()?.into_iter().map(|p| (p.name.clone(), cell(p))).collect(),
+        None => pool
+            .pool_properties()?
+            .into_iter()
+            .map(|p| (p.name.clone(), cell(p)))
+            .collect(),
         Some(names) => {
             let mut cells = Vec::new();
             for name in names {
                 let found = pool.pool_property(name)?.map(cell);
-                cells.push((name.clone(), found.unwrap_or(Cell { value: None, source: "-".into() })));
+                cells.push((
+                    name.clone(),
+                    found.unwrap_or(Cell {
+                        value: None,
+                        source: "-".into(),
+                    }),
+                ));
             }
             cells
         }
@@ -306,7 +381,15 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         allocated: figures.allocated,
         size: figures.size,
         vdevs,
-        disabled_features: zuse::feature::FEATURES.iter().filter(|f| !features.is_enabled(f.guid)).count(),
-        warnings: pool.dsl().stuck().map(|e| e.to_string()).into_iter().collect(),
+        disabled_features: zuse::feature::FEATURES
+            .iter()
+            .filter(|f| !features.is_enabled(f.guid))
+            .count(),
+        warnings: pool
+            .dsl()
+            .stuck()
+            .map(|e| e.to_string())
+            .into_iter()
+            .collect(),
     })
 }

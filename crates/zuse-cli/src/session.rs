@@ -57,7 +57,15 @@ pub struct Session {
 impl Session {
     /// A command with these streams in this directory.
     pub fn new(ui: Ui, cwd: PathBuf, state: State, holder: Option<Arc<Holder>>) -> Self {
-        Self { ui, cwd, state, search: Vec::new(), holder, command: String::new(), opened: Vec::new() }
+        Self {
+            ui,
+            cwd,
+            state,
+            search: Vec::new(),
+            holder,
+            command: String::new(),
+            opened: Vec::new(),
+        }
     }
 
     /// A path as the command's user means it.
@@ -73,26 +81,35 @@ impl Session {
 
     /// What a pool gets from outside: this host, the system's clock and randomness, default bounds.
     pub fn environment(&self) -> Outcome<Environment> {
-        Ok(Environment { host: self.state.host()?, ..Environment::default() })
+        Ok(Environment {
+            host: self.state.host()?,
+            ..Environment::default()
+        })
     }
 
     /// The pool of a dataset name.
     pub fn pool_for(&mut self, dataset: &str, need: Need) -> Outcome<Arc<Pool>> {
-        self.pool(pool_of(dataset), need).map_err(|stop| match stop {
-            Stop::Failed(e) if e.message.ends_with("no such pool") => {
-                let hints = e.hints.clone();
-                CommandError { message: format!("cannot open '{dataset}': dataset does not exist"), hints, code: 1 }.into()
-            }
-            stop => stop,
-        })
+        self.pool(pool_of(dataset), need)
+            .map_err(|stop| match stop {
+                Stop::Failed(e) if e.message.ends_with("no such pool") => {
+                    let hints = e.hints.clone();
+                    CommandError {
+                        message: format!("cannot open '{dataset}': dataset does not exist"),
+                        hints,
+                        code: 1,
+                    }
+                    .into()
+                }
+                stop => stop,
+            })
     }
 
     /// A pool by name.
     pub fn pool(&mut self, name: &str, need: Need) -> Outcome<Arc<Pool>> {
-        if let Some(holder) = &self.holder {
-            if holder.pool().name() == name {
-                return Ok(holder.pool().clone());
-            }
+        if let Some(holder) = &self.holder
+            && holder.pool().name() == name
+        {
+            return Ok(holder.pool().clone());
         }
         let there = self.opened.iter().find(|o| o.pool.name() == name);
         if let Some(there) = there.filter(|o| need == Need::Read || o.pool.is_writable()) {
@@ -106,13 +123,17 @@ impl Session {
                 return Err(Stop::Held(guid));
             }
             match self.open(name, &found, cached, need) {
-                Err(error) if is_held(&error) && Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(error) if is_held(&error) && Instant::now() < deadline => {
+                    std::thread::sleep(PAUSE)
+                }
                 Err(error) if is_held(&error) => {
                     return Err(CommandError::new(format!("cannot open '{name}': {error}"))
                         .hint("wait for the other command to end, or unmount what holds the pool")
                         .into());
                 }
-                Err(error) => return Err(explain(&format!("cannot open '{name}'"), &error, true).into()),
+                Err(error) => {
+                    return Err(explain(&format!("cannot open '{name}'"), &error, true).into());
+                }
                 Ok(opened) => {
                     let pool = opened.pool.clone();
                     self.opened.push(opened);
@@ -122,15 +143,35 @@ impl Session {
         }
     }
 
-    fn open(&self, name: &str, found: &FoundPool, cached: bool, need: Need) -> zuse::Result<Opened> {
-        let host = self.state.host().map_err(|_| zuse::Error::refused(Errno::PERM, "no host id"))?;
-        let env = Environment { host: host.clone(), ..Environment::default() };
+    fn open(
+        &self,
+        name: &str,
+        found: &FoundPool,
+        cached: bool,
+        need: Need,
+    ) -> zuse::Result<Opened> {
+        let host = self
+            .state
+            .host()
+            .map_err(|_| zuse::Error::refused(Errno::PERM, "no host id"))?;
+        let env = Environment {
+            host: host.clone(),
+            ..Environment::default()
+        };
         let writable = need == Need::Write;
         let ours = cached && (found.config.hostid == 0 || found.config.hostid == host.id);
         let rename = (found.config.name != name).then(|| name.to_owned());
-        let access = PoolAccess { writable, ours, new_name: rename, ..PoolAccess::default() };
+        let access = PoolAccess {
+            writable,
+            ours,
+            new_name: rename,
+            ..PoolAccess::default()
+        };
         let pool = Pool::open(env, found, &access)?;
-        Ok(Opened { pool, export: writable && found.config.state == PoolState::Exported })
+        Ok(Opened {
+            pool,
+            export: writable && found.config.state == PoolState::Exported,
+        })
     }
 
     /// The devices of a pool, and whether the cache file knows it.
@@ -142,21 +183,31 @@ impl Session {
                 .into_iter()
                 .filter(|p| p.config.name == name && p.config.state != PoolState::Destroyed)
                 .collect();
-            let cached = self.state.cache_file().pools()?.get(name).map(|c| c.pool_guid);
+            let cached = self
+                .state
+                .cache_file()
+                .pools()?
+                .get(name)
+                .map(|c| c.pool_guid);
             return match (fits.pop(), fits.is_empty()) {
                 (Some(found), true) => {
                     let ours = cached == Some(found.config.pool_guid);
                     Ok((found, ours))
                 }
-                (Some(_), false) => Err(CommandError::new(format!("cannot open '{name}': more than one matching pool"))
-                    .hint("name the devices themselves with -d instead of their directory")
-                    .into()),
+                (Some(_), false) => Err(CommandError::new(format!(
+                    "cannot open '{name}': more than one matching pool"
+                ))
+                .hint("name the devices themselves with -d instead of their directory")
+                .into()),
                 (None, _) => {
-                    let mut error = CommandError::new(format!("cannot open '{name}': no such pool"));
+                    let mut error =
+                        CommandError::new(format!("cannot open '{name}': no such pool"));
                     for problem in scan.problems.iter().take(3) {
                         error = error.hint(problem.to_string());
                     }
-                    Err(error.hint("none of the devices named with -d belongs to it").into())
+                    Err(error
+                        .hint("none of the devices named with -d belongs to it")
+                        .into())
                 }
             };
         }
@@ -171,7 +222,13 @@ impl Session {
 
     /// Guid of a pool, without opening it.
     pub fn guid_of(&self, pool: &str) -> Outcome<u64> {
-        if let Some(config) = self.state.cache_file().pools()?.get(pool).filter(|_| self.search.is_empty()) {
+        if let Some(config) = self
+            .state
+            .cache_file()
+            .pools()?
+            .get(pool)
+            .filter(|_| self.search.is_empty())
+        {
             return Ok(config.pool_guid);
         }
         Ok(self.find(pool)?.0.config.pool_guid)
@@ -183,7 +240,11 @@ impl Session {
             self.state.cache_file().pools()?.into_keys().collect()
         } else {
             let scan = Search::new(&self.search).run();
-            scan.pools.into_iter().filter(|p| p.config.state != PoolState::Destroyed).map(|p| p.config.name).collect()
+            scan.pools
+                .into_iter()
+                .filter(|p| p.config.state != PoolState::Destroyed)
+                .map(|p| p.config.name)
+                .collect()
         };
         if let Some(holder) = &self.holder {
             names.push(holder.pool().name());
@@ -195,7 +256,10 @@ impl Session {
 
     /// Takes over a pool that this command made or imported: it is closed with the session.
     pub fn adopt(&mut self, pool: Arc<Pool>) {
-        self.opened.push(Opened { pool, export: false });
+        self.opened.push(Opened {
+            pool,
+            export: false,
+        });
     }
 
     /// Gives up a pool that the command has closed itself.
@@ -217,7 +281,11 @@ impl Session {
         let mut result = Ok(());
         for opened in std::mem::take(&mut self.opened) {
             let name = opened.pool.name();
-            let closed = if opened.export { opened.pool.export() } else { opened.pool.close() };
+            let closed = if opened.export {
+                opened.pool.export()
+            } else {
+                opened.pool.close()
+            };
             if let Err(stop) = closed.or_cannot_pool(|| format!("cannot close '{name}'")) {
                 result = Err(stop);
             }
@@ -253,18 +321,26 @@ pub fn found_by_config(config: &PoolConfig) -> Outcome<FoundPool> {
     let paths = device_paths(&config.vdev_tree);
     let scan = Search::new(&paths).run();
     let name = &config.name;
-    match scan.pools.into_iter().find(|p| p.config.pool_guid == config.pool_guid) {
-        Some(found) if found.config.state == PoolState::Destroyed => {
-            Err(CommandError::new(format!("cannot open '{name}': the pool was destroyed elsewhere"))
-                .hint(format!("'zpool import -D' finds destroyed pools; 'zpool export -f {name}' forgets it"))
-                .into())
-        }
+    match scan
+        .pools
+        .into_iter()
+        .find(|p| p.config.pool_guid == config.pool_guid)
+    {
+        Some(found) if found.config.state == PoolState::Destroyed => Err(CommandError::new(
+            format!("cannot open '{name}': the pool was destroyed elsewhere"),
+        )
+        .hint(format!(
+            "'zpool import -D' finds destroyed pools; 'zpool export -f {name}' forgets it"
+        ))
+        .into()),
         Some(mut found) => {
             found.config.name.clone_from(name);
             Ok(found)
         }
         None => {
-            let mut error = CommandError::new(format!("cannot open '{name}': one or more devices is currently unavailable"));
+            let mut error = CommandError::new(format!(
+                "cannot open '{name}': one or more devices is currently unavailable"
+            ));
             for problem in scan.problems.iter().take(4) {
                 error = error.hint(problem.to_string());
             }
@@ -273,7 +349,11 @@ pub fn found_by_config(config: &PoolConfig) -> Outcome<FoundPool> {
                     error = error.hint(format!("{}: no label of this pool on it", path.display()));
                 }
             }
-            Err(error.hint(format!("bring the devices back, or 'zpool export -f {name}' to forget the pool")).into())
+            Err(error
+                .hint(format!(
+                    "bring the devices back, or 'zpool export -f {name}' to forget the pool"
+                ))
+                .into())
         }
     }
 }

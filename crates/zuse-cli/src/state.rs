@@ -22,13 +22,21 @@ impl State {
     /// # Errors
     /// There is no home directory.
     pub fn from_environment() -> Outcome<Self> {
-        let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let var = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|p| p.is_absolute())
+        };
         let base = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|h| h.join(".local/state")));
         let base = base.ok_or_else(|| {
-            CommandError::new("cannot tell where to keep state: neither XDG_STATE_HOME nor HOME is set")
-                .hint("set XDG_STATE_HOME to a directory of yours")
+            CommandError::new(
+                "cannot tell where to keep state: neither XDG_STATE_HOME nor HOME is set",
+            )
+            .hint("set XDG_STATE_HOME to a directory of yours")
         })?;
-        Ok(Self { dir: base.join("zuse") })
+        Ok(Self {
+            dir: base.join("zuse"),
+        })
     }
 
     /// The directory; it is made when first needed.
@@ -71,17 +79,20 @@ impl State {
     /// # Errors
     /// It can neither be read nor made.
     pub fn host_id(&self) -> Outcome<u64> {
-        if let Ok(bytes) = fs::read("/etc/hostid") {
-            if let Some(four) = bytes.first_chunk::<4>() {
-                let id = u32::from_le_bytes(*four);
-                if id != 0 {
-                    return Ok(u64::from(id));
-                }
+        if let Ok(bytes) = fs::read("/etc/hostid")
+            && let Some(four) = bytes.first_chunk::<4>()
+        {
+            let id = u32::from_le_bytes(*four);
+            if id != 0 {
+                return Ok(u64::from(id));
             }
         }
         let path = self.dir()?.join("hostid");
         for _ in 0..2 {
-            if let Some(id) = fs::read_to_string(&path).ok().and_then(|t| u32::from_str_radix(t.trim(), 16).ok()) {
+            if let Some(id) = fs::read_to_string(&path)
+                .ok()
+                .and_then(|t| u32::from_str_radix(t.trim(), 16).ok())
+            {
                 return Ok(u64::from(id.max(1)));
             }
             let mut seed = [0u8; 4];
@@ -101,8 +112,14 @@ impl State {
     /// # Errors
     /// As [`Self::host_id`].
     pub fn host(&self) -> Outcome<zuse::Host> {
-        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Ok(zuse::Host { id: self.host_id()?, name })
+        let name = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        Ok(zuse::Host {
+            id: self.host_id()?,
+            name,
+        })
     }
 }
 
@@ -110,7 +127,14 @@ fn make_private(dir: &Path) -> Outcome {
     if dir.is_dir() {
         return Ok(());
     }
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir);
     made.and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
-        .map_err(|e| CommandError::new(format!("cannot make '{}': {e}", dir.display())).hint("set XDG_STATE_HOME to a directory of yours").into())
+        .map_err(|e| {
+            CommandError::new(format!("cannot make '{}': {e}", dir.display()))
+                .hint("set XDG_STATE_HOME to a directory of yours")
+                .into()
+        })
 }

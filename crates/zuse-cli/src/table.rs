@@ -33,7 +33,11 @@ impl Column {
 
     /// A column as wide as it needs to be.
     pub fn new(header: &str, side: Side) -> Self {
-        Self { header: header.to_uppercase(), side, least: 0 }
+        Self {
+            header: header.to_uppercase(),
+            side,
+            least: 0,
+        }
     }
 }
 
@@ -51,8 +55,14 @@ pub fn render(columns: &[Column], rows: &[Vec<String>], scripted: bool) -> Strin
         .iter()
         .enumerate()
         .map(|(i, c)| {
-            let cells = rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count());
-            cells.chain([c.header.chars().count(), c.least]).max().unwrap_or(0)
+            let cells = rows
+                .iter()
+                .filter_map(|r| r.get(i))
+                .map(|c| c.chars().count());
+            cells
+                .chain([c.header.chars().count(), c.least])
+                .max()
+                .unwrap_or(0)
         })
         .collect();
     let header: Vec<String> = columns.iter().map(|c| c.header.clone()).collect();

@@ -30,8 +30,14 @@ impl Target {
         if dataset.is_empty() {
             return None;
         }
-        let trimmed: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
-        Some(Self { dataset, path: trimmed.join(&b'/') })
+        let trimmed: Vec<&[u8]> = path
+            .split(|b| *b == b'/')
+            .filter(|p| !p.is_empty() && *p != b".")
+            .collect();
+        Some(Self {
+            dataset,
+            path: trimmed.join(&b'/'),
+        })
     }
 
     /// A place in a dataset; a bare dataset name is its root.
@@ -39,7 +45,10 @@ impl Target {
         Self::parse(text).or_else(|| {
             let name = text.to_str()?;
             let plain = !name.is_empty() && !name.starts_with(['/', '.']);
-            plain.then(|| Self { dataset: name.to_owned(), path: Vec::new() })
+            plain.then(|| Self {
+                dataset: name.to_owned(),
+                path: Vec::new(),
+            })
         })
     }
 }
@@ -51,7 +60,12 @@ pub fn pool_of(dataset: &str) -> &str {
 
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:/{}", self.dataset, String::from_utf8_lossy(&self.path))
+        write!(
+            f,
+            "{}:/{}",
+            self.dataset,
+            String::from_utf8_lossy(&self.path)
+        )
     }
 }
 

@@ -13,12 +13,20 @@ pub struct PoolTree(pub Arc<Pool>);
 
 impl PoolTree {
     fn text(&self, dataset: &str, property: &str) -> Result<String> {
-        Ok(self.0.dataset(dataset)?.property(property)?.map(|p| p.value).unwrap_or_default())
+        Ok(self
+            .0
+            .dataset(dataset)?
+            .property(property)?
+            .map(|p| p.value)
+            .unwrap_or_default())
     }
 }
 
 fn parts(path: &str) -> Vec<Vec<u8>> {
-    path.split('/').filter(|p| !p.is_empty()).map(|p| p.as_bytes().to_vec()).collect()
+    path.split('/')
+        .filter(|p| !p.is_empty())
+        .map(|p| p.as_bytes().to_vec())
+        .collect()
 }
 
 impl Tree for PoolTree {
@@ -31,7 +39,10 @@ impl Tree for PoolTree {
         let top_path = top.starts_with('/').then(|| parts(&top));
         let mut out = Vec::new();
         for found in self.0.list(root, None, false)? {
-            if found.name == root || found.kind != Kind::Filesystem || self.text(&found.name, "canmount")? != "on" {
+            if found.name == root
+                || found.kind != Kind::Filesystem
+                || self.text(&found.name, "canmount")? != "on"
+            {
                 continue;
             }
             let own = self.text(&found.name, "mountpoint")?;
@@ -43,11 +54,16 @@ impl Tree for PoolTree {
                     }
                     own.get(top.len()..).unwrap_or_default().to_vec()
                 }
-                None if !own.starts_with('/') => parts(found.name.strip_prefix(root).unwrap_or(&found.name)),
+                None if !own.starts_with('/') => {
+                    parts(found.name.strip_prefix(root).unwrap_or(&found.name))
+                }
                 _ => continue,
             };
             if !path.is_empty() {
-                out.push(Child { path, dataset: found.name });
+                out.push(Child {
+                    path,
+                    dataset: found.name,
+                });
             }
         }
         Ok(out)
@@ -57,12 +73,18 @@ impl Tree for PoolTree {
         let all = self.0.dsl().snapshots(dataset)?;
         Ok(all
             .into_iter()
-            .filter_map(|e| Some(SnapshotEntry { name: e.name.split_once('@')?.1.as_bytes().to_vec(), object: e.dataset.0 }))
+            .filter_map(|e| {
+                Some(SnapshotEntry {
+                    name: e.name.split_once('@')?.1.as_bytes().to_vec(),
+                    object: e.dataset.0,
+                })
+            })
             .collect())
     }
 
     fn open_snapshot(&self, dataset: &str, name: &[u8]) -> Result<Arc<FileSystem>> {
-        let name = std::str::from_utf8(name).map_err(|_| Error::refused(Errno::NOENT, "no such snapshot"))?;
+        let name = std::str::from_utf8(name)
+            .map_err(|_| Error::refused(Errno::NOENT, "no such snapshot"))?;
         self.0.file_system(&format!("{dataset}@{name}"))
     }
 }

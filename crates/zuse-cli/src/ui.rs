@@ -28,7 +28,11 @@ impl Ui {
 
     /// Streams that someone handed over: input, output, errors.
     pub fn new([input, out, err]: [OwnedFd; 3]) -> Self {
-        Self { input: input.into(), out: BufWriter::with_capacity(64 << 10, out.into()), err: err.into() }
+        Self {
+            input: input.into(),
+            out: BufWriter::with_capacity(64 << 10, out.into()),
+            err: err.into(),
+        }
     }
 
     /// Where output goes.
@@ -73,7 +77,9 @@ impl Ui {
     /// Says something on the error stream.
     pub fn say(&mut self, text: impl AsRef<str>) {
         let _ = self.out.flush();
-        let _ = self.err.write_all(format!("{}\n", text.as_ref()).as_bytes());
+        let _ = self
+            .err
+            .write_all(format!("{}\n", text.as_ref()).as_bytes());
     }
 
     /// The error stream.

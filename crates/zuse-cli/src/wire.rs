@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,16 +45,27 @@ pub struct Request {
 /// # Errors
 /// The holder went away before it answered.
 pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::Result<Option<u8>> {
-    let Some(mut stream) = connect(socket)? else { return Ok(None) };
+    let Some(mut stream) = connect(socket)? else {
+        return Ok(None);
+    };
     let payload = serde_json::to_vec(request).map_err(io::Error::other)?;
     let length = (payload.len() as u32).to_le_bytes();
     let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(&stream, &[IoSlice::new(&length)], &mut control, SendFlags::empty())?;
+    sendmsg(
+        &stream,
+        &[IoSlice::new(&length)],
+        &mut control,
+        SendFlags::empty(),
+    )?;
     if let Err(e) = stream.write_all(&payload) {
-        return if e.kind() == io::ErrorKind::BrokenPipe { Ok(None) } else { Err(e) };
+        return if e.kind() == io::ErrorKind::BrokenPipe {
+            Ok(None)
+        } else {
+            Err(e)
+        };
     }
     // A holder that is about to end does not take the command: it is as if nobody listened.
     if stream.read_exact(&mut [0]).is_err() {
@@ -75,7 +86,14 @@ pub fn is_live(socket: &Path) -> bool {
 fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
     match with_short_path(socket, |path| UnixStream::connect(path)) {
         Ok(stream) => Ok(Some(stream)),
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            Ok(None)
+        }
         Err(e) => Err(e),
     }
 }
@@ -105,7 +123,10 @@ impl Listener {
     /// Somebody listens already, or the socket cannot be made.
     pub fn bind(path: &Path) -> io::Result<Self> {
         if is_live(path) {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process holds the pool"));
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another process holds the pool",
+            ));
         }
         match fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -113,7 +134,10 @@ impl Listener {
         }
         let listener = with_short_path(path, |p| UnixListener::bind(p))?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+        })
     }
 
     /// Waits for the next peer for some time.
@@ -121,8 +145,14 @@ impl Listener {
     /// # Errors
     /// No more files can be opened.
     pub fn accept_for(&self, time: Duration) -> io::Result<Option<UnixStream>> {
-        let mut polled = [rustix::event::PollFd::new(&self.listener, rustix::event::PollFlags::IN)];
-        let time = rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut polled = [rustix::event::PollFd::new(
+            &self.listener,
+            rustix::event::PollFlags::IN,
+        )];
+        let time = rustix::event::Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
         match rustix::event::poll(&mut polled, Some(&time)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(None),
             Ok(_) => self.accept().map(Some),
@@ -153,12 +183,20 @@ pub fn receive(stream: &mut UnixStream) -> io::Result<(Request, [OwnedFd; 3])> {
     let broken = || io::Error::new(io::ErrorKind::InvalidData, "a broken request");
     let peer = sockopt::socket_peercred(&*stream)?;
     if peer.uid != rustix::process::geteuid() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "another user",
+        ));
     }
     let mut length = [0u8; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(&*stream, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let got = recvmsg(
+        &*stream,
+        &mut [IoSliceMut::new(&mut length)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(passed) = message {

@@ -9,16 +9,40 @@ fn datasets_are_created_listed_and_destroyed() {
     let env = TestEnv::with_pool();
     env.ok("zfs create -o compression=zstd tank/a");
     env.ok("zfs create -p tank/b/c");
-    assert_eq!(env.ok("zfs list -H -o name,compression,mountpoint"), "tank\ton\t/tank\ntank/a\tzstd\t/tank/a\ntank/b\ton\t/tank/b\ntank/b/c\ton\t/tank/b/c\n");
-    assert_eq!(env.ok("zfs list -H -o name -d 1 tank"), "tank\ntank/a\ntank/b\n");
-    assert_eq!(env.fails(1, "zfs create tank/a"), "cannot create 'tank/a': dataset already exists\n");
-    assert!(env.fails(1, "zfs create tank/x/y").starts_with("cannot create 'tank/x/y': parent does not exist\n"));
-    assert!(env.fails(1, "zfs create nope/x").starts_with("cannot create 'nope/x': no such pool 'nope'\n"));
-    assert_eq!(env.fails(1, "zfs destroy tank/b"), "cannot destroy 'tank/b': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/b/c\n");
+    assert_eq!(
+        env.ok("zfs list -H -o name,compression,mountpoint"),
+        "tank\ton\t/tank\ntank/a\tzstd\t/tank/a\ntank/b\ton\t/tank/b\ntank/b/c\ton\t/tank/b/c\n"
+    );
+    assert_eq!(
+        env.ok("zfs list -H -o name -d 1 tank"),
+        "tank\ntank/a\ntank/b\n"
+    );
+    assert_eq!(
+        env.fails(1, "zfs create tank/a"),
+        "cannot create 'tank/a': dataset already exists\n"
+    );
+    assert!(
+        env.fails(1, "zfs create tank/x/y")
+            .starts_with("cannot create 'tank/x/y': parent does not exist\n")
+    );
+    assert!(
+        env.fails(1, "zfs create nope/x")
+            .starts_with("cannot create 'nope/x': no such pool 'nope'\n")
+    );
+    assert_eq!(
+        env.fails(1, "zfs destroy tank/b"),
+        "cannot destroy 'tank/b': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/b/c\n"
+    );
     env.ok("zfs destroy -r tank/b");
     assert_eq!(env.ok("zfs list -H -o name"), "tank\ntank/a\n");
-    assert!(env.fails(1, "zfs list tank/b").starts_with("cannot open 'tank/b': dataset does not exist\n"));
-    assert!(env.fails(1, "zfs destroy tank").contains("operation does not apply to pools"));
+    assert!(
+        env.fails(1, "zfs list tank/b")
+            .starts_with("cannot open 'tank/b': dataset does not exist\n")
+    );
+    assert!(
+        env.fails(1, "zfs destroy tank")
+            .contains("operation does not apply to pools")
+    );
 }
 
 #[test]
@@ -53,17 +77,41 @@ fn properties_are_set_inherited_and_shown_with_their_source() {
          tank/a  com.example:owner  alice              local\n\
          tank/a  recordsize         128K               default\n"
     );
-    assert_eq!(env.ok("zfs get -H -o value,source compression tank/a/b"), "lz4\tinherited from tank/a\n");
+    assert_eq!(
+        env.ok("zfs get -H -o value,source compression tank/a/b"),
+        "lz4\tinherited from tank/a\n"
+    );
     env.ok("zfs inherit compression tank/a");
-    assert_eq!(env.ok("zfs get -H -o value,source compression tank/a/b"), "on\tdefault\n");
+    assert_eq!(
+        env.ok("zfs get -H -o value,source compression tank/a/b"),
+        "on\tdefault\n"
+    );
     assert_eq!(env.ok("zfs get -Hp -o value quota tank/a"), "67108864\n");
     for (line, said) in [
-        ("zfs set used=1 tank/a", "cannot set property for 'tank/a': 'used' is readonly\n"),
-        ("zfs set nonsense=1 tank/a", "cannot set property for 'tank/a': invalid property 'nonsense'\n"),
-        ("zfs set recordsize=3000 tank/a", "cannot set property for 'tank/a': 'recordsize' must be power of 2 from 512B to 16M\n"),
-        ("zfs set quota=0 tank/a", "cannot set property for 'tank/a': use 'none' to disable quota/refquota\n"),
-        ("zfs set atime=maybe tank/a", "cannot set property for 'tank/a': 'atime' must be one of 'on | off'\n"),
-        ("zfs set quota=1x tank/a", "cannot set property for 'tank/a': invalid numeric suffix 'x'\n"),
+        (
+            "zfs set used=1 tank/a",
+            "cannot set property for 'tank/a': 'used' is readonly\n",
+        ),
+        (
+            "zfs set nonsense=1 tank/a",
+            "cannot set property for 'tank/a': invalid property 'nonsense'\n",
+        ),
+        (
+            "zfs set recordsize=3000 tank/a",
+            "cannot set property for 'tank/a': 'recordsize' must be power of 2 from 512B to 16M\n",
+        ),
+        (
+            "zfs set quota=0 tank/a",
+            "cannot set property for 'tank/a': use 'none' to disable quota/refquota\n",
+        ),
+        (
+            "zfs set atime=maybe tank/a",
+            "cannot set property for 'tank/a': 'atime' must be one of 'on | off'\n",
+        ),
+        (
+            "zfs set quota=1x tank/a",
+            "cannot set property for 'tank/a': invalid numeric suffix 'x'\n",
+        ),
     ] {
         assert_eq!(env.fails(1, line), said);
     }
@@ -76,9 +124,30 @@ fn get_all_lists_the_native_properties_in_their_order() {
     env.ok("zfs create tank/a");
     let all = env.ok("zfs get -H -o property all tank/a");
     let names: Vec<&str> = all.lines().collect();
-    let wanted = ["type", "creation", "used", "available", "referenced", "compressratio", "mounted", "quota", "reservation", "recordsize", "mountpoint"];
+    let wanted = [
+        "type",
+        "creation",
+        "used",
+        "available",
+        "referenced",
+        "compressratio",
+        "mounted",
+        "quota",
+        "reservation",
+        "recordsize",
+        "mountpoint",
+    ];
     assert_eq!(names[..wanted.len()], wanted);
-    for name in ["version", "utf8only", "normalization", "casesensitivity", "createtxg", "guid", "written", "longname"] {
+    for name in [
+        "version",
+        "utf8only",
+        "normalization",
+        "casesensitivity",
+        "createtxg",
+        "guid",
+        "written",
+        "longname",
+    ] {
         assert!(names.contains(&name), "{name} is missing");
     }
 }
@@ -95,8 +164,14 @@ fn snapshots_are_taken_rolled_back_to_renamed_and_destroyed() {
     env.ok("zfs snapshot tank/a@two");
     assert_eq!(env.ok("cat tank/a@one:/file"), "first");
     assert_eq!(env.ok("cat tank/a:/file"), "second");
-    assert_eq!(env.ok("zfs list -H -o name -t snapshot tank/a"), "tank/a@one\ntank/a@two\n");
-    assert_eq!(env.ok("zfs list -H -o name -t all -r tank"), "tank\ntank@one\ntank/a\ntank/a@one\ntank/a@two\n");
+    assert_eq!(
+        env.ok("zfs list -H -o name -t snapshot tank/a"),
+        "tank/a@one\ntank/a@two\n"
+    );
+    assert_eq!(
+        env.ok("zfs list -H -o name -t all -r tank"),
+        "tank\ntank@one\ntank/a\ntank/a@one\ntank/a@two\n"
+    );
     let said = env.fails(1, "zfs rollback tank/a@one");
     assert!(said.starts_with("cannot rollback to 'tank/a@one': more recent snapshots or bookmarks exist\nuse '-r' to force deletion of the following snapshots and bookmarks:\ntank/a@two\n"), "{said}");
     env.ok("zfs rollback -r tank/a@one");
@@ -104,11 +179,23 @@ fn snapshots_are_taken_rolled_back_to_renamed_and_destroyed() {
     env.ok("zfs rename tank/a@one @uno");
     env.ok("zfs rename tank/a tank/b");
     assert_eq!(env.ok("cat tank/b@uno:/file"), "first");
-    assert_eq!(env.ok("zfs destroy -nv tank/b@uno"), "would destroy tank/b@uno\nwould reclaim 0B\n");
+    assert_eq!(
+        env.ok("zfs destroy -nv tank/b@uno"),
+        "would destroy tank/b@uno\nwould reclaim 0B\n"
+    );
     env.ok("zfs destroy tank/b@uno");
-    assert_eq!(env.fails(1, "zfs destroy tank/b@uno"), "could not find any snapshots to destroy; check snapshot names.\n");
-    assert!(env.fails(2, "zfs snapshot tank/none@x").starts_with("cannot open 'tank/none': dataset does not exist\n"));
-    assert!(env.fails(1, "zfs snapshot tank@one").starts_with("cannot create snapshot 'tank@one': dataset already exists\n"));
+    assert_eq!(
+        env.fails(1, "zfs destroy tank/b@uno"),
+        "could not find any snapshots to destroy; check snapshot names.\n"
+    );
+    assert!(
+        env.fails(2, "zfs snapshot tank/none@x")
+            .starts_with("cannot open 'tank/none': dataset does not exist\n")
+    );
+    assert!(
+        env.fails(1, "zfs snapshot tank@one")
+            .starts_with("cannot create snapshot 'tank@one': dataset already exists\n")
+    );
 }
 
 #[test]
@@ -119,14 +206,21 @@ fn a_tree_goes_in_and_comes_out_with_all_that_it_has() {
     env.write("src/empty", b"");
     symlink("dir/plain", env.path("src/link")).unwrap();
     std::fs::hard_link(env.path("src/dir/plain"), env.path("src/twin")).unwrap();
-    std::fs::set_permissions(env.path("src/dir/plain"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::set_permissions(
+        env.path("src/dir/plain"),
+        std::fs::Permissions::from_mode(0o640),
+    )
+    .unwrap();
     let sparse = std::fs::File::create(env.path("src/sparse")).unwrap();
     sparse.set_len(300 << 20).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"deep", 200 << 20).unwrap();
     let old = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
     sparse.set_modified(old).unwrap();
     drop(sparse);
-    std::fs::File::open(env.path("src/dir")).unwrap().set_modified(old).unwrap();
+    std::fs::File::open(env.path("src/dir"))
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
 
     env.ok("cp -r src tank/a:/");
     assert_eq!(env.ok("ls tank/a:/src"), "dir\nempty\nlink\nsparse\ntwin\n");
@@ -135,19 +229,39 @@ fn a_tree_goes_in_and_comes_out_with_all_that_it_has() {
     assert_eq!(std::fs::read(env.path("back/dir/plain")).unwrap(), b"hello");
     assert_eq!(meta("back/dir/plain").mode(), 0o100_640);
     assert_eq!(meta("back/dir/plain").ino(), meta("back/twin").ino());
-    assert_eq!(std::fs::read_link(env.path("back/link")).unwrap().to_str(), Some("dir/plain"));
-    assert_eq!((meta("back/sparse").len(), meta("back/sparse").mtime(), meta("back/sparse").mtime_nsec()), (300 << 20, 1_000_000_000, 123_456_789));
+    assert_eq!(
+        std::fs::read_link(env.path("back/link")).unwrap().to_str(),
+        Some("dir/plain")
+    );
+    assert_eq!(
+        (
+            meta("back/sparse").len(),
+            meta("back/sparse").mtime(),
+            meta("back/sparse").mtime_nsec()
+        ),
+        (300 << 20, 1_000_000_000, 123_456_789)
+    );
     assert!(meta("back/sparse").blocks() < 4096, "the holes were kept");
     assert_eq!(meta("back/dir").mtime(), 1_000_000_000);
     assert_eq!(meta("back/empty").len(), 0);
-    let used: u64 = env.ok("zfs list -Hp -o used tank/a").trim().parse().unwrap();
+    let used: u64 = env
+        .ok("zfs list -Hp -o used tank/a")
+        .trim()
+        .parse()
+        .unwrap();
     assert!(used < 4 << 20, "the holes take no space: {used}");
 
     // Again over what is there: the same result.
     env.ok("cp -r src tank/a:/");
     assert_eq!(env.ok("cat tank/a:/src/dir/plain"), "hello");
-    assert!(env.fails(1, "cp src tank/a:/").contains("-r copies directories"));
-    assert!(env.fails(1, "cat tank/a:/nothing").starts_with("cannot read 'tank/a:/nothing': no such file or directory\n"));
+    assert!(
+        env.fails(1, "cp src tank/a:/")
+            .contains("-r copies directories")
+    );
+    assert!(
+        env.fails(1, "cat tank/a:/nothing")
+            .starts_with("cannot read 'tank/a:/nothing': no such file or directory\n")
+    );
     env.fails(2, "cp file other");
 }
 
@@ -160,10 +274,20 @@ fn a_manifest_has_one_object_a_line_in_path_order() {
     let text = env.ok("manifest --sha256 tank");
     let paths: Vec<String> = text
         .lines()
-        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["path"].as_str().unwrap().to_owned())
+        .map(|l| {
+            serde_json::from_str::<serde_json::Value>(l).unwrap()["path"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
         .collect();
     assert_eq!(paths, [".", "a", "a/x", "b"]);
-    assert!(text.contains("\"sha256\": \"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\""), "{text}");
+    assert!(
+        text.contains(
+            "\"sha256\": \"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\""
+        ),
+        "{text}"
+    );
     assert!(text.contains("\"mode\": \"0o100644\""), "{text}");
 }
 
@@ -175,12 +299,18 @@ fn a_pool_is_read_in_place_without_being_imported() {
     env.ok("zpool export tank");
     assert_eq!(env.ok("cat -d tank.img tank:/file"), "there");
     assert_eq!(env.ok("--in . zfs list -H -o name"), "tank\n");
-    assert!(env.fails(1, "cat tank:/file").starts_with("cannot open 'tank': dataset does not exist"));
+    assert!(
+        env.fails(1, "cat tank:/file")
+            .starts_with("cannot open 'tank': dataset does not exist")
+    );
     // Written in place, and left exported.
     env.write("other", b"more");
     env.ok("cp -d tank.img other tank:/");
     assert_eq!(env.ok("cat -d tank.img tank:/other"), "more");
-    assert!(env.ok("zpool import -d tank.img").contains("The pool can be imported using its name"));
+    assert!(
+        env.ok("zpool import -d tank.img")
+            .contains("The pool can be imported using its name")
+    );
     assert!(env.run("zpool list").err.contains("no pools available"));
 }
 

@@ -8,9 +8,16 @@ use crate::support::TestEnv;
 
 /// Whether this machine lets us mount.
 fn fuse() -> bool {
-    let there = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    let there = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_ok();
     if !there {
-        assert!(std::env::var_os("ZUSE_NEED_FUSE").is_none(), "/dev/fuse cannot be opened");
+        assert!(
+            std::env::var_os("ZUSE_NEED_FUSE").is_none(),
+            "/dev/fuse cannot be opened"
+        );
         eprintln!("not tested: /dev/fuse cannot be opened");
     }
     there
@@ -56,7 +63,10 @@ fn other_commands_reach_a_mounted_pool() {
     env.ok("zfs snapshot tank/a@one");
     std::fs::write(dir.join("file"), "two").unwrap();
     std::fs::write(dir.join("new"), "new").unwrap();
-    assert_eq!(std::fs::read_to_string(dir.join(".zfs/snapshot/one/file")).unwrap(), "one");
+    assert_eq!(
+        std::fs::read_to_string(dir.join(".zfs/snapshot/one/file")).unwrap(),
+        "one"
+    );
     assert_eq!(env.ok("cat tank/a@one:/file"), "one");
     assert_eq!(env.ok("zfs get -H -o value mounted tank/a"), "yes\n");
     assert!(env.ok("zfs mount").starts_with("tank/a "));
@@ -72,11 +82,17 @@ fn other_commands_reach_a_mounted_pool() {
     assert_eq!(std::fs::read_to_string(dir.join("pasted")).unwrap(), "x");
     env.ok("zfs destroy tank/a/child");
     assert!(!dir.join("child").exists());
-    assert!(env.fails(1, "zfs create tank/a").contains("dataset already exists"));
+    assert!(
+        env.fails(1, "zfs create tank/a")
+            .contains("dataset already exists")
+    );
     env.ok("umount mnt");
     assert!(until(|| env.run("zpool list -H -o name").out == "tank\n"));
     assert_eq!(env.ok("cat tank/a:/file"), "one");
-    assert!(env.fails(1, "umount tank/a").contains("not currently mounted"));
+    assert!(
+        env.fails(1, "umount tank/a")
+            .contains("not currently mounted")
+    );
 }
 
 #[test]
@@ -103,17 +119,29 @@ fn a_killed_mount_process_leaves_a_pool_that_opens_again() {
     env.ok("zfs create tank/a");
     let dir = env.path("mnt");
     std::fs::create_dir_all(&dir).unwrap();
-    let mut child = env.command(&["mount", "--foreground", "tank/a", "mnt"]).spawn().unwrap();
-    let socket = || std::fs::read_dir(env.path("state/zuse/run")).is_ok_and(|mut d| d.next().is_some());
-    assert!(until(|| socket() && std::fs::write(dir.join("file"), "synced").is_ok() && env.run("zfs mount").out.contains("tank/a")));
+    let mut child = env
+        .command(&["mount", "--foreground", "tank/a", "mnt"])
+        .spawn()
+        .unwrap();
+    let socket =
+        || std::fs::read_dir(env.path("state/zuse/run")).is_ok_and(|mut d| d.next().is_some());
+    assert!(until(|| socket()
+        && std::fs::write(dir.join("file"), "synced").is_ok()
+        && env.run("zfs mount").out.contains("tank/a")));
     let file = std::fs::File::create(dir.join("file")).unwrap();
     std::io::Write::write_all(&mut &file, b"synced").unwrap();
     file.sync_all().unwrap();
     drop(file);
     child.kill().unwrap();
     child.wait().unwrap();
-    let _ = std::process::Command::new("fusermount3").args(["-u", "-z"]).arg(&dir).output();
-    let _ = std::process::Command::new("umount").arg("-l").arg(&dir).output();
+    let _ = std::process::Command::new("fusermount3")
+        .args(["-u", "-z"])
+        .arg(&dir)
+        .output();
+    let _ = std::process::Command::new("umount")
+        .arg("-l")
+        .arg(&dir)
+        .output();
     assert_eq!(env.ok("cat tank/a:/file"), "synced");
 }
 
@@ -126,11 +154,20 @@ fn a_terminated_mount_process_unmounts_and_closes_the_pool() {
     env.ok("zfs create tank/a");
     let dir = env.path("mnt");
     std::fs::create_dir_all(&dir).unwrap();
-    let mut child = env.command(&["mount", "--foreground", "tank/a", "mnt"]).spawn().unwrap();
+    let mut child = env
+        .command(&["mount", "--foreground", "tank/a", "mnt"])
+        .spawn()
+        .unwrap();
     assert!(until(|| env.run("zfs mount").out.contains("tank/a")));
     std::fs::write(dir.join("file"), "kept").unwrap();
     let pid = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
     assert!(child.wait().unwrap().success());
     assert!(!dir.join("file").exists());
     assert_eq!(env.ok("cat tank/a:/file"), "kept");

@@ -10,10 +10,16 @@ fn a_pool_is_made_listed_exported_and_imported() {
     assert_eq!(env.ok("zpool list -H -o name,health"), "tank\tONLINE\n");
     env.ok("zpool export tank");
     assert!(env.run("zpool list").err.contains("no pools available"));
-    assert_eq!(env.fails(1, "zpool status tank").lines().next(), Some("cannot open 'tank': no such pool"));
+    assert_eq!(
+        env.fails(1, "zpool status tank").lines().next(),
+        Some("cannot open 'tank': no such pool")
+    );
     let found = env.ok("zpool import -d tank.img");
     assert!(found.starts_with("  pool: tank\n    id: "), "{found}");
-    assert!(found.contains(" state: ONLINE\naction: The pool can be imported"), "{found}");
+    assert!(
+        found.contains(" state: ONLINE\naction: The pool can be imported"),
+        "{found}"
+    );
     env.ok("zpool import -d . tank other");
     assert_eq!(env.ok("zpool list -H -o name"), "other\n");
 }
@@ -43,24 +49,38 @@ fn properties_of_pools_are_set_and_stay() {
     env.ok("zpool set comment=mine tank");
     env.ok("zpool set autotrim=on tank");
     env.ok("zpool set org.example:who=me tank");
-    let got = env.ok("zpool get -H comment,autotrim,failmode,org.example:who,feature@lz4_compress,guid tank");
+    let got = env.ok(
+        "zpool get -H comment,autotrim,failmode,org.example:who,feature@lz4_compress,guid tank",
+    );
     let lines: Vec<&str> = got.lines().collect();
     assert_eq!(lines[0], "tank\tcomment\tmine\tlocal");
     assert_eq!(lines[1], "tank\tautotrim\ton\tlocal");
     assert_eq!(lines[2], "tank\tfailmode\twait\tdefault");
     assert_eq!(lines[3], "tank\torg.example:who\tme\tlocal");
     assert_eq!(lines[4], "tank\tfeature@lz4_compress\tactive\tlocal");
-    assert_eq!(env.fails(1, "zpool set size=1G tank"), "cannot set property for 'tank': 'size' is readonly\n");
-    assert_eq!(env.fails(1, "zpool set failmode=now tank"), "cannot set property for 'tank': 'failmode' must be one of 'wait | continue | panic'\n");
+    assert_eq!(
+        env.fails(1, "zpool set size=1G tank"),
+        "cannot set property for 'tank': 'size' is readonly\n"
+    );
+    assert_eq!(
+        env.fails(1, "zpool set failmode=now tank"),
+        "cannot set property for 'tank': 'failmode' must be one of 'wait | continue | panic'\n"
+    );
 }
 
 #[test]
 fn features_are_chosen_at_creation_and_enabled_later() {
     let env = TestEnv::new();
     env.ok("zpool create -d -o feature@lz4_compress=enabled p p.img --size 128M");
-    assert_eq!(env.ok("zpool get -H -o value feature@lz4_compress,feature@large_blocks p"), "active\ndisabled\n");
+    assert_eq!(
+        env.ok("zpool get -H -o value feature@lz4_compress,feature@large_blocks p"),
+        "active\ndisabled\n"
+    );
     env.ok("zpool set feature@large_blocks=enabled p");
-    assert_eq!(env.ok("zpool get -H -o value feature@large_blocks p"), "enabled\n");
+    assert_eq!(
+        env.ok("zpool get -H -o value feature@large_blocks p"),
+        "enabled\n"
+    );
 }
 
 #[test]
@@ -68,11 +88,19 @@ fn devices_of_other_pools_are_refused_without_force() {
     let env = TestEnv::with_pool();
     env.ok("zpool export tank");
     let said = env.fails(1, "zpool create other tank.img");
-    assert!(said.starts_with("invalid vdev specification\nuse '-f' to override the following errors:\n"), "{said}");
+    assert!(
+        said.starts_with(
+            "invalid vdev specification\nuse '-f' to override the following errors:\n"
+        ),
+        "{said}"
+    );
     assert!(said.contains("is part of exported pool 'tank'"), "{said}");
     env.ok("zpool create -f other tank.img");
     let said = env.fails(1, "zpool labelclear tank.img");
-    assert!(said.contains("is a member (ACTIVE) of pool \"other\""), "{said}");
+    assert!(
+        said.contains("is a member (ACTIVE) of pool \"other\""),
+        "{said}"
+    );
     env.ok("zpool destroy other");
     env.ok("zpool create third tank.img");
 }
@@ -81,12 +109,29 @@ fn devices_of_other_pools_are_refused_without_force() {
 fn what_cannot_be_created_is_said_and_nothing_is_left() {
     let env = TestEnv::new();
     let small = env.fails(1, "zpool create p p.img --size 1M");
-    assert!(small.starts_with("cannot create 'p': one or more devices is less than the minimum size (64M)"), "{small}");
+    assert!(
+        small.starts_with(
+            "cannot create 'p': one or more devices is less than the minimum size (64M)"
+        ),
+        "{small}"
+    );
     assert!(!env.path("p.img").exists());
-    assert!(env.fails(1, "zpool create mirrors p.img --size 64M").contains("name is reserved"));
-    assert!(env.fails(1, "zpool create a/b p.img").contains("invalid character '/' in pool name"));
-    assert!(env.fails(1, "zpool create p nothing.img").contains("cannot resolve path"));
-    assert!(env.fails(1, "zpool create -O atime=maybe p p.img --size 64M").contains("'atime' must be one of"));
+    assert!(
+        env.fails(1, "zpool create mirrors p.img --size 64M")
+            .contains("name is reserved")
+    );
+    assert!(
+        env.fails(1, "zpool create a/b p.img")
+            .contains("invalid character '/' in pool name")
+    );
+    assert!(
+        env.fails(1, "zpool create p nothing.img")
+            .contains("cannot resolve path")
+    );
+    assert!(
+        env.fails(1, "zpool create -O atime=maybe p p.img --size 64M")
+            .contains("'atime' must be one of")
+    );
     env.fails(2, "zpool create");
     env.fails(2, "zpool frobnicate");
 }
@@ -100,7 +145,12 @@ fn a_pool_of_another_host_is_refused_without_force() {
     }
     let elsewhere = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        crate::support::ran(env.command(&words).env("XDG_STATE_HOME", env.path("elsewhere")).output().unwrap())
+        crate::support::ran(
+            env.command(&words)
+                .env("XDG_STATE_HOME", env.path("elsewhere"))
+                .output()
+                .unwrap(),
+        )
     };
     let said = elsewhere("zpool import -d tank.img tank");
     assert_eq!(said.code, 1);
@@ -115,7 +165,10 @@ fn history_lists_the_commands() {
     env.ok("zfs create tank/a");
     let text = env.ok("zpool history tank");
     assert!(text.starts_with("History for 'tank':\n"), "{text}");
-    assert!(text.contains(" zpool create tank tank.img --size 128M\n"), "{text}");
+    assert!(
+        text.contains(" zpool create tank tank.img --size 128M\n"),
+        "{text}"
+    );
     assert!(text.contains(" zfs create tank/a\n"), "{text}");
 }
 

@@ -18,7 +18,12 @@ pub struct Ran {
 
 impl TestEnv {
     pub fn new() -> Self {
-        Self { dir: tempfile::Builder::new().prefix("zuse-cli-").tempdir().unwrap() }
+        Self {
+            dir: tempfile::Builder::new()
+                .prefix("zuse-cli-")
+                .tempdir()
+                .unwrap(),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

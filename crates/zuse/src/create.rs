@@ -128,7 +128,14 @@ impl Pool {
                 ashift,
             });
         }
-        Self::create_with(env, &new.name, vdevs, new.features.clone(), (comment, compatibility), root)
+        Self::create_with(
+            env,
+            &new.name,
+            vdevs,
+            new.features.clone(),
+            (comment, compatibility),
+            root,
+        )
     }
 
     /// Makes a pool on devices that the caller has opened: nothing is looked at before they are overwritten.

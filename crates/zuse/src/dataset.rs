@@ -322,7 +322,8 @@ impl Pool {
                     mounts.going(name, force)?;
                 }
                 let names: Vec<&str> = plan.names.iter().map(String::as_str).collect();
-                mounts.while_suspended(&names, &mut || self.dsl().destroy(name, recursive, defer))?;
+                mounts
+                    .while_suspended(&names, &mut || self.dsl().destroy(name, recursive, defer))?;
             }
             None => self.dsl().destroy(name, recursive, defer)?,
         }
@@ -337,10 +338,10 @@ impl Pool {
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
     pub fn rename(&self, from: &str, to: &str, recursive: bool) -> Result<()> {
-        if from.contains('@') {
-            if let Some(mounts) = self.mounts() {
-                mounts.going(from, true)?;
-            }
+        if from.contains('@')
+            && let Some(mounts) = self.mounts()
+        {
+            mounts.going(from, true)?;
         }
         self.dsl().rename(from, to, recursive)?;
         self.tell(|m| m.renamed(from, to));
@@ -399,7 +400,10 @@ impl Pool {
     fn roll_back(&self, dataset: &str, snapshot: &str, destroy_newer: bool) -> Result<()> {
         let object = self.dsl().dataset(dataset)?.object();
         if self.open_file_systems().is_open(object.0) {
-            return Err(Error::refused(Errno::BUSY, format!("files of '{dataset}' are being copied or listed by another command")));
+            return Err(Error::refused(
+                Errno::BUSY,
+                format!("files of '{dataset}' are being copied or listed by another command"),
+            ));
         }
         self.dsl().rollback(snapshot, destroy_newer)
     }

@@ -39,7 +39,9 @@ impl OpenFileSystems {
 
     /// Whether somebody has a dataset's file system.
     pub fn is_open(&self, object: u64) -> bool {
-        self.entries().get(&object).is_some_and(|e| e.fs.strong_count() > 0)
+        self.entries()
+            .get(&object)
+            .is_some_and(|e| e.fs.strong_count() > 0)
     }
 
     /// Before the pool is closed: what waits in memory (access times) is written.

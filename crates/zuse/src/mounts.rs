@@ -16,7 +16,11 @@ pub trait Mounts: Send + Sync {
     ///
     /// # Errors
     /// Those of `change`; a dataset cannot be opened again: its mount then answers with errors.
-    fn while_suspended(&self, datasets: &[&str], change: &mut dyn FnMut() -> Result<()>) -> Result<()>;
+    fn while_suspended(
+        &self,
+        datasets: &[&str],
+        change: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()>;
 
     /// A dataset or snapshot is about to be destroyed: what is mounted as a whole is unmounted, nobody is inside a
     /// snapshot any more.

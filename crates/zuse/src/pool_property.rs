@@ -56,12 +56,13 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<PropertyValue> {
         _ => {}
     }
     let value = known.parse(text).or_else(|e| refuse(e.to_string()))?;
-    if let ("ashift", PropertyValue::Number(n)) = (name, &value) {
-        if *n != 0 && !(9..=16).contains(n) {
-            return refuse(format!(
-                "property 'ashift' number {n} is invalid, only values between 9 and 16 are allowed."
-            ));
-        }
+    if let ("ashift", PropertyValue::Number(n)) = (name, &value)
+        && *n != 0
+        && !(9..=16).contains(n)
+    {
+        return refuse(format!(
+            "property 'ashift' number {n} is invalid, only values between 9 and 16 are allowed."
+        ));
     }
     Ok(value)
 }
@@ -342,8 +343,8 @@ impl Pool {
         let name = known.map_or(name, |p| p.name).to_owned();
         match known.map(|p| p.home) {
             Some(Home::Config) if name == "comment" || name == "compatibility" => {
-                let text = (!text.is_empty() && !(name == "compatibility" && text == "off"))
-                    .then(|| text.to_owned());
+                let removes = text.is_empty() || name == "compatibility" && text == "off";
+                let text = (!removes).then(|| text.to_owned());
                 self.spa().set_config_text(&name, text)?;
                 return self.sync();
             }

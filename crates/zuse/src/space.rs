@@ -66,7 +66,10 @@ impl Pool {
     pub fn trim(&self) -> Result<u64> {
         let spa = self.spa();
         let Some(allocator) = spa.allocator() else {
-            return Err(Error::refused(Errno::ROFS, format!("pool {} is open read-only", self.name())));
+            return Err(Error::refused(
+                Errno::ROFS,
+                format!("pool {} is open read-only", self.name()),
+            ));
         };
         let (mut given, mut able) = (0, false);
         for top in spa.vdevs().tops().iter().filter(|t| t.is_concrete()) {
@@ -90,7 +93,10 @@ impl Pool {
         if able || given > 0 {
             return Ok(given);
         }
-        Err(Error::refused(Errno::NOTSUP, "no devices in pool support trim operations"))
+        Err(Error::refused(
+            Errno::NOTSUP,
+            "no devices in pool support trim operations",
+        ))
     }
 
     /// The word for its state: that of its vdevs, or SUSPENDED.

@@ -32,14 +32,20 @@ impl Cat {
             let target = place(text)?;
             let cannot = || format!("cannot read '{target}'");
             let pool = session.pool_for(&target.dataset, Need::Read)?;
-            let fs = pool.file_system(&target.dataset).or_cannot(|| format!("cannot open '{}'", target.dataset))?;
-            let file = fs.resolve(&Credentials::root(), &target.path).map_err(|e| missing(&cannot(), &e))?;
+            let fs = pool
+                .file_system(&target.dataset)
+                .or_cannot(|| format!("cannot open '{}'", target.dataset))?;
+            let file = fs
+                .resolve(&Credentials::root(), &target.path)
+                .map_err(|e| missing(&cannot(), &e))?;
             let size = file.size();
             let mut at = 0;
             let mut out = session.ui.raw_out()?;
             let mut buffer = vec![0; CHUNK.min(size.max(1)) as usize];
             while at < size {
-                let got = fs.read(&file, at, &mut buffer).map_err(|e| missing(&cannot(), &e))?;
+                let got = fs
+                    .read(&file, at, &mut buffer)
+                    .map_err(|e| missing(&cannot(), &e))?;
                 if got == 0 {
                     break;
                 }

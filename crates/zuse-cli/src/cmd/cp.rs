@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use zuse::{Credentials, Errno};
@@ -38,7 +38,9 @@ impl Cp {
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let recursive = self.recursive || self.archive;
-        let Some((to, sources)) = self.paths.split_last() else { return Ok(()) };
+        let Some((to, sources)) = self.paths.split_last() else {
+            return Ok(());
+        };
         let targets: Vec<Option<Target>> = sources.iter().map(|s| Target::parse(s)).collect();
         match Target::parse(to) {
             Some(to) if targets.iter().all(Option::is_none) => copy_all_in(session, sources, &to, recursive),
@@ -54,7 +56,12 @@ impl Cp {
     }
 }
 
-fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, recursive: bool) -> Outcome {
+fn copy_all_in(
+    session: &mut Session,
+    sources: &[OsString],
+    to: &Target,
+    recursive: bool,
+) -> Outcome {
     let pool = session.pool_for(&to.dataset, Need::Write)?;
     let cannot = || format!("cannot copy to '{to}'");
     let fs = pool.file_system(&to.dataset).or_cannot(cannot)?;
@@ -81,7 +88,15 @@ fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, recursi
                 (dir, name.to_vec())
             }
         };
-        copy_in(&fs, &to.dataset, holder.as_ref(), &progress, &from, (&dir, &name), recursive)?;
+        copy_in(
+            &fs,
+            &to.dataset,
+            holder.as_ref(),
+            &progress,
+            &from,
+            (&dir, &name),
+            recursive,
+        )?;
     }
     drop(progress);
     session.ui.flush()?;
@@ -94,31 +109,42 @@ fn base_name(path: &Path, given: &OsString) -> Vec<u8> {
     if given == b"." || given.ends_with(b"/.") {
         return Vec::new();
     }
-    path.file_name().map(|n| n.as_bytes().to_vec()).unwrap_or_default()
+    path.file_name()
+        .map(|n| n.as_bytes().to_vec())
+        .unwrap_or_default()
 }
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
-        Some(at) => (path.get(..at).unwrap_or_default(), path.get(at + 1..).unwrap_or_default()),
+        Some(at) => (
+            path.get(..at).unwrap_or_default(),
+            path.get(at + 1..).unwrap_or_default(),
+        ),
         None => (b"", path),
     }
 }
 
-fn copy_all_out(session: &mut Session, sources: &[Target], to: &PathBuf, recursive: bool) -> Outcome {
+fn copy_all_out(session: &mut Session, sources: &[Target], to: &Path, recursive: bool) -> Outcome {
     let into = to.is_dir();
     if !into && sources.len() > 1 {
-        return Err(CommandError::new(format!("cannot copy to '{}': it is not a directory", to.display())).into());
+        return Err(CommandError::new(format!(
+            "cannot copy to '{}': it is not a directory",
+            to.display()
+        ))
+        .into());
     }
     let progress = Progress::new(&session.ui, session.holder.is_some());
     for source in sources {
         let cannot = || format!("cannot copy '{source}'");
         let pool = session.pool_for(&source.dataset, Need::Read)?;
         let fs = pool.file_system(&source.dataset).or_cannot(cannot)?;
-        let from = fs.resolve(&Credentials::root(), &source.path).map_err(|e| super::ls::missing(&cannot(), &e))?;
+        let from = fs
+            .resolve(&Credentials::root(), &source.path)
+            .map_err(|e| super::ls::missing(&cannot(), &e))?;
         let (_, name) = split(&source.path);
         let target = match (into, name.is_empty()) {
             (true, false) => to.join(std::ffi::OsStr::from_bytes(name)),
-            _ => to.clone(),
+            _ => to.to_owned(),
         };
         copy_out(&fs, &progress, &from, &target, recursive)?;
     }

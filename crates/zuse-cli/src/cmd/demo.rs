@@ -47,9 +47,13 @@ struct Stage<'a> {
 impl Demo {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let base = self.dir.as_ref().map_or_else(std::env::temp_dir, |d| session.path(d));
+        let base = self
+            .dir
+            .as_ref()
+            .map_or_else(std::env::temp_dir, |d| session.path(d));
         let dir = base.join(format!("zuse-demo-{}", std::process::id()));
-        std::fs::create_dir_all(dir.join("mnt")).or_cannot(|| format!("cannot make '{}'", dir.display()))?;
+        std::fs::create_dir_all(dir.join("mnt"))
+            .or_cannot(|| format!("cannot make '{}'", dir.display()))?;
         let dir = dir.canonicalize()?;
         let program = std::env::current_exe().or_cannot(|| "cannot find this program".into())?;
         let bin = dir.join("bin");
@@ -57,37 +61,64 @@ impl Demo {
         for name in ["zuse", "zpool", "zfs", "zdb"] {
             std::os::unix::fs::symlink(&program, bin.join(name))?;
         }
-        let mut stage = Stage { session, program, bin, dir: dir.clone(), started: Instant::now(), mounted: false };
+        let mut stage = Stage {
+            session,
+            program,
+            bin,
+            dir: dir.clone(),
+            started: Instant::now(),
+            mounted: false,
+        };
         let result = self.play(&mut stage);
         if result.is_err() && stage.mounted {
             let _ = stage.child("zuse umount -f mnt").output();
         }
         let failed = result.is_err();
         if let Err(Stop::Failed(error)) = &result {
-            stage.session.ui.say(format!("\nThe demo failed: {}", error.message));
+            stage
+                .session
+                .ui
+                .say(format!("\nThe demo failed: {}", error.message));
             for hint in &error.hints {
                 stage.session.ui.say(hint);
             }
             let log = stage.dir.clone();
-            stage.session.ui.say(format!("What it left is in {}", log.display()));
+            stage
+                .session
+                .ui
+                .say(format!("What it left is in {}", log.display()));
         }
         if !failed && !self.keep {
-            std::fs::remove_dir_all(&dir).or_cannot(|| format!("cannot remove '{}'", dir.display()))?;
+            std::fs::remove_dir_all(&dir)
+                .or_cannot(|| format!("cannot remove '{}'", dir.display()))?;
         }
         match result {
-            Err(Stop::Failed(_)) => Err(CommandError { message: String::new(), hints: Vec::new(), code: 1 }.into()),
+            Err(Stop::Failed(_)) => Err(CommandError {
+                message: String::new(),
+                hints: Vec::new(),
+                code: 1,
+            }
+            .into()),
             other => other,
         }
     }
 
     fn sources(&self) -> Outcome<Vec<PathBuf>> {
         let chosen: Vec<PathBuf> = if self.tree.is_empty() {
-            ["/usr/include", "/usr/share/doc"].iter().map(PathBuf::from).filter(|p| p.is_dir()).collect()
+            ["/usr/include", "/usr/share/doc"]
+                .iter()
+                .map(PathBuf::from)
+                .filter(|p| p.is_dir())
+                .collect()
         } else {
             self.tree.clone()
         };
         if chosen.is_empty() {
-            return Err(CommandError::new("there is neither /usr/include nor /usr/share/doc to copy").hint("name a tree with --tree DIR").into());
+            return Err(CommandError::new(
+                "there is neither /usr/include nor /usr/share/doc to copy",
+            )
+            .hint("name a tree with --tree DIR")
+            .into());
         }
         Ok(chosen)
     }
@@ -95,7 +126,11 @@ impl Demo {
     fn play(&self, stage: &mut Stage<'_>) -> Outcome {
         let sources = self.sources()?;
         let words: Vec<String> = sources.iter().map(|p| p.display().to_string()).collect();
-        let tops: Vec<String> = sources.iter().filter_map(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned()).collect();
+        let tops: Vec<String> = sources
+            .iter()
+            .filter_map(|p| p.file_name())
+            .map(|n| n.to_string_lossy().into_owned())
+            .collect();
         let top = tops.first().cloned().unwrap_or_default();
         let expected = tree::of_host(&sources)?;
         stage.say("A pool in a file, which is made on the way; two filesystems, one of them compressed with zstd.")?;
@@ -105,11 +140,17 @@ impl Demo {
         stage.show("zpool list")?;
         stage.show("zfs list -o name,used,available,referenced,compression,mountpoint")?;
 
-        stage.say(&format!("A real tree goes in, without a mount: {} objects.", expected.len()))?;
+        stage.say(&format!(
+            "A real tree goes in, without a mount: {} objects.",
+            expected.len()
+        ))?;
         stage.show(&format!("zuse cp -r {} tank/home:/", words.join(" ")))?;
         stage.show("zfs list -o name,used,referenced,compressratio,logicalused -r tank/home")?;
         let listing = stage.show(&format!("zuse ls tank/home:/{top}"))?;
-        stage.check("the directory lists what the source has", lines(&listing) == tree::names(&sources[0])?)?;
+        stage.check(
+            "the directory lists what the source has",
+            lines(&listing) == tree::names(&sources[0])?,
+        )?;
 
         let file = expected.largest_text().unwrap_or_default();
         if self.no_mount {
@@ -121,54 +162,110 @@ impl Demo {
         stage.say("The pool goes away and comes back; any OpenZFS could take it now.")?;
         stage.show("zpool export tank")?;
         let left = stage.child("zpool list").output()?;
-        stage.check("no pool is imported", String::from_utf8_lossy(&left.stderr).contains("no pools available"))?;
+        stage.check(
+            "no pool is imported",
+            String::from_utf8_lossy(&left.stderr).contains("no pools available"),
+        )?;
         stage.show("zpool import -d tank.img")?;
         stage.show("zpool import -d tank.img tank")?;
         stage.show("zpool status tank")?;
 
-        stage.say("Every path, mode, owner, time, link and checksum is compared with the source.")?;
-        let manifest = stage.quiet("zuse manifest --sha256=all tank/home > manifest.json", "zuse manifest --sha256=all tank/home")?;
+        stage
+            .say("Every path, mode, owner, time, link and checksum is compared with the source.")?;
+        let manifest = stage.quiet(
+            "zuse manifest --sha256=all tank/home > manifest.json",
+            "zuse manifest --sha256=all tank/home",
+        )?;
         let got = tree::of_manifest(&manifest.stdout)?;
-        let snapshot = stage.quiet("zuse manifest --sha256=all tank/home@monday > monday.json", "zuse manifest --sha256=all tank/home@monday")?;
-        for (name, tree) in [("tank/home", &got), ("tank/home@monday", &tree::of_manifest(&snapshot.stdout)?)] {
+        let snapshot = stage.quiet(
+            "zuse manifest --sha256=all tank/home@monday > monday.json",
+            "zuse manifest --sha256=all tank/home@monday",
+        )?;
+        for (name, tree) in [
+            ("tank/home", &got),
+            ("tank/home@monday", &tree::of_manifest(&snapshot.stdout)?),
+        ] {
             if let Some(difference) = expected.difference(tree) {
-                return Err(CommandError::new(format!("{name} is not what was copied: {difference}")).into());
+                return Err(CommandError::new(format!(
+                    "{name} is not what was copied: {difference}"
+                ))
+                .into());
             }
-            stage.check(&format!("{name} equals the source: {} objects", tree.len()), true)?;
+            stage.check(
+                &format!("{name} equals the source: {} objects", tree.len()),
+                true,
+            )?;
         }
         stage.show("zpool export tank")?;
         let seconds = stage.started.elapsed().as_secs_f64();
         stage.say(&format!("All of it worked, in {seconds:.1} seconds."))
     }
 
-    fn with_mount(&self, stage: &mut Stage<'_>, top: &str, file: &str, sources: &[PathBuf]) -> Outcome {
-        stage.say("Mounted through FUSE, as an ordinary user may: it is a directory like any other.")?;
+    fn with_mount(
+        &self,
+        stage: &mut Stage<'_>,
+        top: &str,
+        file: &str,
+        sources: &[PathBuf],
+    ) -> Outcome {
+        stage.say(
+            "Mounted through FUSE, as an ordinary user may: it is a directory like any other.",
+        )?;
         stage.show("zuse mount tank/home mnt")?;
         stage.mounted = true;
         stage.show("zfs mount")?;
         stage.show("df -h mnt")?;
         let found = stage.show(&format!("find mnt/{top} | wc -l"))?;
-        let there = stage.shell(&format!("find {} | wc -l", sources[0].display())).output()?;
-        stage.check("find sees as many objects as in the source", text(&found).trim() == text(&there).trim())?;
+        let there = stage
+            .shell(&format!("find {} | wc -l", sources[0].display()))
+            .output()?;
+        stage.check(
+            "find sees as many objects as in the source",
+            text(&found).trim() == text(&there).trim(),
+        )?;
         stage.show(&format!("head -n 3 mnt/{file}"))?;
-        let same = stage.shell(&format!("diff -r {} mnt/{top}", sources[0].display())).output()?;
-        stage.check(&format!("diff -r finds no difference between {} and mnt/{top}", sources[0].display()), same.status.success())?;
+        let same = stage
+            .shell(&format!("diff -r {} mnt/{top}", sources[0].display()))
+            .output()?;
+        stage.check(
+            &format!(
+                "diff -r finds no difference between {} and mnt/{top}",
+                sources[0].display()
+            ),
+            same.status.success(),
+        )?;
         stage.show("cp /etc/passwd mnt/notes/ && ls -l mnt/notes")?;
 
-        stage.say("A snapshot. Then everything is changed and deleted, and the snapshot still has it.")?;
+        stage.say(
+            "A snapshot. Then everything is changed and deleted, and the snapshot still has it.",
+        )?;
         stage.show("zfs snapshot -r tank/home@monday")?;
-        stage.show(&format!("rm -rf mnt/{top} && echo overwritten > mnt/{} 2>/dev/null; ls mnt", "damage.txt"))?;
-        stage.check("the tree is gone from the mount", !stage.dir.join("mnt").join(top).exists())?;
+        stage.show(&format!(
+            "rm -rf mnt/{top} && echo overwritten > mnt/{} 2>/dev/null; ls mnt",
+            "damage.txt"
+        ))?;
+        stage.check(
+            "the tree is gone from the mount",
+            !stage.dir.join("mnt").join(top).exists(),
+        )?;
         stage.show(&format!("ls mnt/.zfs/snapshot/monday/{top} | head -n 5"))?;
-        let kept = stage.child(&format!("zuse cat tank/home@monday:/{file}")).output()?;
+        let kept = stage
+            .child(&format!("zuse cat tank/home@monday:/{file}"))
+            .output()?;
         let source = sources[0].parent().unwrap_or(Path::new("/")).join(file);
-        stage.check("the snapshot has the bytes of the source", kept.stdout == std::fs::read(&source)?)?;
+        stage.check(
+            "the snapshot has the bytes of the source",
+            kept.stdout == std::fs::read(&source)?,
+        )?;
         stage.show("zfs list -t snapshot -o name,used,referenced")?;
 
         stage.say("Back to Monday, while it is mounted.")?;
         stage.show("zfs rollback tank/home@monday")?;
         stage.show("ls mnt")?;
-        stage.check("the damage is undone", stage.dir.join("mnt").join(file).exists() && !stage.dir.join("mnt/damage.txt").exists())?;
+        stage.check(
+            "the damage is undone",
+            stage.dir.join("mnt").join(file).exists() && !stage.dir.join("mnt/damage.txt").exists(),
+        )?;
         stage.show("zuse umount mnt")?;
         stage.mounted = false;
         Ok(())
@@ -204,7 +301,13 @@ impl Stage<'_> {
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
         let mut command = Command::new("sh");
-        command.arg("-c").arg(line).current_dir(&self.dir).env("PATH", path).env("XDG_STATE_HOME", self.dir.join("state")).stdin(Stdio::null());
+        command
+            .arg("-c")
+            .arg(line)
+            .current_dir(&self.dir)
+            .env("PATH", path)
+            .env("XDG_STATE_HOME", self.dir.join("state"))
+            .stdin(Stdio::null());
         command
     }
 
@@ -213,8 +316,13 @@ impl Stage<'_> {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or("zuse");
         let mut command = Command::new(&self.program);
-        command.args((name != "zuse").then_some(name)).args(words.map(OsStr::new));
-        command.current_dir(&self.dir).env("XDG_STATE_HOME", self.dir.join("state")).stdin(Stdio::null());
+        command
+            .args((name != "zuse").then_some(name))
+            .args(words.map(OsStr::new));
+        command
+            .current_dir(&self.dir)
+            .env("XDG_STATE_HOME", self.dir.join("state"))
+            .stdin(Stdio::null());
         command
     }
 
@@ -234,7 +342,9 @@ impl Stage<'_> {
         self.session.ui.line(format!("$ {line}"))?;
         self.session.ui.flush()?;
         let began = Instant::now();
-        let output = command.output().or_cannot(|| format!("cannot run '{line}'"))?;
+        let output = command
+            .output()
+            .or_cannot(|| format!("cannot run '{line}'"))?;
         if print {
             let all = text(&output);
             let shown: Vec<&str> = all.lines().take(12).collect();

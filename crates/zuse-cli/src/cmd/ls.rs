@@ -49,8 +49,13 @@ pub struct Ls {
 /// A place that was named, or why it is none.
 pub fn place(text: &OsString) -> Outcome<Target> {
     Target::parse_dataset(text).ok_or_else(|| {
-        Stop::from(CommandError::usage(format!("'{}' is not a place in a dataset", text.to_string_lossy()))
-            .hint("write DATASET:/PATH or DATASET@SNAPSHOT:/PATH"))
+        Stop::from(
+            CommandError::usage(format!(
+                "'{}' is not a place in a dataset",
+                text.to_string_lossy()
+            ))
+            .hint("write DATASET:/PATH or DATASET@SNAPSHOT:/PATH"),
+        )
     })
 }
 
@@ -70,8 +75,12 @@ impl Ls {
         for (i, text) in self.places.iter().enumerate() {
             let target = place(text)?;
             let pool = session.pool_for(&target.dataset, Need::Read)?;
-            let fs = pool.file_system(&target.dataset).or_cannot(|| format!("cannot open '{}'", target.dataset))?;
-            let znode = fs.resolve(&Credentials::root(), &target.path).map_err(|e| missing(&format!("cannot list '{target}'"), &e))?;
+            let fs = pool
+                .file_system(&target.dataset)
+                .or_cannot(|| format!("cannot open '{}'", target.dataset))?;
+            let znode = fs
+                .resolve(&Credentials::root(), &target.path)
+                .map_err(|e| missing(&format!("cannot list '{target}'"), &e))?;
             if !znode.is_dir() || self.directory {
                 let name = text.to_string_lossy().into_owned();
                 self.lines(session, &fs, &[(name.into_bytes(), znode)])?;
@@ -85,13 +94,21 @@ impl Ls {
         Ok(())
     }
 
-    fn directory(&self, session: &mut Session, fs: &Arc<FileSystem>, dir: &Arc<Znode>, name: &str, titled: bool) -> Outcome {
+    fn directory(
+        &self,
+        session: &mut Session,
+        fs: &Arc<FileSystem>,
+        dir: &Arc<Znode>,
+        name: &str,
+        titled: bool,
+    ) -> Outcome {
         if titled {
             session.ui.line(format!("{name}:"))?;
         }
         let mut names = Vec::new();
         fs.readdir(dir, 0, false, &mut |e| {
-            if !matches!(e.name, b"." | b".." | b".zfs") && (self.all || !e.name.starts_with(b".")) {
+            if !matches!(e.name, b"." | b".." | b".zfs") && (self.all || !e.name.starts_with(b"."))
+            {
                 names.push((e.name.to_vec(), e.object));
             }
             true
@@ -107,24 +124,42 @@ impl Ls {
         if self.recursive {
             for (child, znode) in entries.iter().filter(|(_, z)| z.is_dir()) {
                 session.ui.line("")?;
-                let path = format!("{}/{}", name.trim_end_matches('/'), String::from_utf8_lossy(child));
+                let path = format!(
+                    "{}/{}",
+                    name.trim_end_matches('/'),
+                    String::from_utf8_lossy(child)
+                );
                 self.directory(session, fs, znode, &path, true)?;
             }
         }
         Ok(())
     }
 
-    fn lines(&self, session: &mut Session, fs: &Arc<FileSystem>, entries: &[(Vec<u8>, Arc<Znode>)]) -> Outcome {
+    fn lines(
+        &self,
+        session: &mut Session,
+        fs: &Arc<FileSystem>,
+        entries: &[(Vec<u8>, Arc<Znode>)],
+    ) -> Outcome {
         let size = |z: &Znode| {
             if mode::is_device(z.attributes().mode) {
                 let (major, minor) = fs.getattr(z).device();
                 return format!("{major}, {minor}");
             }
-            if self.human { nicenum(z.size()) } else { z.size().to_string() }
+            if self.human {
+                nicenum(z.size())
+            } else {
+                z.size().to_string()
+            }
         };
         let widths = entries.iter().fold([1, 1, 1, 1], |[a, b, c, d], (_, z)| {
             let at = z.attributes();
-            [a.max(at.links.to_string().len()), b.max(at.uid.to_string().len()), c.max(at.gid.to_string().len()), d.max(size(z).len())]
+            [
+                a.max(at.links.to_string().len()),
+                b.max(at.uid.to_string().len()),
+                c.max(at.gid.to_string().len()),
+                d.max(size(z).len()),
+            ]
         });
         for (name, znode) in entries {
             let mut line = Vec::new();
@@ -137,7 +172,12 @@ impl Ls {
                 line.extend_from_slice(
                     format!(
                         "{} {:>links$} {:>uid$} {:>gid$} {:>len$} {} ",
-                        mode_text(a.mode), a.links, a.uid, a.gid, size(znode), date::listing(a.mtime.secs)
+                        mode_text(a.mode),
+                        a.links,
+                        a.uid,
+                        a.gid,
+                        size(znode),
+                        date::listing(a.mtime.secs)
                     )
                     .as_bytes(),
                 );
@@ -145,7 +185,10 @@ impl Ls {
             line.extend_from_slice(name);
             if self.long && znode.kind() == mode::SYMLINK {
                 line.extend_from_slice(b" -> ");
-                line.extend_from_slice(&fs.readlink(znode).or_cannot(|| "cannot read a link".into())?);
+                line.extend_from_slice(
+                    &fs.readlink(znode)
+                        .or_cannot(|| "cannot read a link".into())?,
+                );
             }
             session.ui.line(line)?;
         }
@@ -165,7 +208,11 @@ fn mode_text(bits: u32) -> String {
         _ => '-',
     };
     let mut text = String::from(kind);
-    for (shift, special, small, large) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
+    for (shift, special, small, large) in [
+        (6, 0o4000, 's', 'S'),
+        (3, 0o2000, 's', 'S'),
+        (0, 0o1000, 't', 'T'),
+    ] {
         let three = bits >> shift;
         text.push(if three & 4 != 0 { 'r' } else { '-' });
         text.push(if three & 2 != 0 { 'w' } else { '-' });

@@ -35,7 +35,12 @@ impl Manifest {
             None | Some("none") => Hashing::None,
             Some("default") => Hashing::Default,
             Some("all") => Hashing::All,
-            Some(other) => return Err(CommandError::usage(format!("--sha256={other}: 'all' or nothing may be given")).into()),
+            Some(other) => {
+                return Err(CommandError::usage(format!(
+                    "--sha256={other}: 'all' or nothing may be given"
+                ))
+                .into());
+            }
         };
         let target = place(&self.dataset)?;
         let pool = session.pool_for(&target.dataset, Need::Read)?;
@@ -48,7 +53,10 @@ impl Manifest {
             failed = writeln!(out, "{}", entry.to_json().replace('\n', ""));
             match &failed {
                 Ok(()) => Ok(()),
-                Err(e) => Err(zuse::Error::refused(zuse::Errno(e.raw_os_error().unwrap_or(5)), "output")),
+                Err(e) => Err(zuse::Error::refused(
+                    zuse::Errno(e.raw_os_error().unwrap_or(5)),
+                    "output",
+                )),
             }
         });
         failed.map_err(Stop::from)?;

@@ -42,10 +42,18 @@ pub struct MountArgs {
 impl MountArgs {
     /// The options as the mount server takes them.
     pub fn parse(&self) -> Outcome<ServerOptions> {
-        let mut options = ServerOptions { mount: MountOptions { source: self.dataset.clone(), ..MountOptions::default() }, ..ServerOptions::default() };
+        let mut options = ServerOptions {
+            mount: MountOptions {
+                source: self.dataset.clone(),
+                ..MountOptions::default()
+            },
+            ..ServerOptions::default()
+        };
         let mount = &mut options.mount;
         for option in self.options.iter().flat_map(|o| list(o)) {
-            let (name, value) = option.split_once('=').map_or((option.as_str(), None), |(n, v)| (n, Some(v)));
+            let (name, value) = option
+                .split_once('=')
+                .map_or((option.as_str(), None), |(n, v)| (n, Some(v)));
             match (name, value) {
                 ("ro", None) => mount.read_only = true,
                 ("rw", None) => mount.read_only = false,
@@ -59,12 +67,36 @@ impl MountArgs {
                 ("strict_open", None) => options.strict_open = true,
                 ("threads", Some(n)) => {
                     let n = n.parse().ok().filter(|n| (1..=256).contains(n));
-                    mount.threads = n.ok_or_else(|| CommandError::usage(format!("invalid mount option '{option}': 1 to 256 threads")))?;
+                    mount.threads = n.ok_or_else(|| {
+                        CommandError::usage(format!(
+                            "invalid mount option '{option}': 1 to 256 threads"
+                        ))
+                    })?;
                 }
                 // What mount(8) and fstab pass along and that means nothing here.
-                ("defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" | "relatime" | "zfsutil" | "default_permissions" | "async", None) => {}
+                (
+                    "defaults"
+                    | "auto"
+                    | "noauto"
+                    | "user"
+                    | "nouser"
+                    | "users"
+                    | "nofail"
+                    | "_netdev"
+                    | "relatime"
+                    | "zfsutil"
+                    | "default_permissions"
+                    | "async",
+                    None,
+                ) => {}
                 _ if name.starts_with("x-") || name == "device" => {}
-                _ => return Err(CommandError::usage(format!("invalid mount option '{option}'")).hint("'zuse mount --help' lists the options").into()),
+                _ => {
+                    return Err(
+                        CommandError::usage(format!("invalid mount option '{option}'"))
+                            .hint("'zuse mount --help' lists the options")
+                            .into(),
+                    );
+                }
             }
         }
         Ok(options)
@@ -74,10 +106,22 @@ impl MountArgs {
 /// Mounts in the process that holds the pool: here, or in one that is started.
 pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outcome {
     let options = mount.parse()?;
-    if let Some(holder) = session.holder.clone().filter(|h| h.pool().name() == pool_of(&mount.dataset)) {
-        let already = holder.mounted().into_iter().find(|(_, path)| *path == session.path(&mount.mountpoint));
+    if let Some(holder) = session
+        .holder
+        .clone()
+        .filter(|h| h.pool().name() == pool_of(&mount.dataset))
+    {
+        let already = holder
+            .mounted()
+            .into_iter()
+            .find(|(_, path)| *path == session.path(&mount.mountpoint));
         if let Some((name, path)) = already {
-            return Err(CommandError::new(format!("cannot mount '{}': '{name}' is mounted on '{}' already", mount.dataset, path.display())).into());
+            return Err(CommandError::new(format!(
+                "cannot mount '{}': '{name}' is mounted on '{}' already",
+                mount.dataset,
+                path.display()
+            ))
+            .into());
         }
         return holder.mount(&mount.dataset, &session.path(&mount.mountpoint), &options);
     }
@@ -87,9 +131,13 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
     }
     let path = session.path(&mount.mountpoint);
     if !path.is_dir() {
-        return Err(CommandError::new(format!("cannot mount '{}': '{}' is not a directory", mount.dataset, path.display()))
-            .hint(format!("mkdir '{}'", path.display()))
-            .into());
+        return Err(CommandError::new(format!(
+            "cannot mount '{}': '{}' is not a directory",
+            mount.dataset,
+            path.display()
+        ))
+        .hint(format!("mkdir '{}'", path.display()))
+        .into());
     }
     if foreground {
         return serve::serve(session, std::slice::from_ref(mount), true);
@@ -136,7 +184,14 @@ impl Helper {
         session.look_in(&devices);
         let mut args = self.mount.clone();
         if self.sloppy {
-            args.options.retain(|o| MountArgs { options: vec![o.clone()], ..self.mount.clone() }.parse().is_ok());
+            args.options.retain(|o| {
+                MountArgs {
+                    options: vec![o.clone()],
+                    ..self.mount.clone()
+                }
+                .parse()
+                .is_ok()
+            });
         }
         mount(session, &args, false)
     }

@@ -54,8 +54,13 @@ pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     command.arg("--").arg(&mount.dataset).arg(&mount.mountpoint);
     command.current_dir(&session.cwd);
     let [_, _, err] = session.ui.streams()?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::from(err));
-    let mut child = command.spawn().or_cannot(|| "cannot start the mount process".into())?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(err));
+    let mut child = command
+        .spawn()
+        .or_cannot(|| "cannot start the mount process".into())?;
     let mut said = String::new();
     if let Some(mut out) = child.stdout.take() {
         std::io::Read::read_to_string(&mut out, &mut said)?;
@@ -65,23 +70,38 @@ pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     }
     // It has said why on the same error stream.
     let code = child.wait()?.code().unwrap_or(1);
-    Err(CommandError { message: if code == 0 { "the mount process ended".into() } else { String::new() }, hints: Vec::new(), code: code.clamp(1, 255) as u8 }.into())
+    Err(CommandError {
+        message: if code == 0 {
+            "the mount process ended".into()
+        } else {
+            String::new()
+        },
+        hints: Vec::new(),
+        code: code.clamp(1, 255) as u8,
+    }
+    .into())
 }
 
 /// Holds the pool and serves its mounts until there are none.
 pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> Outcome {
-    let Some(first) = mounts.first() else { return Ok(()) };
+    let Some(first) = mounts.first() else {
+        return Ok(());
+    };
     if !foreground {
         // Away from the terminal: a Ctrl-C there is not meant for the mount.
         let _ = rustix::process::setsid();
     }
-    let options: Vec<ServerOptions> = mounts.iter().map(MountArgs::parse).collect::<Outcome<_>>()?;
+    let options: Vec<ServerOptions> = mounts
+        .iter()
+        .map(MountArgs::parse)
+        .collect::<Outcome<_>>()?;
     let read_only = options.iter().all(|o| o.mount.read_only) && !session.search.is_empty();
     let need = if read_only { Need::Read } else { Need::Write };
     let pool = session.pool_for(&first.dataset, need)?;
     let guid = pool.guid();
     session.state.sockets()?;
-    let listener = Listener::bind(&session.state.socket(guid)).or_cannot(|| format!("cannot hold pool '{}'", pool.name()))?;
+    let listener = Listener::bind(&session.state.socket(guid))
+        .or_cannot(|| format!("cannot hold pool '{}'", pool.name()))?;
     let holder = Holder::new(pool.clone());
     for (mount, options) in mounts.iter().zip(&options) {
         holder.mount(&mount.dataset, &session.path(&mount.mountpoint), options)?;
@@ -101,8 +121,15 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
 /// Says that it is ready and lets go of the starter's streams and directory.
 fn go_quiet(session: &mut Session, guid: u64) -> Outcome {
     let log = session.state.log(guid);
-    let log = OpenOptions::new().create(true).append(true).open(&log).or_cannot(|| format!("cannot open '{}'", log.display()))?;
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .or_cannot(|| format!("cannot open '{}'", log.display()))?;
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
     let streams = [null.as_fd(), null.as_fd(), log.as_fd()].map(|fd| fd.try_clone_to_owned());
     let [a, b, c] = streams;
     session.ui.print(READY)?;

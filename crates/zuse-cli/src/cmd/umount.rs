@@ -37,7 +37,9 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
         if holder.unmount(what, force)? || is_path && holder.unmount(path.as_os_str(), force)? {
             return Ok(());
         }
-        return Err(CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into());
+        return Err(
+            CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into(),
+        );
     }
     if is_path {
         // Whoever holds a pool knows its mounts; the kernel knows all.
@@ -47,9 +49,11 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
                 return Err(Stop::Held(guid));
             }
         }
-        return Err(CommandError::new(format!("cannot unmount '{text}': not a ZFS filesystem that zuse has mounted"))
-            .hint("'zuse zfs mount' lists the mounts; umount(8) and 'fusermount3 -u' unmount anything")
-            .into());
+        return Err(CommandError::new(format!(
+            "cannot unmount '{text}': not a ZFS filesystem that zuse has mounted"
+        ))
+        .hint("'zuse zfs mount' lists the mounts; umount(8) and 'fusermount3 -u' unmount anything")
+        .into());
     }
     let guid = session.guid_of(pool_of(&text))?;
     if wire::is_live(&session.state.socket(guid)) {
@@ -61,7 +65,12 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
 /// The source of the mount on a directory, from the kernel's list.
 fn source_of(path: &std::path::Path) -> Option<String> {
     let table = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let unescape = |t: &str| t.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\");
+    let unescape = |t: &str| {
+        t.replace("\\040", " ")
+            .replace("\\011", "\t")
+            .replace("\\012", "\n")
+            .replace("\\134", "\\")
+    };
     table.lines().rev().find_map(|line| {
         let mut fields = line.split(' ');
         let (source, dir) = (fields.next()?, fields.next()?);

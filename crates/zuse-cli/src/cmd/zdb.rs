@@ -51,21 +51,30 @@ impl Zdb {
             return Ok(());
         };
         if self.label > 0 {
-            return label::run(session, &session.path(what.as_ref()), self.label > 1 || self.uberblock > 0);
+            return label::run(
+                session,
+                &session.path(what.as_ref()),
+                self.label > 1 || self.uberblock > 0,
+            );
         }
         let pool = session.pool_for(what, Need::Read)?;
         let all = !self.config && self.uberblock == 0 && self.datasets == 0;
         let is_pool = *what == pool.name();
         if (self.config || all) && is_pool {
             session.ui.line("\nMOS Configuration:")?;
-            session.ui.print(label::text(&pool.config().to_mos_nvlist(), 8))?;
+            session
+                .ui
+                .print(label::text(&pool.config().to_mos_nvlist(), 8))?;
         }
         if (self.uberblock > 0 || all) && is_pool {
             session.ui.line("\nUberblock:")?;
-            session.ui.print(label::uberblock_text(&pool.uberblock(), 1))?;
+            session
+                .ui
+                .print(label::uberblock_text(&pool.uberblock(), 1))?;
         }
         if self.datasets > 0 || all {
-            objects::run(session, &pool, what, self.datasets).or_cannot(|| format!("cannot open '{what}'"))??;
+            objects::run(session, &pool, what, self.datasets)
+                .or_cannot(|| format!("cannot open '{what}'"))??;
         }
         if self.label == 0 && what.is_empty() {
             return Err(CommandError::usage("missing pool name").into());

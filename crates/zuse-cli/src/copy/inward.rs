@@ -9,11 +9,13 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{SeekFrom, llistxattr, lgetxattr, seek};
+use rustix::fs::{SeekFrom, lgetxattr, llistxattr, seek};
 use zuse::{Credentials, Errno, FileSystem};
 use zuse_base::Timestamp;
 use zuse_mount::Change;
-use zuse_zpl::{NewObject, SetAttr, TimeSet, VALUE_MAX, WriteOptions, XattrMode, Znode, device_number, mode};
+use zuse_zpl::{
+    NewObject, SetAttr, TimeSet, VALUE_MAX, WriteOptions, XattrMode, Znode, device_number, mode,
+};
 
 use super::{BATCH, CHUNK, Jobs, threads};
 use crate::error::{CommandError, Explain, Outcome};
@@ -64,23 +66,42 @@ pub fn copy_in(
         links: Mutex::default(),
         dirs: Mutex::default(),
     };
-    let meta = fs::symlink_metadata(from).or_cannot(|| format!("cannot copy '{}'", from.display()))?;
+    let meta =
+        fs::symlink_metadata(from).or_cannot(|| format!("cannot copy '{}'", from.display()))?;
     let first = if meta.is_dir() {
         if !recursive {
-            return Err(CommandError::new(format!("cannot copy '{}': it is a directory", from.display())).hint("-r copies directories with all that is in them").into());
+            return Err(CommandError::new(format!(
+                "cannot copy '{}': it is a directory",
+                from.display()
+            ))
+            .hint("-r copies directories with all that is in them")
+            .into());
         }
-        let (target, new) = if name.is_empty() { (dir.clone(), false) } else { copy.make_dir(dir, false, name, &meta, from)? };
+        let (target, new) = if name.is_empty() {
+            (dir.clone(), false)
+        } else {
+            copy.make_dir(dir, false, name, &meta, from)?
+        };
         if !name.is_empty() {
             copy.dirs().push((target.clone(), meta, from.to_owned()));
         }
         Job::Dir(from.to_owned(), target, new)
     } else {
-        let (parent, own) = (from.parent().unwrap_or(Path::new("")), from.file_name().unwrap_or_default());
+        let (parent, own) = (
+            from.parent().unwrap_or(Path::new("")),
+            from.file_name().unwrap_or_default(),
+        );
         let mut buffer = Vec::new();
-        let at = Place { host: parent, dir, new: false };
+        let at = Place {
+            host: parent,
+            dir,
+            new: false,
+        };
         return copy.one(&at, own.as_bytes(), name, &meta, &mut buffer);
     };
-    Jobs::new(first).run(threads(), Vec::new, |jobs, job, buffer| copy.work(jobs, job, buffer))?;
+    Jobs::new(first).run(threads(), Vec::new, |jobs, job, buffer| {
+        copy.work(jobs, job, buffer)
+    })?;
     // Deepest first: setting the times of a directory is the last thing that happens to it.
     let dirs = std::mem::take(&mut *copy.dirs());
     for (znode, meta, path) in dirs.iter().rev() {
@@ -111,17 +132,25 @@ impl Inward<'_> {
                 let shared = Arc::new(path.clone());
                 for entry in fs::read_dir(&path).or_cannot(cannot)? {
                     let entry = entry.or_cannot(cannot)?;
-                    let meta = entry.metadata().or_cannot(|| format!("cannot copy '{}'", entry.path().display()))?;
+                    let meta = entry
+                        .metadata()
+                        .or_cannot(|| format!("cannot copy '{}'", entry.path().display()))?;
                     if meta.is_dir() {
                         let from = entry.path();
-                        let (child, made) = self.make_dir(&dir, new, entry.file_name().as_bytes(), &meta, &from)?;
+                        let (child, made) =
+                            self.make_dir(&dir, new, entry.file_name().as_bytes(), &meta, &from)?;
                         self.dirs().push((child.clone(), meta, from.clone()));
                         more.push(Job::Dir(from, child, made));
                         continue;
                     }
                     files.push((entry.file_name().as_bytes().to_vec(), meta));
                     if files.len() >= BATCH {
-                        more.push(Job::Files(shared.clone(), dir.clone(), new, std::mem::take(&mut files)));
+                        more.push(Job::Files(
+                            shared.clone(),
+                            dir.clone(),
+                            new,
+                            std::mem::take(&mut files),
+                        ));
                     }
                 }
                 if !files.is_empty() {
@@ -131,20 +160,40 @@ impl Inward<'_> {
                 Ok(())
             }
             Job::Files(host, dir, new, names) => {
-                let at = Place { host: &host, dir: &dir, new };
-                names.iter().try_for_each(|(name, meta)| self.one(&at, name, name, meta, buffer))
+                let at = Place {
+                    host: &host,
+                    dir: &dir,
+                    new,
+                };
+                names
+                    .iter()
+                    .try_for_each(|(name, meta)| self.one(&at, name, name, meta, buffer))
             }
         }
     }
 
     /// The caller as whom an object is made: its owner, so that it needs no change of owner.
     fn maker(&self, meta: &Metadata) -> Credentials {
-        if self.as_root { Credentials::judged(meta.uid(), meta.gid(), 0) } else { self.me.clone() }
+        if self.as_root {
+            Credentials::judged(meta.uid(), meta.gid(), 0)
+        } else {
+            self.me.clone()
+        }
     }
 
-    fn make_dir(&self, dir: &Arc<Znode>, dir_is_new: bool, name: &[u8], meta: &Metadata, from: &Path) -> Outcome<(Arc<Znode>, bool)> {
+    fn make_dir(
+        &self,
+        dir: &Arc<Znode>,
+        dir_is_new: bool,
+        name: &[u8],
+        meta: &Metadata,
+        from: &Path,
+    ) -> Outcome<(Arc<Znode>, bool)> {
         let cannot = || format!("cannot copy '{}'", from.display());
-        match self.fs.mkdir(&self.maker(meta), dir, name, meta.mode() & 0o1777) {
+        match self
+            .fs
+            .mkdir(&self.maker(meta), dir, name, meta.mode() & 0o1777)
+        {
             Ok(znode) => {
                 self.tell(dir, dir_is_new, name);
                 self.progress.object();
@@ -153,7 +202,11 @@ impl Inward<'_> {
             Err(e) if e.is(Errno::EXIST) => {
                 let there = self.fs.lookup(&self.me, dir, name).or_cannot(cannot)?;
                 if !there.is_dir() {
-                    return Err(CommandError::new(format!("{}: something that is no directory is in its place", cannot())).into());
+                    return Err(CommandError::new(format!(
+                        "{}: something that is no directory is in its place",
+                        cannot()
+                    ))
+                    .into());
                 }
                 Ok((there, false))
             }
@@ -163,12 +216,25 @@ impl Inward<'_> {
 
     fn tell(&self, dir: &Arc<Znode>, dir_is_new: bool, name: &[u8]) {
         if let Some(holder) = self.notify.filter(|_| !dir_is_new) {
-            holder.touched(self.dataset, Change::Name { dir: dir.object(), name });
+            holder.touched(
+                self.dataset,
+                Change::Name {
+                    dir: dir.object(),
+                    name,
+                },
+            );
         }
     }
 
     /// Copies something that is no directory.
-    fn one(&self, at: &Place<'_>, from: &[u8], name: &[u8], meta: &Metadata, buffer: &mut Vec<u8>) -> Outcome {
+    fn one(
+        &self,
+        at: &Place<'_>,
+        from: &[u8],
+        name: &[u8],
+        meta: &Metadata,
+        buffer: &mut Vec<u8>,
+    ) -> Outcome {
         let path = at.host.join(OsStr::from_bytes(from));
         let cannot = || format!("cannot copy '{}'", path.display());
         let shared = meta.nlink() > 1;
@@ -177,7 +243,9 @@ impl Inward<'_> {
         if let Some(there) = links.as_ref().and_then(|l| l.get(&key)) {
             let there = there.clone();
             self.clear(at, name).or_cannot(cannot)?;
-            self.fs.link(&self.me, &there, at.dir, name).or_cannot(cannot)?;
+            self.fs
+                .link(&self.me, &there, at.dir, name)
+                .or_cannot(cannot)?;
             self.tell(at.dir, at.new, name);
             return Ok(());
         }
@@ -191,11 +259,29 @@ impl Inward<'_> {
         } else if kind.is_socket() {
             (mode::SOCKET, 0)
         } else {
-            let number = device_number(rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-            (if kind.is_block_device() { mode::BLOCK } else { mode::CHARACTER }, number)
+            let number = device_number(
+                rustix::fs::major(meta.rdev()),
+                rustix::fs::minor(meta.rdev()),
+            );
+            (
+                if kind.is_block_device() {
+                    mode::BLOCK
+                } else {
+                    mode::CHARACTER
+                },
+                number,
+            )
         };
-        let target = if kind.is_symlink() { Some(fs::read_link(&path).or_cannot(cannot)?) } else { None };
-        let new = NewObject { mode: bits | meta.mode() & 0o7777, rdev, target: target.as_ref().map(|t| t.as_os_str().as_bytes()) };
+        let target = if kind.is_symlink() {
+            Some(fs::read_link(&path).or_cannot(cannot)?)
+        } else {
+            None
+        };
+        let new = NewObject {
+            mode: bits | meta.mode() & 0o7777,
+            rdev,
+            target: target.as_ref().map(|t| t.as_os_str().as_bytes()),
+        };
         let maker = self.maker(meta);
         let znode = match self.fs.make(&maker, at.dir, name, &new) {
             Ok(znode) => znode,
@@ -229,27 +315,53 @@ impl Inward<'_> {
         }
     }
 
-    fn data(&self, znode: &Arc<Znode>, path: &Path, meta: &Metadata, buffer: &mut Vec<u8>) -> Outcome {
+    fn data(
+        &self,
+        znode: &Arc<Znode>,
+        path: &Path,
+        meta: &Metadata,
+        buffer: &mut Vec<u8>,
+    ) -> Outcome {
         let cannot = || format!("cannot copy '{}'", path.display());
         if meta.len() == 0 {
             return Ok(());
         }
         let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).or_cannot(cannot)?;
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)
+            .or_cannot(cannot)?;
         let sparse = meta.blocks() * 512 < meta.len();
         let (mut at, mut end) = (0, u64::MAX);
         let mut size = 0;
         loop {
             if sparse {
-                let Some((start, stop)) = next_data(&file, at).or_cannot(cannot)? else { break };
+                let Some((start, stop)) = next_data(&file, at).or_cannot(cannot)? else {
+                    break;
+                };
                 (at, end) = (start, stop);
             }
             while at < end {
-                let want = (end - at).min(CHUNK as u64).min(meta.len().saturating_sub(at).max(1)) as usize;
+                let want = (end - at)
+                    .min(CHUNK as u64)
+                    .min(meta.len().saturating_sub(at).max(1)) as usize;
                 buffer.resize(want, 0);
                 let got = file.read_at(buffer, at).or_cannot(cannot)?;
-                let Some(data) = buffer.get(..got).filter(|d| !d.is_empty()) else { break };
-                self.fs.write(znode, at, data, WriteOptions { keep_times: true, ..WriteOptions::default() }).or_cannot(cannot)?;
+                let Some(data) = buffer.get(..got).filter(|d| !d.is_empty()) else {
+                    break;
+                };
+                self.fs
+                    .write(
+                        znode,
+                        at,
+                        data,
+                        WriteOptions {
+                            keep_times: true,
+                            ..WriteOptions::default()
+                        },
+                    )
+                    .or_cannot(cannot)?;
                 at += got as u64;
                 size = at;
                 self.progress.add(got as u64);
@@ -265,7 +377,9 @@ impl Inward<'_> {
             }
         }
         if size < meta.len() {
-            self.fs.truncate(&self.me, znode, meta.len()).or_cannot(cannot)?;
+            self.fs
+                .truncate(&self.me, znode, meta.len())
+                .or_cannot(cannot)?;
         }
         Ok(())
     }
@@ -275,7 +389,12 @@ impl Inward<'_> {
         let cannot = || format!("cannot copy '{}'", path.display());
         self.xattrs(znode, path)?;
         let now = znode.attributes();
-        let time = |secs: i64, nanos: i64| Some(TimeSet::At(Timestamp::new(secs, nanos.clamp(0, 999_999_999) as u32)));
+        let time = |secs: i64, nanos: i64| {
+            Some(TimeSet::At(Timestamp::new(
+                secs,
+                nanos.clamp(0, 999_999_999) as u32,
+            )))
+        };
         let mut set = SetAttr {
             atime: time(meta.atime(), meta.atime_nsec()),
             mtime: time(meta.mtime(), meta.mtime_nsec()),
@@ -285,13 +404,21 @@ impl Inward<'_> {
         if now.mode & 0o7777 != wanted && !meta.file_type().is_symlink() {
             set.mode = Some(wanted);
         }
-        let (uid, gid) = if self.as_root { (meta.uid(), meta.gid()) } else { (self.me.uid, self.me.gid) };
+        let (uid, gid) = if self.as_root {
+            (meta.uid(), meta.gid())
+        } else {
+            (self.me.uid, self.me.gid)
+        };
         if now.uid != u64::from(uid) || now.gid != u64::from(gid) {
             (set.uid, set.gid) = (Some(uid), Some(gid));
             // A change of owner clears set-id bits.
-            set.mode = (!meta.file_type().is_symlink() && wanted & 0o6000 != 0).then_some(wanted).or(set.mode);
+            set.mode = (!meta.file_type().is_symlink() && wanted & 0o6000 != 0)
+                .then_some(wanted)
+                .or(set.mode);
         }
-        self.fs.setattr(&Credentials::root(), znode, &set).or_cannot(cannot)?;
+        self.fs
+            .setattr(&Credentials::root(), znode, &set)
+            .or_cannot(cannot)?;
         Ok(())
     }
 
@@ -299,24 +426,43 @@ impl Inward<'_> {
         let mut names = [0u8; 4096];
         let mut large;
         let listed: &[u8] = match llistxattr(path, &mut names[..]) {
-            Ok(0) | Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => return Ok(()),
+            Ok(0)
+            | Err(
+                rustix::io::Errno::NOTSUP | rustix::io::Errno::PERM | rustix::io::Errno::ACCESS,
+            ) => return Ok(()),
             Ok(n) => names.get(..n).unwrap_or_default(),
             Err(rustix::io::Errno::RANGE) => {
                 large = vec![0u8; 1 << 16];
                 let n = llistxattr(path, &mut large[..]).map_err(io::Error::from)?;
                 large.get(..n).unwrap_or_default()
             }
-            Err(e) => return Err(io::Error::from(e)).or_cannot(|| format!("cannot copy '{}'", path.display())),
+            Err(e) => {
+                return Err(io::Error::from(e))
+                    .or_cannot(|| format!("cannot copy '{}'", path.display()));
+            }
         };
         for name in listed.split(|b| *b == 0).filter(|n| !n.is_empty()) {
             let mut value = vec![0u8; VALUE_MAX];
-            let Ok(n) = lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) else { continue };
+            let Ok(n) = lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) else {
+                continue;
+            };
             let value = value.get(..n).unwrap_or_default();
-            match self.fs.set_xattr(&Credentials::root(), znode, name, value, XattrMode::Any) {
+            match self
+                .fs
+                .set_xattr(&Credentials::root(), znode, name, value, XattrMode::Any)
+            {
                 Ok(()) => {}
                 // The dataset keeps none of that kind (acltype=off, xattr=off, labels of the host's own).
                 Err(e) if e.is(Errno::NOTSUP) || !name.starts_with(b"user.") => {}
-                Err(e) => return Err(e).or_cannot(|| format!("cannot copy '{}' of '{}'", String::from_utf8_lossy(name), path.display())),
+                Err(e) => {
+                    return Err(e).or_cannot(|| {
+                        format!(
+                            "cannot copy '{}' of '{}'",
+                            String::from_utf8_lossy(name),
+                            path.display()
+                        )
+                    });
+                }
             }
         }
         Ok(())

@@ -9,7 +9,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lsetxattr, makedev, mknodat, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lsetxattr, makedev, mknodat,
+    utimensat,
+};
 use zuse::{Credentials, Errno, FileSystem, ObjectId};
 use zuse_zpl::{Whence, Znode, mode};
 
@@ -32,7 +35,13 @@ struct Outward<'a> {
 }
 
 /// Copies an object, with `recursive` a tree, to a path of the host.
-pub fn copy_out(fs: &Arc<FileSystem>, progress: &Progress, from: &Arc<Znode>, to: &Path, recursive: bool) -> Outcome {
+pub fn copy_out(
+    fs: &Arc<FileSystem>,
+    progress: &Progress,
+    from: &Arc<Znode>,
+    to: &Path,
+    recursive: bool,
+) -> Outcome {
     let copy = Outward {
         fs,
         progress,
@@ -44,10 +53,16 @@ pub fn copy_out(fs: &Arc<FileSystem>, progress: &Progress, from: &Arc<Znode>, to
         return copy.one(from, to, &mut Vec::new());
     }
     if !recursive {
-        return Err(CommandError::new("cannot copy: it is a directory").hint("-r copies directories with all that is in them").into());
+        return Err(CommandError::new("cannot copy: it is a directory")
+            .hint("-r copies directories with all that is in them")
+            .into());
     }
     copy.make_dir(from, to)?;
-    Jobs::new(Job::Dir(from.clone(), to.to_owned())).run(threads(), Vec::new, |jobs, job, buffer| copy.work(jobs, job, buffer))?;
+    Jobs::new(Job::Dir(from.clone(), to.to_owned())).run(
+        threads(),
+        Vec::new,
+        |jobs, job, buffer| copy.work(jobs, job, buffer),
+    )?;
     let dirs = std::mem::take(&mut *copy.dirs.lock().unwrap_or_else(PoisonError::into_inner));
     for (znode, path) in dirs.iter().rev() {
         copy.finish(znode, path)?;
@@ -61,7 +76,10 @@ impl Outward<'_> {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
             made => made.or_cannot(|| format!("cannot make '{}'", path.display()))?,
         }
-        self.dirs.lock().unwrap_or_else(PoisonError::into_inner).push((znode.clone(), path.to_owned()));
+        self.dirs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((znode.clone(), path.to_owned()));
         self.progress.object();
         Ok(())
     }
@@ -101,7 +119,10 @@ impl Outward<'_> {
                 Ok(())
             }
             Job::Files(files) => files.iter().try_for_each(|(object, to)| {
-                let znode = self.fs.znode(*object).or_cannot(|| format!("cannot copy to '{}'", to.display()))?;
+                let znode = self
+                    .fs
+                    .znode(*object)
+                    .or_cannot(|| format!("cannot copy to '{}'", to.display()))?;
                 self.one(&znode, to, buffer)
             }),
         }
@@ -111,7 +132,8 @@ impl Outward<'_> {
     fn one(&self, znode: &Arc<Znode>, to: &Path, buffer: &mut Vec<u8>) -> Outcome {
         let cannot = || format!("cannot copy to '{}'", to.display());
         let a = znode.attributes();
-        let mut links = (a.links > 1).then(|| self.links.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut links =
+            (a.links > 1).then(|| self.links.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(first) = links.as_ref().and_then(|l| l.get(&znode.object().0)) {
             remove(to).or_cannot(cannot)?;
             return fs::hard_link(first, to).or_cannot(cannot);
@@ -140,7 +162,15 @@ impl Outward<'_> {
         if let Some(kind) = kind {
             remove(to).or_cannot(cannot)?;
             let (major, minor) = self.fs.getattr(znode).device();
-            mknodat(CWD, to, kind, Mode::from_bits_truncate(a.mode & 0o7777), makedev(major, minor)).map_err(io::Error::from).or_cannot(cannot)?;
+            mknodat(
+                CWD,
+                to,
+                kind,
+                Mode::from_bits_truncate(a.mode & 0o7777),
+                makedev(major, minor),
+            )
+            .map_err(io::Error::from)
+            .or_cannot(cannot)?;
         }
         if let Some(links) = &mut links {
             links.insert(znode.object().0, to.to_owned());
@@ -165,7 +195,11 @@ impl Outward<'_> {
                     Err(e) if e.is(Errno::NXIO) => break,
                     Err(e) => return Err(e).or_cannot(cannot),
                 };
-                end = self.fs.seek(znode, at, Whence::Hole).or_cannot(cannot)?.min(size);
+                end = self
+                    .fs
+                    .seek(znode, at, Whence::Hole)
+                    .or_cannot(cannot)?
+                    .min(size);
             }
             while at < end {
                 buffer.resize((end - at).min(CHUNK as u64) as usize, 0);
@@ -173,7 +207,8 @@ impl Outward<'_> {
                 if got == 0 {
                     return Ok(());
                 }
-                file.write_all_at(buffer.get(..got).unwrap_or_default(), at).or_cannot(cannot)?;
+                file.write_all_at(buffer.get(..got).unwrap_or_default(), at)
+                    .or_cannot(cannot)?;
                 at += got as u64;
                 self.progress.add(got as u64);
             }
@@ -192,7 +227,8 @@ impl Outward<'_> {
         }
         if !link {
             // After the owner: changing it clears set-id bits.
-            fs::set_permissions(to, fs::Permissions::from_mode(a.mode & 0o7777)).or_cannot(cannot)?;
+            fs::set_permissions(to, fs::Permissions::from_mode(a.mode & 0o7777))
+                .or_cannot(cannot)?;
         }
         for name in self.fs.list_xattrs(&root, znode).or_cannot(cannot)? {
             let value = self.fs.get_xattr(&root, znode, &name).or_cannot(cannot)?;
@@ -204,9 +240,17 @@ impl Outward<'_> {
                 Err(e) => return Err(io::Error::from(e)).or_cannot(cannot),
             }
         }
-        let time = |t: zuse_base::Timestamp| Timespec { tv_sec: t.secs, tv_nsec: t.nanos.into() };
-        let times = Timestamps { last_access: time(a.atime), last_modification: time(a.mtime) };
-        utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from).or_cannot(cannot)?;
+        let time = |t: zuse_base::Timestamp| Timespec {
+            tv_sec: t.secs,
+            tv_nsec: t.nanos.into(),
+        };
+        let times = Timestamps {
+            last_access: time(a.atime),
+            last_modification: time(a.mtime),
+        };
+        utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(io::Error::from)
+            .or_cannot(cannot)?;
         self.progress.object();
         Ok(())
     }
@@ -214,7 +258,13 @@ impl Outward<'_> {
 
 /// Opens a new file, in the place of whatever had that name.
 fn create(to: &Path) -> io::Result<File> {
-    let open = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+    let open = || {
+        fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(to)
+    };
     match open() {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             remove(to)?;

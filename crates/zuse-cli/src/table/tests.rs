@@ -1,7 +1,9 @@
 use super::*;
 
 fn rows(text: &[&[&str]]) -> Vec<Vec<String>> {
-    text.iter().map(|r| r.iter().map(|c| (*c).to_owned()).collect()).collect()
+    text.iter()
+        .map(|r| r.iter().map(|c| (*c).to_owned()).collect())
+        .collect()
 }
 
 #[test]
@@ -13,7 +15,11 @@ fn people_get_two_spaces_and_scripts_get_tabs() {
         Column::new("refer", Side::Right),
         Column::new("mountpoint", Side::Left),
     ];
-    let rows = rows(&[&["tank", "18.8M", "101M", "1K", "none"], &["tank/clone", "0B", "101M", "292K", "none"], &["tank/data", "632K", "101M", "618K", "/data"]]);
+    let rows = rows(&[
+        &["tank", "18.8M", "101M", "1K", "none"],
+        &["tank/clone", "0B", "101M", "292K", "none"],
+        &["tank/data", "632K", "101M", "618K", "/data"],
+    ]);
     assert_eq!(
         render(&columns, &rows, false),
         "NAME         USED  AVAIL  REFER  MOUNTPOINT\n\

@@ -27,6 +27,9 @@ fn paths_of_the_host_are_no_targets() {
 #[test]
 fn a_bare_name_is_a_datasets_root_where_a_dataset_is_wanted() {
     let target = Target::parse_dataset(OsStr::new("tank/a@b")).unwrap();
-    assert_eq!((target.dataset.as_str(), target.path.len()), ("tank/a@b", 0));
+    assert_eq!(
+        (target.dataset.as_str(), target.path.len()),
+        ("tank/a@b", 0)
+    );
     assert_eq!(pool_of("tank/a@b"), "tank");
 }

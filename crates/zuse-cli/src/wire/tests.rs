@@ -7,7 +7,10 @@ fn streams(out: &fs::File) -> [OwnedFd; 3] {
 }
 
 fn request() -> Request {
-    Request { argv: vec![b"zuse".to_vec(), b"li\xffst".to_vec()], cwd: b"/tmp".to_vec() }
+    Request {
+        argv: vec![b"zuse".to_vec(), b"li\xffst".to_vec()],
+        cwd: b"/tmp".to_vec(),
+    }
 }
 
 #[test]
@@ -17,7 +20,10 @@ fn a_command_line_arrives_with_its_streams_and_the_code_comes_back() {
     fs::create_dir(&deep).unwrap();
     let path = deep.join("1.sock");
     let listener = Listener::bind(&path).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     let server = std::thread::spawn(move || {
         let mut peer = listener.accept().unwrap();
         let (request, [_, out, _]) = receive(&mut peer).unwrap();

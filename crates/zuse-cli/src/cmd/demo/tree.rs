@@ -52,22 +52,45 @@ pub fn of_host(roots: &[PathBuf]) -> Outcome<Tree> {
         while let Some(path) = waiting.pop() {
             let cannot = || format!("cannot read '{}'", path.display());
             let meta = fs::symlink_metadata(&path).or_cannot(cannot)?;
-            let key = path.strip_prefix(above).unwrap_or(&path).as_os_str().as_bytes().to_vec();
+            let key = path
+                .strip_prefix(above)
+                .unwrap_or(&path)
+                .as_os_str()
+                .as_bytes()
+                .to_vec();
             if meta.is_dir() {
                 for entry in fs::read_dir(&path).or_cannot(cannot)? {
                     waiting.push(entry?.path());
                 }
             } else {
-                inodes.entry((meta.dev(), meta.ino())).or_default().push(key.clone());
+                inodes
+                    .entry((meta.dev(), meta.ino()))
+                    .or_default()
+                    .push(key.clone());
             }
             let entry = Entry {
                 mode: format!("0o{:o}", meta.mode()),
                 owner: as_root.then(|| (meta.uid().into(), meta.gid().into())),
                 links: None,
-                mtime: Some(i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec())),
-                size: meta.is_file().then(|| meta.len()),
-                sha256: if meta.is_file() { Some(hash(&path).or_cannot(cannot)?) } else { None },
-                target: if meta.is_symlink() { Some(fs::read_link(&path).or_cannot(cannot)?.to_string_lossy().into_owned()) } else { None },
+                mtime: Some(
+                    i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()),
+                ),
+                size: meta.is_file().then_some(meta.len()),
+                sha256: if meta.is_file() {
+                    Some(hash(&path).or_cannot(cannot)?)
+                } else {
+                    None
+                },
+                target: if meta.is_symlink() {
+                    Some(
+                        fs::read_link(&path)
+                            .or_cannot(cannot)?
+                            .to_string_lossy()
+                            .into_owned(),
+                    )
+                } else {
+                    None
+                },
             };
             tree.0.insert(key, entry);
         }
@@ -101,7 +124,8 @@ pub fn of_manifest(lines: &[u8]) -> Outcome<Tree> {
     let mut tree = Tree::default();
     let as_root = rustix::process::geteuid().is_root();
     for line in lines.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-        let value: Value = serde_json::from_slice(line).map_err(|e| CommandError::new(format!("a line of the manifest is no JSON: {e}")))?;
+        let value: Value = serde_json::from_slice(line)
+            .map_err(|e| CommandError::new(format!("a line of the manifest is no JSON: {e}")))?;
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
         let number = |key: &str| value.get(key).and_then(Value::as_u64);
         let path = text("path").unwrap_or_default();
@@ -113,7 +137,9 @@ pub fn of_manifest(lines: &[u8]) -> Outcome<Tree> {
         let entry = Entry {
             owner: as_root.then(|| (number("uid").unwrap_or(0), number("gid").unwrap_or(0))),
             links: if is_dir { None } else { number("nlink") },
-            mtime: value.get("mtime_ns").and_then(|v| v.to_string().parse().ok()),
+            mtime: value
+                .get("mtime_ns")
+                .and_then(|v| v.to_string().parse().ok()),
             size: number("size"),
             sha256: text("sha256"),
             target: text("target"),
@@ -132,10 +158,24 @@ impl Tree {
 
     /// The largest header or text file of modest size: something to show.
     pub fn largest_text(&self) -> Option<String> {
-        let fits = |path: &[u8], e: &Entry| path.ends_with(b".h") && e.size.is_some_and(|s| s < 100_000) || path.ends_with(b"/copyright") && e.size.is_some();
-        let found = self.0.iter().filter(|(p, e)| fits(p, e)).max_by_key(|(p, e)| (p.ends_with(b".h"), e.size));
-        let any = || self.0.iter().filter(|(_, e)| e.size.is_some_and(|s| s > 0)).max_by_key(|(_, e)| e.size);
-        found.or_else(any).map(|(p, _)| String::from_utf8_lossy(p).into_owned())
+        let fits = |path: &[u8], e: &Entry| {
+            path.ends_with(b".h") && e.size.is_some_and(|s| s < 100_000)
+                || path.ends_with(b"/copyright") && e.size.is_some()
+        };
+        let found = self
+            .0
+            .iter()
+            .filter(|(p, e)| fits(p, e))
+            .max_by_key(|(p, e)| (p.ends_with(b".h"), e.size));
+        let any = || {
+            self.0
+                .iter()
+                .filter(|(_, e)| e.size.is_some_and(|s| s > 0))
+                .max_by_key(|(_, e)| e.size)
+        };
+        found
+            .or_else(any)
+            .map(|(p, _)| String::from_utf8_lossy(p).into_owned())
     }
 
     /// The first difference, in words.
@@ -144,7 +184,9 @@ impl Tree {
             let name = String::from_utf8_lossy(path);
             match other.0.get(path) {
                 None => return Some(format!("'{name}' is missing")),
-                Some(there) if there != entry => return Some(format!("'{name}' differs: {entry:?} became {there:?}")),
+                Some(there) if there != entry => {
+                    return Some(format!("'{name}' differs: {entry:?} became {there:?}"));
+                }
                 Some(_) => {}
             }
         }

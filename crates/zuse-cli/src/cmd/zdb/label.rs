@@ -44,7 +44,16 @@ pub fn run(session: &mut Session, path: &Path, uberblocks: bool) -> Outcome {
         (0, _) => 0,
         _ => 1,
     };
-    if code == 0 { Ok(()) } else { Err(CommandError { message: String::new(), hints: Vec::new(), code }.into()) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(CommandError {
+            message: String::new(),
+            hints: Vec::new(),
+            code,
+        }
+        .into())
+    }
 }
 
 /// An nvlist, four columns per level.
@@ -92,7 +101,12 @@ pub fn uberblock_text(u: &Uberblock, indent: usize) -> String {
     let _ = writeln!(out, "{pad}version = {}", u.version);
     let _ = writeln!(out, "{pad}txg = {}", u.txg);
     let _ = writeln!(out, "{pad}guid_sum = {}", u.guid_sum);
-    let _ = writeln!(out, "{pad}timestamp = {} UTC = {}", u.timestamp, date::ctime(u.timestamp));
+    let _ = writeln!(
+        out,
+        "{pad}timestamp = {} UTC = {}",
+        u.timestamp,
+        date::ctime(u.timestamp)
+    );
     let _ = writeln!(out, "{pad}bp = {:?}", u.root);
     if u.mmp_magic == MMP_MAGIC {
         let _ = writeln!(out, "{pad}mmp_magic = {:016x}", u.mmp_magic);
@@ -100,6 +114,11 @@ pub fn uberblock_text(u: &Uberblock, indent: usize) -> String {
         let _ = writeln!(out, "{pad}mmp_valid = {:x}", u.mmp_config & 0xff);
     }
     let _ = writeln!(out, "{pad}checkpoint_txg = {}", u.checkpoint_txg);
-    let _ = writeln!(out, "{pad}raidz_reflow state={} off={}", u.raidz_reflow >> 55, u.reflow_offset());
+    let _ = writeln!(
+        out,
+        "{pad}raidz_reflow state={} off={}",
+        u.raidz_reflow >> 55,
+        u.reflow_offset()
+    );
     out
 }

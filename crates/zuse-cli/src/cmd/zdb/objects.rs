@@ -15,7 +15,10 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, what: &str, level: u8) -> Re
         let mos = pool.spa().mos().clone();
         let count = pool.uberblock().root.fill();
         let used = pool.figures()?.allocated;
-        let said = session.ui.line(format!("Dataset mos [META], ID 0, cr_txg 4, {}, {count} objects", nicenum(used)));
+        let said = session.ui.line(format!(
+            "Dataset mos [META], ID 0, cr_txg 4, {}, {count} objects",
+            nicenum(used)
+        ));
         if let Err(e) = said {
             return Ok(Err(e.into()));
         }
@@ -41,7 +44,11 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, what: &str, level: u8) -> Re
             stat.object,
             stat.create_txg,
             nicenum(used),
-            if stat.inconsistent { " (inconsistent)" } else { "" }
+            if stat.inconsistent {
+                " (inconsistent)"
+            } else {
+                ""
+            }
         );
         if let Err(e) = session.ui.line(line) {
             return Ok(Err(e.into()));
@@ -61,7 +68,9 @@ fn objects(session: &mut Session, objset: &Arc<zuse::Objset>, level: u8) -> Outc
         return Ok(());
     }
     let cannot = || format!("cannot read the objects of {}", objset.place());
-    session.ui.line("\n    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type")?;
+    session
+        .ui
+        .line("\n    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type")?;
     let mut at = ObjectId(0);
     while let Some(object) = objset.next_object(at).or_cannot(cannot)? {
         let dnode = objset.dnode(object).or_cannot(cannot)?;

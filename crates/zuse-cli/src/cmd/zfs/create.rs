@@ -49,7 +49,9 @@ pub fn name_error(name: &str) -> Option<String> {
     if name.contains('#') {
         return Some("bookmark delimiter '#' is not expected here".into());
     }
-    let bad = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_.: /".contains(*c));
+    let bad = name
+        .chars()
+        .find(|c| !c.is_ascii_alphanumeric() && !"-_.: /".contains(*c));
     if let Some(c) = bad {
         return Some(format!("invalid character '{c}' in name"));
     }
@@ -75,15 +77,32 @@ impl Create {
             return Err(CommandError::new(format!("{}: {why}", cannot())).into());
         }
         let Some((parent, _)) = name.rsplit_once('/') else {
-            return Err(CommandError::new(format!("{}: missing dataset name", cannot())).hint("use 'zpool create' to create a pool").into());
+            return Err(
+                CommandError::new(format!("{}: missing dataset name", cannot()))
+                    .hint("use 'zpool create' to create a pool")
+                    .into(),
+            );
         };
-        let pool = session.pool(crate::target::pool_of(name), Need::Write).map_err(|stop| match stop {
-            crate::error::Stop::Failed(e) if e.message.ends_with("no such pool") => {
-                CommandError { message: format!("{}: no such pool '{}'", cannot(), crate::target::pool_of(name)), ..e }.into()
-            }
-            stop => stop,
-        })?;
-        let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let pool = session
+            .pool(crate::target::pool_of(name), Need::Write)
+            .map_err(|stop| match stop {
+                crate::error::Stop::Failed(e) if e.message.ends_with("no such pool") => {
+                    CommandError {
+                        message: format!(
+                            "{}: no such pool '{}'",
+                            cannot(),
+                            crate::target::pool_of(name)
+                        ),
+                        ..e
+                    }
+                    .into()
+                }
+                stop => stop,
+            })?;
+        let owner = (
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        );
         if pool.exists(name).or_cannot(cannot)? {
             if self.parents {
                 return Ok(());
@@ -100,10 +119,18 @@ impl Create {
             }
         }
         if !missing.is_empty() && !self.parents {
-            return Err(CommandError::new(format!("{}: parent does not exist", cannot())).hint("-p makes the datasets above it too").into());
+            return Err(
+                CommandError::new(format!("{}: parent does not exist", cannot()))
+                    .hint("-p makes the datasets above it too")
+                    .into(),
+            );
         }
         if self.verbose || self.dry_run {
-            let verb = if self.dry_run { "would create" } else { "create" };
+            let verb = if self.dry_run {
+                "would create"
+            } else {
+                "create"
+            };
             if !missing.is_empty() {
                 session.ui.line(format!("{verb} ancestors of {name}"))?;
             }
@@ -116,9 +143,11 @@ impl Create {
             return Ok(());
         }
         for above in missing.iter().rev() {
-            pool.create_filesystem(above, &[], owner).or_cannot(|| format!("cannot create '{above}'"))?;
+            pool.create_filesystem(above, &[], owner)
+                .or_cannot(|| format!("cannot create '{above}'"))?;
         }
-        pool.create_filesystem(name, &self.options, owner).map_err(|e| explain(&cannot(), &e, false))?;
+        pool.create_filesystem(name, &self.options, owner)
+            .map_err(|e| explain(&cannot(), &e, false))?;
         session.log(&pool);
         Ok(())
     }

@@ -42,19 +42,32 @@ impl Destroy {
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.name;
         let cannot = |what: &str| format!("cannot destroy '{what}'");
-        let need = if self.dry_run { Need::Read } else { Need::Write };
+        let need = if self.dry_run {
+            Need::Read
+        } else {
+            Need::Write
+        };
         let pool = session.pool_for(name, need)?;
         if let Some((dataset, spec)) = name.split_once('@') {
             return self.snapshots(session, &pool, dataset, spec);
         }
         if !name.contains('/') {
-            return Err(CommandError::new(format!("{}: operation does not apply to pools", cannot(name)))
-                .hint(format!("use 'zfs destroy -r {name}' to destroy all datasets in the pool"))
-                .hint(format!("use 'zpool destroy {name}' to destroy the pool itself"))
-                .into());
+            return Err(CommandError::new(format!(
+                "{}: operation does not apply to pools",
+                cannot(name)
+            ))
+            .hint(format!(
+                "use 'zfs destroy -r {name}' to destroy all datasets in the pool"
+            ))
+            .hint(format!(
+                "use 'zpool destroy {name}' to destroy the pool itself"
+            ))
+            .into());
         }
         let recursive = self.recursive || self.clones;
-        let plan = pool.plan_destroy(name, recursive).or_cannot(|| format!("cannot open '{name}'"))?;
+        let plan = pool
+            .plan_destroy(name, recursive)
+            .or_cannot(|| format!("cannot open '{name}'"))?;
         if !plan.dependents.is_empty() {
             let mut error = CommandError::new(format!("{}: filesystem has children", cannot(name)))
                 .hint("use '-r' to destroy the following datasets:");
@@ -64,8 +77,9 @@ impl Destroy {
             return Err(error.into());
         }
         if !plan.clones.is_empty() {
-            let mut error = CommandError::new(format!("{}: filesystem has dependent clones", cannot(name)))
-                .hint("use '-R' to destroy the following datasets:");
+            let mut error =
+                CommandError::new(format!("{}: filesystem has dependent clones", cannot(name)))
+                    .hint("use '-R' to destroy the following datasets:");
             for clone in &plan.clones {
                 error = error.hint(clone.clone());
             }
@@ -84,9 +98,11 @@ impl Destroy {
             return Ok(());
         }
         for clone in &plan.clones {
-            pool.destroy_dataset(clone, true, self.force, false).or_cannot(|| cannot(clone))?;
+            pool.destroy_dataset(clone, true, self.force, false)
+                .or_cannot(|| cannot(clone))?;
         }
-        pool.destroy_dataset(name, recursive, self.force, self.defer).or_cannot(|| cannot(name))?;
+        pool.destroy_dataset(name, recursive, self.force, self.defer)
+            .or_cannot(|| cannot(name))?;
         session.log(&pool);
         Ok(())
     }
@@ -95,16 +111,27 @@ impl Destroy {
         if self.parsable && (self.verbose || self.dry_run) {
             session.ui.line(format!("destroy\t{name}"))?;
         } else if self.verbose {
-            session.ui.line(format!("{} destroy {name}", if self.dry_run { "would" } else { "will" }))?;
+            session.ui.line(format!(
+                "{} destroy {name}",
+                if self.dry_run { "would" } else { "will" }
+            ))?;
         }
         Ok(())
     }
 
-    fn snapshots(&self, session: &mut Session, pool: &std::sync::Arc<zuse::Pool>, dataset: &str, spec: &str) -> Outcome {
+    fn snapshots(
+        &self,
+        session: &mut Session,
+        pool: &std::sync::Arc<zuse::Pool>,
+        dataset: &str,
+        spec: &str,
+    ) -> Outcome {
         let cannot = || format!("cannot destroy '{}'", self.name);
         let recursive = self.recursive || self.clones;
         let depth = if recursive { None } else { Some(0) };
-        let heads = pool.list(dataset, depth, false).or_cannot(|| format!("cannot open '{dataset}'"))?;
+        let heads = pool
+            .list(dataset, depth, false)
+            .or_cannot(|| format!("cannot open '{dataset}'"))?;
         let mut chosen: Vec<Vec<String>> = Vec::new();
         for head in &heads {
             let all = pool.snapshots(&head.name).or_cannot(cannot)?;
@@ -112,7 +139,10 @@ impl Destroy {
         }
         let total: Vec<&String> = chosen.iter().flatten().collect();
         if total.is_empty() {
-            return Err(CommandError::new("could not find any snapshots to destroy; check snapshot names.").into());
+            return Err(CommandError::new(
+                "could not find any snapshots to destroy; check snapshot names.",
+            )
+            .into());
         }
         if self.verbose || self.dry_run {
             for name in &total {
@@ -127,14 +157,19 @@ impl Destroy {
             if self.parsable {
                 session.ui.line(format!("reclaim\t{bytes}"))?;
             } else if self.verbose {
-                session.ui.line(format!("{} reclaim {}", if self.dry_run { "would" } else { "will" }, nicebytes(bytes)))?;
+                session.ui.line(format!(
+                    "{} reclaim {}",
+                    if self.dry_run { "would" } else { "will" },
+                    nicebytes(bytes)
+                ))?;
             }
         }
         if self.dry_run {
             return Ok(());
         }
         for name in total {
-            pool.destroy_dataset(name, false, self.force, self.defer).or_cannot(|| format!("cannot destroy snapshot {name}"))?;
+            pool.destroy_dataset(name, false, self.force, self.defer)
+                .or_cannot(|| format!("cannot destroy snapshot {name}"))?;
         }
         session.log(pool);
         Ok(())
@@ -143,21 +178,36 @@ impl Destroy {
 
 /// The snapshots of one dataset that a list of names and ranges means; `all` is oldest first.
 fn pick(all: &[String], spec: &str) -> Vec<String> {
-    let at = |name: &str| all.iter().position(|s| s.split_once('@').is_some_and(|(_, n)| n == name));
+    let at = |name: &str| {
+        all.iter()
+            .position(|s| s.split_once('@').is_some_and(|(_, n)| n == name))
+    };
     let mut chosen = vec![false; all.len()];
     for part in spec.split(',') {
         let range = match part.split_once('%') {
             None => at(part).map(|i| (i, i)),
             Some((first, last)) => {
                 let first = if first.is_empty() { Some(0) } else { at(first) };
-                let last = if last.is_empty() { all.len().checked_sub(1) } else { at(last) };
+                let last = if last.is_empty() {
+                    all.len().checked_sub(1)
+                } else {
+                    at(last)
+                };
                 first.zip(last)
             }
         };
         let Some((first, last)) = range else { continue };
-        chosen.iter_mut().take(last + 1).skip(first).for_each(|c| *c = true);
+        chosen
+            .iter_mut()
+            .take(last + 1)
+            .skip(first)
+            .for_each(|c| *c = true);
     }
-    all.iter().zip(chosen).filter(|(_, c)| *c).map(|(n, _)| n.clone()).collect()
+    all.iter()
+        .zip(chosen)
+        .filter(|(_, c)| *c)
+        .map(|(n, _)| n.clone())
+        .collect()
 }
 
 #[cfg(test)]

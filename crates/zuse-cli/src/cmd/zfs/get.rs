@@ -28,7 +28,11 @@ pub struct Get {
     #[arg(long, requires = "json")]
     json_int: bool,
     /// Fields: name, property, value, received, source
-    #[arg(short, value_name = "FIELD,…", default_value = "name,property,value,source")]
+    #[arg(
+        short,
+        value_name = "FIELD,…",
+        default_value = "name,property,value,source"
+    )]
     output: String,
     /// Only values from these sources: local, default, inherited, received, temporary, none
     #[arg(short = 's', value_name = "SOURCE,…")]
@@ -45,21 +49,42 @@ impl Get {
     pub fn run(self, session: &mut Session) -> Outcome {
         let wanted = match self.properties.as_str() {
             "all" => None,
-            names => Some(list(names).iter().map(|n| canonical(n)).collect::<Outcome<Vec<_>>>()?),
+            names => Some(
+                list(names)
+                    .iter()
+                    .map(|n| canonical(n))
+                    .collect::<Outcome<Vec<_>>>()?,
+            ),
         };
-        let fields = if self.output == "all" { list("name,property,value,received,source") } else { list(&self.output) };
+        let fields = if self.output == "all" {
+            list("name,property,value,received,source")
+        } else {
+            list(&self.output)
+        };
         for field in &fields {
-            if !matches!(field.as_str(), "name" | "property" | "value" | "received" | "source") {
+            if !matches!(
+                field.as_str(),
+                "name" | "property" | "value" | "received" | "source"
+            ) {
                 return Err(CommandError::usage(format!("invalid column name '{field}'")).into());
             }
         }
         let sources = self.sources.as_deref().map(list);
         for source in sources.iter().flatten() {
-            if !matches!(source.as_str(), "local" | "default" | "inherited" | "received" | "temporary" | "none") {
+            if !matches!(
+                source.as_str(),
+                "local" | "default" | "inherited" | "received" | "temporary" | "none"
+            ) {
                 return Err(CommandError::usage(format!("invalid source '{source}'")).into());
             }
         }
-        let fallback = if self.scope.recursive || self.scope.depth.is_some() || self.scope.datasets.is_empty() { Kinds::ALL } else { Kinds::HEADS };
+        let fallback =
+            if self.scope.recursive || self.scope.depth.is_some() || self.scope.datasets.is_empty()
+            {
+                Kinds::ALL
+            } else {
+                Kinds::HEADS
+            };
         let rows = self.scope.ask(session, fallback, wanted.as_deref())?;
         let exact = self.parsable || self.json_int;
         if self.json {
@@ -67,7 +92,10 @@ impl Get {
                 let names: Vec<String> = r.cells.iter().map(|(n, _)| n.clone()).collect();
                 (r.name.clone(), json_row(r, &names, exact, self.json_int))
             });
-            let payload = vec![("datasets".to_owned(), Json::object(entries.collect::<Vec<_>>()))];
+            let payload = vec![(
+                "datasets".to_owned(),
+                Json::object(entries.collect::<Vec<_>>()),
+            )];
             session.ui.line(envelope("zfs get", payload).to_string())?;
             return Ok(());
         }
@@ -78,7 +106,10 @@ impl Get {
         let width = value_width(&rows);
         let columns: Vec<Column> = fields
             .iter()
-            .map(|f| Column { least: if f == "value" { width } else { 0 }, ..Column::new(f, Side::Left) })
+            .map(|f| Column {
+                least: if f == "value" { width } else { 0 },
+                ..Column::new(f, Side::Left)
+            })
             .collect();
         let mut lines = Vec::new();
         for row in &rows {
@@ -86,7 +117,10 @@ impl Get {
                 let (value, source) = match (name.as_str(), cell) {
                     ("name", _) => (row.name.clone(), "-"),
                     (_, Some(cell)) => {
-                        let text = cell.value.as_deref().map_or_else(|| "-".into(), |v| dataset_value(name, v, exact));
+                        let text = cell
+                            .value
+                            .as_deref()
+                            .map_or_else(|| "-".into(), |v| dataset_value(name, v, exact));
                         (text, cell.source.as_str())
                     }
                     (_, None) => ("-".into(), "-"),
@@ -96,7 +130,10 @@ impl Get {
                     s if s.starts_with("inherited") => "inherited",
                     s => s,
                 };
-                if sources.as_ref().is_some_and(|s| !s.iter().any(|s| s == class)) {
+                if sources
+                    .as_ref()
+                    .is_some_and(|s| !s.iter().any(|s| s == class))
+                {
                     continue;
                 }
                 let cells = fields.iter().map(|f| match f.as_str() {
@@ -122,10 +159,21 @@ fn value_width(rows: &[DatasetRow]) -> usize {
     for (name, cell) in rows.iter().flat_map(|r| &r.cells) {
         let known = dataset_property(name);
         width = width.max(known.map_or(name.as_str(), |p| p.column()).len());
-        let text = || cell.as_ref().and_then(|c| c.value.as_deref()).map_or(1, |v| dataset_value(name, v, false).chars().count());
+        let text = || {
+            cell.as_ref()
+                .and_then(|c| c.value.as_deref())
+                .map_or(1, |v| dataset_value(name, v, false).chars().count())
+        };
         width = width.max(match known {
-            Some(p) if p.kind == PropertyKind::Index => p.words.iter().map(|(w, _)| w.len()).max().unwrap_or(0),
-            Some(p) if p.kind == PropertyKind::Number && !matches!(p.name, "creation" | "snapshots_changed") => 5,
+            Some(p) if p.kind == PropertyKind::Index => {
+                p.words.iter().map(|(w, _)| w.len()).max().unwrap_or(0)
+            }
+            Some(p)
+                if p.kind == PropertyKind::Number
+                    && !matches!(p.name, "creation" | "snapshots_changed") =>
+            {
+                5
+            }
             _ => text(),
         });
     }

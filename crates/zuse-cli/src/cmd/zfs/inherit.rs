@@ -28,13 +28,21 @@ impl Inherit {
         let property = &self.property;
         if let Some(known) = dataset_property(property) {
             if known.is_readonly() {
-                return Err(CommandError::new(format!("{} property is read-only", known.name)).into());
+                return Err(
+                    CommandError::new(format!("{} property is read-only", known.name)).into(),
+                );
             }
             if !known.inheritable() && !self.received {
-                return Err(CommandError::new(format!("'{}' property cannot be inherited", known.name))
-                    .hint(format!("use 'zfs set {}=none' to clear", known.name))
-                    .hint(format!("use 'zfs inherit -S {}' to revert to received value", known.name))
-                    .into());
+                return Err(CommandError::new(format!(
+                    "'{}' property cannot be inherited",
+                    known.name
+                ))
+                .hint(format!("use 'zfs set {}=none' to clear", known.name))
+                .hint(format!(
+                    "use 'zfs inherit -S {}' to revert to received value",
+                    known.name
+                ))
+                .into());
             }
         } else if !is_user_property(property) {
             return Err(CommandError::usage(format!("invalid property '{property}'")).into());
@@ -42,9 +50,16 @@ impl Inherit {
         for name in &self.datasets {
             let pool = session.pool_for(name, Need::Write)?;
             let depth = if self.recursive { None } else { Some(0) };
-            for found in pool.list(name, depth, false).or_cannot(|| format!("cannot open '{name}'"))? {
-                let dataset = pool.dataset(&found.name).or_cannot(|| format!("cannot open '{}'", found.name))?;
-                dataset.inherit(property, self.received).or_cannot(|| format!("cannot inherit {property} for '{}'", found.name))?;
+            for found in pool
+                .list(name, depth, false)
+                .or_cannot(|| format!("cannot open '{name}'"))?
+            {
+                let dataset = pool
+                    .dataset(&found.name)
+                    .or_cannot(|| format!("cannot open '{}'", found.name))?;
+                dataset
+                    .inherit(property, self.received)
+                    .or_cannot(|| format!("cannot inherit {property} for '{}'", found.name))?;
             }
             session.log(&pool);
         }

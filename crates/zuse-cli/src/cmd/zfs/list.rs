@@ -43,7 +43,8 @@ pub struct List {
 }
 
 const DEFAULT: &str = "name,used,available,referenced,mountpoint";
-const SPACE: &str = "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
+const SPACE: &str =
+    "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
 
 /// Which datasets a command is about.
 #[derive(Args, Debug, Clone)]
@@ -73,7 +74,9 @@ pub struct Kinds {
 impl Scope {
     /// The kinds that are wanted, if any are named.
     pub fn kinds(&self) -> Outcome<Option<Kinds>> {
-        let Some(types) = &self.types else { return Ok(None) };
+        let Some(types) = &self.types else {
+            return Ok(None);
+        };
         let mut kinds = Kinds::default();
         for word in list(types) {
             match word.as_str() {
@@ -81,7 +84,13 @@ impl Scope {
                 "volume" | "vol" => kinds.volumes = true,
                 "snapshot" | "snap" => kinds.snapshots = true,
                 "bookmark" => {}
-                "all" => kinds = Kinds { filesystems: true, volumes: true, snapshots: true },
+                "all" => {
+                    kinds = Kinds {
+                        filesystems: true,
+                        volumes: true,
+                        snapshots: true,
+                    }
+                }
                 other => return Err(CommandError::usage(format!("invalid type '{other}'")).into()),
             }
         }
@@ -89,10 +98,19 @@ impl Scope {
     }
 
     /// Asks about everything in scope. `fallback` are the kinds when none are named.
-    pub fn ask(&self, session: &mut Session, fallback: Kinds, properties: Option<&[String]>) -> Outcome<Vec<DatasetRow>> {
+    pub fn ask(
+        &self,
+        session: &mut Session,
+        fallback: Kinds,
+        properties: Option<&[String]>,
+    ) -> Outcome<Vec<DatasetRow>> {
         let named = self.kinds()?;
         let everything = self.datasets.is_empty();
-        let roots = if everything { session.pool_names()? } else { self.datasets.clone() };
+        let roots = if everything {
+            session.pool_names()?
+        } else {
+            self.datasets.clone()
+        };
         let mut rows = Vec::new();
         let mut failed = None;
         for root in roots {
@@ -106,7 +124,9 @@ impl Scope {
                 kinds.snapshots = true;
             }
             // `-t snapshot DATASET` means its snapshots.
-            if depth == Some(0) && named.is_some_and(|k| k.snapshots && !k.filesystems && !k.volumes) {
+            if depth == Some(0)
+                && named.is_some_and(|k| k.snapshots && !k.filesystems && !k.volumes)
+            {
                 depth = Some(1);
             }
             let question = Question::Datasets {
@@ -133,9 +153,14 @@ impl Scope {
             }
         }
         if let (Some(code), true) = (failed, rows.is_empty()) {
-            return Err(CommandError { message: String::new(), hints: Vec::new(), code }.into());
+            return Err(CommandError {
+                message: String::new(),
+                hints: Vec::new(),
+                code,
+            }
+            .into());
         }
-        rows.sort_by(|a, b| by_name(a, b));
+        rows.sort_by(by_name);
         rows.dedup_by(|a, b| a.name == b.name);
         Ok(rows)
     }
@@ -143,15 +168,26 @@ impl Scope {
 
 impl Kinds {
     /// Filesystems and volumes.
-    pub const HEADS: Self = Self { filesystems: true, volumes: true, snapshots: false };
+    pub const HEADS: Self = Self {
+        filesystems: true,
+        volumes: true,
+        snapshots: false,
+    };
     /// All.
-    pub const ALL: Self = Self { filesystems: true, volumes: true, snapshots: true };
+    pub const ALL: Self = Self {
+        filesystems: true,
+        volumes: true,
+        snapshots: true,
+    };
 }
 
 /// Byte-wise by dataset, a dataset before its snapshots, those by age.
 fn by_name(a: &DatasetRow, b: &DatasetRow) -> Ordering {
     let key = |r: &DatasetRow| {
-        let (dataset, snapshot) = r.name.split_once('@').map_or((r.name.clone(), false), |(d, _)| (d.to_owned(), true));
+        let (dataset, snapshot) = r
+            .name
+            .split_once('@')
+            .map_or((r.name.clone(), false), |(d, _)| (d.to_owned(), true));
         (dataset, snapshot, if snapshot { r.create_txg } else { 0 })
     };
     key(a).cmp(&key(b))
@@ -165,9 +201,11 @@ pub fn canonical(name: &str) -> Outcome<String> {
     if is_user_property(name) || name.starts_with("written@") {
         return Ok(name.to_owned());
     }
-    Err(CommandError::usage(format!("bad property list: invalid property '{name}'"))
-        .hint("'zfs get all DATASET' lists the properties")
-        .into())
+    Err(
+        CommandError::usage(format!("bad property list: invalid property '{name}'"))
+            .hint("'zfs get all DATASET' lists the properties")
+            .into(),
+    )
 }
 
 impl List {
@@ -177,7 +215,10 @@ impl List {
             "space" => SPACE.to_owned(),
             other => other.to_owned(),
         };
-        let columns = list(&output).iter().map(|n| canonical(n)).collect::<Outcome<Vec<_>>>()?;
+        let columns = list(&output)
+            .iter()
+            .map(|n| canonical(n))
+            .collect::<Outcome<Vec<_>>>()?;
         let mut keys = Vec::new();
         for (names, descending) in [(&self.ascending, false), (&self.descending, true)] {
             for name in names {
@@ -185,12 +226,27 @@ impl List {
             }
         }
         let mut wanted = columns.clone();
-        wanted.extend(keys.iter().map(|(n, _)| n.clone()).filter(|n| !columns.contains(n)));
+        wanted.extend(
+            keys.iter()
+                .map(|(n, _)| n.clone())
+                .filter(|n| !columns.contains(n)),
+        );
         let mut rows = self.scope.ask(session, Kinds::HEADS, Some(&wanted))?;
-        rows.sort_by(|a, b| keys.iter().fold(Ordering::Equal, |o, (n, down)| o.then_with(|| compare(a, b, n, *down))));
+        rows.sort_by(|a, b| {
+            keys.iter().fold(Ordering::Equal, |o, (n, down)| {
+                o.then_with(|| compare(a, b, n, *down))
+            })
+        });
         let exact = self.parsable || self.json_int;
         if self.json {
-            let payload = vec![("datasets".to_owned(), Json::Object(rows.iter().map(|r| (r.name.clone(), json_row(r, &columns, exact, self.json_int))).collect()))];
+            let payload = vec![(
+                "datasets".to_owned(),
+                Json::Object(
+                    rows.iter()
+                        .map(|r| (r.name.clone(), json_row(r, &columns, exact, self.json_int)))
+                        .collect(),
+                ),
+            )];
             session.ui.line(envelope("zfs list", payload).to_string())?;
             return Ok(());
         }
@@ -199,7 +255,10 @@ impl List {
             return Ok(());
         }
         let head: Vec<Column> = columns.iter().map(|n| column(n)).collect();
-        let lines: Vec<Vec<String>> = rows.iter().map(|row| columns.iter().map(|n| value(row, n, exact)).collect()).collect();
+        let lines: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| columns.iter().map(|n| value(row, n, exact)).collect())
+            .collect();
         session.ui.print(render(&head, &lines, self.scripted))?;
         Ok(())
     }
@@ -218,7 +277,9 @@ pub fn value(row: &DatasetRow, name: &str, exact: bool) -> String {
 
 fn column(name: &str) -> Column {
     let known = dataset_property(name);
-    let right = is_number(known) && known.is_some_and(|p| p.kind == PropertyKind::Number) && name != "creation";
+    let right = is_number(known)
+        && known.is_some_and(|p| p.kind == PropertyKind::Number)
+        && name != "creation";
     let header = known.map_or(name, |p| p.column());
     match known {
         _ if right => Column::new(header, Side::Right).at_least(5),
@@ -232,7 +293,13 @@ fn column(name: &str) -> Column {
 
 /// Rows without the property come last either way.
 fn compare(a: &DatasetRow, b: &DatasetRow, name: &str, down: bool) -> Ordering {
-    let text = |r: &DatasetRow| if name == "name" { Some(r.name.clone()) } else { r.cell(name).and_then(|c| c.value.clone()) };
+    let text = |r: &DatasetRow| {
+        if name == "name" {
+            Some(r.name.clone())
+        } else {
+            r.cell(name).and_then(|c| c.value.clone())
+        }
+    };
     match (text(a), text(b)) {
         (None, None) => Ordering::Equal,
         (None, _) => Ordering::Greater,
@@ -262,8 +329,17 @@ pub fn json_row(row: &DatasetRow, columns: &[String], exact: bool, as_int: bool)
     }
     let properties = columns.iter().filter(|n| *n != "name").map(|name| {
         let source = row.cell(name).map_or("-", |c| c.source.as_str());
-        (name.clone(), Json::object([("value", Json::text(&value(row, name, exact), as_int)), ("source", source_json(source))]))
+        (
+            name.clone(),
+            Json::object([
+                ("value", Json::text(&value(row, name, exact), as_int)),
+                ("source", source_json(source)),
+            ]),
+        )
     });
-    entries.push(("properties".into(), Json::object(properties.collect::<Vec<_>>())));
+    entries.push((
+        "properties".into(),
+        Json::object(properties.collect::<Vec<_>>()),
+    ));
     Json::Object(entries)
 }

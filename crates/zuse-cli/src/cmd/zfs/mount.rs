@@ -57,21 +57,43 @@ impl Mount {
         let cannot = || format!("cannot mount '{dataset}'");
         let pool = session.pool_for(dataset, Need::Read)?;
         if session.holder.as_ref().is_some_and(|h| h.serves(dataset)) {
-            return Err(CommandError::new(format!("{}: filesystem already mounted", cannot())).into());
+            return Err(
+                CommandError::new(format!("{}: filesystem already mounted", cannot())).into(),
+            );
         }
-        let handle = pool.dataset(dataset).or_cannot(|| format!("cannot open '{dataset}'"))?;
-        let property = |name: &str| -> Outcome<String> { Ok(handle.property(name).or_cannot(cannot)?.map(|p| p.value).unwrap_or_default()) };
+        let handle = pool
+            .dataset(dataset)
+            .or_cannot(|| format!("cannot open '{dataset}'"))?;
+        let property = |name: &str| -> Outcome<String> {
+            Ok(handle
+                .property(name)
+                .or_cannot(cannot)?
+                .map(|p| p.value)
+                .unwrap_or_default())
+        };
         let (path, canmount) = (property("mountpoint")?, property("canmount")?);
         drop(handle);
         match (path.as_str(), canmount.as_str()) {
-            (_, "off") => return Err(CommandError::new(format!("{}: 'canmount' property is set to 'off'", cannot())).into()),
+            (_, "off") => {
+                return Err(CommandError::new(format!(
+                    "{}: 'canmount' property is set to 'off'",
+                    cannot()
+                ))
+                .into());
+            }
             ("none", _) => {
-                return Err(CommandError::new(format!("{}: no mountpoint set", cannot()))
-                    .hint(format!("'zuse mount {dataset} DIR' mounts it anywhere"))
-                    .into());
+                return Err(
+                    CommandError::new(format!("{}: no mountpoint set", cannot()))
+                        .hint(format!("'zuse mount {dataset} DIR' mounts it anywhere"))
+                        .into(),
+                );
             }
             ("legacy", _) => {
-                return Err(CommandError::new(format!("{}: legacy mountpoint", cannot())).hint("use mount(8) to mount this filesystem").into());
+                return Err(
+                    CommandError::new(format!("{}: legacy mountpoint", cannot()))
+                        .hint("use mount(8) to mount this filesystem")
+                        .into(),
+                );
             }
             _ => {}
         }
@@ -84,7 +106,11 @@ impl Mount {
             drop(pool);
             session.finish()?;
         }
-        let args = MountArgs { dataset: dataset.to_owned(), mountpoint: PathBuf::from(path), options: self.options.clone() };
+        let args = MountArgs {
+            dataset: dataset.to_owned(),
+            mountpoint: PathBuf::from(path),
+            options: self.options.clone(),
+        };
         mount(session, &args, false)
     }
 }

@@ -39,10 +39,18 @@ impl Rename {
         };
         match (from.split_once('@'), to.split_once('@')) {
             (Some((a, _)), Some((b, _))) if a != b => {
-                return Err(CommandError::new(format!("{}: snapshots must be part of same dataset", cannot())).into());
+                return Err(CommandError::new(format!(
+                    "{}: snapshots must be part of same dataset",
+                    cannot()
+                ))
+                .into());
             }
             (Some(_), None) | (None, Some(_)) => {
-                return Err(CommandError::usage(format!("{}: a snapshot stays a snapshot, a dataset a dataset", cannot())).into());
+                return Err(CommandError::usage(format!(
+                    "{}: a snapshot stays a snapshot, a dataset a dataset",
+                    cannot()
+                ))
+                .into());
             }
             (None, None) if self.recursive => {
                 return Err(CommandError::usage("recursive rename must be a snapshot").into());
@@ -50,10 +58,21 @@ impl Rename {
             _ => {}
         }
         if pool_of(from) != pool_of(&to) {
-            return Err(CommandError::new(format!("{}: datasets must be within same pool", cannot())).into());
+            return Err(CommandError::new(format!(
+                "{}: datasets must be within same pool",
+                cannot()
+            ))
+            .into());
         }
-        if to.strip_prefix(from.as_str()).is_some_and(|rest| rest.starts_with('/')) {
-            return Err(CommandError::new(format!("{}: New dataset name cannot be a descendant of current dataset name", cannot())).into());
+        if to
+            .strip_prefix(from.as_str())
+            .is_some_and(|rest| rest.starts_with('/'))
+        {
+            return Err(CommandError::new(format!(
+                "{}: New dataset name cannot be a descendant of current dataset name",
+                cannot()
+            ))
+            .into());
         }
         if let Some(why) = to.split('@').next().and_then(name_error) {
             return Err(CommandError::new(format!("cannot create '{to}': {why}")).into());
@@ -69,9 +88,13 @@ impl Rename {
                 missing.push(name.to_owned());
                 at = name.rsplit_once('/').map(|(a, _)| a);
             }
-            let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+            let owner = (
+                rustix::process::getuid().as_raw(),
+                rustix::process::getgid().as_raw(),
+            );
             for name in missing.iter().rev() {
-                pool.create_filesystem(name, &[], owner).or_cannot(|| format!("cannot create '{name}'"))?;
+                pool.create_filesystem(name, &[], owner)
+                    .or_cannot(|| format!("cannot create '{name}'"))?;
             }
         }
         pool.rename(from, &to, self.recursive).or_cannot(cannot)?;

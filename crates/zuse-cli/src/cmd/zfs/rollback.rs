@@ -30,13 +30,22 @@ impl Rollback {
         let name = &self.snapshot;
         let cannot = || format!("cannot rollback to '{name}'");
         if !name.contains('@') {
-            return Err(CommandError::usage(format!("{}: missing '@' delimiter in snapshot name", cannot())).into());
+            return Err(CommandError::usage(format!(
+                "{}: missing '@' delimiter in snapshot name",
+                cannot()
+            ))
+            .into());
         }
         let pool = session.pool_for(name, Need::Write)?;
-        let newer = pool.newer_than(name).or_cannot(|| format!("cannot open '{name}'"))?;
+        let newer = pool
+            .newer_than(name)
+            .or_cannot(|| format!("cannot open '{name}'"))?;
         if !newer.is_empty() && !self.recursive && !self.clones {
-            let mut error = CommandError::new(format!("{}: more recent snapshots or bookmarks exist", cannot()))
-                .hint("use '-r' to force deletion of the following snapshots and bookmarks:");
+            let mut error = CommandError::new(format!(
+                "{}: more recent snapshots or bookmarks exist",
+                cannot()
+            ))
+            .hint("use '-r' to force deletion of the following snapshots and bookmarks:");
             for name in newer.iter().take(32) {
                 error = error.hint(name.clone());
             }
@@ -47,19 +56,24 @@ impl Rollback {
         }
         let mut clones = Vec::new();
         for snapshot in &newer {
-            let stat = pool.dataset(snapshot).and_then(|d| d.stat()).or_cannot(cannot)?;
+            let stat = pool
+                .dataset(snapshot)
+                .and_then(|d| d.stat())
+                .or_cannot(cannot)?;
             clones.extend(stat.clones);
         }
         if !clones.is_empty() && !self.clones {
-            let mut error = CommandError::new(format!("{}: clones of previous snapshots exist", cannot()))
-                .hint("use '-R' to force deletion of the following clones and dependents:");
+            let mut error =
+                CommandError::new(format!("{}: clones of previous snapshots exist", cannot()))
+                    .hint("use '-R' to force deletion of the following clones and dependents:");
             for clone in &clones {
                 error = error.hint(clone.clone());
             }
             return Err(error.into());
         }
         for clone in &clones {
-            pool.destroy_dataset(clone, true, self.force, false).or_cannot(|| format!("cannot destroy '{clone}'"))?;
+            pool.destroy_dataset(clone, true, self.force, false)
+                .or_cannot(|| format!("cannot destroy '{clone}'"))?;
         }
         pool.rollback(name, !newer.is_empty()).or_cannot(cannot)?;
         session.log(&pool);

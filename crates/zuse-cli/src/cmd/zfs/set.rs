@@ -20,7 +20,11 @@ pub struct Set {
 impl Set {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let split = self.words.iter().position(|w| !w.contains('=')).unwrap_or(self.words.len());
+        let split = self
+            .words
+            .iter()
+            .position(|w| !w.contains('='))
+            .unwrap_or(self.words.len());
         let (pairs, datasets) = self.words.split_at(split);
         if pairs.is_empty() {
             return Err(CommandError::usage("missing property=value argument(s)").into());
@@ -28,13 +32,20 @@ impl Set {
         if datasets.is_empty() {
             return Err(CommandError::usage("missing dataset name(s)").into());
         }
-        let pairs: Vec<(String, String)> =
-            pairs.iter().filter_map(|p| p.split_once('=')).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let pairs: Vec<(String, String)> = pairs
+            .iter()
+            .filter_map(|p| p.split_once('='))
+            .map(|(n, v)| (n.to_owned(), v.to_owned()))
+            .collect();
         no_duplicates(&pairs)?;
         for name in datasets {
             let pool = session.pool_for(name, Need::Write)?;
-            let dataset = pool.dataset(name).or_cannot(|| format!("cannot open '{name}'"))?;
-            dataset.set(&pairs).or_cannot(|| format!("cannot set property for '{name}'"))?;
+            let dataset = pool
+                .dataset(name)
+                .or_cannot(|| format!("cannot open '{name}'"))?;
+            dataset
+                .set(&pairs)
+                .or_cannot(|| format!("cannot set property for '{name}'"))?;
             session.log(&pool);
         }
         Ok(())

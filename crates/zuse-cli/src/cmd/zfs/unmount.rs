@@ -30,7 +30,11 @@ impl Unmount {
             return unmount(session, what, self.force);
         }
         if let Some(holder) = session.holder.clone() {
-            return holder.unmount_all(self.force).map_err(|e| CommandError::new(format!("cannot unmount: {e}")).hint("leave the directories, or use -f").into());
+            return holder.unmount_all(self.force).map_err(|e| {
+                CommandError::new(format!("cannot unmount: {e}"))
+                    .hint("leave the directories, or use -f")
+                    .into()
+            });
         }
         for pool in session.pool_names()? {
             let guid = session.guid_of(&pool)?;

@@ -26,10 +26,15 @@ impl Clear {
                 let tree = VdevRow::of(&pool.vdev_status());
                 let path = session.path(device.as_ref()).to_string_lossy().into_owned();
                 let found = find(&tree, &path).or_else(|| find(&tree, device));
-                Some(found.ok_or_else(|| CommandError::new(format!("cannot clear errors for {device}: no such device in pool")))?)
+                Some(found.ok_or_else(|| {
+                    CommandError::new(format!(
+                        "cannot clear errors for {device}: no such device in pool"
+                    ))
+                })?)
             }
         };
-        pool.clear(guid).or_cannot_pool(|| format!("cannot clear errors for {name}"))?;
+        pool.clear(guid)
+            .or_cannot_pool(|| format!("cannot clear errors for {name}"))?;
         session.log(&pool);
         Ok(())
     }

@@ -44,6 +44,9 @@ pub struct Create {
     vdevs: Vec<PathBuf>,
 }
 
+/// Features to enable.
+type Features = Vec<&'static Feature>;
+
 /// Words that begin groups of devices.
 const GROUPS: [&str; 5] = ["mirror", "raidz", "draid", "spare", "special"];
 
@@ -54,21 +57,28 @@ impl Create {
         no_duplicates(&self.root_options)?;
         let name = self.pool.clone();
         if name.contains('/') {
-            return Err(CommandError::new(format!("cannot create '{name}': invalid character '/' in pool name"))
-                .hint("use 'zfs create' to create a dataset")
-                .into());
+            return Err(CommandError::new(format!(
+                "cannot create '{name}': invalid character '/' in pool name"
+            ))
+            .hint("use 'zfs create' to create a dataset")
+            .into());
         }
         if session.state.cache_file().pools()?.contains_key(&name) {
-            return Err(CommandError::new(format!("cannot create '{name}': pool already exists"))
-                .hint(format!("'zpool status {name}' shows it"))
-                .into());
+            return Err(
+                CommandError::new(format!("cannot create '{name}': pool already exists"))
+                    .hint(format!("'zpool status {name}' shows it"))
+                    .into(),
+            );
         }
         for word in self.vdevs.iter().filter_map(|v| v.to_str()) {
-            let is_group = GROUPS.iter().any(|g| word.starts_with(g)) || matches!(word, "log" | "cache" | "dedup");
+            let is_group = GROUPS.iter().any(|g| word.starts_with(g))
+                || matches!(word, "log" | "cache" | "dedup");
             if is_group && !session.path(Path::new(word)).exists() {
-                return Err(CommandError::new(format!("cannot create '{name}': '{word}' vdevs are not made yet"))
-                    .hint("give plain devices: data is striped over them")
-                    .into());
+                return Err(CommandError::new(format!(
+                    "cannot create '{name}': '{word}' vdevs are not made yet"
+                ))
+                .hint("give plain devices: data is striped over them")
+                .into());
             }
         }
         let (features, properties) = self.features()?;
@@ -76,51 +86,93 @@ impl Create {
         if let Some(mountpoint) = &self.mountpoint {
             root_properties.push(("mountpoint".into(), mountpoint.clone()));
         }
-        let devices: Vec<NewDevice> =
-            self.vdevs.iter().map(|v| NewDevice { path: session.path(v), make: self.size }).collect();
+        let devices: Vec<NewDevice> = self
+            .vdevs
+            .iter()
+            .map(|v| NewDevice {
+                path: session.path(v),
+                make: self.size,
+            })
+            .collect();
         for (i, device) in devices.iter().enumerate() {
             if devices.iter().take(i).any(|d| d.path == device.path) {
-                return Err(CommandError::new(format!("cannot create '{name}': one or more vdevs refer to the same device")).into());
+                return Err(CommandError::new(format!(
+                    "cannot create '{name}': one or more vdevs refer to the same device"
+                ))
+                .into());
             }
             if !device.path.exists() && self.size.is_none() {
-                return Err(CommandError::new(format!("cannot resolve path '{}'", device.path.display()))
-                    .hint("--size SIZE makes it as a file of that size")
-                    .into());
+                return Err(CommandError::new(format!(
+                    "cannot resolve path '{}'",
+                    device.path.display()
+                ))
+                .hint("--size SIZE makes it as a file of that size")
+                .into());
             }
         }
         if self.dry_run {
-            session.ui.line(format!("would create '{name}' with the following layout:\n\n\t{name}"))?;
+            session.ui.line(format!(
+                "would create '{name}' with the following layout:\n\n\t{name}"
+            ))?;
             for device in &devices {
                 session.ui.line(format!("\t  {}", device.path.display()))?;
             }
             return Ok(());
         }
-        let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        let new = NewPool { name: name.clone(), devices, features, properties, root_properties, owner, force: self.force };
-        let pool = Pool::create(session.environment()?, &new).map_err(|e| self.refusal(&name, &e))?;
+        let owner = (
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        );
+        let new = NewPool {
+            name: name.clone(),
+            devices,
+            features,
+            properties,
+            root_properties,
+            owner,
+            force: self.force,
+        };
+        let pool =
+            Pool::create(session.environment()?, &new).map_err(|e| self.refusal(&name, &e))?;
         session.adopt(pool.clone());
         session.log(&pool);
         session.state.cache_file().put(&pool.config())
     }
 
     fn refusal(&self, name: &str, error: &zuse::Error) -> CommandError {
-        if let zuse::Error::Refused { errno: Errno::EXIST, what } = error {
-            return CommandError::new("invalid vdev specification").hint("use '-f' to override the following errors:").hint(what.clone());
+        if let zuse::Error::Refused {
+            errno: Errno::EXIST,
+            what,
+        } = error
+        {
+            return CommandError::new("invalid vdev specification")
+                .hint("use '-f' to override the following errors:")
+                .hint(what.clone());
         }
         let mut said = explain(&format!("cannot create '{name}'"), error, true);
         if error.to_string().contains("smaller than 64 MiB") || error.is(Errno::OVERFLOW) {
-            said.message = format!("cannot create '{name}': one or more devices is less than the minimum size (64M)");
+            said.message = format!(
+                "cannot create '{name}': one or more devices is less than the minimum size (64M)"
+            );
         }
-        if said.message.contains("name is reserved") || said.message.contains("must begin with a letter") {
+        if said.message.contains("name is reserved")
+            || said.message.contains("must begin with a letter")
+        {
             said = said.hint("pool name may have been omitted");
         }
         said
     }
 
     /// The features to enable and the properties that are none.
-    fn features(&self) -> Outcome<(Option<Vec<&'static Feature>>, Vec<(String, String)>)> {
-        let mut chosen: Vec<&'static Feature> =
-            if self.no_features { Vec::new() } else { FEATURES.iter().filter(|f| f.enabled_at_creation()).collect() };
+    fn features(&self) -> Outcome<(Option<Features>, Vec<(String, String)>)> {
+        let mut chosen: Features = if self.no_features {
+            Vec::new()
+        } else {
+            FEATURES
+                .iter()
+                .filter(|f| f.enabled_at_creation())
+                .collect()
+        };
         let (mut changed, mut properties) = (self.no_features, Vec::new());
         for (option, value) in &self.options {
             let Some(name) = option.strip_prefix("feature@") else {
@@ -128,13 +180,18 @@ impl Create {
                 continue;
             };
             changed = true;
-            let feature = by_name(name)
-                .ok_or_else(|| CommandError::usage(format!("feature '{name}' is not known")).hint("'zpool get all' of any pool lists the features"))?;
+            let feature = by_name(name).ok_or_else(|| {
+                CommandError::usage(format!("feature '{name}' is not known"))
+                    .hint("'zpool get all' of any pool lists the features")
+            })?;
             match value.as_str() {
                 "enabled" => add(&mut chosen, feature),
                 "disabled" => chosen.retain(|f| f.guid != feature.guid && !needs(f, feature.guid)),
                 _ => {
-                    return Err(CommandError::usage(format!("property 'feature@{name}' can only be set to 'enabled' or 'disabled'")).into());
+                    return Err(CommandError::usage(format!(
+                        "property 'feature@{name}' can only be set to 'enabled' or 'disabled'"
+                    ))
+                    .into());
                 }
             }
         }
@@ -153,5 +210,7 @@ fn add(chosen: &mut Vec<&'static Feature>, feature: &'static Feature) {
 }
 
 fn needs(feature: &Feature, guid: &str) -> bool {
-    feature.dependencies().any(|d| d.guid == guid || needs(d, guid))
+    feature
+        .dependencies()
+        .any(|d| d.guid == guid || needs(d, guid))
 }

@@ -22,13 +22,16 @@ impl Destroy {
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.pool;
         if name.contains('/') {
-            return Err(CommandError::new(format!("cannot open '{name}': invalid character '/' in pool name"))
-                .hint("use 'zfs destroy' to destroy a dataset")
-                .into());
+            return Err(CommandError::new(format!(
+                "cannot open '{name}': invalid character '/' in pool name"
+            ))
+            .hint("use 'zfs destroy' to destroy a dataset")
+            .into());
         }
         let pool = session.pool(name, Need::Write)?;
         super::export::unmount_all(session, name, self.force, "destroy")?;
-        pool.destroy().or_cannot_pool(|| format!("cannot destroy '{name}'"))?;
+        pool.destroy()
+            .or_cannot_pool(|| format!("cannot destroy '{name}'"))?;
         session.release(&pool);
         session.state.cache_file().remove(pool.guid())
     }

@@ -22,22 +22,31 @@ pub struct Export {
 impl Export {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let names = if self.all { session.pool_names()? } else { self.pools.clone() };
+        let names = if self.all {
+            session.pool_names()?
+        } else {
+            self.pools.clone()
+        };
         for name in &names {
             let pool = match session.pool(name, Need::Write) {
                 Ok(pool) => pool,
                 Err(Stop::Failed(e)) if self.force => {
                     let cache = session.state.cache_file();
-                    let Some(config) = cache.pools()?.get(name).cloned() else { return Err(e.into()) };
+                    let Some(config) = cache.pools()?.get(name).cloned() else {
+                        return Err(e.into());
+                    };
                     cache.remove(config.pool_guid)?;
-                    session.ui.say(format!("'{name}' is forgotten; its devices were not changed"));
+                    session.ui.say(format!(
+                        "'{name}' is forgotten; its devices were not changed"
+                    ));
                     continue;
                 }
                 Err(stop) => return Err(stop),
             };
             unmount_all(session, name, self.force, "export")?;
             session.log(&pool);
-            pool.export().or_cannot_pool(|| format!("cannot export '{name}'"))?;
+            pool.export()
+                .or_cannot_pool(|| format!("cannot export '{name}'"))?;
             session.release(&pool);
             session.state.cache_file().remove(pool.guid())?;
         }
@@ -47,7 +56,9 @@ impl Export {
 
 /// Unmounts everything of a pool that this process holds, and lets it end when the command is done.
 pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str) -> Outcome {
-    let Some(holder) = session.holder.clone().filter(|h| h.pool().name() == name) else { return Ok(()) };
+    let Some(holder) = session.holder.clone().filter(|h| h.pool().name() == name) else {
+        return Ok(());
+    };
     holder.unmount_all(force).map_err(|e| {
         CommandError::new(format!("cannot {action} '{name}': pool is busy"))
             .hint(e.to_string())

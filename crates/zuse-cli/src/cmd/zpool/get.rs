@@ -26,7 +26,11 @@ pub struct Get {
     #[arg(long, requires = "json")]
     json_int: bool,
     /// Fields: name, property, value, source
-    #[arg(short, value_name = "FIELD,…", default_value = "name,property,value,source")]
+    #[arg(
+        short,
+        value_name = "FIELD,…",
+        default_value = "name,property,value,source"
+    )]
     output: String,
     #[command(flatten)]
     devices: Devices,
@@ -44,9 +48,18 @@ impl Get {
         session.look_in(&self.devices.devices);
         let wanted = match self.properties.as_str() {
             "all" => None,
-            names => Some(list(names).iter().map(|n| canonical(n)).collect::<Outcome<Vec<_>>>()?),
+            names => Some(
+                list(names)
+                    .iter()
+                    .map(|n| canonical(n))
+                    .collect::<Outcome<Vec<_>>>()?,
+            ),
         };
-        let fields = if self.output == "all" { list("name,property,value,source") } else { list(&self.output) };
+        let fields = if self.output == "all" {
+            list("name,property,value,source")
+        } else {
+            list(&self.output)
+        };
         for field in &fields {
             if !matches!(field.as_str(), "name" | "property" | "value" | "source") {
                 return Err(CommandError::usage(format!("invalid column name '{field}'")).into());
@@ -58,14 +71,25 @@ impl Get {
             let pools = rows.iter().map(|row| {
                 let properties = row.cells.iter().map(|(n, c)| {
                     let value = pool_value(n, c.value.as_deref(), exact);
-                    (n.clone(), Json::object([("value", Json::text(&value, self.json_int)), ("source", source_json(&c.source))]))
+                    (
+                        n.clone(),
+                        Json::object([
+                            ("value", Json::text(&value, self.json_int)),
+                            ("source", source_json(&c.source)),
+                        ]),
+                    )
                 });
                 let mut entries = head_json(row, self.json_int);
-                entries.push(("properties".into(), Json::object(properties.collect::<Vec<_>>())));
+                entries.push((
+                    "properties".into(),
+                    Json::object(properties.collect::<Vec<_>>()),
+                ));
                 (row.name.clone(), Json::Object(entries))
             });
             let payload = vec![("pools".to_owned(), Json::object(pools.collect::<Vec<_>>()))];
-            session.ui.line(envelope("zpool get", payload).to_string())?;
+            session
+                .ui
+                .line(envelope("zpool get", payload).to_string())?;
             return Ok(());
         }
         if rows.is_empty() {

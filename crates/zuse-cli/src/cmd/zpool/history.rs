@@ -24,10 +24,17 @@ pub struct History {
 impl History {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let names = if self.pools.is_empty() { session.pool_names()? } else { self.pools.clone() };
+        let names = if self.pools.is_empty() {
+            session.pool_names()?
+        } else {
+            self.pools.clone()
+        };
         for name in &names {
             let pool = session.pool(name, Need::Read)?;
-            let records = pool.dsl().history().or_cannot_pool(|| format!("cannot show history for '{name}'"))?;
+            let records = pool
+                .dsl()
+                .history()
+                .or_cannot_pool(|| format!("cannot show history for '{name}'"))?;
             session.ui.line(format!("History for '{name}':"))?;
             for record in &records {
                 if let Some(line) = self.line(record) {
@@ -43,11 +50,16 @@ impl History {
         let time = date::history(record.get_u64("history time").unwrap_or(0));
         let mut line = if let Some(command) = record.get_str("history command") {
             format!("{time} {command}")
-        } else if let Some(event) = record.get_str("history internal_name").filter(|_| self.internal) {
+        } else if let Some(event) = record
+            .get_str("history internal_name")
+            .filter(|_| self.internal)
+        {
             let txg = record.get_u64("history txg").unwrap_or(0);
             let text = record.get_str("history internal str").unwrap_or("");
             match (record.get_str("dsname"), record.get_u64("dsid")) {
-                (Some(name), Some(id)) => format!("{time} [txg:{txg}] {event} {name} ({id}) {text}"),
+                (Some(name), Some(id)) => {
+                    format!("{time} [txg:{txg}] {event} {name} ({id}) {text}")
+                }
                 _ => format!("{time} [txg:{txg}] {event} {text}"),
             }
         } else {

@@ -48,15 +48,27 @@ impl Import {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices);
-        let places = if session.search.is_empty() { vec![PathBuf::from("/dev")] } else { session.search.clone() };
+        let places = if session.search.is_empty() {
+            vec![PathBuf::from("/dev")]
+        } else {
+            session.search.clone()
+        };
         let scan = Search::new(&places).run();
-        let wanted = if self.destroyed { PoolState::Destroyed } else { PoolState::Exported };
+        let wanted = if self.destroyed {
+            PoolState::Destroyed
+        } else {
+            PoolState::Exported
+        };
         let imported = session.state.cache_file().pools()?;
         let candidates: Vec<FoundPool> = scan
             .pools
             .into_iter()
-            .filter(|p| (p.config.state == PoolState::Destroyed) == (wanted == PoolState::Destroyed))
-            .filter(|p| imported.values().all(|c| c.pool_guid != p.config.pool_guid) || self.pool.is_some())
+            .filter(|p| {
+                (p.config.state == PoolState::Destroyed) == (wanted == PoolState::Destroyed)
+            })
+            .filter(|p| {
+                imported.values().all(|c| c.pool_guid != p.config.pool_guid) || self.pool.is_some()
+            })
             .collect();
         if let Some(name) = &self.pool {
             let found = pick(&candidates, name, &scan.problems)?;
@@ -82,17 +94,27 @@ impl Import {
         let name = new_name.unwrap_or(&found.config.name).to_owned();
         let cache = session.state.cache_file();
         let known = cache.pools()?;
-        if known.get(&name).is_some_and(|c| c.pool_guid == found.config.pool_guid) {
-            return Err(CommandError::new(format!("cannot import '{name}': a pool with that name already exists"))
-                .hint("it is imported already: 'zpool list' shows it")
-                .into());
+        if known
+            .get(&name)
+            .is_some_and(|c| c.pool_guid == found.config.pool_guid)
+        {
+            return Err(CommandError::new(format!(
+                "cannot import '{name}': a pool with that name already exists"
+            ))
+            .hint("it is imported already: 'zpool list' shows it")
+            .into());
         }
         if known.contains_key(&name) {
-            return Err(CommandError::new(format!("cannot import '{name}': a pool with that name already exists"))
-                .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
-                .into());
+            return Err(CommandError::new(format!(
+                "cannot import '{name}': a pool with that name already exists"
+            ))
+            .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
+            .into());
         }
-        let read_only = self.options.iter().any(|(n, v)| n == "readonly" && v == "on");
+        let read_only = self
+            .options
+            .iter()
+            .any(|(n, v)| n == "readonly" && v == "on");
         let access = PoolAccess {
             writable: !read_only,
             force: self.force,
@@ -102,9 +124,14 @@ impl Import {
         };
         let host = session.state.host_id()?;
         let env = session.environment()?;
-        let pool = patiently(|| Pool::open(env.clone(), found, &access)).map_err(|e| refusal(&name, found, host, &e))?;
+        let pool = patiently(|| Pool::open(env.clone(), found, &access))
+            .map_err(|e| refusal(&name, found, host, &e))?;
         session.adopt(pool.clone());
-        for (property, value) in self.options.iter().filter(|(n, _)| n != "readonly" && n != "cachefile") {
+        for (property, value) in self
+            .options
+            .iter()
+            .filter(|(n, _)| n != "readonly" && n != "cachefile")
+        {
             pool.set_pool_property(property, value)
                 .map_err(|e| explain(&format!("cannot set property for '{name}'"), &e, true))?;
         }
@@ -119,7 +146,11 @@ impl Import {
     }
 }
 
-fn pick<'a>(candidates: &'a [FoundPool], name: &str, problems: &[impl std::fmt::Display]) -> Outcome<&'a FoundPool> {
+fn pick<'a>(
+    candidates: &'a [FoundPool],
+    name: &str,
+    problems: &[impl std::fmt::Display],
+) -> Outcome<&'a FoundPool> {
     let fits: Vec<_> = candidates
         .iter()
         .filter(|p| p.config.name == name || p.config.pool_guid.to_string() == name)
@@ -127,31 +158,48 @@ fn pick<'a>(candidates: &'a [FoundPool], name: &str, problems: &[impl std::fmt::
     match fits.as_slice() {
         [one] => Ok(one),
         [] => {
-            let mut error = CommandError::new(format!("cannot import '{name}': no such pool available"));
+            let mut error =
+                CommandError::new(format!("cannot import '{name}': no such pool available"));
             for problem in problems.iter().take(3) {
                 error = error.hint(problem.to_string());
             }
-            Err(error.hint("name its devices or their directory with -d FILE|DIR").into())
+            Err(error
+                .hint("name its devices or their directory with -d FILE|DIR")
+                .into())
         }
-        _ => Err(CommandError::new(format!("cannot import '{name}': more than one matching pool")).hint("import by numeric ID instead").into()),
+        _ => Err(CommandError::new(format!(
+            "cannot import '{name}': more than one matching pool"
+        ))
+        .hint("import by numeric ID instead")
+        .into()),
     }
 }
 
 fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> CommandError {
     let config = &found.config;
-    if error.is(Errno::BUSY) && !error.to_string().contains("another process") && config.hostid != host {
+    if error.is(Errno::BUSY)
+        && !error.to_string().contains("another process")
+        && config.hostid != host
+    {
         let by = config.hostname.as_deref().unwrap_or("unknown");
-        return CommandError::new(format!("cannot import '{name}': pool was previously in use from another system."))
-            .hint(format!("Last accessed by {by} (hostid={:x})", config.hostid))
-            .hint("The pool can be imported, use 'zpool import -f' to import the pool.");
+        return CommandError::new(format!(
+            "cannot import '{name}': pool was previously in use from another system."
+        ))
+        .hint(format!(
+            "Last accessed by {by} (hostid={:x})",
+            config.hostid
+        ))
+        .hint("The pool can be imported, use 'zpool import -f' to import the pool.");
     }
-    if let zuse::Error::Unsupported { what, .. } = error {
-        if what.starts_with("feature") {
-            return CommandError::new(format!("cannot import '{name}': unsupported version or feature"))
-                .hint("This pool uses the following feature(s) not supported by this system:")
-                .hint(format!("\t{}", what.trim_start_matches("feature ")))
-                .hint("The pool may be readable: try '-o readonly=on'.");
-        }
+    if let zuse::Error::Unsupported { what, .. } = error
+        && what.starts_with("feature")
+    {
+        return CommandError::new(format!(
+            "cannot import '{name}': unsupported version or feature"
+        ))
+        .hint("This pool uses the following feature(s) not supported by this system:")
+        .hint(format!("\t{}", what.trim_start_matches("feature ")))
+        .hint("The pool may be readable: try '-o readonly=on'.");
     }
     explain(&format!("cannot import '{name}'"), error, true)
 }
@@ -160,8 +208,18 @@ fn listing(found: &FoundPool, host: u64) -> String {
     let config = &found.config;
     let health = found.health();
     let mut out = String::new();
-    let destroyed = if config.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };
-    let _ = writeln!(out, "  pool: {}\n    id: {}\n state: {}{destroyed}", config.name, config.pool_guid, health.word());
+    let destroyed = if config.state == PoolState::Destroyed {
+        " (DESTROYED)"
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        out,
+        "  pool: {}\n    id: {}\n state: {}{destroyed}",
+        config.name,
+        config.pool_guid,
+        health.word()
+    );
     let foreign = config.state == PoolState::Active && config.hostid != 0 && config.hostid != host;
     let usable = health.state.is_usable();
     match (usable, foreign) {
@@ -184,14 +242,29 @@ fn shown(vdev: &VdevConfig) -> bool {
 }
 
 fn width(vdev: &VdevConfig, name: &str, level: usize) -> usize {
-    let children = vdev.children.iter().filter(|c| shown(c)).map(|c| width(c, &c.name(), level + 1));
+    let children = vdev
+        .children
+        .iter()
+        .filter(|c| shown(c))
+        .map(|c| width(c, &c.name(), level + 1));
     children.fold(2 * level + name.chars().count(), usize::max)
 }
 
-fn lines(found: &FoundPool, vdev: &VdevConfig, name: &str, level: usize, width: usize, out: &mut String) {
+fn lines(
+    found: &FoundPool,
+    vdev: &VdevConfig,
+    name: &str,
+    level: usize,
+    width: usize,
+    out: &mut String,
+) {
     let health = found.health_of(vdev);
     let note = health.why.note();
-    let note = if note.is_empty() { String::new() } else { format!("  {note}") };
+    let note = if note.is_empty() {
+        String::new()
+    } else {
+        format!("  {note}")
+    };
     let indented = format!("{}{name}", "  ".repeat(level));
     let _ = writeln!(out, "\t{indented:<width$}  {}{note}", health.word());
     for child in vdev.children.iter().filter(|c| shown(c)) {

@@ -23,11 +23,19 @@ impl LabelClear {
     pub fn run(self, session: &mut Session) -> Outcome {
         let path = session.path(&self.device);
         DeviceUse::clear(&path, self.force).map_err(|error| match &error {
-            zuse::Error::Refused { errno: Errno::BUSY | Errno::NOENT, what } => CommandError::new(what.clone()),
-            zuse::Error::Refused { errno: Errno::EXIST, what } => {
-                CommandError::new("use '-f' to override the following error:").hint(what.clone())
-            }
-            _ => explain(&format!("failed to clear label for {}", path.display()), &error, true),
+            zuse::Error::Refused {
+                errno: Errno::BUSY | Errno::NOENT,
+                what,
+            } => CommandError::new(what.clone()),
+            zuse::Error::Refused {
+                errno: Errno::EXIST,
+                what,
+            } => CommandError::new("use '-f' to override the following error:").hint(what.clone()),
+            _ => explain(
+                &format!("failed to clear label for {}", path.display()),
+                &error,
+                true,
+            ),
         })?;
         Ok(())
     }

@@ -47,21 +47,37 @@ pub fn canonical(name: &str) -> Outcome<String> {
     if let Some(known) = pool_property(name) {
         return Ok(known.name.to_owned());
     }
-    if name.starts_with("feature@") || name.starts_with("unsupported@") || zuse::property_table::is_user_property(name) {
+    if name.starts_with("feature@")
+        || name.starts_with("unsupported@")
+        || zuse::property_table::is_user_property(name)
+    {
         return Ok(name.to_owned());
     }
-    Err(CommandError::usage(format!("bad property list: invalid property '{name}'"))
-        .hint("'zpool get all POOL' lists the properties")
-        .into())
+    Err(
+        CommandError::usage(format!("bad property list: invalid property '{name}'"))
+            .hint("'zpool get all POOL' lists the properties")
+            .into(),
+    )
 }
 
 /// Asks about pools, all if none is named.
-pub fn ask(session: &mut Session, pools: &[String], properties: Option<&[String]>) -> Outcome<Vec<PoolRow>> {
-    let names = if pools.is_empty() { session.pool_names()? } else { pools.to_vec() };
+pub fn ask(
+    session: &mut Session,
+    pools: &[String],
+    properties: Option<&[String]>,
+) -> Outcome<Vec<PoolRow>> {
+    let names = if pools.is_empty() {
+        session.pool_names()?
+    } else {
+        pools.to_vec()
+    };
     let mut rows = Vec::new();
     let mut failed = None;
     for name in names {
-        let question = Question::Pool { name, properties: properties.map(<[String]>::to_vec) };
+        let question = Question::Pool {
+            name,
+            properties: properties.map(<[String]>::to_vec),
+        };
         match question.ask(session) {
             Ok(Answer::Pool(row)) => rows.push(*row),
             Ok(Answer::Datasets(_)) => {}
@@ -73,7 +89,12 @@ pub fn ask(session: &mut Session, pools: &[String], properties: Option<&[String]
         }
     }
     match failed {
-        Some(e) if rows.is_empty() => Err(CommandError { message: String::new(), hints: Vec::new(), code: e.code }.into()),
+        Some(e) if rows.is_empty() => Err(CommandError {
+            message: String::new(),
+            hints: Vec::new(),
+            code: e.code,
+        }
+        .into()),
         _ => Ok(rows),
     }
 }
@@ -82,13 +103,21 @@ impl List {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
-        let columns = list(&self.output).iter().map(|n| canonical(n)).collect::<Outcome<Vec<_>>>()?;
+        let columns = list(&self.output)
+            .iter()
+            .map(|n| canonical(n))
+            .collect::<Outcome<Vec<_>>>()?;
         let rows = ask(session, &self.pools, Some(&columns))?;
         let exact = self.parsable || self.json_int;
         if self.json {
-            let pools = rows.iter().map(|r| (r.name.clone(), self.json_row(r, exact))).collect::<Vec<_>>();
+            let pools = rows
+                .iter()
+                .map(|r| (r.name.clone(), self.json_row(r, exact)))
+                .collect::<Vec<_>>();
             let payload = vec![("pools".to_owned(), Json::Object(pools))];
-            session.ui.line(envelope("zpool list", payload).to_string())?;
+            session
+                .ui
+                .line(envelope("zpool list", payload).to_string())?;
             return Ok(());
         }
         if rows.is_empty() {
@@ -98,7 +127,12 @@ impl List {
         let head: Vec<Column> = columns.iter().map(|n| column(n)).collect();
         let mut lines = Vec::new();
         for row in &rows {
-            lines.push(row.cells.iter().map(|(n, c)| pool_value(n, c.value.as_deref(), exact)).collect());
+            lines.push(
+                row.cells
+                    .iter()
+                    .map(|(n, c)| pool_value(n, c.value.as_deref(), exact))
+                    .collect(),
+            );
             if self.verbose {
                 for child in &row.vdevs.children {
                     vdev_lines(child, row, 1, &columns, exact, &mut lines);
@@ -112,10 +146,19 @@ impl List {
     fn json_row(&self, row: &PoolRow, exact: bool) -> Json {
         let properties = row.cells.iter().filter(|(n, _)| n != "name").map(|(n, c)| {
             let value = pool_value(n, c.value.as_deref(), exact);
-            (n.clone(), Json::object([("value", Json::text(&value, self.json_int)), ("source", source_json(&c.source))]))
+            (
+                n.clone(),
+                Json::object([
+                    ("value", Json::text(&value, self.json_int)),
+                    ("source", source_json(&c.source)),
+                ]),
+            )
         });
         let mut entries = head_json(row, self.json_int);
-        entries.push(("properties".to_owned(), Json::object(properties.collect::<Vec<_>>())));
+        entries.push((
+            "properties".to_owned(),
+            Json::object(properties.collect::<Vec<_>>()),
+        ));
         Json::Object(entries)
     }
 }
@@ -135,7 +178,12 @@ pub fn head_json(row: &PoolRow, as_int: bool) -> Vec<(String, Json)> {
 }
 
 fn column(name: &str) -> Column {
-    let (header, words) = pool_property(name).map_or((name, true), |p| (p.column(), p.kind == PropertyKind::Text && p.name != "health"));
+    let (header, words) = pool_property(name).map_or((name, true), |p| {
+        (
+            p.column(),
+            p.kind == PropertyKind::Text && p.name != "health",
+        )
+    });
     let header = match name {
         "checkpoint" => "ckpoint",
         _ => header,
@@ -148,7 +196,14 @@ fn column(name: &str) -> Column {
     }
 }
 
-fn vdev_lines(vdev: &VdevRow, pool: &PoolRow, level: usize, columns: &[String], exact: bool, out: &mut Vec<Vec<String>>) {
+fn vdev_lines(
+    vdev: &VdevRow,
+    pool: &PoolRow,
+    level: usize,
+    columns: &[String],
+    exact: bool,
+    out: &mut Vec<Vec<String>>,
+) {
     let only = pool.vdevs.children.len() == 1 && level == 1;
     let number = |n: u64| if exact { n.to_string() } else { nicenum(n) };
     let cells = columns.iter().map(|name| match name.as_str() {
@@ -164,7 +219,11 @@ fn vdev_lines(vdev: &VdevRow, pool: &PoolRow, level: usize, columns: &[String], 
                 _ => format!("{percent:.1}%"),
             }
         }
-        "fragmentation" if only => pool_value("fragmentation", pool.cell("fragmentation").and_then(|c| c.value.as_deref()), exact),
+        "fragmentation" if only => pool_value(
+            "fragmentation",
+            pool.cell("fragmentation").and_then(|c| c.value.as_deref()),
+            exact,
+        ),
         "health" => vdev.state.clone(),
         _ => "-".into(),
     });

@@ -23,7 +23,8 @@ impl Set {
         let (name, value) = &self.property;
         for pool_name in &self.pools {
             let pool = session.pool(pool_name, Need::Write)?;
-            pool.set_pool_property(name, value).or_cannot_pool(|| format!("cannot set property for '{pool_name}'"))?;
+            pool.set_pool_property(name, value)
+                .or_cannot_pool(|| format!("cannot set property for '{pool_name}'"))?;
             session.log(&pool);
         }
         Ok(())

@@ -47,9 +47,14 @@ impl Status {
         let mut rows = ask(session, &self.pools, Some(&[]))?;
         let exact = self.parsable || self.json_int;
         if self.json {
-            let pools: Vec<_> = rows.iter().map(|r| (r.name.clone(), pool_json(r, exact, self.json_int))).collect();
+            let pools: Vec<_> = rows
+                .iter()
+                .map(|r| (r.name.clone(), pool_json(r, exact, self.json_int)))
+                .collect();
             let payload = vec![("pools".to_owned(), Json::Object(pools))];
-            session.ui.line(envelope("zpool status", payload).to_string())?;
+            session
+                .ui
+                .line(envelope("zpool status", payload).to_string())?;
             return Ok(());
         }
         if rows.is_empty() {
@@ -91,7 +96,9 @@ fn reason(row: &PoolRow) -> Option<(String, String)> {
             "Make sure the affected devices are connected (and the host's disk is\n\tnot full), then run 'zpool clear'.".into(),
         ));
     }
-    if any(&row.vdevs, &|v| v.is_leaf() && matches!(v.state.as_str(), "UNAVAIL" | "REMOVED")) {
+    if any(&row.vdevs, &|v| {
+        v.is_leaf() && matches!(v.state.as_str(), "UNAVAIL" | "REMOVED")
+    }) {
         let usable = row.state == "ONLINE" || row.state == "DEGRADED";
         return if usable {
             some(
@@ -133,7 +140,11 @@ fn text(row: &PoolRow, exact: bool) -> String {
         let _ = writeln!(out, "status: {status}\naction: {action}");
     }
     let width = width(&row.vdevs, 0).max(4);
-    let _ = writeln!(out, "config:\n\n\t{:<width$}  {:<8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM");
+    let _ = writeln!(
+        out,
+        "config:\n\n\t{:<width$}  {:<8} {:>5} {:>5} {:>5}",
+        "NAME", "STATE", "READ", "WRITE", "CKSUM"
+    );
     let mut root = row.vdevs.clone();
     root.state.clone_from(&row.state);
     root.children.retain(|c| !c.is_log);
@@ -141,7 +152,8 @@ fn text(row: &PoolRow, exact: bool) -> String {
     let logs: Vec<_> = row.vdevs.children.iter().filter(|c| c.is_log).collect();
     if !logs.is_empty() {
         out.push_str("\tlogs\t\n");
-        logs.iter().for_each(|l| vdev_lines(l, 1, width, exact, &mut out));
+        logs.iter()
+            .for_each(|l| vdev_lines(l, 1, width, exact, &mut out));
     }
     out.push('\n');
     match row.warnings.first() {
@@ -156,22 +168,36 @@ fn text(row: &PoolRow, exact: bool) -> String {
 /// Width of the longest indented name.
 fn width(vdev: &VdevRow, level: usize) -> usize {
     let own = 2 * level + vdev.name.chars().count();
-    vdev.children.iter().map(|c| width(c, level + 1)).fold(own, usize::max)
+    vdev.children
+        .iter()
+        .map(|c| width(c, level + 1))
+        .fold(own, usize::max)
 }
 
 fn vdev_lines(vdev: &VdevRow, level: usize, width: usize, exact: bool, out: &mut String) {
     let name = format!("{}{}", "  ".repeat(level), vdev.name);
     let count = |n: u64| if exact { n.to_string() } else { nicenum(n) };
     let [reads, writes, checksums] = vdev.errors.map(count);
-    let note = if vdev.note.is_empty() { String::new() } else { format!("  {}", vdev.note) };
-    let _ = writeln!(out, "\t{name:<width$}  {:<8} {reads:>5} {writes:>5} {checksums:>5}{note}", vdev.state);
+    let note = if vdev.note.is_empty() {
+        String::new()
+    } else {
+        format!("  {}", vdev.note)
+    };
+    let _ = writeln!(
+        out,
+        "\t{name:<width$}  {:<8} {reads:>5} {writes:>5} {checksums:>5}{note}",
+        vdev.state
+    );
     for child in &vdev.children {
         vdev_lines(child, level + 1, width, exact, out);
     }
 }
 
 fn pool_json(row: &PoolRow, exact: bool, as_int: bool) -> Json {
-    let mut entries: Vec<_> = head_json(row, as_int).into_iter().filter(|(k, _)| k != "type").collect();
+    let mut entries: Vec<_> = head_json(row, as_int)
+        .into_iter()
+        .filter(|(k, _)| k != "type")
+        .collect();
     if let Some((status, action)) = reason(row) {
         entries.push(("status".into(), Json::Text(status.replace("\n\t", " "))));
         entries.push(("action".into(), Json::Text(action.replace("\n\t", " "))));
@@ -181,14 +207,29 @@ fn pool_json(row: &PoolRow, exact: bool, as_int: bool) -> Json {
     root.state.clone_from(&row.state);
     let tree = vdev_json(&root, Some(row), exact, as_int);
     entries.push(("vdevs".into(), Json::object([(row.name.clone(), tree)])));
-    entries.push(("error_count".into(), Json::number(row.warnings.len() as u64, as_int)));
+    entries.push((
+        "error_count".into(),
+        Json::number(row.warnings.len() as u64, as_int),
+    ));
     Json::Object(entries)
 }
 
 fn vdev_json(vdev: &VdevRow, pool: Option<&PoolRow>, exact: bool, as_int: bool) -> Json {
     let text = |t: &str| Json::Text(t.to_owned());
-    let size = |n: u64| if exact { Json::number(n, as_int) } else { Json::Text(nicebytes(n)) };
-    let count = |n: u64| if exact { Json::number(n, as_int) } else { Json::Text(nicenum(n)) };
+    let size = |n: u64| {
+        if exact {
+            Json::number(n, as_int)
+        } else {
+            Json::Text(nicebytes(n))
+        }
+    };
+    let count = |n: u64| {
+        if exact {
+            Json::number(n, as_int)
+        } else {
+            Json::Text(nicenum(n))
+        }
+    };
     let mut entries = vec![
         ("name".to_owned(), text(&vdev.name)),
         ("vdev_type".into(), text(&vdev.kind)),
@@ -197,7 +238,10 @@ fn vdev_json(vdev: &VdevRow, pool: Option<&PoolRow>, exact: bool, as_int: bool) 
     if vdev.is_leaf() {
         entries.push(("path".into(), text(&vdev.name)));
     }
-    entries.push(("class".into(), text(if vdev.is_log { "log" } else { "normal" })));
+    entries.push((
+        "class".into(),
+        text(if vdev.is_log { "log" } else { "normal" }),
+    ));
     entries.push(("state".into(), text(&vdev.state)));
     if let Some(pool) = pool {
         entries.push(("alloc_space".into(), size(pool.allocated)));
@@ -207,11 +251,18 @@ fn vdev_json(vdev: &VdevRow, pool: Option<&PoolRow>, exact: bool, as_int: bool) 
     if vdev.asize > 0 {
         entries.push(("rep_dev_size".into(), size(vdev.asize)));
     }
-    for (name, n) in ["read_errors", "write_errors", "checksum_errors"].iter().zip(vdev.errors) {
+    for (name, n) in ["read_errors", "write_errors", "checksum_errors"]
+        .iter()
+        .zip(vdev.errors)
+    {
         entries.push(((*name).to_owned(), count(n)));
     }
     if !vdev.children.is_empty() {
-        let children: Vec<_> = vdev.children.iter().map(|c| (c.name.clone(), vdev_json(c, None, exact, as_int))).collect();
+        let children: Vec<_> = vdev
+            .children
+            .iter()
+            .map(|c| (c.name.clone(), vdev_json(c, None, exact, as_int)))
+            .collect();
         entries.push(("vdevs".into(), Json::Object(children)));
     }
     Json::Object(entries)

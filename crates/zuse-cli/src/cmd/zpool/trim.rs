@@ -24,10 +24,14 @@ impl Trim {
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.pool;
         let pool = session.pool(name, Need::Write)?;
-        let bytes = pool.trim().or_cannot_pool(|| format!("cannot trim '{name}'"))?;
+        let bytes = pool
+            .trim()
+            .or_cannot_pool(|| format!("cannot trim '{name}'"))?;
         session.log(&pool);
         if self.verbose {
-            session.ui.line(format!("{name}: {} given back", nicebytes(bytes)))?;
+            session
+                .ui
+                .line(format!("{name}: {} given back", nicebytes(bytes)))?;
         }
         Ok(())
     }

@@ -12,7 +12,9 @@ pub struct Version {}
 impl Version {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        session.ui.line(format!("zuse-{}", env!("CARGO_PKG_VERSION")))?;
+        session
+            .ui
+            .line(format!("zuse-{}", env!("CARGO_PKG_VERSION")))?;
         Ok(())
     }
 }
