@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use zuse::{Errno, Error, Mounts, Pool, Result};
-use zuse_mount::{Change, MountServer, ServerOptions};
+use zuse_mount::{Change, MountServer, ServeError, ServerOptions};
 
-use crate::error::{CommandError, Outcome};
+use crate::error::{CommandError, Outcome, explain};
 use crate::session::Session;
 use crate::state::State;
 use crate::tree::PoolTree;
@@ -66,8 +66,17 @@ impl Holder {
     /// Mounts a dataset or snapshot with what is below it.
     pub fn mount(&self, dataset: &str, mountpoint: &Path, options: &ServerOptions) -> Outcome {
         let tree = Arc::new(PoolTree(self.pool.clone()));
-        let server = MountServer::mount(tree, dataset, mountpoint, options)
-            .map_err(|e| CommandError::new(format!("cannot mount '{dataset}': {e}")))?;
+        let server =
+            MountServer::mount(tree, dataset, mountpoint, options).map_err(
+                |error| match error {
+                    ServeError::Pool(error) => {
+                        explain(&format!("cannot mount '{dataset}'"), &error, false)
+                    }
+                    ServeError::Mount(error) => {
+                        CommandError::new(format!("cannot mount '{dataset}': {error}"))
+                    }
+                },
+            )?;
         self.lock().push(Arc::new(server));
         Ok(())
     }

@@ -46,6 +46,8 @@ pub struct Create {
 
 /// Features to enable.
 type Features = Vec<&'static Feature>;
+/// Properties with their values.
+type Properties = Vec<(String, String)>;
 
 /// Words that begin groups of devices.
 const GROUPS: [&str; 5] = ["mirror", "raidz", "draid", "spare", "special"];
@@ -164,7 +166,7 @@ impl Create {
     }
 
     /// The features to enable and the properties that are none.
-    fn features(&self) -> Outcome<(Option<Features>, Vec<(String, String)>)> {
+    fn features(&self) -> Outcome<(Option<Features>, Properties)> {
         let mut chosen: Features = if self.no_features {
             Vec::new()
         } else {
