@@ -442,7 +442,8 @@ impl FileSystem {
         Attr {
             object: znode.object(),
             attributes: a,
-            blocks: (used + 256) / 512 + u64::from(dnode.slots()),
+            // Rounded to the nearest sector. The count comes from disk: any number may be there.
+            blocks: used / 512 + used % 512 / 256 + u64::from(dnode.slots()),
             blksize,
         }
     }
