@@ -147,6 +147,7 @@ pub struct Dnode {
     core: Arc<Core>,
     object: ObjectId,
     state: RwLock<State>,
+    stream: ranges::Stream,
     /// In-memory companions of the object, one of a type at most: a ZAP's lock, a znode.
     companions: RwLock<Vec<Weak<dyn std::any::Any + Send + Sync>>>,
 }
@@ -158,6 +159,7 @@ impl Dnode {
             core,
             object,
             state: RwLock::new(state),
+            stream: ranges::Stream::default(),
             companions: RwLock::default(),
         })
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::BlockPointer;
@@ -12,6 +13,19 @@ use super::Dnode;
 use super::blocks::{Found, shifted};
 use crate::dirty::{Content, Synced};
 use crate::tx::Tx;
+
+/// Bytes that are asked for ahead of a sequential reader.
+const READ_AHEAD: u64 = 4 << 20;
+
+/// Bytes that one job of a prefetch reads.
+const PREFETCH_JOB: u64 = 128 << 10;
+
+/// Where a sequential reader is expected next, and up to where blocks were asked for. In blocks.
+#[derive(Default)]
+pub(super) struct Stream {
+    next: AtomicU64,
+    ahead: AtomicU64,
+}
 
 /// A piece of an object's bytes: shared with the cache where it is clean, zeros where there is a hole.
 #[derive(Clone)]
@@ -66,6 +80,12 @@ impl Dnode {
         let end = offset
             .checked_add(len)
             .ok_or_else(|| Error::refused(Errno::INVAL, "the range is too large"))?;
+        let (size, last) = self
+            .with_head(|h| (u64::from(h.block_size), h.max_block))
+            .unwrap_or((1, 0));
+        if last > 0 && len > 0 {
+            self.read_ahead(offset / size, end.div_ceil(size), size, last);
+        }
         while at < end {
             let (blkid, size, found) = {
                 let state = self.read_state();
@@ -300,18 +320,49 @@ impl Dnode {
 
     /// Asks for blocks that will be read soon; returns at once.
     pub fn prefetch(&self, first: u64, count: u64) {
-        let last = self.max_block();
-        for blkid in first..first.saturating_add(count).min(last.saturating_add(1)) {
-            let Found::Tree(tree) = self.read_state().find(blkid) else {
-                continue;
-            };
-            let Some(me) = self.me.upgrade() else { return };
+        let size = u64::from(self.block_size()).max(1);
+        let end = first
+            .saturating_add(count)
+            .min(self.max_block().saturating_add(1));
+        let batch = (PREFETCH_JOB / size).max(1);
+        let Some(me) = self.me.upgrade() else { return };
+        let mut at = first;
+        while at < end {
+            let (from, to) = (at, (at + batch).min(end));
+            at = to;
+            let me = me.clone();
             let job = Box::new(move || {
-                let _ = me.read_tree(&tree, blkid);
+                for blkid in from..to {
+                    let found = me.read_state().find(blkid);
+                    if let Found::Tree(tree) = found {
+                        // Only a hint: who needs the block learns what is wrong with it.
+                        let _ = me.read_tree(&tree, blkid);
+                    }
+                }
             });
             if self.core.work.try_submit(job).is_err() {
                 return;
             }
+        }
+    }
+
+    /// Keeps a sequential reader supplied: called with the blocks it reads now.
+    ///
+    /// Requests of one reader may come in a different order from several threads, so being near the expected place is
+    /// enough. Objects of one block never get here far enough to cost anything.
+    fn read_ahead(&self, first: u64, end: u64, size: u64, last: u64) {
+        let window = (READ_AHEAD / size).max(2);
+        let expected = self.stream.next.swap(end, Relaxed);
+        if first.abs_diff(expected) > window {
+            self.stream.ahead.store(end, Relaxed);
+            return;
+        }
+        let ahead = self.stream.ahead.load(Relaxed).clamp(end, end + 2 * window);
+        let want = (end + window).min(last + 1);
+        // Ask in halves of the window, not block by block.
+        if want > ahead && (want - ahead >= window / 2 || want == last + 1) {
+            self.stream.ahead.store(want, Relaxed);
+            self.prefetch(ahead, want - ahead);
         }
     }
 }
