@@ -6,17 +6,16 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use zuse::{Errno, Error, Mounts, Pool, Result};
-use zuse_mount::{Change, MountServer, ServeError, ServerOptions};
+use zuse::{Pool, Result};
+use zuse_mount::{Change, MountServer, PoolMounts, ServeError, ServerOptions};
 
 use crate::error::{CommandError, Outcome, explain};
 use crate::session::Session;
 use crate::state::State;
-use crate::tree::PoolTree;
 use crate::ui::Ui;
 use crate::wire;
 
@@ -30,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(600);
 /// A pool with its mounts.
 pub struct Holder {
     pool: Arc<Pool>,
-    mounts: Mutex<Vec<Arc<MountServer>>>,
+    mounts: Arc<PoolMounts>,
     ending: AtomicBool,
     interrupted: AtomicBool,
     commands: AtomicUsize,
@@ -39,15 +38,13 @@ pub struct Holder {
 impl Holder {
     /// Holds a pool.
     pub fn new(pool: Arc<Pool>) -> Arc<Self> {
-        let holder = Arc::new(Self {
-            pool: pool.clone(),
-            mounts: Mutex::default(),
+        Arc::new(Self {
+            mounts: PoolMounts::new(pool.clone()),
+            pool,
             ending: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             commands: AtomicUsize::new(0),
-        });
-        pool.set_mounts(Some(Arc::new(Told(Arc::downgrade(&holder)))));
-        holder
+        })
     }
 
     /// The pool.
@@ -55,90 +52,72 @@ impl Holder {
         &self.pool
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<MountServer>>> {
-        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn servers(&self) -> Vec<Arc<MountServer>> {
-        self.lock().clone()
-    }
-
     /// Mounts a dataset or snapshot with what is below it.
     pub fn mount(&self, dataset: &str, mountpoint: &Path, options: &ServerOptions) -> Outcome {
-        let tree = Arc::new(PoolTree(self.pool.clone()));
-        let server =
-            MountServer::mount(tree, dataset, mountpoint, options).map_err(
-                |error| match error {
-                    ServeError::Pool(error) => {
-                        explain(&format!("cannot mount '{dataset}'"), &error, false)
-                    }
-                    ServeError::Mount(error) => {
-                        CommandError::new(format!("cannot mount '{dataset}': {error}"))
-                    }
-                },
-            )?;
-        self.lock().push(Arc::new(server));
-        Ok(())
+        let mounted = self.mounts.mount(dataset, mountpoint, options);
+        mounted.map(drop).map_err(|error| {
+            let cannot = format!("cannot mount '{dataset}'");
+            match error {
+                ServeError::Pool(error) => explain(&cannot, &error, false),
+                ServeError::Mount(error) => CommandError::new(format!("{cannot}: {error}")),
+            }
+            .into()
+        })
+    }
+
+    /// Lets a child that was unmounted by name appear in its parent's mount again. False if it is no such child.
+    pub fn mount_child(&self, dataset: &str) -> bool {
+        let was = self.mounts.is_unmounted_child(dataset);
+        if was {
+            self.mounts.mount_child(dataset);
+        }
+        was
     }
 
     /// What is mounted where; children of mounts included.
     pub fn mounted(&self) -> Vec<(String, PathBuf)> {
         let mut out = Vec::new();
-        for server in self.servers().iter().filter(|s| !s.is_over()) {
+        for server in self.mounts.servers().iter().filter(|s| !s.is_over()) {
             out.push((server.dataset(), server.mount_point().to_owned()));
-            out.extend(
-                server
-                    .children()
-                    .into_iter()
-                    .filter_map(|c| server.path_of(&c).map(|p| (c, p))),
-            );
+            let children = server.children().into_iter();
+            out.extend(children.filter_map(|c| server.path_of(&c).map(|p| (c, p))));
         }
         out
     }
 
-    /// Unmounts what is mounted as a whole: by dataset name or mount point. False if there is no such mount.
+    /// Unmounts by dataset name or mount point. False if there is no such mount.
     pub fn unmount(&self, what: &OsStr, force: bool) -> Outcome<bool> {
         let fits = |s: &MountServer| {
             what.to_str() == Some(s.dataset().as_str()) || s.mount_point().as_os_str() == what
         };
-        let found: Vec<_> = self.servers().into_iter().filter(|s| fits(s)).collect();
+        let found: Vec<_> = self
+            .mounts
+            .servers()
+            .into_iter()
+            .filter(|s| fits(s))
+            .collect();
         for server in &found {
-            self.end_mount(server, force).map_err(|e| {
-                CommandError::new(format!(
-                    "cannot unmount '{}': {e}",
-                    server.mount_point().display()
-                ))
-                .hint("leave the directory, or use -f")
+            self.mounts.end(server, force).map_err(|error| {
+                explain("cannot unmount", &error, false).hint("leave the directory, or use -f")
             })?;
+        }
+        if let Some(child) = what
+            .to_str()
+            .filter(|d| found.is_empty() && self.mounts.is_child(d))
+        {
+            self.mounts.unmount_child(child);
+            return Ok(true);
         }
         Ok(!found.is_empty())
     }
 
     /// Unmounts everything.
     pub fn unmount_all(&self, force: bool) -> Result<()> {
-        self.servers()
+        self.mounts
+            .servers()
             .iter()
             .rev()
-            .try_for_each(|s| self.end_mount(s, force))
-    }
-
-    fn end_mount(&self, server: &Arc<MountServer>, force: bool) -> Result<()> {
-        let busy = |e: zuse_mount::MountError| Error::refused(Errno::BUSY, e.to_string());
-        if !server.is_over() {
-            if force {
-                if !server.unmount_or_detach().map_err(busy)? {
-                    // Who is still inside gets errors from now on.
-                    server.let_go();
-                    self.lock().retain(|s| !Arc::ptr_eq(s, server));
-                    return Ok(());
-                }
-            } else {
-                server.unmount().map_err(busy)?;
-            }
-        }
-        let done = server.finish();
-        self.lock().retain(|s| !Arc::ptr_eq(s, server));
-        done.map_err(|e| Error::refused(Errno::IO, e.to_string()))
+            .try_for_each(|s| self.mounts.end(s, force))
     }
 
     /// Lets the process end when the command that is running is done.
@@ -148,14 +127,14 @@ impl Holder {
 
     /// Tells the mounts that files were changed past them.
     pub fn touched(&self, dataset: &str, change: Change<'_>) {
-        for server in self.servers() {
+        for server in self.mounts.servers() {
             server.touched(dataset, change);
         }
     }
 
     /// Whether a dataset is in a mount.
     pub fn serves(&self, dataset: &str) -> bool {
-        self.servers().iter().any(|s| s.serves(dataset))
+        self.mounts.servers().iter().any(|s| s.serves(dataset))
     }
 
     /// Listens, until there is nothing left to hold. The pool is still open afterwards unless a command closed it; then
@@ -188,12 +167,11 @@ impl Holder {
             })?;
         loop {
             std::thread::sleep(TICK);
-            for server in self.servers().iter().filter(|s| s.is_over()) {
-                let _ = server.finish();
-                self.lock().retain(|s| !Arc::ptr_eq(s, server));
+            for server in self.mounts.servers().iter().filter(|s| s.is_over()) {
+                let _ = self.mounts.end(server, false);
             }
             let busy = self.commands.load(SeqCst) > 0;
-            let left = !self.lock().is_empty();
+            let left = !self.mounts.servers().is_empty();
             if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst))
                 || !left && !busy
             {
@@ -254,100 +232,5 @@ struct Running(Arc<Holder>);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.commands.fetch_sub(1, SeqCst);
-    }
-}
-
-/// What the pool tells the mounts.
-struct Told(std::sync::Weak<Holder>);
-
-impl Told {
-    fn each(&self, what: impl Fn(&MountServer)) {
-        if let Some(holder) = self.0.upgrade() {
-            holder
-                .servers()
-                .iter()
-                .filter(|s| !s.is_over())
-                .for_each(|s| what(s));
-        }
-    }
-}
-
-/// Runs `change` inside the gates of all these servers.
-fn nest(
-    servers: &[Arc<MountServer>],
-    datasets: &[&str],
-    change: &mut dyn FnMut() -> Result<()>,
-) -> Result<()> {
-    match servers.split_first() {
-        None => change(),
-        Some((first, rest)) => first.change(datasets, || nest(rest, datasets, change)),
-    }
-}
-
-impl Mounts for Told {
-    fn mountpoint(&self, dataset: &str) -> Option<String> {
-        let servers = self.0.upgrade()?.servers();
-        let path = servers
-            .iter()
-            .filter(|s| !s.is_over())
-            .find_map(|s| s.path_of(dataset))?;
-        Some(path.to_string_lossy().into_owned())
-    }
-
-    fn while_suspended(
-        &self,
-        datasets: &[&str],
-        change: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
-        let servers = self.0.upgrade().map(|h| h.servers()).unwrap_or_default();
-        let concerned: Vec<_> = servers
-            .into_iter()
-            .filter(|s| datasets.iter().any(|d| s.serves(d)))
-            .collect();
-        nest(&concerned, datasets, change)
-    }
-
-    fn going(&self, dataset: &str, force: bool) -> Result<()> {
-        let Some(holder) = self.0.upgrade() else {
-            return Ok(());
-        };
-        for server in holder.servers() {
-            if server.dataset() == dataset {
-                holder.end_mount(&server, force)?;
-            } else if let Some((head, snapshot)) = dataset.split_once('@') {
-                server.snapshot_going(head, snapshot.as_bytes());
-            }
-        }
-        Ok(())
-    }
-
-    fn created(&self, dataset: &str) {
-        match dataset.split_once('@') {
-            Some((head, snapshot)) => self.each(|s| s.snapshot_made(head, snapshot.as_bytes())),
-            None => self.each(|s| drop(s.refresh())),
-        }
-    }
-
-    fn destroyed(&self, dataset: &str) {
-        if !dataset.contains('@') {
-            self.each(|s| drop(s.refresh()));
-        }
-    }
-
-    fn renamed(&self, from: &str, to: &str) {
-        if from.contains('@') {
-            let head = from.split('@').next().unwrap_or_default();
-            let new = to.rsplit('@').next().unwrap_or_default();
-            self.each(|s| s.snapshot_made(head, new.as_bytes()));
-        } else {
-            self.each(|s| {
-                s.renamed(from, to);
-                drop(s.refresh());
-            });
-        }
-    }
-
-    fn properties_changed(&self, _dataset: &str) {
-        self.each(|s| drop(s.refresh()));
     }
 }

@@ -24,7 +24,6 @@ mod session;
 mod state;
 mod table;
 mod target;
-mod tree;
 mod ui;
 mod wire;
 

@@ -80,6 +80,11 @@ fn other_commands_reach_a_mounted_pool() {
     env.write("pasted", b"x");
     env.ok("cp pasted tank/a:/");
     assert_eq!(std::fs::read_to_string(dir.join("pasted")).unwrap(), "x");
+    std::fs::write(dir.join("child/inside"), "x").unwrap();
+    env.ok("zfs unmount tank/a/child");
+    assert!(!dir.join("child/inside").exists());
+    env.ok("zfs mount tank/a/child");
+    assert!(dir.join("child/inside").exists());
     env.ok("zfs destroy tank/a/child");
     assert!(!dir.join("child").exists());
     assert!(

@@ -163,6 +163,46 @@ impl PoolMounts {
         lock(&self.servers).clone()
     }
 
+    /// Unmounts one tree, or clears up after one that somebody else unmounted. With `force` a busy one is taken out of the
+    /// tree, and who is inside hears that there is nothing any more.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` without `force`: then nothing has happened.
+    pub fn end(&self, server: &Arc<MountServer>, force: bool) -> Result<()> {
+        let at = server.mount_point().display();
+        let busy = |e: &dyn std::fmt::Display| {
+            Error::refused(Errno::BUSY, format!("cannot unmount '{at}': {e}"))
+        };
+        if !server.is_over() {
+            let done = if force {
+                server.unmount_or_detach().map(|_| ())
+            } else {
+                server.unmount()
+            };
+            done.map_err(|e| busy(&e))?;
+        }
+        let done = if !force || server.is_over() {
+            server.finish().map_err(|e| busy(&e))
+        } else {
+            server.let_go();
+            Ok(())
+        };
+        lock(&self.servers).retain(|s| !Arc::ptr_eq(s, server));
+        done
+    }
+
+    /// Whether a dataset is a child that appears inside a mount.
+    pub fn is_child(&self, dataset: &str) -> bool {
+        self.servers()
+            .iter()
+            .any(|s| s.dataset() != dataset && s.serves(dataset))
+    }
+
+    /// Whether a dataset is a child that was unmounted by name.
+    pub fn is_unmounted_child(&self, dataset: &str) -> bool {
+        lock(&self.unmounted).contains(dataset)
+    }
+
     /// Unmounts everything (what is busy is taken out of the tree), waits for the sessions to end, writes what waits and lets
     /// go of the pool. `true` says that nothing was busy.
     ///
@@ -238,25 +278,7 @@ impl Mounts for PoolMounts {
             .into_iter()
             .filter(|s| s.dataset() == dataset)
             .collect();
-        for server in roots {
-            let done = if force {
-                server.unmount_or_detach().map(|_| ())
-            } else {
-                server.unmount()
-            };
-            let busy = |e: &dyn std::fmt::Display| {
-                Error::refused(Errno::BUSY, format!("cannot unmount '{dataset}': {e}"))
-            };
-            done.map_err(|e| busy(&e))?;
-            if !force || server.is_over() {
-                server.finish().map_err(|e| busy(&e))?;
-            } else {
-                // Somebody has files open: they go on to hear that there is nothing any more.
-                server.let_go();
-            }
-            lock(&self.servers).retain(|s| !Arc::ptr_eq(s, &server));
-        }
-        Ok(())
+        roots.iter().try_for_each(|server| self.end(server, force))
     }
 
     fn created(&self, dataset: &str) {

@@ -56,6 +56,13 @@ impl Mount {
     fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
         let cannot = || format!("cannot mount '{dataset}'");
         let pool = session.pool_for(dataset, Need::Read)?;
+        if session
+            .holder
+            .as_ref()
+            .is_some_and(|h| h.mount_child(dataset))
+        {
+            return Ok(());
+        }
         if session.holder.as_ref().is_some_and(|h| h.serves(dataset)) {
             return Err(
                 CommandError::new(format!("{}: filesystem already mounted", cannot())).into(),
