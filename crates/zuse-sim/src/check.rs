@@ -123,11 +123,24 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
     Ok(report)
 }
 
-fn check_dataset(pool: &Pool, depth: Depth, dataset: &Found, report: &mut Report, claims: &mut Claims) {
+fn check_dataset(
+    pool: &Pool,
+    depth: Depth,
+    dataset: &Found,
+    report: &mut Report,
+    claims: &mut Claims,
+) {
     let place = format!("dataset {}", dataset.object);
     report.datasets += 1;
     let phys = &dataset.phys;
-    let mut walk = Walk::new(pool.io(), report, claims, place.clone(), depth, phys.prev_snap_txg);
+    let mut walk = Walk::new(
+        pool.io(),
+        report,
+        claims,
+        place.clone(),
+        depth,
+        phys.prev_snap_txg,
+    );
     if !phys.is_snapshot() {
         walk.with_log(pool.uberblock().txg);
     }
@@ -142,14 +155,22 @@ fn check_dataset(pool: &Pool, depth: Depth, dataset: &Found, report: &mut Report
             ("uncompressed", phys.uncompressed_bytes, uncomp),
         ] {
             if stored != real {
-                report.problem(format!("{place}: {what} is {stored}, its blocks have {real} (difference {})", stored as i64 - real as i64));
+                report.problem(format!(
+                    "{place}: {what} is {stored}, its blocks have {real} (difference {})",
+                    stored as i64 - real as i64
+                ));
             }
         }
     }
 }
 
 /// Blocks that no tree holds any more but that are still allocated: they wait to be freed.
-fn pending_frees(pool: &Pool, depth: Depth, report: &mut Report, claims: &mut Claims) -> Result<()> {
+fn pending_frees(
+    pool: &Pool,
+    depth: Depth,
+    report: &mut Report,
+    claims: &mut Claims,
+) -> Result<()> {
     let directory = pool.directory()?;
     for key in ["sync_bplist", "free_bpobj", "com.delphix:obsolete_bpobj"] {
         if let Some(object) = directory.lookup_u64(key.as_bytes())? {
@@ -162,8 +183,17 @@ fn pending_frees(pool: &Pool, depth: Depth, report: &mut Report, claims: &mut Cl
     }
     if let Some(object) = directory.lookup_u64(b"bptree_obj")? {
         let dnode = pool.mos().dnode(ObjectId(object))?;
-        let words: Vec<u64> = dnode.bonus_vec().as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
-        let (begin, end) = (words.first().copied().unwrap_or(0), words.get(1).copied().unwrap_or(0));
+        let words: Vec<u64> = dnode
+            .bonus_vec()
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|w| u64::from_le_bytes(*w))
+            .collect();
+        let (begin, end) = (
+            words.first().copied().unwrap_or(0),
+            words.get(1).copied().unwrap_or(0),
+        );
         for index in begin..end.min(begin + (1 << 20)) {
             let mut raw = [0; BptreeEntry::SIZE];
             dnode.read_at(index * BptreeEntry::SIZE as u64, &mut raw)?;
@@ -181,7 +211,9 @@ fn pending_frees(pool: &Pool, depth: Depth, report: &mut Report, claims: &mut Cl
         let set = Zap::open(&pool.mos().dnode(ObjectId(object))?)?;
         let mut cursor = set.cursor(0);
         while let Some(entry) = cursor.next()? {
-            let Ok(text) = String::from_utf8(entry.name.clone()) else { continue };
+            let Ok(text) = String::from_utf8(entry.name.clone()) else {
+                continue;
+            };
             let livelist = u64::from_str_radix(&text, 16).unwrap_or(0);
             deleted_livelist(pool, livelist, report, claims)?;
         }
@@ -190,11 +222,18 @@ fn pending_frees(pool: &Pool, depth: Depth, report: &mut Report, claims: &mut Cl
 }
 
 /// The live blocks of a destroyed clone: those allocated and not freed again, read from new to old.
-fn deleted_livelist(pool: &Pool, object: u64, report: &mut Report, claims: &mut Claims) -> Result<()> {
+fn deleted_livelist(
+    pool: &Pool,
+    object: u64,
+    report: &mut Report,
+    claims: &mut Claims,
+) -> Result<()> {
     let list = Zap::open(&pool.mos().dnode(ObjectId(object))?)?;
     let mut cursor = list.cursor(0);
     while let Some(entry) = cursor.next()? {
-        let zuse_dmu::zap::ZapValue::U64(sublist) = &entry.value else { continue };
+        let zuse_dmu::zap::ZapValue::U64(sublist) = &entry.value else {
+            continue;
+        };
         let mut all = Vec::new();
         each_pointer(pool, *sublist, 0, &mut |bp, freed| all.push((bp, freed)))?;
         let mut freed: BTreeMap<(u32, u64), u64> = BTreeMap::new();
@@ -214,10 +253,18 @@ fn deleted_livelist(pool: &Pool, object: u64, report: &mut Report, claims: &mut 
 }
 
 /// Calls `f` for every pointer in a list and its sub-lists.
-fn each_pointer(pool: &Pool, object: u64, nested: u32, f: &mut dyn FnMut(BlockPointer, bool)) -> Result<()> {
+fn each_pointer(
+    pool: &Pool,
+    object: u64,
+    nested: u32,
+    f: &mut dyn FnMut(BlockPointer, bool),
+) -> Result<()> {
     let place = || format!("MOS, object {object}");
     if nested > 32 {
-        return Err(zuse_base::Error::corrupt(place(), "lists of pointers are nested too deep"));
+        return Err(zuse_base::Error::corrupt(
+            place(),
+            "lists of pointers are nested too deep",
+        ));
     }
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let header = BpobjPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()))?;
@@ -226,7 +273,10 @@ fn each_pointer(pool: &Pool, object: u64, nested: u32, f: &mut dyn FnMut(BlockPo
         dnode.read_at(i * 128, &mut raw)?;
         let bp = BlockPointer::parse(&raw, zuse_base::ByteOrder::Little);
         if bp == BlockPointer::HOLE {
-            return Err(zuse_base::Error::corrupt(place(), format!("entry {i} of {} is empty", header.num_blkptrs)));
+            return Err(zuse_base::Error::corrupt(
+                place(),
+                format!("entry {i} of {} is empty", header.num_blkptrs),
+            ));
         }
         f(bp, BpobjPhys::is_freed(&bp));
     }

@@ -67,23 +67,40 @@ type Step = Result<()>;
 
 impl Worker<'_> {
     fn name(&self, tree: &Tree, wanted: impl Fn(&Node) -> bool) -> Option<String> {
-        let all: Vec<&String> = tree.names.iter().filter(|(_, n)| wanted(n)).map(|(p, _)| p).collect();
+        let all: Vec<&String> = tree
+            .names
+            .iter()
+            .filter(|(_, n)| wanted(n))
+            .map(|(p, _)| p)
+            .collect();
         self.prng.pick(&all).map(|s| (*s).clone())
     }
 
     fn dir(&self, tree: &Tree) -> String {
-        if self.prng.chance(1, 3) { String::new() } else { self.name(tree, |n| *n == Node::Dir).unwrap_or_default() }
+        if self.prng.chance(1, 3) {
+            String::new()
+        } else {
+            self.name(tree, |n| *n == Node::Dir).unwrap_or_default()
+        }
     }
 
     fn fresh(&self, tree: &Tree) -> (String, String) {
         let dir = self.dir(tree);
         // Some names are too long for a micro ZAP.
-        let tail = if self.prng.chance(1, 20) { "-".repeat(60) } else { String::new() };
+        let tail = if self.prng.chance(1, 20) {
+            "-".repeat(60)
+        } else {
+            String::new()
+        };
         (dir, format!("n{}{tail}", self.prng.below(1_000_000)))
     }
 
     fn node(&self, fs: &FileSystem, path: &str) -> Result<Arc<Znode>> {
-        if path.is_empty() { fs.root() } else { fs.resolve(&self.root, path.as_bytes()) }
+        if path.is_empty() {
+            fs.root()
+        } else {
+            fs.resolve(&self.root, path.as_bytes())
+        }
     }
 
     fn noise(&self, len: usize) -> Vec<u8> {
@@ -139,7 +156,14 @@ impl Worker<'_> {
                 let id = tree.next;
                 tree.next += 1;
                 let data = Arc::new(data[..done as usize].to_vec());
-                tree.files.insert(id, File { data, mode: 0o644, xattrs: BTreeMap::new() });
+                tree.files.insert(
+                    id,
+                    File {
+                        data,
+                        mode: 0o644,
+                        xattrs: BTreeMap::new(),
+                    },
+                );
                 tree.names.insert(path, Node::File(id));
             }
         }
@@ -155,10 +179,18 @@ impl Worker<'_> {
     }
 
     fn write(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some((path, id)) = self.some_file(tree) else { return Ok(()) };
+        let Some((path, id)) = self.some_file(tree) else {
+            return Ok(());
+        };
         let znode = self.node(fs, &path)?;
         let at = self.prng.below(400_000) as usize;
-        let data = self.noise(1 + self.prng.below(if self.prng.chance(1, 5) { 300_000 } else { 20_000 }) as usize);
+        let data = self.noise(
+            1 + self.prng.below(if self.prng.chance(1, 5) {
+                300_000
+            } else {
+                20_000
+            }) as usize,
+        );
         let done = fs.write(&znode, at as u64, &data, WriteOptions::default())? as usize;
         edit(tree, id, |content| {
             if content.len() < at + done {
@@ -170,7 +202,9 @@ impl Worker<'_> {
     }
 
     fn truncate(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some((path, id)) = self.some_file(tree) else { return Ok(()) };
+        let Some((path, id)) = self.some_file(tree) else {
+            return Ok(());
+        };
         let size = self.prng.below(500_000);
         fs.truncate(&self.root, &self.node(fs, &path)?, size)?;
         edit(tree, id, |content| content.resize(size as usize, 0));
@@ -178,7 +212,9 @@ impl Worker<'_> {
     }
 
     fn punch(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some((path, id)) = self.some_file(tree) else { return Ok(()) };
+        let Some((path, id)) = self.some_file(tree) else {
+            return Ok(());
+        };
         let (at, len) = (self.prng.below(400_000), 1 + self.prng.below(200_000));
         fs.fallocate(&self.node(fs, &path)?, 3, at, len)?;
         edit(tree, id, |content| {
@@ -189,7 +225,9 @@ impl Worker<'_> {
     }
 
     fn unlink(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some(path) = self.name(tree, |n| *n != Node::Dir) else { return Ok(()) };
+        let Some(path) = self.name(tree, |n| *n != Node::Dir) else {
+            return Ok(());
+        };
         let (dir, name) = split(&path);
         fs.unlink(&self.root, &self.node(fs, dir)?, name.as_bytes())?;
         tree.names.remove(&path);
@@ -198,7 +236,9 @@ impl Worker<'_> {
     }
 
     fn rmdir(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some(path) = self.name(tree, |n| *n == Node::Dir) else { return Ok(()) };
+        let Some(path) = self.name(tree, |n| *n == Node::Dir) else {
+            return Ok(());
+        };
         if tree.names.keys().any(|p| is_below(p, &path)) {
             return Ok(());
         }
@@ -209,8 +249,11 @@ impl Worker<'_> {
     }
 
     fn rename(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some(path) = self.name(tree, |_| true) else { return Ok(()) };
-        let (to_dir, to_name) = match (self.prng.chance(1, 2), self.name(tree, |n| *n != Node::Dir)) {
+        let Some(path) = self.name(tree, |_| true) else {
+            return Ok(());
+        };
+        let (to_dir, to_name) = match (self.prng.chance(1, 2), self.name(tree, |n| *n != Node::Dir))
+        {
             (true, Some(other)) if tree.names.get(&path) != Some(&Node::Dir) => {
                 let (d, n) = split(&other);
                 (d.to_owned(), n.to_owned())
@@ -218,23 +261,41 @@ impl Worker<'_> {
             _ => self.fresh(tree),
         };
         let target = join(&to_dir, &to_name);
-        if target == path || is_below(&target, &path) || to_dir == path || is_below(&to_dir, &path) {
+        if target == path || is_below(&target, &path) || to_dir == path || is_below(&to_dir, &path)
+        {
             return Ok(());
         }
-        let same = tree.names.get(&path) == tree.names.get(&target) && matches!(tree.names.get(&path), Some(Node::File(_)));
+        let same = tree.names.get(&path) == tree.names.get(&target)
+            && matches!(tree.names.get(&path), Some(Node::File(_)));
         let exchange = tree.names.contains_key(&target) && self.prng.chance(1, 3);
-        let how = RenameFlags { exchange, ..RenameFlags::default() };
+        let how = RenameFlags {
+            exchange,
+            ..RenameFlags::default()
+        };
         let (dir, name) = split(&path);
-        fs.rename(&self.root, &self.node(fs, dir)?, name.as_bytes(), &self.node(fs, &to_dir)?, to_name.as_bytes(), how)?;
+        fs.rename(
+            &self.root,
+            &self.node(fs, dir)?,
+            name.as_bytes(),
+            &self.node(fs, &to_dir)?,
+            to_name.as_bytes(),
+            how,
+        )?;
         if same {
             // Two names of one file: nothing happens.
             return Ok(());
         }
-        let moved: Vec<String> = tree.names.keys().filter(|p| **p == path || is_below(p, &path)).cloned().collect();
+        let moved: Vec<String> = tree
+            .names
+            .keys()
+            .filter(|p| **p == path || is_below(p, &path))
+            .cloned()
+            .collect();
         let other = tree.names.get(&target).cloned();
         for from in moved {
             if let Some(node) = tree.names.remove(&from) {
-                tree.names.insert(format!("{target}{}", &from[path.len()..]), node);
+                tree.names
+                    .insert(format!("{target}{}", &from[path.len()..]), node);
             }
         }
         if let (true, Some(other)) = (exchange, other) {
@@ -245,17 +306,33 @@ impl Worker<'_> {
     }
 
     fn link(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some((path, id)) = self.some_file(tree) else { return Ok(()) };
+        let Some((path, id)) = self.some_file(tree) else {
+            return Ok(());
+        };
         let (dir, name) = self.fresh(tree);
-        fs.link(&self.root, &self.node(fs, &path)?, &self.node(fs, &dir)?, name.as_bytes())?;
+        fs.link(
+            &self.root,
+            &self.node(fs, &path)?,
+            &self.node(fs, &dir)?,
+            name.as_bytes(),
+        )?;
         tree.names.insert(join(&dir, &name), Node::File(id));
         Ok(())
     }
 
     fn chmod(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some((path, id)) = self.some_file(tree) else { return Ok(()) };
+        let Some((path, id)) = self.some_file(tree) else {
+            return Ok(());
+        };
         let bits = self.prng.below(0o1000) as u32;
-        fs.setattr(&self.root, &self.node(fs, &path)?, &SetAttr { mode: Some(bits), ..SetAttr::default() })?;
+        fs.setattr(
+            &self.root,
+            &self.node(fs, &path)?,
+            &SetAttr {
+                mode: Some(bits),
+                ..SetAttr::default()
+            },
+        )?;
         if let Some(file) = tree.files.get_mut(&id) {
             file.mode = bits;
         }
@@ -263,16 +340,23 @@ impl Worker<'_> {
     }
 
     fn xattr(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
-        let Some((path, id)) = self.some_file(tree) else { return Ok(()) };
+        let Some((path, id)) = self.some_file(tree) else {
+            return Ok(());
+        };
         let znode = self.node(fs, &path)?;
-        let Some(file) = tree.files.get_mut(&id) else { return Ok(()) };
+        let Some(file) = tree.files.get_mut(&id) else {
+            return Ok(());
+        };
         let name = format!("user.a{}", self.prng.below(6));
         if file.xattrs.contains_key(&name) && self.prng.chance(1, 2) {
             fs.remove_xattr(&self.root, &znode, name.as_bytes())?;
             file.xattrs.remove(&name);
         } else {
             // Up to what spills out of the dnode.
-            let value = self.noise(self.prng.below(if self.prng.chance(1, 4) { 3000 } else { 60 }) as usize);
+            let value = self.noise(
+                self.prng
+                    .below(if self.prng.chance(1, 4) { 3000 } else { 60 }) as usize,
+            );
             fs.set_xattr(&self.root, &znode, name.as_bytes(), &value, XattrMode::Any)?;
             file.xattrs.insert(name, value);
         }
@@ -280,7 +364,8 @@ impl Worker<'_> {
     }
 
     fn note(&self) {
-        self.history.set(self.pool.spa().open_txg().0, self.model.clone());
+        self.history
+            .set(self.pool.spa().open_txg().0, self.model.clone());
     }
 
     /// Asks for a txg without waiting for it to be on disk.
@@ -300,8 +385,16 @@ impl Worker<'_> {
 
     fn administer(&mut self) -> Step {
         let heads: Vec<String> = self.model.heads.keys().cloned().collect();
-        let Some(head) = self.prng.pick(&heads).cloned() else { return Ok(()) };
-        let of_head: Vec<String> = self.model.snapshots.keys().filter(|s| s.split('@').next() == Some(&head)).cloned().collect();
+        let Some(head) = self.prng.pick(&heads).cloned() else {
+            return Ok(());
+        };
+        let of_head: Vec<String> = self
+            .model
+            .snapshots
+            .keys()
+            .filter(|s| s.split('@').next() == Some(&head))
+            .cloned()
+            .collect();
         let mut after = self.model.clone();
         let from = self.pool.spa().open_txg().0;
         match self.prng.below(6) {
@@ -311,10 +404,13 @@ impl Worker<'_> {
                     after.snapshots.insert(name.clone(), tree.clone());
                 }
                 self.history.ask(from, after.clone());
-                self.pool.snapshot(std::slice::from_ref(&name), false, &[])?;
+                self.pool
+                    .snapshot(std::slice::from_ref(&name), false, &[])?;
             }
             3 | 4 if !of_head.is_empty() => {
-                let Some(name) = self.prng.pick(&of_head).cloned() else { return Ok(()) };
+                let Some(name) = self.prng.pick(&of_head).cloned() else {
+                    return Ok(());
+                };
                 after.snapshots.remove(&name);
                 self.history.ask(from, after.clone());
                 self.pool.destroy_dataset(&name, false, false, false)?;
@@ -330,14 +426,20 @@ impl Worker<'_> {
             }
             5 if head != "sim" => {
                 after.heads.remove(&head);
-                after.snapshots.retain(|s, _| s.split('@').next() != Some(&head));
+                after
+                    .snapshots
+                    .retain(|s, _| s.split('@').next() != Some(&head));
                 self.history.ask(from, after.clone());
                 self.pool.destroy_dataset(&head, true, false, false)?;
             }
             _ => {
                 let snapshots = self.pool.snapshots(&head)?;
-                let Some(name) = snapshots.last() else { return Ok(()) };
-                let Some(tree) = self.model.snapshots.get(name) else { return Ok(()) };
+                let Some(name) = snapshots.last() else {
+                    return Ok(());
+                };
+                let Some(tree) = self.model.snapshots.get(name) else {
+                    return Ok(());
+                };
                 after.heads.insert(head.clone(), tree.clone());
                 self.history.ask(from, after.clone());
                 self.pool.rollback(name, false)?;
@@ -350,10 +452,17 @@ impl Worker<'_> {
 
     fn session<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>) -> Step {
         let heads: Vec<String> = self.model.heads.keys().cloned().collect();
-        let Some(head) = self.prng.pick(&heads).cloned() else { return Ok(()) };
+        let Some(head) = self.prng.pick(&heads).cloned() else {
+            return Ok(());
+        };
         let fs = self.pool.file_system(&head)?;
         for _ in 0..self.prng.range(3..25) {
-            let mut tree = self.model.heads.get(&head).map(|t| (**t).clone()).unwrap_or_default();
+            let mut tree = self
+                .model
+                .heads
+                .get(&head)
+                .map(|t| (**t).clone())
+                .unwrap_or_default();
             self.change(&fs, &mut tree)?;
             self.model.heads.insert(head.clone(), Arc::new(tree));
             self.note();
@@ -385,7 +494,11 @@ impl Worker<'_> {
 }
 
 fn join(dir: &str, name: &str) -> String {
-    if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
+    if dir.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{dir}/{name}")
+    }
 }
 
 fn split(path: &str) -> (&str, &str) {
@@ -393,7 +506,8 @@ fn split(path: &str) -> (&str, &str) {
 }
 
 fn is_below(path: &str, dir: &str) -> bool {
-    path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+    path.strip_prefix(dir)
+        .is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn edit(tree: &mut Tree, id: u64, f: impl FnOnce(&mut Vec<u8>)) {
@@ -403,8 +517,17 @@ fn edit(tree: &mut Tree, id: u64, f: impl FnOnce(&mut Vec<u8>)) {
 }
 
 fn forget(tree: &mut Tree) {
-    let named: std::collections::BTreeSet<u64> =
-        tree.names.values().filter_map(|n| if let Node::File(id) = n { Some(*id) } else { None }).collect();
+    let named: std::collections::BTreeSet<u64> = tree
+        .names
+        .values()
+        .filter_map(|n| {
+            if let Node::File(id) = n {
+                Some(*id)
+            } else {
+                None
+            }
+        })
+        .collect();
     tree.files.retain(|id, _| named.contains(id));
 }
 
@@ -412,7 +535,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn compare_tree(pool: &Arc<zuse::Pool>, name: &str, tree: &Tree, wrong: &mut Vec<String>) -> Result<()> {
+fn compare_tree(
+    pool: &Arc<zuse::Pool>,
+    name: &str,
+    tree: &Tree,
+    wrong: &mut Vec<String>,
+) -> Result<()> {
     let fs = pool.file_system(name)?;
     let mut seen = 0;
     manifest(&fs, Hashing::All, &mut |e| {
@@ -429,7 +557,9 @@ fn compare_tree(pool: &Arc<zuse::Pool>, name: &str, tree: &Tree, wrong: &mut Vec
             Node::Dir => e.mode == mode::DIRECTORY | 0o755,
             Node::Symlink(target) => e.target.as_deref() == Some(target.as_bytes()),
             Node::File(id) => {
-                let Some(file) = tree.files.get(id) else { return Ok(()) };
+                let Some(file) = tree.files.get(id) else {
+                    return Ok(());
+                };
                 let links = tree.names.values().filter(|n| *n == node).count() as u64;
                 let sum: [u8; 32] = Sha256::digest(&**file.data).into();
                 let xattrs: Vec<(Vec<u8>, String)> = file
@@ -437,7 +567,10 @@ fn compare_tree(pool: &Arc<zuse::Pool>, name: &str, tree: &Tree, wrong: &mut Vec
                     .iter()
                     .map(|(k, v)| {
                         let long = format!("sha256:{}:{}", hex(&Sha256::digest(v)), v.len());
-                        (k.as_bytes().to_vec(), if v.len() > 64 { long } else { hex(v) })
+                        (
+                            k.as_bytes().to_vec(),
+                            if v.len() > 64 { long } else { hex(v) },
+                        )
                     })
                     .collect();
                 let mut have = e.xattrs.clone();
@@ -445,12 +578,21 @@ fn compare_tree(pool: &Arc<zuse::Pool>, name: &str, tree: &Tree, wrong: &mut Vec
                 e.mode == mode::REGULAR | file.mode
                     && e.nlink == links
                     && have == xattrs
-                    && e.file.is_some_and(|(size, s, _)| size == file.data.len() as u64 && s == Some(sum))
+                    && e.file.is_some_and(|(size, s, _)| {
+                        size == file.data.len() as u64 && s == Some(sum)
+                    })
             }
         };
         if !fits {
             let want = match node {
-                Node::File(id) => tree.files.get(id).map(|f| format!("{} bytes, mode {:o}, xattrs {:?}", f.data.len(), f.mode, f.xattrs.keys())),
+                Node::File(id) => tree.files.get(id).map(|f| {
+                    format!(
+                        "{} bytes, mode {:o}, xattrs {:?}",
+                        f.data.len(),
+                        f.mode,
+                        f.xattrs.keys()
+                    )
+                }),
                 other => Some(format!("{other:?}")),
             };
             wrong.push(format!("{name}:{path} is {e:?}, expected {want:?}"));
@@ -458,7 +600,10 @@ fn compare_tree(pool: &Arc<zuse::Pool>, name: &str, tree: &Tree, wrong: &mut Vec
         Ok(())
     })?;
     if seen != tree.names.len() {
-        wrong.push(format!("{name}: {seen} names, expected {}", tree.names.len()));
+        wrong.push(format!(
+            "{name}: {seen} names, expected {}",
+            tree.names.len()
+        ));
     }
     Ok(())
 }
@@ -471,8 +616,21 @@ impl Workload for Files {
         zuse::Pool::create_on_devices(env, "sim", vdevs, None, &self.properties)
     }
 
-    fn open(&self, env: Environment, devices: &[Arc<dyn BlockDevice>], writable: bool) -> Result<Self::Pool> {
-        open_whole(env, devices, &zuse::PoolAccess { writable, ours: true, ..Default::default() })
+    fn open(
+        &self,
+        env: Environment,
+        devices: &[Arc<dyn BlockDevice>],
+        writable: bool,
+    ) -> Result<Self::Pool> {
+        open_whole(
+            env,
+            devices,
+            &zuse::PoolAccess {
+                writable,
+                ours: true,
+                ..Default::default()
+            },
+        )
     }
 
     fn spa(pool: &Self::Pool) -> &Arc<Pool> {
@@ -482,17 +640,31 @@ impl Workload for Files {
     fn prepare(&self, pool: &Self::Pool) -> Result<Model> {
         pool.create_filesystem("sim/a", &[], (0, 0))?;
         let heads = ["sim", "sim/a"].map(|n| (n.to_owned(), Arc::default()));
-        Ok(Model { heads: heads.into(), snapshots: BTreeMap::new() })
+        Ok(Model {
+            heads: heads.into(),
+            snapshots: BTreeMap::new(),
+        })
     }
 
     fn run(&self, pool: &Self::Pool, steps: u64, prng: &SeededPrng, history: &History<Model>) {
-        let mut worker = Worker { pool, prng, history, model: history.latest(), root: Credentials::root() };
+        let mut worker = Worker {
+            pool,
+            prng,
+            history,
+            model: history.latest(),
+            root: Credentials::root(),
+        };
         std::thread::scope(|scope| {
             for _ in 0..steps {
-                let done = if prng.chance(1, 3) { worker.administer() } else { worker.session(scope) };
+                let done = if prng.chance(1, 3) {
+                    worker.administer()
+                } else {
+                    worker.session(scope)
+                };
                 if let Err(e) = done {
                     // With the power on there is no reason to fail.
-                    if pool.suspended().is_none() && std::env::var_os("ZUSE_SIM_VERBOSE").is_some() {
+                    if pool.suspended().is_none() && std::env::var_os("ZUSE_SIM_VERBOSE").is_some()
+                    {
                         eprintln!("the workload stops: {e}");
                     }
                     return;
@@ -510,12 +682,21 @@ impl Workload for Files {
         }
         match pool.list("sim", None, true) {
             Ok(list) => {
-                let known = |n: &str| model.heads.contains_key(n) || model.snapshots.contains_key(n);
-                wrong.extend(list.iter().filter(|l| !known(&l.name)).map(|l| format!("{} should not be there", l.name)));
+                let known =
+                    |n: &str| model.heads.contains_key(n) || model.snapshots.contains_key(n);
+                wrong.extend(
+                    list.iter()
+                        .filter(|l| !known(&l.name))
+                        .map(|l| format!("{} should not be there", l.name)),
+                );
             }
             Err(e) => wrong.push(format!("list: {e}")),
         }
-        wrong.extend(zuse_dsl::check_accounting(pool.dsl()).iter().map(|f| format!("accounting: {f}")));
+        wrong.extend(
+            zuse_dsl::check_accounting(pool.dsl())
+                .iter()
+                .map(|f| format!("accounting: {f}")),
+        );
         wrong
     }
 }

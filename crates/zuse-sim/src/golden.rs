@@ -12,7 +12,15 @@ use zuse_vdev::PoolConfig;
 use zuse_vdev::assemble::{OpenDevices, assemble, read_labels};
 
 /// The golden pools, by folder.
-pub const NAMES: [&str; 7] = ["features", "codecs", "bigblocks", "stripe", "gang", "compat07", "dsl"];
+pub const NAMES: [&str; 7] = [
+    "features",
+    "codecs",
+    "bigblocks",
+    "stripe",
+    "gang",
+    "compat07",
+    "dsl",
+];
 
 /// Bytes fed to a device at a time.
 const PIECE: usize = 1 << 20;
@@ -26,20 +34,26 @@ pub struct Golden {
 }
 
 fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../testdata")
+        .join(name)
 }
 
 fn unpack(path: &PathBuf, sink: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
     let bad = |code| std::io::Error::other(zstd_safe::get_error_name(code));
     let packed = std::fs::read(path)?;
     let mut context = zstd_safe::DCtx::create();
-    context.set_parameter(zstd_safe::DParameter::WindowLogMax(27)).map_err(bad)?;
+    context
+        .set_parameter(zstd_safe::DParameter::WindowLogMax(27))
+        .map_err(bad)?;
     let mut out = vec![0u8; PIECE];
     let mut input = zstd_safe::InBuffer::around(&packed);
     loop {
         let (left, made) = {
             let mut output = zstd_safe::OutBuffer::around(&mut out[..]);
-            let left = context.decompress_stream(&mut output, &mut input).map_err(bad)?;
+            let left = context
+                .decompress_stream(&mut output, &mut input)
+                .map_err(bad)?;
             (left, output.pos())
         };
         sink(&out[..made]);
@@ -88,7 +102,9 @@ impl Golden {
                 break;
             }
             let device = unpack_device(&path, &format!("/golden/{name}{i}.img"));
-            devices.push(Arc::new(device.unwrap_or_else(|e| panic!("{}: {e}", path.display()))));
+            devices.push(Arc::new(
+                device.unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+            ));
         }
         assert!(!devices.is_empty(), "no golden pool {name}");
         Self { name, devices }
@@ -96,13 +112,23 @@ impl Golden {
 
     /// The same bytes again, sharing memory until written.
     pub fn copy(&self) -> Self {
-        let devices = self.devices.iter().map(|d| Arc::new(MemDevice::from_image(d.path(), &d.snapshot()))).collect();
-        Self { name: self.name, devices }
+        let devices = self
+            .devices
+            .iter()
+            .map(|d| Arc::new(MemDevice::from_image(d.path(), &d.snapshot())))
+            .collect();
+        Self {
+            name: self.name,
+            devices,
+        }
     }
 
     /// The devices, as pools want them.
     pub fn block_devices(&self) -> Vec<Arc<dyn BlockDevice>> {
-        self.devices.iter().map(|d| d.clone() as Arc<dyn BlockDevice>).collect()
+        self.devices
+            .iter()
+            .map(|d| d.clone() as Arc<dyn BlockDevice>)
+            .collect()
     }
 
     /// Another file of its folder.
@@ -125,7 +151,8 @@ impl Golden {
         } else {
             let packed = folder(self.name).join("manifest.json.zst");
             let mut bytes = Vec::new();
-            unpack(&packed, &mut |part| bytes.extend_from_slice(part)).unwrap_or_else(|e| panic!("{}: {e}", packed.display()));
+            unpack(&packed, &mut |part| bytes.extend_from_slice(part))
+                .unwrap_or_else(|e| panic!("{}: {e}", packed.display()));
             bytes
         };
         serde_json::from_str(&mark_raw_bytes(&String::from_utf8_lossy(&bytes)))
@@ -140,7 +167,10 @@ fn mark_raw_bytes(json: &str) -> String {
     let mut rest = json;
     while let Some(at) = rest.find("\\udc") {
         let (head, tail) = rest.split_at(at);
-        let after_high = head.len() >= 6 && head.get(head.len() - 6..head.len() - 2).is_some_and(|h| matches!(h, "\\ud8" | "\\ud9" | "\\uda" | "\\udb"));
+        let after_high = head.len() >= 6
+            && head
+                .get(head.len() - 6..head.len() - 2)
+                .is_some_and(|h| matches!(h, "\\ud8" | "\\ud9" | "\\uda" | "\\udb"));
         out.push_str(head);
         out.push_str(if after_high { "\\udc" } else { "\\uf7" });
         rest = &tail[4..];
@@ -154,7 +184,12 @@ pub fn spelled(name: &[u8]) -> String {
     let mut out = String::new();
     for chunk in name.utf8_chunks() {
         out.push_str(chunk.valid());
-        out.extend(chunk.invalid().iter().filter_map(|b| char::from_u32(0xf700 + u32::from(*b))));
+        out.extend(
+            chunk
+                .invalid()
+                .iter()
+                .filter_map(|b| char::from_u32(0xf700 + u32::from(*b))),
+        );
     }
     out
 }
@@ -163,7 +198,11 @@ pub fn spelled(name: &[u8]) -> String {
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_whole(env: Environment, devices: &[Arc<dyn BlockDevice>], access: &zuse::PoolAccess) -> Result<Arc<zuse::Pool>> {
+pub fn open_whole(
+    env: Environment,
+    devices: &[Arc<dyn BlockDevice>],
+    access: &zuse::PoolAccess,
+) -> Result<Arc<zuse::Pool>> {
     let (config, by_guid) = found(devices)?;
     zuse::Pool::open_on(env, &config, &by_guid, access)
 }
@@ -183,12 +222,12 @@ pub fn open(
 }
 
 fn found(devices: &[Arc<dyn BlockDevice>]) -> Result<(PoolConfig, OpenDevices)> {
-    let by_path: BTreeMap<&str, &Arc<dyn BlockDevice>> = devices.iter().map(|d| (d.path(), d)).collect();
+    let by_path: BTreeMap<&str, &Arc<dyn BlockDevice>> =
+        devices.iter().map(|d| (d.path(), d)).collect();
     let scan = assemble(&read_labels(devices));
-    let found = scan
-        .pools
-        .first()
-        .ok_or_else(|| zuse_base::Error::refused(zuse_base::Errno::NOENT, "no device has the label of a pool"))?;
+    let found = scan.pools.first().ok_or_else(|| {
+        zuse_base::Error::refused(zuse_base::Errno::NOENT, "no device has the label of a pool")
+    })?;
     let by_guid = found
         .devices
         .iter()

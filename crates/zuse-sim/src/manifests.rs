@@ -36,7 +36,11 @@ pub fn entry(e: &ManifestEntry) -> Value {
         out["rdev"] = json!([major, minor]);
     }
     if !e.xattrs.is_empty() {
-        out["xattrs"] = e.xattrs.iter().map(|(k, v)| (spelled(k), json!(v))).collect();
+        out["xattrs"] = e
+            .xattrs
+            .iter()
+            .map(|(k, v)| (spelled(k), json!(v)))
+            .collect();
     }
     out
 }
@@ -45,7 +49,10 @@ pub fn entry(e: &ManifestEntry) -> Value {
 ///
 /// # Errors
 /// The first thing that cannot be read.
-pub fn of_dataset(pool: &std::sync::Arc<zuse::Pool>, name: &str) -> Result<BTreeMap<String, Value>> {
+pub fn of_dataset(
+    pool: &std::sync::Arc<zuse::Pool>,
+    name: &str,
+) -> Result<BTreeMap<String, Value>> {
     let fs = pool.file_system(name)?;
     let mut all = BTreeMap::new();
     manifest(&fs, Hashing::Default, &mut |e| {
@@ -61,7 +68,9 @@ pub fn of_dataset(pool: &std::sync::Arc<zuse::Pool>, name: &str) -> Result<BTree
 /// It cannot be read.
 pub fn of_volume(pool: &zuse::Pool, name: &str) -> Result<String> {
     let objset = pool.dsl().dataset(name)?.objset()?;
-    let size = Zap::open(&objset.dnode(ObjectId(2))?)?.lookup_u64(b"size")?.unwrap_or(0);
+    let size = Zap::open(&objset.dnode(ObjectId(2))?)?
+        .lookup_u64(b"size")?
+        .unwrap_or(0);
     let data = objset.dnode(ObjectId(1))?;
     let mut hash = Sha256::new();
     let mut buf = vec![0; 1 << 20];
@@ -84,7 +93,11 @@ pub fn expected(golden: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
             let mut e = e.clone();
             if let Some(fields) = e.as_object_mut() {
                 fields.remove("atime_ns");
-                if fields.get("xattrs").and_then(Value::as_object).is_some_and(serde_json::Map::is_empty) {
+                if fields
+                    .get("xattrs")
+                    .and_then(Value::as_object)
+                    .is_some_and(serde_json::Map::is_empty)
+                {
                     fields.remove("xattrs");
                 }
             }
@@ -97,18 +110,30 @@ pub fn expected(golden: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
 
 /// Differences of one dataset, in words. Directories that other datasets were mounted on (`mount_points`, from the pool's
 /// name on) are missing from live manifests by rule.
-pub fn differences(name: &str, want: &BTreeMap<String, Value>, have: &BTreeMap<String, Value>, mount_points: &[String]) -> Vec<String> {
+pub fn differences(
+    name: &str,
+    want: &BTreeMap<String, Value>,
+    have: &BTreeMap<String, Value>,
+    mount_points: &[String],
+) -> Vec<String> {
     let mut out = Vec::new();
     for (path, w) in want {
         match have.get(path) {
             None => out.push(format!("{name}:{path} is missing")),
             Some(h) if h == w => {}
             Some(h) => {
-                let fields: std::collections::BTreeSet<&String> =
-                    [w, h].iter().filter_map(|v| v.as_object()).flat_map(|o| o.keys()).collect();
+                let fields: std::collections::BTreeSet<&String> = [w, h]
+                    .iter()
+                    .filter_map(|v| v.as_object())
+                    .flat_map(|o| o.keys())
+                    .collect();
                 for field in fields {
                     if w.get(field) != h.get(field) {
-                        out.push(format!("{name}:{path}: {field} is {}, expected {}", text(h.get(field)), text(w.get(field))));
+                        out.push(format!(
+                            "{name}:{path}: {field} is {}, expected {}",
+                            text(h.get(field)),
+                            text(w.get(field))
+                        ));
                     }
                 }
             }

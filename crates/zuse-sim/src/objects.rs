@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse_base::{Entropy, ObjectId, Result, SeededPrng};
+use zuse_device::BlockDevice;
 use zuse_dmu::zap::Zap;
 use zuse_dmu::{DnodeSpec, Tx};
 use zuse_format::object_type;
-use zuse_device::BlockDevice;
 use zuse_pool::{CreateOptions, Environment, OpenOptions, Pool, SyncCtx, VdevSpec};
 
 use crate::golden;
@@ -58,17 +58,32 @@ fn create(ctx: &SyncCtx<'_>, prng: &SeededPrng, model: &mut Model) -> Result<()>
             .slots(1 << prng.below(3));
         let dnode = mos.allocate(ctx.tx, &spec)?;
         dnode.set_bonus(ctx.tx, &bonus)?;
-        (dnode.object().0, Object::Bytes { data: Vec::new(), bonus })
+        (
+            dnode.object().0,
+            Object::Bytes {
+                data: Vec::new(),
+                bonus,
+            },
+        )
     };
     list(ctx.pool)?.add_int(ctx.tx, object, object)?;
     model.insert(object, content);
     Ok(())
 }
 
-fn change_zap(tx: &Tx, zap: &Zap, names: &mut BTreeMap<String, u64>, prng: &SeededPrng) -> Result<()> {
+fn change_zap(
+    tx: &Tx,
+    zap: &Zap,
+    names: &mut BTreeMap<String, u64>,
+    prng: &SeededPrng,
+) -> Result<()> {
     for _ in 0..prng.below(120) {
         // Some names and values are such as only a fat ZAP can keep.
-        let long = if prng.chance(1, 50) { "x".repeat(100) } else { String::new() };
+        let long = if prng.chance(1, 50) {
+            "x".repeat(100)
+        } else {
+            String::new()
+        };
         let name = format!("name-{}-{long}", prng.below(300));
         if prng.chance(1, 3) {
             if names.remove(&name).is_some() {
@@ -101,7 +116,9 @@ fn noise(prng: &SeededPrng, len: usize) -> Vec<u8> {
 fn step(ctx: &SyncCtx<'_>, prng: &SeededPrng, model: &mut Model) -> Result<()> {
     let mos = ctx.pool.mos();
     let objects: Vec<u64> = model.keys().copied().collect();
-    let Some(&object) = prng.pick(&objects) else { return create(ctx, prng, model) };
+    let Some(&object) = prng.pick(&objects) else {
+        return create(ctx, prng, model);
+    };
     if objects.len() < 12 && prng.chance(1, 4) {
         return create(ctx, prng, model);
     }
@@ -152,12 +169,27 @@ impl Workload for Objects {
     type Pool = Arc<Pool>;
 
     fn create(&self, env: Environment, vdevs: Vec<VdevSpec>) -> Result<Arc<Pool>> {
-        let options = CreateOptions { name: "sim".into(), vdevs, features: None, comment: None, compatibility: None };
+        let options = CreateOptions {
+            name: "sim".into(),
+            vdevs,
+            features: None,
+            comment: None,
+            compatibility: None,
+        };
         Pool::create(env, options, Arc::new(NoDatasets))
     }
 
-    fn open(&self, env: Environment, devices: &[Arc<dyn BlockDevice>], writable: bool) -> Result<Arc<Pool>> {
-        let options = OpenOptions { writable, ours: true, ..OpenOptions::default() };
+    fn open(
+        &self,
+        env: Environment,
+        devices: &[Arc<dyn BlockDevice>],
+        writable: bool,
+    ) -> Result<Arc<Pool>> {
+        let options = OpenOptions {
+            writable,
+            ours: true,
+            ..OpenOptions::default()
+        };
         golden::open(env, devices, &options, Arc::new(NoDatasets))
     }
 
@@ -169,8 +201,15 @@ impl Workload for Objects {
         pool.sync_task(
             |_| Ok(()),
             |ctx| {
-                let zap = Zap::create(ctx.pool.mos(), ctx.tx, object_type::ZAP_METADATA, &Default::default())?;
-                ctx.pool.directory()?.add_u64(ctx.tx, DIRECTORY_KEY, zap.dnode().object().0)
+                let zap = Zap::create(
+                    ctx.pool.mos(),
+                    ctx.tx,
+                    object_type::ZAP_METADATA,
+                    &Default::default(),
+                )?;
+                ctx.pool
+                    .directory()?
+                    .add_u64(ctx.tx, DIRECTORY_KEY, zap.dnode().object().0)
             },
         )?;
         Ok(Model::new())
@@ -208,24 +247,38 @@ impl Workload for Objects {
         }
         match list(pool).and_then(|zap| zap.count()) {
             Ok(n) if n == model.len() as u64 => {}
-            other => wrong.push(format!("{} objects expected, the list says {other:?}", model.len())),
+            other => wrong.push(format!(
+                "{} objects expected, the list says {other:?}",
+                model.len()
+            )),
         }
         wrong
     }
 }
 
-fn compare_object(pool: &Pool, object: u64, content: &Object, wrong: &mut Vec<String>) -> Result<()> {
+fn compare_object(
+    pool: &Pool,
+    object: u64,
+    content: &Object,
+    wrong: &mut Vec<String>,
+) -> Result<()> {
     let dnode = pool.mos().dnode(ObjectId(object))?;
     match content {
         Object::Zap(names) => {
             let zap = Zap::open(&dnode)?;
             if zap.count()? != names.len() as u64 {
-                wrong.push(format!("object {object}: {} names, expected {}", zap.count()?, names.len()));
+                wrong.push(format!(
+                    "object {object}: {} names, expected {}",
+                    zap.count()?,
+                    names.len()
+                ));
             }
             for (name, value) in names {
                 let found = zap.lookup_u64(name.as_bytes())?;
                 if found != Some(*value) {
-                    wrong.push(format!("object {object}: {name} is {found:?}, expected {value}"));
+                    wrong.push(format!(
+                        "object {object}: {name} is {found:?}, expected {value}"
+                    ));
                 }
             }
         }
@@ -234,10 +287,16 @@ fn compare_object(pool: &Pool, object: u64, content: &Object, wrong: &mut Vec<St
             dnode.read_at(0, &mut found)?;
             let (head, tail) = found.split_at(data.len());
             if let Some(at) = head.iter().zip(data).position(|(a, b)| a != b) {
-                wrong.push(format!("object {object}: byte {at} is {}, expected {}", head[at], data[at]));
+                wrong.push(format!(
+                    "object {object}: byte {at} is {}, expected {}",
+                    head[at], data[at]
+                ));
             }
             if tail.iter().any(|b| *b != 0) {
-                wrong.push(format!("object {object}: something beyond its end at {}", data.len()));
+                wrong.push(format!(
+                    "object {object}: something beyond its end at {}",
+                    data.len()
+                ));
             }
             if dnode.bonus_vec() != *bonus {
                 wrong.push(format!("object {object}: bonus differs"));

@@ -41,7 +41,12 @@ pub trait Workload: Sync {
     ///
     /// # Errors
     /// The pool's.
-    fn open(&self, env: Environment, devices: &[Arc<dyn BlockDevice>], writable: bool) -> Result<Self::Pool>;
+    fn open(
+        &self,
+        env: Environment,
+        devices: &[Arc<dyn BlockDevice>],
+        writable: bool,
+    ) -> Result<Self::Pool>;
     /// The storage pool below.
     fn spa(pool: &Self::Pool) -> &Arc<Pool>;
     /// Makes the first content of a new pool.
@@ -68,11 +73,17 @@ struct Past<M> {
 
 impl<M: Clone> History<M> {
     fn new(txg: u64, model: M) -> Self {
-        Self(Arc::new(std::sync::Mutex::new(Past { states: [(txg, model)].into(), promised: txg, asked: None })))
+        Self(Arc::new(std::sync::Mutex::new(Past {
+            states: [(txg, model)].into(),
+            promised: txg,
+            asked: None,
+        })))
     }
 
     fn past(&self) -> std::sync::MutexGuard<'_, Past<M>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The newest model.
@@ -108,7 +119,11 @@ impl<M: Clone> History<M> {
     }
 
     fn asked_at(&self, txg: u64) -> Option<M> {
-        self.past().asked.as_ref().filter(|(from, _)| txg >= *from).map(|(_, m)| m.clone())
+        self.past()
+            .asked
+            .as_ref()
+            .filter(|(from, _)| txg >= *from)
+            .map(|(_, m)| m.clone())
     }
 
     /// The pool said that everything up to this txg is safe.
@@ -118,7 +133,11 @@ impl<M: Clone> History<M> {
     }
 
     fn at(&self, txg: u64) -> Option<M> {
-        self.past().states.range(..=txg).next_back().map(|(_, m)| m.clone())
+        self.past()
+            .states
+            .range(..=txg)
+            .next_back()
+            .map(|(_, m)| m.clone())
     }
 }
 
@@ -145,7 +164,16 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { disks: 1, size: 1 << 30, ashift: 12, cuts: 10, within: 400, steps: 40, ignore_flushes: false, judge_every: 1 }
+        Self {
+            disks: 1,
+            size: 1 << 30,
+            ashift: 12,
+            cuts: 10,
+            within: 400,
+            steps: 40,
+            ignore_flushes: false,
+            judge_every: 1,
+        }
     }
 }
 
@@ -164,8 +192,16 @@ fn environment(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
     Environment {
         clock: clock.clone(),
         entropy: Arc::new(prng.fork()),
-        host: Host { id: 7, name: "sim".into() },
-        limits: Limits { cache: 32 << 20, dirty: 256 << 20, txg_timeout: Duration::from_secs(3600), threads: 1 },
+        host: Host {
+            id: 7,
+            name: "sim".into(),
+        },
+        limits: Limits {
+            cache: 32 << 20,
+            dirty: 256 << 20,
+            txg_timeout: Duration::from_secs(3600),
+            threads: 1,
+        },
     }
 }
 
@@ -173,11 +209,24 @@ fn environment(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
 ///
 /// # Errors
 /// The pool's: creation on good disks must not fail.
-pub fn create<W: Workload>(workload: &W, rules: &Rules, seed: u64) -> Result<(Vec<MemImage>, W::Model)> {
+pub fn create<W: Workload>(
+    workload: &W,
+    rules: &Rules,
+    seed: u64,
+) -> Result<(Vec<MemImage>, W::Model)> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_000, 0)));
-    let disks: Vec<Arc<MemDevice>> = (0..rules.disks).map(|i| Arc::new(MemDevice::new(format!("sim{i}"), rules.size))).collect();
-    let vdevs = disks.iter().map(|d| VdevSpec { device: d.clone(), is_disk: false, ashift: Some(rules.ashift) }).collect();
+    let disks: Vec<Arc<MemDevice>> = (0..rules.disks)
+        .map(|i| Arc::new(MemDevice::new(format!("sim{i}"), rules.size)))
+        .collect();
+    let vdevs = disks
+        .iter()
+        .map(|d| VdevSpec {
+            device: d.clone(),
+            is_disk: false,
+            ashift: Some(rules.ashift),
+        })
+        .collect();
     let pool = workload.create(environment(&prng, &clock), vdevs)?;
     let model = workload.prepare(&pool)?;
     W::spa(&pool).sync_now()?;
@@ -189,7 +238,12 @@ pub fn create<W: Workload>(workload: &W, rules: &Rules, seed: u64) -> Result<(Ve
 ///
 /// # Errors
 /// The first thing that does not hold, as text with the cut's number.
-pub fn chain<W: Workload>(workload: &W, rules: &Rules, start: &(Vec<MemImage>, W::Model), seed: u64) -> std::result::Result<Tally, String> {
+pub fn chain<W: Workload>(
+    workload: &W,
+    rules: &Rules,
+    start: &(Vec<MemImage>, W::Model),
+    seed: u64,
+) -> std::result::Result<Tally, String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
     let mut images = start.0.clone();
@@ -202,12 +256,19 @@ pub fn chain<W: Workload>(workload: &W, rules: &Rules, start: &(Vec<MemImage>, W
             .iter()
             .enumerate()
             .map(|(i, image)| {
-                let disk = Arc::new(SimDisk::with_content(format!("sim{i}"), image, power.clone()));
+                let disk = Arc::new(SimDisk::with_content(
+                    format!("sim{i}"),
+                    image,
+                    power.clone(),
+                ));
                 disk.ignore_flushes(rules.ignore_flushes);
                 disk
             })
             .collect();
-        let devices: Vec<Arc<dyn BlockDevice>> = disks.iter().map(|d| d.clone() as Arc<dyn BlockDevice>).collect();
+        let devices: Vec<Arc<dyn BlockDevice>> = disks
+            .iter()
+            .map(|d| d.clone() as Arc<dyn BlockDevice>)
+            .collect();
         power.cut_after(prng.below(rules.within));
         let history = match workload.open(environment(&prng, &clock), &devices, true) {
             Ok(pool) => {
@@ -266,15 +327,22 @@ fn judge<W: Workload>(
     clock: &Arc<ManualClock>,
     cut: u32,
 ) -> std::result::Result<(W::Model, u64), String> {
-    let devices: Vec<Arc<dyn BlockDevice>> =
-        images.iter().enumerate().map(|(i, image)| Arc::new(MemDevice::from_image(format!("sim{i}"), image)) as _).collect();
-    let pool = workload.open(environment(prng, clock), &devices, false).map_err(|e| format!("the pool does not open: {e}"))?;
+    let devices: Vec<Arc<dyn BlockDevice>> = images
+        .iter()
+        .enumerate()
+        .map(|(i, image)| Arc::new(MemDevice::from_image(format!("sim{i}"), image)) as _)
+        .collect();
+    let pool = workload
+        .open(environment(prng, clock), &devices, false)
+        .map_err(|e| format!("the pool does not open: {e}"))?;
     let spa = W::spa(&pool);
     let txg = spa.uberblock().txg;
     let promised = history.past().promised;
     // A txg in which nothing changed leaves no uberblock: what was promised up to it must be there all the same.
     let Some(mut model) = history.at(txg.max(promised)) else {
-        return Err(format!("the pool is at txg {txg}, of which nothing is known"));
+        return Err(format!(
+            "the pool is at txg {txg}, of which nothing is known"
+        ));
     };
     let mut wrong = workload.compare(&pool, &model);
     if let (false, Some(other)) = (wrong.is_empty(), history.asked_at(txg)) {
@@ -295,18 +363,27 @@ fn judge<W: Workload>(
     }
     let count = wrong.len();
     wrong.truncate(12);
-    Err(format!("txg {txg} (promised {promised}), {count} differences:\n  {}", wrong.join("\n  ")))
+    Err(format!(
+        "txg {txg} (promised {promised}), {count} differences:\n  {}",
+        wrong.join("\n  ")
+    ))
 }
 
 /// Runs chains for many seeds on two threads; the tallies and failures.
 ///
 /// # Panics
 /// If a pool on good disks cannot be made.
-pub fn run_chains<W: Workload>(workload: &W, rules: &[Rules], seeds: std::ops::Range<u64>) -> (Tally, Vec<String>) {
+pub fn run_chains<W: Workload>(
+    workload: &W,
+    rules: &[Rules],
+    seeds: std::ops::Range<u64>,
+) -> (Tally, Vec<String>) {
     let starts: Vec<_> = rules
         .iter()
         .enumerate()
-        .map(|(i, r)| create(workload, r, 1000 + i as u64).unwrap_or_else(|e| panic!("create {r:?}: {e}")))
+        .map(|(i, r)| {
+            create(workload, r, 1000 + i as u64).unwrap_or_else(|e| panic!("create {r:?}: {e}"))
+        })
         .collect();
     let next = std::sync::atomic::AtomicU64::new(seeds.start);
     let all = std::sync::Mutex::new((Tally::default(), Vec::new()));
@@ -320,7 +397,9 @@ pub fn run_chains<W: Workload>(workload: &W, rules: &[Rules], seeds: std::ops::R
                     }
                     let which = (seed % rules.len() as u64) as usize;
                     let result = chain(workload, &rules[which], &starts[which], seed);
-                    let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let mut all = all
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
                     match result {
                         Ok(t) => {
                             all.0.cuts += t.cuts;
@@ -333,5 +412,6 @@ pub fn run_chains<W: Workload>(workload: &W, rules: &[Rules], seeds: std::ops::R
             });
         }
     });
-    all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    all.into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -19,7 +19,9 @@ use zuse_dmu::zap::ZapValue;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_format::dnode::{DNODE_SLOT, DnodeView};
 use zuse_format::dsl::DslDatasetPhys;
-use zuse_format::label::{CONFIG_AT, CONFIG_SIZE, LABEL_START, RING_AT, Trailer, label_offset, slot_size};
+use zuse_format::label::{
+    CONFIG_AT, CONFIG_SIZE, LABEL_START, RING_AT, Trailer, label_offset, slot_size,
+};
 use zuse_format::objset::ObjsetPhys;
 use zuse_format::uberblock::Uberblock;
 use zuse_format::{BlockPointer, BpKind, Dva, object_type};
@@ -115,25 +117,53 @@ impl Survey<'_> {
         }
     }
 
-    fn objset(&mut self, bp: BlockPointer, parent: Option<(Rc<Place>, usize)>, name: &str, is_mos: bool) -> Result<()> {
+    fn objset(
+        &mut self,
+        bp: BlockPointer,
+        parent: Option<(Rc<Place>, usize)>,
+        name: &str,
+        is_mos: bool,
+    ) -> Result<()> {
         if bp.is_hole() {
             return Ok(());
         }
         self.use_space(&bp);
-        let place = Rc::new(Place { bp, parent, what: format!("{name}, object set") });
+        let place = Rc::new(Place {
+            bp,
+            parent,
+            what: format!("{name}, object set"),
+        });
         self.note(Structure::Objset, &place);
         let block = self.io.read(&bp, &place.what)?;
         let bytes = block.bytes().to_vec();
         ObjsetPhys::parse(&bytes).map_err(|e| e.at(place.what.clone()))?;
         let mut leaves = Vec::new();
         for at in [0, 1024, 1536, 2048] {
-            let Some(raw) = bytes.get(at..at + DNODE_SLOT) else { continue };
-            let Ok(Some(view)) = DnodeView::parse(raw) else { continue };
+            let Some(raw) = bytes.get(at..at + DNODE_SLOT) else {
+                continue;
+            };
+            let Ok(Some(view)) = DnodeView::parse(raw) else {
+                continue;
+            };
             let structure = if at == 0 { None } else { Some(Structure::Zap) };
-            self.dnode(&view, &place, at, &format!("{name}, object of its own at {at}"), structure, &mut leaves)?;
+            self.dnode(
+                &view,
+                &place,
+                at,
+                &format!("{name}, object of its own at {at}"),
+                structure,
+                &mut leaves,
+            )?;
         }
         for leaf in leaves {
-            self.note(if is_mos { Structure::MosDnode } else { Structure::Dnode }, &leaf);
+            self.note(
+                if is_mos {
+                    Structure::MosDnode
+                } else {
+                    Structure::Dnode
+                },
+                &leaf,
+            );
             let block = self.io.read(&leaf.bp, &leaf.what)?;
             let bytes = block.bytes().to_vec();
             let mut slot = 0;
@@ -142,14 +172,32 @@ impl Survey<'_> {
                     slot += 1;
                     continue;
                 };
-                let what = format!("{name}, a dnode of type {} in slot {slot}", view.object_type());
+                let what = format!(
+                    "{name}, a dnode of type {} in slot {slot}",
+                    view.object_type()
+                );
                 let structure = of_type(view.object_type(), is_mos);
-                self.dnode(&view, &leaf, slot * DNODE_SLOT, &what, structure, &mut Vec::new())?;
+                self.dnode(
+                    &view,
+                    &leaf,
+                    slot * DNODE_SLOT,
+                    &what,
+                    structure,
+                    &mut Vec::new(),
+                )?;
                 if view.bonus_len() > 0 {
-                    self.places.push((if is_mos { Structure::MosBonus } else { Structure::FileBonus }, leaf.clone()));
+                    self.places.push((
+                        if is_mos {
+                            Structure::MosBonus
+                        } else {
+                            Structure::FileBonus
+                        },
+                        leaf.clone(),
+                    ));
                 }
                 if is_mos && view.bonus_type() == object_type::DSL_DATASET {
-                    let at = slot * DNODE_SLOT + 64 + BP_SIZE * view.nblkptr() + DslDatasetPhys::BP_AT;
+                    let at =
+                        slot * DNODE_SLOT + 64 + BP_SIZE * view.nblkptr() + DslDatasetPhys::BP_AT;
                     self.datasets.push((leaf.clone(), at, slot as u64));
                 }
                 slot += view.slots();
@@ -169,12 +217,23 @@ impl Survey<'_> {
         leaves: &mut Vec<Rc<Place>>,
     ) -> Result<()> {
         for i in 0..view.nblkptr() {
-            self.tree(view.blkptr(i), (holder.clone(), at + 64 + BP_SIZE * i), view.levels() - 1, what, structure, leaves)?;
+            self.tree(
+                view.blkptr(i),
+                (holder.clone(), at + 64 + BP_SIZE * i),
+                view.levels() - 1,
+                what,
+                structure,
+                leaves,
+            )?;
         }
         if let Some(spill) = view.spill().filter(|s| !s.is_hole()) {
             self.use_space(&spill);
             let at = at + view.slots() * DNODE_SLOT - BP_SIZE;
-            let place = Rc::new(Place { bp: spill, parent: Some((holder.clone(), at)), what: format!("{what}, spill block") });
+            let place = Rc::new(Place {
+                bp: spill,
+                parent: Some((holder.clone(), at)),
+                what: format!("{what}, spill block"),
+            });
             self.note(Structure::Spill, &place);
         }
         Ok(())
@@ -193,20 +252,34 @@ impl Survey<'_> {
             return Ok(());
         }
         self.use_space(&bp);
-        let place = Rc::new(Place { bp, parent: Some(parent), what: format!("{what}, level {level}") });
+        let place = Rc::new(Place {
+            bp,
+            parent: Some(parent),
+            what: format!("{what}, level {level}"),
+        });
         if level > 0 {
             self.note(Structure::Indirect, &place);
             let block = self.io.read(&bp, &place.what)?;
             for i in 0..block.bytes().len() / BP_SIZE {
                 let child = BlockPointer::at(block.bytes(), i * BP_SIZE).unwrap_or_default();
-                self.tree(child, (place.clone(), i * BP_SIZE), level - 1, what, structure, leaves)?;
+                self.tree(
+                    child,
+                    (place.clone(), i * BP_SIZE),
+                    level - 1,
+                    what,
+                    structure,
+                    leaves,
+                )?;
             }
             return Ok(());
         }
         match structure {
             None => leaves.push(place),
             // Contents of files are no structure, but a gang header over them is.
-            Some(Structure::Other) if bp.object_type() == object_type::PLAIN_FILE_CONTENTS || bp.object_type() == 23 => {
+            Some(Structure::Other)
+                if bp.object_type() == object_type::PLAIN_FILE_CONTENTS
+                    || bp.object_type() == 23 =>
+            {
                 if bp.is_gang() {
                     self.places.push((Structure::Gang, place));
                 }
@@ -240,7 +313,12 @@ impl Atlas {
     /// # Errors
     /// It cannot be read.
     pub fn survey(golden: &Golden) -> Result<Self> {
-        let pool = golden::open(Environment::default(), &golden.block_devices(), &OpenOptions::default(), Arc::new(NoDatasets))?;
+        let pool = golden::open(
+            Environment::default(),
+            &golden.block_devices(),
+            &OpenOptions::default(),
+            Arc::new(NoDatasets),
+        )?;
         let atlas = Self::of(&pool);
         pool.close(PoolState::Active)?;
         atlas
@@ -254,21 +332,47 @@ impl Atlas {
         let tops = pool.vdevs().tops();
         let ashifts: Vec<u8> = tops.iter().map(|t| t.ashift()).collect();
         let uberblock = pool.uberblock();
-        let mut survey = Survey { io: pool.io(), places: Vec::new(), used: Ranges::new(), ashift: ashifts[0], datasets: Vec::new() };
+        let mut survey = Survey {
+            io: pool.io(),
+            places: Vec::new(),
+            used: Ranges::new(),
+            ashift: ashifts[0],
+            datasets: Vec::new(),
+        };
         survey.objset(uberblock.root, None, "MOS", true)?;
         for (leaf, at, slot) in std::mem::take(&mut survey.datasets) {
             let block = pool.io().read(&leaf.bp, &leaf.what)?;
             let bp = BlockPointer::at(block.bytes(), at).unwrap_or_default();
-            survey.objset(bp, Some((leaf, at)), &format!("dataset in slot {slot}"), false)?;
+            survey.objset(
+                bp,
+                Some((leaf, at)),
+                &format!("dataset in slot {slot}"),
+                false,
+            )?;
         }
         // Behind everything that is used there is room in all golden pools.
-        let end = survey.used.last().map_or(0, Span::end).next_multiple_of(1 << 20) + (8 << 20);
+        let end = survey
+            .used
+            .last()
+            .map_or(0, Span::end)
+            .next_multiple_of(1 << 20)
+            + (8 << 20);
         let asize = tops.iter().next().map_or(0, |t| t.asize());
-        let mut free: Vec<Span> = survey.used.gaps_in(Span::between(0, asize)).filter(|s| s.size >= 1 << 20).collect();
+        let mut free: Vec<Span> = survey
+            .used
+            .gaps_in(Span::between(0, asize))
+            .filter(|s| s.size >= 1 << 20)
+            .collect();
         free.sort_by_key(|s| std::cmp::Reverse(if s.start >= end { u64::MAX } else { s.size }));
         let mut places = survey.places;
         places.sort_by_key(|p| p.0);
-        Ok(Self { places, free, salt, uberblock, ashifts })
+        Ok(Self {
+            places,
+            free,
+            salt,
+            uberblock,
+            ashifts,
+        })
     }
 
     /// The structures there are.
@@ -297,9 +401,21 @@ impl<'a> Rewriter<'a> {
     /// The copy cannot be read.
     pub fn new(atlas: &'a Atlas, golden: &'a Golden) -> Result<Self> {
         let options = OpenOptions::default();
-        let io = golden::open(Environment::default(), &golden.block_devices(), &options, Arc::new(NoDatasets))?;
+        let io = golden::open(
+            Environment::default(),
+            &golden.block_devices(),
+            &options,
+            Arc::new(NoDatasets),
+        )?;
         let room = atlas.free.first().copied().unwrap_or(Span::new(0, 0));
-        Ok(Self { atlas, golden, io, context: ChecksumContext::new(atlas.salt.as_ref()), next: room.start, end: room.end() })
+        Ok(Self {
+            atlas,
+            golden,
+            io,
+            context: ChecksumContext::new(atlas.salt.as_ref()),
+            next: room.start,
+            end: room.end(),
+        })
     }
 
     fn device(&self, vdev: u32) -> &Arc<MemDevice> {
@@ -329,7 +445,10 @@ impl<'a> Rewriter<'a> {
     fn store(&mut self, old: &BlockPointer, bytes: &[u8]) -> Result<BlockPointer> {
         let asize = (bytes.len() as u64).next_multiple_of(1 << self.atlas.ashifts[0]);
         if self.next + asize > self.end {
-            return Err(Error::refused(zuse_base::Errno::NOSPC, "the rewriter has no room left"));
+            return Err(Error::refused(
+                zuse_base::Errno::NOSPC,
+                "the rewriter has no room left",
+            ));
         }
         let offset = self.next;
         self.next += asize;
@@ -346,9 +465,14 @@ impl<'a> Rewriter<'a> {
         props.dedup = false;
         let mut bp = BlockPointer::with_props(props);
         bp.set_birth(old.logical_birth(), old.logical_birth());
-        bp.set_fill(if old.kind() == BpKind::Normal { old.fill() } else { 1 });
+        bp.set_fill(if old.kind() == BpKind::Normal {
+            old.fill()
+        } else {
+            1
+        });
         bp.set_dva(0, Dva::new(0, offset, asize, false));
-        let sum = checksum(kind, bytes, ByteOrder::Little, &self.context).map_err(|e| Error::corrupt("rewriter", e))?;
+        let sum = checksum(kind, bytes, ByteOrder::Little, &self.context)
+            .map_err(|e| Error::corrupt("rewriter", e))?;
         bp.set_checksum(sum);
         Ok(bp)
     }
@@ -373,8 +497,12 @@ impl<'a> Rewriter<'a> {
                     let at = ring + (slot * size) as u64;
                     let mut bytes = vec![0; size];
                     device.read_at(&mut bytes, at)?;
-                    let Ok((found, _)) = Uberblock::parse(&bytes) else { continue };
-                    if found.txg == self.atlas.uberblock.txg && open_trailer(&bytes, Trailer::label_verifier(at)).is_ok() {
+                    let Ok((found, _)) = Uberblock::parse(&bytes) else {
+                        continue;
+                    };
+                    if found.txg == self.atlas.uberblock.txg
+                        && open_trailer(&bytes, Trailer::label_verifier(at)).is_ok()
+                    {
                         let len = bytes.len() - 40;
                         change(&mut bytes[..len]);
                         seal_trailer(&mut bytes, Trailer::label_verifier(at));
@@ -411,7 +539,8 @@ impl<'a> Rewriter<'a> {
     /// A device cannot be read or written.
     pub fn gang(&mut self, place: &Place, change: &mut dyn FnMut(&mut [u8])) -> Result<()> {
         let first = place.bp.dva(0);
-        let verifier = Trailer::gang_verifier(first.vdev(), first.offset(), place.bp.physical_birth());
+        let verifier =
+            Trailer::gang_verifier(first.vdev(), first.offset(), place.bp.physical_birth());
         for dva in place.bp.dvas() {
             let device = self.device(dva.vdev());
             let mut bytes = vec![0; 512];
@@ -458,7 +587,10 @@ pub fn scramble(prng: &SeededPrng, bytes: &mut [u8], from: usize, to: usize) -> 
         let was = u64::from_le_bytes(word);
         let new = odd(prng, was, width);
         bytes[at..at + width].copy_from_slice(&new.to_le_bytes()[..width]);
-        said.push(format!("{width} bytes at {at}: {was:#x} -> {:#x}", new & (u64::MAX >> (64 - 8 * width))));
+        said.push(format!(
+            "{width} bytes at {at}: {was:#x} -> {:#x}",
+            new & (u64::MAX >> (64 - 8 * width))
+        ));
     }
     said.join(", ")
 }
@@ -468,27 +600,39 @@ pub fn aim(prng: &SeededPrng, structure: Structure, bytes: &[u8]) -> (usize, usi
     let len = bytes.len();
     match structure {
         Structure::MosDnode | Structure::Dnode | Structure::MosBonus | Structure::FileBonus => {
-            let used: Vec<usize> = (0..len / DNODE_SLOT).filter(|s| bytes[s * DNODE_SLOT] != 0).collect();
+            let used: Vec<usize> = (0..len / DNODE_SLOT)
+                .filter(|s| bytes[s * DNODE_SLOT] != 0)
+                .collect();
             let slot = prng.pick(&used).copied().unwrap_or(0) * DNODE_SLOT;
             let pointers = usize::from(bytes.get(slot + 3).copied().unwrap_or(1)).min(3);
             let bonus = slot + 64 + BP_SIZE * pointers;
             if matches!(structure, Structure::MosDnode | Structure::Dnode) {
-                if prng.chance(1, 2) { (slot, slot + 64) } else { (slot + 64, bonus) }
+                if prng.chance(1, 2) {
+                    (slot, slot + 64)
+                } else {
+                    (slot + 64, bonus)
+                }
             } else {
-                let used = usize::from(u16::from_le_bytes([bytes[slot + 10], bytes[slot + 11]])).clamp(8, 320);
+                let used = usize::from(u16::from_le_bytes([bytes[slot + 10], bytes[slot + 11]]))
+                    .clamp(8, 320);
                 (bonus, (bonus + used).min(slot + DNODE_SLOT))
             }
         }
         Structure::Indirect => {
-            let used: Vec<usize> =
-                (0..len / BP_SIZE).filter(|i| bytes[i * BP_SIZE..][..BP_SIZE].iter().any(|b| *b != 0)).collect();
+            let used: Vec<usize> = (0..len / BP_SIZE)
+                .filter(|i| bytes[i * BP_SIZE..][..BP_SIZE].iter().any(|b| *b != 0))
+                .collect();
             let at = prng.pick(&used).copied().unwrap_or(0) * BP_SIZE;
             (at, at + BP_SIZE)
         }
         Structure::Gang => (0, 384),
         Structure::Uberblock => (0, 216),
         Structure::Objset => {
-            if prng.chance(2, 3) { (0, 512) } else { (512, len.min(2560)) }
+            if prng.chance(2, 3) {
+                (0, 512)
+            } else {
+                (512, len.min(2560))
+            }
         }
         _ => {
             let last = bytes.iter().rposition(|b| *b != 0).unwrap_or(0) + 8;
@@ -510,7 +654,10 @@ pub fn aim(prng: &SeededPrng, structure: Structure, bytes: &[u8]) -> (usize, usi
 /// The rewriter's.
 pub fn mutate(atlas: &Atlas, golden: &Golden, prng: &SeededPrng) -> Result<String> {
     let structures = atlas.structures();
-    let structure = prng.pick(&structures).copied().unwrap_or(Structure::Uberblock);
+    let structure = prng
+        .pick(&structures)
+        .copied()
+        .unwrap_or(Structure::Uberblock);
     let mut rewriter = Rewriter::new(atlas, golden)?;
     let mut said = String::new();
     let fork = prng.fork();
@@ -529,10 +676,19 @@ pub fn mutate(atlas: &Atlas, golden: &Golden, prng: &SeededPrng) -> Result<Strin
             "uberblock".to_owned()
         }
         _ => {
-            let all: Vec<&Rc<Place>> = atlas.places.iter().filter(|p| p.0 == structure).map(|p| &p.1).collect();
-            let Some(place) = prng.pick(&all) else { return Ok("nothing".into()) };
+            let all: Vec<&Rc<Place>> = atlas
+                .places
+                .iter()
+                .filter(|p| p.0 == structure)
+                .map(|p| &p.1)
+                .collect();
+            let Some(place) = prng.pick(&all) else {
+                return Ok("nothing".into());
+            };
             if structure == Structure::Gang {
-                rewriter.gang(place, &mut |bytes| said = scramble(&fork.clone(), bytes, 0, 384))?;
+                rewriter.gang(place, &mut |bytes| {
+                    said = scramble(&fork.clone(), bytes, 0, 384)
+                })?;
             } else {
                 rewriter.edit(place, &mut |bytes| {
                     let (from, to) = aim(&fork, structure, bytes);
@@ -582,18 +738,28 @@ pub fn damage(golden: &mut Golden, prng: &SeededPrng) -> String {
             format!("{} device {which}: {len} bytes at {at} zeroed", golden.name)
         }
         2 => {
-            let (a, b, len) = (sector(somewhere(prng)), sector(somewhere(prng)), 512 * prng.range(1..400));
+            let (a, b, len) = (
+                sector(somewhere(prng)),
+                sector(somewhere(prng)),
+                512 * prng.range(1..400),
+            );
             let (at_a, at_b) = (read(a, len), read(b, len));
             write(&at_a, b);
             write(&at_b, a);
-            format!("{} device {which}: {len} bytes at {a} and {b} swapped", golden.name)
+            format!(
+                "{} device {which}: {len} bytes at {a} and {b} swapped",
+                golden.name
+            )
         }
         3 => {
             let (at, len) = (sector(somewhere(prng)), 512 * prng.range(1..200));
             let mut noise = vec![0; len as usize];
             prng.fill(&mut noise);
             write(&noise, at);
-            format!("{} device {which}: {len} bytes of noise at {at}", golden.name)
+            format!(
+                "{} device {which}: {len} bytes of noise at {at}",
+                golden.name
+            )
         }
         _ => {
             let new = match prng.below(4) {
@@ -605,7 +771,10 @@ pub fn damage(golden: &mut Golden, prng: &SeededPrng) -> String {
             let short = MemDevice::new(device.path(), new);
             short.restore(&device.snapshot());
             golden.devices[which] = Arc::new(short);
-            format!("{} device {which}: cut to {new} of {size} bytes", golden.name)
+            format!(
+                "{} device {which}: cut to {new} of {size} bytes",
+                golden.name
+            )
         }
     }
 }

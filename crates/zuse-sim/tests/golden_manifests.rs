@@ -11,7 +11,11 @@ use zuse_sim::manifests::{differences, expected, of_dataset, of_volume};
 fn snapshot_root(pool: &zuse::Pool, name: &str, entries: &mut BTreeMap<String, Value>) {
     let object = pool.dsl().dataset(name).expect("snapshot").object().0;
     let root = entries.get_mut(".").expect("a root");
-    assert_eq!(root["ino"].as_u64(), Some((1 << 48) - 4 - object), "{name}: the root's number");
+    assert_eq!(
+        root["ino"].as_u64(),
+        Some((1 << 48) - 4 - object),
+        "{name}: the root's number"
+    );
     let real = pool.file_system(name).expect("file system").root_id().0;
     root["ino"] = real.into();
 }
@@ -20,14 +24,25 @@ fn snapshot_root(pool: &zuse::Pool, name: &str, entries: &mut BTreeMap<String, V
 fn mount_points(golden: &Golden) -> Vec<String> {
     let list = golden.text("zfs-get.txt");
     let rows = list.lines().filter_map(|l| l.split_once("\tmountpoint\t"));
-    rows.filter_map(|(_, rest)| rest.split('\t').next()?.strip_prefix("/mnt/").map(str::to_owned)).collect()
+    rows.filter_map(|(_, rest)| {
+        rest.split('\t')
+            .next()?
+            .strip_prefix("/mnt/")
+            .map(str::to_owned)
+    })
+    .collect()
 }
 
 fn compare(name: &'static str) {
     let golden = Golden::load(name);
     let manifest = golden.manifest();
     let mut want = expected(&manifest);
-    let pool = open_whole(Environment::default(), &golden.block_devices(), &zuse::PoolAccess::default()).expect("open");
+    let pool = open_whole(
+        Environment::default(),
+        &golden.block_devices(),
+        &zuse::PoolAccess::default(),
+    )
+    .expect("open");
     assert_eq!(Some(pool.name().as_str()), manifest["pool"].as_str());
     let mut wrong = Vec::new();
     for (snapshot, entries) in want.iter_mut().filter(|(name, _)| name.contains('@')) {
@@ -53,7 +68,10 @@ fn compare(name: &'static str) {
     // All datasets that the pool lists are in the manifest.
     for listed in pool.list(&pool.name(), None, true).expect("list") {
         let known = want.contains_key(&listed.name) || !manifest["volumes"][&listed.name].is_null();
-        let of_volume = listed.name.split_once('@').is_some_and(|(d, _)| !manifest["volumes"][d].is_null());
+        let of_volume = listed
+            .name
+            .split_once('@')
+            .is_some_and(|(d, _)| !manifest["volumes"][d].is_null());
         if !known && !of_volume {
             println!("not in the manifest: {}", listed.name);
         }
@@ -62,7 +80,17 @@ fn compare(name: &'static str) {
     wrong.extend(flaws.iter().map(|f| format!("accounting: {f:?}")));
     pool.close().expect("close");
     println!("{name}: {} datasets, {entries} entries", want.len());
-    assert!(entries > 0 && wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.iter().take(40).cloned().collect::<Vec<_>>().join("\n"));
+    assert!(
+        entries > 0 && wrong.is_empty(),
+        "{} differences:\n{}",
+        wrong.len(),
+        wrong
+            .iter()
+            .take(40)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
 }
 
 macro_rules! pools {

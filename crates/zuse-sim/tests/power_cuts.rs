@@ -5,27 +5,60 @@ use zuse_sim::objects::Objects;
 use zuse_sim::power::{Rules, run_chains};
 
 fn rules(ignore_flushes: bool) -> Vec<Rules> {
-    let base = Rules { ignore_flushes, ..Rules::default() };
+    let base = Rules {
+        ignore_flushes,
+        ..Rules::default()
+    };
     vec![
         Rules { ashift: 9, ..base },
         Rules { ashift: 12, ..base },
-        Rules { ashift: 13, within: 2000, ..base },
-        Rules { disks: 3, ashift: 12, ..base },
+        Rules {
+            ashift: 13,
+            within: 2000,
+            ..base
+        },
+        Rules {
+            disks: 3,
+            ashift: 12,
+            ..base
+        },
         Rules { within: 40, ..base },
+        Rules {
+            within: 3000,
+            steps: 100,
+            cuts: 4,
+            ..base
+        },
     ]
 }
 
 fn seeds(usual: u64) -> u64 {
-    std::env::var("ZUSE_SIM_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(usual)
+    std::env::var("ZUSE_SIM_SEEDS")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(usual)
 }
 
 #[test]
 fn files_come_back_as_of_the_last_txg_after_every_cut() {
-    let seeds = seeds(200);
+    let seeds = seeds(222);
     let (tally, failures) = run_chains(&Files::default(), &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
-    assert!(failures.is_empty(), "{} of {seeds} chains failed:\n{}", failures.len(), failures.iter().take(5).cloned().collect::<Vec<_>>().join("\n"));
-    assert!(u64::from(tally.cuts) >= seeds * 10 && tally.advanced + tally.opening > 0, "{tally:?}");
+    assert!(
+        failures.is_empty(),
+        "{} of {seeds} chains failed:\n{}",
+        failures.len(),
+        failures
+            .iter()
+            .take(5)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
+    assert!(
+        u64::from(tally.cuts) >= seeds * 9 && tally.advanced + tally.opening > 0,
+        "{tally:?}"
+    );
 }
 
 #[test]
@@ -33,13 +66,33 @@ fn objects_come_back_as_of_the_last_txg_after_every_cut() {
     let seeds = seeds(50);
     let (tally, failures) = run_chains(&Objects, &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
-    assert!(failures.is_empty(), "{} of {seeds} chains failed:\n{}", failures.len(), failures.iter().take(5).cloned().collect::<Vec<_>>().join("\n"));
-    assert!(u64::from(tally.cuts) >= seeds * 10 && tally.advanced + tally.opening > 0, "{tally:?}");
+    assert!(
+        failures.is_empty(),
+        "{} of {seeds} chains failed:\n{}",
+        failures.len(),
+        failures
+            .iter()
+            .take(5)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
+    assert!(
+        u64::from(tally.cuts) >= seeds * 9 && tally.advanced + tally.opening > 0,
+        "{tally:?}"
+    );
 }
 
 #[test]
 fn without_flushes_the_cuts_do_damage() {
     let (tally, failures) = run_chains(&Objects, &rules(true), 0..20);
-    println!("{tally:?}, {} failures; the first: {:?}", failures.len(), failures.first());
-    assert!(!failures.is_empty(), "disks that ignore flushes were not noticed: the test proves nothing");
+    println!(
+        "{tally:?}, {} failures; the first: {:?}",
+        failures.len(),
+        failures.first()
+    );
+    assert!(
+        !failures.is_empty(),
+        "disks that ignore flushes were not noticed: the test proves nothing"
+    );
 }

@@ -41,29 +41,52 @@ impl Claims {
         }
         self.last_place.clear();
         for dva in bp.dvas() {
-            self.list.push(Claim { vdev: dva.vdev(), offset: dva.offset(), asize: dva.asize(), dedup: bp.dedup() });
+            self.list.push(Claim {
+                vdev: dva.vdev(),
+                offset: dva.offset(),
+                asize: dva.asize(),
+                dedup: bp.dedup(),
+            });
         }
         Ok(())
     }
 
     fn gang(&mut self, io: &Pipeline, bp: &BlockPointer, place: &str, depth: u32) -> Result<()> {
-        let bad = |what: &str| Error::corrupt(place.to_owned(), format!("gang block at {:?}: {what}", bp.dva(0)));
+        let bad = |what: &str| {
+            Error::corrupt(
+                place.to_owned(),
+                format!("gang block at {:?}: {what}", bp.dva(0)),
+            )
+        };
         if depth > 8 {
             return Err(bad("nested too deep"));
         }
         let first = bp.dva(0);
-        let verifier = [u64::from(first.vdev()), first.offset(), bp.physical_birth(), 0];
+        let verifier = [
+            u64::from(first.vdev()),
+            first.offset(),
+            bp.physical_birth(),
+            0,
+        ];
         let mut members: Option<Vec<BlockPointer>> = None;
         for dva in bp.dvas() {
             let mut order = None;
             let mut buf = Vec::new();
-            io.vdevs().read(dva.vdev(), dva.offset(), &mut buf, 512, &mut |bytes| {
-                order = open_trailer(bytes, verifier).ok();
-                order.is_some()
-            })?;
-            let Some(order) = order else { return Err(bad("a header does not pass its checksum")) };
+            io.vdevs()
+                .read(dva.vdev(), dva.offset(), &mut buf, 512, &mut |bytes| {
+                    order = open_trailer(bytes, verifier).ok();
+                    order.is_some()
+                })?;
+            let Some(order) = order else {
+                return Err(bad("a header does not pass its checksum"));
+            };
             let asize = io.vdevs().asize(dva.vdev(), 512)?;
-            self.list.push(Claim { vdev: dva.vdev(), offset: dva.offset(), asize, dedup: bp.dedup() });
+            self.list.push(Claim {
+                vdev: dva.vdev(),
+                offset: dva.offset(),
+                asize,
+                dedup: bp.dedup(),
+            });
             let (list, _): (Vec<BlockPointer>, ByteOrder) =
                 zuse_format::gang::parse_gang_header(&buf).map_err(|e| e.at(place.to_owned()))?;
             let _ = order;
@@ -79,12 +102,20 @@ impl Claims {
                 self.gang(io, member, place, depth + 1)?;
             } else {
                 for dva in member.dvas() {
-                    self.list.push(Claim { vdev: dva.vdev(), offset: dva.offset(), asize: dva.asize(), dedup: bp.dedup() });
+                    self.list.push(Claim {
+                        vdev: dva.vdev(),
+                        offset: dva.offset(),
+                        asize: dva.asize(),
+                        dedup: bp.dedup(),
+                    });
                 }
             }
         }
         if total != bp.psize() {
-            return Err(bad(&format!("its members hold {total} bytes, not {}", bp.psize())));
+            return Err(bad(&format!(
+                "its members hold {total} bytes, not {}",
+                bp.psize()
+            )));
         }
         Ok(())
     }
@@ -97,7 +128,9 @@ impl Claims {
         let mut last: Option<Claim> = None;
         for claim in &self.list {
             if let Some(before) = last {
-                let same = before.vdev == claim.vdev && before.offset == claim.offset && before.asize == claim.asize;
+                let same = before.vdev == claim.vdev
+                    && before.offset == claim.offset
+                    && before.asize == claim.asize;
                 if same && (sharing || before.dedup && claim.dedup) {
                     report.shared += claim.asize;
                     continue;
@@ -112,14 +145,25 @@ impl Claims {
             }
             last = Some(*claim);
             report.claimed += claim.asize;
-            if let Err(e) = claimed.entry(claim.vdev).or_insert_with(Ranges::new).add(Span::new(claim.offset, claim.asize)) {
-                report.problem(format!("double: vdev {} offset {:#x}: {e}", claim.vdev, claim.offset));
+            if let Err(e) = claimed
+                .entry(claim.vdev)
+                .or_insert_with(Ranges::new)
+                .add(Span::new(claim.offset, claim.asize))
+            {
+                report.problem(format!(
+                    "double: vdev {} offset {:#x}: {e}",
+                    claim.vdev, claim.offset
+                ));
             }
         }
         let empty = Ranges::new();
-        let vdevs: std::collections::BTreeSet<u32> = maps.keys().chain(claimed.keys()).copied().collect();
+        let vdevs: std::collections::BTreeSet<u32> =
+            maps.keys().chain(claimed.keys()).copied().collect();
         for vdev in vdevs {
-            let (held, used) = (maps.get(&vdev).unwrap_or(&empty), claimed.get(&vdev).unwrap_or(&empty));
+            let (held, used) = (
+                maps.get(&vdev).unwrap_or(&empty),
+                claimed.get(&vdev).unwrap_or(&empty),
+            );
             report.allocated += held.space();
             for span in used.iter() {
                 for gap in held.gaps_in(span) {
@@ -128,7 +172,9 @@ impl Claims {
             }
             for span in held.iter() {
                 for gap in used.gaps_in(span) {
-                    report.problem(format!("leak: vdev {vdev} {gap} is allocated, and nothing points there"));
+                    report.problem(format!(
+                        "leak: vdev {vdev} {gap} is allocated, and nothing points there"
+                    ));
                 }
             }
         }

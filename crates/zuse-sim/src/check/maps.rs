@@ -18,7 +18,12 @@ fn words(pool: &Pool, object: u64, at: u64, count: u64) -> Result<Vec<u64>> {
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let mut raw = vec![0; (count * 8) as usize];
     dnode.read_at(at * 8, &mut raw)?;
-    Ok(raw.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
+    Ok(raw
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|w| u64::from_le_bytes(*w))
+        .collect())
 }
 
 fn map(pool: &Pool, object: u64) -> Result<(SpaceMapPhys, Vec<u8>)> {
@@ -26,7 +31,10 @@ fn map(pool: &Pool, object: u64) -> Result<(SpaceMapPhys, Vec<u8>)> {
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let header = SpaceMapPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()))?;
     if header.length > MAX_MAP {
-        return Err(Error::corrupt(place(), format!("{} bytes long", header.length)));
+        return Err(Error::corrupt(
+            place(),
+            format!("{} bytes long", header.length),
+        ));
     }
     let mut data = vec![0; header.length as usize];
     dnode.read_at(0, &mut data)?;
@@ -36,8 +44,12 @@ fn map(pool: &Pool, object: u64) -> Result<(SpaceMapPhys, Vec<u8>)> {
 fn apply(ranges: &mut Ranges<ByPlace>, entry: &MapEntry) -> std::result::Result<(), String> {
     let span = Span::new(entry.offset, entry.run);
     match entry.op {
-        MapOp::Alloc => ranges.add(span).map_err(|e| format!("allocates what is allocated: {e}")),
-        MapOp::Free => ranges.remove(span).map_err(|e| format!("frees what is free: {e}")),
+        MapOp::Alloc => ranges
+            .add(span)
+            .map_err(|e| format!("allocates what is allocated: {e}")),
+        MapOp::Free => ranges
+            .remove(span)
+            .map_err(|e| format!("frees what is free: {e}")),
     }
 }
 
@@ -65,7 +77,11 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
                     continue;
                 }
             };
-            let geometry = MapGeometry { start: (i as u64) << shift, size: 1 << shift, shift: u32::from(top.ashift()) };
+            let geometry = MapGeometry {
+                start: (i as u64) << shift,
+                size: 1 << shift,
+                shift: u32::from(top.ashift()),
+            };
             let before = ranges.space();
             for entry in decode(&data, geometry) {
                 match entry {
@@ -79,12 +95,21 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
             }
             let real = (ranges.space() - before) as i64;
             if header.alloc != real {
-                report.problem(format!("{place}: its header says {} bytes are allocated, its entries {real}", header.alloc));
+                report.problem(format!(
+                    "{place}: its header says {} bytes are allocated, its entries {real}",
+                    header.alloc
+                ));
             }
         }
-        let top_zap = config.vdev_tree.children.get(top.id() as usize).and_then(|c| c.zap_top).filter(|z| *z != 0);
+        let top_zap = config
+            .vdev_tree
+            .children
+            .get(top.id() as usize)
+            .and_then(|c| c.zap_top)
+            .filter(|z| *z != 0);
         if let Some(zap) = top_zap {
-            let found = Zap::open(&pool.mos().dnode(ObjectId(zap))?)?.lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
+            let found = Zap::open(&pool.mos().dnode(ObjectId(zap))?)?
+                .lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
             if let Some(array) = found {
                 unflushed.insert(top.id(), words(pool, array, 0, count)?);
             }
@@ -94,8 +119,18 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
     Ok(all)
 }
 
-fn logs(pool: &Pool, report: &mut Report, all: &mut Allocated, unflushed: &BTreeMap<u32, Vec<u64>>) -> Result<()> {
-    let Some(zap) = pool.directory()?.lookup_u64(b"com.delphix:log_spacemap_zap")? else { return Ok(()) };
+fn logs(
+    pool: &Pool,
+    report: &mut Report,
+    all: &mut Allocated,
+    unflushed: &BTreeMap<u32, Vec<u64>>,
+) -> Result<()> {
+    let Some(zap) = pool
+        .directory()?
+        .lookup_u64(b"com.delphix:log_spacemap_zap")?
+    else {
+        return Ok(());
+    };
     let zap = Zap::open(&pool.mos().dnode(ObjectId(zap))?)?;
     let mut by_txg = BTreeMap::new();
     let mut cursor = zap.cursor(0);
@@ -114,7 +149,11 @@ fn logs(pool: &Pool, report: &mut Report, all: &mut Allocated, unflushed: &BTree
                 report.problem(format!("{place}: an entry without a vdev"));
                 continue;
             };
-            let (Some(top), Some(since)) = (tops.iter().find(|t| t.id() == vdev), unflushed.get(&vdev)) else { continue };
+            let (Some(top), Some(since)) =
+                (tops.iter().find(|t| t.id() == vdev), unflushed.get(&vdev))
+            else {
+                continue;
+            };
             let metaslab = (entry.offset >> top.metaslab_shift()) as usize;
             if since.get(metaslab).is_some_and(|u| *u != 0 && txg >= *u) {
                 let ranges = all.entry(vdev).or_insert_with(Ranges::new);

@@ -50,8 +50,27 @@ struct Tree {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(io: &'a Pipeline, report: &'a mut Report, claims: &'a mut Claims, place: String, depth: Depth, since: u64) -> Self {
-        Self { io, report, claims, place, depth, since, extent: Extent::default(), complete: true, resume: [0; 4], follow_log: false, last_txg: 0 }
+    pub fn new(
+        io: &'a Pipeline,
+        report: &'a mut Report,
+        claims: &'a mut Claims,
+        place: String,
+        depth: Depth,
+        since: u64,
+    ) -> Self {
+        Self {
+            io,
+            report,
+            claims,
+            place,
+            depth,
+            since,
+            extent: Extent::default(),
+            complete: true,
+            resume: [0; 4],
+            follow_log: false,
+            last_txg: 0,
+        }
     }
 
     /// What lies before this bookmark is freed already.
@@ -120,9 +139,19 @@ impl<'a> Walk<'a> {
         };
         let objects = self.meta(&phys.meta_dnode, visit);
         if objects != root.fill() {
-            self.problem("", format!("the root counts {} objects, there are {objects}", root.fill()));
+            self.problem(
+                "",
+                format!(
+                    "the root counts {} objects, there are {objects}",
+                    root.fill()
+                ),
+            );
         }
-        for (dnode, name) in [(&phys.project_used, u64::MAX - 2), (&phys.group_used, u64::MAX - 1), (&phys.user_used, u64::MAX)] {
+        for (dnode, name) in [
+            (&phys.project_used, u64::MAX - 2),
+            (&phys.group_used, u64::MAX - 1),
+            (&phys.user_used, u64::MAX),
+        ] {
             if let Some(dnode) = dnode {
                 let bytes = dnode.to_bytes();
                 if let Ok(Some(view)) = DnodeView::parse(&bytes) {
@@ -137,7 +166,9 @@ impl<'a> Walk<'a> {
 
     /// Claims the chain of the intent log. It ends at the first block that is not one of it, which is claimed too.
     fn log(&mut self, header: &[u8]) {
-        let Some(mut bp) = BlockPointer::at(header, 16) else { return };
+        let Some(mut bp) = BlockPointer::at(header, 16) else {
+            return;
+        };
         for block in 0..1_000_000 {
             if bp.is_hole() || bp.kind() != BpKind::Normal || bp.logical_birth() > self.last_txg {
                 return;
@@ -150,10 +181,16 @@ impl<'a> Walk<'a> {
             let verifier = bp.checksum();
             let mut buf = Vec::new();
             let mut good = false;
-            let read = self.io.vdevs().read(bp.dva(0).vdev(), bp.dva(0).offset(), &mut buf, bp.psize() as usize, &mut |bytes| {
-                good = zuse_codec::open_zil(bytes, verifier).is_ok();
-                good
-            });
+            let read = self.io.vdevs().read(
+                bp.dva(0).vdev(),
+                bp.dva(0).offset(),
+                &mut buf,
+                bp.psize() as usize,
+                &mut |bytes| {
+                    good = zuse_codec::open_zil(bytes, verifier).is_ok();
+                    good
+                },
+            );
             if read.is_err() || !good {
                 return;
             }
@@ -185,7 +222,10 @@ impl<'a> Walk<'a> {
         }
         let own = self.extent.used - before;
         if own != meta.used_bytes() {
-            self.problem(", meta dnode", format!("used is {}, its blocks have {own}", meta.used_bytes()));
+            self.problem(
+                ", meta dnode",
+                format!("used is {}, its blocks have {own}", meta.used_bytes()),
+            );
         }
         let per_block = meta.data_block_size() / DNODE_SLOT as u64;
         let mut counts: Vec<(u64, u64, u64)> = Vec::new();
@@ -227,11 +267,17 @@ impl<'a> Walk<'a> {
         }
         for (id, says, is) in counts {
             if says != is {
-                self.problem(&format!(", dnode block {id}"), format!("counts {says} objects, holds {is}"));
+                self.problem(
+                    &format!(", dnode block {id}"),
+                    format!("counts {says} objects, holds {is}"),
+                );
             }
         }
         if fill != found {
-            self.problem(", meta dnode", format!("counts {fill} objects, there are {found}"));
+            self.problem(
+                ", meta dnode",
+                format!("counts {fill} objects, there are {found}"),
+            );
         }
         found
     }
@@ -247,7 +293,13 @@ impl<'a> Walk<'a> {
         };
         let before = self.extent.used;
         for i in 0..view.nblkptr() {
-            self.tree(&view.blkptr(i), tree, view.levels() - 1, i as u64, &mut None);
+            self.tree(
+                &view.blkptr(i),
+                tree,
+                view.levels() - 1,
+                i as u64,
+                &mut None,
+            );
         }
         if let Some(spill) = view.spill() {
             self.spill(&spill, object);
@@ -255,7 +307,10 @@ impl<'a> Walk<'a> {
         let own = self.extent.used - before;
         // A resumed walk has no whole sums.
         if self.complete && self.resume == [0; 4] && own != view.used_bytes() {
-            self.problem(&at, format!("used is {}, its blocks have {own}", view.used_bytes()));
+            self.problem(
+                &at,
+                format!("used is {}, its blocks have {own}", view.used_bytes()),
+            );
         }
     }
 
@@ -279,7 +334,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks a pointer at a level of a tree; returns its fill. Level-0 pointers go into `leaves` if asked.
-    fn tree(&mut self, bp: &BlockPointer, tree: Tree, level: u8, id: u64, leaves: &mut Option<&mut Vec<(u64, BlockPointer)>>) -> u64 {
+    fn tree(
+        &mut self,
+        bp: &BlockPointer,
+        tree: Tree,
+        level: u8,
+        id: u64,
+        leaves: &mut Option<&mut Vec<(u64, BlockPointer)>>,
+    ) -> u64 {
         if bp.is_hole() {
             return 0;
         }
@@ -288,18 +350,40 @@ impl<'a> Walk<'a> {
             self.problem(&at, format!("its pointer says level {}", bp.level()));
         }
         if bp.object_type() != tree.object_type {
-            self.problem(&at, format!("its pointer says type {}, the object has {}", bp.object_type(), tree.object_type));
+            self.problem(
+                &at,
+                format!(
+                    "its pointer says type {}, the object has {}",
+                    bp.object_type(),
+                    tree.object_type
+                ),
+            );
         }
-        let lsize = if level == 0 { tree.lsize } else { 1 << tree.indirect_shift };
+        let lsize = if level == 0 {
+            tree.lsize
+        } else {
+            1 << tree.indirect_shift
+        };
         if bp.lsize() != lsize {
-            self.problem(&at, format!("it has {} bytes, the object's blocks have {lsize}", bp.lsize()));
+            self.problem(
+                &at,
+                format!(
+                    "it has {} bytes, the object's blocks have {lsize}",
+                    bp.lsize()
+                ),
+            );
         }
-        if bp.compression() == Compression::Inherit.to_u8() || bp.compression() == Compression::On.to_u8() {
+        if bp.compression() == Compression::Inherit.to_u8()
+            || bp.compression() == Compression::On.to_u8()
+        {
             self.problem(&at, "its pointer names no real compression");
         }
         if level == 0 {
             if id > tree.max_block {
-                self.problem(&at, format!("the object's last block is {}", tree.max_block));
+                self.problem(
+                    &at,
+                    format!("the object's last block is {}", tree.max_block),
+                );
             }
             if self.is_freed(tree.object, id) {
                 return bp.fill();
@@ -318,7 +402,11 @@ impl<'a> Walk<'a> {
                     self.problem(&at, format!("its fill count is {}", bp.fill()));
                 }
             }
-            return if bp.kind() == BpKind::Normal { bp.fill() } else { 1 };
+            return if bp.kind() == BpKind::Normal {
+                bp.fill()
+            } else {
+                1
+            };
         }
         self.claim(bp, &at);
         let block = match self.io.read(bp, &format!("{}{at}", self.place)) {
@@ -331,21 +419,39 @@ impl<'a> Walk<'a> {
         let fanout = u32::from(tree.indirect_shift) - 7;
         let mut fill = 0;
         for i in 0..block.bytes().len() / 128 {
-            let Some(child) = BlockPointer::at(block.bytes(), i * 128) else { continue };
+            let Some(child) = BlockPointer::at(block.bytes(), i * 128) else {
+                continue;
+            };
             if child.is_hole() {
                 continue;
             }
             if child.logical_birth() > bp.logical_birth() {
-                self.problem(&at, format!("child {i} was born in {}, it in {}", child.logical_birth(), bp.logical_birth()));
+                self.problem(
+                    &at,
+                    format!(
+                        "child {i} was born in {}, it in {}",
+                        child.logical_birth(),
+                        bp.logical_birth()
+                    ),
+                );
             }
-            let Some(child_id) = id.checked_mul(1 << fanout).and_then(|n| n.checked_add(i as u64)) else {
+            let Some(child_id) = id
+                .checked_mul(1 << fanout)
+                .and_then(|n| n.checked_add(i as u64))
+            else {
                 self.problem(&at, "its number is out of range");
                 continue;
             };
             fill += self.tree(&child, tree, level - 1, child_id, leaves);
         }
         if bp.fill() != fill {
-            self.problem(&at, format!("its fill count is {}, its children's sum is {fill}", bp.fill()));
+            self.problem(
+                &at,
+                format!(
+                    "its fill count is {}, its children's sum is {fill}",
+                    bp.fill()
+                ),
+            );
         }
         bp.fill()
     }
