@@ -282,6 +282,43 @@ fn a_file_without_any_name_can_be_made_or_is_refused_cleanly() {
     }
 }
 
+/// Tells the other process which file to map.
+const MAPPED: &str = "ZUSE_TEST_MAPPED_FILE";
+
+#[test]
+#[ignore = "it is run by the test of mappings"]
+fn the_other_process_of_the_test_of_mappings() {
+    use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+    let path = std::env::var_os(MAPPED).expect("run by the test of mappings");
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let len = 1usize << 20;
+    // SAFETY: a fresh shared mapping of an open file of this length, which nobody shortens while it is used; it is
+    // written through in bounds and unmapped at the end.
+    unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let map = mmap(
+            std::ptr::null_mut(),
+            len,
+            protection,
+            MapFlags::SHARED,
+            &file,
+            0,
+        )
+        .unwrap();
+        let bytes = std::slice::from_raw_parts_mut(map.cast::<u8>(), len);
+        for (i, page) in bytes.chunks_mut(4096).enumerate() {
+            page[..4].copy_from_slice(&(i as u32 * 4096).to_le_bytes());
+        }
+        msync(map, len, MsyncFlags::SYNC).unwrap();
+        std::slice::from_raw_parts_mut(map.cast::<u8>(), len)[1 << 19] = 255;
+        munmap(map, len).unwrap();
+    }
+}
+
 #[test]
 fn shared_mappings_write_the_file() {
     let Some(mut f) = fixture() else { return };
@@ -293,30 +330,22 @@ fn shared_mappings_write_the_file() {
         .open(&path)
         .unwrap();
     file.set_len(1 << 20).unwrap();
-    {
-        use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-        let len = 1usize << 20;
-        // SAFETY: a fresh shared mapping of an open file of this length, which nobody shortens while it is used; it is
-        // written through in bounds and unmapped at the end.
-        unsafe {
-            let map = mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )
-            .unwrap();
-            let bytes = std::slice::from_raw_parts_mut(map.cast::<u8>(), len);
-            for (i, page) in bytes.chunks_mut(4096).enumerate() {
-                page[..4].copy_from_slice(&(i as u32 * 4096).to_le_bytes());
-            }
-            msync(map, len, MsyncFlags::SYNC).unwrap();
-            std::slice::from_raw_parts_mut(map.cast::<u8>(), len)[1 << 19] = 255;
-            munmap(map, len).unwrap();
-        }
-    }
+    // A process of its own maps the file: page faults and `munmap` hold the lock of their process's memory while they
+    // wait for the server, which may need that lock if it is the same process. No daemon maps files of its own mount.
+    let done = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "files::the_other_process_of_the_test_of_mappings",
+            "--ignored",
+        ])
+        .env(MAPPED, &path)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stdout)
+    );
     drop(file);
     f.again();
     let back = fs::read(&path).unwrap();
