@@ -582,3 +582,6 @@ impl fmt::Debug for Dnode {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,6 +118,15 @@ impl TestPool {
         .unwrap();
     }
 
+    /// The object set as it is on disk, beside the open one.
+    pub(crate) fn reopened(&self) -> Arc<Objset> {
+        Objset::open(
+            Self::env(&self.io, &self.work, &self.settings),
+            self.os.root(),
+        )
+        .unwrap()
+    }
+
     pub(crate) fn drop_cache(&self) {
         self.io.cache().clear();
     }

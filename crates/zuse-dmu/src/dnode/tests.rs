@@ -1,0 +1,210 @@
+//! Objects against a model over many txgs: what is read is the newest version, what is reopened is the synced one.
+
+use std::sync::Arc;
+
+use zuse_base::{Entropy, SeededPrng, Txg};
+
+use super::DnodeSpec;
+use crate::zap::tests::pool::TestPool;
+use crate::{Dnode, Settings, Tx};
+
+const LIMIT: usize = 600_000;
+
+fn check(dnode: &Arc<Dnode>, model: &[u8], what: &str) {
+    let mut got = vec![0u8; model.len() + 5000];
+    dnode.read_at(0, &mut got).expect("read");
+    let wrong = got
+        .iter()
+        .zip(model.iter().chain(std::iter::repeat(&0)))
+        .position(|(a, b)| a != b);
+    assert_eq!(wrong, None, "{what}: first wrong byte");
+}
+
+fn noise(prng: &SeededPrng, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    prng.fill(&mut bytes);
+    if prng.chance(1, 3) {
+        bytes.fill(b'x');
+    }
+    bytes
+}
+
+/// One object, three txgs in flight, synced oldest first at random moments.
+fn run(seed: u64, block_size: u32) {
+    let prng = SeededPrng::new(seed);
+    let mut pool = TestPool::new(Settings::default());
+    let first = pool.txg;
+    let object = pool
+        .os
+        .allocate(
+            &Tx::syncing(first),
+            &DnodeSpec::new(19).block_size(block_size),
+        )
+        .expect("allocate")
+        .object();
+    let mut open = first;
+    let mut model: Vec<u8> = Vec::new();
+    let mut dnode = pool.os.dnode(object).expect("dnode");
+    let mut closed: Vec<(Txg, Vec<u8>)> = Vec::new();
+    for step in 0..400 {
+        let tx = Tx::syncing(open);
+        match prng.below(10) {
+            0..=4 => {
+                let at = prng.below(LIMIT as u64) as usize;
+                let len = 1 + prng.below(if prng.chance(1, 5) { 150_000 } else { 3000 }) as usize;
+                let bytes = noise(&prng, len);
+                dnode.write_at(&tx, at as u64, &bytes).expect("write");
+                if model.len() < at + len {
+                    model.resize(at + len, 0);
+                }
+                model[at..at + len].copy_from_slice(&bytes);
+            }
+            5 | 6 => {
+                let at = prng.below(LIMIT as u64) as usize;
+                let len = prng.below(200_000) as usize;
+                dnode.free_range(&tx, at as u64, len as u64).expect("punch");
+                let end = (at + len).min(model.len());
+                if at < end {
+                    model[at..end].fill(0);
+                }
+            }
+            7 if prng.chance(1, 3) => {
+                let at = prng.below(LIMIT as u64) as usize;
+                dnode
+                    .free_range(&tx, at as u64, u64::MAX)
+                    .expect("truncate");
+                model.truncate(at);
+            }
+            8 if closed.len() < 2 => {
+                closed.push((open, model.clone()));
+                open = open.next();
+            }
+            9 if !closed.is_empty() => {
+                let (txg, then) = closed.remove(0);
+                assert_eq!(txg, pool.txg, "txgs are synced in order");
+                pool.sync();
+                let again = pool.reopened();
+                check(
+                    &again.dnode(object).expect("dnode on disk"),
+                    &then,
+                    &format!("seed {seed}, step {step}, txg {} on disk", txg.0),
+                );
+                if prng.chance(1, 4) {
+                    pool.drop_cache();
+                }
+            }
+            _ => {}
+        }
+        if step % 5 == 0 {
+            check(&dnode, &model, &format!("seed {seed}, step {step}"));
+        }
+    }
+    for _ in 0..=closed.len() {
+        pool.sync();
+    }
+    drop(dnode);
+    pool.drop_cache();
+    dnode = pool.os.dnode(object).expect("dnode");
+    check(&dnode, &model, "at the end");
+    // Data are found where they are, and nothing is where they are not.
+    let size = u64::from(dnode.block_size());
+    let mut at = 0;
+    while let Some(data) = dnode.seek(at, false).expect("seek") {
+        assert!(
+            model[(at as usize).min(model.len())..(data as usize).min(model.len())]
+                .iter()
+                .all(|b| *b == 0)
+        );
+        let hole = dnode
+            .seek(data, true)
+            .expect("seek")
+            .expect("a hole at the end");
+        assert!(hole > data && (hole % size == 0 || hole >= model.len() as u64));
+        at = hole;
+    }
+    // Freed, it gives everything back.
+    let tx = Tx::syncing(pool.txg);
+    pool.os.free(&tx, object).expect("free");
+    pool.sync();
+    assert!(pool.os.dnode(object).is_err());
+}
+
+#[test]
+fn an_object_reads_as_a_model_does_over_many_txgs() {
+    for seed in 0..6 {
+        run(seed, 4096);
+    }
+    run(100, 131_072);
+    run(101, 512);
+}
+
+#[test]
+fn a_block_far_away_costs_only_the_way_to_it() {
+    let mut pool = TestPool::new(Settings::default());
+    let dnode = pool
+        .os
+        .allocate(&pool.tx(), &DnodeSpec::new(19).block_size(131_072))
+        .expect("allocate");
+    dnode.write_at(&pool.tx(), 0, b"near").expect("write");
+    pool.sync();
+    dnode.write_at(&pool.tx(), 1 << 40, b"far").expect("write");
+    pool.sync();
+    assert!(
+        dnode.used_bytes() < 2 << 20,
+        "{} bytes for two blocks",
+        dnode.used_bytes()
+    );
+    let object = dnode.object();
+    let dnode = pool.reopened().dnode(object).expect("dnode");
+    let mut buf = [0; 4];
+    dnode.read_at(0, &mut buf).expect("read");
+    assert_eq!(&buf, b"near");
+    dnode.read_at(1 << 40, &mut buf).expect("read");
+    assert_eq!(&buf, b"far\0");
+    assert_eq!(dnode.seek(131_072, false).expect("seek"), Some(1 << 40));
+    assert_eq!(dnode.seek(0, true).expect("seek"), Some(131_072));
+}
+
+#[test]
+fn object_numbers_are_unique_and_come_back_after_they_are_freed() {
+    let mut pool = TestPool::new(Settings::default());
+    let prng = SeededPrng::new(5);
+    let mut alive = std::collections::BTreeMap::new();
+    for round in 0..30 {
+        let tx = pool.tx();
+        for _ in 0..200 {
+            let slots = *prng.pick(&[1u8, 1, 2, 4, 32]).expect("one of them");
+            let dnode = pool
+                .os
+                .allocate(&tx, &DnodeSpec::new(19).slots(slots))
+                .expect("allocate");
+            let object = dnode.object().0;
+            for taken in object..object + u64::from(slots) {
+                assert!(
+                    alive.insert(taken, object).is_none(),
+                    "number {taken} was given out twice"
+                );
+            }
+        }
+        let starts: Vec<u64> = alive.values().copied().collect();
+        for object in starts {
+            if prng.chance(1, 3) && alive.contains_key(&object) {
+                pool.os
+                    .free(&tx, zuse_base::ObjectId(object))
+                    .expect("free");
+                alive.retain(|_, start| *start != object);
+            }
+        }
+        let mut listed = Vec::new();
+        let mut at = zuse_base::ObjectId(0);
+        while let Some(next) = pool.os.next_object(at).expect("next") {
+            listed.push(next.0);
+            at = next;
+        }
+        let mut expected: Vec<u64> = alive.values().copied().collect();
+        expected.dedup();
+        assert_eq!(listed, expected, "round {round}");
+        pool.sync();
+        assert_eq!(pool.os.object_count(), expected.len() as u64);
+    }
+}
