@@ -59,7 +59,8 @@ impl Holder {
             let cannot = format!("cannot mount '{dataset}'");
             match error {
                 ServeError::Pool(error) => explain(&cannot, &error, false),
-                ServeError::Mount(error) => CommandError::new(format!("{cannot}: {error}")),
+                ServeError::Mount(error) => CommandError::new(format!("{cannot}: {error}"))
+                    .hint("'zuse ls', 'zuse cat' and 'zuse cp' work without a mount"),
             }
             .into()
         })

@@ -115,6 +115,9 @@ impl Session {
         if let Some(there) = there.filter(|o| need == Need::Read || o.pool.is_writable()) {
             return Ok(there.pool.clone());
         }
+        if let Some(guid) = self.held_guid(name) {
+            return Err(Stop::Held(guid));
+        }
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (found, cached) = self.find(name)?;
@@ -220,8 +223,22 @@ impl Session {
         Ok((found_by_config(config)?, true))
     }
 
+    /// Guid of a pool of that name that another process holds.
+    fn held_guid(&self, pool: &str) -> Option<u64> {
+        if !self.search.is_empty() || self.holder.is_some() {
+            return None;
+        }
+        let held = self.state.held().into_iter();
+        held.filter(|(name, _)| name == pool)
+            .map(|(_, guid)| guid)
+            .next()
+    }
+
     /// Guid of a pool, without opening it.
     pub fn guid_of(&self, pool: &str) -> Outcome<u64> {
+        if let Some(guid) = self.held_guid(pool) {
+            return Ok(guid);
+        }
         if let Some(config) = self
             .state
             .cache_file()
@@ -246,6 +263,9 @@ impl Session {
                 .map(|p| p.config.name)
                 .collect()
         };
+        if self.search.is_empty() && self.holder.is_none() {
+            names.extend(self.state.held().into_iter().map(|(name, _)| name));
+        }
         if let Some(holder) = &self.holder {
             names.push(holder.pool().name());
         }

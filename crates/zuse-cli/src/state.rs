@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cache_file::CacheFile;
 use crate::error::{CommandError, Outcome};
+use crate::wire;
 
 /// The user's state directory.
 #[derive(Debug, Clone)]
@@ -67,6 +68,32 @@ impl State {
     /// The socket of the process that holds a pool, if there is one.
     pub fn socket(&self, guid: u64) -> PathBuf {
         self.dir.join("run").join(format!("{guid}.sock"))
+    }
+
+    /// The pools that processes hold, by name: mounted ones, whether they were imported or opened in place.
+    pub fn held(&self) -> Vec<(String, u64)> {
+        let Ok(dir) = fs::read_dir(self.dir.join("run")) else {
+            return Vec::new();
+        };
+        let mut held = Vec::new();
+        for entry in dir.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let guid = name
+                .strip_suffix(".name")
+                .and_then(|g| g.parse::<u64>().ok());
+            if let Some(guid) = guid.filter(|g| wire::is_live(&self.socket(*g)))
+                && let Ok(pool) = fs::read_to_string(entry.path())
+            {
+                held.push((pool.trim().to_owned(), guid));
+            }
+        }
+        held.sort();
+        held
+    }
+
+    /// Where the process that holds a pool notes the pool's name.
+    pub fn held_name(&self, guid: u64) -> PathBuf {
+        self.dir.join("run").join(format!("{guid}.name"))
     }
 
     /// Where the process that holds a pool writes what it has to say.

@@ -177,3 +177,32 @@ fn a_terminated_mount_process_unmounts_and_closes_the_pool() {
     assert!(!dir.join("file").exists());
     assert_eq!(env.ok("cat tank/a:/file"), "kept");
 }
+
+#[test]
+fn a_pool_that_is_mounted_in_place_is_found_by_its_name() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.write("file", b"here");
+    env.ok("cp file tank:/");
+    env.ok("zpool export tank");
+    let dir = env.path("mnt");
+    std::fs::create_dir_all(&dir).unwrap();
+    env.ok("mount -d tank.img -o ro tank mnt");
+    let _mount = Mounted(&env, dir.clone());
+    assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"here");
+    assert!(std::fs::write(dir.join("no"), "").is_err());
+    assert_eq!(env.ok("zfs list -H -o name"), "tank\n");
+    assert!(env.fails(1, "zfs create tank/x").contains("read-only"));
+    env.ok("umount mnt");
+    assert!(until(|| env
+        .run("zpool list")
+        .err
+        .contains("no pools available")));
+    // It was exported before, and is so still.
+    assert!(
+        env.ok("zpool import -d tank.img")
+            .contains("The pool can be imported using its name")
+    );
+}

@@ -102,6 +102,7 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
     session.state.sockets()?;
     let listener = Listener::bind(&session.state.socket(guid))
         .or_cannot(|| format!("cannot hold pool '{}'", pool.name()))?;
+    let note = state_note(session, guid, &pool.name())?;
     let holder = Holder::new(pool.clone());
     for (mount, options) in mounts.iter().zip(&options) {
         holder.mount(&mount.dataset, &session.path(&mount.mountpoint), options)?;
@@ -110,12 +111,22 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
     if !foreground {
         go_quiet(session, guid)?;
     }
-    let closed = holder.run(listener, &session.state)?;
+    let closed = holder.run(listener, &session.state);
+    let _ = std::fs::remove_file(&note);
+    let closed = closed?;
     if closed {
         let pool = holder.pool().clone();
         session.release(&pool);
     }
     session.finish()
+}
+
+/// Notes which pool is held, so that commands find it by its name.
+fn state_note(session: &Session, guid: u64, name: &str) -> Outcome<PathBuf> {
+    let path = session.state.held_name(guid);
+    std::fs::write(&path, format!("{name}\n"))
+        .or_cannot(|| format!("cannot write '{}'", path.display()))?;
+    Ok(path)
 }
 
 /// Says that it is ready and lets go of the starter's streams and directory.
