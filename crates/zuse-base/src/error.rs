@@ -161,22 +161,35 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A [`Error::Corrupt`] at a place.
     pub fn corrupt(place: impl Into<Place>, what: impl fmt::Display) -> Self {
-        Self::Corrupt { place: place.into(), what: what.to_string() }
+        Self::Corrupt {
+            place: place.into(),
+            what: what.to_string(),
+        }
     }
 
     /// A [`Error::Unsupported`] at a place.
     pub fn unsupported(place: impl Into<Place>, what: impl fmt::Display) -> Self {
-        Self::Unsupported { place: place.into(), what: what.to_string() }
+        Self::Unsupported {
+            place: place.into(),
+            what: what.to_string(),
+        }
     }
 
     /// A [`Error::Refused`] with its number.
     pub fn refused(errno: Errno, what: impl fmt::Display) -> Self {
-        Self::Refused { errno, what: what.to_string() }
+        Self::Refused {
+            errno,
+            what: what.to_string(),
+        }
     }
 
     /// A [`Error::Device`] at a place.
     pub fn device(place: impl Into<Place>, errno: Errno, what: impl fmt::Display) -> Self {
-        Self::Device { place: place.into(), what: what.to_string(), errno }
+        Self::Device {
+            place: place.into(),
+            what: what.to_string(),
+            errno,
+        }
     }
 
     /// The number a POSIX caller sees.

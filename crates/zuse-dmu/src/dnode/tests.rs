@@ -119,7 +119,7 @@ fn run(seed: u64, block_size: u32) {
             .seek(data, true)
             .expect("seek")
             .expect("a hole at the end");
-        assert!(hole > data && (hole % size == 0 || hole >= model.len() as u64));
+        assert!(hole > data && (hole.is_multiple_of(size) || hole >= model.len() as u64));
         at = hole;
     }
     // Freed, it gives everything back.
