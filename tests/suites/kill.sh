@@ -3,6 +3,7 @@
 # left, every file that was fsynced is there with its content, and the pool mounts again.
 #
 #   KILLS=5 KILL_SEED=7 scripts/run-suites kill
+# limit: 900
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
@@ -55,8 +56,8 @@ work() { # round
 # Everything that was promised: sorted "path sha256" of both datasets.
 promised() {
     { "$ZUSE" manifest --sha256 -d "$pools" killed
-      "$ZUSE" manifest --sha256 -d "$pools" killed/child | sed 's#"path":"#&child/#'
-    } | sed -n 's/.*"path":"\([^"]*\)".*"sha256":"\([0-9a-f]*\)".*/\1 \2/p' | sort >"$SUITE_TMP/have"
+      "$ZUSE" manifest --sha256 -d "$pools" killed/child | sed 's#"path": *"#&child/#'
+    } | sed -n 's/.*"path": *"\([^"]*\)".*"sha256": *"\([0-9a-f]*\)".*/\1 \2/p' | sort >"$SUITE_TMP/have"
     # Old rounds are deleted by later ones, at some moment that is not noted.
     grep -E "(^|/)round($1|$(($1 - 1))|$(($1 - 2)))/" "$safe" | sort >"$SUITE_TMP/want" || true
     comm -23 "$SUITE_TMP/want" "$SUITE_TMP/have" >"$SUITE_TMP/lost"

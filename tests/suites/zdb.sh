@@ -3,6 +3,7 @@
 # all checksums of all blocks, no leaks, every object listed without complaint.
 #
 #   ZDB_SCENARIOS="tree gang" scripts/run-suites zdb     only these
+# limit: 900
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
