@@ -64,6 +64,8 @@ pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str)
             .hint(e.to_string())
             .hint("leave the mounted directories, or use '-f'")
     })?;
+    // Nobody is sent here any more: the pool is about to be closed.
+    let _ = std::fs::remove_file(session.state.held_name(holder.pool().guid()));
     holder.end();
     Ok(())
 }
