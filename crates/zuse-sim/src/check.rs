@@ -97,10 +97,10 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
         let mut walk = Walk::new(pool.io(), &mut report, &mut claims, "MOS".into(), depth, 0);
         walk.objset(&root, &mut |object, view| {
             bonuses.insert(object, (view.object_type(), view.bonus_type()));
-            if view.bonus_type() == object_type::DSL_DATASET {
-                if let Ok(phys) = DslDatasetPhys::parse(view.bonus()) {
-                    found.push(Found { object, phys });
-                }
+            if view.bonus_type() == object_type::DSL_DATASET
+                && let Ok(phys) = DslDatasetPhys::parse(view.bonus())
+            {
+                found.push(Found { object, phys });
             }
         });
     }

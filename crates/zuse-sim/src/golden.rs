@@ -73,10 +73,10 @@ fn unpack_device(path: &PathBuf, label: &str) -> std::io::Result<MemDevice> {
     let mut failed = None;
     unpack(path, &mut |bytes| {
         for part in bytes.chunks(64 << 10) {
-            if part.iter().any(|b| *b != 0) {
-                if let Err(e) = wide.write_at(part, size) {
-                    failed = Some(std::io::Error::other(e.to_string()));
-                }
+            if part.iter().any(|b| *b != 0)
+                && let Err(e) = wide.write_at(part, size)
+            {
+                failed = Some(std::io::Error::other(e.to_string()));
             }
             size += part.len() as u64;
         }

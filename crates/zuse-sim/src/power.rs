@@ -351,7 +351,7 @@ fn judge<W: Workload>(
             (wrong, model) = (wrong_too, other);
         }
     }
-    if cut % rules.judge_every == 0 {
+    if cut.is_multiple_of(rules.judge_every) {
         match check(spa, Depth::Metadata) {
             Ok(report) => wrong.extend(report.problems),
             Err(e) => wrong.push(e.to_string()),

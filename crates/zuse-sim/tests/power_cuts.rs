@@ -41,7 +41,7 @@ fn seeds(usual: u64) -> u64 {
 
 #[test]
 fn files_come_back_as_of_the_last_txg_after_every_cut() {
-    let seeds = seeds(222);
+    let seeds = seeds(226);
     let (tally, failures) = run_chains(&Files::default(), &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
     assert!(

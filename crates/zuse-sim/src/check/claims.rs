@@ -147,7 +147,7 @@ impl Claims {
             report.claimed += claim.asize;
             if let Err(e) = claimed
                 .entry(claim.vdev)
-                .or_insert_with(Ranges::new)
+                .or_default()
                 .add(Span::new(claim.offset, claim.asize))
             {
                 report.problem(format!(

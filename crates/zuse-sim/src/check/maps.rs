@@ -60,7 +60,7 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
     let tops = pool.vdevs().tops();
     let config = pool.config();
     for top in tops.iter().filter(|t| t.is_concrete()) {
-        let ranges = all.entry(top.id()).or_insert_with(Ranges::new);
+        let ranges = all.entry(top.id()).or_default();
         let shift = u32::from(top.metaslab_shift());
         if shift == 0 || top.metaslab_array() == 0 {
             report.problem(format!("vdev {} has no metaslabs", top.id()));
@@ -156,7 +156,7 @@ fn logs(
             };
             let metaslab = (entry.offset >> top.metaslab_shift()) as usize;
             if since.get(metaslab).is_some_and(|u| *u != 0 && txg >= *u) {
-                let ranges = all.entry(vdev).or_insert_with(Ranges::new);
+                let ranges = all.entry(vdev).or_default();
                 if let Err(what) = apply(ranges, &entry) {
                     report.problem(format!("{place}: {what}"));
                 }

@@ -393,10 +393,10 @@ impl<'a> Walk<'a> {
             if let Some(leaves) = leaves {
                 leaves.push((id, *bp));
             } else {
-                if !is_data || self.depth == Depth::All {
-                    if let Err(e) = self.io.read_around(bp, &format!("{}{at}", self.place)) {
-                        self.lost(&at, e);
-                    }
+                if (!is_data || self.depth == Depth::All)
+                    && let Err(e) = self.io.read_around(bp, &format!("{}{at}", self.place))
+                {
+                    self.lost(&at, e);
                 }
                 if bp.kind() == BpKind::Normal && bp.fill() != 1 {
                     self.problem(&at, format!("its fill count is {}", bp.fill()));
