@@ -52,6 +52,7 @@ pub enum Executed {
 }
 
 fn main() -> ExitCode {
+    zuse::settle_heap();
     let argv: Vec<OsString> = std::env::args_os().collect();
     match run(&argv) {
         Ok(code) => ExitCode::from(code),

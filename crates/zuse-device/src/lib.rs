@@ -16,6 +16,7 @@ mod discover;
 mod error;
 mod faulty;
 mod file;
+pub mod heap;
 mod mem;
 mod recording;
 mod sim;

@@ -32,6 +32,7 @@ pub use property::Property;
 pub use space::PoolFigures;
 
 pub use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+pub use zuse_device::heap::settle as settle_heap;
 pub use zuse_device::{Access as DeviceAccess, BlockDevice, FileDevice, MIN_DEVICE_SIZE};
 pub use zuse_dmu::Objset;
 pub use zuse_dsl::property::{Source, Value};
