@@ -224,7 +224,7 @@ impl Ctx<'_> {
             &self.meta.mos,
             self.tx,
             zuse_format::object_type::ZAP_METADATA,
-            zuse_format::zap::NORM_TOUPPER,
+            zuse_dmu::zap::normalize::TOUPPER,
         )?;
         self.zapify(head)?.put_u64(self.tx, KEY, object)?;
         self.feature_add(FEATURE, 1)?;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result};
+use zuse_dmu::zap::normalize::TOUPPER;
 use zuse_dmu::{DnodeSpec, Tx};
 use zuse_format::dsl::{
     BpobjPhys, DIR_FLAG_USED_BREAKDOWN, DS_FLAG_CI_DATASET, DS_FLAG_UNIQUE_ACCURATE,
     DslDatasetPhys, DslDirPhys,
 };
-use zuse_format::zap::NORM_TOUPPER;
 use zuse_format::{BlockPointer, ObjsetType, object_type as ot};
 
 use crate::admission::Reserve;
@@ -239,7 +239,7 @@ impl Ctx<'_> {
         let dir = self.meta.origin_dir;
         let snap_deadlist = Deadlist::create(self, &[])?;
         let deadlist = Deadlist::create(self, &[0])?;
-        let snapnames = Table::create(&self.meta.mos, self.tx, ot::DSL_DS_SNAP_MAP, NORM_TOUPPER)?;
+        let snapnames = Table::create(&self.meta.mos, self.tx, ot::DSL_DS_SNAP_MAP, TOUPPER)?;
         let now = self.spa.now().0;
         let base = DslDatasetPhys {
             dir,
@@ -318,7 +318,7 @@ impl Ctx<'_> {
     /// The head of a new directory.
     pub(crate) fn create_head(&self, dir: u64, origin: &Origin, flags: u64) -> Result<u64> {
         let ds = self.allocate_ds()?;
-        let snapnames = Table::create(&self.meta.mos, self.tx, ot::DSL_DS_SNAP_MAP, NORM_TOUPPER)?;
+        let snapnames = Table::create(&self.meta.mos, self.tx, ot::DSL_DS_SNAP_MAP, TOUPPER)?;
         let mut phys = DslDatasetPhys {
             dir,
             snapnames,

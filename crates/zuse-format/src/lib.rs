@@ -13,12 +13,9 @@
 //! panic on input, and allocate nothing that is not bounded by the size of the input.
 #![forbid(unsafe_code)]
 
-pub mod acl;
 pub mod block_pointer;
-pub mod dirent;
 pub mod dnode;
 pub mod dsl;
-pub mod dxattr;
 mod error;
 pub mod feature;
 pub mod field;
@@ -28,11 +25,8 @@ pub mod nvlist;
 pub mod object_type;
 pub mod objset;
 pub mod property;
-pub mod sa;
 pub mod space_map;
 pub mod uberblock;
-pub mod zap;
-pub mod znode;
 
 pub use block_pointer::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection};
 pub use dnode::{DnodePhys, DnodeView};

@@ -9,7 +9,7 @@
 //! OpenZFS, because it refuses a list whose sizes are off by one.
 //!
 //! Names and strings are text here; bytes that are not UTF-8 are replaced. Extended attributes, whose
-//! names may be any bytes, have their own codec, [`crate::dxattr`].
+//! names may be any bytes, have their own codec in `zuse-dmu`.
 //!
 //! Hostile input: nesting ends at [`MAX_DEPTH`], and no count is believed beyond the bytes that back it.
 
