@@ -146,6 +146,8 @@ impl State {
         Ok(zuse::Host {
             id: self.host_id()?,
             name,
+            // With an id of this user's own an active pool is Zuse's; with the system's it may be the kernel's.
+            kernel_zfs: Path::new("/etc/hostid").exists() && Path::new("/sys/module/zfs").exists(),
         })
     }
 }

@@ -294,17 +294,26 @@ fn check_owner(env: &Environment, labels: &PoolConfig, ours: bool) -> Result<()>
     if labels.state != PoolState::Active || ours {
         return Ok(());
     }
-    if labels.hostid != 0 && labels.hostid != env.host.id {
+    let why = if labels.hostid != 0 && labels.hostid != env.host.id {
         let host = labels.hostname.as_deref().unwrap_or("unknown");
-        return Err(Error::refused(
-            Errno::BUSY,
-            format!(
-                "pool {} was last used by another system (hostname {host}, hostid {:x}); import it with -f if that system does not use it any more",
-                labels.name, labels.hostid
-            ),
-        ));
-    }
-    Ok(())
+        format!(
+            "was last used by another system (hostname {host}, hostid {:x})",
+            labels.hostid
+        )
+    } else if labels.hostid == 0 && env.host.id != 0 {
+        "was last used by a system without a hostid".to_owned()
+    } else if env.host.kernel_zfs {
+        "may be imported in this system's kernel".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::refused(
+        Errno::BUSY,
+        format!(
+            "pool {} {why}; open it with -f if it is not in use there any more",
+            labels.name
+        ),
+    ))
 }
 
 /// Leaves keep the paths where they were found.

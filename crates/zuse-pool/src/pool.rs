@@ -30,6 +30,8 @@ pub struct Host {
     pub id: u64,
     /// Host name.
     pub name: String,
+    /// A kernel with ZFS runs here and goes by the same id: an active pool may be its own.
+    pub kernel_zfs: bool,
 }
 
 /// What happens to callers while a pool is suspended.

@@ -127,3 +127,80 @@ fn what_a_sync_task_writes_is_there_after_reopening() {
         pool.close(PoolState::Active).expect("close");
     }
 }
+
+#[test]
+fn a_pool_that_another_host_left_active_needs_force() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("mem", 128 << 20));
+    let host = |id, kernel_zfs| zuse_pool::Host {
+        id,
+        name: format!("host{id}"),
+        kernel_zfs,
+    };
+    let env = |id, kernel_zfs| Environment {
+        host: host(id, kernel_zfs),
+        ..Environment::default()
+    };
+    let options = CreateOptions {
+        name: "tank".into(),
+        vdevs: vec![VdevSpec {
+            device: device.clone(),
+            is_disk: false,
+            ashift: None,
+        }],
+        features: None,
+        comment: None,
+        compatibility: None,
+    };
+    let pool = Pool::create(env(1, false), options, Arc::new(NoDatasets)).expect("create");
+    pool.close(PoolState::Active).expect("close");
+    let open_as = |env: Environment, options: OpenOptions| {
+        let scan = assemble::assemble(&assemble::read_labels(std::slice::from_ref(&device)));
+        let found = scan.pools.first().expect("a pool");
+        let devices: BTreeMap<u64, Arc<dyn BlockDevice>> = found
+            .devices
+            .keys()
+            .map(|guid| (*guid, device.clone()))
+            .collect();
+        Pool::open(env, &found.config, &devices, &options, Arc::new(NoDatasets))
+            .and_then(|p| p.close(PoolState::Active))
+    };
+    let write = || OpenOptions {
+        writable: true,
+        ..OpenOptions::default()
+    };
+    let refused = |result: Result<()>| result.is_err_and(|e| e.is(zuse_base::Errno::BUSY));
+    assert!(
+        refused(open_as(env(2, false), write())),
+        "another host took it without force"
+    );
+    assert!(
+        refused(open_as(env(1, true), write())),
+        "it may be in this host's kernel"
+    );
+    assert!(
+        open_as(env(2, false), OpenOptions::default()).is_ok(),
+        "reading harms nobody"
+    );
+    assert!(open_as(env(1, false), write()).is_ok());
+    assert!(
+        open_as(
+            env(1, true),
+            OpenOptions {
+                ours: true,
+                ..write()
+            }
+        )
+        .is_ok(),
+        "this user left it so"
+    );
+    assert!(
+        open_as(
+            env(2, false),
+            OpenOptions {
+                force: true,
+                ..write()
+            }
+        )
+        .is_ok()
+    );
+}

@@ -195,6 +195,7 @@ fn environment(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
         host: Host {
             id: 7,
             name: "sim".into(),
+            ..Host::default()
         },
         limits: Limits {
             cache: 32 << 20,
