@@ -15,6 +15,7 @@ mod ranges;
 pub(crate) mod sync;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};
@@ -148,14 +149,18 @@ pub struct Dnode {
     object: ObjectId,
     state: RwLock<State>,
     stream: ranges::Stream,
+    /// The newest txg whose changes left `dirty`: written, but perhaps not committed.
+    written: AtomicU64,
     /// In-memory companions of the object, one of a type at most: a ZAP's lock, a znode.
     companions: RwLock<Vec<Weak<dyn std::any::Any + Send + Sync>>>,
 }
 
 impl Dnode {
     pub(crate) fn new(core: Arc<Core>, object: ObjectId, state: State) -> Arc<Self> {
+        let written = AtomicU64::new(core.last_sync.load(Relaxed));
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
+            written,
             core,
             object,
             state: RwLock::new(state),
@@ -293,6 +298,17 @@ impl Dnode {
     /// The newest txg that changed this object and is not yet written.
     pub fn newest_dirty(&self) -> Option<Txg> {
         self.read_state().dirty.last().map(|d| d.txg)
+    }
+
+    /// All changes of this object are on disk once this txg is: what fsync waits for.
+    ///
+    /// Other than [`Self::newest_dirty`] it knows of changes that are written and whose uberblock is not yet.
+    pub fn changed_in(&self) -> Txg {
+        let state = self.read_state();
+        match state.dirty.last() {
+            Some(d) => d.txg,
+            None => Txg(self.written.load(Relaxed)),
+        }
     }
 
     /// Runs `f` on the bonus bytes in use.

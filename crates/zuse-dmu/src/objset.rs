@@ -20,6 +20,7 @@ mod sync;
 pub use sync::ObjsetSync;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
@@ -51,6 +52,8 @@ pub(crate) struct Core {
     settings: RwLock<Arc<Settings>>,
     objects: [Mutex<HashMap<u64, Weak<Dnode>>>; SHARDS],
     dirty: [Mutex<Vec<Arc<Dnode>>>; 4],
+    /// The last txg that a sync of this object set began to write; its uberblock may still be to come.
+    pub last_sync: AtomicU64,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -189,6 +192,7 @@ impl Objset {
             settings: RwLock::new(Arc::new(env.settings)),
             objects: std::array::from_fn(|_| Mutex::new(HashMap::new())),
             dirty: Default::default(),
+            last_sync: AtomicU64::new(0),
         });
         let dnode =
             |object: u64, phys: DnodePhys| Dnode::from_phys(core.clone(), ObjectId(object), phys);
@@ -495,6 +499,8 @@ impl Objset {
                 .get(&object.0)
                 .is_some_and(|weak| weak.strong_count() > 0)
             {
+                drop(shard);
+                lock(&self.numbers).settle(object);
                 return Ok(None);
             }
             let dnode = Dnode::new(self.core.clone(), object, state);

@@ -419,10 +419,11 @@ impl FileSystem {
     /// # Errors
     /// The pool is suspended.
     pub fn fsync(&self, znode: &Znode) -> Result<()> {
-        match znode.dnode().newest_dirty() {
-            Some(txg) => self.backing.wait_synced(txg),
-            None => Ok(()),
+        let txg = znode.dnode().changed_in();
+        if txg <= self.backing.synced_txg() {
+            return Ok(());
         }
+        self.backing.wait_synced(txg)
     }
 
     /// The txg that holds the newest change of an object, if it is not on disk yet.

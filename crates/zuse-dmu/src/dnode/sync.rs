@@ -115,6 +115,7 @@ impl Dnode {
             let mut state = self.write_state();
             state.synced = after.clone();
             state.dirty.remove(0);
+            self.written.store(txg.0, Relaxed);
         }
         Ok(Some(SyncedObject {
             before,

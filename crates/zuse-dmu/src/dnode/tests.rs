@@ -208,3 +208,58 @@ fn object_numbers_are_unique_and_come_back_after_they_are_freed() {
         assert_eq!(pool.os.object_count(), expected.len() as u64);
     }
 }
+
+#[test]
+fn fsync_waits_for_changes_that_are_written_and_not_yet_committed() {
+    let mut pool = TestPool::new(Settings::default());
+    let txg = pool.txg;
+    let dnode = pool
+        .os
+        .allocate(&pool.tx(), &DnodeSpec::new(19))
+        .expect("allocate");
+    dnode.write_at(&pool.tx(), 0, b"precious").expect("write");
+    let other = pool
+        .os
+        .allocate(&pool.tx(), &DnodeSpec::new(19))
+        .expect("allocate")
+        .object();
+    assert_eq!(dnode.changed_in(), txg);
+    pool.sync();
+    // The blocks are written, no uberblock leads to them.
+    assert!(!dnode.is_dirty());
+    assert_eq!(dnode.changed_in(), txg);
+    // Nor does it help to be loaded anew.
+    assert_eq!(pool.os.dnode(other).expect("dnode").changed_in(), txg);
+    // A txg that changes other objects does not make it wait again.
+    pool.os
+        .dnode(other)
+        .expect("dnode")
+        .touch(&pool.tx())
+        .expect("touch");
+    pool.sync();
+    assert_eq!(dnode.changed_in(), txg);
+}
+
+#[test]
+fn a_number_that_could_not_be_taken_stays_free() {
+    let mut pool = TestPool::new(Settings::default());
+    let number = zuse_base::ObjectId(77);
+    let spec = DnodeSpec::new(19);
+    let held = pool
+        .os
+        .allocate_at(&pool.tx(), number, &spec)
+        .expect("allocate");
+    pool.sync();
+    pool.os.free(&pool.tx(), number).expect("free");
+    pool.sync();
+    // Somebody still holds the freed object.
+    assert!(pool.os.allocate_at(&pool.tx(), number, &spec).is_err());
+    drop(held);
+    assert_eq!(
+        pool.os.next_object(zuse_base::ObjectId(0)).expect("next"),
+        None
+    );
+    pool.os
+        .allocate_at(&pool.tx(), number, &spec)
+        .expect("the number is free");
+}

@@ -3,6 +3,7 @@
 //! Order: dirty objects (in parallel) → accounting → dnodes into their slots → meta dnode → objset block.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Error, ObjectId, Result, Txg};
 use zuse_format::dnode::{DNODE_SLOT, SLOTS_PER_BLOCK};
@@ -42,6 +43,7 @@ impl Objset {
         if !self.is_dirty(txg) {
             return Ok(None);
         }
+        self.core.last_sync.store(txg.0, Relaxed);
         let tx = Tx::syncing(txg);
         let mut features = 0;
         let mut large_dnodes = false;
