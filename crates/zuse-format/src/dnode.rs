@@ -147,6 +147,22 @@ impl<'a> DnodeView<'a> {
                 view.data_block_sectors()
             ));
         }
+        // Block ids and byte offsets are counted in 64 bits everywhere: no tree and no object reaches beyond.
+        let reach = (u32::from(view.indirect_shift()) - 7) * (u32::from(view.levels()) - 1);
+        if reach > 60 {
+            return bad(format!(
+                "dnode has {} levels of 2^{} pointers",
+                view.levels(),
+                view.indirect_shift() - 7
+            ));
+        }
+        let block = u64::from(view.data_block_sectors()) * 512;
+        if view.max_block_id() >= u64::MAX / block {
+            return bad(format!(
+                "dnode has a last block {} of {block} bytes",
+                view.max_block_id()
+            ));
+        }
         let taken =
             DNODE_CORE + BP_SIZE * view.nblkptr() + if view.has_spill() { BP_SIZE } else { 0 };
         if taken > size || view.bonus_len() > size - taken {

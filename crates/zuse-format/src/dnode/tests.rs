@@ -170,3 +170,20 @@ fn a_foreign_dnode_swaps_to_the_same_dnode() {
     object_type::swap_block(object_type::DNODE, 0, &mut foreign).unwrap();
     assert_eq!(foreign, native);
 }
+
+#[test]
+fn a_dnode_whose_blocks_cannot_be_counted_in_64_bits_is_refused() {
+    let mut raw = vec![0; 512];
+    raw[..16].copy_from_slice(&hex("13110103000000000100000000000000"));
+    assert!(DnodePhys::parse(&raw).is_ok());
+    // Blocks of 512 bytes: one fewer than 2^55 is the most.
+    raw[16..24].copy_from_slice(&((1u64 << 55) - 2).to_le_bytes());
+    assert!(DnodePhys::parse(&raw).is_ok());
+    raw[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert!(DnodePhys::parse(&raw).is_err());
+    raw[16..24].copy_from_slice(&0u64.to_le_bytes());
+    for (levels, good) in [(7, true), (8, false), (16, false)] {
+        raw[2] = levels;
+        assert_eq!(DnodePhys::parse(&raw).is_ok(), good, "{levels} levels");
+    }
+}
