@@ -178,6 +178,12 @@ impl Bpobj {
         // Short lists are copied, and so are short arrays of sub-lists: else each merge of two snapshots' lists
         // would nest them one level deeper.
         let short = list.dnode.max_block() == 0;
+        if short && theirs.num_blkptrs > u64::from(list.dnode.block_size()) / BP_SIZE as u64 {
+            return Err(Error::corrupt(
+                list.dnode.place(),
+                format!("{} block pointers in one block", theirs.num_blkptrs),
+            ));
+        }
         if !subs.is_empty() && subs.len() <= BLOCK as usize / 8 {
             let mut moved = Sizes::default();
             if !short {
@@ -226,19 +232,26 @@ impl Bpobj {
     }
 
     /// Takes blocks off the list, newest part first, and gives them to `f` until `f` says stop by `false` (that
-    /// block stays). Returns the sizes taken off and whether the list is empty now.
+    /// block stays). Returns the sizes taken off, whether the list is empty now, and what is wrong with it: what was
+    /// taken off before a damaged place is off, or it would be freed once more another time.
+    ///
+    /// # Errors
+    /// Those of `f` and of writing: the txg must be given up.
     pub fn drain(
         &self,
         ctx: &Ctx<'_>,
         f: &mut dyn FnMut(&BlockPointer) -> Result<bool>,
-    ) -> Result<(Sizes, bool)> {
-        self.drain_to(ctx, f, 0)
+    ) -> Result<(Sizes, bool, Option<Error>)> {
+        let mut flaw = None;
+        let (sizes, empty) = self.drain_to(ctx, f, &mut flaw, 0)?;
+        Ok((sizes, empty, flaw))
     }
 
     fn drain_to(
         &self,
         ctx: &Ctx<'_>,
         f: &mut dyn FnMut(&BlockPointer) -> Result<bool>,
+        flaw: &mut Option<Error>,
         depth: u32,
     ) -> Result<(Sizes, bool)> {
         if depth > DEPTH_LIMIT {
@@ -255,7 +268,11 @@ impl Bpobj {
             let n = phys.num_blkptrs.min(1024);
             let first = phys.num_blkptrs - n;
             let mut bytes = vec![0; n as usize * BP_SIZE];
-            self.dnode.read_at(first * BP_SIZE as u64, &mut bytes)?;
+            if let Err(e) = self.dnode.read_at(first * BP_SIZE as u64, &mut bytes) {
+                *flaw = Some(damage(e)?);
+                go_on = false;
+                break;
+            }
             for i in (0..n as usize).rev() {
                 let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
                 if !f(&bp)? {
@@ -273,14 +290,27 @@ impl Bpobj {
                 (before.0 - phys.num_blkptrs) * BP_SIZE as u64,
             )?;
         }
-        let mut subs = if go_on {
-            self.subobjs(&phys)?
-        } else {
-            Vec::new()
-        };
+        let mut subs = Vec::new();
+        if go_on {
+            match self.subobjs(&phys) {
+                Ok(all) => subs = all,
+                Err(e) => {
+                    *flaw = Some(damage(e)?);
+                    go_on = false;
+                }
+            }
+        }
         while let Some(sub) = subs.last().copied() {
-            let list = Self::open(&self.mos, sub)?;
-            let (sizes, empty) = list.drain_to(ctx, f, depth + 1)?;
+            let drained = Self::open(&self.mos, sub)
+                .and_then(|list| Ok((list.drain_to(ctx, f, flaw, depth + 1)?, list)));
+            let ((sizes, empty), list) = match drained {
+                Ok(done) => done,
+                Err(e) => {
+                    *flaw = Some(damage(e)?);
+                    go_on = false;
+                    break;
+                }
+            };
             taken += sizes;
             if !empty {
                 go_on = false;
@@ -314,6 +344,15 @@ impl Bpobj {
             ctx.free(phys.subobjs)?;
         }
         ctx.free(self.object())
+    }
+}
+
+/// An error that speaks of damage in a list, as a value; any other ends the txg.
+fn damage(error: Error) -> Result<Error> {
+    match error {
+        Error::Corrupt { .. } => Ok(error),
+        e if e.is(zuse_base::Errno::NOENT) => Ok(Error::corrupt("a list of block pointers", e)),
+        other => Err(other),
     }
 }
 

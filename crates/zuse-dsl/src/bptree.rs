@@ -13,7 +13,7 @@ use zuse_dmu::DnodeSpec;
 use zuse_format::dnode::{DNODE_SLOT, SLOTS_PER_BLOCK, scan_block};
 use zuse_format::dsl::{BptreeEntry, BptreePhys, UsedKind};
 use zuse_format::object_type as ot;
-use zuse_format::{BlockPointer, BpKind, DnodePhys, ObjsetPhys};
+use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys};
 
 use crate::context::Ctx;
 use crate::meta::DIRECTORY;
@@ -173,11 +173,15 @@ impl<'a, 'b> Reaper<'a, 'b> {
         }
     }
 
-    fn read(&self, bp: &BlockPointer) -> Result<std::sync::Arc<zuse_io::Block>> {
-        self.ctx
-            .meta
-            .io
-            .read_around(bp, &Place::new("a destroyed dataset"))
+    /// A block of pointers or dnodes; `None` for a damaged one, and what lies below it is lost. To stop there
+    /// instead would be worse: what this txg has freed before is not in the resume point and would be freed again.
+    fn read(&self, bp: &BlockPointer) -> Result<Option<std::sync::Arc<zuse_io::Block>>> {
+        let place = Place::new("a destroyed dataset");
+        match self.ctx.meta.io.read_around(bp, &place) {
+            Ok(block) => Ok(Some(block)),
+            Err(Error::Corrupt { .. }) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     fn is_ours(&self, bp: &BlockPointer) -> bool {
@@ -187,9 +191,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
     fn free(&mut self, bp: &BlockPointer) -> Result<()> {
         if bp.allocation_birth() > self.birth_txg && !bp.is_redacted() {
             self.freed += Sizes::of_block(&self.ctx.meta.io, bp);
-            if bp.kind() == BpKind::Normal {
-                self.ctx.meta.io.free(self.ctx.tx.txg(), bp)?;
-            }
+            self.ctx.free_or_leak(bp)?;
             if self.budget.blocks != u64::MAX {
                 self.budget.blocks = self.budget.blocks.saturating_sub(1);
             }
@@ -202,8 +204,12 @@ impl<'a, 'b> Reaper<'a, 'b> {
         if !self.is_ours(root) {
             return Ok(Walk::Done);
         }
-        let block = self.read(root)?;
-        let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at("a destroyed dataset"))?;
+        let Some(block) = self.read(root)? else {
+            return Ok(Walk::Done);
+        };
+        let Ok(phys) = ObjsetPhys::parse(block.bytes()) else {
+            return Ok(Walk::Done);
+        };
         if let Walk::Paused(o, b) = self.dnode(&phys.meta_dnode, Owner::Meta)? {
             return Ok(Walk::Paused(o, b));
         }
@@ -269,14 +275,13 @@ impl<'a, 'b> Reaper<'a, 'b> {
                 _ => self.leaf(bp, first, owner),
             };
         }
-        let bytes = self.read(bp)?;
+        let Some(bytes) = self.read(bp)? else {
+            return Ok(Walk::Done);
+        };
         let per = 1u64 << shift;
         for i in 0..per {
             let Some(child) = BlockPointer::at(bytes.bytes(), i as usize * 128) else {
-                return Err(Error::corrupt(
-                    "a destroyed dataset",
-                    "an indirect block is too short",
-                ));
+                break;
             };
             let at = first.saturating_add(i.checked_shl(shift * u32::from(level - 1)).unwrap_or(0));
             if let Walk::Paused(o, b) = self.block(&child, level - 1, at, shift, owner)? {
@@ -288,9 +293,11 @@ impl<'a, 'b> Reaper<'a, 'b> {
     }
 
     fn dnode_block(&mut self, bp: &BlockPointer, blkid: u64) -> Result<Walk> {
-        let block = self.read(bp)?;
+        let Some(block) = self.read(bp)? else {
+            return Ok(Walk::Done);
+        };
         for (slot, view) in scan_block(block.bytes()) {
-            let view = view.map_err(|e| e.at("a destroyed dataset"))?;
+            let Ok(view) = view else { continue };
             let object = blkid * SLOTS_PER_BLOCK as u64 + slot as u64;
             if self.from.is_some_and(|(from, _)| object < from) {
                 continue;

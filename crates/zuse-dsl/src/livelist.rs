@@ -78,7 +78,7 @@ impl Ctx<'_> {
                 *count -= 1;
             } else if bp.kind() == BpKind::Normal {
                 sizes += Sizes::of_block(&self.meta.io, bp);
-                self.meta.io.free(self.tx.txg(), bp)?;
+                self.free_or_leak(bp)?;
                 budget.take();
             }
         }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use zuse_base::{Result, Txg};
-use zuse_format::BpKind;
 use zuse_format::dsl::UsedKind;
+use zuse_format::{BlockPointer, BpKind};
 use zuse_pool::{DslHooks, Pool, SyncCtx};
 
 use crate::bpobj::Bpobj;
@@ -231,22 +231,35 @@ impl Ctx<'_> {
         self.note_features(object, &done, os.flags())
     }
 
+    /// Frees a block that waited for it. One that cannot be freed (its gang header is damaged, its space is not
+    /// allocated) is lost: it must leave its queue, or what lay before it there would be freed twice.
+    pub(crate) fn free_or_leak(&self, bp: &BlockPointer) -> Result<()> {
+        if bp.kind() != BpKind::Normal {
+            return Ok(());
+        }
+        match self.meta.io.free(self.tx.txg(), bp) {
+            Err(zuse_base::Error::Corrupt { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Frees what waits; true if more is left.
     fn process_frees(&self, budget: &mut Budget) -> Result<bool> {
         if self.meta.free_bpobj == 0 {
             return Ok(false);
         }
         let list = Bpobj::open(&self.meta.mos, self.meta.free_bpobj)?;
-        let (sizes, empty) = list.drain(self, &mut |bp| {
+        let (sizes, empty, flaw) = list.drain(self, &mut |bp| {
             if !budget.take() {
                 return Ok(false);
             }
-            if bp.kind() == BpKind::Normal {
-                self.meta.io.free(self.tx.txg(), bp)?;
-            }
+            self.free_or_leak(bp)?;
             Ok(true)
         })?;
         self.freed(sizes)?;
+        if let Some(flaw) = flaw {
+            return Err(flaw);
+        }
         if !empty {
             return Ok(true);
         }

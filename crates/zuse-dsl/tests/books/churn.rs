@@ -334,3 +334,44 @@ fn any_mix_of_changes_keeps_the_books() {
         churn(&format!("churn{seed}"), seed, steps);
     }
 }
+
+#[test]
+fn a_damaged_tree_is_freed_once_as_far_as_it_can_be_read() {
+    let bench = Bench::new("hurt", 256 << 20);
+    let ds = bench.create("hurt/f");
+    let first = file(&ds, 3, 1).expect("file");
+    let second = file(&ds, 5, 9).expect("file");
+    assert!(first < second, "the walk goes by number");
+    bench.settle();
+    let dnode = ds.objset().expect("objset").dnode(second).expect("dnode");
+    let indirect = dnode.block_pointers()[0];
+    assert_eq!(indirect.level(), 1);
+    drop((dnode, ds));
+    let bench = bench.reopen(true);
+    for dva in indirect.dvas() {
+        bench
+            .device
+            .write_at(&[0xaa; 512], dva.offset() + (4 << 20))
+            .expect("rot");
+    }
+    let before = bench.pool.space().allocated;
+    bench
+        .dsl
+        .destroy("hurt/f", false, false)
+        .expect("destroy a damaged filesystem");
+    bench.settle();
+    let refcount = |b: &Bench| b.pool.features().refcount("com.delphix:async_destroy");
+    assert_eq!(refcount(&bench), 0, "the queue is done");
+    assert!(before - bench.pool.space().allocated >= 3 * BLOCK as u64);
+    // Nothing of it is freed once more when the space holds other data.
+    let other = bench.create("hurt/g");
+    file(&other, 8, 3).expect("file");
+    bench.settle();
+    let used = bench.pool.space().allocated;
+    drop(other);
+    let bench = bench.reopen(true);
+    bench.settle();
+    assert!(bench.dsl.stuck().is_none());
+    assert!(bench.pool.space().allocated >= used - (1 << 20));
+    bench.pool.close(PoolState::Exported).expect("close");
+}
