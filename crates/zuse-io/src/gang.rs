@@ -42,12 +42,13 @@ impl Pipeline {
                     good = open_trailer(bytes, verifier).ok();
                     good.is_some()
                 };
-                match self.vdevs.read(
+                match self.vdevs.read_and_heal_if(
                     dva.vdev(),
                     dva.offset(),
                     &mut buf,
                     size as usize,
                     &mut check,
+                    &|| self.freed.is_current(bp),
                 ) {
                     Ok(_) => {}
                     Err(e) => {
@@ -130,12 +131,14 @@ impl Pipeline {
                 self.free_gang(txg, m, depth + 1)?;
             } else {
                 for dva in m.dvas() {
+                    self.freed.note(txg, &dva);
                     allocator.free_dva(txg, dva.vdev(), dva.offset(), dva.asize())?;
                 }
             }
         }
         for dva in bp.dvas() {
             let asize = self.vdevs.asize(dva.vdev(), 512)?;
+            self.freed.note(txg, &dva);
             allocator.free_dva(txg, dva.vdev(), dva.offset(), asize)?;
         }
         Ok(())

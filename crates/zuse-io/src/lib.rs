@@ -8,6 +8,7 @@
 mod allocate;
 mod block;
 mod cache;
+mod freed;
 mod gang;
 mod pipeline;
 mod policy;

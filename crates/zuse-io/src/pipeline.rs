@@ -25,6 +25,7 @@ use zuse_format::{BlockPointer, BpKind, BpLimits, BpProps};
 use zuse_vdev::Vdevs;
 
 use crate::cache::Key;
+use crate::freed::Freed;
 use crate::{AllocClass, Allocate, Allocation, Block, Cache, WritePolicy};
 
 /// Largest payload that fits in a pointer.
@@ -95,6 +96,7 @@ pub struct Pipeline {
     pub(crate) checksums: RwLock<Arc<ChecksumContext>>,
     allocator: OnceLock<Arc<dyn Allocate>>,
     faults: OnceLock<Arc<dyn WriteFaults>>,
+    pub(crate) freed: Freed,
     /// Size of new gang headers where `dynamic_gang_header` is active, else 512.
     pub(crate) gang_header: AtomicU64,
     /// Bytes written to devices since the start, for statistics.
@@ -114,6 +116,7 @@ impl Pipeline {
             checksums: RwLock::new(Arc::new(ChecksumContext::new(None))),
             allocator: OnceLock::new(),
             faults: OnceLock::new(),
+            freed: Freed::default(),
             gang_header: AtomicU64::new(512),
             written: AtomicU64::new(0),
         }
@@ -296,12 +299,13 @@ impl Pipeline {
                     false
                 }
             };
-            match self.vdevs.read(
+            match self.vdevs.read_and_heal_if(
                 dva.vdev(),
                 dva.offset(),
                 &mut buf,
                 bp.psize() as usize,
                 &mut check,
+                &|| self.freed.is_current(bp),
             ) {
                 Ok(zuse_vdev::ReadOutcome::Good) => {
                     for j in bad {
@@ -334,7 +338,7 @@ impl Pipeline {
 
     /// Rewrites copy `at` of a block whose other copy was good. Best effort: a failure leaves the copy as it is.
     fn heal(&self, bp: &BlockPointer, at: usize, good: &[u8]) {
-        if self.allocator.get().is_none() {
+        if self.allocator.get().is_none() || !self.freed.is_current(bp) {
             return;
         }
         if let Some(dva) = bp.dvas().nth(at) {
@@ -554,6 +558,7 @@ impl Pipeline {
         bp.set_fill(fill);
         for (i, dva) in old.dvas().enumerate() {
             bp.set_dva(i, dva);
+            self.freed.note(txg, &dva);
             self.put(dva.vdev(), dva.offset(), stored)?;
         }
         self.cache.remove(&Key::of(old));
@@ -581,6 +586,7 @@ impl Pipeline {
         }
         let allocator = self.allocator()?;
         for dva in bp.dvas() {
+            self.freed.note(txg, &dva);
             allocator.free_dva(txg, dva.vdev(), dva.offset(), dva.asize())?;
         }
         Ok(())

@@ -102,7 +102,7 @@ impl Copies {
         buf: &mut Vec<u8>,
         psize: usize,
         verify: &mut dyn FnMut(&[u8]) -> bool,
-        heal: bool,
+        heal: &dyn Fn() -> bool,
     ) -> Result<ReadOutcome> {
         let (mut tried, mut wrong) = (Set::default(), Set::default());
         let mut outcome: Result<ReadOutcome> = Err(Error::device("vdev", Errno::NXIO, "no device"));
@@ -111,7 +111,7 @@ impl Copies {
             let leaf = &self.leaves[i];
             match read_leaf(leaf, offset, buf, psize) {
                 Ok(()) if verify(buf) => {
-                    if heal && !wrong.is_empty() {
+                    if !wrong.is_empty() && heal() {
                         self.heal(offset, buf, wrong);
                     }
                     return Ok(ReadOutcome::Good);

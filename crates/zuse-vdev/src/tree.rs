@@ -323,10 +323,27 @@ impl Vdevs {
         psize: usize,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<ReadOutcome> {
+        self.read_and_heal_if(vdev, offset, buf, psize, verify, &|| true)
+    }
+
+    /// As [`Vdevs::read`], but asks before a bad copy is rewritten: the block may not be there any more.
+    ///
+    /// # Errors
+    /// As [`Vdevs::read`].
+    pub fn read_and_heal_if(
+        &self,
+        vdev: u32,
+        offset: u64,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        may_heal: &dyn Fn() -> bool,
+    ) -> Result<ReadOutcome> {
         let top = self.top(vdev)?;
+        let heal = || self.writable && may_heal();
         let outcome = top
             .copies(offset, psize)?
-            .read(offset, buf, psize, verify, self.writable)?;
+            .read(offset, buf, psize, verify, &heal)?;
         if outcome == ReadOutcome::BadChecksum {
             top.node.unrecovered.bump();
         }

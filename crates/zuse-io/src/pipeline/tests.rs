@@ -299,3 +299,19 @@ fn an_unchanged_block_keeps_its_pointer_where_the_checksum_is_strong() {
             .expect("write");
     assert!(!changed.in_place);
 }
+
+#[test]
+fn a_stale_reader_does_not_heal_over_the_block_that_is_there_now() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let data = noise(16_384, 5);
+    let old = write(&b, &policy(2, Compression::Lz4), &BlockPointer::HOLE, &data).expect("write");
+    b.io.free(Txg(9), &old).expect("free");
+    // Only the first copy's place is taken again.
+    let other = noise(16_384, 7);
+    let new = write(&b, &policy(1, Compression::Lz4), &BlockPointer::HOLE, &other).expect("write");
+    assert_eq!(new.dva(0).offset(), old.dva(0).offset());
+    b.io.cache().clear();
+    // The reader gets what it asked for, if it is still there.
+    assert_eq!(b.io.read(&old, &"stale").expect("read").bytes(), &data[..]);
+    assert_eq!(b.io.read(&new, &"new").expect("read").bytes(), &other[..]);
+}
