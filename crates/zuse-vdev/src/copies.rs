@@ -191,17 +191,27 @@ impl Copies {
     }
 
     /// Writes `data`, padded to the sector, to every copy.
+    ///
+    /// Only what counts as written can be missed: when every copy fails the caller knows, and may try again.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut result = Err(None);
-        for leaf in &self.leaves {
+        let mut failed = Set::default();
+        for (i, leaf) in self.leaves.iter().enumerate() {
             match self.write_leaf(leaf, offset, data) {
                 Ok(()) => result = Ok(()),
                 Err(error) => {
+                    failed.insert(i);
                     if let Err(none @ None) = &mut result {
                         *none = Some(error);
                     }
                 }
             }
+        }
+        if result.is_ok() && !failed.is_empty() {
+            let missed = self.leaves.iter().enumerate();
+            missed
+                .filter(|(i, _)| failed.has(*i))
+                .for_each(|(_, leaf)| leaf.note_missed());
         }
         result.map_err(|error| {
             error.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device"))

@@ -11,7 +11,7 @@
 //! - The lock guards the seat (which device, how well) and is held for a pointer copy, never over I/O.
 //! - An I/O error is counted and returned, and does not unseat the device: a bad sector is not a bad
 //!   disk. Only an errno that says the device is gone does.
-//! - A write that failed leaves a mark ([`Leaf::take_missed`]): the pool puts the txg into the leaf's DTL.
+//! - A write that failed while a sibling took it leaves a mark ([`Leaf::take_missed`]): the pool puts the txg into the leaf's DTL.
 //! - `unflushed` is set *after* a write returned and cleared *before* a flush starts. The other order
 //!   would lose a write that lands between the flush and the clearing.
 
@@ -283,7 +283,7 @@ impl Leaf {
     /// As [`Leaf::read`].
     pub fn write(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
         let len = parts.iter().map(|p| p.len()).sum();
-        let (device, asize) = self.take_seat().inspect_err(|_| self.note_missed())?;
+        let (device, asize) = self.take_seat()?;
         let at = self.place(offset, len, asize)?;
         self.pending.fetch_add(1, Ordering::Relaxed);
         let result = match parts {
@@ -301,7 +301,6 @@ impl Leaf {
             }
             Err(error) => {
                 self.counters.write_errors.bump();
-                self.note_missed();
                 Err(self.failed(error))
             }
         }

@@ -308,7 +308,13 @@ fn a_stale_reader_does_not_heal_over_the_block_that_is_there_now() {
     b.io.free(Txg(9), &old).expect("free");
     // Only the first copy's place is taken again.
     let other = noise(16_384, 7);
-    let new = write(&b, &policy(1, Compression::Lz4), &BlockPointer::HOLE, &other).expect("write");
+    let new = write(
+        &b,
+        &policy(1, Compression::Lz4),
+        &BlockPointer::HOLE,
+        &other,
+    )
+    .expect("write");
     assert_eq!(new.dva(0).offset(), old.dva(0).offset());
     b.io.cache().clear();
     // The reader gets what it asked for, if it is still there.
