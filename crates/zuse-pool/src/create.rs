@@ -109,7 +109,16 @@ impl Pool {
             ..Uberblock::default()
         };
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, true)?;
-        pool.first_txg(&options)?;
+        // Nobody could clear a pool that is not there yet.
+        pool.suspension.set_impatient(true);
+        if let Err(error) = pool.first_txg(&options) {
+            pool.hooks.let_go();
+            if let Some(allocator) = pool.allocator.get() {
+                allocator.detach();
+            }
+            return Err(error);
+        }
+        pool.suspension.set_impatient(false);
         Ok(pool)
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse_base::{Result, Txg};
-use zuse_device::{BlockDevice, MemDevice};
+use zuse_base::{Errno, Result, Span, Txg};
+use zuse_device::{BlockDevice, Fault, FaultyDevice, MemDevice, Op, Rule};
 use zuse_dmu::zap::Zap;
 use zuse_pool::{CreateOptions, DslHooks, Environment, OpenOptions, Pool, SyncCtx, VdevSpec};
 use zuse_vdev::{PoolState, assemble};
@@ -55,6 +55,10 @@ fn open(device: &Arc<dyn BlockDevice>, writable: bool) -> Result<Arc<Pool>> {
 }
 
 fn create(device: &Arc<dyn BlockDevice>, ashift: u8) -> Arc<Pool> {
+    try_create(device, ashift).expect("create")
+}
+
+fn try_create(device: &Arc<dyn BlockDevice>, ashift: u8) -> Result<Arc<Pool>> {
     let options = CreateOptions {
         name: "tank".into(),
         vdevs: vec![VdevSpec {
@@ -66,7 +70,7 @@ fn create(device: &Arc<dyn BlockDevice>, ashift: u8) -> Arc<Pool> {
         comment: None,
         compatibility: None,
     };
-    Pool::create(Environment::default(), options, Arc::new(NoDatasets)).expect("create")
+    Pool::create(Environment::default(), options, Arc::new(NoDatasets))
 }
 
 #[test]
@@ -203,4 +207,64 @@ fn a_pool_that_another_host_left_active_needs_force() {
         )
         .is_ok()
     );
+}
+
+/// The data area: labels and the boot area take writes.
+const DATA: Span = Span::new(4 << 20, 100 << 20);
+
+#[test]
+fn a_write_that_failed_is_tried_again_after_clear() {
+    let faulty = Arc::new(FaultyDevice::new(Arc::new(MemDevice::new(
+        "/disk",
+        128 << 20,
+    ))));
+    let device: Arc<dyn BlockDevice> = faulty.clone();
+    let pool = create(&device, 12);
+    faulty.add(
+        Rule::new(Op::Write, Fault::Fail(Errno::NOSPC))
+            .within(DATA)
+            .times(2),
+    );
+    let writer = {
+        let pool = pool.clone();
+        std::thread::spawn(move || {
+            pool.sync_task(
+                |_| Ok(()),
+                |ctx| ctx.pool.directory()?.add_u64(ctx.tx, b"answer", 42),
+            )
+        })
+    };
+    for _ in 0..2 {
+        while pool.suspended().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        assert!(!writer.is_finished(), "nothing is acknowledged meanwhile");
+        pool.clear(None).expect("clear");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    writer.join().expect("no panic").expect("the task is done");
+    assert!(pool.suspended().is_none());
+    pool.close(PoolState::Exported).expect("close");
+    let pool = open(&device, false).expect("open");
+    assert_eq!(
+        pool.directory()
+            .expect("directory")
+            .lookup_u64(b"answer")
+            .expect("lookup"),
+        Some(42)
+    );
+}
+
+#[test]
+fn making_a_pool_on_a_device_that_takes_no_data_fails() {
+    let faulty = Arc::new(FaultyDevice::new(Arc::new(MemDevice::new(
+        "/disk",
+        128 << 20,
+    ))));
+    faulty.add(Rule::broken(Op::Write).within(DATA));
+    let device: Arc<dyn BlockDevice> = faulty;
+    let (done, result) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(try_create(&device, 12).is_err()));
+    let failed = result.recv_timeout(std::time::Duration::from_secs(20));
+    assert!(failed.expect("it does not wait for a clear that nobody can give"));
 }
