@@ -573,6 +573,7 @@ impl Pipeline {
     }
 
     /// Gives back everything a pointer holds in the space maps. Holes and embedded pointers hold nothing.
+    /// A block that a dedup table may share stays allocated: its table, which is not served, would have to say.
     ///
     /// # Errors
     /// A gang header could not be read, or the space was not allocated.
@@ -581,6 +582,9 @@ impl Pipeline {
             return Ok(());
         }
         self.cache.remove(&Key::of(bp));
+        if bp.dedup() {
+            return Ok(());
+        }
         if bp.is_gang() {
             return self.free_gang(txg, bp, 0);
         }

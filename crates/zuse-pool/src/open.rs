@@ -187,6 +187,9 @@ impl Pool {
             self.features.load(&mos, &directory)?;
             self.features.check(&mos, &name, options.writable)?;
         }
+        if options.writable {
+            refuse_dedup(&directory, &name)?;
+        }
         if let Some(value) = directory.lookup(b"org.illumos:checksum_salt")? {
             let salt: [u8; 32] = match &value {
                 ZapValue::Bytes(bytes) => bytes.as_slice().try_into().ok(),
@@ -287,6 +290,29 @@ impl Pool {
     pub fn syncing_tx(&self) -> Tx {
         Tx::syncing(self.open_txg())
     }
+}
+
+/// Refuses to write where blocks are shared by a dedup table. No feature tells of tables in the old form, and to free
+/// a block without asking its table would take it from the others that share it.
+fn refuse_dedup(directory: &Zap, name: &str) -> Result<()> {
+    // Made with the first table and never removed.
+    if directory.lookup(b"DDT-statistics")?.is_none() {
+        return Ok(());
+    }
+    for sum in ["sha256", "sha512", "skein", "edonr", "blake3", "fletcher4"] {
+        for class in ["ditto", "duplicate", "unique"] {
+            let table = format!("DDT-{sum}-zap-{class}");
+            if directory.lookup(table.as_bytes())?.is_some() {
+                return Err(Error::unsupported(
+                    format!("pool {name}"),
+                    format!(
+                        "writing with the dedup table {table} (it can be opened with readonly=on)"
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a pool that another host has.

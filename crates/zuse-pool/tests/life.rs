@@ -268,3 +268,22 @@ fn making_a_pool_on_a_device_that_takes_no_data_fails() {
     let failed = result.recv_timeout(std::time::Duration::from_secs(20));
     assert!(failed.expect("it does not wait for a clear that nobody can give"));
 }
+
+#[test]
+fn a_pool_with_a_dedup_table_of_the_old_form_is_not_written() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/disk", 128 << 20));
+    let pool = create(&device, 12);
+    pool.sync_task(
+        |_| Ok(()),
+        |ctx| {
+            let directory = ctx.pool.directory()?;
+            directory.add_u64(ctx.tx, b"DDT-statistics", 77)?;
+            directory.add_u64(ctx.tx, b"DDT-sha256-zap-duplicate", 78)
+        },
+    )
+    .expect("task");
+    pool.close(PoolState::Exported).expect("close");
+    let refused = open(&device, true).expect_err("a free would take blocks from others");
+    assert!(refused.to_string().contains("DDT-sha256"), "{refused}");
+    open(&device, false).expect("it can be read");
+}
