@@ -46,6 +46,7 @@ mod space;
 mod stat;
 mod sync;
 mod table;
+mod unreplayed;
 
 pub use accounting_check::check_accounting;
 pub use admission::Estimate;

@@ -71,6 +71,9 @@ impl DslHooks for Dsl {
         let meta = Meta::load(spa.mos().clone(), spa.io().clone(), spa.version())?;
         let _ = self.open.set(Open { spa, meta });
         self.note_space();
+        if pool.is_writable() {
+            self.refuse_unreplayed(&pool.name())?;
+        }
         if pool.is_writable() && self.frees_wait()? {
             pool.note_frees();
         }

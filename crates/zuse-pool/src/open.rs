@@ -101,7 +101,14 @@ impl Pool {
         let mut uberblock = choice.uberblock;
         let newest = choice.newest.txg;
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, options.writable)?;
-        pool.load(&find, options)?;
+        if let Err(error) = pool.load(&find, options) {
+            // The pool and what is above it know each other: only letting go frees the devices.
+            pool.hooks.let_go();
+            if let Some(allocator) = pool.allocator.get() {
+                allocator.detach();
+            }
+            return Err(error);
+        }
         if options.writable {
             // After a rewind the next txg follows the newest one seen, so that stale uberblocks lose by time.
             uberblock.txg = uberblock.txg.max(newest);

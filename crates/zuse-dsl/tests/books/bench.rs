@@ -72,13 +72,16 @@ impl Bench {
     pub fn open_as(self, writable: bool) -> Self {
         let name = self.pool.name();
         drop(self.dsl);
-        let scan = assemble::assemble(&assemble::read_labels(std::slice::from_ref(&self.device)));
+        let opened = Self::try_open(self.device, writable).expect("open");
+        assert_eq!(opened.pool.name(), name);
+        opened
+    }
+
+    pub fn try_open(device: Arc<dyn BlockDevice>, writable: bool) -> Result<Self> {
+        let scan = assemble::assemble(&assemble::read_labels(std::slice::from_ref(&device)));
         let found = scan.pools.first().expect("a pool");
-        let devices: BTreeMap<u64, Arc<dyn BlockDevice>> = found
-            .devices
-            .keys()
-            .map(|g| (*g, self.device.clone()))
-            .collect();
+        let devices: BTreeMap<u64, Arc<dyn BlockDevice>> =
+            found.devices.keys().map(|g| (*g, device.clone())).collect();
         let options = OpenOptions {
             writable,
             ..OpenOptions::default()
@@ -90,14 +93,8 @@ impl Bench {
             &devices,
             &options,
             dsl.clone(),
-        )
-        .expect("open");
-        assert_eq!(pool.name(), name);
-        Self {
-            device: self.device,
-            pool,
-            dsl,
-        }
+        )?;
+        Ok(Self { device, pool, dsl })
     }
 
     pub fn create(&self, name: &str) -> Arc<Dataset> {

@@ -3,6 +3,7 @@
 use zuse_base::Errno;
 use zuse_dsl::Estimate;
 use zuse_dsl::property::{SetAs, Value};
+use zuse_format::{BlockPointer, BpProps, Dva};
 use zuse_vdev::PoolState;
 
 use crate::bench::*;
@@ -612,4 +613,48 @@ fn a_bookmark_counts_what_was_freed_since_its_snapshot() {
     bench.dsl.destroy_bookmark("marks/a#b2").expect("destroy");
     bench.sound("destroying the bookmark");
     bench.close();
+}
+
+#[test]
+fn a_pool_with_a_log_that_is_not_replayed_is_not_written() {
+    let bench = Bench::new("log", 128 << 20);
+    let ds = bench.create("log/f");
+    file(&ds, 3, 1).expect("file");
+    // The log's block lies where space is free.
+    let offset = 96 << 20;
+    let verifier = [5, 6, 7, 1];
+    let mut bp = BlockPointer::with_props(BpProps {
+        lsize: 4096,
+        psize: 4096,
+        compression: 2,
+        checksum: 9,
+        object_type: 9,
+        level: 0,
+        dedup: false,
+        crypt: false,
+        order: zuse_base::ByteOrder::Little,
+    });
+    bp.set_dva(0, Dva::new(0, offset, 4096, false));
+    bp.set_birth(1 << 40, 1 << 40);
+    bp.set_checksum(verifier);
+    let mut header = [0; 192];
+    bp.write_le(&mut header[16..144]);
+    let tx = ds.begin(Estimate::default()).expect("begin");
+    ds.objset().expect("objset").set_zil_header(&tx, header);
+    drop((tx, ds));
+    let bench = bench.reopen(true); // reserved, never written: nothing to replay
+    let device = bench.device.clone();
+    bench.pool.close(PoolState::Exported).expect("close");
+    drop(bench);
+    let mut block = vec![0; 4096];
+    block[136..144].copy_from_slice(&1024u64.to_le_bytes());
+    zuse_codec::seal_zil(&mut block, verifier).expect("seal");
+    device
+        .write_at(&block, offset + (4 << 20))
+        .expect("write the log");
+    let refused = Bench::try_open(device.clone(), true)
+        .err()
+        .expect("refused");
+    assert!(refused.to_string().contains("log/f"), "{refused}");
+    Bench::try_open(device, false).expect("it can be read");
 }
