@@ -532,7 +532,10 @@ impl Objset {
         let mut from = after.0 + 1;
         loop {
             let tree = self.meta_tree();
-            let on_disk = self.next_on_disk(&tree, from)?;
+            let on_disk = match self.next_on_disk(&tree, from) {
+                Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&tree, &self.meta_tree()) => continue,
+                other => other?,
+            };
             let pending = lock(&self.numbers).next_pending(from);
             let next = match (on_disk, pending) {
                 (None, None) => return Ok(None),

@@ -11,6 +11,7 @@ use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_format::dnode::{OBJECT_LIMIT, SLOTS_PER_BLOCK};
 
 use super::{Objset, dnode_slots, lock};
+use crate::dirty::Synced;
 use crate::tx::Tx;
 
 /// The state of the search.
@@ -154,15 +155,25 @@ impl Objset {
     }
 
     /// The first dnode block at or after `block` that is not full by its pointer's fill count.
-    fn next_roomy(&self, mut block: u64) -> Result<u64> {
-        let tree = self.meta_tree();
+    fn next_roomy(&self, block: u64) -> Result<u64> {
+        loop {
+            let tree = self.meta_tree();
+            match self.next_roomy_of(&tree, block) {
+                // The tree was replaced and its blocks reused while this thread slept: look again.
+                Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&tree, &self.meta_tree()) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn next_roomy_of(&self, tree: &Synced, mut block: u64) -> Result<u64> {
         let shift = tree.fanout_shift();
         while block <= tree.head.max_block {
             // From high levels down: a full subtree is skipped at once.
             let mut skipped = false;
             for level in (0..tree.levels).rev() {
                 let per = shift * u32::from(level);
-                let bp = self.meta.lookup_bp(&tree, level, block >> per.min(63))?;
+                let bp = self.meta.lookup_bp(tree, level, block >> per.min(63))?;
                 let full = (SLOTS_PER_BLOCK as u64)
                     .checked_shl(per)
                     .unwrap_or(u64::MAX);
