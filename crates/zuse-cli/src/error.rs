@@ -133,10 +133,9 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
                 _ => error,
             }
         }
-        Error::Suspended { what, .. } => CommandError::new(format!(
-            "{action}: pool I/O is currently suspended ({what})"
-        ))
-        .hint("make its devices reachable again, then run 'zpool clear'"),
+        Error::Suspended { what, .. } => {
+            CommandError::new(format!("{action}: pool I/O is currently suspended: {what}"))
+        }
         Error::Unsupported { .. } => CommandError::new(format!("{action}: {error}")),
         Error::Device { .. } => CommandError::new(format!("{action}: I/O error: {error}"))
             .hint("'zpool status' shows which device fails"),

@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use zuse::{Pool, Result};
@@ -23,6 +24,8 @@ use crate::wire;
 const TICK: Duration = Duration::from_millis(100);
 /// Commands that are served at the same time.
 const MOST_COMMANDS: usize = 64;
+/// What helps when a pool will not run again.
+pub const GIVE_UP: &str = "'zpool export -f' gives up what was not synced, and ends the mounts";
 /// How long commands may go on after the last mount is gone.
 const GRACE: Duration = Duration::from_secs(600);
 
@@ -38,6 +41,8 @@ pub struct Holder {
 impl Holder {
     /// Holds a pool.
     pub fn new(pool: Arc<Pool>) -> Arc<Self> {
+        // From here on 'zpool clear' finds a way in.
+        pool.set_patient(true);
         Arc::new(Self {
             mounts: PoolMounts::new(pool.clone()),
             pool,
@@ -86,8 +91,42 @@ impl Holder {
         out
     }
 
+    /// Does what makes the kernel write its dirty pages, unless the pool is suspended or gets so meanwhile: then it goes
+    /// on in the background, until the pool goes on or is given up, and the caller hears why.
+    fn while_running<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if let Some(error) = self.pool.suspended() {
+            return Err(error);
+        }
+        let (send, receive) = std::sync::mpsc::channel();
+        let me = self.clone();
+        std::thread::Builder::new()
+            .name("zuse-unmount".into())
+            .spawn(move || {
+                let _ = send.send(work(&me));
+            })
+            .map_err(|e| zuse::Error::refused(zuse::Errno::AGAIN, format!("no thread: {e}")))?;
+        loop {
+            match receive.recv_timeout(TICK) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) => match self.pool.suspended() {
+                    Some(error) => return Err(error),
+                    None => {}
+                },
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(zuse::Error::refused(
+                        zuse::Errno::IO,
+                        "the unmount panicked",
+                    ));
+                }
+            }
+        }
+    }
+
     /// Unmounts by dataset name or mount point. False if there is no such mount.
-    pub fn unmount(&self, what: &OsStr, force: bool) -> Outcome<bool> {
+    pub fn unmount(self: &Arc<Self>, what: &OsStr, force: bool) -> Outcome<bool> {
         let fits = |s: &MountServer| {
             what.to_str() == Some(s.dataset().as_str()) || s.mount_point().as_os_str() == what
         };
@@ -98,9 +137,15 @@ impl Holder {
             .filter(|s| fits(s))
             .collect();
         for server in &found {
-            self.mounts.end(server, force).map_err(|error| {
-                explain("cannot unmount", &error, false).hint("leave the directory, or use -f")
-            })?;
+            let one = server.clone();
+            self.while_running(move |me| me.mounts.end(&one, force))
+                .map_err(|error| {
+                    let said = explain("cannot unmount", &error, false);
+                    match error {
+                        zuse::Error::Suspended { .. } => said.hint(GIVE_UP),
+                        _ => said.hint("leave the directory, or use -f"),
+                    }
+                })?;
         }
         if let Some(child) = what
             .to_str()
@@ -112,13 +157,34 @@ impl Holder {
         Ok(!found.is_empty())
     }
 
-    /// Unmounts everything.
-    pub fn unmount_all(&self, force: bool) -> Result<()> {
+    /// Unmounts everything. A suspended pool refuses, even one that is suspended only by what the unmount writes.
+    pub fn unmount_all(self: &Arc<Self>, force: bool) -> Result<()> {
+        self.while_running(move |me| me.end_all(force))
+    }
+
+    fn end_all(&self, force: bool) -> Result<()> {
         self.mounts
             .servers()
             .iter()
             .rev()
             .try_for_each(|s| self.mounts.end(s, force))
+    }
+
+    /// Unmounts everything, come what may: a pool that is suspended, or gets so, is given up.
+    pub fn abandon(self: &Arc<Self>) {
+        for _ in 0..2 {
+            self.pool.give_up();
+            let me = self.clone();
+            // The second round: the pool was suspended during the first one, and what waited has its error now.
+            let done = std::thread::spawn(move || me.end_all(true).is_ok());
+            while !done.is_finished() {
+                self.pool.give_up();
+                std::thread::sleep(TICK / 4);
+            }
+            if done.join().unwrap_or(false) {
+                return;
+            }
+        }
     }
 
     /// Lets the process end when the command that is running is done.
@@ -182,7 +248,7 @@ impl Holder {
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
         // Nobody comes in any more: who tries now finds no socket and waits for the devices.
         drop(listener);
-        let _ = self.unmount_all(true);
+        self.abandon();
         let until = Instant::now() + GRACE;
         while self.commands.load(SeqCst) > 0 && Instant::now() < until {
             std::thread::sleep(TICK);

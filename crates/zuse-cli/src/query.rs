@@ -98,6 +98,9 @@ pub struct PoolRow {
     pub state: String,
     /// Why it is suspended.
     pub suspended: Option<String>,
+    /// It is suspended, and 'zpool clear' does not help.
+    #[serde(default)]
+    pub lost: bool,
     /// Properties, in the order asked for.
     pub cells: Vec<(String, Cell)>,
     /// Allocated bytes.
@@ -377,6 +380,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         txg: config.txg.max(pool.uberblock().txg.min(config.txg.max(1))),
         state: pool.health_word().to_owned(),
         suspended: pool.suspended().map(|e| e.to_string()),
+        lost: pool.spa().is_lost(),
         cells,
         allocated: figures.allocated,
         size: figures.size,

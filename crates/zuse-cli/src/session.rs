@@ -171,6 +171,8 @@ impl Session {
             ..PoolAccess::default()
         };
         let pool = Pool::open(env, found, &access)?;
+        // Nobody could send this command a 'zpool clear'.
+        pool.set_patient(false);
         Ok(Opened {
             pool,
             export: writable && found.config.state == PoolState::Exported,
@@ -276,6 +278,7 @@ impl Session {
 
     /// Takes over a pool that this command made or imported: it is closed with the session.
     pub fn adopt(&mut self, pool: Arc<Pool>) {
+        pool.set_patient(false);
         self.opened.push(Opened {
             pool,
             export: false,

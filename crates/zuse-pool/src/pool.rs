@@ -191,6 +191,12 @@ impl Pool {
         );
         let suspension = Arc::new(Suspension::default());
         suspension.set_pool(&config.name);
+        let waiters = Arc::downgrade(&txgs);
+        suspension.set_listener(move || {
+            if let Some(txgs) = waiters.upgrade() {
+                txgs.wake();
+            }
+        });
         if writable {
             io.set_write_faults(suspension.clone());
         }
@@ -364,12 +370,17 @@ impl Pool {
                 format!("pool {} is open read-only", self.name()),
             ));
         }
-        if let Some(error) = self.suspension.error()
-            && (self.fail_mode.load(Relaxed) != 0 || self.suspension.is_lost())
-        {
-            return Err(error);
+        self.txgs.begin(reserve, || self.brake())
+    }
+
+    /// The error for callers of a suspended pool that are not to wait.
+    fn brake(&self) -> Result<()> {
+        match self.suspension.error() {
+            Some(error) if self.fail_mode.load(Relaxed) != 0 || self.suspension.is_lost() => {
+                Err(error)
+            }
+            _ => Ok(()),
         }
-        self.txgs.begin(reserve)
     }
 
     /// Bytes that running and unsynced transactions were admitted with.
@@ -392,12 +403,7 @@ impl Pool {
     /// # Errors
     /// The pool was suspended for good or closed.
     pub fn wait_synced(&self, txg: Txg) -> Result<()> {
-        if self.fail_mode.load(Relaxed) != 0
-            && let Some(error) = self.suspension.error()
-        {
-            return Err(error);
-        }
-        self.txgs.wait_synced(txg)
+        self.txgs.wait_synced(txg, || self.brake())
     }
 
     /// Writes everything that is open now and waits for it.
@@ -433,12 +439,12 @@ impl Pool {
             match outcome {
                 Outcome::Done(result) => {
                     let value = result?;
-                    self.txgs.wait_synced(txg)?;
+                    self.wait_synced(txg)?;
                     return Ok(value);
                 }
                 Outcome::Again(c, a) => {
                     (check, apply) = (c, a);
-                    self.txgs.wait_synced(txg.plus(1))?;
+                    self.wait_synced(txg.plus(1))?;
                 }
             }
         }
@@ -579,6 +585,21 @@ impl Pool {
     /// Sets what happens to callers while the pool is suspended.
     pub fn set_fail_mode(&self, mode: FailMode) {
         self.fail_mode.store(mode as u32, Relaxed);
+        self.txgs.wake();
+    }
+
+    /// Whether a failed write is waited for until `zpool clear` comes (the default), or ends the pool's work at once:
+    /// for those whom nobody could send a `zpool clear`.
+    pub fn set_patient(&self, yes: bool) {
+        self.suspension.set_impatient(!yes);
+    }
+
+    /// A suspended pool is given up: everybody who waits gets an error, and the pool stays on disk as its last uberblock
+    /// has it. What remains is [`Self::close`].
+    pub fn give_up(&self) {
+        if self.suspension.error().is_some() {
+            self.suspension.close();
+        }
     }
 
     /// Whether freed space is given back to the host.
@@ -592,6 +613,11 @@ impl Pool {
     /// Why the pool is suspended, if it is.
     pub fn suspended(&self) -> Option<Error> {
         self.suspension.error()
+    }
+
+    /// Whether the pool is suspended for good: only opening it again helps.
+    pub fn is_lost(&self) -> bool {
+        self.suspension.is_lost()
     }
 
     /// How devices are found again by `clear`: given a leaf's guid and path, opens it.
@@ -649,10 +675,19 @@ impl Pool {
                     lock(&self.config).state = state;
                     self.config_changed();
                 }
-                result = self.txgs.wait_synced(self.open_txg());
+                // A failure from here on is an error of the closing: nobody is left who could clear it.
+                self.suspension.set_impatient(true);
+                let closing = || match self.suspension.error() {
+                    Some(error) => Err(error),
+                    None => Ok(()),
+                };
+                result = self.txgs.wait_synced(self.open_txg(), closing);
                 if result.is_ok() && state != PoolState::Active {
                     // Two quiet txgs more, so that deferred frees are settled as far as they go.
-                    result = self.txgs.wait_synced(self.open_txg());
+                    result = self.txgs.wait_synced(self.open_txg(), closing);
+                }
+                if result.is_err() {
+                    self.suspension.close();
                 }
             }
             self.txgs.stop();

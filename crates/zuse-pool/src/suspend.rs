@@ -6,7 +6,7 @@
 //! pool stays suspended until it is opened again (from its last uberblock).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use zuse_base::{Error, Result};
 use zuse_io::WriteFaults;
@@ -29,8 +29,11 @@ pub(crate) struct Suspension {
     pool: Mutex<String>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Nobody could say `zpool clear` yet (the pool is being opened): failures are passed on at once.
+    /// Nobody could say `zpool clear` (the pool is being opened or closed, or a command has it for itself): failures are
+    /// passed on at once.
     impatient: AtomicBool,
+    /// Called without a lock after every change: those who wait elsewhere look again.
+    listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Suspension {
@@ -42,9 +45,22 @@ impl Suspension {
         *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = name.to_owned();
     }
 
-    /// Whether failures are passed on instead of waited for.
+    /// Whether failures are passed on instead of waited for. Who waits already goes on waiting.
     pub fn set_impatient(&self, yes: bool) {
         self.impatient.store(yes, Ordering::Relaxed);
+    }
+
+    /// Says who is told of changes; once.
+    pub fn set_listener(&self, listener: impl Fn() + Send + Sync + 'static) {
+        let _ = self.listener.set(Box::new(listener));
+    }
+
+    /// Wakes everybody. The lock must be free: the listener takes locks that come before it.
+    fn announce(&self) {
+        self.changed.notify_all();
+        if let Some(listener) = self.listener.get() {
+            listener();
+        }
     }
 
     /// The error that callers get, if the pool is suspended.
@@ -53,7 +69,7 @@ impl Suspension {
             State::Running => return None,
             State::Waiting(what) => format!("{what} (mend the device, then run zpool clear)"),
             State::Lost(what) => {
-                format!("{what} (export or kill the holder, then import the pool again)")
+                format!("{what} (what was not synced is lost; the pool has to be opened again)")
             }
             State::Closing => "the pool is being closed".to_owned(),
         };
@@ -76,7 +92,8 @@ impl Suspension {
         if *state != State::Closing {
             *state = State::Lost(what.to_string());
         }
-        self.changed.notify_all();
+        drop(state);
+        self.announce();
     }
 
     /// `zpool clear`: tries again what failed.
@@ -85,15 +102,17 @@ impl Suspension {
         let waiting = matches!(*state, State::Waiting(_));
         if waiting {
             *state = State::Running;
-            self.changed.notify_all();
         }
-        waiting || *state == State::Running
+        let runs = *state == State::Running;
+        drop(state);
+        self.announce();
+        runs
     }
 
     /// The pool goes away: whoever waits gives up.
     pub fn close(&self) {
         *self.lock() = State::Closing;
-        self.changed.notify_all();
+        self.announce();
     }
 }
 
@@ -105,7 +124,9 @@ impl WriteFaults for Suspension {
         let mut state = self.lock();
         if *state == State::Running {
             *state = State::Waiting(error.to_string());
-            self.changed.notify_all();
+            drop(state);
+            self.announce();
+            state = self.lock();
         }
         loop {
             match &*state {

@@ -210,6 +210,10 @@ impl Pool {
                 format!("pool {} is open read-only", self.name()),
             ));
         };
+        // What was freed just now is settled first; with nothing to write these txgs cost little more than an uberblock.
+        for _ in 0..=crate::metaslab::DEFERS {
+            self.sync_task(|_| Ok(()), |_| Ok(()))?;
+        }
         let tops = self.vdevs.tops();
         let plain: Vec<_> = tops
             .iter()

@@ -87,10 +87,18 @@ impl Txgs {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the open txg; waits while it quiesces or too much is dirty.
-    pub fn begin(self: &Arc<Self>, reserve: u64) -> Result<Tx> {
+    /// Those who wait look again: the pool was suspended or goes on.
+    pub fn wake(&self) {
+        // Under the lock, so that nobody is between looking and waiting.
+        let _state = self.lock();
+        self.changed.notify_all();
+    }
+
+    /// Joins the open txg; waits while it quiesces or too much is dirty, unless `brake` says that waiting is no use.
+    pub fn begin(self: &Arc<Self>, reserve: u64, brake: impl Fn() -> Result<()>) -> Result<Tx> {
         let mut state = self.lock();
         loop {
+            brake()?;
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
@@ -136,8 +144,8 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// Waits until a txg is on disk.
-    pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+    /// Waits until a txg is on disk, unless `brake` says that waiting is no use.
+    pub fn wait_synced(&self, txg: Txg, brake: impl Fn() -> Result<()>) -> Result<()> {
         let mut state = self.lock();
         state.wanted = state.wanted.max(txg.min(state.open));
         self.changed.notify_all();
@@ -148,6 +156,7 @@ impl Txgs {
             if state.stop && state.syncing.is_none() && state.quiesced.is_none() {
                 return Err(Error::refused(Errno::NODEV, "the pool was closed"));
             }
+            brake()?;
             state = self.wait(state);
         }
         Ok(())

@@ -99,6 +99,17 @@ impl Pool {
         self.spa.clear(device)
     }
 
+    /// Whether a write that failed waits for [`Self::clear`] (the default). Without, everything fails from then on, and
+    /// the pool stays on disk as it was last synced: for programs that nobody could tell to clear it.
+    pub fn set_patient(&self, yes: bool) {
+        self.spa.set_patient(yes);
+    }
+
+    /// A suspended pool is given up: who waits gets an error; what was not synced is lost. Then close it.
+    pub fn give_up(&self) {
+        self.spa.give_up();
+    }
+
     /// Closes it and leaves it active: this host will open it again.
     ///
     /// # Errors

@@ -38,11 +38,11 @@ fn a_waiter_gets_its_txg_written_and_the_next_one_is_open() {
     let (txgs, meter) = engine(1 << 20);
     let written = Arc::new(AtomicU64::new(0));
     let threads = drive(&txgs, &meter, &written);
-    let tx = txgs.begin(100).expect("open");
+    let tx = txgs.begin(100, || Ok(())).expect("open");
     let txg = tx.txg();
     assert_eq!(txg, Txg(11));
     drop(tx);
-    txgs.wait_synced(txg).expect("synced");
+    txgs.wait_synced(txg, || Ok(())).expect("synced");
     assert_eq!(written.load(SeqCst), 11);
     assert!(txgs.open_txg() > txg);
     txgs.stop();
@@ -56,11 +56,11 @@ fn a_txg_is_not_written_while_a_transaction_holds_it_and_no_new_one_opens() {
     let (txgs, meter) = engine(1 << 20);
     let written = Arc::new(AtomicU64::new(0));
     let threads = drive(&txgs, &meter, &written);
-    let tx = txgs.begin(0).expect("open");
+    let tx = txgs.begin(0, || Ok(())).expect("open");
     txgs.want(tx.txg());
     let late = {
         let txgs = txgs.clone();
-        std::thread::spawn(move || txgs.begin(0).map(|tx| tx.txg()))
+        std::thread::spawn(move || txgs.begin(0, || Ok(())).map(|tx| tx.txg()))
     };
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(written.load(SeqCst), 0, "written under a transaction");
@@ -68,7 +68,7 @@ fn a_txg_is_not_written_while_a_transaction_holds_it_and_no_new_one_opens() {
     drop(tx);
     let next = late.join().expect("thread").expect("open");
     assert!(next >= txg);
-    txgs.wait_synced(txg).expect("synced");
+    txgs.wait_synced(txg, || Ok(())).expect("synced");
     txgs.stop();
     for t in threads {
         t.join().expect("thread");
@@ -79,12 +79,12 @@ fn a_txg_is_not_written_while_a_transaction_holds_it_and_no_new_one_opens() {
 fn a_writer_waits_while_too_much_is_dirty() {
     let (txgs, meter) = engine(1000);
     let written = Arc::new(AtomicU64::new(0));
-    let tx = txgs.begin(0).expect("open");
+    let tx = txgs.begin(0, || Ok(())).expect("open");
     meter.add(tx.txg(), 2000);
     drop(tx);
     let late = {
         let txgs = txgs.clone();
-        std::thread::spawn(move || txgs.begin(0).map(|tx| tx.txg()))
+        std::thread::spawn(move || txgs.begin(0, || Ok(())).map(|tx| tx.txg()))
     };
     std::thread::sleep(Duration::from_millis(50));
     assert!(

@@ -33,9 +33,13 @@ impl Clear {
                 })?)
             }
         };
+        let was_suspended = pool.suspended().is_some();
         pool.clear(guid)
             .or_cannot_pool(|| format!("cannot clear errors for {name}"))?;
-        session.log(&pool);
+        if !was_suspended {
+            // The pool may be suspended again in a moment: then the note would have to wait, and this command with it.
+            session.log(&pool);
+        }
         Ok(())
     }
 }

@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
+use crate::holder::GIVE_UP;
 use crate::session::{Need, Session};
 
 /// Close pools so that any machine may import them
@@ -59,11 +60,18 @@ pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str)
     let Some(holder) = session.holder.clone().filter(|h| h.pool().name() == name) else {
         return Ok(());
     };
-    holder.unmount_all(force).map_err(|e| {
-        CommandError::new(format!("cannot {action} '{name}': pool is busy"))
+    let unmounted = holder.unmount_all(force).map_err(|e| match e {
+        zuse::Error::Suspended { .. } => {
+            explain(&format!("cannot {action} '{name}'"), &e, true).hint(GIVE_UP)
+        }
+        e => CommandError::new(format!("cannot {action} '{name}': pool is busy"))
             .hint(e.to_string())
-            .hint("leave the mounted directories, or use '-f'")
-    })?;
+            .hint("leave the mounted directories, or use '-f'"),
+    });
+    match unmounted {
+        Err(_) if force && holder.pool().suspended().is_some() => holder.abandon(),
+        other => other?,
+    }
     // Nobody is sent here any more: the pool is about to be closed.
     let _ = std::fs::remove_file(session.state.held_name(holder.pool().guid()));
     holder.end();

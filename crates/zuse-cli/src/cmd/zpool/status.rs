@@ -91,9 +91,17 @@ fn any(vdev: &VdevRow, what: &dyn Fn(&VdevRow) -> bool) -> bool {
 fn reason(row: &PoolRow) -> Option<(String, String)> {
     let some = |status: &str, action: &str| Some((status.to_owned(), action.to_owned()));
     if let Some(why) = &row.suspended {
+        let action = if row.lost {
+            format!(
+                "Make sure the affected devices are connected (and the host's disk is\n\tnot full), then run 'zpool export -f {0}' and mount or import '{0}' again.",
+                row.name
+            )
+        } else {
+            "Make sure the affected devices are connected (and the host's disk is\n\tnot full), then run 'zpool clear'.".into()
+        };
         return Some((
             format!("One or more devices failed, and I/O is suspended:\n\t{why}"),
-            "Make sure the affected devices are connected (and the host's disk is\n\tnot full), then run 'zpool clear'.".into(),
+            action,
         ));
     }
     if any(&row.vdevs, &|v| {
