@@ -52,6 +52,8 @@ pub struct Model {
 pub struct Files {
     /// Properties of the root dataset.
     pub properties: Vec<(String, String)>,
+    /// Freed space is given back to the disks after every txg.
+    pub autotrim: bool,
 }
 
 struct Worker<'a> {
@@ -622,7 +624,7 @@ impl Workload for Files {
         devices: &[Arc<dyn BlockDevice>],
         writable: bool,
     ) -> Result<Self::Pool> {
-        open_whole(
+        let pool = open_whole(
             env,
             devices,
             &zuse::PoolAccess {
@@ -630,7 +632,11 @@ impl Workload for Files {
                 ours: true,
                 ..Default::default()
             },
-        )
+        )?;
+        if self.autotrim {
+            pool.spa().set_autotrim(true);
+        }
+        Ok(pool)
     }
 
     fn spa(pool: &Self::Pool) -> &Arc<Pool> {

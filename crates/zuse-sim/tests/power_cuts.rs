@@ -62,6 +62,29 @@ fn files_come_back_as_of_the_last_txg_after_every_cut() {
 }
 
 #[test]
+fn files_come_back_although_freed_space_was_discarded() {
+    let seeds = seeds(20);
+    let workload = Files {
+        autotrim: true,
+        ..Files::default()
+    };
+    let (tally, failures) = run_chains(&workload, &rules(false), 0..seeds);
+    println!("{tally:?}, {} failures", failures.len());
+    assert!(
+        failures.is_empty(),
+        "{} of {seeds} chains failed:\n{}",
+        failures.len(),
+        failures
+            .iter()
+            .take(5)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
+    assert!(u64::from(tally.cuts) >= seeds * 9, "{tally:?}");
+}
+
+#[test]
 fn objects_come_back_as_of_the_last_txg_after_every_cut() {
     let seeds = seeds(50);
     let (tally, failures) = run_chains(&Objects, &rules(false), 0..seeds);

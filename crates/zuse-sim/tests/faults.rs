@@ -1,0 +1,417 @@
+//! Whole pools on a device that fails: writes, flushes, reads, discards.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use zuse::{Credentials, FileSystem, PoolAccess};
+use zuse_base::{Entropy, Errno, Error, Result, SeededPrng, Span};
+use zuse_device::{BlockDevice, Fault, FaultyDevice, MemDevice, Op, Rule};
+use zuse_pool::{Environment, FailMode, VdevSpec};
+use zuse_sim::golden::open_whole;
+use zuse_zpl::WriteOptions;
+
+/// Longer than anything takes that does not wait.
+const SOON: Duration = Duration::from_secs(20);
+/// How long a waiter is watched waiting.
+const WHILE: Duration = Duration::from_millis(400);
+/// Where labels end and blocks begin.
+const DATA: u64 = 4 << 20;
+const SIZE: u64 = 256 << 20;
+
+struct Bench {
+    device: Arc<FaultyDevice>,
+    pool: Arc<zuse::Pool>,
+    fs: Arc<FileSystem>,
+}
+
+fn bench(properties: &[(&str, &str)]) -> Bench {
+    let device = Arc::new(FaultyDevice::new(Arc::new(MemDevice::new("mem", SIZE))));
+    let spec = VdevSpec {
+        device: device.clone(),
+        is_disk: false,
+        ashift: Some(12),
+    };
+    let own = |(n, v): &(&str, &str)| ((*n).to_owned(), (*v).to_owned());
+    let mut all: Vec<_> = properties.iter().map(own).collect();
+    all.push(("compression".into(), "off".into()));
+    let pool =
+        zuse::Pool::create_on_devices(Environment::default(), "tank", vec![spec], None, &all)
+            .expect("create");
+    let fs = pool.file_system("tank").expect("file system");
+    Bench { device, pool, fs }
+}
+
+/// The pool as another process would find it after this one was killed.
+fn reopened(device: &Arc<FaultyDevice>) -> Bench {
+    device.clear();
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![device.clone()];
+    let access = PoolAccess {
+        writable: true,
+        ours: true,
+        ..PoolAccess::default()
+    };
+    let pool = open_whole(Environment::default(), &devices, &access).expect("open again");
+    let fs = pool.file_system("tank").expect("file system");
+    Bench {
+        device: device.clone(),
+        pool,
+        fs,
+    }
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    SeededPrng::new(seed).fill(&mut bytes);
+    bytes
+}
+
+/// Writes a file, not yet synced.
+fn write(fs: &Arc<FileSystem>, name: &str, data: &[u8]) -> Result<()> {
+    let root = Credentials::root();
+    let znode = fs.create(&root, &fs.root()?, name.as_bytes(), 0o644)?;
+    fs.write(&znode, 0, data, WriteOptions::default())
+        .map(|n| assert_eq!(n, data.len() as u64))
+}
+
+fn fsync(fs: &Arc<FileSystem>, name: &str) -> Result<()> {
+    fs.fsync(&*fs.resolve(&Credentials::root(), name.as_bytes())?)
+}
+
+fn read(fs: &Arc<FileSystem>, name: &str) -> Result<Vec<u8>> {
+    let znode = fs.resolve(&Credentials::root(), name.as_bytes())?;
+    let mut bytes = vec![0; znode.size() as usize];
+    let n = fs.read(&znode, 0, &mut bytes)?;
+    assert_eq!(n, bytes.len());
+    Ok(bytes)
+}
+
+/// Does something on a thread of its own.
+fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (send, receive) = channel();
+    std::thread::spawn(move || send.send(work()));
+    receive
+}
+
+fn fsync_aside(fs: &Arc<FileSystem>, name: &'static str) -> Receiver<Result<()>> {
+    let fs = fs.clone();
+    aside(move || fsync(&fs, name))
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < end, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn still_waits<T>(waiter: &Receiver<T>) {
+    assert!(matches!(
+        waiter.recv_timeout(WHILE),
+        Err(RecvTimeoutError::Timeout)
+    ));
+}
+
+#[test]
+fn a_write_that_fails_makes_everybody_wait_until_clear_and_nothing_is_lost() {
+    let labels = |at| Rule::broken(Op::Write).within(Span::new(at, 512 << 10));
+    for rules in [
+        vec![Rule::broken(Op::Write)],
+        vec![Rule::new(Op::Write, Fault::Fail(Errno::NOSPC))],
+        // In the middle of the txg.
+        vec![Rule::broken(Op::Write).after(7)],
+        // Only uberblocks.
+        vec![labels(0), labels(SIZE - (512 << 10))],
+    ] {
+        let b = bench(&[]);
+        let (old, new) = (noise(1, 300_000), noise(2, 3_000_000));
+        write(&b.fs, "old", &old).expect("write");
+        fsync(&b.fs, "old").expect("fsync");
+        write(&b.fs, "new", &new).expect("write");
+        for rule in rules {
+            b.device.add(rule);
+        }
+        let waiter = fsync_aside(&b.fs, "new");
+        until("the suspension", || b.pool.suspended().is_some());
+        still_waits(&waiter);
+        assert_eq!(read(&b.fs, "old").expect("read"), old);
+        // Still broken: it is suspended again.
+        b.pool.clear(None).expect("clear");
+        still_waits(&waiter);
+        until("the second suspension", || b.pool.suspended().is_some());
+        b.device.clear();
+        b.pool.clear(None).expect("clear");
+        waiter
+            .recv_timeout(SOON)
+            .expect("an answer")
+            .expect("fsync");
+        assert!(b.pool.suspended().is_none());
+        let device = b.device.clone();
+        b.pool.export().expect("export");
+        drop(b);
+        let b = reopened(&device);
+        assert_eq!(read(&b.fs, "old").expect("read"), old);
+        assert_eq!(read(&b.fs, "new").expect("read"), new);
+    }
+}
+
+#[test]
+fn with_failmode_continue_writers_get_an_error_even_those_that_wait_already() {
+    let b = bench(&[]);
+    let data = noise(3, 1 << 20);
+    write(&b.fs, "old", &data).expect("write");
+    fsync(&b.fs, "old").expect("fsync");
+    write(&b.fs, "new", &data).expect("write");
+    b.device.add(Rule::broken(Op::Write));
+    let waiter = fsync_aside(&b.fs, "new");
+    until("the suspension", || b.pool.suspended().is_some());
+    still_waits(&waiter);
+    b.pool.spa().set_fail_mode(FailMode::Continue);
+    let answer = waiter.recv_timeout(SOON).expect("an answer");
+    assert_eq!(answer.expect_err("not on disk").errno(), Errno::IO);
+    let error = write(&b.fs, "third", &data).expect_err("suspended");
+    assert_eq!(error.errno(), Errno::IO, "{error}");
+    assert_eq!(read(&b.fs, "old").expect("read"), data);
+    assert_eq!(read(&b.fs, "new").expect("read"), data);
+    b.device.clear();
+    b.pool.clear(None).expect("clear");
+    fsync(&b.fs, "new").expect("fsync");
+    write(&b.fs, "third", &data).expect("write");
+    b.pool.export().expect("export");
+}
+
+#[test]
+fn a_flush_that_fails_is_final_until_the_pool_is_opened_again() {
+    // The flush before the uberblock, and the one after it.
+    for skip in [0, 1] {
+        let b = bench(&[]);
+        let data = noise(4, 1 << 20);
+        write(&b.fs, "old", &data).expect("write");
+        fsync(&b.fs, "old").expect("fsync");
+        write(&b.fs, "new", &data).expect("write");
+        let rule = b.device.add(Rule::broken(Op::Flush).after(skip).times(1));
+        let error = fsync_aside(&b.fs, "new")
+            .recv_timeout(SOON)
+            .unwrap_or(Ok(()));
+        assert_eq!(b.device.fired(rule), 1);
+        if skip == 0 {
+            assert!(error.is_err(), "an fsync without a flush");
+            assert!(b.pool.suspended().is_some());
+            assert!(b.pool.clear(None).is_err(), "lost writes cannot be cleared");
+            assert!(write(&b.fs, "third", &data).is_err());
+            assert!(b.pool.export().is_err(), "export claims success");
+        } else {
+            // Writing the uberblock again, and flushing it, is as good.
+            if b.pool.suspended().is_some() {
+                let _ = b.pool.clear(None);
+            }
+            let _ = b.pool.export();
+        }
+        let device = b.device.clone();
+        drop(b);
+        let b = reopened(&device);
+        assert_eq!(read(&b.fs, "old").expect("read"), data);
+        write(&b.fs, "fourth", &data).expect("write");
+        fsync(&b.fs, "fourth").expect("fsync");
+        b.pool.export().expect("export");
+    }
+}
+
+#[test]
+fn closing_a_suspended_pool_ends_with_an_error_and_the_last_txg_is_there() {
+    // Suspended before, and by what the closing writes; exported and left active; given up by somebody else.
+    for (before, export) in [(true, true), (true, false), (false, true), (false, false)] {
+        let b = bench(&[]);
+        let data = noise(5, 1 << 20);
+        write(&b.fs, "old", &data).expect("write");
+        fsync(&b.fs, "old").expect("fsync");
+        write(&b.fs, "new", &data).expect("write");
+        b.device.add(Rule::broken(Op::Write));
+        let waiter = before.then(|| fsync_aside(&b.fs, "new"));
+        if before {
+            until("the suspension", || b.pool.suspended().is_some());
+        }
+        let pool = b.pool.clone();
+        let closed = aside(move || if export { pool.export() } else { pool.close() });
+        let error = closed
+            .recv_timeout(SOON)
+            .expect("closing ends")
+            .expect_err("not everything is on disk");
+        assert!(matches!(error, Error::Suspended { .. }), "{error}");
+        if let Some(waiter) = waiter {
+            assert!(waiter.recv_timeout(SOON).expect("an answer").is_err());
+        }
+        let device = b.device.clone();
+        drop(b);
+        let b = reopened(&device);
+        assert_eq!(read(&b.fs, "old").expect("read"), data);
+        b.pool.export().expect("export");
+    }
+}
+
+#[test]
+fn a_pool_that_is_given_up_or_impatient_lets_nobody_wait() {
+    let b = bench(&[]);
+    let data = noise(6, 1 << 20);
+    write(&b.fs, "new", &data).expect("write");
+    b.device.add(Rule::broken(Op::Write));
+    let waiter = fsync_aside(&b.fs, "new");
+    until("the suspension", || b.pool.suspended().is_some());
+    b.pool.give_up();
+    assert!(waiter.recv_timeout(SOON).expect("an answer").is_err());
+    assert!(b.pool.close().is_err());
+
+    let b = reopened(&b.device);
+    b.pool.set_patient(false);
+    write(&b.fs, "again", &data).expect("write");
+    b.device.add(Rule::broken(Op::Write));
+    let answer = fsync_aside(&b.fs, "again").recv_timeout(SOON);
+    assert!(answer.expect("an answer").is_err());
+    assert!(b.pool.close().is_err());
+}
+
+#[test]
+fn a_copy_that_cannot_be_read_is_read_elsewhere_and_mended() {
+    for fault in [Fault::Rot, Fault::Fail(Errno::IO)] {
+        let b = bench(&[("copies", "2")]);
+        let data = noise(7, 1 << 20);
+        write(&b.fs, "file", &data).expect("write");
+        b.pool.export().expect("export");
+        let device = b.device.clone();
+        drop(b);
+        let b = reopened(&device);
+        // The first half of the reads of the data fail: first copies, some metadata.
+        let rule = b.device.add(
+            Rule::new(Op::Read, fault)
+                .within(Span::new(DATA, 1 << 30))
+                .times(1),
+        );
+        assert_eq!(read(&b.fs, "file").expect("another copy"), data);
+        assert_eq!(b.device.fired(rule), 1, "nothing was wrong");
+        let status = b.pool.vdev_status();
+        let counted = format!("{status:?}");
+        assert!(b.pool.suspended().is_none(), "{counted}");
+        b.device.clear();
+        assert_eq!(read(&b.fs, "file").expect("read"), data);
+        b.pool.export().expect("export");
+    }
+}
+
+#[test]
+fn what_no_copy_has_is_an_error_that_names_the_place() {
+    let b = bench(&[]);
+    let data = noise(8, 1 << 20);
+    write(&b.fs, "file", &data).expect("write");
+    b.pool.export().expect("export");
+    let device = b.device.clone();
+    drop(b);
+    for fault in [Fault::Rot, Fault::Fail(Errno::IO)] {
+        let b = reopened(&device);
+        let znode =
+            b.fs.resolve(&Credentials::root(), b"file")
+                .expect("the file is found");
+        let mut bytes = vec![0; data.len()];
+        b.device
+            .add(Rule::new(Op::Read, fault).within(Span::new(DATA, 1 << 30)));
+        let error = b.fs.read(&znode, 0, &mut bytes).expect_err("unreadable");
+        assert_eq!(error.errno(), Errno::IO, "{error}");
+        assert!(
+            matches!(error, Error::Device { .. } | Error::Corrupt { .. }),
+            "{error}"
+        );
+        let text = error.to_string();
+        let placed = text.contains("object") || text.contains("mem");
+        assert!(placed, "no place in: {text}");
+        assert!(b.pool.suspended().is_none(), "a read does not suspend");
+        b.device.clear();
+        assert_eq!(read(&b.fs, "file").expect("read"), data);
+        b.pool.export().expect("export");
+    }
+}
+
+#[test]
+fn a_discard_that_fails_or_does_nothing_harms_nobody() {
+    for fault in [Fault::Fail(Errno::IO), Fault::Lose] {
+        let b = bench(&[]);
+        b.pool.spa().set_autotrim(true);
+        b.device.add(Rule::new(Op::Discard, fault));
+        let data = noise(9, 1 << 20);
+        for i in 0..8 {
+            let name = format!("f{i}");
+            write(&b.fs, &name, &data).expect("write");
+            fsync(&b.fs, &name).expect("fsync");
+            let root = Credentials::root();
+            b.fs.unlink(&root, &b.fs.root().expect("root"), name.as_bytes())
+                .expect("unlink");
+        }
+        write(&b.fs, "kept", &data).expect("write");
+        b.pool.export().expect("export");
+        let device = b.device.clone();
+        drop(b);
+        let b = reopened(&device);
+        assert_eq!(read(&b.fs, "kept").expect("read"), data);
+        b.pool.export().expect("export");
+    }
+}
+
+#[test]
+fn a_pool_that_is_suspended_anywhere_in_a_txg_can_be_looked_at() {
+    let mut suspended = 0;
+    for skip in (0..12).chain((12..60).step_by(4)) {
+        let b = bench(&[]);
+        let data = noise(10, 400_000);
+        write(&b.fs, "old", &data).expect("write");
+        fsync(&b.fs, "old").expect("fsync");
+        b.pool
+            .create_filesystem("tank/child", &[], (0, 0))
+            .expect("create");
+        write(&b.fs, "new", &data).expect("write");
+        b.device.add(Rule::broken(Op::Write).after(skip));
+        // A sync task in the same txg: it changes what the lookers look at.
+        let pool = b.pool.clone();
+        let admin = aside(move || pool.create_filesystem("tank/other", &[], (0, 0)).map(drop));
+        let waiter = fsync_aside(&b.fs, "new");
+        until("an end", || {
+            b.pool.suspended().is_some() || waiter_is_done(&b)
+        });
+        if b.pool.suspended().is_some() {
+            suspended += 1;
+        }
+        let (pool, fs) = (b.pool.clone(), b.fs.clone());
+        let looked = aside(move || -> Result<usize> {
+            let _ = (pool.vdev_status(), pool.config(), pool.spa().space());
+            let n = pool.list("tank", None, true)?.len();
+            pool.dataset("tank/child")?.property("compression")?;
+            assert_eq!(read(&fs, "old")?.len(), 400_000);
+            assert_eq!(read(&fs, "new")?.len(), 400_000);
+            fs.getattr(&*fs.root()?);
+            Ok(n)
+        });
+        let n = looked
+            .recv_timeout(SOON)
+            .unwrap_or_else(|_| panic!("write {skip}: who only looks waits, too"))
+            .expect("look");
+        assert!(n >= 2);
+        b.device.clear();
+        b.pool.clear(None).expect("clear");
+        waiter
+            .recv_timeout(SOON)
+            .expect("an answer")
+            .expect("fsync");
+        if let Err(error) = admin.recv_timeout(SOON).expect("an answer") {
+            // It came when the pool was suspended already.
+            assert!(matches!(error, Error::Suspended { .. }), "{error}");
+        }
+        b.pool.export().expect("export");
+    }
+    assert!(suspended > 5, "only {suspended} txgs were suspended");
+}
+
+/// Whether nothing is left to write for the file.
+fn waiter_is_done(b: &Bench) -> bool {
+    let Ok(znode) = b.fs.resolve(&Credentials::root(), b"new") else {
+        return false;
+    };
+    b.fs.dirty_txg(&znode).is_none()
+}
