@@ -213,7 +213,8 @@ impl Txgs {
                 self.changed.notify_all();
                 return Some(txg);
             }
-            if state.stop {
+            // A txg that quiesces is still to come: its changes were made, and somebody may wait for them.
+            if state.stop && !state.closing {
                 return None;
             }
             state = self.wait(state);

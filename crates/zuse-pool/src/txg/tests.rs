@@ -98,3 +98,22 @@ fn a_writer_waits_while_too_much_is_dirty() {
         t.join().expect("thread");
     }
 }
+
+#[test]
+fn a_txg_that_quiesces_while_the_pool_closes_is_written() {
+    let (txgs, meter) = engine(1 << 20);
+    let written = Arc::new(AtomicU64::new(0));
+    let threads = drive(&txgs, &meter, &written);
+    let tx = txgs.begin(0, || Ok(())).expect("open");
+    let txg = tx.txg();
+    txgs.want(txg);
+    std::thread::sleep(Duration::from_millis(50));
+    txgs.stop();
+    std::thread::sleep(Duration::from_millis(50));
+    drop(tx);
+    for t in threads {
+        t.join().expect("thread");
+    }
+    assert_eq!(written.load(SeqCst), txg.0);
+    txgs.wait_synced(txg, || Ok(())).expect("synced");
+}
