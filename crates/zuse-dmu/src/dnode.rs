@@ -468,6 +468,7 @@ impl Dnode {
             }
             self.core.meter.add(txg, 1024);
         }
+        self.core.note_edit();
         match state.dirty.last_mut() {
             Some(d) if !d.dies => Ok(d),
             _ => Err(self.gone()),

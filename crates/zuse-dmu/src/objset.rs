@@ -20,7 +20,7 @@ mod sync;
 pub use sync::ObjsetSync;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
@@ -52,6 +52,8 @@ pub(crate) struct Core {
     settings: RwLock<Arc<Settings>>,
     objects: [Mutex<HashMap<u64, Weak<Dnode>>>; SHARDS],
     dirty: [Mutex<Vec<Arc<Dnode>>>; 4],
+    /// Changes of objects so far, to tell whether a piece of code changed anything.
+    edits: AtomicU64,
     /// The last txg that a sync of this object set began to write; its uberblock may still be to come.
     pub last_sync: AtomicU64,
 }
@@ -70,6 +72,10 @@ impl Core {
 
     fn shard(&self, object: ObjectId) -> &Mutex<HashMap<u64, Weak<Dnode>>> {
         &self.objects[(object.0 % SHARDS as u64) as usize]
+    }
+
+    pub fn note_edit(&self) {
+        self.edits.fetch_add(1, Relaxed);
     }
 
     pub fn note_dirty(&self, txg: Txg, dnode: Arc<Dnode>) {
@@ -128,8 +134,8 @@ pub struct Objset {
     /// Accounting objects −1 user, −2 group, −3 project.
     special: RwLock<[Option<Arc<Dnode>>; 3]>,
     rest: Mutex<Rest>,
-    /// Txg in which `rest` was changed last, if not yet written.
-    rest_dirty: Mutex<Option<Txg>>,
+    /// Txgs in which `rest` was changed and that are not yet written, by slot.
+    rest_dirty: [AtomicBool; 4],
     root: RwLock<BlockPointer>,
     numbers: Mutex<Numbers>,
 }
@@ -192,6 +198,7 @@ impl Objset {
             settings: RwLock::new(Arc::new(env.settings)),
             objects: std::array::from_fn(|_| Mutex::new(HashMap::new())),
             dirty: Default::default(),
+            edits: AtomicU64::new(0),
             last_sync: AtomicU64::new(0),
         });
         let dnode =
@@ -213,7 +220,7 @@ impl Objset {
                 portable_mac: phys.portable_mac,
                 local_mac: phys.local_mac,
             }),
-            rest_dirty: Mutex::new(None),
+            rest_dirty: Default::default(),
             root: RwLock::new(root),
             numbers: Mutex::new(Numbers::default()),
         })
@@ -297,6 +304,11 @@ impl Objset {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(settings);
     }
 
+    /// Changes of objects so far: equal before and after means that nothing was changed.
+    pub fn edits(&self) -> u64 {
+        self.core.edits.load(Relaxed)
+    }
+
     /// The root pointer as of the last synced txg; a hole before the first.
     pub fn root(&self) -> BlockPointer {
         *self
@@ -329,7 +341,7 @@ impl Objset {
 
     /// Asks for the objset block to be written in tx's txg.
     pub fn touch(&self, tx: &Tx) {
-        *lock(&self.rest_dirty) = Some(tx.txg());
+        self.rest_dirty[tx.txg().slot::<4>()].store(true, Relaxed);
     }
 
     /// Number of objects as of the last synced txg.
@@ -506,6 +518,7 @@ impl Objset {
             let dnode = Dnode::new(self.core.clone(), object, state);
             shard.insert(object.0, Arc::downgrade(&dnode));
             drop(shard);
+            self.core.note_edit();
             self.core.note_dirty(tx.txg(), dnode.clone());
             self.core.meter.add(tx.txg(), OBJECT_CHARGE);
             Ok(Some(dnode))
@@ -576,7 +589,7 @@ impl Objset {
 
     /// Whether anything is to be written in a txg.
     pub fn is_dirty(&self, txg: Txg) -> bool {
-        lock(&self.rest_dirty).is_some_and(|t| t <= txg)
+        self.rest_dirty[txg.slot::<4>()].load(Relaxed)
             || !lock(&self.core.dirty[txg.slot::<4>()]).is_empty()
     }
 

@@ -32,6 +32,12 @@ impl Pool {
         };
         // A flush that failed cannot be tried again: what the host dropped is gone.
         self.vdevs.flush_written()?;
+        // A leaf that missed what its siblings took is read last from now on.
+        for guid in self.vdevs.take_missed() {
+            if let Some(leaf) = self.vdevs.leaf(guid) {
+                leaf.set_outdated(true);
+            }
+        }
         let targets = match &config {
             Some(config) => {
                 self.io

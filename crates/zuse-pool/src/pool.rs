@@ -151,6 +151,8 @@ pub struct Pool {
     pub(crate) txgs: Arc<Txgs>,
     pub(crate) hooks: crate::hooks::Hooks,
     pub(crate) tasks: Mutex<VecDeque<Task>>,
+    /// A task failed after it had changed something: its txg must not be committed.
+    pub(crate) half_done: Mutex<Option<Error>>,
     pub(crate) uberblock: Mutex<Uberblock>,
     pub(crate) suspension: Arc<Suspension>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
@@ -215,6 +217,7 @@ impl Pool {
             txgs,
             hooks: crate::hooks::Hooks::new(hooks),
             tasks: Mutex::new(VecDeque::new()),
+            half_done: Mutex::new(None),
             uberblock: Mutex::new(uberblock),
             suspension,
             threads: Mutex::new(Vec::new()),
@@ -474,7 +477,16 @@ impl Pool {
                             (ctx.txg, Outcome::Again(check, apply))
                         }
                         Err(e) => (ctx.txg, Outcome::Done(Err(e))),
-                        Ok(()) => (ctx.txg, Outcome::Done(apply(ctx))),
+                        Ok(()) => {
+                            let before = ctx.pool.mos().edits();
+                            let result = apply(ctx);
+                            if let Err(e @ (Error::Corrupt { .. } | Error::Device { .. })) = &result
+                                && ctx.pool.mos().edits() != before
+                            {
+                                *lock(&ctx.pool.half_done) = Some(e.clone());
+                            }
+                            (ctx.txg, Outcome::Done(result))
+                        }
                     },
                 };
                 *lock(&theirs.result) = Some(answer);

@@ -59,6 +59,10 @@ impl Pool {
         for task in self.due_tasks(txg) {
             (task.run)(Ok(&ctx));
         }
+        // A change that stopped half way must not reach the disk: the pool stays as of its last uberblock.
+        if let Some(error) = lock(&self.half_done).take() {
+            return Err(error);
+        }
         if self.hooks.is_dirty(txg) {
             self.hooks.sync(&ctx)?;
         }

@@ -287,3 +287,35 @@ fn a_pool_with_a_dedup_table_of_the_old_form_is_not_written() {
     assert!(refused.to_string().contains("DDT-sha256"), "{refused}");
     open(&device, false).expect("it can be read");
 }
+
+#[test]
+fn a_change_that_stops_half_way_does_not_reach_the_disk() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("mem", 128 << 20));
+    let pool = create(&device, 12);
+    let bad = || zuse_base::Error::corrupt("test", "met in the middle");
+    let harmless: Result<()> = pool.sync_task(|_| Ok(()), move |_| Err(bad()));
+    assert!(
+        harmless.is_err() && pool.suspended().is_none(),
+        "nothing was changed, so nothing is wrong"
+    );
+    let half: Result<()> = pool.sync_task(
+        |_| Ok(()),
+        move |ctx| {
+            ctx.pool.directory()?.add_u64(ctx.tx, b"half", 1)?;
+            Err(bad())
+        },
+    );
+    assert!(half.is_err());
+    assert!(pool.sync_now().is_err(), "the txg went on");
+    let _ = pool.close(PoolState::Active);
+    drop(pool);
+    let pool = open(&device, true).expect("open");
+    assert_eq!(
+        pool.directory()
+            .expect("directory")
+            .lookup_u64(b"half")
+            .expect("lookup"),
+        None
+    );
+    pool.close(PoolState::Active).expect("close");
+}

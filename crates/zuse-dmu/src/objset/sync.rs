@@ -109,12 +109,7 @@ impl Objset {
             }
         }
         drop(pinned);
-        {
-            let mut rest_dirty = lock(&self.rest_dirty);
-            if rest_dirty.is_some_and(|t| t <= txg) {
-                *rest_dirty = None;
-            }
-        }
+        self.rest_dirty[txg.slot::<4>()].store(false, std::sync::atomic::Ordering::Relaxed);
         let root = self.write_objset_block(txg, pass)?;
         Ok(Some(ObjsetSync {
             root,
