@@ -64,33 +64,8 @@ impl Pool {
     /// # Errors
     /// `Refused(ROFS)`; a device cannot do it, or fails.
     pub fn trim(&self) -> Result<u64> {
-        let spa = self.spa();
-        let Some(allocator) = spa.allocator() else {
-            return Err(Error::refused(
-                Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            ));
-        };
-        let (mut given, mut able) = (0, false);
-        for top in spa.vdevs().tops().iter().filter(|t| t.is_concrete()) {
-            let shift = top.metaslab_shift();
-            let metaslabs = if shift == 0 { 0 } else { top.asize() >> shift };
-            for metaslab in 0..metaslabs {
-                for span in allocator.free_spans(top.id(), metaslab)? {
-                    let parts = allocator.hold_free(top.id(), span)?;
-                    let done = parts.iter().try_for_each(|part| -> Result<()> {
-                        if spa.vdevs().discard(top.id(), part.start, part.size)? {
-                            able = true;
-                            given += part.size;
-                        }
-                        Ok(())
-                    });
-                    allocator.release_held(top.id(), &parts)?;
-                    done?;
-                }
-            }
-        }
-        if able || given > 0 {
+        let given = self.spa().trim(&mut |_, _| {})?;
+        if given > 0 {
             return Ok(given);
         }
         Err(Error::refused(

@@ -87,7 +87,7 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
     let Some(first) = mounts.first() else {
         return Ok(());
     };
-    if !foreground {
+    if !foreground && session.holder.is_none() {
         // Away from the terminal: a Ctrl-C there is not meant for the mount.
         let _ = rustix::process::setsid();
     }
@@ -95,6 +95,17 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
         .iter()
         .map(MountArgs::parse)
         .collect::<Outcome<_>>()?;
+    if let Some(holder) = session.holder.clone() {
+        // Another mount was quicker: this command came to it after all.
+        for (mount, options) in mounts.iter().zip(&options) {
+            holder.mount(&mount.dataset, &session.path(&mount.mountpoint), options)?;
+        }
+        if !foreground {
+            session.ui.print(READY)?;
+            session.ui.flush()?;
+        }
+        return Ok(());
+    }
     let read_only = options.iter().all(|o| o.mount.read_only) && !session.search.is_empty();
     let need = if read_only { Need::Read } else { Need::Write };
     let pool = session.pool_for(&first.dataset, need)?;
