@@ -111,10 +111,11 @@ impl Holder {
         loop {
             match receive.recv_timeout(TICK) {
                 Ok(result) => return result,
-                Err(RecvTimeoutError::Timeout) => match self.pool.suspended() {
-                    Some(error) => return Err(error),
-                    None => {}
-                },
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(error) = self.pool.suspended() {
+                        return Err(error);
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(zuse::Error::refused(
                         zuse::Errno::IO,
