@@ -299,9 +299,14 @@ class Zuse(FuseServer):
 
     def start(self):
         self.fresh()
+        # A state folder of its own: what an interrupted run left behind must not be in the way.
+        state = pathlib.Path(self.image).parent / "state"
+        shutil.rmtree(state, ignore_errors=True)
+        state.mkdir(mode=0o700)
+        os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(state)
         self.zuse("zpool", "create", "-O", "atime=off", self.pool, self.image, "--size", "12G")
         self.attach()
         return self.mount
 
 
-PEERS = [PlainDirectory, Ext4, NullFuse, ZfsFuse, ZfsFuseCached, Zuse]
+PEERS = [PlainDirectory, Ext4, Zuse, NullFuse, ZfsFuse, ZfsFuseCached]
