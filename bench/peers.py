@@ -17,7 +17,8 @@ import subprocess
 import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
-BUILT = TOP / "target" / "bench"
+BUILD = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
+BUILT = BUILD / "bench"
 IMAGE_BYTES = 12 << 30
 
 
@@ -118,6 +119,23 @@ class Ext4(Peer):
         self.attach()
 
 
+class Xfs(Ext4):
+    name = "xfs"
+    about = "xfs in an image on the same disk, loop-mounted, noatime"
+
+    def missing(self):
+        if os.geteuid() != 0:
+            return "loop mounts need root"
+        return None if shutil.which("mkfs.xfs") else "mkfs.xfs is not installed"
+
+    def start(self):
+        self.fresh()
+        self.make_image()
+        run("mkfs.xfs", "-q", self.image)
+        self.attach()
+        return self.mount
+
+
 class ZfsFuse(Peer):
     """Debian's zfs-fuse. Its daemon answers on one fixed socket, so only one can run on a machine."""
 
@@ -129,7 +147,7 @@ class ZfsFuse(Peer):
     def __init__(self, scratch):
         super().__init__(scratch)
         self.daemon = None
-        unpacked = BUILT / "zfs-fuse"
+        unpacked = TOP / "target" / "bench" / "zfs-fuse"
         self.root = unpacked if (unpacked / "sbin/zfs-fuse").exists() else pathlib.Path("/")
         libraries = self.root / "usr/lib/x86_64-linux-gnu"
         self.environment = dict(os.environ, LD_LIBRARY_PATH=f"{libraries}:{self.root / 'lib/x86_64-linux-gnu'}")
@@ -209,7 +227,7 @@ class FuseServer(Peer):
 
     def missing(self):
         if not self.binary.exists():
-            return f"{self.binary.relative_to(TOP)} is not built"
+            return f"{self.binary} is not built"
         return None if os.path.exists("/dev/fuse") else "/dev/fuse is missing"
 
     def command(self):
@@ -288,14 +306,18 @@ class NullFuse(FuseServer):
 class Zuse(FuseServer):
     name = "zuse"
     about = "Zuse, pool in an image, its defaults (compression=on: lz4), atime=off"
-    binary = TOP / "target" / "release" / "zuse"
+    binary = BUILD / "release" / "zuse"
     pool = "benchpool"
+    # Properties of the pool's dataset, and tunables of the process that has it (`zuse tunables`).
+    properties = {}
+    tunables = {}
 
     def zuse(self, *words):
         return run(self.binary, *words)
 
     def command(self):
-        return [self.binary, "mount", "-d", self.image, self.pool, self.mount]
+        tuned = [word for name, value in self.tunables.items() for word in ("-o", f"{name}={value}")]
+        return [self.binary, "mount", *tuned, "-d", self.image, self.pool, self.mount]
 
     def start(self):
         self.fresh()
@@ -304,9 +326,30 @@ class Zuse(FuseServer):
         shutil.rmtree(state, ignore_errors=True)
         state.mkdir(mode=0o700)
         os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(state)
-        self.zuse("zpool", "create", "-O", "atime=off", self.pool, self.image, "--size", "12G")
+        properties = {"atime": "off", **self.properties}
+        set_ = [word for name, value in properties.items() for word in ("-O", f"{name}={value}")]
+        self.zuse("zpool", "create", *set_, self.pool, self.image, "--size", "12G")
         self.attach()
         return self.mount
 
+    def sound(self):
+        """What OpenZFS's zdb says of the pool once it is exported: "sound", the bad news, or why it was not asked."""
+        self.detach()
+        self.zuse("zpool", "export", self.pool)
+        return zdb_says(self.image, self.pool)
 
-PEERS = [PlainDirectory, Ext4, Zuse, NullFuse, ZfsFuse, ZfsFuseCached]
+
+def zdb_says(image, pool):
+    """"sound", zdb's bad news, or why it was not asked, of an exported pool in an image."""
+    alone = pathlib.Path(image).parent / "zdb"
+    shutil.rmtree(alone, ignore_errors=True)
+    alone.mkdir()
+    os.link(image, alone / "disk.img")
+    done = subprocess.run([TOP / "scripts" / "zdb-check", alone, pool, "-bcc"], capture_output=True, text=True)
+    shutil.rmtree(alone)
+    if done.returncode == 3:
+        return "zdb cannot be had here"
+    return "sound" if done.returncode == 0 else done.stderr.strip()[-500:]
+
+
+PEERS = [PlainDirectory, Ext4, Xfs, Zuse, NullFuse, ZfsFuse, ZfsFuseCached]

@@ -7,11 +7,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="${HOME:-/root}/.cargo/bin:$PATH"
 command -v python3 >/dev/null || { echo "bench: needs python3 (Debian: apt-get install python3)" >&2; exit 1; }
-export CARGO_TARGET_DIR=$PWD/target/bench
-cargo build --quiet --release --locked --manifest-path bench/driver/Cargo.toml
+built=${CARGO_TARGET_DIR:-$PWD/target}/bench
+CARGO_TARGET_DIR=$built cargo build --quiet --release --locked --manifest-path bench/driver/Cargo.toml
 if [ -f bench/null-fuse/Cargo.toml ]; then
-    cargo build --quiet --release --manifest-path bench/null-fuse/Cargo.toml
+    CARGO_TARGET_DIR=$built cargo build --quiet --release --manifest-path bench/null-fuse/Cargo.toml
 fi
-unset CARGO_TARGET_DIR
 bench/get-zfs-fuse.sh >/dev/null || echo "bench: zfs-fuse cannot be had here; going on without it" >&2
 exec python3 bench/bench.py "$@"

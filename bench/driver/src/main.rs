@@ -8,10 +8,12 @@
 //! bench-driver remove DIR FILES DIRS         unlinks all, in order of creation, then the directories
 //! bench-driver write  FILE BYTES text|noise  sequential, 1 MiB at a time, ended by fsync
 //! bench-driver read   FILE                   sequential, 1 MiB at a time
+//! bench-driver setxattr DIR FILES DIRS BYTES user.bench of BYTES bytes of noise on each of them, then syncfs
+//! bench-driver getxattr DIR FILES DIRS BYTES reads it again
 //! ```
 //!
 //! The clock covers the system calls and as little else as can be: names are formatted into a reused buffer, data is made beforehand.
-//! Caches are the caller's business. It uses nothing but the standard library so that it builds anywhere in a second.
+//! Caches are the caller's business. Beside the standard library it uses rustix, for the calls that only Linux has.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -39,17 +41,30 @@ fn main() {
             write(Path::new(file), num(bytes), kind)
         }
         ["read", file] => read(Path::new(file)),
+        ["setxattr", dir, files, dirs, bytes] => {
+            set_xattrs(Path::new(dir), num(files), num(dirs), num(bytes))
+        }
+        ["getxattr", dir, files, dirs, bytes] => {
+            get_xattrs(Path::new(dir), num(files), num(dirs), num(bytes))
+        }
         _ => {
             eprintln!(
-                "usage: bench-driver create|stat|find|list|remove|write|read … (see the head of its source)"
+                "usage: bench-driver create|stat|find|list|remove|write|read|setxattr|getxattr … (see the head of its source)"
             );
             std::process::exit(2);
         }
     };
     match result {
-        Ok(Measured { count, seconds }) => {
-            println!("{{\"count\": {count}, \"seconds\": {seconds:.6}}}")
-        }
+        Ok(Measured {
+            count,
+            seconds,
+            synced,
+        }) => match synced {
+            None => println!("{{\"count\": {count}, \"seconds\": {seconds:.6}}}"),
+            Some(synced) => println!(
+                "{{\"count\": {count}, \"seconds\": {seconds:.6}, \"synced\": {synced:.6}}}"
+            ),
+        },
         Err(error) => {
             eprintln!("bench-driver {}: {error}", words.join(" "));
             std::process::exit(1);
@@ -61,6 +76,8 @@ fn main() {
 struct Measured {
     count: u64,
     seconds: f64,
+    /// Until a syncfs that followed was done.
+    synced: Option<f64>,
 }
 
 fn num(text: &str) -> u64 {
@@ -74,6 +91,7 @@ fn timed(count: u64, start: Instant) -> io::Result<Measured> {
     Ok(Measured {
         count,
         seconds: start.elapsed().as_secs_f64(),
+        synced: None,
     })
 }
 
@@ -248,4 +266,49 @@ fn palette(kind: &str, bytes: usize) -> Vec<u8> {
     }
     out.truncate(bytes);
     out
+}
+
+const XATTR: &str = "user.bench";
+
+/// Noise of its own for each file, so that nothing can be stored once for all.
+fn noise(file: u64, out: &mut [u8]) {
+    let mut state = file.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for chunk in out.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+fn set_xattrs(dir: &Path, files: u64, dirs: u64, bytes: u64) -> io::Result<Measured> {
+    let mut names = Names::new(dir, dirs)?;
+    let mut value = vec![0; bytes as usize];
+    let start = Instant::now();
+    for number in 0..files {
+        noise(number, &mut value);
+        let file = names.file(number);
+        rustix::fs::setxattr(file, XATTR, &value, rustix::fs::XattrFlags::empty())?;
+    }
+    let set = timed(files, start)?;
+    rustix::fs::syncfs(File::open(".")?)?;
+    Ok(Measured {
+        synced: Some(start.elapsed().as_secs_f64()),
+        ..set
+    })
+}
+
+fn get_xattrs(dir: &Path, files: u64, dirs: u64, bytes: u64) -> io::Result<Measured> {
+    let mut names = Names::new(dir, dirs)?;
+    let mut value = vec![0; bytes as usize];
+    let start = Instant::now();
+    for number in 0..files {
+        let got = rustix::fs::getxattr(names.file(number), XATTR, &mut value[..])?;
+        if got as u64 != bytes {
+            return Err(io::Error::other(format!(
+                "{got} bytes of an extended attribute"
+            )));
+        }
+    }
+    timed(files, start)
 }

@@ -1,8 +1,8 @@
 //! `null-fuse [options] MOUNTPOINT`: mounts a file system that does nothing, in the foreground, until SIGTERM or
 //! SIGINT.
 //!
-//! Options: `--threads N`, `--handles` (open and close by message), `--dir-handles`, `--write-through`,
-//! `--one-fd`, `--flush`, `--no-negative`, `--read-ahead KIB`.
+//! Options: `--threads N`, `--handles` (open and close by message), `--dir-handles`, `--write-back`,
+//! `--flush`, `--no-negative`, `--read-ahead KIB`.
 
 mod tree;
 
@@ -43,8 +43,7 @@ fn run() -> Result<(), String> {
             Some("--read-ahead") => options.max_readahead = number()? * 1024,
             Some("--handles") => options.handleless_files = false,
             Some("--dir-handles") => options.handleless_dirs = false,
-            Some("--write-through") => options.writeback_cache = false,
-            Some("--one-fd") => options.clone_fd = false,
+            Some("--write-back") => options.writeback_cache = true,
             Some("--flush") => options.flush_on_close = true,
             Some("--no-negative") => options.negative_ttl = Duration::ZERO,
             _ => point = Some(arg),

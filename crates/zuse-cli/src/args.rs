@@ -35,6 +35,16 @@ pub fn list(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Tunables among options that are separated by commas: `NAME=VALUE` of a tunable's name.
+pub fn tunables<'a>(options: impl IntoIterator<Item = &'a String>) -> Vec<(String, String)> {
+    options
+        .into_iter()
+        .flat_map(|o| list(o))
+        .filter_map(|o| pair(&o).ok())
+        .filter(|(name, _)| zuse::tunable::tunable(name).is_some())
+        .collect()
+}
+
 /// Refuses a property that is named twice.
 pub fn no_duplicates(pairs: &[(String, String)]) -> Outcome {
     for (i, (name, _)) in pairs.iter().enumerate() {

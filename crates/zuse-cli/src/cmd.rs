@@ -7,16 +7,22 @@ pub mod demo;
 pub mod ls;
 pub mod manifest;
 pub mod mount;
+pub mod replicate;
 pub mod serve;
+pub mod stream;
+pub mod tunables;
+pub mod uberblocks;
 pub mod umount;
 pub mod zdb;
 pub mod zfs;
 pub mod zpool;
+pub mod zstream;
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::args::pair;
 use crate::error::Outcome;
 use crate::session::Session;
 
@@ -30,6 +36,16 @@ pub struct Cli {
     /// Look for pools on this device, or on the devices in this directory, and open them in place (may be repeated)
     #[arg(id = "search-in", long = "in", global = true, value_name = "FILE|DIR")]
     pub search_in: Vec<PathBuf>,
+    /// A file with a key of encrypted datasets: raw, hexadecimal or a passphrase; tried on every encryption root of pools
+    /// that are opened in place (may be repeated)
+    #[arg(id = "key-file", long = "key", global = true, value_name = "FILE")]
+    pub keys: Vec<PathBuf>,
+    /// Look at pools as they were: of this transaction group, or 'checkpoint'; nothing can be changed there
+    #[arg(long, global = true, value_name = "TXG|checkpoint", value_parser = at)]
+    pub at: Option<At>,
+    /// Set a tunable for the pools that this command opens (may be repeated; 'zuse tunables' lists them)
+    #[arg(long = "tune", global = true, value_name = "NAME=VALUE", value_parser = pair)]
+    pub tune: Vec<(String, String)>,
     #[command(subcommand)]
     command: Command,
 }
@@ -49,6 +65,8 @@ enum Command {
     Zpool(zpool::Zpool),
     Zfs(zfs::Zfs),
     Zdb(zdb::Zdb),
+    Zstream(zstream::Zstream),
+    Uberblocks(uberblocks::Uberblocks),
     Mount(mount::Mount),
     #[command(alias = "unmount")]
     Umount(umount::Umount),
@@ -56,6 +74,9 @@ enum Command {
     Cat(cat::Cat),
     Cp(cp::Cp),
     Manifest(manifest::Manifest),
+    Stream(stream::Stream),
+    Replicate(replicate::Replicate),
+    Tunables(tunables::Tunables),
     Demo(demo::Demo),
     #[command(name = "mount.fuse.zuse", hide = true)]
     MountHelper(mount::Helper),
@@ -65,20 +86,46 @@ enum Command {
     Answer(answer::Answer),
 }
 
+/// A state that a pool has left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Of this transaction group, or the newest one before it.
+    Txg(u64),
+    /// Of its checkpoint.
+    Checkpoint,
+}
+
+fn at(text: &str) -> Result<At, String> {
+    if text == "checkpoint" {
+        return Ok(At::Checkpoint);
+    }
+    text.parse()
+        .map(At::Txg)
+        .map_err(|_| "a transaction group or 'checkpoint' is needed".to_owned())
+}
+
 impl Cli {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.search_in);
+        session.take_keys(&self.keys)?;
+        session.at = self.at;
+        session.tune(self.tune)?;
         match self.command {
             Command::Zpool(c) => c.run(session),
             Command::Zfs(c) => c.run(session),
             Command::Zdb(c) => c.run(session),
+            Command::Zstream(c) => c.run(session),
+            Command::Uberblocks(c) => c.run(session),
             Command::Mount(c) => c.run(session),
             Command::Umount(c) => c.run(session),
             Command::Ls(c) => c.run(session),
             Command::Cat(c) => c.run(session),
             Command::Cp(c) => c.run(session),
             Command::Manifest(c) => c.run(session),
+            Command::Stream(c) => c.run(session),
+            Command::Replicate(c) => c.run(session),
+            Command::Tunables(c) => c.run(session),
             Command::Demo(c) => c.run(session),
             Command::MountHelper(c) => c.run(session),
             Command::Serve(c) => c.run(session),

@@ -15,7 +15,9 @@ mod date;
 mod error;
 mod forward;
 mod holder;
+mod ids;
 mod json;
+mod keys;
 mod nicenum;
 mod present;
 mod progress;
@@ -24,7 +26,9 @@ mod session;
 mod state;
 mod table;
 mod target;
+mod tuning;
 mod ui;
+mod vdev_spec;
 mod wire;
 
 use std::ffi::{OsStr, OsString};
@@ -41,7 +45,7 @@ use state::State;
 use ui::Ui;
 
 /// Names under which the program is a command of its own.
-const APPLETS: [&str; 4] = ["zpool", "zfs", "zdb", "mount.fuse.zuse"];
+const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "zstream", "mount.fuse.zuse"];
 
 /// How a command line ended.
 pub enum Executed {
@@ -101,7 +105,14 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
         Ok(()) => Executed::Done(0),
         Err(Stop::Held(guid)) => Executed::Elsewhere(guid),
         Err(Stop::Hangup) => Executed::Done(141),
-        Err(Stop::Failed(error)) => {
+        Err(Stop::Failed(mut error)) => {
+            if error.message.ends_with("is not loaded") {
+                error = error.hint(if session.has_keys() {
+                    "none of the keys given with --key is the right one"
+                } else {
+                    "--key FILE gives it to a command, 'zfs load-key' to a mount"
+                });
+            }
             say_error(&mut session.ui, &error);
             Executed::Done(error.code)
         }

@@ -2,8 +2,8 @@
 //!
 //! Values come in exact form (bytes, seconds, words); which of them are sizes is decided by their names.
 
-use zuse::Source;
 use zuse::property_table::{Property, PropertyKind, dataset_property, pool_property};
+use zuse::{Accounted, Source};
 
 use crate::date;
 use crate::nicenum::{nicebytes, nicenum};
@@ -39,6 +39,20 @@ pub fn dataset_value(name: &str, exact: &str, parsable: bool) -> String {
         return format!("{exact}x");
     }
     let number = exact.parse::<u64>().ok();
+    if let (Some((prefix, _)), Some(n), false) = (Accounted::split(name), number, parsable) {
+        return match (prefix.contains("quota"), prefix.contains("obj")) {
+            (true, _) if n == 0 => "none".into(),
+            (_, true) => nicenum(n),
+            _ => nicebytes(n),
+        };
+    }
+    if let (true, Some(n), false) = (
+        name.starts_with("written") && name.contains(['@', '#']),
+        number,
+        parsable,
+    ) {
+        return nicebytes(n);
+    }
     let Some(n) = number.filter(|_| !parsable && is_number(dataset_property(name))) else {
         return exact.to_owned();
     };
@@ -46,9 +60,7 @@ pub fn dataset_value(name: &str, exact: &str, parsable: bool) -> String {
         "creation" => date::minutes(n),
         "snapshots_changed" => date::seconds(n),
         _ if LIMITS.contains(&name) && n == 0 => "none".into(),
-        _ if LIMITS.contains(&name) || BYTES.contains(&name) || name.starts_with("written@") => {
-            nicebytes(n)
-        }
+        _ if LIMITS.contains(&name) || BYTES.contains(&name) => nicebytes(n),
         _ if PLAIN.contains(&name) => exact.to_owned(),
         _ => nicenum(n),
     }

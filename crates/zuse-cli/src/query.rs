@@ -8,8 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use zuse::property_table::dataset_property;
-use zuse::{Kind, Pool, VdevKind, VdevStatus};
+use zuse::{Entry, Kind, Pool, VdevKind, VdevStatus, Which};
 
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::present::source_text;
@@ -32,6 +31,12 @@ pub enum Question {
         volumes: bool,
         /// With snapshots.
         snapshots: bool,
+        /// With bookmarks.
+        #[serde(default)]
+        bookmarks: bool,
+        /// With the values that were received.
+        #[serde(default)]
+        received: bool,
         /// These properties; `None` for all that `get all` shows.
         properties: Option<Vec<String>>,
     },
@@ -60,6 +65,9 @@ pub struct Cell {
     pub value: Option<String>,
     /// Word of the SOURCE column.
     pub source: String,
+    /// The value that was received, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<String>,
 }
 
 /// A dataset.
@@ -67,7 +75,7 @@ pub struct Cell {
 pub struct DatasetRow {
     /// Full name.
     pub name: String,
-    /// `filesystem`, `volume` or `snapshot`.
+    /// `filesystem`, `volume`, `snapshot` or `bookmark`.
     pub kind: String,
     /// Txg of its creation.
     pub create_txg: u64,
@@ -109,6 +117,10 @@ pub struct PoolRow {
     pub size: u64,
     /// The vdev tree.
     pub vdevs: VdevRow,
+    /// Hot and distributed spares.
+    pub spares: Vec<VdevRow>,
+    /// Cache devices.
+    pub cache: Vec<VdevRow>,
     /// Features that are disabled.
     pub disabled_features: usize,
     /// What went wrong beyond the devices, one line each.
@@ -141,6 +153,8 @@ pub struct VdevRow {
     pub asize: u64,
     /// A log vdev.
     pub is_log: bool,
+    /// `normal`, `log`, `special`, `dedup`, …
+    pub class: String,
     /// Children.
     pub children: Vec<VdevRow>,
 }
@@ -148,12 +162,19 @@ pub struct VdevRow {
 impl VdevRow {
     /// What is known of a vdev.
     pub fn of(status: &VdevStatus) -> Self {
+        // A device that was not found goes by its number.
+        let lost = status.kind.is_device() && status.health.why == zuse::Aux::OpenFailed;
+        let (name, note) = if lost {
+            (status.guid.to_string(), format!("was {}", status.name))
+        } else {
+            (status.name.clone(), status.health.why.note().to_owned())
+        };
         Self {
-            name: status.name.clone(),
+            name,
             kind: status.kind.name().to_owned(),
             guid: status.guid,
             state: status.health.word().to_owned(),
-            note: status.health.why.note().to_owned(),
+            note,
             errors: [
                 status.read_errors,
                 status.write_errors,
@@ -161,6 +182,7 @@ impl VdevRow {
             ],
             asize: status.asize,
             is_log: status.is_log,
+            class: status.class.word().to_owned(),
             children: status
                 .children
                 .iter()
@@ -193,23 +215,27 @@ impl Question {
                 filesystems,
                 volumes,
                 snapshots,
+                bookmarks,
+                received,
                 properties,
             } => {
                 let cannot = || format!("cannot open '{root}'");
-                let wanted = |kind: Kind| match kind {
-                    Kind::Filesystem => *filesystems,
-                    Kind::Volume => *volumes,
-                    Kind::Snapshot => *snapshots,
+                let which = Which {
+                    filesystems: *filesystems,
+                    volumes: *volumes,
+                    snapshots: *snapshots,
+                    bookmarks: *bookmarks,
                 };
+                let names: Option<Vec<&str>> = properties
+                    .as_ref()
+                    .map(|names| names.iter().map(String::as_str).collect());
                 let mut rows = Vec::new();
-                for found in pool.list(root, *depth, *snapshots).or_cannot(cannot)? {
-                    if wanted(found.kind) {
-                        rows.push(
-                            dataset_row(pool, &found.name, found.kind, properties.as_deref())
-                                .or_cannot(|| format!("cannot open '{}'", found.name))?,
-                        );
-                    }
-                }
+                pool.dsl()
+                    .walk(root, *depth, which, &mut |entry| {
+                        rows.push(dataset_row(pool, &entry, names.as_deref(), *received)?);
+                        Ok(())
+                    })
+                    .or_cannot(cannot)?;
                 Ok(Answer::Datasets(rows))
             }
             Self::Pool { name, properties } => {
@@ -305,40 +331,42 @@ pub fn answer_here(session: &mut Session, json: &str) -> Outcome {
 
 fn dataset_row(
     pool: &Arc<Pool>,
-    name: &str,
-    kind: Kind,
-    properties: Option<&[String]>,
+    entry: &Entry,
+    properties: Option<&[&str]>,
+    received: bool,
 ) -> zuse::Result<DatasetRow> {
-    let dataset = pool.dataset(name)?;
-    let cell = |p: zuse::Property| Cell {
-        value: Some(p.value),
-        source: source_text(&p.source),
-    };
-    let cells = match properties {
-        None => dataset
-            .properties()?
-            .into_iter()
-            .map(|p| (p.name.clone(), Some(cell(p))))
-            .collect(),
-        Some(names) => {
-            let mut cells = Vec::with_capacity(names.len());
-            for name in names {
-                let canonical = dataset_property(name).map_or(name.as_str(), |p| p.name);
-                cells.push((name.clone(), dataset.property(canonical)?.map(cell)));
-            }
-            cells
-        }
-    };
-    let kind = match kind {
+    let mut cells = Vec::new();
+    for (at, (name, found)) in pool
+        .properties_of(entry, properties)?
+        .into_iter()
+        .enumerate()
+    {
+        let received = if received {
+            pool.dsl().received_value(entry, &name)?
+        } else {
+            None
+        };
+        let cell = found.map(|p| Cell {
+            value: Some(p.value),
+            source: source_text(&p.source),
+            received,
+        });
+        // Under the name that was asked for.
+        let name = properties
+            .and_then(|names| names.get(at))
+            .map_or(name, |n| (*n).to_owned());
+        cells.push((name, cell));
+    }
+    let kind = match entry.kind {
         Kind::Filesystem => "filesystem",
         Kind::Volume => "volume",
         Kind::Snapshot => "snapshot",
+        Kind::Bookmark => "bookmark",
     };
-    let create_txg = dataset.handle().phys()?.creation_txg;
     Ok(DatasetRow {
-        name: name.to_owned(),
+        name: entry.name.clone(),
         kind: kind.to_owned(),
-        create_txg,
+        create_txg: pool.dsl().create_txg(entry)?,
         cells,
     })
 }
@@ -347,6 +375,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
     let cell = |p: zuse::PoolProperty| Cell {
         value: p.value,
         source: source_text(&p.source),
+        received: None,
     };
     let cells = match properties {
         None => pool
@@ -363,6 +392,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
                     found.unwrap_or(Cell {
                         value: None,
                         source: "-".into(),
+                        received: None,
                     }),
                 ));
             }
@@ -374,6 +404,11 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
     vdevs.name = pool.name();
     let features = pool.spa().features();
     let config = pool.config();
+    let aux = |list: &str| -> zuse::Result<Vec<VdevRow>> {
+        let found = pool.spa().aux_devices(list)?;
+        Ok(found.iter().map(|c| aux_row(c, list, &vdevs)).collect())
+    };
+    let (spares, cache) = (aux("spares")?, aux("l2cache")?);
     Ok(PoolRow {
         name: pool.name(),
         guid: pool.guid(),
@@ -384,6 +419,8 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         cells,
         allocated: figures.allocated,
         size: figures.size,
+        spares,
+        cache,
         vdevs,
         disabled_features: zuse::feature::FEATURES
             .iter()
@@ -396,4 +433,34 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             .into_iter()
             .collect(),
     })
+}
+
+/// A spare or cache device. Zuse does not use them; whether they are there is looked up by path.
+fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
+    fn stands_in(vdev: &VdevRow, guid: u64) -> bool {
+        vdev.guid == guid || vdev.children.iter().any(|c| stands_in(c, guid))
+    }
+    let name = config
+        .path
+        .clone()
+        .unwrap_or_else(|| config.guid.to_string());
+    let there = !config.kind.is_device() || std::path::Path::new(&name).exists();
+    let (state, note) = match list {
+        "spares" if stands_in(tree, config.guid) => ("INUSE", "currently in use"),
+        _ if !there => ("UNAVAIL", "cannot open"),
+        "spares" => ("AVAIL", ""),
+        _ => ("ONLINE", ""),
+    };
+    VdevRow {
+        name,
+        kind: config.kind.name().to_owned(),
+        guid: config.guid,
+        state: state.into(),
+        note: note.into(),
+        errors: [0; 3],
+        asize: 0,
+        is_log: false,
+        class: if list == "spares" { "spare" } else { "l2cache" }.into(),
+        children: Vec::new(),
+    }
 }

@@ -8,14 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zuse::{Environment, Errno, FoundPool, Pool, PoolAccess, PoolConfig, PoolState, Search};
+use zuse::{
+    Environment, Errno, FoundPool, KeyMaterial, Limits, Pool, PoolAccess, PoolConfig, PoolState,
+    Search,
+};
 
 use crate::cache_file::device_paths;
+use crate::cmd::At;
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::forward::PAUSE;
 use crate::holder::Holder;
 use crate::state::State;
 use crate::target::pool_of;
+use crate::tuning::{Origin, Tuning, known};
 use crate::ui::Ui;
 use crate::wire;
 
@@ -51,6 +56,14 @@ pub struct Session {
     pub holder: Option<Arc<Holder>>,
     /// The command line, for the pool's history.
     pub command: String,
+    /// Keys given with `--key`.
+    keys: Vec<KeyMaterial>,
+    /// Files that they came from.
+    pub key_files: Vec<PathBuf>,
+    /// The state of pools that is looked at, if it is not the newest.
+    pub at: Option<At>,
+    /// Tunables that it names.
+    pub tuned: Vec<(String, String)>,
     opened: Vec<Opened>,
 }
 
@@ -64,6 +77,10 @@ impl Session {
             search: Vec::new(),
             holder,
             command: String::new(),
+            keys: Vec::new(),
+            key_files: Vec::new(),
+            at: None,
+            tuned: Vec::new(),
             opened: Vec::new(),
         }
     }
@@ -79,12 +96,57 @@ impl Session {
         self.search.extend(places);
     }
 
-    /// What a pool gets from outside: this host, the system's clock and randomness, default bounds.
+    /// Reads keys of encrypted datasets from files.
+    pub fn take_keys(&mut self, files: &[PathBuf]) -> Outcome {
+        for file in files {
+            let key = crate::keys::read_file(&self.cwd.join(file))
+                .or_cannot(|| format!("cannot read key file '{}'", file.display()))?;
+            self.keys.push(key);
+            self.key_files.push(self.cwd.join(file));
+        }
+        Ok(())
+    }
+
+    /// Tries the keys that were given on a pool.
+    fn unlock(&self, pool: &Pool) -> zuse::Result<()> {
+        pool.try_keys(&self.keys).map(|_| ())
+    }
+
+    /// Whether keys were given.
+    pub fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// What a pool gets from outside: this host, the system's clock and randomness, bounds as they were set.
     pub fn environment(&self) -> Outcome<Environment> {
         Ok(Environment {
             host: self.state.host()?,
+            limits: self.tuning()?.limits,
             ..Environment::default()
         })
+    }
+
+    /// The tunables of a pool that this command opens.
+    pub fn tuning(&self) -> Outcome<Tuning> {
+        Tuning::load(&self.state.tunables, &self.tuned)
+    }
+
+    /// Tunables that the command line names: for the pools that it opens, and for the one that this process holds already.
+    pub fn tune(&mut self, pairs: impl IntoIterator<Item = (String, String)>) -> Outcome {
+        self.tuned.extend(pairs);
+        // What is refused is refused before anything is done.
+        self.tuning()?;
+        if let Some(holder) = self.holder.clone().filter(|_| !self.tuned.is_empty()) {
+            let mut running = Tuning::of(holder.pool().limits());
+            for (name, value) in &self.tuned {
+                running.put(known(name, "")?, value, Origin::Running, "")?;
+            }
+            holder
+                .pool()
+                .set_limits(running.limits)
+                .or_cannot(|| format!("cannot tune '{}'", holder.pool().name()))?;
+        }
+        Ok(())
     }
 
     /// The pool of a dataset name.
@@ -118,6 +180,7 @@ impl Session {
         if let Some(guid) = self.held_guid(name) {
             return Err(Stop::Held(guid));
         }
+        let limits = self.tuning()?.limits;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (found, cached) = self.find(name)?;
@@ -125,7 +188,7 @@ impl Session {
             if wire::is_live(&self.state.socket(guid)) {
                 return Err(Stop::Held(guid));
             }
-            match self.open(name, &found, cached, need) {
+            match self.open(name, &found, cached, need, limits) {
                 Err(error) if is_held(&error) && Instant::now() < deadline => {
                     std::thread::sleep(PAUSE)
                 }
@@ -152,6 +215,7 @@ impl Session {
         found: &FoundPool,
         cached: bool,
         need: Need,
+        limits: Limits,
     ) -> zuse::Result<Opened> {
         let host = self
             .state
@@ -159,20 +223,33 @@ impl Session {
             .map_err(|_| zuse::Error::refused(Errno::PERM, "no host id"))?;
         let env = Environment {
             host: host.clone(),
+            limits,
             ..Environment::default()
         };
         let writable = need == Need::Write;
         let ours = cached && (found.config.hostid == 0 || found.config.hostid == host.id);
         let rename = (found.config.name != name).then(|| name.to_owned());
+        if writable && self.at.is_some() {
+            return Err(zuse::Error::refused(
+                Errno::ROFS,
+                "an older state can only be looked at ('zpool import -T' goes back to it)",
+            ));
+        }
         let access = PoolAccess {
             writable,
             ours,
             new_name: rename,
+            rewind_to: match self.at {
+                Some(At::Txg(txg)) => Some(txg),
+                _ => None,
+            },
+            checkpoint: self.at == Some(At::Checkpoint),
             ..PoolAccess::default()
         };
         let pool = Pool::open(env, found, &access)?;
         // Nobody could send this command a 'zpool clear'.
         pool.set_patient(false);
+        self.unlock(&pool)?;
         Ok(Opened {
             pool,
             export: writable && found.config.state == PoolState::Exported,
@@ -180,7 +257,7 @@ impl Session {
     }
 
     /// The devices of a pool, and whether the cache file knows it.
-    fn find(&self, name: &str) -> Outcome<(FoundPool, bool)> {
+    pub fn find(&self, name: &str) -> Outcome<(FoundPool, bool)> {
         if !self.search.is_empty() {
             let scan = Search::new(&self.search).run();
             let mut fits: Vec<_> = scan
@@ -279,6 +356,8 @@ impl Session {
     /// Takes over a pool that this command made or imported: it is closed with the session.
     pub fn adopt(&mut self, pool: Arc<Pool>) {
         pool.set_patient(false);
+        // A pool that cannot be read says so when something of it is asked for.
+        let _ = self.unlock(&pool);
         self.opened.push(Opened {
             pool,
             export: false,

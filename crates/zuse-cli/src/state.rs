@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 
 use crate::cache_file::CacheFile;
 use crate::error::{CommandError, Outcome};
+use crate::tuning::Places;
 use crate::wire;
 
 /// The user's state directory.
 #[derive(Debug, Clone)]
 pub struct State {
     dir: PathBuf,
+    /// Where tunables are set.
+    pub tunables: Places,
 }
 
 impl State {
@@ -37,6 +40,7 @@ impl State {
         })?;
         Ok(Self {
             dir: base.join("zuse"),
+            tunables: Places::from_environment(),
         })
     }
 

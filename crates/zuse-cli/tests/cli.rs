@@ -1,7 +1,9 @@
 //! The binary against pools in files, in temporary directories with a state of their own.
 #![allow(missing_docs)]
 
+mod administration;
 mod datasets;
 mod mounts;
 mod pools;
+mod streams;
 mod support;

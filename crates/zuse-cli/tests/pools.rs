@@ -179,3 +179,72 @@ fn labels_are_shown_once_for_all_four() {
     assert!(text.starts_with("------------------------------------\nLABEL 0 \n------------------------------------\n    version: 5000\n    name: 'tank'\n"), "{text}");
     assert!(text.ends_with("    labels = 0 1 2 3 \n"), "{text}");
 }
+
+#[test]
+fn tunables_are_listed_and_their_values_come_from_where_they_were_set() {
+    let env = TestEnv::new();
+    let list = env.ok("tunables");
+    let row = |name: &str| {
+        let line = list.lines().find(|l| l.starts_with(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}:\n{list}"))
+            .to_owned()
+    };
+    assert!(list.starts_with("NAME "), "{list}");
+    for (name, value, range) in [
+        ("zap_micro_max_size", "128K", "512-1M"),
+        ("zfs_default_ibs", "17", "12-17"),
+        ("zfs_arc_max", "512M", "1M-64T"),
+        ("zfs_arc_meta_limit_percent", "75", "0-100"),
+        ("zfs_xattr_compat", "0", "0-1"),
+        ("recordsize", "-", "512 to 16M, power of 2"),
+        ("atime", "-", "on | off"),
+        ("primarycache", "-", "all | none | metadata"),
+    ] {
+        let row = row(name);
+        assert!(
+            row.contains(&format!(" {value} ")) && row.contains(range),
+            "{row}"
+        );
+    }
+    env.write(
+        "conf/zuse/tunables",
+        b"zfs_arc_max=1G\nzfs_default_ibs=13\n",
+    );
+    let set = |args: &str| {
+        let words: Vec<&str> = args.split(' ').collect();
+        let out = env
+            .command(&words)
+            .env("XDG_CONFIG_HOME", env.path("conf"))
+            .env("ZUSE_ZFS_DEFAULT_IBS", "14")
+            .output()
+            .unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let lines = set("tunables -Hp -c name,value,source -o zap_micro_max_size=1M");
+    let here = env.path("conf/zuse/tunables");
+    assert!(
+        lines.contains(&format!("zfs_arc_max\t1073741824\t{}\n", here.display())),
+        "{lines}"
+    );
+    assert!(
+        lines.contains("zfs_default_ibs\t14\tenvironment\n"),
+        "{lines}"
+    );
+    assert!(
+        lines.contains("zap_micro_max_size\t1048576\toption\n"),
+        "{lines}"
+    );
+    let json = set("--tune zfs_default_ibs=15 tunables -j");
+    assert!(
+        json.contains("\"zfs_default_ibs\":{\"name\":\"zfs_default_ibs\",\"value\":\"15\",\"default\":\"17\",\"range\":\"12-17\",\"unit\":\"number\",\"source\":\"option\""),
+        "{json}"
+    );
+    assert_eq!(
+        env.fails(2, "tunables -o zfs_default_ibs=18"),
+        "zfs_default_ibs: 18 is not in 12 to 17\n'zuse tunables' lists names and ranges\n"
+    );
+    assert_eq!(
+        env.fails(2, "--tune zap_max=1 zpool list"),
+        "no tunable 'zap_max'\n'zuse tunables' lists names and ranges\n"
+    );
+}

@@ -23,6 +23,9 @@ pub enum CodecError {
     /// The compression number names no decoder.
     #[error("compression {0} cannot be decompressed")]
     NoDecoder(&'static str),
+    /// A tag does not fit: other bytes, another key, or another place.
+    #[error("authentication failed")]
+    Authentication,
     /// The compressed bytes are broken or give another length.
     #[error("the {0} data are broken")]
     Broken(&'static str),

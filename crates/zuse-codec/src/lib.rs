@@ -1,4 +1,4 @@
-//! Pure kernels, bytes to bytes: checksums, compression, the ZAP hash, the zero test.
+//! Pure kernels, bytes to bytes: checksums, compression, parity, the ZAP hash, the zero test.
 //!
 //! ```text
 //!   logical block ── compress ──► stored bytes ── checksum ──► four words of a block pointer
@@ -9,14 +9,16 @@
 //! thread (compressor contexts). Every decoder takes hostile bytes: it never panics, never reads
 //! or writes outside its slices, and sizes nothing by what the bytes claim.
 //!
-//! `unsafe` is used for one thing: calling a function compiled for a CPU feature after that
-//! feature was detected.
+//! `unsafe` is used for two things: calling a function compiled for a CPU feature after that
+//! feature was detected, and loading and storing whole arrays as vectors.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod checksum;
 pub mod compress;
 mod crc64;
+pub mod crypt;
 mod error;
+pub mod parity;
 mod zero;
 
 pub use checksum::{

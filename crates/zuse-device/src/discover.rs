@@ -69,6 +69,12 @@ impl Search {
                     ));
                 }
             }
+            Err(_) if crate::partition::split(path).is_some() => {
+                self.result.candidates.push(Candidate {
+                    path: path.into(),
+                    is_block_device: false,
+                });
+            }
             Err(error) => self.problem(path, &error),
         }
     }

@@ -37,6 +37,7 @@ use zuse_base::Errno;
 
 use crate::block_device::{BlockDevice, check, total};
 use crate::error::{Cause, DeviceError, Op};
+use crate::partition::{self, Partition};
 
 /// What a device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct FileDevice {
     access: Access,
     is_disk: bool,
     size: AtomicU64,
+    /// Where it begins in the file: a partition of an image.
+    base: u64,
     sector_shift: u32,
     physical_shift: u32,
     /// The number of the flush that failed; 0 for none.
@@ -69,7 +72,38 @@ impl FileDevice {
     /// # Errors
     /// [`Cause::Held`] when another open excludes this one, [`Cause::WrongKind`], or what the host says.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, DeviceError> {
-        let (path, name) = (path.as_ref(), name(path.as_ref()));
+        let path = path.as_ref();
+        let Some((image, number)) = partition::split(path) else {
+            return Self::open_whole(path, access);
+        };
+        let mut device = Self::open_whole(&image, access)?;
+        let found = device.partitions().into_iter().find(|p| p.number == number);
+        let Some(part) = found else {
+            let at = (0, 0);
+            return Err(DeviceError::new(
+                name(path),
+                Op::Open,
+                at,
+                Errno::NOENT,
+                Cause::WrongKind,
+            ));
+        };
+        device.path = name(path);
+        device.base = part.start;
+        device.size = AtomicU64::new(part.size);
+        Ok(device)
+    }
+
+    /// The partitions of an image; none of a disk, whose system knows them.
+    pub fn partitions(&self) -> Vec<Partition> {
+        if self.is_disk || self.base != 0 {
+            return Vec::new();
+        }
+        partition::partitions(self.size(), &|buf, at| self.read_at(buf, at).is_ok())
+    }
+
+    fn open_whole(path: &Path, access: Access) -> Result<Self, DeviceError> {
+        let name = name(path);
         let host = |error: io::Error| DeviceError::host(name.clone(), Op::Open, (0, 0), &error);
         // Looking first: opening a pipe would wait, opening a tape would move it.
         let kind = std::fs::metadata(path).map_err(host)?.file_type();
@@ -163,6 +197,7 @@ impl FileDevice {
             access,
             is_disk,
             size,
+            base: 0,
             sector_shift,
             physical_shift,
             lost,
@@ -175,6 +210,9 @@ impl FileDevice {
     /// What the host says; a read-only device is refused.
     pub fn resize(&self, size: u64) -> Result<(), DeviceError> {
         check(self, Op::Resize, 0, 0)?;
+        if self.base != 0 {
+            return Ok(());
+        }
         if !self.is_disk {
             self.file
                 .set_len(size)
@@ -188,6 +226,9 @@ impl FileDevice {
     /// # Errors
     /// What the host says.
     pub fn refresh_size(&self) -> Result<u64, DeviceError> {
+        if self.base != 0 {
+            return Ok(self.size());
+        }
         let size = (&self.file)
             .seek(SeekFrom::End(0))
             .map_err(|e| self.failed(Op::Resize, 0, 0, &e))?;
@@ -262,7 +303,7 @@ impl BlockDevice for FileDevice {
         check(self, Op::Read, offset, len)?;
         // Loops over short reads and EINTR; a file cut short by somebody is an unexpected end.
         self.file
-            .read_exact_at(buf, offset)
+            .read_exact_at(buf, self.base + offset)
             .map_err(|e| self.failed(Op::Read, offset, len, &e))
     }
 
@@ -273,7 +314,7 @@ impl BlockDevice for FileDevice {
     ) -> Result<(), DeviceError> {
         let len = bufs.iter().map(|b| b.len() as u64).sum();
         check(self, Op::Read, offset, len)?;
-        let mut at = offset;
+        let mut at = self.base + offset;
         for batch in bufs.chunks_mut(BATCH) {
             let done = loop {
                 match rustix::io::preadv(&self.file, batch, at) {
@@ -305,14 +346,14 @@ impl BlockDevice for FileDevice {
         let len = buf.len() as u64;
         check(self, Op::Write, offset, len)?;
         self.file
-            .write_all_at(buf, offset)
+            .write_all_at(buf, self.base + offset)
             .map_err(|e| self.failed(Op::Write, offset, len, &e))
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(), DeviceError> {
         let len = total(bufs);
         check(self, Op::Write, offset, len)?;
-        let mut at = offset;
+        let mut at = self.base + offset;
         for batch in bufs.chunks(BATCH) {
             let done = loop {
                 match rustix::io::pwritev(&self.file, batch, at) {
@@ -365,6 +406,7 @@ impl BlockDevice for FileDevice {
         if len == 0 {
             return Ok(true);
         }
+        let offset = self.base + offset;
         // On a block device the kernel turns this into a discard or a zeroing command.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
@@ -385,6 +427,7 @@ impl BlockDevice for FileDevice {
 
     #[cfg(target_os = "linux")]
     fn start_writeback(&self, offset: u64, len: u64) {
+        let offset = self.base.saturating_add(offset);
         use std::os::fd::AsRawFd;
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
             return;

@@ -6,6 +6,11 @@
 //! are enough: allocation is far from the hot paths' cost. Large blocks stay in the heap instead of being mapped and
 //! unmapped, which would clear and fault every page anew.
 
+/// What to put into the environment of such a process when it is started by another: its heap then asks for huge pages.
+/// Blocks that are read fill fresh memory, and a fault for each 4 KiB of it was a tenth of a cold read (measured: 1,250
+/// against 1,070 MB/s, 2 MiB more at the peak). glibc reads this before `main`; other C libraries don't look.
+pub const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+
 /// Sets the heap up. Call it once, at the start of a program that opens pools.
 pub fn settle() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

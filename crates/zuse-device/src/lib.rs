@@ -1,7 +1,7 @@
 //! Block devices: files and disks, memory, and the hostile ones that tests put a pool on.
 //!
 //! ```text
-//!   FileDevice   a regular file or a disk of the host
+//!   FileDevice   a regular file or a disk of the host, or a partition of an image
 //!   MemDevice    sparse memory, with snapshots
 //!   Faulty       ┐
 //!   Recording    ┘ around any other device
@@ -18,6 +18,7 @@ mod faulty;
 mod file;
 pub mod heap;
 mod mem;
+mod partition;
 mod recording;
 mod sim;
 
@@ -27,5 +28,6 @@ pub use error::{Cause, DeviceError, Op};
 pub use faulty::{Fault, FaultyDevice, Rule, RuleId};
 pub use file::{Access, FileDevice};
 pub use mem::{MemDevice, MemImage};
+pub use partition::{Partition, partitions};
 pub use recording::{Operation, RecordingDevice, Tally};
 pub use sim::{PowerSupply, SimDisk};

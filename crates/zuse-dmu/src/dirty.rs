@@ -14,7 +14,9 @@ use std::sync::{Arc, OnceLock, RwLock};
 use zuse_base::Txg;
 use zuse_base::range_tree::{RangeTree, Span};
 use zuse_format::BlockPointer;
-use zuse_io::{Block, BlockIndex};
+use zuse_io::{Block, BlockIndex, Loan};
+
+use crate::dnode::near::Near;
 
 /// The facts of a dnode that open context can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(crate) struct Synced {
     pub blkptr: [BlockPointer; 3],
     pub used: u64,
     pub spill: Option<BlockPointer>,
+    /// Shortcuts to blocks of this tree.
+    pub near: Near,
 }
 
 /// What happens to the spill block in a txg.
@@ -47,7 +51,7 @@ pub(crate) struct Synced {
 pub(crate) enum SpillChange {
     #[default]
     Keep,
-    Set(Arc<Vec<u8>>),
+    Set(Arc<Block>),
     Remove,
 }
 
@@ -56,6 +60,8 @@ pub(crate) enum Content {
     Dirty {
         bytes: Vec<u8>,
         index: OnceLock<Box<dyn BlockIndex>>,
+        /// Where its memory is counted, if not by the meter of dirty bytes.
+        _loan: Option<Loan>,
     },
     Clean(Arc<Block>),
 }
@@ -66,13 +72,21 @@ pub(crate) struct DirtyBlock {
 }
 
 impl DirtyBlock {
-    pub fn new(bytes: Vec<u8>, index: Option<Box<dyn BlockIndex>>) -> Arc<Self> {
+    pub fn new(
+        bytes: Vec<u8>,
+        index: Option<Box<dyn BlockIndex>>,
+        loan: Option<Loan>,
+    ) -> Arc<Self> {
         let cell = OnceLock::new();
         if let Some(index) = index {
             let _ = cell.set(index);
         }
         Arc::new(Self {
-            content: RwLock::new(Content::Dirty { bytes, index: cell }),
+            content: RwLock::new(Content::Dirty {
+                bytes,
+                index: cell,
+                _loan: loan,
+            }),
         })
     }
 
@@ -84,7 +98,7 @@ impl DirtyBlock {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &mut *content {
             Content::Clean(block) => block.clone(),
-            Content::Dirty { bytes, index } => {
+            Content::Dirty { bytes, index, .. } => {
                 let mut bytes = std::mem::take(bytes);
                 if bytes.capacity() > bytes.len() + bytes.len() / 8 + 64 {
                     bytes.shrink_to_fit();
@@ -107,7 +121,7 @@ impl DirtyBlock {
                 block.bytes().to_vec(),
                 block.built_index().map(|i| i.clone_index()),
             ),
-            Content::Dirty { bytes, index } => {
+            Content::Dirty { bytes, index, .. } => {
                 (bytes.clone(), index.get().map(|i| i.clone_index()))
             }
         }

@@ -11,6 +11,7 @@
 //! - No lock here is held across I/O. Locks: `state`, then a block's `content`.
 
 mod blocks;
+pub(crate) mod near;
 mod ranges;
 pub(crate) mod sync;
 
@@ -22,6 +23,7 @@ use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_format::dnode::{DNODE_CORE, DNODE_SLOT, block_pointers_for};
 use zuse_format::{DnodePhys, object_type};
+use zuse_io::Block;
 
 pub use blocks::{BlockEdit, BlockView};
 pub use ranges::SharedSlice;
@@ -37,7 +39,7 @@ pub struct DnodeSpec {
     pub object_type: u8,
     /// Data block size in bytes; 0 means 512.
     pub block_size: u32,
-    /// log2 of the indirect block size; 0 means 17.
+    /// log2 of the indirect block size; 0 means that of the object set's settings.
     pub indirect_shift: u8,
     /// Type of the bonus, 0 for none.
     pub bonus_type: u8,
@@ -102,11 +104,11 @@ impl DnodeSpec {
         self
     }
 
-    pub(crate) fn head(&self) -> Head {
+    pub(crate) fn head(&self, settings: &crate::Settings) -> Head {
         let slots = self.slots.clamp(1, 32);
         let size = usize::from(slots) * DNODE_SLOT;
         let shift = if self.indirect_shift == 0 {
-            17
+            settings.indirect_shift
         } else {
             self.indirect_shift
         };
@@ -122,6 +124,15 @@ impl DnodeSpec {
             max_block: 0,
             bonus: vec![0; usize::from(self.bonus_len)],
         }
+    }
+}
+
+/// The spill block, for messages.
+struct SpillPlace<'a>(&'a Dnode);
+
+impl fmt::Display for SpillPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, spill block", self.0.place())
     }
 }
 
@@ -394,12 +405,12 @@ impl Dnode {
     ///
     /// # Errors
     /// The block cannot be read.
-    pub fn spill(&self) -> Result<Option<Vec<u8>>> {
+    pub fn spill(&self) -> Result<Option<Arc<Block>>> {
         let bp = {
             let state = self.read_state();
             for d in state.dirty.iter().rev() {
                 match &d.spill {
-                    SpillChange::Set(bytes) => return Ok(Some(bytes.to_vec())),
+                    SpillChange::Set(block) => return Ok(Some(block.clone())),
                     SpillChange::Remove => return Ok(None),
                     SpillChange::Keep if d.born => return Ok(None),
                     SpillChange::Keep => {}
@@ -413,16 +424,18 @@ impl Dnode {
         if bp.is_hole() {
             return Ok(None);
         }
-        let place = Place::new(format!("{}, spill block", self.place()));
-        Ok(Some(self.core.io.read(&bp, &place)?.bytes().to_vec()))
+        self.core.read_block(&bp, true, &SpillPlace(self)).map(Some)
     }
 
     /// Writes or removes the spill block; its length must be a multiple of 512.
     ///
     /// # Errors
     /// `Refused(NOSPC)` if the bonus leaves no room for the spill pointer, `Refused(INVAL)` for an odd length.
-    pub fn set_spill(&self, tx: &Tx, bytes: Option<&[u8]>) -> Result<()> {
-        if bytes.is_some_and(|b| b.is_empty() || b.len() % 512 != 0) {
+    pub fn set_spill(&self, tx: &Tx, bytes: Option<Vec<u8>>) -> Result<()> {
+        if bytes
+            .as_ref()
+            .is_some_and(|b| b.is_empty() || b.len() % 512 != 0)
+        {
             return Err(Error::refused(
                 Errno::INVAL,
                 "a spill block is a multiple of 512 bytes",
@@ -438,8 +451,16 @@ impl Dnode {
                     "the bonus leaves no room for a spill pointer",
                 ));
             }
+            let metered = match &d.spill {
+                SpillChange::Set(block) => block.bytes().len(),
+                _ => 0,
+            };
             d.spill = match bytes {
-                Some(b) => SpillChange::Set(Arc::new(b.to_vec())),
+                Some(b) => {
+                    let more = b.len().saturating_sub(metered);
+                    self.core.meter.add_data(tx.txg(), more as u64);
+                    SpillChange::Set(Arc::new(Block::new(b)))
+                }
                 None => SpillChange::Remove,
             };
             Ok(())
@@ -527,6 +548,7 @@ impl Synced {
             blkptr: phys.blkptr,
             used: phys.used_bytes(),
             spill: phys.spill,
+            near: near::Near::default(),
             head: Head {
                 object_type: phys.object_type,
                 bonus_type: phys.bonus_type,

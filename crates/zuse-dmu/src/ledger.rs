@@ -59,30 +59,47 @@ impl Ledger for FreeingLedger {
     }
 }
 
-/// Dirty bytes per txg, for throttling writers.
+/// Dirty bytes per txg, for throttling writers: those of files, and those of everything else.
 #[derive(Default)]
 pub struct DirtyMeter {
-    slots: [AtomicU64; 4],
+    metadata: [AtomicU64; 4],
+    data: [AtomicU64; 4],
 }
 
 impl DirtyMeter {
-    /// More dirty bytes in a txg.
+    /// More dirty bytes of objects and metadata in a txg.
     pub fn add(&self, txg: Txg, bytes: u64) {
-        self.slots[txg.slot::<4>()].fetch_add(bytes, Relaxed);
+        self.metadata[txg.slot::<4>()].fetch_add(bytes, Relaxed);
+    }
+
+    /// More dirty bytes of files in a txg.
+    pub fn add_data(&self, txg: Txg, bytes: u64) {
+        self.data[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
     /// The txg was written: its bytes are clean.
     pub fn clear(&self, txg: Txg) {
-        self.slots[txg.slot::<4>()].store(0, Relaxed);
+        self.metadata[txg.slot::<4>()].store(0, Relaxed);
+        self.data[txg.slot::<4>()].store(0, Relaxed);
     }
 
     /// Dirty bytes of one txg.
     pub fn of(&self, txg: Txg) -> u64 {
-        self.slots[txg.slot::<4>()].load(Relaxed)
+        self.metadata[txg.slot::<4>()].load(Relaxed) + self.data[txg.slot::<4>()].load(Relaxed)
+    }
+
+    /// Dirty bytes of objects and metadata, of all txgs that are not yet written.
+    pub fn metadata(&self) -> u64 {
+        self.metadata.iter().map(|s| s.load(Relaxed)).sum()
+    }
+
+    /// Dirty bytes of files, of all txgs that are not yet written.
+    pub fn data(&self) -> u64 {
+        self.data.iter().map(|s| s.load(Relaxed)).sum()
     }
 
     /// Dirty bytes of all txgs that are not yet written.
     pub fn total(&self) -> u64 {
-        self.slots.iter().map(|s| s.load(Relaxed)).sum()
+        self.metadata() + self.data()
     }
 }

@@ -23,7 +23,7 @@ pub mod zap;
 
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, SharedSlice};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
-pub use objset::{Objset, ObjsetEnv, ObjsetSync};
+pub use objset::{Changed, Objset, ObjsetEnv, ObjsetSync};
 pub use settings::{Redundancy, Settings};
 pub use tx::{Tx, TxgHold};
 pub use zuse_io::BlockIndex;

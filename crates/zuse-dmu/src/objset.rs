@@ -14,9 +14,11 @@
 //! - An object number is handed out only if its slots are free on disk and no object in memory has it.
 
 mod accounting;
+mod compare;
 mod number;
 mod sync;
 
+pub use compare::Changed;
 pub use sync::ObjsetSync;
 
 use std::collections::HashMap;
@@ -27,7 +29,7 @@ use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
 use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
 use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType, object_type};
-use zuse_io::{BlockIndex, Pipeline};
+use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
 
 use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
@@ -45,11 +47,16 @@ const OBJECT_CHARGE: u64 = 2560;
 /// What every object of an object set shares.
 pub(crate) struct Core {
     pub io: Arc<Pipeline>,
+    /// Keys of an encrypted dataset, where they are loaded.
+    pub key: Option<Arc<DatasetKey>>,
     pub place: Place,
     pub ledger: Arc<dyn Ledger>,
     pub meter: Arc<DirtyMeter>,
     pub work: Arc<WorkPool>,
     settings: RwLock<Arc<Settings>>,
+    /// `primarycache` out of the settings, for the hot path.
+    keep_metadata: AtomicBool,
+    keep_data: AtomicBool,
     objects: [Mutex<HashMap<u64, Weak<Dnode>>>; SHARDS],
     dirty: [Mutex<Vec<Arc<Dnode>>>; 4],
     /// Changes of objects so far, to tell whether a piece of code changed anything.
@@ -72,6 +79,25 @@ impl Core {
 
     fn shard(&self, object: ObjectId) -> &Mutex<HashMap<u64, Weak<Dnode>>> {
         &self.objects[(object.0 % SHARDS as u64) as usize]
+    }
+
+    /// A block of this object set, proved by its key if it has one; whether the cache keeps it is up to `primarycache`.
+    pub fn read_block(
+        &self,
+        bp: &BlockPointer,
+        metadata: bool,
+        place: &dyn std::fmt::Display,
+    ) -> Result<Arc<Block>> {
+        let keep = if metadata {
+            &self.keep_metadata
+        } else {
+            &self.keep_data
+        };
+        if keep.load(Relaxed) {
+            self.io.read_keyed(bp, self.key.as_deref(), place)
+        } else {
+            self.io.read_around_keyed(bp, self.key.as_deref(), place)
+        }
     }
 
     pub fn note_edit(&self) {
@@ -114,6 +140,8 @@ pub struct ObjsetEnv {
     pub meter: Arc<DirtyMeter>,
     /// Effective properties.
     pub settings: Settings,
+    /// Keys of an encrypted dataset. Without them such an object set shows what is in clear and cannot be changed.
+    pub key: Option<Arc<DatasetKey>>,
 }
 
 /// The parts of the objset block besides the dnodes.
@@ -136,6 +164,8 @@ pub struct Objset {
     rest: Mutex<Rest>,
     /// Txgs in which `rest` was changed and that are not yet written, by slot.
     rest_dirty: [AtomicBool; 4],
+    /// The highest log record that a txg's changes include, by slot; 0 for none.
+    replayed: [AtomicU64; 4],
     root: RwLock<BlockPointer>,
     numbers: Mutex<Numbers>,
 }
@@ -191,10 +221,13 @@ impl Objset {
         let kind = phys.objset_type;
         let core = Arc::new(Core {
             io: env.io,
+            key: env.key,
             place: env.place,
             ledger: env.ledger,
             meter: env.meter,
             work: env.work,
+            keep_metadata: AtomicBool::new(env.settings.cache_metadata),
+            keep_data: AtomicBool::new(env.settings.cache_data),
             settings: RwLock::new(Arc::new(env.settings)),
             objects: std::array::from_fn(|_| Mutex::new(HashMap::new())),
             dirty: Default::default(),
@@ -221,6 +254,7 @@ impl Objset {
                 local_mac: phys.local_mac,
             }),
             rest_dirty: Default::default(),
+            replayed: Default::default(),
             root: RwLock::new(root),
             numbers: Mutex::new(Numbers::default()),
         })
@@ -241,7 +275,7 @@ impl Objset {
                 ),
             ));
         }
-        let block = env.io.read(&root, &place)?;
+        let block = env.io.read_keyed(&root, env.key.as_deref(), &place)?;
         let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
         if phys.meta_dnode.object_type != object_type::DNODE
             || phys.meta_dnode.data_block_size() != 16384
@@ -297,6 +331,9 @@ impl Objset {
 
     /// Replaces the settings: a property changed.
     pub fn set_settings(&self, settings: Settings) {
+        let core = &self.core;
+        core.keep_metadata.store(settings.cache_metadata, Relaxed);
+        core.keep_data.store(settings.cache_data, Relaxed);
         *self
             .core
             .settings
@@ -336,6 +373,23 @@ impl Objset {
     /// Replaces the intent log header.
     pub fn set_zil_header(&self, tx: &Tx, header: [u8; ZIL_HEADER_SIZE]) {
         lock(&self.rest).zil_header = header;
+        self.touch(tx);
+    }
+
+    /// The keys of an encrypted dataset, if they are loaded.
+    pub fn key(&self) -> Option<&Arc<DatasetKey>> {
+        self.core.key.as_ref()
+    }
+
+    /// Whether this is an encrypted dataset without its key: bonuses are ciphertext, contents cannot be read.
+    pub fn is_locked(&self) -> bool {
+        self.core.key.is_none() && self.root().uses_crypt()
+    }
+
+    /// Says that tx's txg includes what a record of the intent log asks for: the header on disk says so together with
+    /// the change itself, so that a crash neither repeats nor loses the record.
+    pub fn note_replayed(&self, tx: &Tx, seq: u64) {
+        self.replayed[tx.txg().slot::<4>()].fetch_max(seq, Relaxed);
         self.touch(tx);
     }
 
@@ -494,6 +548,37 @@ impl Objset {
         self.born(tx, object, spec)?.ok_or_else(taken)
     }
 
+    /// As [`Self::allocate_at`] in a txg that is never written: the slots may also be those of objects that were freed
+    /// in it, which the disk still has.
+    ///
+    /// # Errors
+    /// As [`Self::allocate_at`].
+    pub fn allocate_over(
+        self: &Arc<Self>,
+        tx: &Tx,
+        object: ObjectId,
+        spec: &DnodeSpec,
+    ) -> Result<Arc<Dnode>> {
+        let first = match self.allocate_at(tx, object, spec) {
+            Err(e) if e.is(Errno::EXIST) => e,
+            other => return other,
+        };
+        let per = SLOTS_PER_BLOCK as u64;
+        let slots = u64::from(spec.slots.clamp(1, 32));
+        let start = object.0 / per * per;
+        let mut at = self.next_object(ObjectId(start.saturating_sub(1)))?;
+        // What lives in the block must not reach into the slots; what died there does not count.
+        while let Some(there) = at.filter(|o| o.0 < object.0 + slots) {
+            let end = there.0 + u64::from(self.dnode(there)?.slots().max(1));
+            if end > object.0 {
+                return Err(first);
+            }
+            at = self.next_object(there)?;
+        }
+        lock(self.core.shard(object)).remove(&object.0);
+        self.born(tx, object, spec)?.ok_or(first)
+    }
+
     /// Puts a new object into memory; `None` if an object with that number is still alive there.
     fn born(
         self: &Arc<Self>,
@@ -502,7 +587,7 @@ impl Objset {
         spec: &DnodeSpec,
     ) -> Result<Option<Arc<Dnode>>> {
         let mut state = State::default();
-        let mut d = DirtyTxg::new(tx.txg(), spec.head());
+        let mut d = DirtyTxg::new(tx.txg(), spec.head(&self.core.settings()));
         d.born = true;
         state.dirty.push(d);
         {
@@ -596,6 +681,16 @@ impl Objset {
     /// Whether space is accounted by user and group.
     pub fn accounts_users(&self) -> bool {
         self.kind == ObjsetType::Zfs && self.flags() & OBJSET_USER_ACCOUNTING != 0
+    }
+}
+
+impl Drop for Objset {
+    /// What is dirty will never be written. It holds what it is dirty in: without this neither would ever go.
+    fn drop(&mut self) {
+        for slot in &self.core.dirty {
+            let dirty = std::mem::take(&mut *lock(slot));
+            drop(dirty);
+        }
     }
 }
 

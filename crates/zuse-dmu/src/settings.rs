@@ -4,6 +4,7 @@
 //! compressed with the pool's default and gets one copy more; data follow the properties.
 
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
+use zuse_format::dnode::DEFAULT_INDIRECT_SHIFT;
 use zuse_format::object_type;
 use zuse_io::{AllocClass, WritePolicy};
 
@@ -45,8 +46,12 @@ pub struct Settings {
     pub project_quota: bool,
     /// Largest block a new file grows to.
     pub record_size: u32,
-    /// Largest microzap, in bytes.
+    /// File blocks up to this size go to special vdevs; 0 for none.
+    pub special_small_blocks: u32,
+    /// Largest microzap, in bytes (tunable `zap_micro_max_size`).
     pub micro_zap_max: u32,
+    /// log2 of the indirect blocks of new objects that do not ask for a size (tunable `zfs_default_ibs`).
+    pub indirect_shift: u8,
     /// Largest block the pool takes.
     pub max_block_size: u32,
     /// Whether file data may stay in the block cache (`primarycache=all`).
@@ -68,6 +73,15 @@ impl Settings {
     /// Whether blocks of an object type at a level are metadata.
     pub fn is_metadata(object_type: u8, level: u8) -> bool {
         level > 0 || object_type::is_metadata(object_type)
+    }
+
+    /// Whether the cache keeps a block (`primarycache`).
+    pub fn keeps(&self, metadata: bool) -> bool {
+        if metadata {
+            self.cache_metadata
+        } else {
+            self.cache_data
+        }
     }
 
     /// How to write a block.
@@ -135,7 +149,12 @@ impl Settings {
                 && !matches!(object_type, object_type::DNODE | object_type::OBJSET),
             hole_birth: self.hole_birth,
             nopwrite: !metadata && compression != Compression::Off && sum.is_nopwrite_capable(),
-            class: AllocClass::Normal,
+            class: match object_type {
+                object_type::DDT_ZAP => AllocClass::Dedup,
+                _ if metadata => AllocClass::Special,
+                _ => AllocClass::Normal,
+            },
+            small: self.special_small_blocks,
             pass,
         }
     }
@@ -181,7 +200,9 @@ impl Default for Settings {
             embedded_data: true,
             project_quota: true,
             record_size: 128 * 1024,
+            special_small_blocks: 0,
             micro_zap_max: 128 * 1024,
+            indirect_shift: DEFAULT_INDIRECT_SHIFT,
             max_block_size: 16 << 20,
             cache_data: true,
             cache_metadata: true,

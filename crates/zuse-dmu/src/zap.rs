@@ -5,7 +5,7 @@
 //!  fat     header block → pointer table → leaves; parsed in place
 //! ```
 //! A ZAP begins micro and becomes fat when it outgrows the largest micro block, or gets a name of 50 bytes, a value that is not
-//! one u64, or too many names of one hash. It never goes back.
+//! one u64, or too many names of one hash. A directory that falls back to a few short names becomes micro again.
 //!
 //! Invariants
 //! - Logical operations of one object exclude each other by one read-write lock, found through the object
@@ -24,6 +24,7 @@ mod hash;
 mod header;
 mod key;
 mod leaf;
+pub mod measure;
 mod micro;
 pub mod normalize;
 mod stats;
@@ -87,7 +88,7 @@ pub struct ZapOptions {
     pub flags: ZapFlags,
     /// log2 of the block size of a ZAP that is fat from birth; 0 means 14.
     pub block_shift: u32,
-    /// log2 of the indirect block size; 0 means 17.
+    /// log2 of the indirect block size; 0 means that of the settings.
     pub indirect_shift: u8,
     /// Type of the bonus, 0 for none.
     pub bonus_type: u8,
@@ -152,10 +153,10 @@ pub fn init_micro(dnode: &Arc<Dnode>, tx: &Tx, normflags: u64) -> Result<()> {
     .map(|_| ())
 }
 
-/// Answers of the micro form to a question that either form can get.
-enum Micro<T> {
+/// The micro form's answer to a question that either form can get, or what the fat form needs to go on.
+enum Micro<T, U> {
     Answer(T),
-    Fat,
+    Fat(U),
 }
 
 impl Zap {
@@ -315,16 +316,26 @@ impl Zap {
     fn ask_micro<T>(
         &self,
         f: impl FnOnce(&[u8], &MicroHeader, &MicroIndex) -> Result<T>,
-    ) -> Result<Micro<T>> {
-        let answer = self.dnode.with_block(0, |view| {
+    ) -> Result<Micro<T, ()>> {
+        self.ask(f, |_| Ok(Ok(())))
+    }
+
+    /// Asks block 0 in whichever form it is, with one look at it.
+    #[inline]
+    fn ask<T, U>(
+        &self,
+        micro: impl FnOnce(&[u8], &MicroHeader, &MicroIndex) -> Result<T>,
+        fat: impl FnOnce(&[u8]) -> Checked<Result<U>>,
+    ) -> Result<Micro<T, U>> {
+        let answer = self.dnode.with_near_block(0, |view| {
             let b = view.bytes();
             match kind(b) {
-                Ok(Kind::Fat) => Ok(Ok(Micro::Fat)),
+                Ok(Kind::Fat) => Ok(fat(b)?.map(Micro::Fat)),
                 Ok(Kind::Micro) => {
                     let h = MicroHeader::parse(b)?;
                     let index = view.index(MicroIndex::build);
                     index.check()?;
-                    Ok(f(b, &h, index).map(Micro::Answer))
+                    Ok(micro(b, &h, index).map(Micro::Answer))
                 }
                 Err(flaw) => Err(flaw),
             }
@@ -341,15 +352,18 @@ impl Zap {
     /// The ZAP cannot be read, or `NAMETOOLONG`.
     pub fn lookup(&self, name: &[u8]) -> Result<Option<ZapValue>> {
         let _guard = self.read_lock();
-        let micro = self.ask_micro(|b, h, index| {
-            let hash = micro::hash_of(h, name)?;
-            Ok(micro::find(b, index, hash, name)
-                .and_then(|i| micro::slot(b, i))
-                .map(|s| ZapValue::U64(s.value)))
-        })?;
-        match micro {
+        let answer = self.ask(
+            |b, h, index| {
+                let hash = micro::hash_of(h, name)?;
+                Ok(micro::find(b, index, hash, name)
+                    .and_then(|i| micro::slot(b, i))
+                    .map(|s| ZapValue::U64(s.value)))
+            },
+            |b| fat::aim(b, Ask::Name(name), MatchType::Exact, self.longest()),
+        )?;
+        match answer {
             Micro::Answer(v) => Ok(v),
-            Micro::Fat => fat::lookup(&self.blocks(), Ask::Name(name), self.longest()),
+            Micro::Fat(aim) => fat::lookup(&self.blocks(), aim),
         }
     }
 
@@ -359,20 +373,7 @@ impl Zap {
     /// As [`Self::lookup`]; `INVAL` if the value has no integer.
     pub fn lookup_u64(&self, name: &[u8]) -> Result<Option<u64>> {
         let _guard = self.read_lock();
-        let micro = self.ask_micro(|b, h, index| {
-            let hash = micro::hash_of(h, name)?;
-            Ok(micro::find(b, index, hash, name)
-                .and_then(|i| micro::slot(b, i))
-                .map(|s| s.value))
-        })?;
-        match micro {
-            Micro::Answer(v) => Ok(v),
-            Micro::Fat => first(fat::lookup_u64(
-                &self.blocks(),
-                Ask::Name(name),
-                self.longest(),
-            )?),
-        }
+        self.value_locked(name)
     }
 
     /// The entry that matches a name in a way of matching: value, stored name, and whether another one has the same
@@ -403,7 +404,7 @@ impl Zap {
         })?;
         match micro {
             Micro::Answer(v) => Ok(v),
-            Micro::Fat => fat::lookup_match(&self.blocks(), name, how, self.longest()),
+            Micro::Fat(()) => fat::lookup_match(&self.blocks(), name, how, self.longest()),
         }
     }
 
@@ -422,7 +423,9 @@ impl Zap {
     /// As [`Self::lookup`]; `INVAL` if the ZAP's keys are names.
     pub fn lookup_words(&self, key: &[u64]) -> Result<Option<ZapValue>> {
         let _guard = self.read_lock();
-        fat::lookup(&self.fat_blocks()?, Ask::Words(key), self.longest())
+        let blocks = self.fat_blocks()?;
+        let aim = fat::take_aim(&blocks, Ask::Words(key), MatchType::Exact, self.longest())?;
+        fat::lookup(&blocks, aim)
     }
 
     fn fat_blocks(&self) -> Result<ObjectBlocks<'_>> {
@@ -435,6 +438,14 @@ impl Zap {
         }
     }
 
+    /// Gets ready for a listing: block 0 is in the cache, and the order of a micro ZAP made.
+    ///
+    /// # Errors
+    /// Block 0 cannot be read.
+    pub fn prefetch(&self) -> Result<()> {
+        self.count().map(|_| ())
+    }
+
     /// How many entries there are.
     ///
     /// # Errors
@@ -443,7 +454,7 @@ impl Zap {
         let _guard = self.read_lock();
         match self.ask_micro(|_, _, index| Ok(index.len() as u64))? {
             Micro::Answer(n) => Ok(n),
-            Micro::Fat => fat::count(&self.blocks()),
+            Micro::Fat(()) => fat::count(&self.blocks()),
         }
     }
 

@@ -269,13 +269,6 @@ impl<'a> Check<'a> {
 
     /// Sizes of everything reachable.
     fn tree(&mut self, name: &str, object: u64, ds: &DslDatasetPhys) -> Result<()> {
-        if self
-            .meta
-            .extension_value(object, "com.datto:encryption")?
-            .is_some()
-        {
-            return Ok(());
-        }
         let mut tree = Tree::new();
         let mut sum = Sizes::default();
         self.objset(&ds.bp, &mut |bp, sizes| {

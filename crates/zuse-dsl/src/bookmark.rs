@@ -72,7 +72,7 @@ impl Ctx<'_> {
             .collect())
     }
 
-    fn put_bookmark(&self, head: u64, name: &str, phys: &BookmarkPhys) -> Result<()> {
+    pub(crate) fn put_bookmark(&self, head: u64, name: &str, phys: &BookmarkPhys) -> Result<()> {
         match self.dsl.bookmark_table(head)? {
             Some(table) => table.put(self.tx, name, &ZapValue::u64s(&phys.to_words(true))),
             None => Ok(()),
@@ -262,75 +262,17 @@ impl Ctx<'_> {
 }
 
 impl Dsl {
-    /// Makes a bookmark (`pool/a#b`) of a snapshot of the same dataset or one it descends from (`pool/a@s`).
+    /// Makes a bookmark (`pool/a#b`) of a snapshot of the same dataset or one it descends from (`pool/a@s`), or of another
+    /// bookmark.
     ///
     /// # Errors
     /// `Refused`: NOENT, EXIST, INVAL if the snapshot is not in the dataset's past, NOTSUP without the feature.
-    pub fn create_bookmark(&self, snapshot: &str, bookmark: &str) -> Result<()> {
-        let Some((dataset, name)) = bookmark.split_once('#') else {
-            return Err(Error::refused(
-                Errno::INVAL,
-                format!("'{bookmark}' is not a bookmark's name"),
-            ));
-        };
-        crate::name::check_snapshot(dataset, name)?;
-        let (snapshot, dataset, name) = (snapshot.to_owned(), dataset.to_owned(), name.to_owned());
-        let (s, d, n) = (snapshot.clone(), dataset.clone(), name.clone());
+    pub fn create_bookmark(&self, source: &str, bookmark: &str) -> Result<()> {
+        let (source, bookmark) = (source.to_owned(), bookmark.to_owned());
+        let (s, b) = (source.clone(), bookmark.clone());
         self.task(
-            move |ctx| {
-                let head = ctx.dsl.find_ds(&d)?;
-                let snap = ctx.dsl.find_ds(&s)?;
-                if !ctx.enabled(FEATURE) {
-                    return Err(Error::refused(
-                        Errno::NOTSUP,
-                        "feature bookmarks is not enabled",
-                    ));
-                }
-                if ctx.dsl.bookmarks_of(head)?.iter().any(|(b, _)| *b == n) {
-                    return Err(Error::refused(
-                        Errno::EXIST,
-                        format!("bookmark '{d}#{n}' exists"),
-                    ));
-                }
-                let mut at = ctx.meta.ds(head)?.prev_snap;
-                while at != 0 && at != snap {
-                    at = ctx.meta.ds(at)?.prev_snap;
-                }
-                if at == 0 {
-                    return Err(Error::refused(
-                        Errno::INVAL,
-                        format!("'{s}' is not in the past of '{d}'"),
-                    ));
-                }
-                Ok(())
-            },
-            move |ctx| {
-                let head = ctx.dsl.find_ds(&dataset)?;
-                let object = ctx.dsl.find_ds(&snapshot)?;
-                let snap = ctx.meta.ds(object)?;
-                let mut phys = BookmarkPhys {
-                    guid: snap.guid,
-                    creation_txg: snap.creation_txg,
-                    creation_time: snap.creation_time,
-                    ..BookmarkPhys::default()
-                };
-                if ctx.enabled(WRITTEN_FEATURE) {
-                    let dead =
-                        Deadlist::totals_of(ctx.meta, ctx.meta.ds(snap.next_snap)?.deadlist)?;
-                    phys.flags = BOOKMARK_HAS_FBN | BOOKMARK_SNAPSHOT_EXISTS;
-                    phys.referenced = snap.referenced_bytes;
-                    phys.compressed = snap.compressed_bytes;
-                    phys.uncompressed = snap.uncompressed_bytes;
-                    phys.freed_before_next =
-                        [dead.used as u64, dead.comp as u64, dead.uncomp as u64];
-                }
-                ctx.put_new_bookmark(head, &name, &phys)?;
-                ctx.log(
-                    "bookmark",
-                    head,
-                    &format!("name={name} target_snap={object}"),
-                )
-            },
+            move |ctx| ctx.check_bookmark(&s, &b),
+            move |ctx| ctx.create_bookmark(&source, &bookmark),
         )
     }
 
@@ -373,5 +315,114 @@ impl Dsl {
                 ctx.remove_bookmark(head, &name, phys)
             },
         )
+    }
+}
+
+/// What a bookmark's source may not be; its text tells it from other wrong arguments.
+pub(crate) const NOT_AN_ANCESTOR: &str = "source is not an ancestor of the new bookmark's dataset";
+
+impl Ctx<'_> {
+    /// Dataset and own name of a bookmark.
+    fn split_bookmark(bookmark: &str) -> Result<(&str, &str)> {
+        let Some((dataset, name)) = bookmark.split_once('#') else {
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{bookmark}' is not a bookmark's name"),
+            ));
+        };
+        crate::name::check_snapshot(dataset, name)?;
+        Ok((dataset, name))
+    }
+
+    fn find_bookmark(&self, bookmark: &str) -> Result<BookmarkPhys> {
+        let (dataset, name) = Self::split_bookmark(bookmark)?;
+        let all = self.dsl.bookmarks_of(self.dsl.find_ds(dataset)?)?;
+        let found = all.into_iter().find(|(n, _)| n == name);
+        found.map(|(_, b)| b).ok_or_else(|| {
+            Error::refused(
+                Errno::NOENT,
+                format!("bookmark '{bookmark}' does not exist"),
+            )
+        })
+    }
+
+    pub(crate) fn check_bookmark(&self, source: &str, bookmark: &str) -> Result<()> {
+        let (dataset, name) = Self::split_bookmark(bookmark)?;
+        let head = self.dsl.find_ds(dataset)?;
+        if !self.enabled(FEATURE) {
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "feature bookmarks is not enabled",
+            ));
+        }
+        let (guid, txg) = if source.contains('#') {
+            let old = self.find_bookmark(source)?;
+            (old.guid, old.creation_txg)
+        } else if source.contains('@') {
+            let snap = self.meta.ds(self.dsl.find_ds(source)?)?;
+            (snap.guid, snap.creation_txg)
+        } else {
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{source}' is neither a snapshot nor a bookmark"),
+            ));
+        };
+        if self.dsl.bookmarks_of(head)?.iter().any(|(b, _)| b == name) {
+            return Err(Error::refused(
+                Errno::EXIST,
+                format!("bookmark '{bookmark}' exists"),
+            ));
+        }
+        let same = source.split(['#', '@']).next() == Some(dataset);
+        let mut at = self.meta.ds(head)?;
+        let mut found = same && source.contains('#');
+        while !found && at.prev_snap != 0 && at.prev_snap_txg >= txg {
+            let older = self.meta.ds(at.prev_snap)?;
+            found = older.guid == guid;
+            at = older;
+        }
+        if found {
+            Ok(())
+        } else {
+            Err(Error::refused(Errno::INVAL, NOT_AN_ANCESTOR))
+        }
+    }
+
+    pub(crate) fn create_bookmark(&self, source: &str, bookmark: &str) -> Result<()> {
+        let (dataset, name) = Self::split_bookmark(bookmark)?;
+        let head = self.dsl.find_ds(dataset)?;
+        if source.contains('#') {
+            let mut copy = self.find_bookmark(source)?;
+            // The redaction list belongs to the one it was made for.
+            copy.redaction_obj = 0;
+            self.put_new_bookmark(head, name, &copy)?;
+            let text = format!(
+                "name={name} creation_txg={} source_guid={}",
+                copy.creation_txg, copy.guid
+            );
+            return self.log_named("bookmark", dataset, head, &text);
+        }
+        let object = self.dsl.find_ds(source)?;
+        let snap = self.meta.ds(object)?;
+        let mut phys = BookmarkPhys {
+            guid: snap.guid,
+            creation_txg: snap.creation_txg,
+            creation_time: snap.creation_time,
+            ..BookmarkPhys::default()
+        };
+        if self.enabled(WRITTEN_FEATURE) {
+            let dead = Deadlist::totals_of(self.meta, self.meta.ds(snap.next_snap)?.deadlist)?;
+            phys.flags = BOOKMARK_HAS_FBN | BOOKMARK_SNAPSHOT_EXISTS;
+            phys.referenced = snap.referenced_bytes;
+            phys.compressed = snap.compressed_bytes;
+            phys.uncompressed = snap.uncompressed_bytes;
+            phys.freed_before_next = [dead.used as u64, dead.comp as u64, dead.uncomp as u64];
+        }
+        self.put_new_bookmark(head, name, &phys)?;
+        let text = format!(
+            "name={name} creation_txg={} target_snap={object} redact_obj=0",
+            snap.creation_txg
+        );
+        self.log_named("bookmark", dataset, head, &text)
     }
 }

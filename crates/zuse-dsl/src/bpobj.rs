@@ -350,7 +350,7 @@ impl Bpobj {
 /// An error that speaks of damage in a list, as a value; any other ends the txg.
 fn damage(error: Error) -> Result<Error> {
     match error {
-        Error::Corrupt { .. } => Ok(error),
+        Error::Corrupt { .. } | Error::Device { .. } => Ok(error),
         e if e.is(zuse_base::Errno::NOENT) => Ok(Error::corrupt("a list of block pointers", e)),
         other => Err(other),
     }

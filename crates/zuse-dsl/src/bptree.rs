@@ -8,12 +8,15 @@
 //!   then accounting objects −3, −2, −1, then the objset block
 //! ```
 
+use std::sync::Arc;
+
 use zuse_base::{Error, ObjectId, Place, Result};
 use zuse_dmu::DnodeSpec;
 use zuse_format::dnode::{DNODE_SLOT, SLOTS_PER_BLOCK, scan_block};
 use zuse_format::dsl::{BptreeEntry, BptreePhys, UsedKind};
 use zuse_format::object_type as ot;
 use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys};
+use zuse_io::Block;
 
 use crate::context::Ctx;
 use crate::meta::DIRECTORY;
@@ -48,8 +51,10 @@ impl Ctx<'_> {
         if !self.enabled(FEATURE) {
             let mut reaper = Reaper::new(self, birth_txg, [0; 4], Budget::unlimited());
             reaper.tree(&bp)?;
-            let freed = reaper.freed;
-            return self.freed(freed);
+            if let Some(e) = reaper.unreadable {
+                return Err(e);
+            }
+            return self.freed(reaper.freed);
         }
         let directory = self.meta.table(DIRECTORY)?;
         let object = match directory.get_u64(KEY)? {
@@ -98,6 +103,7 @@ impl Ctx<'_> {
             .with_bonus(BptreePhys::parse)
             .map_err(|e| e.at(dnode.place().to_string()))?;
         let mut more = false;
+        let mut unreadable = None;
         while phys.begin < phys.end && !more {
             let at = phys.begin * BptreeEntry::SIZE as u64;
             let mut bytes = [0; BptreeEntry::SIZE];
@@ -114,6 +120,7 @@ impl Ctx<'_> {
                 );
                 let walk = reaper.tree(&entry.bp);
                 freed = reaper.freed;
+                unreadable = reaper.unreadable;
                 *budget = reaper.budget;
                 if let Walk::Paused(object, block) = walk? {
                     entry.resume = [u64::MAX, object, 0, block];
@@ -133,7 +140,7 @@ impl Ctx<'_> {
         }
         if phys.begin < phys.end {
             dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
-            return Ok(true);
+            return unreadable.map_or(Ok(true), Err);
         }
         // What blocks did not account for (a tree with lost blocks) goes with the queue.
         self.freed(Sizes::of(phys.bytes, phys.comp, phys.uncomp))?;
@@ -151,6 +158,17 @@ struct Reaper<'a, 'b> {
     from: Option<(u64, u64)>,
     budget: Budget,
     freed: Sizes,
+    /// The device error at which the walk was paused.
+    unreadable: Option<Error>,
+}
+
+/// A block that a walk needs.
+enum Fetched {
+    Block(Arc<Block>),
+    /// Damaged: what lies below it is lost.
+    Lost,
+    /// The device failed: the walk pauses here.
+    Unreadable,
 }
 
 /// Whose blocks a walk is at.
@@ -170,33 +188,51 @@ impl<'a, 'b> Reaper<'a, 'b> {
             from,
             budget,
             freed: Sizes::default(),
+            unreadable: None,
         }
     }
 
-    /// A block of pointers or dnodes; `None` for a damaged one, and what lies below it is lost. To stop there
-    /// instead would be worse: what this txg has freed before is not in the resume point and would be freed again.
-    fn read(&self, bp: &BlockPointer) -> Result<Option<std::sync::Arc<zuse_io::Block>>> {
+    /// A block of pointers or dnodes. An error ends the txg: what it has freed before is in no resume point and would
+    /// be freed again.
+    fn read(&mut self, bp: &BlockPointer) -> Result<Fetched> {
         let place = Place::new("a destroyed dataset");
         match self.ctx.meta.io.read_around(bp, &place) {
-            Ok(block) => Ok(Some(block)),
-            Err(Error::Corrupt { .. }) => Ok(None),
+            Ok(block) => Ok(Fetched::Block(block)),
+            Err(Error::Corrupt { .. }) => Ok(Fetched::Lost),
+            Err(e @ Error::Device { .. }) => {
+                self.unreadable = Some(e);
+                Ok(Fetched::Unreadable)
+            }
             Err(e) => Err(e),
         }
+    }
+
+    /// Where this walk began: its tree cannot be entered.
+    fn pause_at_start(&self) -> Walk {
+        let (object, block) = self.from.unwrap_or_default();
+        Walk::Paused(object, block)
     }
 
     fn is_ours(&self, bp: &BlockPointer) -> bool {
         !bp.is_hole() && bp.logical_birth().max(bp.physical_birth()) > self.birth_txg
     }
 
-    fn free(&mut self, bp: &BlockPointer) -> Result<()> {
+    /// False if the block's own gang header cannot be read: it is as it was.
+    fn free(&mut self, bp: &BlockPointer) -> Result<bool> {
         if bp.allocation_birth() > self.birth_txg && !bp.is_redacted() {
+            match self.ctx.free_or_leak(bp) {
+                Err(e @ Error::Device { .. }) => {
+                    self.unreadable = Some(e);
+                    return Ok(false);
+                }
+                other => other?,
+            }
             self.freed += Sizes::of_block(&self.ctx.meta.io, bp);
-            self.ctx.free_or_leak(bp)?;
             if self.budget.blocks != u64::MAX {
                 self.budget.blocks = self.budget.blocks.saturating_sub(1);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The whole tree of an object set.
@@ -204,8 +240,10 @@ impl<'a, 'b> Reaper<'a, 'b> {
         if !self.is_ours(root) {
             return Ok(Walk::Done);
         }
-        let Some(block) = self.read(root)? else {
-            return Ok(Walk::Done);
+        let block = match self.read(root)? {
+            Fetched::Block(block) => block,
+            Fetched::Lost => return Ok(Walk::Done),
+            Fetched::Unreadable => return Ok(self.pause_at_start()),
         };
         let Ok(phys) = ObjsetPhys::parse(block.bytes()) else {
             return Ok(Walk::Done);
@@ -275,8 +313,17 @@ impl<'a, 'b> Reaper<'a, 'b> {
                 _ => self.leaf(bp, first, owner),
             };
         }
-        let Some(bytes) = self.read(bp)? else {
-            return Ok(Walk::Done);
+        let bytes = match self.read(bp)? {
+            Fetched::Block(bytes) => bytes,
+            Fetched::Lost => return Ok(Walk::Done),
+            Fetched::Unreadable => {
+                return Ok(match owner {
+                    Owner::Meta => Walk::Paused(first.saturating_mul(SLOTS_PER_BLOCK as u64), 0),
+                    Owner::Object(object) => Walk::Paused(object, first),
+                    // These have no number to go on at.
+                    Owner::Accounting => Walk::Done,
+                });
+            }
         };
         let per = 1u64 << shift;
         for i in 0..per {
@@ -293,12 +340,15 @@ impl<'a, 'b> Reaper<'a, 'b> {
     }
 
     fn dnode_block(&mut self, bp: &BlockPointer, blkid: u64) -> Result<Walk> {
-        let Some(block) = self.read(bp)? else {
-            return Ok(Walk::Done);
+        let first = blkid.saturating_mul(SLOTS_PER_BLOCK as u64);
+        let block = match self.read(bp)? {
+            Fetched::Block(block) => block,
+            Fetched::Lost => return Ok(Walk::Done),
+            Fetched::Unreadable => return Ok(Walk::Paused(first, 0)),
         };
         for (slot, view) in scan_block(block.bytes()) {
             let Ok(view) = view else { continue };
-            let object = blkid * SLOTS_PER_BLOCK as u64 + slot as u64;
+            let object = first.saturating_add(slot as u64);
             if self.from.is_some_and(|(from, _)| object < from) {
                 continue;
             }
@@ -320,7 +370,9 @@ impl<'a, 'b> Reaper<'a, 'b> {
         {
             return Ok(Walk::Paused(object, blkid));
         }
-        self.free(bp)?;
-        Ok(Walk::Done)
+        match (self.free(bp)?, owner) {
+            (false, Owner::Object(object)) => Ok(Walk::Paused(object, blkid)),
+            _ => Ok(Walk::Done),
+        }
     }
 }

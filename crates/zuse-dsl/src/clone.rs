@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zuse_base::{Errno, Error, ObjectId, Result};
 
 use crate::admission::Reserve;
-use crate::context::Dsl;
+use crate::context::{Ctx, Dsl};
 use crate::create::Origin;
 use crate::dataset::Dataset;
 use crate::name::{check_dataset, split_snapshot};
@@ -15,7 +15,7 @@ impl Dsl {
     /// Makes a filesystem or volume that begins as a copy of a snapshot.
     ///
     /// # Errors
-    /// As for creating; `Refused(INVAL)` if `origin` is no snapshot; `Unsupported` for encrypted ones.
+    /// As for creating; `Refused(INVAL)` if `origin` is no snapshot; `Refused(ACCES)` if its key is not loaded.
     pub fn clone_snapshot(
         &self,
         origin: &str,
@@ -41,39 +41,52 @@ impl Dsl {
         let (origin, name, properties) = (origin.to_owned(), name.to_owned(), properties.to_vec());
         let (o, n) = (origin.clone(), name.clone());
         let object = self.task(
-            move |ctx| {
-                let snap = ctx.dsl.find_ds(&o)?;
-                if ctx
-                    .meta
-                    .extension_value(snap, "com.datto:encryption")?
-                    .is_some()
-                {
-                    return Err(Error::unsupported(
-                        o.clone(),
-                        "clones of encrypted datasets (feature com.datto:encryption)",
-                    ));
-                }
-                ctx.check_new(&n)?;
-                ctx.dsl.check_room(Reserve::None, 128 * 1024)
-            },
-            move |ctx| {
-                let snap = ctx.dsl.find_ds(&origin)?;
-                let ds = ctx.create_dir_and_head(&name, &Origin { snap }, 0)?;
-                ctx.inherit_features(snap, ds)?;
-                for (property, value) in &properties {
-                    ctx.set_local(ds, property, value)?;
-                }
-                ctx.log("clone", ds, &format!("origin={origin} ({snap})"))?;
-                // The log that the snapshot's objset block names is its dataset's, not the clone's.
-                let handle = ctx.dsl.dataset_by_object(ObjectId(ds))?;
-                let os = handle.objset()?;
-                if os.zil_header().iter().any(|b| *b != 0) {
-                    os.set_zil_header(ctx.tx, [0; zuse_format::objset::ZIL_HEADER_SIZE]);
-                    handle.note_dirty(ctx.tx.txg());
-                }
-                Ok(ds)
-            },
+            move |ctx| ctx.check_clone(&o, &n),
+            move |ctx| ctx.clone_now(&origin, &name, &properties),
         )?;
         self.dataset_by_object(ObjectId(object))
+    }
+}
+
+impl Ctx<'_> {
+    pub(crate) fn check_clone(&self, origin: &str, name: &str) -> Result<()> {
+        check_dataset(name)?;
+        let snap = self.dsl.find_ds(origin)?;
+        if !self.meta.ds(snap)?.is_snapshot() {
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("'{origin}' is not a snapshot"),
+            ));
+        }
+        if self.dsl.is_encrypted(snap)? {
+            // The clone's object set is signed anew.
+            self.dsl.dataset_key(snap)?;
+        }
+        self.check_new(name)?;
+        self.dsl.check_room(Reserve::None, 128 * 1024)
+    }
+
+    pub(crate) fn clone_now(
+        &self,
+        origin: &str,
+        name: &str,
+        properties: &[(String, Value)],
+    ) -> Result<u64> {
+        let snap = self.dsl.find_ds(origin)?;
+        let ds = self.create_dir_and_head(name, &Origin { snap }, 0)?;
+        self.inherit_features(snap, ds)?;
+        self.share_key(snap, ds)?;
+        for (property, value) in properties {
+            self.set_local(ds, property, value)?;
+        }
+        self.log_named("clone", name, ds, &format!("origin={origin} ({snap})"))?;
+        // The log that the snapshot's objset block names is its dataset's, not the clone's.
+        let handle = self.dsl.dataset_by_object(ObjectId(ds))?;
+        let os = handle.objset()?;
+        if os.zil_header().iter().any(|b| *b != 0) {
+            os.set_zil_header(self.tx, [0; zuse_format::objset::ZIL_HEADER_SIZE]);
+            handle.note_dirty(self.tx.txg());
+        }
+        Ok(ds)
     }
 }

@@ -15,8 +15,12 @@ use crate::pool_seam::{PoolSpace, Spa};
 /// Fills a new object set: the master node of a filesystem, the objects of a volume.
 pub type Fill = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<()> + Send>;
 
-/// Content and properties of a new pool's own filesystem.
-type RootPlan = (Fill, Vec<(String, zuse_format::property::PropertyValue)>);
+/// Content, properties and encryption of a new pool's own filesystem.
+type RootPlan = (
+    Fill,
+    Vec<(String, zuse_format::property::PropertyValue)>,
+    Option<crate::NewEncryption>,
+);
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,9 +32,6 @@ pub(crate) struct Open {
     pub meta: Meta,
 }
 
-/// Frees the intent log of an object set that is about to be destroyed or rolled back.
-pub(crate) type ZilReaper = Box<dyn Fn(&Arc<Objset>, &Tx) -> Result<()> + Send + Sync>;
-
 /// The dataset layer of one pool.
 pub struct Dsl {
     pub(crate) me: Weak<Dsl>,
@@ -41,10 +42,11 @@ pub struct Dsl {
     pub(crate) dirty: [Mutex<BTreeMap<u64, Arc<Dataset>>>; 4],
     /// Taken for writing while a sync task runs, for reading by whoever looks at several objects together.
     pub(crate) config: RwLock<()>,
-    /// Decoded property ZAPs by object.
-    pub(crate) props: Mutex<HashMap<u64, crate::property::Stored>>,
+    /// Decoded metadata.
+    pub(crate) tier: crate::tier::Tier,
     pub(crate) root: Mutex<Option<RootPlan>>,
-    pub(crate) zil_reaper: OnceLock<ZilReaper>,
+    /// Keys of encrypted datasets that are loaded. A leaf: nothing is locked or read under it.
+    pub(crate) keyring: Mutex<crate::keyring::Keyring>,
     /// Blocks that one txg may free in the background.
     pub(crate) frees_per_txg: AtomicU64,
     /// The pool's space as of the last synced txg.
@@ -59,17 +61,16 @@ impl Dsl {
         Self::with_root(None)
     }
 
-    /// A layer for a pool to be created: `fill` makes the root filesystem's content, `props` are set on it.
+    /// A layer for a pool to be created: `fill` makes the root filesystem's content, `props` are set on it, it is encrypted if `encryption` says how.
     pub fn for_create(
         fill: Fill,
         props: Vec<(String, zuse_format::property::PropertyValue)>,
+        encryption: Option<crate::NewEncryption>,
     ) -> Arc<Self> {
-        Self::with_root(Some((fill, props)))
+        Self::with_root(Some((fill, props, encryption)))
     }
 
-    fn with_root(
-        root: Option<(Fill, Vec<(String, zuse_format::property::PropertyValue)>)>,
-    ) -> Arc<Self> {
+    fn with_root(root: Option<RootPlan>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             open: OnceLock::new(),
@@ -77,21 +78,13 @@ impl Dsl {
             dirs: Mutex::default(),
             dirty: Default::default(),
             config: RwLock::new(()),
-            props: Mutex::default(),
+            tier: crate::tier::Tier::default(),
             root: Mutex::new(root),
-            zil_reaper: OnceLock::new(),
+            keyring: Mutex::default(),
             frees_per_txg: AtomicU64::new(crate::sync::FREES_PER_TXG),
             space: RwLock::default(),
             stuck: Mutex::new(None),
         })
-    }
-
-    /// Says who frees intent logs; without it a dataset with a log cannot be destroyed or rolled back.
-    pub fn set_zil_reaper(
-        &self,
-        reaper: impl Fn(&Arc<Objset>, &Tx) -> Result<()> + Send + Sync + 'static,
-    ) {
-        let _ = self.zil_reaper.set(Box::new(reaper));
     }
 
     pub(crate) fn arc(&self) -> Result<Arc<Self>> {

@@ -16,6 +16,7 @@ use crate::bpobj;
 use crate::context::{Ctx, Dsl, Fill, Open, lock};
 use crate::dataset::{Dataset, Kind};
 use crate::deadlist::{Deadlist, chain_keys};
+use crate::key_change::NewEncryption;
 use crate::meta::{DIRECTORY, Meta};
 use crate::name::{check_dataset, split_last};
 use crate::pool_seam::Spa;
@@ -30,6 +31,8 @@ pub struct CreateOptions {
     pub case_insensitive: bool,
     /// Properties to set.
     pub properties: Vec<(String, Value)>,
+    /// How it is to be encrypted, if it is.
+    pub encryption: Option<NewEncryption>,
     /// Makes its content.
     pub fill: Fill,
 }
@@ -41,6 +44,7 @@ impl CreateOptions {
             volume: false,
             case_insensitive: false,
             properties: Vec::new(),
+            encryption: None,
             fill,
         }
     }
@@ -114,7 +118,10 @@ impl Dsl {
             .edit_dir(tx, root_dir, |d| d.origin = origin_snap)?;
         let ds = ctx.create_head(root_dir, &Origin { snap: origin_snap }, 0)?;
         ctx.create_history()?;
-        if let Some((fill, props)) = lock(&self.root).take() {
+        if let Some((fill, props, encryption)) = lock(&self.root).take() {
+            if let Some(new) = &encryption {
+                ctx.encrypt_new(ds, new)?;
+            }
             for (name, value) in props {
                 ctx.set_local(ds, &name, &value)?;
             }
@@ -133,9 +140,13 @@ impl Dsl {
             crate::property::check_settable(property, value)?;
         }
         let (for_check, name) = (name.to_owned(), name.to_owned());
+        let encryption = options.encryption.clone();
         let object = self.task(
             move |ctx| {
                 ctx.check_new(&for_check)?;
+                if let (Some(new), Some((parent, _))) = (&encryption, split_last(&for_check)) {
+                    ctx.check_encryption(ctx.dsl.find_dir(parent)?, new)?;
+                }
                 ctx.dsl.check_room(Reserve::None, 256 * 1024)
             },
             move |ctx| {
@@ -148,6 +159,9 @@ impl Dsl {
                     snap: ctx.meta.origin_snap,
                 };
                 let ds = ctx.create_dir_and_head(&name, &origin, flags)?;
+                if let Some(new) = &options.encryption {
+                    ctx.encrypt_new(ds, new)?;
+                }
                 for (property, value) in &options.properties {
                     ctx.set_local(ds, property, value)?;
                 }

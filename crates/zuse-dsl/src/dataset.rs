@@ -10,12 +10,12 @@ use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_dmu::{Dnode, Objset, ObjsetEnv, Tx};
 use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
 use zuse_format::{BlockPointer, ObjsetType};
+use zuse_io::DatasetKey;
 
 use crate::books::Books;
 use crate::context::{Dsl, lock};
 use crate::dir::DirState;
-use crate::meta::{ds_of, is_zapified};
-use crate::table::Table;
+use crate::meta::ds_of;
 
 /// What a dataset is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +26,8 @@ pub enum Kind {
     Volume,
     /// A snapshot of either.
     Snapshot,
+    /// What is left of a snapshot for sending from: its identity and figures.
+    Bookmark,
 }
 
 /// A head or snapshot.
@@ -35,12 +37,16 @@ pub struct Dataset {
     pub(crate) books: Arc<Books>,
     objset: Mutex<Option<Arc<Objset>>>,
     owned: AtomicBool,
+    /// The intent log is applied, in memory at least.
+    replayed: AtomicBool,
     snapshot: bool,
     /// Own directory first, then up to the root.
     pub(crate) chain: RwLock<Vec<Arc<DirState>>>,
     pub(crate) referenced: AtomicU64,
     pub(crate) refquota: AtomicU64,
     pub(crate) in_flight: [AtomicU64; 4],
+    /// How far a receive into it came, by txg, until it is written down.
+    pub(crate) progress: Mutex<[Option<crate::ReceiveProgress>; 4]>,
     /// Txgs in which it is already noted as dirty.
     noted: [AtomicU64; 4],
 }
@@ -90,11 +96,13 @@ impl Dsl {
             books: Arc::new(Books::new(meta.io.clone(), phys.prev_snap_txg)),
             objset: Mutex::new(None),
             owned: AtomicBool::new(false),
+            replayed: AtomicBool::new(false),
             snapshot: phys.is_snapshot(),
             chain: RwLock::new(self.dir_chain(phys.dir)?),
             referenced: AtomicU64::new(phys.referenced_bytes),
             refquota: AtomicU64::new(self.number_of(object.0, "refquota")?),
             in_flight: Default::default(),
+            progress: Mutex::default(),
             noted: Default::default(),
             dnode,
         });
@@ -235,11 +243,7 @@ impl Dataset {
             return Ok(ObjsetType::Zfs);
         }
         let place = zuse_base::Place::new(format!("dataset {}, objset block", self.object().0));
-        let block = self
-            .dsl
-            .meta()?
-            .io
-            .read(&crate::encryption::plain_objset(&phys.bp), &place)?;
+        let block = self.dsl.meta()?.io.read(&phys.bp, &place)?;
         let number = zuse_format::field::u64_at(block.bytes(), zuse_format::objset::OBJSET_TYPE_AT);
         ObjsetType::from_number(number)
             .ok_or_else(|| Error::corrupt(place, format!("object set of type {number}")))
@@ -248,45 +252,68 @@ impl Dataset {
     /// Its object set, opened at the first call.
     ///
     /// # Errors
-    /// `Unsupported` for encrypted datasets; `Refused(NXIO)` where the content is not usable (a receive or a destroy
+    /// `Refused(ACCES)` for encrypted datasets whose key is not loaded; `Refused(NXIO)` where the content is not usable (a receive or a destroy
     /// was begun); the objset block cannot be read.
     pub fn objset(&self) -> Result<Arc<Objset>> {
+        if self.phys()?.flags & DS_FLAG_INCONSISTENT != 0 {
+            return Err(Error::refused(
+                Errno::NXIO,
+                format!(
+                    "dataset '{}' is inconsistent: a receive or destroy was begun",
+                    self.any_name()
+                ),
+            ));
+        }
+        self.objset_received()
+    }
+
+    /// A name for messages: a rename may be under way.
+    fn any_name(&self) -> String {
+        let number = self.object().0;
+        self.dsl
+            .ds_name(number)
+            .unwrap_or_else(|_| format!("dataset {number}"))
+    }
+
+    /// Its object set, also where it is only partly received.
+    pub(crate) fn objset_received(&self) -> Result<Arc<Objset>> {
         let mut slot = lock(&self.objset);
         if let Some(os) = &*slot {
             return Ok(os.clone());
         }
-        let phys = self.phys()?;
-        // A rename may be under way: the name is for messages only.
-        let number = self.object().0;
-        let name = self
-            .dsl
-            .ds_name(number)
-            .unwrap_or_else(|_| format!("dataset {number}"));
-        if phys.flags & DS_FLAG_INCONSISTENT != 0 {
-            return Err(Error::refused(
-                Errno::NXIO,
-                format!("dataset '{name}' is inconsistent: a receive or destroy was begun"),
-            ));
-        }
-        if is_zapified(&self.dnode)
-            && Table::of(self.dnode.clone())?
-                .get("com.datto:encryption")?
-                .is_some()
-        {
-            return Err(Error::unsupported(
-                name,
-                "encrypted datasets (feature com.datto:encryption)",
-            ));
-        }
-        if phys.bp.is_hole() {
-            return Err(Error::corrupt(name, "the dataset has no object set"));
-        }
-        let os = Objset::open(self.env(name)?, phys.bp)?;
+        let os = self.open_content(true)?;
         *slot = Some(os.clone());
         Ok(os)
     }
 
-    fn env(&self, name: String) -> Result<ObjsetEnv> {
+    /// Its object set; of an encrypted dataset whose key is not loaded as much as can be seen without
+    /// ([`Objset::is_locked`]).
+    ///
+    /// # Errors
+    /// As [`Self::objset`], but for the key.
+    pub fn objset_in_clear(&self) -> Result<Arc<Objset>> {
+        match self.objset() {
+            Err(e) if e.is(Errno::ACCES) => self.open_content(false),
+            other => other,
+        }
+    }
+
+    fn open_content(&self, with_key: bool) -> Result<Arc<Objset>> {
+        let phys = self.phys()?;
+        let name = self.any_name();
+        let number = self.object().0;
+        let key = if with_key && self.dsl.is_encrypted(number)? {
+            Some(self.dsl.dataset_key(number)?)
+        } else {
+            None
+        };
+        if phys.bp.is_hole() {
+            return Err(Error::corrupt(name, "the dataset has no object set"));
+        }
+        Objset::open(self.env(name, key)?, phys.bp)
+    }
+
+    fn env(&self, name: String, key: Option<Arc<DatasetKey>>) -> Result<ObjsetEnv> {
         let spa = self.dsl.spa()?;
         Ok(ObjsetEnv {
             io: spa.io().clone(),
@@ -295,6 +322,7 @@ impl Dataset {
             ledger: self.books.clone(),
             meter: spa.meter().clone(),
             settings: self.dsl.settings_of(self.object().0)?,
+            key,
         })
     }
 
@@ -305,7 +333,13 @@ impl Dataset {
         name: String,
         tx: &Tx,
     ) -> Result<Arc<Objset>> {
-        let os = Objset::create(self.env(name)?, kind, tx);
+        let object = self.object().0;
+        let key = if self.dsl.is_encrypted(object)? {
+            Some(self.dsl.dataset_key(object)?)
+        } else {
+            None
+        };
+        let os = Objset::create(self.env(name, key)?, kind, tx);
         *lock(&self.objset) = Some(os.clone());
         self.note_dirty(tx.txg());
         Ok(os)
@@ -320,6 +354,16 @@ impl Dataset {
         *lock(&self.objset) = None;
     }
 
+    /// Lets go of an object set that was opened with keys which are about to be forgotten; false if somebody uses it.
+    pub(crate) fn forget_keys(&self) -> bool {
+        let mut slot = lock(&self.objset);
+        let used = self.is_owned() || slot.as_ref().is_some_and(|os| Arc::strong_count(os) > 1);
+        if !used {
+            *slot = None;
+        }
+        !used
+    }
+
     /// Makes the sync of that txg look at this dataset.
     pub(crate) fn note_dirty(self: &Arc<Self>, txg: Txg) {
         let slot = txg.slot::<4>();
@@ -329,6 +373,15 @@ impl Dataset {
         let mut dirty = lock(&self.dsl.dirty[slot]);
         self.noted[slot].store(txg.0, Relaxed);
         dirty.entry(self.object().0).or_insert_with(|| self.clone());
+    }
+
+    /// Whether a directory is its own or above it.
+    pub(crate) fn is_below(&self, dir: &Arc<DirState>) -> bool {
+        self.chain
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .iter()
+            .any(|d| Arc::ptr_eq(d, dir))
     }
 
     /// Takes effective properties over into memory.
@@ -345,6 +398,22 @@ impl Dataset {
             os.set_settings(self.dsl.settings_of(object)?);
         }
         Ok(())
+    }
+
+    /// Waits until a txg is on disk.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        self.dsl.spa()?.wait_synced(txg)
+    }
+
+    pub(crate) fn is_replayed(&self) -> bool {
+        self.replayed.load(Relaxed)
+    }
+
+    pub(crate) fn set_replayed(&self) {
+        self.replayed.store(true, Relaxed);
     }
 
     /// The root pointer on disk.

@@ -24,11 +24,11 @@ struct Plan {
     steps: Vec<Step>,
 }
 
-#[derive(Clone, Copy)]
+/// Objects with their full names: looking names up again would cost a search each.
 enum Step {
-    Snapshot(u64),
-    Defer(u64),
-    Head(u64),
+    Snapshot(u64, String),
+    Defer(u64, String),
+    Head(u64, String),
 }
 
 impl Dsl {
@@ -39,34 +39,41 @@ impl Dsl {
     /// # Errors
     /// `Refused`: NOENT, BUSY for what is held, owned or has snapshots, EXIST for children and clones.
     pub fn destroy(&self, name: &str, recursive: bool, defer: bool) -> Result<()> {
-        let (name, again) = (name.to_owned(), name.to_owned());
+        self.destroy_all(&[name.to_owned()], recursive, defer)
+    }
+
+    /// As [`Self::destroy`], of several: all of them in one txg, or none.
+    ///
+    /// # Errors
+    /// As [`Self::destroy`].
+    pub fn destroy_all(&self, names: &[String], recursive: bool, defer: bool) -> Result<()> {
+        let names = std::sync::Arc::new(names.to_vec());
+        let again = names.clone();
         // Everything that was written is on disk before the plan is made: a head is not destroyed half-written.
         let spa = self.spa()?;
-        if spa.is_writable() {
+        if spa.is_writable() && names.iter().any(|n| !n.contains('@')) {
             spa.wait_synced(spa.open_txg())?;
         }
+        let plan = move |ctx: &Ctx<'_>, names: &[String]| -> Result<Vec<Step>> {
+            let mut steps = Vec::new();
+            for name in names {
+                steps.extend(ctx.plan_destroy(name, recursive, defer)?.steps);
+            }
+            Ok(steps)
+        };
         self.task(
             move |ctx| {
                 ctx.dsl.check_room(Reserve::Most, 0)?;
-                ctx.plan_destroy(&name, recursive, defer).map(|_| ())
+                plan(ctx, &names).map(|_| ())
             },
             move |ctx| {
-                let plan = ctx.plan_destroy(&again, recursive, defer)?;
-                for step in plan.steps {
-                    match step {
-                        Step::Snapshot(object) => ctx.destroy_snapshot(object)?,
-                        Step::Defer(object) => {
-                            ctx.log("defer_destroy", object, "")?;
-                            ctx.meta
-                                .edit_ds(ctx.tx, object, |s| s.flags |= DS_FLAG_DEFER_DESTROY)?;
-                        }
-                        Step::Head(object) => ctx.destroy_head(object)?,
-                    }
+                for step in plan(ctx, &again)? {
+                    ctx.do_step(step)?;
                 }
                 if ctx.dsl.frees_wait()? {
                     ctx.spa.note_frees();
                 }
-                ctx.dsl.refresh_all()
+                Ok(())
             },
         )
     }
@@ -99,8 +106,13 @@ fn refuse(errno: Errno, what: String) -> Error {
 }
 
 /// The snapshots that a specification names, of a list that is oldest first.
-fn select(all: &[(String, u64)], spec: &str) -> Option<Vec<u64>> {
-    let place = |name: &str| all.iter().position(|(n, _)| n == name);
+fn select<'a>(all: &'a [(String, u64)], spec: &str) -> Option<Vec<(&'a str, u64)>> {
+    let places: HashMap<&str, usize> = all
+        .iter()
+        .enumerate()
+        .map(|(i, (n, _))| (n.as_str(), i))
+        .collect();
+    let place = |name: &str| places.get(name).copied();
     let mut out = BTreeSet::new();
     for part in spec.split(',') {
         let (from, to) = match part.split_once('%') {
@@ -123,12 +135,38 @@ fn select(all: &[(String, u64)], spec: &str) -> Option<Vec<u64>> {
     Some(
         out.into_iter()
             .filter_map(|i| all.get(i))
-            .map(|(_, o)| *o)
+            .map(|(n, o)| (n.as_str(), *o))
             .collect(),
     )
 }
 
 impl Ctx<'_> {
+    fn do_step(&self, step: Step) -> Result<()> {
+        match step {
+            Step::Snapshot(object, name) => self.destroy_snapshot_named(object, &name),
+            Step::Defer(object, name) => {
+                self.log_named("defer_destroy", &name, object, "")?;
+                self.meta
+                    .edit_ds(self.tx, object, |s| s.flags |= DS_FLAG_DEFER_DESTROY)
+            }
+            Step::Head(object, name) => self.destroy_head_named(object, &name),
+        }
+    }
+
+    /// Plans and does it at once, for callers inside a sync task.
+    pub(crate) fn destroy_now(&self, name: &str, defer: bool) -> Result<()> {
+        for step in self.plan_destroy(name, false, defer)?.steps {
+            self.do_step(step)?;
+        }
+        self.spa.note_frees();
+        Ok(())
+    }
+
+    /// Whether it could be destroyed.
+    pub(crate) fn check_destroy(&self, name: &str, defer: bool) -> Result<()> {
+        self.plan_destroy(name, false, defer).map(|_| ())
+    }
+
     fn plan_destroy(&self, name: &str, recursive: bool, defer: bool) -> Result<Plan> {
         let (dataset, spec) = split_snapshot(name);
         let dir = self.dsl.find_dir(dataset)?;
@@ -143,18 +181,19 @@ impl Ctx<'_> {
             return self.plan_heads(&tree, recursive);
         };
         let mut found = false;
-        for (_, _, head) in &tree {
+        for (owner, _, head) in &tree {
             let all = self.dsl.snapshots_of(&self.meta.ds(*head)?)?;
-            for object in select(&all, spec).unwrap_or_default() {
+            for (snap, object) in select(&all, spec).unwrap_or_default() {
                 found = true;
+                let full = format!("{owner}@{snap}");
                 let phys = self.meta.ds(object)?;
                 let held = self.is_held(&phys)?;
                 if defer && (held || phys.num_children > 1) {
-                    plan.steps.push(Step::Defer(object));
+                    plan.steps.push(Step::Defer(object, full));
                     continue;
                 }
                 self.check_snapshot_gone(object, &phys, held, &[])?;
-                plan.steps.push(Step::Snapshot(object));
+                plan.steps.push(Step::Snapshot(object, full));
             }
         }
         if !found {
@@ -166,12 +205,12 @@ impl Ctx<'_> {
         Ok(plan)
     }
 
-    fn is_held(&self, snap: &DslDatasetPhys) -> Result<bool> {
+    pub(crate) fn is_held(&self, snap: &DslDatasetPhys) -> Result<bool> {
         Ok(snap.userrefs != 0 && self.meta.table(snap.userrefs)?.count()? > 0)
     }
 
     /// Whether a snapshot can go when these heads go too.
-    fn check_snapshot_gone(
+    pub(crate) fn check_snapshot_gone(
         &self,
         object: u64,
         phys: &DslDatasetPhys,
@@ -215,7 +254,7 @@ impl Ctx<'_> {
         // dir → how many others must go first
         let mut waits: HashMap<u64, usize> = HashMap::new();
         let mut unlocks: HashMap<u64, Vec<u64>> = HashMap::new();
-        let mut snaps: HashMap<u64, Vec<u64>> = HashMap::new();
+        let mut snaps: HashMap<u64, Vec<(u64, String)>> = HashMap::new();
         for (name, dir, head) in tree {
             let phys = self.meta.dir(*dir)?;
             let ds = self.meta.ds(*head)?;
@@ -226,7 +265,7 @@ impl Ctx<'_> {
                     format!("filesystem '{name}' has child '{child}'"),
                 ));
             }
-            self.check_plain(*head, *dir, name)?;
+            self.check_plain(*head, name)?;
             self.dsl.check_idle(*head)?;
             let mut before: BTreeSet<u64> = children.iter().map(|(_, c)| *c).collect();
             let own = self.dsl.snapshots_of(&ds)?;
@@ -250,9 +289,13 @@ impl Ctx<'_> {
             for other in before {
                 unlocks.entry(other).or_default().push(*dir);
             }
-            snaps.insert(*dir, own.into_iter().map(|(_, o)| o).collect());
+            let named = own.into_iter().map(|(n, o)| (o, format!("{name}@{n}")));
+            snaps.insert(*dir, named.collect());
         }
-        let heads: HashMap<u64, u64> = tree.iter().map(|(_, dir, head)| (*dir, *head)).collect();
+        let heads: HashMap<u64, (u64, &String)> = tree
+            .iter()
+            .map(|(name, dir, head)| (*dir, (*head, name)))
+            .collect();
         let mut ready: Vec<u64> = dirs
             .iter()
             .copied()
@@ -267,9 +310,11 @@ impl Ctx<'_> {
                     .unwrap_or_default()
                     .into_iter()
                     .rev()
-                    .map(Step::Snapshot),
+                    .map(|(object, name)| Step::Snapshot(object, name)),
             );
-            plan.steps.extend(heads.get(&dir).map(|h| Step::Head(*h)));
+            let head = heads.get(&dir);
+            plan.steps
+                .extend(head.map(|(object, name)| Step::Head(*object, (*name).clone())));
             for next in unlocks.remove(&dir).unwrap_or_default() {
                 if let Some(n) = waits.get_mut(&next) {
                     *n -= 1;
@@ -288,21 +333,7 @@ impl Ctx<'_> {
         Ok(plan)
     }
 
-    fn check_plain(&self, head: u64, dir: u64, name: &str) -> Result<()> {
-        let encrypted = self
-            .meta
-            .extension_value(dir, "com.datto:crypto_key_obj")?
-            .is_some()
-            || self
-                .meta
-                .extension_value(head, "com.datto:encryption")?
-                .is_some();
-        if encrypted {
-            return Err(Error::unsupported(
-                name.to_owned(),
-                "destroying encrypted datasets (feature com.datto:encryption)",
-            ));
-        }
+    fn check_plain(&self, head: u64, name: &str) -> Result<()> {
         if self
             .meta
             .extension_value(head, "com.delphix:remap_deadlist")?
@@ -318,9 +349,13 @@ impl Ctx<'_> {
 
     /// Removes a snapshot that nothing holds and no clone needs.
     pub(crate) fn destroy_snapshot(&self, object: u64) -> Result<()> {
-        let d = self.meta.ds(object)?;
         let name = self.dsl.ds_name(object)?;
-        self.log("destroy", object, "")?;
+        self.destroy_snapshot_named(object, &name)
+    }
+
+    fn destroy_snapshot_named(&self, object: u64, name: &str) -> Result<()> {
+        let d = self.meta.ds(object)?;
+        self.log_named("destroy", name, object, "")?;
         let dir = self.meta.dir(d.dir)?;
         let head = dir.head_dataset;
         let next = self.meta.ds(d.next_snap)?;
@@ -341,7 +376,7 @@ impl Ctx<'_> {
         let mut own = Deadlist::open(self.meta, d.deadlist)?;
         if list.is_flat() {
             return Err(Error::unsupported(
-                name,
+                name.to_owned(),
                 "destroying snapshots of pools older than version 26",
             ));
         }
@@ -377,15 +412,17 @@ impl Ctx<'_> {
             self.recompute_unique(d.next_snap)?;
         }
         let snapnames = self.meta.table(self.meta.ds(head)?.snapnames)?;
-        if let Some(own_name) = snapnames.name_of(object)? {
-            snapnames.remove(self.tx, &own_name)?;
+        if let Some(own_name) = split_snapshot(name).1 {
+            snapnames.remove(self.tx, own_name)?;
         }
         self.count_up(d.dir, SNAP_COUNT, -1)?;
         self.note_snapshots_changed(d.dir)?;
         self.clear_bootfs(object)?;
         for table in [d.next_clones, d.props, d.userrefs] {
             if table != 0 {
-                self.dsl.forget_stored(table);
+                if table == d.props {
+                    self.dsl.forget_stored(table);
+                }
                 self.free(table)?;
             }
         }
@@ -457,10 +494,15 @@ impl Ctx<'_> {
 
     /// Removes a head without snapshots and children, with its directory.
     pub(crate) fn destroy_head(&self, object: u64) -> Result<()> {
+        let name = self.dsl.ds_name(object)?;
+        self.destroy_head_named(object, &name)
+    }
+
+    fn destroy_head_named(&self, object: u64, name: &str) -> Result<()> {
         let d = self.meta.ds(object)?;
-        self.log("destroy", object, "")?;
+        self.log_named("destroy", name, object, "")?;
         let handle = self.dsl.dataset_by_object(ObjectId(object))?;
-        self.reap_zil(&handle)?;
+        self.free_log(&handle)?;
         let reserved = self.dsl.number_of(object, "refreservation")?;
         if reserved > 0 {
             self.set_refreservation(d.dir, d.unique_bytes, reserved, 0)?;
@@ -504,32 +546,6 @@ impl Ctx<'_> {
         }
     }
 
-    /// Frees the intent log of a head.
-    pub(crate) fn reap_zil(&self, handle: &std::sync::Arc<crate::Dataset>) -> Result<()> {
-        let phys = handle.phys()?;
-        if phys.bp.is_hole() {
-            return Ok(());
-        }
-        let place = zuse_base::Place::new(format!("dataset {}, objset block", handle.object().0));
-        let block = self.meta.io.read(&phys.bp, &place)?;
-        let at = zuse_format::objset::ZIL_HEADER_AT;
-        let header = block
-            .bytes()
-            .get(at..at + zuse_format::objset::ZIL_HEADER_SIZE)
-            .unwrap_or(&[]);
-        if header.iter().all(|b| *b == 0) {
-            return Ok(());
-        }
-        let os = handle.objset()?;
-        match self.dsl.zil_reaper.get() {
-            Some(reap) => reap(&os, self.tx),
-            None => Err(Error::unsupported(
-                os.place(),
-                "freeing an intent log without the layer that knows it",
-            )),
-        }
-    }
-
     fn destroy_dir(&self, object: u64) -> Result<()> {
         self.set_reservation(object, 0)?;
         let dir = self.meta.dir(object)?;
@@ -540,6 +556,7 @@ impl Ctx<'_> {
             }
             self.free(dir.delegations)?;
         }
+        self.release_key(object)?;
         self.dsl.forget_stored(dir.props);
         for table in [dir.child_map, dir.props, dir.clones] {
             if table != 0 {

@@ -13,6 +13,8 @@ use crate::meta::DIRECTORY;
 
 const BLOCK: u32 = 128 * 1024;
 const KEY: &str = "history";
+/// What OpenZFS writes as the zone of a command on Linux.
+const ZONE: &str = "linux";
 
 impl Dsl {
     /// Records a command line.
@@ -27,7 +29,8 @@ impl Dsl {
                 let mut record = NvList::new();
                 record
                     .insert("history command", command)
-                    .insert("history who", uid);
+                    .insert("history who", uid)
+                    .insert("history zone", ZONE.to_owned());
                 if !host.is_empty() {
                     record.insert("history hostname", host);
                 }
@@ -112,13 +115,21 @@ impl Ctx<'_> {
 
     /// Records something that happened to a dataset.
     pub(crate) fn log(&self, event: &str, ds: u64, text: &str) -> Result<()> {
+        let name = self.dsl.ds_name(ds).unwrap_or_default();
+        self.log_named(event, &name, ds, text)
+    }
+
+    /// As [`Self::log`], of a dataset whose name is known.
+    pub(crate) fn log_named(&self, event: &str, name: &str, ds: u64, text: &str) -> Result<()> {
         let mut record = NvList::new();
+        // An event without a text has a blank.
+        let text = if text.is_empty() { " " } else { text };
         record
             .insert("internal_name", event.to_owned())
             .insert("history internal str", text.to_owned());
         record
             .insert("history txg", self.txg)
-            .insert("dsname", self.dsl.ds_name(ds).unwrap_or_default())
+            .insert("dsname", name.to_owned())
             .insert("dsid", ds);
         self.append_history(record, false)
     }
@@ -129,6 +140,10 @@ impl Ctx<'_> {
             None => self.create_history()?,
         };
         record.insert("history time", self.spa.now().0);
+        let host = &self.spa.0.host().name;
+        if !host.is_empty() && !record.contains("history hostname") {
+            record.insert("history hostname", host.clone());
+        }
         let dnode = self.meta.mos.dnode(ObjectId(object))?;
         let mut phys = dnode
             .with_bonus(HistoryPhys::parse)

@@ -48,7 +48,13 @@ impl Dsl {
                     ctx.meta
                         .table(table)?
                         .put_u64(ctx.tx, &tag, ctx.spa.now().0)?;
-                    ctx.log("hold", object, &tag)?;
+                    let refs = ctx.meta.table(table)?.count()?;
+                    ctx.log_named(
+                        "hold",
+                        name,
+                        object,
+                        &format!("tag={tag} temp=0 refs={refs}"),
+                    )?;
                 }
                 Ok(())
             },
@@ -190,9 +196,10 @@ impl Ctx<'_> {
         if phys.userrefs == 0 {
             return Ok(());
         }
-        self.log("release", object, tag)?;
         let table = self.meta.table(phys.userrefs)?;
         table.remove(self.tx, tag)?;
+        let refs = table.count()?;
+        self.log("release", object, &format!("tag={tag} refs={refs}"))?;
         if let Some(temporary) = self.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? {
             self.meta
                 .table(temporary)?

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Error, Result, Txg, WorkPool};
+use zuse_base::{Entropy, Error, Result, Txg, WorkPool};
 use zuse_dmu::{DirtyMeter, Objset, Settings, Tx};
 use zuse_io::Pipeline;
 use zuse_pool::{Pool, SyncCtx};
@@ -47,6 +47,9 @@ impl Spa {
     pub fn base_settings(&self) -> Settings {
         self.0.base_settings()
     }
+    pub fn limits(&self) -> zuse_pool::Limits {
+        self.0.limits()
+    }
     pub fn feature_enabled(&self, guid: &str) -> bool {
         self.0.features().is_enabled(guid)
     }
@@ -73,6 +76,9 @@ impl Spa {
     pub fn random(&self) -> u64 {
         self.0.entropy().u64()
     }
+    pub fn entropy(&self) -> Arc<dyn Entropy> {
+        self.0.entropy_source()
+    }
     pub fn space(&self) -> PoolSpace {
         let s = self.0.space();
         let raw = s.allocated.saturating_add(s.deferred);
@@ -90,6 +96,10 @@ impl Spa {
     }
     pub fn begin(&self, bytes: u64) -> Result<Tx> {
         self.0.begin(bytes)
+    }
+    /// The txg of the uberblock on disk: what is newer is in no txg yet.
+    pub fn disk_txg(&self) -> u64 {
+        self.0.uberblock().txg
     }
     pub fn open_txg(&self) -> Txg {
         self.0.open_txg()

@@ -43,12 +43,7 @@ impl Dsl {
         let (name, again) = (name.to_owned(), name.to_owned());
         self.task(
             move |ctx| ctx.check_promote(&name),
-            move |ctx| {
-                let plan = ctx.plan_promote(&again)?;
-                ctx.log("promote", plan.clone_head, "")?;
-                ctx.promote(&plan)?;
-                ctx.dsl.refresh_all()
-            },
+            move |ctx| ctx.promote_now(&again),
         )
     }
 }
@@ -103,7 +98,27 @@ impl Ctx<'_> {
         })
     }
 
-    fn check_promote(&self, name: &str) -> Result<()> {
+    pub(crate) fn promote_now(&self, name: &str) -> Result<()> {
+        let plan = self.plan_promote(name)?;
+        self.log_named("promote", name, plan.clone_head, " ")?;
+        self.promote(&plan)?;
+        self.dsl.refresh_all()
+    }
+
+    /// Names of snapshots that the clone and its origin both have.
+    pub(crate) fn promote_conflicts(&self, name: &str) -> Result<Vec<String>> {
+        let plan = self.plan_promote(name)?;
+        let head = self.meta.ds(plan.clone_head)?;
+        let mut taken = Vec::new();
+        for (snap, _) in &plan.names {
+            if self.dsl.find_snapshot(&head, snap)?.is_some() {
+                taken.push(snap.clone());
+            }
+        }
+        Ok(taken)
+    }
+
+    pub(crate) fn check_promote(&self, name: &str) -> Result<()> {
         let plan = self.plan_promote(name)?;
         let head = self.meta.ds(plan.clone_head)?;
         if head.flags & DS_FLAG_NOPROMOTE != 0 {
@@ -112,16 +127,7 @@ impl Ctx<'_> {
                 format!("'{name}' cannot be promoted"),
             ));
         }
-        if self
-            .meta
-            .extension_value(plan.clone_head, "com.datto:encryption")?
-            .is_some()
-        {
-            return Err(Error::unsupported(
-                name.to_owned(),
-                "promoting encrypted datasets (feature com.datto:encryption)",
-            ));
-        }
+        self.check_promote_keys(plan.clone_dir, plan.origin_dir)?;
         let mut taken = Vec::new();
         for (snap, _) in &plan.names {
             check_snapshot(name, snap)?;
@@ -297,6 +303,7 @@ impl Ctx<'_> {
         parts[UsedKind::Head as usize] = -moved.used - to_origin;
         self.charge_parts(plan.origin_dir, parts, -moved.comp, -moved.uncomp)?;
 
+        self.promote_keys(plan.clone_dir, plan.origin_dir)?;
         self.drop_livelist(plan.clone_dir)?;
         self.drop_livelist(plan.origin_dir)?;
         self.note_snapshots_changed(plan.origin_dir)?;

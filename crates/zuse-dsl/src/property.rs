@@ -3,7 +3,8 @@
 //! ```text
 //!   snapshot's own ZAP → received value (unless inherited) → own directory → parents (inheritable ones) → default
 //! ```
-//! The rule is chapter 04a §1.2 of the format notes. Each directory's ZAP is decoded once and kept until it changes.
+//! The rule is chapter 04a §1.2 of the format notes. What takes effect for a directory is worked out once and kept until it
+//! changes (`tier.rs`).
 
 mod computed;
 mod set;
@@ -19,6 +20,7 @@ use zuse_format::property::{
     HAS_RECEIVED_KEY, dataset_property, ignore_unknown_key, inherit_key, received_key,
 };
 
+pub use computed::Shown;
 pub use set::SetAs;
 pub(crate) use set::{check_on_snapshot, check_settable};
 pub use zuse_format::property::PropertyValue as Value;
@@ -41,18 +43,93 @@ pub enum Source {
 }
 
 /// The decoded ZAP of a directory's or snapshot's properties.
-pub(crate) type Stored = Arc<HashMap<String, ZapValue>>;
+pub(crate) type Stored = Arc<StoredZap>;
+
+/// Entries of a property ZAP.
+#[derive(Default)]
+pub(crate) struct StoredZap {
+    /// Keys in the order of the ZAP.
+    order: Vec<String>,
+    values: HashMap<String, ZapValue>,
+}
+
+impl StoredZap {
+    fn of(entries: Vec<(String, ZapValue)>) -> Self {
+        Self {
+            order: entries.iter().map(|(k, _)| k.clone()).collect(),
+            values: entries.into_iter().collect(),
+        }
+    }
+
+    pub fn get(&self, key: &str) -> Option<&ZapValue> {
+        self.values.get(key)
+    }
+
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &String> {
+        self.order.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+}
+
+/// Every property that takes effect for the head of a directory, by name.
+pub(crate) type Resolved = HashMap<Box<str>, Found>;
 
 /// A stored value that was found.
+#[derive(Clone)]
 pub(crate) struct Found {
     pub value: Value,
     pub from: From,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
     Own,
     Received,
     Dir(u64),
+}
+
+impl From {
+    /// The same, seen from below the directory that has it.
+    fn seen_below(self, dir: u64) -> Self {
+        match self {
+            Self::Own | Self::Received => Self::Dir(dir),
+            Self::Dir(_) => self,
+        }
+    }
+}
+
+/// What takes effect of the entries that one ZAP has for a property.
+fn own_value(own: &StoredZap, name: &str) -> Option<Found> {
+    if let Some(ZapValue::U64(n)) = own.get(&ignore_unknown_key(name))
+        && dataset_property(name).is_some_and(|p| p.word_of(*n).is_some())
+    {
+        return Some(Found {
+            value: Value::Number(*n),
+            from: From::Own,
+        });
+    }
+    if let Some(value) = own.get(name).and_then(decoded) {
+        return Some(Found {
+            value,
+            from: From::Own,
+        });
+    }
+    if own.contains_key(&inherit_key(name)) {
+        return None;
+    }
+    own.get(&received_key(name))
+        .and_then(decoded)
+        .map(|value| Found {
+            value,
+            from: From::Received,
+        })
 }
 
 fn decoded(value: &ZapValue) -> Option<Value> {
@@ -69,32 +146,78 @@ impl Dsl {
         if props == 0 {
             return Ok(Arc::default());
         }
-        if let Some(there) = lock(&self.props).get(&props) {
-            return Ok(there.clone());
-        }
-        let table: HashMap<String, ZapValue> =
-            self.meta()?.table(props)?.entries()?.into_iter().collect();
-        let table = Arc::new(table);
-        let mut all = lock(&self.props);
-        if all.len() >= 65_536 {
-            all.clear();
-        }
-        all.insert(props, table.clone());
-        Ok(table)
+        self.tier.stored(props, || {
+            let entries = self.meta()?.table(props)?.entries()?;
+            Ok(Arc::new(StoredZap::of(entries)))
+        })
     }
 
     /// Forgets a property ZAP that changes.
     pub(crate) fn forget_stored(&self, props: u64) {
-        lock(&self.props).remove(&props);
+        self.tier.forget_stored(props);
+    }
+
+    /// Everything that takes effect for the head of a directory.
+    pub(crate) fn resolved(&self, dir: u64) -> Result<Arc<Resolved>> {
+        self.resolved_at(dir, 0)
+    }
+
+    fn resolved_at(&self, dir: u64, depth: usize) -> Result<Arc<Resolved>> {
+        self.tier.resolved(dir, || {
+            let meta = self.meta()?;
+            if depth > 64 {
+                return Err(zuse_base::Error::corrupt(
+                    "the MOS",
+                    format!("directory {dir} has no way to the root"),
+                ));
+            }
+            let phys = meta.dir(dir)?;
+            let mut all = Resolved::default();
+            if phys.parent != 0 {
+                for (name, found) in self.resolved_at(phys.parent, depth + 1)?.iter() {
+                    if dataset_property(name).is_none_or(|p| p.inheritable()) {
+                        let up = found.from.seen_below(phys.parent);
+                        all.insert(
+                            name.clone(),
+                            Found {
+                                value: found.value.clone(),
+                                from: up,
+                            },
+                        );
+                    }
+                }
+            }
+            let own = self.stored(phys.props)?;
+            for key in own.keys() {
+                let name = key.split('$').next().unwrap_or("");
+                if name.is_empty() {
+                    continue;
+                }
+                if let Some(found) = own_value(&own, name) {
+                    all.insert(name.into(), found);
+                }
+            }
+            Ok(Arc::new(all))
+        })
     }
 
     /// The stored value that takes effect for a dataset, if any.
     pub(crate) fn effective(&self, ds: u64, name: &str) -> Result<Option<Found>> {
         let phys = self.meta()?.ds(ds)?;
-        let snapshot = phys.is_snapshot();
-        let known = dataset_property(name);
-        let inheritable = known.is_none_or(|p| p.inheritable());
-        if snapshot && phys.props != 0 {
+        self.effective_for(&phys, name)
+    }
+
+    /// As [`Self::effective`], for a dataset that was read already.
+    pub(crate) fn effective_for(
+        &self,
+        phys: &zuse_format::dsl::DslDatasetPhys,
+        name: &str,
+    ) -> Result<Option<Found>> {
+        let inheritable = dataset_property(name).is_none_or(|p| p.inheritable());
+        if !phys.is_snapshot() {
+            return Ok(self.resolved(phys.dir)?.get(name).cloned());
+        }
+        if phys.props != 0 {
             let own = self.stored(phys.props)?;
             if let Some(value) = own.get(name).and_then(decoded) {
                 return Ok(Some(Found {
@@ -114,60 +237,14 @@ impl Dsl {
                 }));
             }
         }
-        self.effective_in(phys.dir, snapshot, name, inheritable)
-    }
-
-    fn effective_in(
-        &self,
-        dir: u64,
-        snapshot: bool,
-        name: &str,
-        inheritable: bool,
-    ) -> Result<Option<Found>> {
-        let meta = self.meta()?;
-        let mut at = dir;
-        let mut steps = 0;
-        while at != 0 && steps < 64 {
-            if (at != dir || snapshot) && !inheritable {
-                return Ok(None);
-            }
-            let phys = meta.dir(at)?;
-            let stored = self.stored(phys.props)?;
-            let from = || {
-                if at == dir && !snapshot {
-                    From::Own
-                } else {
-                    From::Dir(at)
-                }
-            };
-            if let Some(ZapValue::U64(n)) = stored.get(&ignore_unknown_key(name))
-                && dataset_property(name).is_some_and(|p| p.word_of(*n).is_some())
-            {
-                return Ok(Some(Found {
-                    value: Value::Number(*n),
-                    from: from(),
-                }));
-            }
-            if let Some(value) = stored.get(name).and_then(decoded) {
-                return Ok(Some(Found {
-                    value,
-                    from: from(),
-                }));
-            }
-            if !stored.contains_key(&inherit_key(name))
-                && let Some(value) = stored.get(&received_key(name)).and_then(decoded)
-            {
-                let from = if at == dir && !snapshot {
-                    From::Received
-                } else {
-                    From::Dir(at)
-                };
-                return Ok(Some(Found { value, from }));
-            }
-            at = phys.parent;
-            steps += 1;
+        if !inheritable {
+            return Ok(None);
         }
-        Ok(None)
+        let above = self.resolved(phys.dir)?;
+        Ok(above.get(name).map(|found| Found {
+            value: found.value.clone(),
+            from: found.from.seen_below(phys.dir),
+        }))
     }
 
     /// The effective value of a number or index property, its default if nothing is stored.
@@ -185,13 +262,14 @@ impl Dsl {
 
     /// As [`Self::number_of`], for the head of a directory.
     pub(crate) fn dir_number(&self, dir: u64, name: &str) -> Result<u64> {
-        let known = dataset_property(name);
-        match self.effective_in(dir, false, name, known.is_none_or(|p| p.inheritable()))? {
+        match self.resolved(dir)?.get(name) {
             Some(Found {
                 value: Value::Number(n),
                 ..
-            }) => Ok(n),
-            _ => Ok(known.and_then(|p| p.default_number()).unwrap_or(0)),
+            }) => Ok(*n),
+            _ => Ok(dataset_property(name)
+                .and_then(|p| p.default_number())
+                .unwrap_or(0)),
         }
     }
 
@@ -227,7 +305,15 @@ impl Dsl {
             None | Some(ChecksumKind::Inherit | ChecksumKind::On) => ChecksumKind::Fletcher4,
             Some(kind) => kind,
         };
-        let cache = number("primarycache")?;
+        let limits = spa.limits();
+        let cache = match limits.primary_cache {
+            Some(instead) => u64::from(instead),
+            None => number("primarycache")?,
+        };
+        let record_size = match limits.record_size {
+            Some(instead) => u64::from(instead),
+            None => number("recordsize")?,
+        };
         let base = spa.base_settings();
         Ok(Settings {
             checksum,
@@ -244,15 +330,48 @@ impl Dsl {
                 2 => Redundancy::Some,
                 _ => Redundancy::None,
             },
-            record_size: number("recordsize")?.clamp(512, u64::from(base.max_block_size)) as u32,
+            record_size: record_size.clamp(512, u64::from(base.max_block_size)) as u32,
+            special_small_blocks: number("special_small_blocks")?.min(16 << 20) as u32,
             cache_data: cache == 2,
             cache_metadata: cache >= 1,
             ..base
         })
     }
 
+    /// Takes changed properties over into what is open of a directory and below.
+    pub(crate) fn refresh_below(&self, dir: u64) -> Result<()> {
+        let state = lock(&self.dirs)
+            .get(&dir)
+            .and_then(std::sync::Weak::upgrade);
+        let Some(state) = state else { return Ok(()) };
+        self.all_held()
+            .iter()
+            .filter(|ds| ds.is_below(&state) && ds.phys().is_ok())
+            .try_for_each(|ds| ds.refresh())
+    }
+
+    /// Figures of the metadata tier.
+    pub fn tier_stats(&self) -> crate::tier::TierStats {
+        self.tier.stats()
+    }
+
+    /// Switches the metadata tier on or off: off, everything is read from the MOS each time.
+    pub fn set_tier(&self, on: bool) {
+        self.tier.set_off(!on);
+    }
+
+    /// Tunables of the pool have changed: everything open takes them over.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn tunables_changed(&self) -> Result<()> {
+        let _config = self.read_config();
+        self.refresh_all()
+    }
+
     /// Takes changed properties over into everything open.
     pub(crate) fn refresh_all(&self) -> Result<()> {
+        self.tier.forget_resolved();
         self.all_held()
             .iter()
             .filter(|ds| ds.phys().is_ok())

@@ -161,14 +161,13 @@ impl Ctx<'_> {
             }
         }
         let phys = self.meta.dir(dir)?;
-        if self
-            .meta
-            .extension_value(dir, "com.datto:crypto_key_obj")?
-            .is_some()
+        if let Some(key) = self.dsl.key_object(dir)?
+            && key.root_dir != dir
+            && self.dsl.key_object(new_parent)?.map(|k| k.root_dir) != Some(key.root_dir)
         {
-            return Err(Error::unsupported(
-                from.to_owned(),
-                "renaming encrypted datasets (feature com.datto:encryption)",
+            return Err(Error::refused(
+                Errno::ACCES,
+                format!("'{from}' inherits its key and would leave its encryption root"),
             ));
         }
         let old_above = self.meta.ancestry(phys.parent)?;

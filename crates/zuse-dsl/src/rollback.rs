@@ -64,7 +64,12 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    fn check_rollback(&self, dataset: &str, snap: &str, force: bool) -> Result<(u64, u64)> {
+    pub(crate) fn check_rollback(
+        &self,
+        dataset: &str,
+        snap: &str,
+        force: bool,
+    ) -> Result<(u64, u64)> {
         let head = self.dsl.find_ds(dataset)?;
         let phys = self.meta.ds(head)?;
         let target = self.dsl.find_snapshot(&phys, snap)?;
@@ -82,6 +87,10 @@ impl Ctx<'_> {
         }
         if phys.prev_snap_txg >= self.txg {
             return Err(Error::refused(Errno::AGAIN, "the snapshot is of this txg"));
+        }
+        if self.dsl.is_encrypted(head)? {
+            // The object set is signed anew.
+            self.dsl.dataset_key(head)?;
         }
         let bookmarks = self.dsl.bookmarks_of(head)?;
         if !force
@@ -116,7 +125,7 @@ impl Ctx<'_> {
     /// Gives a head the content of its newest snapshot.
     pub(crate) fn roll_back(&self, head: u64, target: u64) -> Result<()> {
         let handle = self.dsl.dataset_by_object(ObjectId(head))?;
-        self.reap_zil(&handle)?;
+        self.free_log(&handle)?;
         handle.close_objset();
         let h = self.meta.ds(head)?;
         let s = self.meta.ds(target)?;

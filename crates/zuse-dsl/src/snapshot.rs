@@ -16,6 +16,9 @@ use crate::sizes::Sizes;
 
 const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
 
+/// Extension entry of an encrypted snapshot: which set of IVs its blocks have.
+pub(crate) const IVSET_GUID: &str = "com.datto:ivset_guid";
+
 impl Dsl {
     /// Takes snapshots (`pool/a@s`), all in one txg or none.
     ///
@@ -53,12 +56,12 @@ impl Dsl {
                     .try_for_each(|(name, head, snap)| ctx.check_snapshot(name, *head, snap))
             },
             move |ctx| {
-                for (_, head, snap) in ctx.snapshot_targets(&list.0, list.1)? {
+                for (name, head, snap) in ctx.snapshot_targets(&list.0, list.1)? {
                     let object = ctx.take_snapshot(head, &snap)?;
                     for (property, value) in &props {
                         ctx.set_local(object, property, value)?;
                     }
-                    ctx.log("snapshot", object, "")?;
+                    ctx.log_named("snapshot", &format!("{name}@{snap}"), object, "")?;
                 }
                 Ok(())
             },
@@ -90,7 +93,7 @@ impl Ctx<'_> {
         Ok(out)
     }
 
-    fn check_snapshot(&self, name: &str, head: u64, snap: &str) -> Result<()> {
+    pub(crate) fn check_snapshot(&self, name: &str, head: u64, snap: &str) -> Result<()> {
         check_snapshot(name, snap)?;
         let phys = self.meta.ds(head)?;
         if phys.prev_snap_txg >= self.txg {
@@ -145,6 +148,10 @@ impl Ctx<'_> {
             },
         )?;
         self.inherit_features(head, new)?;
+        if self.dsl.is_encrypted(head)? && self.enabled("com.datto:bookmark_v2") {
+            self.zapify(new)?
+                .put_u64(self.tx, IVSET_GUID, self.id56())?;
+        }
         if phys.prev_snap != 0 {
             self.relink(phys.prev_snap, head, new)?;
         }

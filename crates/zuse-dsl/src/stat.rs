@@ -7,7 +7,6 @@ use zuse_format::dsl::{DS_FLAG_DEFER_DESTROY, DS_FLAG_INCONSISTENT};
 use crate::admission::Reserve;
 use crate::context::Dsl;
 use crate::dataset::Dataset;
-use crate::deadlist::Deadlist;
 use crate::space::available;
 
 /// Figures of a head or snapshot; bytes unless said.
@@ -97,15 +96,7 @@ impl Dsl {
             inconsistent: phys.flags & DS_FLAG_INCONSISTENT != 0,
             ..Stat::default()
         };
-        stat.written = if phys.prev_snap == 0 {
-            phys.referenced_bytes
-        } else {
-            let prev = meta.ds(phys.prev_snap)?;
-            let dead = Deadlist::totals_of(meta, phys.deadlist)?.used as u64;
-            phys.referenced_bytes
-                .wrapping_add(dead)
-                .wrapping_sub(prev.referenced_bytes)
-        };
+        stat.written = self.written_of(&phys)?;
         if phys.is_snapshot() {
             stat.used = phys.unique_bytes;
             stat.ratio_of = (phys.uncompressed_bytes, phys.compressed_bytes);
@@ -113,13 +104,7 @@ impl Dsl {
             if phys.userrefs != 0 {
                 stat.holds = meta.table(phys.userrefs)?.count()?;
             }
-            if phys.next_clones != 0 {
-                for clone in meta.table(phys.next_clones)?.ints()? {
-                    let clone_dir = meta.ds(clone)?.dir;
-                    stat.clones.push(self.dir_name(clone_dir)?);
-                }
-                stat.clones.sort();
-            }
+            stat.clones = self.clones_of(&phys)?;
             return Ok(stat);
         }
         stat.used = dir.used_bytes;

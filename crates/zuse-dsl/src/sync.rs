@@ -72,7 +72,8 @@ impl DslHooks for Dsl {
         let _ = self.open.set(Open { spa, meta });
         self.note_space();
         if pool.is_writable() {
-            self.refuse_unreplayed(&pool.name())?;
+            let older = pool.is_rewound() || pool.uberblock().checkpoint_txg != 0;
+            self.claim_logs(pool, older)?;
         }
         if pool.is_writable() && self.frees_wait()? {
             pool.note_frees();
@@ -111,8 +112,8 @@ impl DslHooks for Dsl {
             return Ok(false);
         }
         match my.process_frees(&mut Budget::per_txg(self.frees_per_txg.load(Relaxed))) {
-            Err(e @ zuse_base::Error::Corrupt { .. }) => {
-                // A damaged queue costs the space that it holds, not the pool.
+            Err(e @ (zuse_base::Error::Corrupt { .. } | zuse_base::Error::Device { .. })) => {
+                // A damaged or unreadable queue costs the space that it holds, not the pool.
                 *lock(&self.stuck) = Some(e);
                 Ok(false)
             }
@@ -178,6 +179,7 @@ impl Ctx<'_> {
         let Some(done) = os.sync(self.tx.txg(), pass)? else {
             return Ok(());
         };
+        self.sync_progress(ds)?;
         let sums = ds.books.take();
         let dir = self.meta.dir(before.dir)?;
 
@@ -252,15 +254,22 @@ impl Ctx<'_> {
             return Ok(false);
         }
         let list = Bpobj::open(&self.meta.mos, self.meta.free_bpobj)?;
+        let mut unreadable = None;
         let (sizes, empty, flaw) = list.drain(self, &mut |bp| {
             if !budget.take() {
                 return Ok(false);
             }
-            self.free_or_leak(bp)?;
-            Ok(true)
+            match self.free_or_leak(bp) {
+                Err(e @ zuse_base::Error::Device { .. }) => {
+                    // It stays in the list.
+                    unreadable = Some(e);
+                    Ok(false)
+                }
+                other => other.map(|()| true),
+            }
         })?;
         self.freed(sizes)?;
-        if let Some(flaw) = flaw {
+        if let Some(flaw) = unreadable.or(flaw) {
             return Err(flaw);
         }
         if !empty {

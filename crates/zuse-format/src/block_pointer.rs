@@ -490,6 +490,17 @@ impl BlockPointer {
         self.words[CHECKSUM..].copy_from_slice(&words);
     }
 
+    /// Sets the two checksum words of a pointer whose others hold a MAC.
+    #[inline]
+    pub fn set_truncated_checksum(&mut self, words: [u64; 2]) {
+        self.words[CHECKSUM..CHECKSUM + 2].copy_from_slice(&words);
+    }
+
+    /// Sets the X bit.
+    pub fn set_crypt(&mut self) {
+        self.words[PROPS] |= CRYPT_BIT;
+    }
+
     /// Sets the dedup mark.
     pub fn set_dedup(&mut self, dedup: bool) {
         self.words[PROPS] = self.words[PROPS] & !DEDUP_BIT | if dedup { DEDUP_BIT } else { 0 };

@@ -14,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 pub mod block_pointer;
+pub mod compatibility;
+pub mod crypt;
 pub mod dnode;
 pub mod dsl;
 mod error;
@@ -27,6 +29,7 @@ pub mod objset;
 pub mod property;
 pub mod space_map;
 pub mod uberblock;
+pub mod zil;
 
 pub use block_pointer::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection};
 pub use dnode::{DnodePhys, DnodeView};

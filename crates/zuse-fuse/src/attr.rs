@@ -18,7 +18,7 @@ pub struct Attr {
     pub mtime: Time,
     /// Last change of the inode.
     pub ctime: Time,
-    /// Creation. The present wire layer cannot hand it on (no `FUSE_STATX`).
+    /// Creation. Handed on with [`birth_times`](crate::MountOptions::birth_times).
     pub crtime: Time,
     /// The whole `st_mode`: type and permission bits.
     pub mode: u32,

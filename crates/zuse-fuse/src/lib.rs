@@ -1,7 +1,7 @@
 //! The FUSE server: sessions, kernel-cache policy, mount and unmount.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ── wire (fuser, private) ── trait Ops ── whoever serves files
+//!   kernel ── /dev/fuse ── wire (private) ── trait Ops ── whoever serves files
 //!                │
 //!                ├─ mount_point   mount(2) as root, else fusermount3; mountinfo; unmount
 //!                └─ notifier      invalidations, one thread of its own
@@ -16,7 +16,7 @@
 //! a command that talks to the daemon) is told to it through the [`Notifier`].
 //!
 //! Rules that this crate is built around:
-//! - No type of the wire crate is visible outside `wire`; replacing it touches that module alone.
+//! - Nothing of the kernel's ABI is visible outside `wire`.
 //! - The daemon never touches its own mount: facts about it come from `/proc/self/mountinfo` and `/sys`. A thread
 //!   that serves requests and waits for a request is a deadlock that even `kill -9` does not end.
 //! - Invalidations are sent by a thread that holds no lock and serves no request: the kernel may make it wait

@@ -24,7 +24,9 @@ const NOTTY: Errno = Errno(25);
 pub struct Opened {
     /// The server's handle, given back with every request on the open file.
     pub fh: u64,
-    /// Bypass the page cache. Takes shared mappings away; not needed for `O_DIRECT`.
+    /// Bypass the page cache: each write is a message with the writer's own bytes, copied once less and without the
+    /// question for file capabilities. Shared mappings of the handle are not possible; not needed for `O_DIRECT`. Left
+    /// aside where the kernel would mix the two ways badly (before Linux 6.14, and with the write-back cache).
     pub direct_io: bool,
     /// Keep what the page cache (or, for a directory, the listing cache) holds.
     pub keep_cache: bool,
@@ -57,6 +59,8 @@ pub struct RenameFlags {
 pub struct WriteFlags {
     /// It comes from the page cache: the handle is that of some writer, the writer's identity is unknown.
     pub cached: bool,
+    /// The kernel owns the file's times and will send them: they stay as they are.
+    pub keep_times: bool,
     /// Drop set-id bits and file capabilities.
     pub kill_suidgid: bool,
     /// The file was opened with `O_SYNC` or `O_DSYNC`: be durable before answering.
@@ -128,6 +132,9 @@ impl ReadReply<'_> {
 pub trait DirSink {
     /// Whether entries should bring their attributes (and so a reference each).
     fn plus(&self) -> bool;
+
+    /// Bytes that are left; an entry takes 24, with attributes 152, and its name, in whole multiples of 8.
+    fn room(&self) -> usize;
 
     /// Adds an entry; `true` says it did *not* fit and the listing has to stop before it.
     ///
@@ -309,7 +316,8 @@ pub trait Ops: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes and opens a file. `EXIST` when the name is there.
+    /// Makes and opens a file. `EXIST` when the name is there. Without handles its `fh` does not count, but how it is
+    /// opened does.
     fn create(
         &self,
         caller: &Caller,
@@ -319,6 +327,16 @@ pub trait Ops: Send + Sync + 'static {
         flags: u32,
     ) -> Result<(Attr, Opened)> {
         Err(Errno::ROFS)
+    }
+
+    /// Makes and opens a file without a name (`O_TMPFILE`). `NOTSUP` when that cannot be had.
+    fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, flags: u32) -> Result<(Attr, Opened)> {
+        Err(Errno::NOTSUP)
+    }
+
+    /// Makes everything durable. The kernel asks this of a privileged kind of session only; `NOSYS` ends the asking.
+    fn syncfs(&self, ino: u64) -> Result<()> {
+        Err(Errno::NOSYS)
     }
 
     /// `fallocate(2)` with its mode bits.

@@ -24,24 +24,25 @@ pub struct MountOptions {
     pub entry_ttl: Duration,
     /// How long the absence of a name stays valid; zero turns negative caching off.
     pub negative_ttl: Duration,
-    /// Let the kernel gather small writes and own size and times of regular files. Off, every `write` is a message:
-    /// many times slower for small writes, faster for large ones and for making and removing many small files (no
-    /// message for the times of each).
+    /// Let the kernel gather small writes and own size and times of regular files. Off, every `write` is a message that is
+    /// answered before it returns, and says itself that space or quota is exceeded: slower for programs that write a few
+    /// bytes at a time, faster for large writes and for making and removing many small files (no message for the times of
+    /// each, and [`Opened::direct_io`](crate::Opened::direct_io)).
     pub writeback_cache: bool,
+    /// Answer the kernel's question for birth times (`statx`). It asks once for each file that it knows without, for
+    /// instance from a listing, and some programs ask for birth times whenever they ask for anything.
+    pub birth_times: bool,
     /// Largest write in bytes. The kernel's own limit (`fs.fuse.max_pages_limit`) is 1 MiB by default.
     pub max_write: u32,
     /// Read-ahead in bytes. More than the kernel grants at first is set through `/sys` when permitted.
     pub max_readahead: u32,
     /// Worker threads.
     pub threads: usize,
-    /// Give each worker its own queue end.
-    pub clone_fd: bool,
     /// The server keeps POSIX ACLs and the kernel enforces them.
     pub posix_acl: bool,
     /// The server needs no handles: opening and closing files costs no message, `fh` is 0 everywhere, and
-    /// an inode lives until the kernel forgets it. Then [`Ops::open`](crate::Ops::open),
-    /// [`create`](crate::Ops::create) and [`release`](crate::Ops::release) are never called:
-    /// files come from [`mknod`](crate::Ops::mknod). Who may open is then judged by the kernel alone, from mode bits
+    /// an inode lives until the kernel forgets it. Then [`Ops::open`](crate::Ops::open) and
+    /// [`release`](crate::Ops::release) are never called. Who may open is then judged by the kernel alone, from mode bits
     /// and POSIX ACLs: not for trees with NFSv4 ACLs that deny more.
     pub handleless_files: bool,
     /// The same for directories; the kernel may then also keep their listings.
@@ -71,11 +72,11 @@ impl Default for MountOptions {
             attr_ttl: FOREVER,
             entry_ttl: FOREVER,
             negative_ttl: FOREVER,
-            writeback_cache: true,
+            writeback_cache: false,
+            birth_times: false,
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             threads: (2 * cores).clamp(4, 64),
-            clone_fd: true,
             posix_acl: false,
             handleless_files: false,
             handleless_dirs: false,

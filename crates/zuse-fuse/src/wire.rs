@@ -1,48 +1,112 @@
-//! The wire: fuser's session and callbacks turned into calls of [`Ops`].
+//! The wire: messages of the kernel over `/dev/fuse`, turned into calls of [`Ops`].
 //!
-//! Everything that knows fuser is in this module. What fuser 0.18 cannot carry, and what is done about it:
-//! - A read reply is one slice: several are gathered into a buffer of the thread; one goes out uncopied.
-//! - It misreads times before 1970 that have a fraction, in a way that can be undone exactly ([`convert::from_wire_time`]).
-//! - `FATTR_KILL_SUIDGID` is not shown: the flag is derived from who asks for what.
-//! - No `FUSE_STATX` (creation time), `FUSE_TMPFILE`, `FUSE_SYNCFS`, splice, security context, supplementary groups.
+//! ```text
+//!   /dev/fuse ──read──> message ──dispatch──> Ops ──> answer ──writev──> /dev/fuse
+//!                       (checked)                     (slices of a read go out as they are)
+//! ```
+//! Invariants:
+//! - One message, one answer; FORGET, BATCH_FORGET and INTERRUPT's consequences have none. A message that is too short
+//!   for its kind, or a method that panics, fails that one request with `EIO`.
+//! - A worker reads one message at a time into a buffer of its own, which the message borrows until it is answered.
+//! - An answer that the kernel does not want any more (its asker was killed) is dropped.
+//! - Requests cannot be interrupted; the kernel is told so once.
 
-mod convert;
+mod abi;
+mod dispatch;
 mod listing;
+mod message;
+mod workers;
 
-use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::thread;
 
-use fuser::{
-    AccessFlags, BsdFileFlags, Config, CopyFileRangeFlags, FileHandle, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow,
-};
-
-use convert::{fopen_flags, from_wire_set, from_wire_time, wire_attr, wire_errno};
-use listing::{Entries, Names};
+use rustix::io::Errno as OsErrno;
 
 use crate::notifier::Notice;
-use crate::{
-    Attr, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags, SetAttr,
-    Whence, WriteFlags, XattrMode,
-};
+use crate::{Errno, MountOptions, Ops};
+use dispatch::Server;
+use message::{Fields, Malformed, Message, Out};
+use workers::Workers;
 
-const O_DSYNC: i32 = 0o10_000;
-const XATTR_CREATE: i32 = 1;
-const XATTR_REPLACE: i32 = 2;
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
+/// The kernel wants a buffer of at least this size to be read into.
+const MIN_BUFFER: usize = 8192;
+/// Most slices of one answer: `writev` takes 1024, one is the header.
+const MAX_SLICES: usize = 1000;
+/// Requests that nobody waits for (read-ahead, write-back) under way at a time.
+const MAX_BACKGROUND: u16 = 64;
+const PAGE: u32 = 4096;
+
+/// Runs a method of [`Ops`]; a panic in it becomes `EIO` for the one who asked.
+fn call<T>(method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    catch_unwind(AssertUnwindSafe(method)).unwrap_or(Err(Errno::IO))
+}
+
+/// The kernel's end of the session.
+#[derive(Debug)]
+struct Channel(OwnedFd);
+
+impl Channel {
+    /// Waits for a message; `None` when the session has ended.
+    fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(n) => return Ok(Some(buffer.get(..n).unwrap_or_default())),
+                // Its asker was killed before it was read; a signal; another worker was faster.
+                Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::AGAIN) => {}
+                // Unmounted; or cut.
+                Err(OsErrno::NODEV | OsErrno::CONNABORTED) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn send(&self, code: i32, unique: u64, slices: &[&[u8]]) {
+        let len = slices.iter().map(|s| s.len()).sum();
+        let header = Out::header(len, code, unique);
+        // What fails: the asker was killed, or the session has ended. Nobody is left to tell.
+        let _ = match slices {
+            [] => rustix::io::write(&self.0, &header),
+            [one] => rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(one)]),
+            many if many.len() > MAX_SLICES => {
+                let all = many.concat();
+                rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(&all)])
+            }
+            many => {
+                let mut parts = Vec::with_capacity(many.len() + 1);
+                parts.push(IoSlice::new(&header));
+                parts.extend(many.iter().map(|s| IoSlice::new(s)));
+                rustix::io::writev(&self.0, &parts)
+            }
+        };
+    }
+
+    fn refuse(&self, unique: u64, errno: Errno) {
+        // What is no error number would not be taken, and its asker would wait for ever.
+        let code = if (1..=511).contains(&errno.0) {
+            -errno.0
+        } else {
+            -Errno::IO.0
+        };
+        self.send(code, unique, &[]);
+    }
+}
+
+/// What kernel and server have agreed on.
+#[derive(Clone, Copy, Debug)]
+struct Agreed {
+    /// Opened files may go past the page cache while others use it.
+    direct_is_coherent: bool,
+}
 
 /// A session that has shaken hands with the kernel and is not served yet.
-pub(crate) struct Session<O: Ops>(fuser::Session<Adapter<O>>);
+pub(crate) struct Session<O: Ops> {
+    channel: Arc<Channel>,
+    server: Server<O>,
+    options: MountOptions,
+}
 
 /// Shakes hands with the kernel over an opened and mounted `/dev/fuse`.
 pub(crate) fn open<O: Ops>(
@@ -50,713 +114,232 @@ pub(crate) fn open<O: Ops>(
     fd: OwnedFd,
     options: &MountOptions,
 ) -> io::Result<Session<O>> {
-    let mut config = Config::default();
-    // Who may come in is judged by the kernel (`allow_other`).
-    config.acl = SessionACL::All;
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = options.clone_fd;
-    let adapter = Adapter {
-        ops,
-        options: options.clone(),
+    let channel = Arc::new(Channel(fd));
+    let mut buffer = vec![0; MIN_BUFFER];
+    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
+    let agreed = loop {
+        let Some(bytes) = channel.receive(&mut buffer)? else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let message = Message::parse(bytes).map_err(|_| broken("a message without a header"))?;
+        if message.opcode != abi::op::INIT {
+            channel.refuse(message.unique, Errno::IO);
+            return Err(broken("the kernel does not begin with INIT"));
+        }
+        let hello = Hello::parse(message.body).map_err(|_| broken("INIT is too short"))?;
+        if hello.major > abi::MAJOR {
+            // The kernel begins again with the version that we name.
+            let mut out = Out::default();
+            out.u32(abi::MAJOR);
+            out.u32(abi::MINOR);
+            channel.send(0, message.unique, &[&out.0]);
+            continue;
+        }
+        if hello.major < abi::MAJOR || hello.minor < abi::OLDEST_MINOR {
+            // EPROTO
+            channel.refuse(message.unique, Errno(71));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "FUSE {}.{} of the kernel is too old",
+                    hello.major, hello.minor
+                ),
+            ));
+        }
+        ops.init();
+        channel.send(0, message.unique, &[&hello.answer(options).0]);
+        break Agreed {
+            direct_is_coherent: hello.minor >= abi::MINOR_DIRECT_IS_COHERENT
+                && !options.writeback_cache,
+        };
     };
-    fuser::Session::from_fd(adapter, fd, SessionACL::All, config).map(Session)
+    let server = Server::new(ops, options, agreed);
+    Ok(Session {
+        channel,
+        server,
+        options: options.clone(),
+    })
+}
+
+/// `fuse_init_in`.
+#[derive(Clone, Copy, Debug)]
+struct Hello {
+    major: u32,
+    minor: u32,
+    max_readahead: u32,
+    flags: u64,
+}
+
+impl Hello {
+    fn parse(mut body: Fields<'_>) -> Result<Self, Malformed> {
+        let (major, minor) = (body.u32()?, body.u32()?);
+        if major != abi::MAJOR {
+            return Ok(Self {
+                major,
+                minor,
+                max_readahead: 0,
+                flags: 0,
+            });
+        }
+        let (max_readahead, low) = (body.u32()?, u64::from(body.u32()?));
+        let high = if low & abi::init::INIT_EXT != 0 {
+            u64::from(body.u32()?)
+        } else {
+            0
+        };
+        Ok(Self {
+            major,
+            minor,
+            max_readahead,
+            flags: low | high << 32,
+        })
+    }
+
+    /// `fuse_init_out`. Flags that the kernel does not have are left out: it does without.
+    fn answer(&self, options: &MountOptions) -> Out {
+        use abi::init;
+        let mut wanted = init::ASYNC_READ
+            | init::BIG_WRITES
+            | init::MAX_PAGES
+            | init::ASYNC_DIO
+            | init::PARALLEL_DIROPS
+            | init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
+            | init::CACHE_SYMLINKS
+            | init::EXPLICIT_INVAL_DATA
+            | init::HANDLE_KILLPRIV_V2
+            | init::HAS_IOCTL_DIR
+            | init::INIT_EXT;
+        if options.writeback_cache {
+            wanted |= init::WRITEBACK_CACHE;
+        }
+        if options.posix_acl {
+            wanted |= init::POSIX_ACL | init::DONT_MASK;
+        }
+        let flags = wanted & self.flags;
+        let pages = options.max_write.div_ceil(PAGE);
+        let mut out = Out::default();
+        out.u32(abi::MAJOR);
+        out.u32(abi::MINOR);
+        out.u32(self.max_readahead.min(options.max_readahead));
+        out.u32(flags as u32);
+        out.u16(MAX_BACKGROUND);
+        out.u16(MAX_BACKGROUND * 3 / 4);
+        out.u32(options.max_write.max(PAGE));
+        out.u32(1);
+        out.u16(u16::try_from(pages).unwrap_or(u16::MAX).max(1));
+        out.u16(0);
+        out.u32((flags >> 32) as u32);
+        out.zeros(7 * 4);
+        out
+    }
 }
 
 impl<O: Ops> Session<O> {
     /// What sends invalidations.
     pub(crate) fn sender(&self) -> impl FnMut(Notice) + Send + use<O> {
-        let notifier = self.0.notifier();
+        let channel = Arc::clone(&self.channel);
+        // A name or inode that the kernel does not know needs no invalidation.
         move |notice| {
-            // A name or inode that the kernel does not know needs no invalidation.
-            let _ = match notice {
+            let mut out = Out::default();
+            let code = match notice {
                 Notice::Inode { ino, offset, len } => {
-                    let (offset, len) = (
-                        offset.try_into().unwrap_or(i64::MAX),
-                        len.try_into().unwrap_or(0),
-                    );
-                    notifier.inval_inode(INodeNo(ino), offset, len)
+                    out.u64(ino);
+                    out.i64(offset.try_into().unwrap_or(i64::MAX));
+                    out.i64(len.try_into().unwrap_or(0));
+                    abi::notify::INVAL_INODE
                 }
                 Notice::Entry { parent, name } => {
-                    notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(&name))
+                    out.u64(parent);
+                    name_of(&mut out, &name);
+                    abi::notify::INVAL_ENTRY
                 }
                 Notice::Delete {
                     parent,
                     child,
                     name,
-                } => notifier.delete(INodeNo(parent), INodeNo(child), OsStr::from_bytes(&name)),
+                } => {
+                    out.u64(parent);
+                    out.u64(child);
+                    name_of(&mut out, &name);
+                    abi::notify::DELETE
+                }
             };
+            channel.send(code, 0, &[&out.0]);
         }
     }
 
     /// Serves until the kernel ends the session.
     pub(crate) fn serve(self) -> io::Result<()> {
-        match self.0.run() {
-            // How a worker sees the end when it comes in the middle of a request.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
-            other => other,
-        }
-    }
-}
-
-struct Adapter<O: Ops> {
-    ops: Arc<O>,
-    options: MountOptions,
-}
-
-fn caller(request: &Request) -> Caller {
-    Caller {
-        uid: request.uid(),
-        gid: request.gid(),
-        pid: request.pid(),
-        umask: 0,
-    }
-}
-
-/// Runs a method of [`Ops`]; a panic in it becomes `EIO` for the one who asked.
-fn call<T>(method: impl FnOnce() -> Result<T, Errno>) -> Result<T, fuser::Errno> {
-    catch_unwind(AssertUnwindSafe(method))
-        .unwrap_or(Err(Errno::IO))
-        .map_err(wire_errno)
-}
-
-macro_rules! answer {
-    ($reply:ident, $method:expr, $ok:expr) => {
-        match call(|| $method) {
-            Ok(value) => $ok(value),
-            Err(errno) => $reply.error(errno),
-        }
-    };
-}
-
-thread_local! {
-    /// Where the slices of a read come together; grows to the largest read.
-    static GATHER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-impl<O: Ops> Adapter<O> {
-    fn entry(&self, reply: ReplyEntry, found: Result<Attr, fuser::Errno>) {
-        match found {
-            Ok(attr) => reply.entry_with_ttls(
-                &self.options.attr_ttl,
-                &self.options.entry_ttl,
-                &wire_attr(&attr),
-                Generation(attr.generation),
-            ),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn creator(&self, request: &Request, umask: u32) -> Caller {
-        Caller {
-            umask,
-            ..caller(request)
-        }
-    }
-}
-
-impl<O: Ops> fuser::Filesystem for Adapter<O> {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_HAS_IOCTL_DIR;
-        wanted.set(
-            InitFlags::FUSE_WRITEBACK_CACHE,
-            self.options.writeback_cache,
-        );
-        wanted.set(
-            InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK,
-            self.options.posix_acl,
-        );
-        for flag in wanted.iter() {
-            // An older kernel does without.
-            let _ = config.add_capabilities(flag);
-        }
-        let _ = config.set_max_write(self.options.max_write);
-        if let Err(most) = config.set_max_readahead(self.options.max_readahead) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(64);
-        self.ops.init();
-        Ok(())
-    }
-
-    fn destroy(&mut self) {
-        let _ = call(|| {
-            self.ops.destroy();
-            Ok(())
-        });
-    }
-
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = call(|| self.ops.lookup(&caller(request), parent.0, name.as_bytes()));
-        if found == Err(fuser::Errno::ENOENT) && !self.options.negative_ttl.is_zero() {
-            let absent = wire_attr(&Attr::default());
-            reply.entry_with_ttls(
-                &Duration::ZERO,
-                &self.options.negative_ttl,
-                &absent,
-                Generation(0),
-            );
-        } else {
-            self.entry(reply, found);
-        }
-    }
-
-    fn forget(&self, _request: &Request, ino: INodeNo, n: u64) {
-        let _ = call(|| {
-            self.ops.forget(ino.0, n);
-            Ok(())
-        });
-    }
-
-    fn getattr(&self, _request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        answer!(reply, self.ops.getattr(ino.0, fh.map(|fh| fh.0)), |attr| {
-            reply.attr(&self.options.attr_ttl, &wire_attr(&attr))
-        });
-    }
-
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let set = SetAttr {
-            mode,
-            uid,
-            gid,
-            size,
-            atime: atime.map(from_wire_set),
-            mtime: mtime.map(from_wire_set),
-            ctime: ctime.map(from_wire_time),
-            kill_suidgid: uid.is_some() || gid.is_some() || (size.is_some() && request.uid() != 0),
-        };
-        answer!(
-            reply,
-            self.ops
-                .setattr(&caller(request), ino.0, fh.map(|fh| fh.0), &set),
-            |attr| reply.attr(&self.options.attr_ttl, &wire_attr(&attr))
-        );
-    }
-
-    fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
-        answer!(reply, self.ops.readlink(ino.0), |target: Vec<u8>| reply
-            .data(&target));
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let who = self.creator(request, umask);
-        self.entry(
-            reply,
-            call(|| self.ops.mknod(&who, parent.0, name.as_bytes(), mode, rdev)),
-        );
-    }
-
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let who = self.creator(request, umask);
-        self.entry(
-            reply,
-            call(|| self.ops.mkdir(&who, parent.0, name.as_bytes(), mode)),
-        );
-    }
-
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(
-            reply,
-            self.ops.unlink(&caller(request), parent.0, name.as_bytes()),
-            |()| reply.ok()
-        );
-    }
-
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(
-            reply,
-            self.ops.rmdir(&caller(request), parent.0, name.as_bytes()),
-            |()| reply.ok()
-        );
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let (name, target) = (name.as_bytes(), target.as_os_str().as_bytes());
-        self.entry(
-            reply,
-            call(|| self.ops.symlink(&caller(request), parent.0, name, target)),
-        );
-    }
-
-    fn rename(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        newparent: INodeNo,
-        newname: &OsStr,
-        flags: fuser::RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let how = RenameFlags {
-            no_replace: flags.contains(fuser::RenameFlags::RENAME_NOREPLACE),
-            exchange: flags.contains(fuser::RenameFlags::RENAME_EXCHANGE),
-            whiteout: flags.contains(fuser::RenameFlags::RENAME_WHITEOUT),
-        };
-        let (name, newname) = (name.as_bytes(), newname.as_bytes());
-        answer!(
-            reply,
-            self.ops
-                .rename(&caller(request), parent.0, name, newparent.0, newname, how),
-            |()| reply.ok()
-        );
-    }
-
-    fn link(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        newparent: INodeNo,
-        newname: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        self.entry(
-            reply,
-            call(|| {
-                self.ops
-                    .link(&caller(request), ino.0, newparent.0, newname.as_bytes())
-            }),
-        );
-    }
-
-    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if self.options.handleless_files {
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        answer!(
-            reply,
-            self.ops.open(&caller(request), ino.0, flags.0 as u32),
-            |o: Opened| reply.opened(FileHandle(o.fh), fopen_flags(&o, false))
-        );
-    }
-
-    fn read(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let mut reply = Some(reply);
-        let mut send = |slices: &[&[u8]]| {
-            let Some(reply) = reply.take() else { return };
-            match slices {
-                [] => reply.data(&[]),
-                [one] => reply.data(one),
-                many => GATHER.with_borrow_mut(|gather| {
-                    gather.clear();
-                    many.iter()
-                        .for_each(|slice| gather.extend_from_slice(slice));
-                    reply.data(gather);
-                }),
+        let Self {
+            channel,
+            server,
+            options,
+        } = self;
+        let all = Workers::new();
+        let result = thread::scope(|scope| {
+            // Without it a request that waits would make all others wait.
+            thread::Builder::new()
+                .name("zuse-fuse-watch".into())
+                .spawn_scoped(scope, || all.watch())?;
+            let work = |number| {
+                let result = work(&channel, &server, &options, &all, number);
+                all.end();
+                result
+            };
+            let mut workers = Vec::new();
+            for number in 1..u64::try_from(options.threads).unwrap_or(1) {
+                let worker = thread::Builder::new()
+                    .name(format!("zuse-fuse-{number}"))
+                    .spawn_scoped(scope, move || work(number));
+                match worker {
+                    Ok(worker) => workers.push(worker),
+                    // Fewer will do.
+                    Err(_) => break,
+                }
             }
-        };
-        let result = call(|| {
-            self.ops
-                .read(ino.0, fh.0, offset, size, ReadReply { send: &mut send })
-        });
-        if let (Err(errno), Some(reply)) = (result, reply) {
-            reply.error(errno);
-        }
-    }
-
-    fn write(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: fuser::WriteFlags,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let how = WriteFlags {
-            cached: write_flags.contains(fuser::WriteFlags::FUSE_WRITE_CACHE),
-            kill_suidgid: write_flags.contains(fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID),
-            sync: flags.0 & O_DSYNC != 0,
-        };
-        answer!(
-            reply,
-            self.ops.write(ino.0, fh.0, offset, data, how),
-            |written| reply.written(written)
-        );
-    }
-
-    fn flush(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        if !self.options.flush_on_close {
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        answer!(reply, self.ops.flush(ino.0, fh.0), |()| reply.ok());
-    }
-
-    fn release(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        let released = || {
-            self.ops.release(ino.0, fh.0);
-            Ok(())
-        };
-        answer!(reply, released(), |()| reply.ok());
-    }
-
-    fn fsync(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        answer!(reply, self.ops.fsync(ino.0, fh.0, datasync), |()| reply
-            .ok());
-    }
-
-    fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        if self.options.handleless_dirs {
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        answer!(
-            reply,
-            self.ops.opendir(&caller(request), ino.0),
-            |o: Opened| reply.opened(FileHandle(o.fh), fopen_flags(&o, true))
-        );
-    }
-
-    fn readdir(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        reply: ReplyDirectory,
-    ) {
-        let mut sink = Names(reply);
-        let result = call(|| {
-            self.ops
-                .readdir(&caller(request), ino.0, fh.0, offset, &mut sink)
-        });
-        match result {
-            Ok(()) => sink.0.ok(),
-            Err(errno) => sink.0.error(errno),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        reply: ReplyDirectoryPlus,
-    ) {
-        let mut sink = Entries {
-            reply,
-            options: &self.options,
-        };
-        let result = call(|| {
-            self.ops
-                .readdir(&caller(request), ino.0, fh.0, offset, &mut sink)
-        });
-        match result {
-            Ok(()) => sink.reply.ok(),
-            Err(errno) => sink.reply.error(errno),
-        }
-    }
-
-    fn releasedir(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        let released = || {
-            self.ops.releasedir(ino.0, fh.0);
-            Ok(())
-        };
-        answer!(reply, released(), |()| reply.ok());
-    }
-
-    fn fsyncdir(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        answer!(reply, self.ops.fsyncdir(ino.0, fh.0, datasync), |()| reply
-            .ok());
-    }
-
-    fn statfs(&self, _request: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        answer!(reply, self.ops.statfs(ino.0), |s: crate::StatFs| reply
-            .statfs(
-                s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize
-            ));
-    }
-
-    fn setxattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let mode = match flags {
-            XATTR_CREATE => XattrMode::Create,
-            XATTR_REPLACE => XattrMode::Replace,
-            _ => XattrMode::Any,
-        };
-        answer!(
-            reply,
-            self.ops
-                .setxattr(&caller(request), ino.0, name.as_bytes(), value, mode),
-            |()| reply.ok()
-        );
-    }
-
-    fn getxattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        answer!(
-            reply,
-            self.ops.getxattr(&caller(request), ino.0, name.as_bytes()),
-            |value: Vec<u8>| {
-                sized(reply, size, &value);
+            let mut result = work(0);
+            for worker in workers {
+                let ended = worker
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+                result = result.and(ended);
             }
-        );
-    }
-
-    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        answer!(
-            reply,
-            self.ops.listxattr(&caller(request), ino.0),
-            |names: Vec<u8>| sized(reply, size, &names)
-        );
-    }
-
-    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(
-            reply,
-            self.ops
-                .removexattr(&caller(request), ino.0, name.as_bytes()),
-            |()| reply.ok()
-        );
-    }
-
-    fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        answer!(
-            reply,
-            self.ops.access(&caller(request), ino.0, mask.bits() as u32),
-            |()| reply.ok()
-        );
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        if self.options.handleless_files {
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        let who = self.creator(request, umask);
-        answer!(
-            reply,
-            self.ops
-                .create(&who, parent.0, name.as_bytes(), mode, flags as u32),
-            |(attr, o): (Attr, Opened)| {
-                // fuser has one time limit for both; the shorter one is safe.
-                let ttl = self.options.attr_ttl.min(self.options.entry_ttl);
-                let (generation, fh) = (Generation(attr.generation), FileHandle(o.fh));
-                reply.created(
-                    &ttl,
-                    &wire_attr(&attr),
-                    generation,
-                    fh,
-                    fopen_flags(&o, false),
-                );
-            }
-        );
-    }
-
-    fn ioctl(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _flags: IoctlFlags,
-        cmd: u32,
-        data: &[u8],
-        out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        answer!(
-            reply,
-            self.ops
-                .ioctl(&caller(request), ino.0, fh.0, cmd, data, out_size),
-            |out: Vec<u8>| reply.ioctl(0, &out)
-        );
-    }
-
-    fn fallocate(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        answer!(
-            reply,
-            self.ops.fallocate(ino.0, fh.0, mode as u32, offset, length),
-            |()| reply.ok()
-        );
-    }
-
-    fn lseek(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let (whence, from) = match (whence, u64::try_from(offset)) {
-            (SEEK_DATA, Ok(from)) => (Whence::Data, from),
-            (SEEK_HOLE, Ok(from)) => (Whence::Hole, from),
-            (SEEK_DATA | SEEK_HOLE, Err(_)) => return reply.error(fuser::Errno::ENXIO),
-            _ => return reply.error(fuser::Errno::EINVAL),
-        };
-        answer!(
-            reply,
-            self.ops.lseek(ino.0, fh.0, from, whence),
-            |at: u64| match i64::try_from(at) {
-                Ok(at) => reply.offset(at),
-                Err(_) => reply.error(fuser::Errno::EOVERFLOW),
-            }
-        );
-    }
-
-    fn copy_file_range(
-        &self,
-        _request: &Request,
-        ino_in: INodeNo,
-        fh_in: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        fh_out: FileHandle,
-        offset_out: u64,
-        len: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let range = CopyRange {
-            ino_in: ino_in.0,
-            fh_in: fh_in.0,
-            offset_in,
-            ino_out: ino_out.0,
-            fh_out: fh_out.0,
-            offset_out,
-            len,
-        };
-        answer!(reply, self.ops.copy_file_range(&range), |copied| reply
-            .written(copied));
+            result
+        });
+        server.destroy();
+        result
     }
 }
 
-/// `size` 0 asks how much room is needed.
-fn sized(reply: ReplyXattr, size: u32, value: &[u8]) {
-    match u32::try_from(value.len()) {
-        Ok(len) if size == 0 => reply.size(len),
-        Ok(len) if len <= size => reply.data(value),
-        _ => reply.error(fuser::Errno::ERANGE),
+fn name_of(out: &mut Out, name: &[u8]) {
+    out.u32(u32::try_from(name.len()).unwrap_or(u32::MAX));
+    out.u32(0);
+    out.0.extend_from_slice(name);
+    out.0.push(0);
+}
+
+/// The life of a worker.
+fn work<O: Ops>(
+    channel: &Channel,
+    server: &Server<O>,
+    options: &MountOptions,
+    all: &Workers,
+    number: u64,
+) -> io::Result<()> {
+    let largest = usize::try_from(options.max_write.max(PAGE)).unwrap_or(usize::MAX);
+    let len = largest.saturating_add(abi::IN_HEADER + abi::WRITE_IN);
+    // Memory that no message has reached costs nothing.
+    let mut buffer = vec![0; len.max(MIN_BUFFER)];
+    let mut scratch = Out::default();
+    let mut worker = all.worker(channel, number);
+    while let Some(bytes) = worker.next(&mut buffer)? {
+        let message = Message::parse(bytes).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, "a message without a header")
+        })?;
+        server.answer(channel, message, &mut scratch);
     }
+    Ok(())
 }
 
 #[cfg(test)]

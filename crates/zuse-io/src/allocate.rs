@@ -10,6 +10,8 @@ pub enum AllocClass {
     Normal,
     /// Metadata and small blocks, where special vdevs exist.
     Special,
+    /// Small blocks of files: on special vdevs as long as those have room to spare for metadata.
+    Small,
     /// Dedup tables, where dedup vdevs exist.
     Dedup,
     /// Intent log blocks.

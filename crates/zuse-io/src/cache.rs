@@ -3,11 +3,16 @@
 //! Scan-resistant by three queues per shard (the S3-FIFO shape): new blocks enter `probation`, a tenth of
 //! the budget; what is used again while there moves to `main`; a key that fell out of probation is
 //! remembered in `ghost` and goes to `main` at once if it returns. `main` is a clock with small counters.
+//! Metadata and file data have queues of their own: while metadata hold more than their share of the budget they
+//! make room, else data do, so neither a scan of files nor a walk of directories takes the whole cache from the other.
 //!
 //! Invariants
 //! - `used` is the sum of `charge` over all entries; it passes `limit` at most by one block a thread.
+//! - `metadata` is the part of `used` that entries of [`Class::Metadata`] hold.
 //! - A key is in exactly one of `probation` and `main` iff it is in `map`; a stale queue slot (its key was
 //!   removed) is skipped when it reaches the front.
+//! - What is lent (to copies of cached blocks that are being changed) is taken off `limit`: cache and loans together stay
+//!   within the budget. At most half is lent.
 //! - A block read by several threads at once is fetched by one of them; no shard lock is held meanwhile.
 //!
 //! Hot path budget: a hit is one hash, one shard lock, one `Arc` clone and a counter.
@@ -18,11 +23,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use zuse_base::Result;
-use zuse_format::BlockPointer;
+use zuse_format::{BlockPointer, object_type};
 
 use crate::Block;
 
 const SHARDS: usize = 16;
+/// Share of the budget that metadata may keep from data, in percent.
+pub const METADATA_PERCENT: u8 = 75;
 
 /// Identity of a stored block: first DVA, physical birth, and a word of the checksum, because in later passes of a
 /// txg a block may be rewritten in place while a reader still holds the pointer to what was there before.
@@ -40,6 +47,14 @@ impl Key {
             dva: [bp.words[0], bp.words[1]],
             birth: bp.physical_birth(),
             sum: bp.words[12],
+        }
+    }
+
+    /// The same block as it looks without its dataset's key: not proved, dnodes with their bonuses encrypted.
+    pub(crate) fn locked(self) -> Self {
+        Self {
+            sum: !self.sum,
+            ..self
         }
     }
 
@@ -76,24 +91,59 @@ impl Hasher for WordHasher {
 
 type KeyMap<V> = HashMap<Key, V, BuildHasherDefault<WordHasher>>;
 
+/// Whose queues a block stands in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// Contents of files and volumes.
+    Data,
+    /// Everything that leads there: indirect blocks, dnodes, directories, the pool's own objects.
+    Metadata,
+}
+
+impl Class {
+    pub(crate) fn of(bp: &BlockPointer) -> Self {
+        if bp.level() > 0 || object_type::is_metadata(bp.object_type()) {
+            Self::Metadata
+        } else {
+            Self::Data
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Data => Self::Metadata,
+            Self::Metadata => Self::Data,
+        }
+    }
+}
+
 struct Entry {
     block: Arc<Block>,
+    class: Class,
     charge: usize,
     /// Uses since it was last passed over, capped at 3.
     uses: u8,
     in_main: bool,
 }
 
+/// The queues of one class in one shard.
 #[derive(Default)]
-struct Shard {
-    map: KeyMap<Entry>,
+struct Queues {
     probation: VecDeque<Key>,
     main: VecDeque<Key>,
     ghost: VecDeque<Key>,
     ghosts: KeyMap<()>,
-    flights: KeyMap<Arc<Flight>>,
     probation_bytes: usize,
     bytes: usize,
+    entries: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    map: KeyMap<Entry>,
+    data: Queues,
+    metadata: Queues,
+    flights: KeyMap<Arc<Flight>>,
 }
 
 struct Flight {
@@ -110,6 +160,8 @@ pub struct CacheStats {
     pub misses: u64,
     /// Bytes held now.
     pub used: usize,
+    /// Those of them that are metadata.
+    pub metadata: usize,
     /// Budget in bytes.
     pub limit: usize,
 }
@@ -118,9 +170,25 @@ pub struct CacheStats {
 pub struct Cache {
     shards: [Mutex<Shard>; SHARDS],
     limit: AtomicUsize,
+    /// Bytes of metadata above which metadata make room for data.
+    metadata_limit: AtomicUsize,
     used: AtomicUsize,
+    lent: AtomicUsize,
+    metadata: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
+}
+
+/// Bytes of a cache's budget that somebody else holds; given back when dropped.
+pub struct Loan {
+    cache: Arc<Cache>,
+    bytes: usize,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.cache.lent.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -130,18 +198,35 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Cache {
     /// An empty cache with a budget in bytes.
     pub fn new(limit: usize) -> Self {
-        Self {
+        let cache = Self {
             shards: std::array::from_fn(|_| Mutex::new(Shard::default())),
-            limit: AtomicUsize::new(limit),
+            limit: AtomicUsize::new(0),
+            metadata_limit: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
+            lent: AtomicUsize::new(0),
+            metadata: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
-        }
+        };
+        cache.set_limit(limit, METADATA_PERCENT);
+        cache
     }
 
-    /// Changes the budget; blocks go when the next one comes.
-    pub fn set_limit(&self, limit: usize) {
+    /// Changes the budget and the percentage of it that metadata may keep from data; blocks go when the next one comes.
+    pub fn set_limit(&self, limit: usize, metadata_percent: u8) {
+        let share = limit / 100 * usize::from(metadata_percent.min(100));
         self.limit.store(limit, Relaxed);
+        self.metadata_limit.store(share, Relaxed);
+    }
+
+    /// Lends a part of the budget, for memory that takes the place of cached blocks. `None` when half is lent already.
+    pub fn lend(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
+        let before = self.lent.fetch_add(bytes, Relaxed);
+        let loan = Loan {
+            cache: self.clone(),
+            bytes,
+        };
+        (before.saturating_add(bytes) <= self.limit.load(Relaxed) / 2).then_some(loan)
     }
 
     /// The figures now.
@@ -150,6 +235,7 @@ impl Cache {
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
             used: self.used.load(Relaxed),
+            metadata: self.metadata.load(Relaxed),
             limit: self.limit.load(Relaxed),
         }
     }
@@ -167,10 +253,17 @@ impl Cache {
         Some(block)
     }
 
+    /// The block, if it is here; neither its rank nor the figures change.
+    pub(crate) fn glance(&self, key: &Key) -> Option<Arc<Block>> {
+        let shard = lock(&self.shards[self.shard(key)]);
+        shard.map.get(key).map(|entry| entry.block.clone())
+    }
+
     /// The block, from here or by `fetch`; several callers at once share one fetch.
     pub(crate) fn get_or(
         &self,
         key: Key,
+        class: Class,
         fetch: impl FnOnce() -> Result<Block>,
     ) -> Result<Arc<Block>> {
         let at = self.shard(&key);
@@ -203,7 +296,7 @@ impl Cache {
         };
         let result = fetch().map(Arc::new);
         if let Ok(block) = &result {
-            self.insert(key, block.clone());
+            self.insert(key, class, block.clone());
         }
         landing.result = Some(result.clone());
         drop(landing);
@@ -211,46 +304,77 @@ impl Cache {
     }
 
     /// Puts a block that was just written or read.
-    pub(crate) fn insert(&self, key: Key, block: Arc<Block>) {
+    pub(crate) fn insert(&self, key: Key, class: Class, block: Arc<Block>) {
         let at = self.shard(&key);
         let charge = block.footprint();
         {
             let mut shard = lock(&self.shards[at]);
             let freed = shard.take(&key);
-            let in_main = shard.ghosts.remove(&key).is_some();
+            let queues = shard.queues(class);
+            let in_main = queues.ghosts.remove(&key).is_some();
             if in_main {
-                shard.main.push_back(key);
+                queues.main.push_back(key);
             } else {
-                shard.probation.push_back(key);
-                shard.probation_bytes += charge;
+                queues.probation.push_back(key);
+                queues.probation_bytes += charge;
             }
-            shard.bytes += charge;
+            queues.bytes += charge;
+            queues.entries += 1;
             shard.map.insert(
                 key,
                 Entry {
                     block,
+                    class,
                     charge,
                     uses: 0,
                     in_main,
                 },
             );
-            shard.sweep();
-            self.used.fetch_add(charge, Relaxed);
-            self.used.fetch_sub(freed, Relaxed);
+            shard.sweep(class);
+            self.grew(class, charge);
+            self.shrank(freed);
         }
-        let limit = self.limit.load(Relaxed);
+        self.make_room(at, &key);
+    }
+
+    /// Lets blocks go, beginning at a shard, until the budget holds; not `keep`, which has just come.
+    fn make_room(&self, at: usize, keep: &Key) {
+        let limit = self
+            .limit
+            .load(Relaxed)
+            .saturating_sub(self.lent.load(Relaxed));
         let mut next = at;
         let mut idle = 0;
-        while self.used.load(Relaxed) > limit && idle < SHARDS {
-            let freed = lock(&self.shards[next]).evict_one(&key, &self.used);
+        while self.used.load(Relaxed) > limit && idle < 2 * SHARDS {
+            let first = if self.metadata.load(Relaxed) > self.metadata_limit.load(Relaxed) {
+                Class::Metadata
+            } else {
+                Class::Data
+            };
+            // The other class has to give only when no shard has anything of this one.
+            let class = if idle < SHARDS { first } else { first.other() };
+            let freed = lock(&self.shards[next]).evict_one(class, keep, self);
             if freed == 0 {
                 idle += 1;
-                next = (next + 1) % SHARDS;
             } else {
                 idle = 0;
-                if self.used.load(Relaxed) > limit {
-                    next = (next + 1) % SHARDS;
-                }
+            }
+            next = (next + 1) % SHARDS;
+        }
+    }
+
+    fn grew(&self, class: Class, bytes: usize) {
+        self.used.fetch_add(bytes, Relaxed);
+        if class == Class::Metadata {
+            self.metadata.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    fn shrank(&self, freed: Option<(Class, usize)>) {
+        if let Some((class, bytes)) = freed {
+            self.used.fetch_sub(bytes, Relaxed);
+            if class == Class::Metadata {
+                self.metadata.fetch_sub(bytes, Relaxed);
             }
         }
     }
@@ -258,20 +382,21 @@ impl Cache {
     /// Drops a block that was freed or rewritten.
     pub(crate) fn remove(&self, key: &Key) {
         let freed = lock(&self.shards[self.shard(key)]).take(key);
-        self.used.fetch_sub(freed, Relaxed);
+        self.shrank(freed);
     }
 
     /// Drops every block (for benchmarks and `export`).
     pub fn clear(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let bytes = shard.bytes;
+            let (data, metadata) = (shard.data.bytes, shard.metadata.bytes);
             let flights = std::mem::take(&mut shard.flights);
             *shard = Shard {
                 flights,
                 ..Shard::default()
             };
-            self.used.fetch_sub(bytes, Relaxed);
+            self.shrank(Some((Class::Data, data)));
+            self.shrank(Some((Class::Metadata, metadata)));
         }
     }
 }
@@ -321,99 +446,131 @@ impl Shard {
         Some(entry.block.clone())
     }
 
-    /// Removes the entry of a key; its queue slot goes stale. Returns the bytes given back.
-    fn take(&mut self, key: &Key) -> usize {
-        let Some(entry) = self.map.remove(key) else {
-            return 0;
-        };
-        self.bytes -= entry.charge;
-        if !entry.in_main {
-            self.probation_bytes -= entry.charge;
+    fn queues(&mut self, class: Class) -> &mut Queues {
+        match class {
+            Class::Data => &mut self.data,
+            Class::Metadata => &mut self.metadata,
         }
-        entry.charge
     }
 
-    /// Lets one block go (not `keep`); returns the bytes given back, 0 if there is none.
-    fn evict_one(&mut self, keep: &Key, used: &AtomicUsize) -> usize {
-        let mut spins = 2 * (self.main.len() + self.probation.len());
+    /// Removes the entry of a key; its queue slot goes stale. Returns the bytes given back.
+    fn take(&mut self, key: &Key) -> Option<(Class, usize)> {
+        let entry = self.map.remove(key)?;
+        let queues = self.queues(entry.class);
+        queues.bytes -= entry.charge;
+        queues.entries -= 1;
+        if !entry.in_main {
+            queues.probation_bytes -= entry.charge;
+        }
+        Some((entry.class, entry.charge))
+    }
+
+    /// Lets one block of a class go (not `keep`); returns the bytes given back, 0 if there is none.
+    fn evict_one(&mut self, class: Class, keep: &Key, cache: &Cache) -> usize {
+        let Self {
+            map,
+            data,
+            metadata,
+            ..
+        } = self;
+        let queues = match class {
+            Class::Data => data,
+            Class::Metadata => metadata,
+        };
+        let mut spins = 2 * (queues.main.len() + queues.probation.len());
         while spins > 0 {
             spins -= 1;
-            let from_probation = self.probation_bytes * 10 > self.bytes || self.main.is_empty();
+            let from_probation =
+                queues.probation_bytes * 10 > queues.bytes || queues.main.is_empty();
             let queue = if from_probation {
-                &mut self.probation
+                &mut queues.probation
             } else {
-                &mut self.main
+                &mut queues.main
             };
             let Some(key) = queue.pop_front() else {
-                if self.probation.is_empty() && self.main.is_empty() {
+                if queues.probation.is_empty() && queues.main.is_empty() {
                     return 0;
                 }
                 continue;
             };
-            let Some(entry) = self.map.get_mut(&key) else {
+            let Some(entry) = map.get_mut(&key) else {
                 continue;
             };
-            if entry.in_main == from_probation {
-                continue; // a stale slot of the other queue
+            if entry.in_main == from_probation || entry.class != class {
+                continue; // a stale slot of another queue
             }
             let now = entry.block.footprint();
             if now != entry.charge {
                 // An index was built since: charge it.
                 let grown = now.saturating_sub(entry.charge);
                 entry.charge += grown;
-                self.bytes += grown;
-                used.fetch_add(grown, Relaxed);
+                queues.bytes += grown;
+                cache.grew(class, grown);
                 if from_probation {
-                    self.probation_bytes += grown;
+                    queues.probation_bytes += grown;
                 }
             }
             let wanted = entry.uses > 0 || key == *keep;
             if from_probation && wanted {
                 entry.uses = 0;
                 entry.in_main = true;
-                self.probation_bytes -= entry.charge;
-                self.main.push_back(key);
+                queues.probation_bytes -= entry.charge;
+                queues.main.push_back(key);
                 continue;
             }
             if wanted {
                 entry.uses = entry.uses.saturating_sub(1);
-                self.main.push_back(key);
+                queues.main.push_back(key);
                 continue;
             }
             let freed = self.take(&key);
-            used.fetch_sub(freed, Relaxed);
+            cache.shrank(freed);
             if from_probation {
-                self.remember(key);
+                self.remember(class, key);
             }
-            return freed;
+            return freed.map_or(0, |(_, bytes)| bytes);
         }
         0
     }
 
     /// Drops stale queue slots once they outnumber the live ones.
-    fn sweep(&mut self) {
+    fn sweep(&mut self, class: Class) {
         let Self {
             map,
-            probation,
-            main,
+            data,
+            metadata,
             ..
         } = self;
-        if probation.len() + main.len() <= 2 * map.len() + 64 {
+        let Queues {
+            probation,
+            main,
+            entries,
+            ..
+        } = match class {
+            Class::Data => data,
+            Class::Metadata => metadata,
+        };
+        if probation.len() + main.len() <= 2 * *entries + 64 {
             return;
         }
         let mut seen: KeyMap<()> = KeyMap::default();
-        probation
-            .retain(|k| map.get(k).is_some_and(|e| !e.in_main) && seen.insert(*k, ()).is_none());
-        main.retain(|k| map.get(k).is_some_and(|e| e.in_main) && seen.insert(*k, ()).is_none());
+        let mut live = |k: &Key, in_main: bool| {
+            map.get(k)
+                .is_some_and(|e| e.in_main == in_main && e.class == class)
+                && seen.insert(*k, ()).is_none()
+        };
+        probation.retain(|k| live(k, false));
+        main.retain(|k| live(k, true));
     }
 
-    fn remember(&mut self, key: Key) {
-        self.ghosts.insert(key, ());
-        self.ghost.push_back(key);
+    fn remember(&mut self, class: Class, key: Key) {
         let cap = (self.map.len() + 16).min(1 << 16);
-        while self.ghost.len() > cap {
-            if let Some(old) = self.ghost.pop_front() {
-                self.ghosts.remove(&old);
+        let queues = self.queues(class);
+        queues.ghosts.insert(key, ());
+        queues.ghost.push_back(key);
+        while queues.ghost.len() > cap {
+            if let Some(old) = queues.ghost.pop_front() {
+                queues.ghosts.remove(&old);
             }
         }
     }

@@ -7,14 +7,23 @@ use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{ByteOrder, Errno, Error, Result, Txg};
-use zuse_codec::{Compression, checksum, open_trailer, seal_trailer};
+use zuse_codec::{
+    Compression, checksum, open_trailer, open_trailer_truncated, seal_trailer,
+    seal_trailer_truncated,
+};
 use zuse_format::block_pointer::{BP_SIZE, MAX_BLOCK};
-use zuse_format::{BlockPointer, BpLimits, BpProps, Dva};
+use zuse_format::{BlockPointer, BpLimits, BpProps, Dva, object_type};
 
+use crate::pipeline::address_of;
 use crate::{Allocation, Pipeline, WritePolicy};
 
 const MAX_DEPTH: u32 = 8;
 const TRAILER: usize = 40;
+
+/// Whether the last two words of a pointer's checksum made room for a MAC; the gang header of such a pointer follows it.
+pub(crate) fn is_truncated(bp: &BlockPointer) -> bool {
+    bp.uses_crypt() && bp.object_type() != object_type::OBJSET
+}
 
 impl Pipeline {
     fn read_header(
@@ -39,12 +48,15 @@ impl Pipeline {
                 let mut good = None;
                 let mut buf = Vec::new();
                 let mut check = |bytes: &[u8]| {
-                    good = open_trailer(bytes, verifier).ok();
+                    good = if is_truncated(bp) {
+                        open_trailer_truncated(bytes, verifier).ok()
+                    } else {
+                        open_trailer(bytes, verifier).ok()
+                    };
                     good.is_some()
                 };
                 match self.vdevs.read_and_heal_if(
-                    dva.vdev(),
-                    dva.offset(),
+                    address_of(&dva, bp),
                     &mut buf,
                     size as usize,
                     &mut check,
@@ -117,29 +129,58 @@ impl Pipeline {
         Ok(out)
     }
 
-    pub(crate) fn free_gang(&self, txg: Txg, bp: &BlockPointer, depth: u32) -> Result<()> {
-        let place = "gang block being freed";
+    /// Gives every piece of space that a block takes to `f`: its copies; of a gang block its headers and members.
+    ///
+    /// # Errors
+    /// A gang header cannot be read.
+    pub fn each_piece(&self, bp: &BlockPointer, f: &mut dyn FnMut(Dva)) -> Result<()> {
+        if !bp.is_gang() {
+            bp.dvas().for_each(f);
+            return Ok(());
+        }
+        let mut places = Vec::new();
+        self.places_of_gang(bp, 0, &mut places)?;
+        for (dva, asize) in places {
+            f(Dva::new(dva.vdev(), dva.offset(), asize, dva.is_gang()));
+        }
+        Ok(())
+    }
+
+    /// Frees a gang tree. All headers are read before anything is freed: where one cannot be read, nothing has happened yet.
+    pub(crate) fn free_gang(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
+        let mut places = Vec::new();
+        self.places_of_gang(bp, 0, &mut places)?;
+        let allocator = self.allocator()?;
+        for (dva, asize) in &places {
+            self.freed.note(txg, dva);
+            allocator.free_dva(txg, dva.vdev(), dva.offset(), *asize)?;
+        }
+        Ok(())
+    }
+
+    /// Members first, then the header that names them.
+    fn places_of_gang(
+        &self,
+        bp: &BlockPointer,
+        depth: u32,
+        places: &mut Vec<(Dva, u64)>,
+    ) -> Result<()> {
+        let place = "gang block";
         if depth >= MAX_DEPTH {
             return Err(Error::corrupt(place, "gang headers are nested too deep"));
         }
-        let (members, _) = self.read_header(bp, &place)?;
-        let allocator = self.allocator()?;
+        let (members, size) = self.read_header(bp, &place)?;
         for m in members.iter().filter(|m| !m.is_hole()) {
             m.validate(BpLimits::default())
                 .map_err(|e| Error::corrupt(place, e))?;
             if m.is_gang() {
-                self.free_gang(txg, m, depth + 1)?;
+                self.places_of_gang(m, depth + 1, places)?;
             } else {
-                for dva in m.dvas() {
-                    self.freed.note(txg, &dva);
-                    allocator.free_dva(txg, dva.vdev(), dva.offset(), dva.asize())?;
-                }
+                places.extend(m.dvas().map(|dva| (dva, dva.asize())));
             }
         }
         for dva in bp.dvas() {
-            let asize = self.vdevs.asize(dva.vdev(), 512)?;
-            self.freed.note(txg, &dva);
-            allocator.free_dva(txg, dva.vdev(), dva.offset(), asize)?;
+            places.push((dva, self.vdevs.asize(dva.vdev(), size)?));
         }
         Ok(())
     }
@@ -196,10 +237,12 @@ impl Pipeline {
             m.write_le(raw);
         }
         let first = header.dvas[0];
-        seal_trailer(
-            &mut bytes,
-            [u64::from(first.vdev()), first.offset(), txg.0, 0],
-        );
+        let verifier = [u64::from(first.vdev()), first.offset(), txg.0, 0];
+        if is_truncated(bp) {
+            seal_trailer_truncated(&mut bytes, verifier);
+        } else {
+            seal_trailer(&mut bytes, verifier);
+        }
         for (i, dva) in header.dvas[..header.count].iter().enumerate() {
             let members: u64 = made
                 .iter()
@@ -210,7 +253,7 @@ impl Pipeline {
                 i,
                 Dva::new(dva.vdev(), dva.offset(), dva.asize() + members, true),
             );
-            self.put(dva.vdev(), dva.offset(), &bytes)?;
+            self.put(txg, dva, &bytes)?;
         }
         Ok(())
     }
@@ -283,7 +326,7 @@ impl Pipeline {
                     }
                     made.push(m);
                     for dva in m.dvas() {
-                        self.put(dva.vdev(), dva.offset(), piece)?;
+                        self.put(txg, &dva, piece)?;
                     }
                 }
                 None => {

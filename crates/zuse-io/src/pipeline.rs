@@ -17,19 +17,27 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use zuse_base::{ByteOrder, Errno, Error, Result, Txg};
 use zuse_codec::{
-    ChecksumContext, ChecksumKind, Compression, checksum, compress, decompress, is_zero, verify,
+    ChecksumContext, ChecksumKind, Compression, checksum, compress, decompress, is_zero, truncate,
+    verify, verify_truncated,
 };
 use zuse_format::block_pointer::MAX_BLOCK;
 use zuse_format::object_type::swap_block;
-use zuse_format::{BlockPointer, BpKind, BpLimits, BpProps};
-use zuse_vdev::Vdevs;
+use zuse_format::{BlockPointer, BpKind, BpLimits, BpProps, Dva, Protection, object_type};
+use zuse_vdev::{Address, Vdevs};
 
-use crate::cache::Key;
+use crate::cache::{Class, Key};
+use crate::crypt::{cache_key, check_indirect, indirect_mac, unprotected};
 use crate::freed::Freed;
-use crate::{AllocClass, Allocate, Allocation, Block, Cache, WritePolicy};
+use crate::gang::is_truncated;
+use crate::{AllocClass, Allocate, Allocation, Block, Cache, DatasetKey, WritePolicy};
 
 /// Largest payload that fits in a pointer.
 const EMBEDDED_MAX: usize = 112;
+
+/// Where one copy of a pointer's block lies.
+pub(crate) fn address_of(dva: &Dva, bp: &BlockPointer) -> Address {
+    Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth()))
+}
 
 /// The outcome of [`Pipeline::write`].
 #[derive(Clone, Copy, Debug)]
@@ -156,9 +164,10 @@ impl Pipeline {
         }
     }
 
-    /// Writes stored bytes to one place.
-    pub(crate) fn put(&self, vdev: u32, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.insist(|| self.vdevs.write(vdev, offset, bytes))?;
+    /// Writes stored bytes, born in `txg`, to one place.
+    pub(crate) fn put(&self, txg: Txg, dva: &Dva, bytes: &[u8]) -> Result<()> {
+        let place = Address::new(dva.vdev(), dva.offset(), txg);
+        self.insist(|| self.vdevs.write(place, bytes))?;
         self.written.fetch_add(bytes.len() as u64, Relaxed);
         Ok(())
     }
@@ -200,8 +209,22 @@ impl Pipeline {
     ///
     /// # Errors
     /// `Corrupt` if no copy passes its checksum or the bytes do not decode; `Device` if no copy can be read;
-    /// a hole is refused by the caller, not here (`Corrupt`).
+    /// a hole is refused by the caller, not here (`Corrupt`). Without a key, of an encrypted dataset: what is in clear
+    /// there is given unproved, dnodes with their bonuses encrypted; anything else is `Refused(ACCES)`.
     pub fn read(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
+        self.read_keyed(bp, None, place)
+    }
+
+    /// As [`Self::read`], of a dataset with that key: everything is proved by it.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; `Corrupt` also if authentication fails, or the block is not protected at all.
+    pub fn read_keyed(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        place: &dyn Display,
+    ) -> Result<Arc<Block>> {
         match bp.kind() {
             BpKind::Hole => Err(Error::corrupt(
                 place.to_string(),
@@ -215,12 +238,15 @@ impl Pipeline {
                 place.to_string(),
                 "the block pointer embeds something unknown",
             )),
+            BpKind::Embedded if key.is_some() => Err(unprotected(place)),
             BpKind::Embedded => self
                 .decode_embedded(bp, place)
                 .map(|b| Arc::new(Block::new(b))),
             BpKind::Normal => self
                 .cache
-                .get_or(Key::of(bp), || self.fetch(bp, place).map(Block::new)),
+                .get_or(cache_key(bp, key, place)?, Class::of(bp), || {
+                    self.fetch(bp, key, place).map(Block::new)
+                }),
         }
     }
 
@@ -229,13 +255,26 @@ impl Pipeline {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_around(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
+        self.read_around_keyed(bp, None, place)
+    }
+
+    /// As [`Self::read_keyed`], but leaves no trace in the cache when it has to go to the devices.
+    ///
+    /// # Errors
+    /// As [`Self::read_keyed`].
+    pub fn read_around_keyed(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        place: &dyn Display,
+    ) -> Result<Arc<Block>> {
         if bp.kind() == BpKind::Normal {
-            if let Some(block) = self.cache.get(&Key::of(bp)) {
+            if let Some(block) = self.cache.get(&cache_key(bp, key, place)?) {
                 return Ok(block);
             }
-            return self.fetch(bp, place).map(|b| Arc::new(Block::new(b)));
+            return self.fetch(bp, key, place).map(|b| Arc::new(Block::new(b)));
         }
-        self.read(bp, place)
+        self.read_keyed(bp, key, place)
     }
 
     /// The block, if the cache holds it.
@@ -255,16 +294,14 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// Stored bytes of a normal pointer: checksummed, still compressed.
+    /// Stored bytes of a normal pointer: checksummed, still compressed and encrypted. With them and the pointer's
+    /// [`CryptParams`](crate::CryptParams) a raw stream can be made, without a key.
     ///
     /// # Errors
     /// As [`Self::read`].
     pub fn read_stored(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Vec<u8>> {
         bp.validate(BpLimits::default())
             .map_err(|e| Error::corrupt(place.to_string(), e))?;
-        if bp.uses_crypt() {
-            return Err(Error::unsupported(place.to_string(), "encrypted blocks"));
-        }
         self.read_tree(bp, place, 0)
     }
 
@@ -292,16 +329,19 @@ impl Pipeline {
         let mut unknown: Option<Error> = None;
         let mut bad: Vec<usize> = Vec::new();
         for (i, dva) in bp.dvas().enumerate() {
-            let mut check = |bytes: &[u8]| match verify(kind, bytes, order, &context, &expected) {
-                Ok(good) => good,
-                Err(e) => {
+            let mut check = |bytes: &[u8]| {
+                let good = if is_truncated(bp) {
+                    verify_truncated(kind, bytes, order, &context, &expected)
+                } else {
+                    verify(kind, bytes, order, &context, &expected)
+                };
+                good.unwrap_or_else(|e| {
                     unknown = Some(Error::corrupt(place.to_string(), e));
                     false
-                }
+                })
             };
             match self.vdevs.read_and_heal_if(
-                dva.vdev(),
-                dva.offset(),
+                address_of(&dva, bp),
                 &mut buf,
                 bp.psize() as usize,
                 &mut check,
@@ -342,12 +382,20 @@ impl Pipeline {
             return;
         }
         if let Some(dva) = bp.dvas().nth(at) {
-            let _ = self.vdevs.write(dva.vdev(), dva.offset(), good);
+            let _ = self.vdevs.write(address_of(&dva, bp), good);
         }
     }
 
-    fn fetch(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Vec<u8>> {
-        let stored = self.read_stored(bp, place)?;
+    pub(crate) fn fetch(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        place: &dyn Display,
+    ) -> Result<Vec<u8>> {
+        let mut stored = self.read_stored(bp, place)?;
+        if let Some(key) = key {
+            key.open_stored(bp, &mut stored, place)?;
+        }
         let mut out = if bp.compression() == Compression::Off.to_u8() {
             if stored.len() as u64 != bp.lsize() {
                 return Err(Error::corrupt(
@@ -362,10 +410,17 @@ impl Pipeline {
             out
         };
         self.to_little(bp, &mut out, place)?;
+        match (bp.protection(), key) {
+            (Protection::IndirectMac, _) => check_indirect(bp, &out, place)?,
+            (Protection::Authenticated, Some(key)) if bp.object_type() == object_type::OBJSET => {
+                key.check_objset(&out, place)?;
+            }
+            _ => {}
+        }
         Ok(out)
     }
 
-    fn decompress_into(
+    pub(crate) fn decompress_into(
         &self,
         bp: &BlockPointer,
         stored: &[u8],
@@ -391,7 +446,12 @@ impl Pipeline {
         decompress(kind, stored, out).map_err(|e| Error::corrupt(place.to_string(), e))
     }
 
-    fn to_little(&self, bp: &BlockPointer, bytes: &mut [u8], place: &dyn Display) -> Result<()> {
+    pub(crate) fn to_little(
+        &self,
+        bp: &BlockPointer,
+        bytes: &mut [u8],
+        place: &dyn Display,
+    ) -> Result<()> {
         if bp.byte_order() == ByteOrder::Big {
             swap_block(bp.object_type(), bp.level(), bytes)
                 .map_err(|e| Error::corrupt(place.to_string(), e))?;
@@ -415,10 +475,32 @@ impl Pipeline {
         data: &[u8],
         fill: u64,
     ) -> Result<Written> {
+        self.write_keyed(txg, policy, None, old, data, fill)
+    }
+
+    /// As [`Self::write`], into a dataset with that key. An objset block is signed by the caller
+    /// ([`DatasetKey::sign_objset`]).
+    ///
+    /// # Errors
+    /// As [`Self::write`]; `Unsupported` for a block that the suite does not take.
+    pub fn write_keyed(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        key: Option<&DatasetKey>,
+        old: &BlockPointer,
+        data: &[u8],
+        fill: u64,
+    ) -> Result<Written> {
+        let policy = &match key {
+            Some(_) => policy.encrypted(),
+            None => *policy,
+        };
         debug_assert!(
             data.len() as u64 <= MAX_BLOCK && data.len().is_multiple_of(512) && !data.is_empty()
         );
-        let zero_test = policy.compression != Compression::Off;
+        let zero_test = policy.compression != Compression::Off
+            || key.is_some() && policy.object_type == object_type::DNODE && policy.level == 0;
         if zero_test && is_zero(data) {
             let birth = if policy.hole_birth && old.logical_birth() != 0 {
                 txg.0
@@ -437,14 +519,16 @@ impl Pipeline {
         }
         SCRATCH.with(|scratch| {
             let scratch = &mut *scratch.borrow_mut();
-            self.write_with(txg, policy, old, data, fill, scratch)
+            self.write_with(txg, policy, key, old, data, fill, scratch)
         })
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn write_with(
         &self,
         txg: Txg,
         policy: &WritePolicy,
+        key: Option<&DatasetKey>,
         old: &BlockPointer,
         data: &[u8],
         fill: u64,
@@ -504,10 +588,29 @@ impl Pipeline {
             }
         }
         let context = self.checksums();
+        let mut bp = normal(policy, data.len(), stored.len(), compression);
+        let stored = match key {
+            None => stored,
+            Some(key) => {
+                if compression == Compression::Off {
+                    scratch.clear();
+                    scratch.extend_from_slice(data);
+                }
+                bp.set_crypt();
+                key.seal_stored(&mut bp, scratch)?;
+                if policy.level > 0 {
+                    bp.set_mac(&indirect_mac(data));
+                }
+                &scratch[..]
+            }
+        };
         let sum = checksum(policy.checksum, stored, ByteOrder::Little, &context)
             .map_err(|e| Error::unsupported("write pipeline", e))?;
-        let mut bp = normal(policy, data.len(), stored.len(), compression);
-        bp.set_checksum(sum);
+        if is_truncated(&bp) {
+            bp.set_truncated_checksum(truncate(policy.checksum, sum));
+        } else {
+            bp.set_checksum(sum);
+        }
         if policy.nopwrite && can_nopwrite(&bp, old, policy) {
             return Ok(Written {
                 bp: *old,
@@ -516,26 +619,43 @@ impl Pipeline {
         }
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
-        match allocator.allocate(
+        self.store(txg, policy, &mut bp, stored)?;
+        Ok(Written {
+            bp,
+            in_place: false,
+        })
+    }
+
+    /// Finds places for the stored bytes of a block, writes them there and notes them in its pointer.
+    pub(crate) fn store(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        bp: &mut BlockPointer,
+        stored: &[u8],
+    ) -> Result<()> {
+        match self.allocator()?.allocate(
             txg,
             stored.len() as u64,
             usize::from(policy.copies),
-            policy.class,
+            match policy.class {
+                AllocClass::Normal if stored.len() as u64 <= u64::from(policy.small) => {
+                    AllocClass::Small
+                }
+                class => class,
+            },
         )? {
             Some(Allocation { dvas, count }) => {
                 for (i, dva) in dvas[..count.min(3)].iter().enumerate() {
                     bp.set_dva(i, *dva);
                 }
                 for dva in bp.dvas() {
-                    self.put(dva.vdev(), dva.offset(), stored)?;
+                    self.put(txg, &dva, stored)?;
                 }
+                Ok(())
             }
-            None => self.write_gang(txg, policy, &mut bp, stored)?,
+            None => self.write_gang(txg, policy, bp, stored),
         }
-        Ok(Written {
-            bp,
-            in_place: false,
-        })
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -559,7 +679,7 @@ impl Pipeline {
         for (i, dva) in old.dvas().enumerate() {
             bp.set_dva(i, dva);
             self.freed.note(txg, &dva);
-            self.put(dva.vdev(), dva.offset(), stored)?;
+            self.put(txg, &dva, stored)?;
         }
         self.cache.remove(&Key::of(old));
         Ok(Written { bp, in_place: true })
@@ -568,7 +688,7 @@ impl Pipeline {
     /// Puts the decoded content of a pointer that was just written into the cache.
     pub fn remember(&self, bp: &BlockPointer, block: Arc<Block>) {
         if bp.kind() == BpKind::Normal {
-            self.cache.insert(Key::of(bp), block);
+            self.cache.insert(Key::of(bp), Class::of(bp), block);
         }
     }
 
@@ -582,11 +702,14 @@ impl Pipeline {
             return Ok(());
         }
         self.cache.remove(&Key::of(bp));
+        if bp.uses_crypt() {
+            self.cache.remove(&Key::of(bp).locked());
+        }
         if bp.dedup() {
             return Ok(());
         }
         if bp.is_gang() {
-            return self.free_gang(txg, bp, 0);
+            return self.free_gang(txg, bp);
         }
         let allocator = self.allocator()?;
         for dva in bp.dvas() {

@@ -1,6 +1,7 @@
 //! What a block gets when it is written: checksum, compression, copies.
 
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
+use zuse_format::object_type;
 
 use crate::AllocClass;
 
@@ -29,6 +30,37 @@ pub struct WritePolicy {
     pub nopwrite: bool,
     /// Which vdevs to prefer.
     pub class: AllocClass,
+    /// Blocks of class `Normal` that are stored in at most this many bytes are of class `Small`; 0 for none.
+    pub small: u32,
     /// Sync pass, from 1. From pass 2 on a block born in this txg is rewritten in place where it fits.
     pub pass: u32,
+}
+
+impl WritePolicy {
+    /// The same for a block of an encrypted dataset: never inside the pointer, never in the place of another one; its
+    /// pointer has room for two addresses where it holds salt and IV; dnodes are not compressed, because parts of them
+    /// stay in clear at their places.
+    #[must_use]
+    pub fn encrypted(self) -> Self {
+        let most = if object_type::is_encrypted(self.object_type) {
+            2
+        } else {
+            3
+        };
+        let in_clear =
+            self.level == 0 && matches!(self.object_type, object_type::DNODE | object_type::OBJSET);
+        Self {
+            copies: self.copies.min(most),
+            gang_copies: self.gang_copies.min(most),
+            compression: if in_clear {
+                Compression::Off
+            } else {
+                self.compression
+            },
+            embed: false,
+            nopwrite: false,
+            pass: 1,
+            ..self
+        }
+    }
 }

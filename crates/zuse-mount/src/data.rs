@@ -55,8 +55,7 @@ impl Session {
         let options = WriteOptions {
             append: false,
             kill_suidgid: flags.kill_suidgid,
-            // The kernel keeps the times of what it has cached, and sends them.
-            keep_times: flags.cached,
+            keep_times: flags.keep_times,
         };
         let fs = volume.enter()?;
         let written = fs.write(znode, offset, data, options).map_err(no)?;

@@ -15,6 +15,8 @@ use crate::table::What;
 use crate::volume::{Inside, Volume};
 
 const DIRECTORY: u32 = 0o040_000;
+/// Bytes of an entry with attributes and a name of common length.
+const LIKELY_ENTRY: usize = 168;
 /// Positions from here on are those of extra names.
 const EXTRA: u64 = 1 << 62;
 
@@ -65,7 +67,13 @@ impl Session {
         let covered = covers.names(ino);
         let is_root = ino == volume.root;
         let mut full = false;
-        fs.readdir(dir, offset, plus, &mut |entry| {
+        let likely = if plus {
+            sink.room() / LIKELY_ENTRY
+        } else {
+            // Names alone cost little to fetch.
+            usize::MAX
+        };
+        fs.readdir_some(dir, offset, plus, likely, &mut |entry| {
             let cover = covered.and_then(|c| c.get(entry.name));
             let (number, attr): (u64, Option<Attr>) = match (cover, entry.znode) {
                 (Some(Cover::Root(v)), _) => (number::mount_entry(v.root), None),

@@ -79,6 +79,15 @@ impl Session {
         })
     }
 
+    /// Makes a file without a name and gives the kernel a reference on it.
+    pub fn tmpfile(&self, caller: &Caller, parent: u64, mode: u32) -> Answer<Attr> {
+        let node = self.node(parent)?;
+        let (volume, dir) = object(&node)?;
+        let fs = volume.enter()?;
+        let made = fs.tmpfile(&judged(caller), dir, mode).map_err(no)?;
+        Ok(self.give(&fs, volume, &made))
+    }
+
     pub fn mkdir(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Answer<Attr> {
         let who = judged(caller);
         self.make(parent, name, |fs, dir| fs.mkdir(&who, dir, name, mode))

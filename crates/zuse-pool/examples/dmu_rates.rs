@@ -73,6 +73,7 @@ fn main() -> Result<()> {
     let tx = pool.begin(0)?;
     let os = Objset::create(
         ObjsetEnv {
+            key: None,
             io: pool.io().clone(),
             work: pool.work().clone(),
             place: "rates".into(),

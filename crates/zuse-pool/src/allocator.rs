@@ -87,7 +87,7 @@ pub(crate) struct Spaces {
 fn class_index(class: AllocClass) -> usize {
     match class {
         AllocClass::Normal => 0,
-        AllocClass::Special => 1,
+        AllocClass::Special | AllocClass::Small => 1,
         AllocClass::Dedup => 2,
         AllocClass::Log => 3,
     }

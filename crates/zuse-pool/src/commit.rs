@@ -15,7 +15,23 @@ use crate::Pool;
 use crate::pool::lock;
 
 impl Pool {
+    /// Makes the older state that was opened the newest one, before anything is written on top of it. `checkpoint`:
+    /// it says of itself to be a checkpoint, until the first txg.
+    pub(crate) fn commit_rewind(&self, txg: Txg, checkpoint: bool) -> Result<()> {
+        let of = if checkpoint {
+            lock(&self.uberblock).txg
+        } else {
+            0
+        };
+        let config = self.config_for(txg);
+        self.commit_as(txg, Some(config), of)
+    }
+
     pub(crate) fn commit(&self, txg: Txg, config: Option<PoolConfig>) -> Result<()> {
+        self.commit_as(txg, config, 0)
+    }
+
+    fn commit_as(&self, txg: Txg, config: Option<PoolConfig>, checkpoint_txg: u64) -> Result<()> {
         let last = *lock(&self.uberblock);
         let uberblock = Uberblock {
             version: self.version(),
@@ -27,7 +43,7 @@ impl Pool {
             mmp_magic: MMP_MAGIC,
             mmp_delay: 0,
             mmp_config: 0,
-            checkpoint_txg: 0,
+            checkpoint_txg,
             raidz_reflow: last.raidz_reflow,
         };
         // A flush that failed cannot be tried again: what the host dropped is gone.
@@ -36,6 +52,9 @@ impl Pool {
         for guid in self.vdevs.take_missed() {
             if let Some(leaf) = self.vdevs.leaf(guid) {
                 leaf.set_outdated(true);
+            }
+            if self.dtls.note_late(guid, txg) {
+                self.config_changed();
             }
         }
         let targets = match &config {

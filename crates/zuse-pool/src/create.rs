@@ -12,20 +12,21 @@ use zuse_device::BlockDevice;
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_dmu::{DnodeSpec, Objset, Settings, Tx};
 use zuse_format::feature::{FEATURES, Feature};
+use zuse_format::nvlist::NvList;
 use zuse_format::uberblock::{SPA_VERSION, Uberblock};
 use zuse_format::{ObjsetType, object_type};
-use zuse_io::AllocClass;
-use zuse_vdev::config::TopConfig;
-use zuse_vdev::{OpenMode, PoolConfig, VdevConfig, VdevKind, Vdevs, geometry, label};
+use zuse_vdev::{OpenMode, PoolConfig, VdevClass, VdevConfig, VdevKind, Vdevs, label};
 
 use crate::allocator::{MapOptions, VdevInfo};
+use crate::classes::BIAS;
+use crate::layout::{self, TopSpec};
 use crate::space_map::MosStore;
 use crate::{Allocator, DslHooks, Environment, Pool, SyncCtx};
 
 /// The txg of a pool's creation.
 pub(crate) const FIRST_TXG: Txg = Txg(4);
 
-/// One top-level vdev of a new pool: a lone device.
+/// A device of a new pool.
 pub struct VdevSpec {
     /// The open device.
     pub device: Arc<dyn BlockDevice>,
@@ -61,6 +62,19 @@ impl Pool {
         options: CreateOptions,
         hooks: Arc<dyn DslHooks>,
     ) -> Result<Arc<Self>> {
+        Self::create_with_layout(env, options, &[], hooks)
+    }
+
+    /// As [`Pool::create`], with the devices in groups; without any, each device is a vdev of its own.
+    ///
+    /// # Errors
+    /// As [`Pool::create`]; `Refused(INVAL)` for groups that cannot be.
+    pub fn create_with_layout(
+        env: Environment,
+        options: CreateOptions,
+        layout: &[TopSpec],
+        hooks: Arc<dyn DslHooks>,
+    ) -> Result<Arc<Self>> {
         if options.vdevs.is_empty() {
             return Err(Error::refused(
                 Errno::INVAL,
@@ -70,11 +84,15 @@ impl Pool {
         let guid = || env.entropy.guid().get();
         let mut tops = Vec::new();
         let mut devices = std::collections::BTreeMap::new();
-        for (id, spec) in options.vdevs.iter().enumerate() {
-            let top = top_config(spec, id as u64, guid())?;
-            devices.insert(top.guid, spec.device.clone());
+        let groups = layout::groups(&options.vdevs, layout)?;
+        for (id, (spec, members)) in groups.iter().enumerate() {
+            let top = spec.config(id as u64, members, &mut || guid())?;
+            for (leaf, member) in top.devices().iter().zip(*members) {
+                devices.insert(leaf.guid, member.device.clone());
+            }
             tops.push(top);
         }
+        let classes: Vec<VdevClass> = groups.iter().map(|(spec, _)| spec.class).collect();
         let root_guid = guid();
         let mut root = VdevConfig::root(root_guid, tops);
         root.create_txg = Some(FIRST_TXG.0);
@@ -83,19 +101,20 @@ impl Pool {
         config.hostname = (!env.host.name.is_empty()).then(|| env.host.name.clone());
         config.comment.clone_from(&options.comment);
         config.compatibility.clone_from(&options.compatibility);
-        let units = root
-            .children
-            .iter()
-            .filter_map(|t| t.top.as_ref())
-            .map(|t| 1u64 << t.ashift);
+        let normal = root.children.iter().zip(&classes);
+        let units = normal
+            .filter(|(_, class)| **class == VdevClass::Normal)
+            .filter_map(|(top, _)| top.top.as_ref()?.min_alloc);
         config.min_alloc = units.clone().min();
         config.max_alloc = units.max();
         for top in &root.children {
-            if let Some(device) = devices.get(&top.guid) {
-                label::init(
-                    &**device,
-                    &label::initial_label(&config, top, top, FIRST_TXG.0),
-                )?;
+            for leaf in top.devices() {
+                if let Some(device) = devices.get(&leaf.guid) {
+                    label::init(
+                        &**device,
+                        &label::initial_label(&config, top, leaf, FIRST_TXG.0),
+                    )?;
+                }
             }
         }
         let vdevs = Arc::new(Vdevs::open(
@@ -103,6 +122,9 @@ impl Pool {
             &|c| devices.get(&c.guid).cloned(),
             OpenMode::CREATE,
         )?);
+        for (id, class) in classes.iter().enumerate() {
+            vdevs.set_class(id as u32, *class)?;
+        }
         let uberblock = Uberblock {
             version: SPA_VERSION,
             txg: FIRST_TXG.prev().0,
@@ -144,6 +166,7 @@ impl Pool {
         settings.hole_birth = enabled("com.delphix:hole_birth");
         settings.embedded_data = enabled("com.delphix:embedded_data");
         settings.project_quota = enabled("org.zfsonlinux:project_quota");
+        settings.indirect_shift = self.limits().indirect_shift;
         if !enabled("org.illumos:lz4_compress") {
             settings.metadata_compression = zuse_codec::Compression::Lzjb;
         }
@@ -214,6 +237,8 @@ impl Pool {
         )?;
         directory.add_u64(&tx, b"sync_bplist", deferred.object().0)?;
         self.make_vdev_zaps(&ctx, &directory)?;
+        self.count_vdev_features(&ctx)?;
+        self.make_spares(&ctx, &directory)?;
         self.config_changed();
 
         self.hooks.sync(&ctx)?;
@@ -245,17 +270,97 @@ impl Pool {
             tree.zap_root = Some(zap.0);
             self.features.add(ctx, ROOT_ZAP, 1)?;
         }
-        for top in &mut tree.children {
-            for at in [&mut top.zap_leaf, &mut top.zap_top] {
-                let zap = make()?;
-                map.add_int(ctx.tx, zap.0, zap.0)?;
-                *at = Some(zap.0);
+        let tops = self.vdevs.tops();
+        for (top, open) in tree.children.iter_mut().zip(tops.iter()) {
+            let mut leaves = Ok(());
+            top.visit_mut(&mut |node| {
+                if node.kind.is_device() && leaves.is_ok() {
+                    leaves = make().and_then(|zap| {
+                        node.zap_leaf = Some(zap.0);
+                        map.add_int(ctx.tx, zap.0, zap.0)
+                    });
+                }
+            });
+            leaves?;
+            let zap = make()?;
+            map.add_int(ctx.tx, zap.0, zap.0)?;
+            top.zap_top = Some(zap.0);
+            if open.class() != VdevClass::Normal {
+                let word = format!("{}\0", open.class().word()).into_bytes();
+                Zap::open(&mos.dnode(zap)?)?.add(ctx.tx, BIAS, &ZapValue::Bytes(word))?;
             }
         }
         let mut config = crate::pool::lock(&self.config);
         config.vdev_tree = tree;
         config.has_per_vdev_zaps = true;
         Ok(())
+    }
+
+    /// Features that some kinds of vdevs need.
+    fn count_vdev_features(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        for top in self.vdevs.tops().iter() {
+            let feature = match (top.kind(), top.class()) {
+                (VdevKind::Draid { .. }, _) => Some("org.openzfs:draid"),
+                _ => None,
+            };
+            let class = match top.class() {
+                VdevClass::Special | VdevClass::Dedup => Some("org.zfsonlinux:allocation_classes"),
+                _ => None,
+            };
+            for guid in feature.into_iter().chain(class) {
+                if !self.features.is_enabled(guid) {
+                    return Err(Error::refused(
+                        Errno::NOTSUP,
+                        format!("the feature {guid}, which the vdev needs, is not enabled"),
+                    ));
+                }
+                self.features.add(ctx, guid, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The list of distributed spares.
+    fn make_spares(&self, ctx: &SyncCtx<'_>, directory: &Zap) -> Result<()> {
+        let mut spares = Vec::new();
+        for top in self.vdevs.tops().iter() {
+            let VdevKind::Draid {
+                nparity, nspares, ..
+            } = top.kind()
+            else {
+                continue;
+            };
+            for spare in 0..*nspares {
+                let mut list = NvList::new();
+                list.insert("type", "dspare");
+                list.insert("guid", self.env.entropy.guid().get());
+                let path = format!("draid{nparity}-{}-{spare}", top.id());
+                list.insert("path", path.as_str());
+                list.insert("top_guid", top.guid());
+                list.insert("spareid", u64::from(spare));
+                list.insert("whole_disk", 1u64);
+                list.insert("is_spare", 1u64);
+                list.insert("ashift", u64::from(top.ashift()));
+                spares.push(list);
+            }
+        }
+        if spares.is_empty() {
+            return Ok(());
+        }
+        let mut list = NvList::new();
+        list.insert("spares", spares);
+        let mut packed = list.encode_xdr();
+        let len = packed.len() as u64;
+        let object = self.mos().allocate(
+            ctx.tx,
+            &DnodeSpec::new(object_type::PACKED_NVLIST)
+                .block_size(16384)
+                .bonus(object_type::PACKED_NVLIST_SIZE, 8),
+        )?;
+        packed.resize(packed.len().next_multiple_of(16384), 0);
+        object.write_at(ctx.tx, 0, &packed)?;
+        object.set_bonus(ctx.tx, &len.to_le_bytes())?;
+        directory.add_u64(ctx.tx, b"spares", object.object().0)
     }
 
     /// What the allocator must know of each vdev that data may live on.
@@ -269,16 +374,10 @@ impl Pool {
                     vdev: top.id(),
                     asize: top.asize(),
                     ashift: top.ashift(),
-                    align: top
-                        .asize_of(1 << top.ashift(), u64::MAX)
-                        .unwrap_or(top.min_allocation()),
+                    align: top.allocation_unit(),
                     metaslab_shift: top.metaslab_shift(),
                     metaslab_array: ObjectId(top.metaslab_array()),
-                    class: if top.is_log() {
-                        AllocClass::Log
-                    } else {
-                        AllocClass::Normal
-                    },
+                    class: crate::classes::alloc_class(top.class()),
                     children: top.config().children.len().max(1) as u64,
                     deflate_ratio: top.deflate_ratio(),
                     asize_of: Arc::new(move |psize, txg| {
@@ -292,59 +391,4 @@ impl Pool {
 
 fn needs(f: &Feature, guid: &str) -> bool {
     f.dependencies().any(|d| d.guid == guid || needs(d, guid))
-}
-
-fn top_config(spec: &VdevSpec, id: u64, guid: u64) -> Result<VdevConfig> {
-    let device = &spec.device;
-    let kind = if spec.is_disk {
-        VdevKind::Disk
-    } else {
-        VdevKind::File
-    };
-    let mut top = VdevConfig::new(kind, id, guid);
-    top.path = Some(device.path().to_owned());
-    top.whole_disk = spec.is_disk.then_some(0);
-    top.create_txg = Some(FIRST_TXG.0);
-    let ashift = match spec.ashift {
-        Some(shift) => shift,
-        None => (device.sector_shift().max(9) as u8)
-            .clamp(geometry::ASHIFT_MIN, geometry::ASHIFT_AUTO_MAX),
-    };
-    if !(geometry::ASHIFT_MIN..=geometry::ASHIFT_MAX).contains(&ashift) {
-        return Err(Error::refused(
-            Errno::INVAL,
-            format!("{}: ashift {ashift} is not between 9 and 16", device.path()),
-        ));
-    }
-    if u32::from(ashift) < device.sector_shift() {
-        return Err(Error::refused(
-            Errno::INVAL,
-            format!(
-                "{}: ashift {ashift} is below the device's sector size",
-                device.path()
-            ),
-        ));
-    }
-    let small = || {
-        Error::refused(
-            Errno::OVERFLOW,
-            format!("{} is smaller than 64 MiB", device.path()),
-        )
-    };
-    let asize = geometry::leaf_asize(device.size()).ok_or_else(small)?;
-    if device.size() < 64 << 20 {
-        return Err(small());
-    }
-    top.top = Some(TopConfig {
-        metaslab_array: 0,
-        metaslab_shift: u64::from(geometry::metaslab_shift(asize)),
-        ashift: u64::from(ashift),
-        asize,
-        min_alloc: Some(1 << ashift),
-        is_log: false,
-        non_allocating: false,
-        removing: false,
-        expansion_time: None,
-    });
-    Ok(top)
 }

@@ -10,22 +10,30 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+mod classes;
 mod commit;
 mod create;
+mod dtl;
 mod features;
 mod hooks;
+mod layout;
+mod limits;
 pub mod log_space_map;
 pub mod metaslab;
 mod open;
 mod pool;
+mod removed;
 pub mod space_map;
 mod suspend;
 mod sync;
+pub mod tunable;
 mod txg;
 
 pub use allocator::Allocator;
 pub use create::{CreateOptions, VdevSpec};
 pub use features::Features;
 pub use hooks::{DslHooks, SyncCtx};
+pub use layout::{Shape, TopSpec};
+pub use limits::Limits;
 pub use open::OpenOptions;
-pub use pool::{Environment, FailMode, Host, Limits, Pool, Space};
+pub use pool::{Environment, FailMode, Host, Pool, Space};

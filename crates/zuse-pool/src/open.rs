@@ -9,8 +9,8 @@ use zuse_codec::{ChecksumContext, Salt};
 use zuse_device::BlockDevice;
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_dmu::{Objset, Settings, Tx};
-use zuse_format::nvlist::NvList;
-use zuse_format::uberblock::is_spa_version;
+use zuse_format::nvlist::{NvList, NvValue};
+use zuse_format::uberblock::{ReflowState, Uberblock, is_spa_version};
 use zuse_format::{ObjsetType, object_type};
 use zuse_vdev::{OpenMode, PoolConfig, PoolState, VdevConfig, Vdevs};
 
@@ -21,6 +21,8 @@ use crate::{Allocator, DslHooks, Environment, Pool};
 
 /// Largest packed configuration that is believed.
 const MAX_CONFIG: u64 = 16 << 20;
+/// Largest txg that is believed: no pool lives to see it, and every sum with it fits.
+const MAX_TXG: u64 = 1 << 60;
 
 /// How to open a pool.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,8 @@ pub struct OpenOptions {
     pub new_name: Option<String>,
     /// Use the best uberblock up to this txg.
     pub rewind_to: Option<u64>,
+    /// As of its checkpoint.
+    pub checkpoint: bool,
     /// The caller held it last: a pool left active by this host needs no force.
     pub ours: bool,
 }
@@ -76,6 +80,18 @@ impl Pool {
             OpenMode::import(options.writable),
         )?);
         let choice = vdevs.best_uberblock(options.rewind_to)?;
+        let counts = if options.writable {
+            choice.newest.txg
+        } else {
+            choice.uberblock.txg
+        };
+        if counts > MAX_TXG {
+            return Err(Error::corrupt(
+                format!("pool {name}, uberblock"),
+                format!("txg {counts} cannot be"),
+            ));
+        }
+        tell_reflow(&vdevs, &choice.uberblock, options.writable)?;
         if options.writable && !options.force {
             check_owner(&env, labels, options.ours)?;
             if choice.uberblock.mmp_delay != 0 && labels.state == PoolState::Active {
@@ -98,9 +114,32 @@ impl Pool {
         if let Some(new) = &options.new_name {
             config.name.clone_from(new);
         }
-        let mut uberblock = choice.uberblock;
         let newest = choice.newest.txg;
+        let uberblock = if options.checkpoint {
+            let probe = Self::assemble(
+                env.clone(),
+                config.clone(),
+                vdevs.clone(),
+                choice.uberblock,
+                hooks.clone(),
+                false,
+            )?;
+            let found = probe.checkpointed();
+            probe.hooks.let_go();
+            found?
+        } else {
+            choice.uberblock
+        };
+        let rewound = uberblock.txg < newest;
+        // After a rewind the next txg follows the newest one seen, so that stale uberblocks lose by time. The one that
+        // follows is the old state once more: until it is on disk nothing is written, so that a crash leaves either
+        // the newest state whole or the older one.
+        let last = zuse_base::Txg(uberblock.txg.max(newest) + u64::from(rewound));
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, options.writable)?;
+        pool.rewound.store(rewound, Relaxed);
+        if options.writable {
+            pool.txgs.skip_to(last);
+        }
         if let Err(error) = pool.load(&find, options) {
             // The pool and what is above it know each other: only letting go frees the devices.
             pool.hooks.let_go();
@@ -110,14 +149,15 @@ impl Pool {
             return Err(error);
         }
         if options.writable {
-            // After a rewind the next txg follows the newest one seen, so that stale uberblocks lose by time.
-            uberblock.txg = uberblock.txg.max(newest);
-            pool.txgs.skip_to(zuse_base::Txg(uberblock.txg));
             let mut config = crate::pool::lock(&pool.config);
             config.state = PoolState::Active;
             drop(config);
             pool.config_changed();
             pool.suspension.set_impatient(true);
+            if rewound && let Err(error) = pool.commit_rewind(last, options.checkpoint) {
+                let _ = pool.close(PoolState::Active);
+                return Err(error);
+            }
             pool.start()?;
             if let Err(error) = pool.sync_now() {
                 // Threads must not outlive an open that failed.
@@ -127,6 +167,33 @@ impl Pool {
             pool.suspension.set_impatient(false);
         }
         Ok(pool)
+    }
+
+    /// The uberblock of the checkpoint.
+    fn checkpointed(self: &Arc<Self>) -> Result<Uberblock> {
+        let name = self.name();
+        let mos = Objset::open(
+            self.objset_env("MOS", Settings::mos()),
+            self.uberblock().root,
+        )?;
+        let directory = Zap::open(&mos.dnode(ObjectId(1))?)?;
+        let value = directory.lookup(b"com.delphix:zpool_checkpoint")?;
+        let Some(ZapValue::Array { int_size: 8, ints }) = value else {
+            return Err(Error::refused(
+                Errno::NOENT,
+                format!("pool {name} has no checkpoint"),
+            ));
+        };
+        let bytes: Vec<u8> = ints.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let (uberblock, _) =
+            Uberblock::parse(&bytes).map_err(|e| e.at(format!("pool {name}, checkpoint")))?;
+        if uberblock.txg == 0 || uberblock.txg >= self.uberblock().txg {
+            return Err(Error::corrupt(
+                format!("pool {name}, checkpoint"),
+                format!("it is of txg {}", uberblock.txg),
+            ));
+        }
+        Ok(uberblock)
     }
 
     fn load(
@@ -183,8 +250,11 @@ impl Pool {
             config.is_log = false;
             config.is_spare = false;
         }
+        self.load_mappings(&directory)?;
+        self.load_classes()?;
         let health = self.vdevs.health();
-        if !health.state.is_usable() {
+        // What is readable without the missing devices can still be read.
+        if options.writable && !health.state.is_usable() {
             return Err(Error::refused(
                 Errno::NXIO,
                 format!("pool {name}: a device that it cannot do without is missing"),
@@ -219,11 +289,9 @@ impl Pool {
                 .min();
             self.io.set_gang_header(least.unwrap_or(512));
         }
-        let mut settings = self.base_settings();
-        settings.copies = 3;
-        settings.is_mos = true;
-        mos.set_settings(settings);
+        mos.set_settings(self.mos_settings());
         if options.writable {
+            self.load_dtls()?;
             self.open_allocator(&directory)?;
         }
         self.hooks.load(self)
@@ -276,6 +344,11 @@ impl Pool {
 
     fn read_config(&self, object: ObjectId) -> Result<PoolConfig> {
         let place = "MOS config object";
+        PoolConfig::parse(&self.read_packed(object, place)?, place)
+    }
+
+    /// A name-value list that fills an object.
+    fn read_packed(&self, object: ObjectId, place: &'static str) -> Result<NvList> {
         let dnode = self.mos().dnode(object)?;
         if dnode.object_type() != object_type::PACKED_NVLIST {
             return Err(Error::corrupt(
@@ -289,14 +362,54 @@ impl Pool {
             .ok_or_else(|| Error::corrupt(place, "its length makes no sense"))?;
         let mut bytes = vec![0; len as usize];
         dnode.read_at(0, &mut bytes)?;
-        let list = NvList::decode(&bytes).map_err(|e| e.at(place))?;
-        PoolConfig::parse(&list, place)
+        NvList::decode(&bytes).map_err(|e| e.at(place))
+    }
+
+    /// The spares (`spares`) or cache devices (`l2cache`) that belong to the pool.
+    ///
+    /// # Errors
+    /// The list cannot be read.
+    pub fn aux_devices(&self, list: &str) -> Result<Vec<VdevConfig>> {
+        let place = "list of spares and cache devices";
+        let Some(object) = self.directory()?.lookup_u64(list.as_bytes())? else {
+            return Ok(Vec::new());
+        };
+        let packed = self.read_packed(ObjectId(object), place)?;
+        match packed.get(list) {
+            Some(NvValue::ListArray(devices)) => devices
+                .iter()
+                .map(|device| VdevConfig::parse(device, place))
+                .collect(),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// The txg that a transaction of the sync thread belongs to, for tools that look at an open pool.
     pub fn syncing_tx(&self) -> Tx {
         Tx::syncing(self.open_txg())
     }
+}
+
+/// A raidz that is being expanded must know what was moved before the first block is read.
+fn tell_reflow(vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<()> {
+    let scratch = match uberblock.reflow_state() {
+        ReflowState::ScratchValid => true,
+        ReflowState::Unknown(state) => {
+            return Err(Error::unsupported(
+                "uberblock",
+                format!("state {state} of a raidz expansion"),
+            ));
+        }
+        _ => false,
+    };
+    let expanding = vdevs.set_reflow(uberblock.reflow_offset(), scratch);
+    if writable && expanding && scratch {
+        return Err(Error::unsupported(
+            "raidz expansion",
+            "writing while its first sectors are in the boot area (the pool can be opened with readonly=on)",
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses to write where blocks are shared by a dedup table. No feature tells of tables in the old form, and to free

@@ -20,8 +20,8 @@ use zuse_vdev::{PoolConfig, PoolState, Vdevs};
 
 use crate::allocator::Reserve;
 use crate::suspend::Suspension;
-use crate::txg::Txgs;
-use crate::{Allocator, DslHooks, Features, SyncCtx};
+use crate::txg::{DirtyBounds, Txgs};
+use crate::{Allocator, DslHooks, Features, Limits, SyncCtx};
 
 /// This machine, as pools know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,30 +44,6 @@ pub enum FailMode {
     Continue,
     /// The process ends.
     Panic,
-}
-
-/// Bounds of what a pool takes of the machine.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of the block cache.
-    pub cache: usize,
-    /// Bytes that may be dirty; writers wait beyond.
-    pub dirty: u64,
-    /// A txg is written after this time even if nobody waits.
-    pub txg_timeout: Duration,
-    /// Threads for compression, checksums and device writes.
-    pub threads: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            cache: 512 << 20,
-            dirty: 64 << 20,
-            txg_timeout: Duration::from_secs(5),
-            threads: std::thread::available_parallelism().map_or(2, usize::from),
-        }
-    }
 }
 
 /// What a pool gets from outside: time, randomness, host, bounds.
@@ -141,6 +117,7 @@ pub struct Pool {
     pub(crate) config_object: AtomicU64,
     pub(crate) env: Environment,
     pub(crate) vdevs: Arc<Vdevs>,
+    pub(crate) dtls: crate::dtl::Dtls,
     pub(crate) io: Arc<Pipeline>,
     pub(crate) work: Arc<WorkPool>,
     pub(crate) meter: Arc<DirtyMeter>,
@@ -161,10 +138,13 @@ pub struct Pool {
     pub(crate) autotrim: AtomicBool,
     pub(crate) frees_pending: AtomicBool,
     pub(crate) closed: AtomicBool,
+    pub(crate) rewound: AtomicBool,
     /// Passes the last txg took, for tests and statistics.
     pub(crate) last_passes: AtomicU32,
     /// Where failed devices may be found again.
     pub(crate) reopen: RwLock<Option<Arc<Reopen>>>,
+    /// As they are now; `env` has them as they were when it was opened.
+    limits: RwLock<Limits>,
 }
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -181,6 +161,7 @@ impl Pool {
         writable: bool,
     ) -> Result<Arc<Self>> {
         let cache = Arc::new(Cache::new(env.limits.cache));
+        cache.set_limit(env.limits.cache, env.limits.cache_metadata_percent);
         let io = Arc::new(Pipeline::new(vdevs.clone(), cache));
         let meter = Arc::new(DirtyMeter::default());
         let work = WorkPool::new("zuse-work", env.limits.threads.max(1), 1024)
@@ -189,7 +170,10 @@ impl Pool {
             Txg(uberblock.txg),
             meter.clone(),
             env.limits.txg_timeout,
-            env.limits.dirty,
+            DirtyBounds {
+                data: env.limits.dirty,
+                metadata: env.limits.dirty_metadata,
+            },
         );
         let suspension = Arc::new(Suspension::default());
         suspension.set_pool(&config.name);
@@ -208,6 +192,7 @@ impl Pool {
             config_object: AtomicU64::new(0),
             mos_ledger: Arc::new(FreeingLedger::new(io.clone())),
             vdevs,
+            dtls: Default::default(),
             io,
             work: Arc::new(work),
             meter,
@@ -226,14 +211,17 @@ impl Pool {
             autotrim: AtomicBool::new(false),
             frees_pending: AtomicBool::new(true),
             closed: AtomicBool::new(false),
+            rewound: AtomicBool::new(false),
             last_passes: AtomicU32::new(0),
             reopen: RwLock::new(None),
+            limits: RwLock::new(env.limits),
             env,
         }))
     }
 
     pub(crate) fn objset_env(&self, place: &str, settings: Settings) -> zuse_dmu::ObjsetEnv {
         zuse_dmu::ObjsetEnv {
+            key: None,
             io: self.io.clone(),
             work: self.work.clone(),
             place: place.into(),
@@ -313,6 +301,11 @@ impl Pool {
     }
 
     /// Randomness.
+    pub fn entropy_source(&self) -> Arc<dyn Entropy> {
+        self.env.entropy.clone()
+    }
+
+    /// The pool's randomness.
     pub fn entropy(&self) -> &dyn Entropy {
         &*self.env.entropy
     }
@@ -322,9 +315,25 @@ impl Pool {
         &self.env.host
     }
 
-    /// Bounds that were set.
-    pub fn limits(&self) -> &Limits {
-        &self.env.limits
+    /// Bounds and tunables as they are now.
+    pub fn limits(&self) -> Limits {
+        *self.limits.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes bounds and tunables. What datasets make of them is the caller's to refresh; [`Limits::threads`] stays.
+    pub fn set_limits(&self, new: Limits) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = new;
+        self.io
+            .cache()
+            .set_limit(new.cache, new.cache_metadata_percent);
+        let bounds = DirtyBounds {
+            data: new.dirty,
+            metadata: new.dirty_metadata,
+        };
+        self.txgs.set_bounds(new.txg_timeout, bounds);
+        if let Some(mos) = self.mos.get() {
+            mos.set_settings(self.mos_settings());
+        }
     }
 
     /// The feature flags.
@@ -345,11 +354,14 @@ impl Pool {
     /// Settings that follow the pool's features, for object sets.
     pub fn base_settings(&self) -> Settings {
         let f = &self.features;
+        let limits = self.limits();
         let old = self.version() < 5000;
         let mut s = Settings {
             hole_birth: f.is_active("com.delphix:hole_birth"),
             embedded_data: f.is_active("com.delphix:embedded_data"),
             project_quota: f.is_enabled("org.zfsonlinux:project_quota"),
+            micro_zap_max: limits.micro_zap_max,
+            indirect_shift: limits.indirect_shift,
             ..Settings::default()
         };
         if old || !f.is_active("org.illumos:lz4_compress") {
@@ -359,7 +371,22 @@ impl Pool {
         if old || !f.is_enabled("org.open-zfs:large_blocks") {
             s.max_block_size = 128 << 10;
         }
+        if !f.is_enabled("com.klarasystems:large_microzap") {
+            s.micro_zap_max = s.micro_zap_max.min(128 << 10);
+        }
+        s.micro_zap_max = s.micro_zap_max.min(s.max_block_size);
         s
+    }
+
+    /// Settings of the MOS. Its micro ZAPs stay small: the feature for larger ones is counted by dataset.
+    pub(crate) fn mos_settings(&self) -> Settings {
+        let base = self.base_settings();
+        Settings {
+            copies: 3,
+            is_mos: true,
+            micro_zap_max: base.micro_zap_max.min(128 << 10),
+            ..base
+        }
     }
 
     /// Joins the open txg, reserving an estimate of what will be written. Space and quota checks are the caller's.
@@ -399,6 +426,18 @@ impl Pool {
     /// The last txg on disk.
     pub fn synced_txg(&self) -> Txg {
         self.txgs.synced_txg()
+    }
+
+    /// The first txg to be written follows this one; while the pool is being opened only.
+    pub fn skip_txgs(&self, synced: Txg) {
+        if lock(&self.threads).is_empty() && synced >= self.open_txg() {
+            self.txgs.skip_to(synced);
+        }
+    }
+
+    /// Whether it was opened as of a txg that is not its newest one.
+    pub fn is_rewound(&self) -> bool {
+        self.rewound.load(Relaxed)
     }
 
     /// Waits until a txg is on disk.

@@ -94,6 +94,7 @@ impl Pool {
                 txg,
                 pass,
             };
+            self.sync_dtls(&ctx)?;
             if self.config_dirty.swap(false, Relaxed) {
                 if allocator.create_arrays(&writer)? {
                     self.note_arrays()?;
@@ -166,7 +167,7 @@ impl Pool {
         Ok(())
     }
 
-    fn config_for(&self, txg: Txg) -> PoolConfig {
+    pub(crate) fn config_for(&self, txg: Txg) -> PoolConfig {
         let mut config = lock(&self.config);
         config.txg = txg.0;
         config.features_for_read = self.features.label_list();

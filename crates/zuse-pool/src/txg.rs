@@ -37,6 +37,9 @@ struct State {
     opened_at: Instant,
     stop: bool,
     failed: Option<Error>,
+    /// A txg is written after this time even if nobody waits.
+    timeout: Duration,
+    bounds: DirtyBounds,
 }
 
 /// The engine that moves txgs along. The threads that drive it belong to the pool.
@@ -44,8 +47,23 @@ pub(crate) struct Txgs {
     state: Mutex<State>,
     changed: Condvar,
     meter: Arc<DirtyMeter>,
-    timeout: Duration,
-    dirty_max: u64,
+}
+
+/// How much may be dirty: of files, and of everything else.
+///
+/// A txg of metadata may be larger than one of data: the more names it holds, the less often each leaf of a large
+/// directory is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirtyBounds {
+    pub data: u64,
+    pub metadata: u64,
+}
+
+impl DirtyBounds {
+    /// Whether more than the `n`th part of either is dirty.
+    fn passed(&self, meter: &DirtyMeter, n: u64) -> bool {
+        meter.data() >= self.data / n || meter.metadata() >= self.metadata / n
+    }
 }
 
 impl Txgs {
@@ -53,7 +71,7 @@ impl Txgs {
         synced: Txg,
         meter: Arc<DirtyMeter>,
         timeout: Duration,
-        dirty_max: u64,
+        bounds: DirtyBounds,
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
@@ -69,12 +87,20 @@ impl Txgs {
                 opened_at: Instant::now(),
                 stop: false,
                 failed: None,
+                timeout,
+                bounds,
             }),
             changed: Condvar::new(),
             meter,
-            timeout,
-            dirty_max,
         })
+    }
+
+    /// Changes the bounds; whoever waits for the old ones looks again.
+    pub fn set_bounds(&self, timeout: Duration, bounds: DirtyBounds) {
+        let mut state = self.lock();
+        state.timeout = timeout;
+        state.bounds = bounds;
+        self.changed.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -105,18 +131,19 @@ impl Txgs {
             if state.stop {
                 return Err(Error::refused(Errno::NODEV, "the pool is being closed"));
             }
-            let dirty = self.meter.total();
-            if !state.closing && dirty < self.dirty_max {
+            let full = state.bounds.passed(&self.meter, 1);
+            if !state.closing && !full {
                 state.holds += 1;
                 let txg = state.open;
                 state.reserved[txg.slot::<4>()] += reserve;
-                if dirty >= self.dirty_max / 2 && !state.kicked {
+                if !state.kicked && state.bounds.passed(&self.meter, 2) {
                     state.kicked = true;
                     self.changed.notify_all();
                 }
                 return Ok(Tx::open(txg, reserve, self.clone()));
             }
-            if dirty >= self.dirty_max {
+            // Where all that is dirty is being written already, closing the empty open txg would only make it two.
+            if full && self.meter.of(state.open) > 0 {
                 state.wanted = state.wanted.max(state.open);
                 self.changed.notify_all();
             }
@@ -171,12 +198,12 @@ impl Txgs {
             }
             let dirty = self.meter.of(state.open);
             let due = state.wanted >= state.open
-                || self.meter.total() >= self.dirty_max / 2 && dirty > 0 && state.syncing.is_none()
-                || state.opened_at.elapsed() >= self.timeout;
+                || state.bounds.passed(&self.meter, 2) && dirty > 0 && state.syncing.is_none()
+                || state.opened_at.elapsed() >= state.timeout;
             if due && state.quiesced.is_none() {
                 break;
             }
-            let left = self
+            let left = state
                 .timeout
                 .saturating_sub(state.opened_at.elapsed())
                 .max(Duration::from_millis(1));

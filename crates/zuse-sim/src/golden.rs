@@ -11,8 +11,8 @@ use zuse_pool::{DslHooks, Environment, OpenOptions, Pool};
 use zuse_vdev::PoolConfig;
 use zuse_vdev::assemble::{OpenDevices, assemble, read_labels};
 
-/// The golden pools, by folder.
-pub const NAMES: [&str; 7] = [
+/// The golden pools on plain devices and stripes that every layer opens, by folder. There are more in `testdata/`.
+pub const NAMES: [&str; 8] = [
     "features",
     "codecs",
     "bigblocks",
@@ -20,7 +20,42 @@ pub const NAMES: [&str; 7] = [
     "gang",
     "compat07",
     "dsl",
+    "crypt",
 ];
+
+/// The golden pools with redundancy, removed vdevs or allocation classes; the last ones lack disks or are damaged.
+pub const REDUNDANT: [&str; 12] = [
+    "raidz1",
+    "raidz2",
+    "raidz3",
+    "expanded",
+    "draid",
+    "removed",
+    "classes",
+    "mirror",
+    "mirrors",
+    "deg-mirror",
+    "deg-raidz1",
+    "deg-raidz2",
+];
+
+/// Golden pools on plain devices that are read and not written: old versions, shared blocks, unusual names, a
+/// checkpoint, an intent log to be replayed.
+pub const READ_ONLY: [&str; 10] = [
+    "names",
+    "v28",
+    "v28-fs3",
+    "v28-fs4",
+    "brt",
+    "dedup",
+    "dedup-legacy",
+    "checkpoint",
+    "zil",
+    "zil-slog",
+];
+
+/// No golden pool has more devices.
+const MAX_DEVICES: usize = 16;
 
 /// Bytes fed to a device at a time.
 const PIECE: usize = 1 << 20;
@@ -39,13 +74,15 @@ fn folder(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn unpack(path: &PathBuf, sink: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+/// `base`: what the archive was made against (`zstd --patch-from`), empty for a plain one.
+fn unpack(path: &PathBuf, base: &[u8], sink: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
     let bad = |code| std::io::Error::other(zstd_safe::get_error_name(code));
     let packed = std::fs::read(path)?;
     let mut context = zstd_safe::DCtx::create();
     context
-        .set_parameter(zstd_safe::DParameter::WindowLogMax(27))
+        .set_parameter(zstd_safe::DParameter::WindowLogMax(30))
         .map_err(bad)?;
+    context.ref_prefix(base).map_err(bad)?;
     let mut out = vec![0u8; PIECE];
     let mut input = zstd_safe::InBuffer::around(&packed);
     loop {
@@ -66,12 +103,12 @@ fn unpack(path: &PathBuf, sink: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
     }
 }
 
-fn unpack_device(path: &PathBuf, label: &str) -> std::io::Result<MemDevice> {
+fn unpack_device(path: &PathBuf, base: &[u8], label: &str) -> std::io::Result<MemDevice> {
     // Sparse: what is zero takes no memory. The length is known at the end only.
     let wide = MemDevice::new(label, 1 << 40);
     let mut size = 0;
     let mut failed = None;
-    unpack(path, &mut |bytes| {
+    unpack(path, base, &mut |bytes| {
         for part in bytes.chunks(64 << 10) {
             if part.iter().any(|b| *b != 0)
                 && let Err(e) = wide.write_at(part, size)
@@ -89,6 +126,35 @@ fn unpack_device(path: &PathBuf, label: &str) -> std::io::Result<MemDevice> {
     Ok(device)
 }
 
+/// Where device `i` of a golden pool is kept, and the bytes of the device it is kept as a difference to.
+fn archive(name: &str, i: usize) -> Option<(PathBuf, Vec<u8>)> {
+    let plain = folder(name).join(format!("{name}{i}.img.zst"));
+    if plain.exists() {
+        return Some((plain, Vec::new()));
+    }
+    let (path, base) = (0..i).find_map(|j| {
+        let path = folder(name).join(format!("{name}{i}.img.patch-{name}{j}.img.zst"));
+        path.exists()
+            .then(|| (path, folder(name).join(format!("{name}{j}.img.zst"))))
+    })?;
+    let mut bytes = Vec::new();
+    unpack(&base, &[], &mut |part| bytes.extend_from_slice(part))
+        .unwrap_or_else(|e| panic!("{}: {e}", base.display()));
+    Some((path, bytes))
+}
+
+/// A golden send stream, unpacked.
+///
+/// # Panics
+/// If it is not there.
+pub fn golden_stream(pool: &str, name: &str) -> Vec<u8> {
+    let path = folder(pool).join(format!("{name}.zstream.zst"));
+    let mut bytes = Vec::new();
+    unpack(&path, &[], &mut |part| bytes.extend_from_slice(part))
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    bytes
+}
+
 impl Golden {
     /// Unpacks a golden pool into memory.
     ///
@@ -96,12 +162,12 @@ impl Golden {
     /// If `testdata/` is not as its README says: the test cannot go on.
     pub fn load(name: &'static str) -> Self {
         let mut devices = Vec::new();
-        for i in 0.. {
-            let path = folder(name).join(format!("{name}{i}.img.zst"));
-            if !path.exists() {
-                break;
-            }
-            let device = unpack_device(&path, &format!("/golden/{name}{i}.img"));
+        for i in 0..MAX_DEVICES {
+            // Degraded pools lack a number.
+            let Some((path, base)) = archive(name, i) else {
+                continue;
+            };
+            let device = unpack_device(&path, &base, &format!("/golden/{name}{i}.img"));
             devices.push(Arc::new(
                 device.unwrap_or_else(|e| panic!("{}: {e}", path.display())),
             ));
@@ -140,6 +206,23 @@ impl Golden {
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
+    /// The keys that lie beside a pool with encrypted datasets.
+    ///
+    /// # Panics
+    /// If one cannot be read.
+    pub fn keys(&self) -> Vec<zuse::KeyMaterial> {
+        ["raw.key", "hex.key", "passphrase.txt"]
+            .into_iter()
+            .map(|file| folder(self.name).join(file))
+            .filter(|path| path.exists())
+            .map(|path| {
+                let bytes = std::fs::read(&path);
+                let bytes = bytes.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                zuse::KeyMaterial::new(bytes)
+            })
+            .collect()
+    }
+
     /// The manifest.
     ///
     /// # Panics
@@ -151,7 +234,7 @@ impl Golden {
         } else {
             let packed = folder(self.name).join("manifest.json.zst");
             let mut bytes = Vec::new();
-            unpack(&packed, &mut |part| bytes.extend_from_slice(part))
+            unpack(&packed, &[], &mut |part| bytes.extend_from_slice(part))
                 .unwrap_or_else(|e| panic!("{}: {e}", packed.display()));
             bytes
         };

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use zuse_base::{ObjectId, Result};
-use zuse_dmu::zap::Zap;
+use zuse_base::Result;
 use zuse_zpl::{Hashing, ManifestEntry, manifest};
 
 use crate::golden::spelled;
@@ -67,21 +65,7 @@ pub fn of_dataset(
 /// # Errors
 /// It cannot be read.
 pub fn of_volume(pool: &zuse::Pool, name: &str) -> Result<String> {
-    let objset = pool.dsl().dataset(name)?.objset()?;
-    let size = Zap::open(&objset.dnode(ObjectId(2))?)?
-        .lookup_u64(b"size")?
-        .unwrap_or(0);
-    let data = objset.dnode(ObjectId(1))?;
-    let mut hash = Sha256::new();
-    let mut buf = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < size {
-        let len = (size - at).min(buf.len() as u64) as usize;
-        data.read_at(at, &mut buf[..len])?;
-        hash.update(&buf[..len]);
-        at += len as u64;
-    }
-    Ok(hex(&hash.finalize()))
+    pool.volume(name)?.sha256()
 }
 
 /// What a manifest lists, dataset by dataset, by path.

@@ -200,8 +200,10 @@ fn environment(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
         limits: Limits {
             cache: 32 << 20,
             dirty: 256 << 20,
+            dirty_metadata: 256 << 20,
             txg_timeout: Duration::from_secs(3600),
             threads: 1,
+            ..Limits::default()
         },
     }
 }

@@ -88,8 +88,10 @@ fn environment() -> Environment {
     let limits = Limits {
         cache: 64 << 20,
         dirty: 32 << 20,
+        dirty_metadata: 32 << 20,
         threads: 1,
         txg_timeout: Duration::from_secs(3600),
+        ..Limits::default()
     };
     Environment {
         limits,
@@ -112,6 +114,11 @@ fn everything(golden: &Golden, write: bool) -> Outcome {
         }
     };
     let name = pool.name();
+    // Not the passphrase: its hundred thousand rounds would cost more than all the rest.
+    let keys = golden.keys();
+    if let Err(e) = pool.try_keys(keys.get(..2).unwrap_or_default()) {
+        out.errors.push(e);
+    }
     match pool.list(&name, None, true) {
         Err(e) => out.errors.push(e),
         Ok(list) => {
@@ -268,7 +275,9 @@ fn raw_damage_gives_the_right_data_or_an_error() {
 fn sealed_damage_is_met_by_the_parsers() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     watch_panics();
-    let goldens: Vec<Golden> = NAMES.into_iter().map(Golden::load).collect();
+    // The rewriter has no keys: what it changes in encrypted datasets is never met by a parser (`ciphertext.rs`).
+    let plain = NAMES.into_iter().filter(|name| *name != "crypt");
+    let goldens: Vec<Golden> = plain.map(Golden::load).collect();
     let atlases: Vec<Atlas> = goldens
         .iter()
         .map(|g| Atlas::survey(g).expect("survey"))

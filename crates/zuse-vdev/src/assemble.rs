@@ -63,15 +63,31 @@ pub fn read_labels(devices: &[Arc<dyn BlockDevice>]) -> Vec<Scanned> {
 pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
     let looked = run_all_borrowed(THREADS, paths.iter().collect(), |path| {
         let device = FileDevice::open(path, Access::Probe)?;
-        Ok(Scanned {
+        let whole = Scanned {
             path: device.path().to_owned(),
             labels: Labels::read(&device),
-        })
+        };
+        if whole.labels.good().next().is_some() {
+            return Ok(vec![whole]);
+        }
+        // An image of a disk: its partitions may have what it has not.
+        let parts = device.partitions().into_iter().filter_map(|part| {
+            let path = format!("{}#{}", device.path(), part.number);
+            let device = FileDevice::open(&path, Access::Probe).ok()?;
+            let labels = Labels::read(&device);
+            labels.good().next()?;
+            Some(Scanned { path, labels })
+        });
+        let mut all: Vec<Scanned> = parts.collect();
+        if all.is_empty() {
+            all.push(whole);
+        }
+        Ok(all)
     });
     let (mut scanned, mut problems) = (Vec::new(), Vec::new());
     for result in looked {
         match result {
-            Ok(device) => scanned.push(device),
+            Ok(devices) => scanned.extend(devices),
             Err(error) => problems.push(error),
         }
     }

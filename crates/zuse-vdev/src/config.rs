@@ -20,6 +20,9 @@ use zuse_format::nvlist::NvList;
 /// Deepest tree that is parsed.
 pub const MAX_DEPTH: usize = 8;
 
+/// Most children of a raidz or dRAID vdev.
+pub const MAX_CHILDREN: usize = 255;
+
 /// What a vdev is, with the geometry that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VdevKind {
@@ -401,6 +404,9 @@ impl VdevConfig {
                         "parity {nparity} with {children} children, {grown} of them added later"
                     ));
                 }
+                if children > MAX_CHILDREN {
+                    return fail(format!("{children} children"));
+                }
                 if !expand_txgs.is_sorted() {
                     return fail("the txgs of its expansions do not ascend".into());
                 }
@@ -416,7 +422,7 @@ impl VdevConfig {
                 let fits = (1..=3).contains(nparity)
                     && *ndata > 0
                     && *ngroups > 0
-                    && children <= 255
+                    && children <= MAX_CHILDREN
                     && disks >= group;
                 if !fits || group * u32::from(*ngroups) % disks != 0 {
                     return fail(format!(

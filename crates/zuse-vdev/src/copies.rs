@@ -38,7 +38,7 @@ pub struct CopiesCheck {
 }
 
 /// Zeros for padding: the largest sector.
-static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Room for the leaves of one mirror; more are refused when the tree is built.
 pub(crate) const MAX_COPIES: usize = 256;
@@ -176,6 +176,40 @@ impl Copies {
             *buf = bytes;
         }
         found
+    }
+
+    /// Number of copies.
+    pub(crate) fn count(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// Reads one copy, whatever it holds.
+    pub(crate) fn read_one(
+        &self,
+        copy: usize,
+        offset: u64,
+        buf: &mut Vec<u8>,
+        len: usize,
+    ) -> Result<()> {
+        match self.leaves.get(copy) {
+            Some(leaf) => read_leaf(leaf, offset, buf, len),
+            None => Err(Error::device("vdev", Errno::NXIO, "no device")),
+        }
+    }
+
+    /// A copy was found wrong: it is counted, and rewritten if that is wanted.
+    pub(crate) fn blame_and_heal(&self, copy: usize, offset: u64, right: &[u8], heal: bool) {
+        let Some(leaf) = self.leaves.get(copy) else {
+            return;
+        };
+        if !leaf.is_outdated() {
+            leaf.counters().checksum_errors.bump();
+        }
+        if heal {
+            let mut one = Set::default();
+            one.insert(copy);
+            self.heal(offset, right, one);
+        }
     }
 
     /// Rewrites the copies of a set.

@@ -277,6 +277,18 @@ impl Leaf {
         }
     }
 
+    /// Reads by device byte: a label or the boot area.
+    ///
+    /// # Errors
+    /// `Device` when the device is missing or refuses.
+    pub(crate) fn read_raw(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        let (device, _) = self.take_seat()?;
+        device.read_at(buf, at).map_err(|error| {
+            self.counters.read_errors.bump();
+            self.failed(error)
+        })
+    }
+
     /// Writes to the data area: the parts one after another.
     ///
     /// # Errors

@@ -14,10 +14,12 @@ pub mod config;
 mod copies;
 pub mod geometry;
 pub mod health;
+mod indirect;
 pub mod label;
 mod leaf;
 pub mod ring;
 mod size;
+mod stripes;
 mod tree;
 
 pub use assemble::{FoundPool, Scan, Scanned};
@@ -26,8 +28,12 @@ pub use config::{
 };
 pub use copies::{CopiesCheck, ReadOutcome};
 pub use health::{Aux, Health, VdevState};
+pub use indirect::{Mapping, Moved};
 pub use label::{LabelPair, Labels};
 pub use leaf::{Counters, Leaf};
 pub use ring::RingEntry;
 pub use size::SizeRule;
-pub use tree::{Choice, Devices, OpenMode, Top, UberblockTargets, VdevStatus, Vdevs};
+pub use stripes::vdev_asize as draid_asize;
+pub use tree::{
+    Address, Choice, Devices, OpenMode, Top, UberblockTargets, VdevClass, VdevStatus, Vdevs,
+};

@@ -1,7 +1,7 @@
 //! The open vdev tree: where a block's bytes are read and written.
 //!
 //! ```text
-//!   Vdevs ── tops[id] ── Top ── layout: copies │ nothing │ not served yet
+//!   Vdevs ── tops[id] ── Top ── layout: copies │ stripes with parity │ elsewhere (removed) │ nothing
 //!                         └──── node: the shape of the tree, for health and status
 //!                                 └── leaf (shared with the layout)
 //! ```
@@ -10,30 +10,34 @@
 //!   locked over I/O. A change of the tree ([`Vdevs::reconfigure`]) swaps the row of tops; I/O under way
 //!   ends on the old one. Leaves live on by guid, with their device and counters.
 //! - An I/O outside a top-level vdev, or not on a sector, is `Corrupt`: only a broken block pointer asks.
-//! - Layouts that are not served (raidz, dRAID, indirect) still open their leaves: labels, uberblocks and
-//!   status work; a block on them is `Unsupported`, naming the vdev.
+//! - Layouts that are not served (raidz over something that is no leaf) still open their leaves: labels, uberblocks
+//!   and status work; a block on them is `Unsupported`, naming the vdev.
 
+mod blocks;
 mod commit;
 mod open;
 mod status;
 mod uberblocks;
 
+pub use blocks::Address;
 pub use commit::UberblockTargets;
 pub use open::OpenMode;
 pub use status::VdevStatus;
 pub use uberblocks::Choice;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
 use zuse_device::BlockDevice;
 
 use crate::config::{IndirectConfig, TopConfig, VdevConfig, VdevKind};
-use crate::copies::{Copies, CopiesCheck, ReadOutcome};
+use crate::copies::Copies;
 use crate::health::{Health, VdevState};
+use crate::indirect::Indirect;
 use crate::leaf::Leaf;
 use crate::size::SizeRule;
+use crate::stripes::Stripes;
 
 /// Rank of the lock around the row of tops: above it only a leaf's seat is taken.
 const TREE_RANK: u32 = 940;
@@ -46,10 +50,48 @@ const MAX_PSIZE: usize = 16 << 20;
 enum Layout {
     /// Whole copies on leaves.
     Copies(Copies),
+    /// Columns and parity on children.
+    Stripes(Stripes),
+    /// Removed: blocks are elsewhere.
+    Indirect(Indirect),
     /// Hole, missing: there is nothing.
     Nothing,
     /// A layout by this name that is not served.
     Unserved(&'static str),
+}
+
+/// What a top-level vdev is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum VdevClass {
+    /// Everything.
+    #[default]
+    Normal = 0,
+    /// Intent log blocks.
+    Log = 1,
+    /// Metadata and small blocks.
+    Special = 2,
+    /// Dedup tables.
+    Dedup = 3,
+}
+
+impl VdevClass {
+    /// The word for it in a vdev's ZAP, and in commands.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Log => "log",
+            Self::Special => "special",
+            Self::Dedup => "dedup",
+        }
+    }
+
+    /// The class of that word.
+    pub fn by_word(word: &str) -> Option<Self> {
+        [Self::Normal, Self::Log, Self::Special, Self::Dedup]
+            .into_iter()
+            .find(|c| c.word() == word)
+    }
 }
 
 /// A vdev in the shape of the tree.
@@ -100,6 +142,8 @@ pub struct Top {
     metaslab_array: AtomicU64,
     metaslab_shift: AtomicU64,
     non_allocating: AtomicBool,
+    /// A [`VdevClass`].
+    class: AtomicU8,
     layout: Layout,
     node: Node,
 }
@@ -135,6 +179,25 @@ impl Top {
         self.config.is_log
     }
 
+    /// What it is for.
+    pub fn class(&self) -> VdevClass {
+        match self.class.load(Ordering::Relaxed) {
+            _ if self.is_log() => VdevClass::Log,
+            2 => VdevClass::Special,
+            3 => VdevClass::Dedup,
+            _ => VdevClass::Normal,
+        }
+    }
+
+    /// Bytes that offsets and sizes of allocations are multiples of: a sector, for dRAID a row of its group.
+    pub fn allocation_unit(&self) -> u64 {
+        match &self.layout {
+            Layout::Stripes(stripes) => stripes.unit(),
+            _ => None,
+        }
+        .unwrap_or(1 << self.ashift)
+    }
+
     /// Whether it is being evacuated.
     pub fn is_removing(&self) -> bool {
         self.config.removing
@@ -152,7 +215,10 @@ impl Top {
 
     /// Whether blocks on it can be read and written by this version.
     pub fn is_served(&self) -> bool {
-        matches!(self.layout, Layout::Copies(_))
+        matches!(
+            self.layout,
+            Layout::Copies(_) | Layout::Stripes(_) | Layout::Indirect(_)
+        )
     }
 
     /// MOS object of its metaslabs; 0 = not initialised.
@@ -213,56 +279,6 @@ impl Top {
     fn at(&self, offset: u64) -> String {
         format!("{}, offset {offset:#x}", self.name())
     }
-
-    /// The copies of a block, after the checks that any block must pass.
-    fn copies(&self, offset: u64, psize: usize) -> Result<&Copies> {
-        let copies = match &self.layout {
-            Layout::Copies(copies) => copies,
-            Layout::Nothing => {
-                return Err(Error::corrupt(self.at(offset), "no block can be there"));
-            }
-            Layout::Unserved(layout) => {
-                return Err(Error::unsupported(
-                    self.at(offset),
-                    format!("blocks on a {layout} vdev"),
-                ));
-            }
-        };
-        self.check_range(offset, psize)?;
-        Ok(copies)
-    }
-
-    fn check_range(&self, offset: u64, psize: usize) -> Result<()> {
-        if psize == 0 || psize > MAX_PSIZE {
-            return Err(Error::corrupt(
-                self.at(offset),
-                format!("a block of {psize} bytes"),
-            ));
-        }
-        if offset & ((1 << self.ashift) - 1) != 0 {
-            return Err(Error::corrupt(
-                self.at(offset),
-                format!(
-                    "the block does not start on a sector of 2^{} bytes",
-                    self.ashift
-                ),
-            ));
-        }
-        let end = self
-            .asize_of(psize as u64, u64::MAX)
-            .ok()
-            .and_then(|asize| offset.checked_add(asize));
-        match end {
-            Some(end) if end <= self.config.asize => Ok(()),
-            _ => Err(Error::corrupt(
-                self.at(offset),
-                format!(
-                    "{psize} bytes there end beyond the vdev's {:#x}",
-                    self.config.asize
-                ),
-            )),
-        }
-    }
 }
 
 type Tops = Arc<[Arc<Top>]>;
@@ -272,6 +288,8 @@ pub struct Vdevs {
     pool_guid: AtomicU64,
     writable: bool,
     tops: RankedRwLock<Tops, TREE_RANK>,
+    /// Progress of a raidz expansion: bytes, and whether they lie in the boot area.
+    reflow: (AtomicU64, AtomicBool),
 }
 
 impl Vdevs {
@@ -309,103 +327,6 @@ impl Vdevs {
         self.leaves().into_iter().find(|l| l.guid() == guid)
     }
 
-    /// Reads the block of `psize` bytes at (vdev, offset) into `buf`, trying every copy until
-    /// `verify` accepts; copies found bad on the way are rewritten if the pool is writable.
-    ///
-    /// # Errors
-    /// `Device` when no copy could be read at all; `Corrupt` for a place that cannot hold the
-    /// block; `Unsupported` for a layout that is not served.
-    pub fn read(
-        &self,
-        vdev: u32,
-        offset: u64,
-        buf: &mut Vec<u8>,
-        psize: usize,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<ReadOutcome> {
-        self.read_and_heal_if(vdev, offset, buf, psize, verify, &|| true)
-    }
-
-    /// As [`Vdevs::read`], but asks before a bad copy is rewritten: the block may not be there any more.
-    ///
-    /// # Errors
-    /// As [`Vdevs::read`].
-    pub fn read_and_heal_if(
-        &self,
-        vdev: u32,
-        offset: u64,
-        buf: &mut Vec<u8>,
-        psize: usize,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-        may_heal: &dyn Fn() -> bool,
-    ) -> Result<ReadOutcome> {
-        let top = self.top(vdev)?;
-        let heal = || self.writable && may_heal();
-        let outcome = top
-            .copies(offset, psize)?
-            .read(offset, buf, psize, verify, &heal)?;
-        if outcome == ReadOutcome::BadChecksum {
-            top.node.unrecovered.bump();
-        }
-        Ok(outcome)
-    }
-
-    /// Reads and verifies *every* copy (for a scrub); bad ones are rewritten if the pool is writable.
-    ///
-    /// # Errors
-    /// As [`Vdevs::read`], but a device error only counts as a bad copy.
-    pub fn read_all_copies(
-        &self,
-        vdev: u32,
-        offset: u64,
-        buf: &mut Vec<u8>,
-        psize: usize,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<CopiesCheck> {
-        let top = self.top(vdev)?;
-        let found = top
-            .copies(offset, psize)?
-            .check(offset, buf, psize, verify, self.writable);
-        if found.good == 0 {
-            top.node.unrecovered.bump();
-        }
-        Ok(found)
-    }
-
-    /// Writes a block, padded with zeros to the sector. One copy is enough for success; leaves that
-    /// were not reached are marked ([`Leaf::take_missed`]).
-    ///
-    /// # Errors
-    /// `Device` when no copy was written; otherwise as [`Vdevs::read`]. `ROFS` on a read-only pool.
-    pub fn write(&self, vdev: u32, offset: u64, data: &[u8]) -> Result<()> {
-        self.refuse_if_read_only()?;
-        let top = self.top(vdev)?;
-        top.copies(offset, data.len())?.write(offset, data)
-    }
-
-    /// Tells the devices that a range holds nothing any more; false when none can be told.
-    ///
-    /// # Errors
-    /// `Device`; otherwise as [`Vdevs::write`].
-    pub fn discard(&self, vdev: u32, offset: u64, len: u64) -> Result<bool> {
-        self.refuse_if_read_only()?;
-        let top = self.top(vdev)?;
-        match &top.layout {
-            Layout::Copies(copies)
-                if offset
-                    .checked_add(len)
-                    .is_some_and(|end| end <= top.asize()) =>
-            {
-                copies.discard(offset, len)
-            }
-            Layout::Copies(_) => Err(Error::corrupt(
-                top.at(offset),
-                format!("discard of {len} bytes"),
-            )),
-            _ => Ok(false),
-        }
-    }
-
     /// Bytes to allocate on a vdev for a block of `psize` bytes that is written now.
     ///
     /// # Errors
@@ -431,6 +352,15 @@ impl Vdevs {
         top.metaslab_array.store(array, Ordering::Relaxed);
         top.metaslab_shift
             .store(u64::from(shift), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Says what a vdev is for: the configuration does not tell.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such vdev.
+    pub fn set_class(&self, vdev: u32, class: VdevClass) -> Result<()> {
+        self.top(vdev)?.class.store(class as u8, Ordering::Relaxed);
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 use std::sync::{Arc, OnceLock};
 
 use zuse_base::{Error, Result, Timestamp};
-use zuse_dmu::sa::{Attr, MAGIC, SA_BONUS, SaTable, ZNODE_BONUS, ZNODE_SIZE};
+use zuse_dmu::sa::{Attr, MAGIC, SA_BONUS, SaTable, SaView, ZNODE_BONUS, ZNODE_SIZE};
 use zuse_dmu::{Dnode, Tx};
 
 use crate::acl::TrivialAcl;
@@ -152,15 +152,37 @@ pub(crate) struct AttributeStore {
     acl_version_1: bool,
     /// Layout info of new objects: index bit 0 with project id, bit 1 with device number.
     shapes: [OnceLock<u16>; 4],
+    /// Of files and directories with a list of extended attributes in the bonus: without and with project id.
+    listed: [Option<u16>; 2],
 }
 
 impl AttributeStore {
     pub fn new(sa: Arc<SaTable>, zpl_version: u64) -> Self {
+        let info = |projid, rdev, list| {
+            let rest = [
+                Some(Attr::Projid).filter(|_| projid),
+                Some(Attr::Rdev).filter(|_| rdev),
+                Some(Attr::DaclCount),
+                Some(Attr::DaclAces),
+                Some(Attr::Dxattr).filter(|_| list),
+            ];
+            let all = CANONICAL.into_iter().chain(rest.into_iter().flatten());
+            sa.layout_info(&all.collect::<Vec<Attr>>())
+        };
+        // What was made before is read without a table from the first object on.
+        let shapes: [OnceLock<u16>; 4] = Default::default();
+        for (i, shape) in shapes.iter().enumerate() {
+            if let Some(info) = info(i & 1 != 0, i & 2 != 0, false) {
+                let _ = shape.set(info);
+            }
+        }
+        let listed = [info(false, false, true), info(true, false, true)];
         Self {
             sa,
             legacy: zpl_version < 5,
             acl_version_1: zpl_version >= 3,
-            shapes: Default::default(),
+            shapes,
+            listed,
         }
     }
 
@@ -218,14 +240,27 @@ impl AttributeStore {
             .filter(|_| !dnode.has_spill())
     }
 
-    /// A bonus of exactly the shape that new files and directories have.
+    /// A bonus of a shape that files and directories have: the canonical attributes at fixed places.
     fn load_fast(&self, b: &[u8]) -> Option<Attributes> {
-        let info = *self.shapes[1].get()?;
         let head = b.first_chunk::<8>()?;
-        if head[..4] != MAGIC.to_le_bytes() || head[4..6] != info.to_le_bytes() {
+        if head[..4] != MAGIC.to_le_bytes() {
             return None;
         }
-        let words = b.get(8..8 + 17 * 8)?.as_chunks::<8>().0;
+        let info = Some(u16::from_le_bytes([head[4], head[5]]));
+        let [bare, full, ..] = &self.shapes;
+        let (header, with_projid) = if info == full.get().copied() {
+            (8, true)
+        } else if info == self.listed[1] {
+            (16, true)
+        } else if info == bare.get().copied() {
+            (8, false)
+        } else if info == self.listed[0] {
+            (16, false)
+        } else {
+            return None;
+        };
+        let words = b.get(header..header + (16 + usize::from(with_projid)) * 8)?;
+        let words = words.as_chunks::<8>().0;
         let word = |i: usize| words.get(i).map_or(0, |w| u64::from_le_bytes(*w));
         let time = |i: usize| Timestamp::new(word(i) as i64, word(i + 1).min(999_999_999) as u32);
         Some(Attributes {
@@ -241,7 +276,7 @@ impl AttributeStore {
             ctime: time(11),
             crtime: time(13),
             links: word(15),
-            projid: word(16),
+            projid: if with_projid { word(16) } else { 0 },
             rdev: 0,
             xattr: 0,
         })
@@ -249,6 +284,18 @@ impl AttributeStore {
 
     /// Writes the named fields.
     pub fn store(&self, tx: &Tx, dnode: &Arc<Dnode>, a: &Attributes, fields: u32) -> Result<()> {
+        self.store_with(tx, dnode, a, fields, None)
+    }
+
+    /// Writes the named fields and, in the same step, the list of extended attributes.
+    pub fn store_with(
+        &self,
+        tx: &Tx,
+        dnode: &Arc<Dnode>,
+        a: &Attributes,
+        fields: u32,
+        list: Option<&[u8]>,
+    ) -> Result<()> {
         let mut bytes = [[0u8; 16]; 12];
         let mut lens = [(Attr::Mode, 0usize); 12];
         let mut n = 0;
@@ -258,9 +305,13 @@ impl AttributeStore {
                 n += 1;
             }
         }
-        let mut changes: [(Attr, &[u8]); 12] = [(Attr::Mode, &[]); 12];
+        let mut changes: [(Attr, &[u8]); 13] = [(Attr::Mode, &[]); 13];
         for i in 0..n {
             changes[i] = (lens[i].0, &bytes[i][..lens[i].1]);
+        }
+        if let Some(list) = list {
+            changes[n] = (Attr::Dxattr, list);
+            n += 1;
         }
         self.sa.update(tx, dnode, &changes[..n])
     }
@@ -413,13 +464,29 @@ impl AttributeStore {
         )
     }
 
+    /// All attributes, to look for some; `None` for an object of a shape that has neither a list of extended attributes
+    /// nor anything else beyond what every file has.
+    pub fn view(&self, dnode: &Arc<Dnode>) -> Result<Option<SaView>> {
+        let plain = dnode.with_bonus(|b| self.is_plain(b)) && !dnode.has_spill();
+        if plain || dnode.bonus_type() != SA_BONUS {
+            return Ok(None);
+        }
+        self.sa.view(dnode).map(Some)
+    }
+
+    fn is_plain(&self, b: &[u8]) -> bool {
+        let Some(head) = b.first_chunk::<8>() else {
+            return false;
+        };
+        head[..4] == MAGIC.to_le_bytes()
+            && self
+                .shapes
+                .iter()
+                .any(|s| s.get().is_some_and(|info| head[4..6] == info.to_le_bytes()))
+    }
+
     /// An attribute of any length.
     pub fn bytes(&self, dnode: &Arc<Dnode>, attr: Attr) -> Result<Option<Vec<u8>>> {
         Ok(self.sa.view(dnode)?.get(attr)?.map(<[u8]>::to_vec))
-    }
-
-    /// Sets an attribute of any length.
-    pub fn set_bytes(&self, tx: &Tx, dnode: &Arc<Dnode>, attr: Attr, value: &[u8]) -> Result<()> {
-        self.sa.update(tx, dnode, &[(attr, value)])
     }
 }

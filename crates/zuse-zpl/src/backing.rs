@@ -52,6 +52,8 @@ pub struct MountProps {
     pub read_only: bool,
     /// Where extended attributes go.
     pub xattr: XattrPlace,
+    /// New user attributes are stored without their prefix (tunable `zfs_xattr_compat`).
+    pub xattr_bare: bool,
     /// POSIX ACLs are kept (`acltype=posix`).
     pub posix_acl: bool,
     /// `chmod` and richer ACLs.
@@ -79,6 +81,7 @@ impl Default for MountProps {
             relatime: true,
             read_only: false,
             xattr: XattrPlace::Sa,
+            xattr_bare: false,
             posix_acl: false,
             acl_mode: AclMode::Discard,
             snapdir: SnapDir::Hidden,

@@ -29,6 +29,27 @@ pub struct NewObject<'a> {
     pub rdev: u64,
     /// Target, for symbolic links.
     pub target: Option<&'a [u8]>,
+    /// What it was before, when the intent log makes it again.
+    pub remade: Option<Remade>,
+}
+
+/// What the intent log says of an object: nothing of it is chosen or inherited.
+#[derive(Clone, Copy, Debug)]
+pub struct Remade {
+    /// Its number.
+    pub object: ObjectId,
+    /// Slots of its dnode.
+    pub slots: u8,
+    /// Its generation.
+    pub generation: u64,
+    /// All its times.
+    pub time: Timestamp,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Allocate it over what was freed in memory: the txg is never written.
+    pub in_memory: bool,
 }
 
 /// POSIX ACLs that a new object starts with.
@@ -112,7 +133,7 @@ impl FileSystem {
             &NewObject {
                 mode,
                 rdev: if mode::is_device(mode) { rdev } else { 0 },
-                target: None,
+                ..NewObject::default()
             },
         )
     }
@@ -140,8 +161,8 @@ impl FileSystem {
             name,
             &NewObject {
                 mode: mode::SYMLINK | 0o777,
-                rdev: 0,
                 target: Some(target),
+                ..NewObject::default()
             },
         )
     }
@@ -290,6 +311,10 @@ impl FileSystem {
         } else {
             u64::from(who.gid)
         };
+        let mut gid = gid;
+        if let Some(remade) = &new.remade {
+            (mode, gid) = (new.mode, remade.gid);
+        }
         let acl = TrivialAcl::of(mode);
         let mut fl = flags::ACL_TRIVIAL | parent.flags & flags::XATTR;
         if acl.no_execs_denied {
@@ -318,8 +343,8 @@ impl FileSystem {
             } else {
                 new.target.map_or(0, |t| t.len() as u64)
             },
-            generation: tx.txg().0,
-            uid: u64::from(who.uid),
+            generation: new.remade.map_or(tx.txg().0, |r| r.generation),
+            uid: new.remade.map_or(u64::from(who.uid), |r| r.uid),
             gid,
             parent: parent_id.0,
             flags: fl,
@@ -337,6 +362,12 @@ impl FileSystem {
         } else {
             1
         };
+        let slots = new.remade.map_or(slots, |r| r.slots);
+        let allocate = |spec: &DnodeSpec| match &new.remade {
+            None => self.objset.allocate(tx, spec),
+            Some(r) if r.in_memory => self.objset.allocate_over(tx, r.object, spec),
+            Some(r) => self.objset.allocate_at(tx, r.object, spec),
+        };
         let dnode = if is_dir {
             let options = ZapOptions {
                 normflags: self.normflags,
@@ -345,14 +376,18 @@ impl FileSystem {
                 slots,
                 ..ZapOptions::default()
             };
-            Zap::create(&self.objset, tx, object_type::DIRECTORY_CONTENTS, &options)?
-                .dnode()
-                .clone()
+            let spec = DnodeSpec::new(object_type::DIRECTORY_CONTENTS)
+                .bonus(self.store.bonus_type(), self.store.bonus_len())
+                .slots(slots)
+                .block_size(Zap::first_block_size(&options)?);
+            let dnode = allocate(&spec)?;
+            Zap::create_in(&dnode, tx, &options)?;
+            dnode
         } else {
             let spec = DnodeSpec::new(Self::FILE_TYPE)
                 .bonus(self.store.bonus_type(), self.store.bonus_len())
                 .slots(slots);
-            self.objset.allocate(tx, &spec)?
+            allocate(&spec)?
         };
         if let Err(error) = self.store.write_new(tx, &dnode, &attrs, &acl, new.target) {
             self.objset.free(tx, dnode.object())?;

@@ -2,11 +2,15 @@
 //!
 //! Positions of a listing: 0 before `.`, 1 before `..`, 2 before `.zfs` (root, where it is shown) or the first entry;
 //! larger ones are ZAP positions, which are at least 2^28 behind any entry. They survive changes of the directory.
+//!
+//! Budget of a listing: one search for the position per batch (at most 1,024 names, 256 with their objects), each name copied once, no
+//! allocation per entry. Sub-directories that probably come next are read by other threads ([`crate::ahead`]); with
+//! `plus` each dnode block of a batch is read once, neighbours together.
 
 use std::sync::Arc;
 
 use zuse_base::{Errno, ObjectId, Result};
-use zuse_dmu::zap::MatchType;
+use zuse_dmu::zap::{MatchType, Zap};
 
 use crate::attributes::field;
 use crate::backing::SnapDir;
@@ -21,8 +25,12 @@ use zuse_dmu::Tx;
 pub const DOT_ZFS: ObjectId = ObjectId(0xffff_ffff_ffff);
 /// Its name.
 pub const DOT_ZFS_NAME: &[u8] = b".zfs";
-/// Entries fetched at a time.
-const BATCH: usize = 128;
+/// Most entries that are fetched at a time with their objects.
+const BATCH: usize = 256;
+/// Most names that are fetched at a time.
+const BATCH_NAMES: usize = 1024;
+/// Fewest.
+const FEW: usize = 8;
 const ZAP_END: u64 = u64::MAX;
 
 /// One entry of a listing.
@@ -110,6 +118,21 @@ impl FileSystem {
         plus: bool,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
+        self.readdir_some(dir, from, plus, usize::MAX, sink)
+    }
+
+    /// The same for a sink that will take about `likely` entries: not many more are fetched.
+    ///
+    /// # Errors
+    /// As [`Self::readdir`].
+    pub fn readdir_some(
+        &self,
+        dir: &Arc<Znode>,
+        from: u64,
+        plus: bool,
+        likely: usize,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
         let zap = dir.entries()?;
         let mut dot = |object, next, name: &[u8]| {
             sink(DirEntry {
@@ -130,15 +153,22 @@ impl FileSystem {
         if from <= 2 && shows && !dot(DOT_ZFS, 3, DOT_ZFS_NAME) {
             return Ok(());
         }
+        if from <= 3 {
+            self.read_ahead(dir.object());
+        }
         let mut at = if from <= 3 { 0 } else { from };
         let mut batch = Batch::default();
+        let mut left = likely;
+        let limit = if plus { BATCH } else { BATCH_NAMES };
         while at != ZAP_END {
             batch.names.clear();
             batch.entries.clear();
+            let most = left.clamp(FEW, limit);
+            left = left.saturating_sub(most);
             at = zap.list(at, &mut |name, value, after| {
                 batch.names.extend_from_slice(name);
                 batch.entries.push((value, after, batch.names.len()));
-                batch.entries.len() < BATCH
+                batch.entries.len() < most
             })?;
             if plus {
                 self.fetch(&mut batch);
@@ -162,6 +192,9 @@ impl FileSystem {
                 if !sink(entry) {
                     return Ok(());
                 }
+                if kind == mode::DIRECTORY {
+                    self.ahead.note(object);
+                }
                 start = end;
             }
         }
@@ -169,19 +202,30 @@ impl FileSystem {
         Ok(())
     }
 
+    /// A directory is being listed: those that probably follow are read and put in order by other threads.
+    fn read_ahead(&self, dir: ObjectId) {
+        for next in self.ahead.visit(dir).into_iter().flatten() {
+            let objset = self.objset.clone();
+            let job = Box::new(move || {
+                // Only a hint: who lists the directory learns what is wrong with it.
+                let _ = objset
+                    .dnode(next)
+                    .and_then(|dnode| Zap::open(&dnode)?.prefetch());
+            });
+            if self.objset.work().try_submit(job).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Gets the objects of a batch into memory, neighbours together.
     fn fetch(&self, batch: &mut Batch) {
         let mut order: Vec<usize> = (0..batch.entries.len()).collect();
         let number = |i: usize| dirent::object(batch.entries[i].0).0;
         order.sort_unstable_by_key(|&i| number(i));
-        let mut last = u64::MAX;
-        for &i in &order {
-            let block = number(i) / 32;
-            if block != last {
-                self.objset.meta().prefetch(block, 1);
-                last = block;
-            }
-        }
+        let mut blocks: Vec<u64> = order.iter().map(|&i| number(i) / 32).collect();
+        blocks.dedup();
+        self.objset.meta().prefetch_missing(blocks.into_iter());
         batch.znodes.clear();
         batch.znodes.resize(order.len(), None);
         for i in order {

@@ -226,7 +226,7 @@ impl FileSystem {
     }
 
     /// Size, times and flags after a change of the data.
-    fn content_changed(
+    pub(crate) fn content_changed(
         &self,
         tx: &Tx,
         znode: &Arc<Znode>,
@@ -270,6 +270,18 @@ impl FileSystem {
             return Ok(());
         }
         self.store.store(tx, znode.dnode(), &state.attrs, fields)
+    }
+
+    /// The block size that a file must have for its data to reach `end`.
+    pub(crate) fn grown_block(&self, znode: &Znode, end: u64) -> u32 {
+        let dnode = znode.dnode();
+        grown_block_size(
+            dnode.block_size(),
+            dnode.max_block(),
+            znode.size(),
+            end,
+            self.backing.props().record_size,
+        )
     }
 
     /// Flags that forbid changing the data.

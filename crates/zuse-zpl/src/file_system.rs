@@ -66,6 +66,7 @@ pub struct FileSystem {
     root_znode: Mutex<Option<Arc<Znode>>>,
     pub(crate) unlinked: Option<Zap>,
     pub(crate) rename: Mutex<()>,
+    pub(crate) ahead: crate::ahead::Ahead,
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
     /// As of the last look: asking the pool costs a search per feature.
@@ -141,6 +142,7 @@ impl FileSystem {
             root_znode: Mutex::new(None),
             unlinked,
             rename: Mutex::new(()),
+            ahead: crate::ahead::Ahead::default(),
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
             features: RwLock::new(backing.features()),

@@ -6,10 +6,12 @@
 
 mod access;
 mod acl;
+mod ahead;
 mod attributes;
 mod backing;
 mod create;
 mod credentials;
+mod diff;
 mod directory;
 mod dirent;
 mod estimate;
@@ -25,6 +27,7 @@ mod quota;
 mod range_lock;
 mod remove;
 mod rename;
+mod replay;
 mod setattr;
 mod statfs;
 mod walk;
@@ -33,15 +36,16 @@ mod znode;
 
 pub use attributes::Attributes;
 pub use backing::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFacts, XattrPlace};
-pub use create::NewObject;
+pub use create::{NewObject, Remade};
 pub use credentials::{Credentials, MAY_EXEC, MAY_READ, MAY_WRITE};
+pub use diff::{Change, ChangeKind, diff};
 pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry};
 pub use file::{SIZE_MAX, Whence, WriteOptions};
 pub use file_system::{
     Attr, CaseSensitivity, FileSystem, MASTER_NODE, ZPL_VERSION, device_number, device_of,
 };
 pub use format_new::{FormatOptions, format};
-pub use manifest::{DEFAULT_HASH_LIMIT, Hashing, ManifestEntry, manifest};
+pub use manifest::{DEFAULT_HASH_LIMIT, Hashing, ManifestEntry, Sha256Sum, manifest};
 pub use name::{LONG_NAME_MAX, NAME_MAX};
 pub use posix_acl::PosixAcl;
 pub use quota::{QuotaKind, QuotaOwner};

@@ -220,3 +220,19 @@ pub fn manifest(
         }
     }
 }
+
+/// A running sha256.
+#[derive(Clone, Default)]
+pub struct Sha256Sum(Sha256);
+
+impl Sha256Sum {
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The sum of all bytes, in hex.
+    pub fn hex(self) -> String {
+        hex(&self.0.finalize())
+    }
+}

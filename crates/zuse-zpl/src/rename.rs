@@ -10,7 +10,7 @@ use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
 
 use crate::attributes::field;
-use crate::create::NewObject;
+use crate::create::{NewObject, Remade};
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
 use crate::znode::{Znode, lock};
@@ -52,6 +52,21 @@ impl FileSystem {
         to_name: &[u8],
         how: RenameFlags,
     ) -> Result<()> {
+        self.rename_leaving(who, from_dir, from_name, to_dir, to_name, how, None)
+    }
+
+    /// Renames; a whiteout that is left is `hole`, or a new one.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn rename_leaving(
+        &self,
+        who: &Credentials,
+        from_dir: &Arc<Znode>,
+        from_name: &[u8],
+        to_dir: &Arc<Znode>,
+        to_name: &[u8],
+        how: RenameFlags,
+        hole: Option<Remade>,
+    ) -> Result<()> {
         self.check_writable()?;
         if how.exchange && (how.no_replace || how.whiteout) {
             return refuse(Errno::INVAL, "rename flags that exclude each other");
@@ -76,7 +91,7 @@ impl FileSystem {
         {
             let across = !Arc::ptr_eq(from_dir, to_dir);
             let _tree = across.then(|| lock(&self.rename));
-            while !self.try_rename(who, from, to, how)? {}
+            while !self.try_rename(who, from, to, how, hole)? {}
         }
         self.reap_quietly();
         Ok(())
@@ -89,6 +104,7 @@ impl FileSystem {
         from: Spot<'_>,
         to: Spot<'_>,
         how: RenameFlags,
+        remade: Option<Remade>,
     ) -> Result<bool> {
         let seen = (self.find(from.dir, from.name)?, self.find(to.dir, to.name)?);
         let Some((source_id, _)) = seen.0 else {
@@ -164,6 +180,7 @@ impl FileSystem {
                 if how.whiteout {
                     let new = NewObject {
                         mode: mode::CHARACTER,
+                        remade,
                         ..NewObject::default()
                     };
                     let parent = from.dir.attributes();

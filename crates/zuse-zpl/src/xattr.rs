@@ -4,15 +4,16 @@
 //! goes to the directory. A name is never in both: after a change the other place is cleared.
 //!
 //! Names bring their prefix. Other systems store user attributes bare: `user.x` is also looked for as `x`, and bare
-//! names are listed with `user.` before them.
+//! names are listed with `user.` before them. With `zfs_xattr_compat` new ones are stored bare too; whichever form is
+//! written, the other one goes.
 
 mod hidden;
 
 use std::sync::{Arc, PoisonError};
 
-use zuse_base::{Errno, Error, Result, Timestamp};
+use zuse_base::{Errno, Result, Timestamp};
 use zuse_dmu::Tx;
-use zuse_dmu::sa::{Attr, SA_BONUS, dxattr};
+use zuse_dmu::sa::{Attr, SA_BONUS, SaView, dxattr};
 
 use crate::attributes::field;
 use crate::backing::XattrPlace;
@@ -50,6 +51,26 @@ fn bare(name: &[u8]) -> Option<&[u8]> {
 
 fn is_acl(name: &[u8]) -> bool {
     name == posix_acl::ACCESS || name == posix_acl::DEFAULT
+}
+
+/// The encoded list among an object's own attributes.
+fn list_in(view: Option<&SaView>) -> Result<Option<&[u8]>> {
+    view.map_or(Ok(None), |view| view.get(Attr::Dxattr))
+}
+
+/// The list without names; `None` if none of them is there.
+fn without(list: Option<&[u8]>, names: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+    let Some(list) = list else { return Ok(None) };
+    let mut there = false;
+    dxattr::walk(list, |name, _| {
+        there = names.contains(&name);
+        !there
+    })?;
+    if there {
+        dxattr::changed(Some(list), names, None)
+    } else {
+        Ok(None)
+    }
 }
 
 impl FileSystem {
@@ -177,7 +198,7 @@ impl FileSystem {
         name: &[u8],
         write: bool,
     ) -> Result<()> {
-        if name.len() > NAME_MAX {
+        if name.is_empty() || name.len() > NAME_MAX {
             return refuse(Errno::RANGE, "the name of an extended attribute");
         }
         if name.contains(&0) {
@@ -232,6 +253,9 @@ impl FileSystem {
                 Ok(())
             };
         }
+        if [USER, TRUSTED, SECURITY].contains(&name) {
+            return refuse(Errno::INVAL, "a name space without a name");
+        }
         refuse(Errno::NOTSUP, "an unknown name space")
     }
 
@@ -242,32 +266,35 @@ impl FileSystem {
     }
 
     fn stored_value(&self, znode: &Arc<Znode>, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let blob = self.list_blob(znode)?;
+        let view = self.store.view(znode.dnode())?;
+        let list = list_in(view.as_ref())?;
         let space = self.attribute_space(znode)?;
-        let find = |name: &[u8]| -> Result<Option<Vec<u8>>> {
-            if let Some(blob) = &blob
-                && let Some(value) = dxattr::find(blob, name)?
+        for name in [Some(name), bare(name)].into_iter().flatten() {
+            if let Some(list) = list
+                && let Some(value) = dxattr::find(list, name)?
             {
                 return Ok(Some(value.to_vec()));
             }
-            match &space {
-                Some(space) => self.hidden_value(space, name),
-                None => Ok(None),
+            if let Some(space) = &space
+                && let Some(value) = self.hidden_value(space, name)?
+            {
+                return Ok(Some(value));
             }
-        };
-        if let Some(value) = find(name)? {
-            return Ok(Some(value));
         }
-        match bare(name) {
-            Some(bare) => find(bare),
-            None => Ok(None),
-        }
+        Ok(None)
+    }
+
+    /// The names as they are stored.
+    #[cfg(test)]
+    pub(crate) fn stored_names(&self, znode: &Arc<Znode>, f: &mut dyn FnMut(&[u8])) {
+        assert!(self.each_stored(znode, f).is_ok());
     }
 
     fn each_stored(&self, znode: &Arc<Znode>, f: &mut dyn FnMut(&[u8])) -> Result<()> {
         let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(blob) = self.list_blob(znode)? {
-            dxattr::walk(&blob, |name, _| {
+        let view = self.store.view(znode.dnode())?;
+        if let Some(list) = list_in(view.as_ref())? {
+            dxattr::walk(list, |name, _| {
                 f(name);
                 true
             })?;
@@ -281,15 +308,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The encoded list in the object's attributes.
-    fn list_blob(&self, znode: &Arc<Znode>) -> Result<Option<Vec<u8>>> {
-        if znode.dnode().bonus_type() != SA_BONUS {
-            return Ok(None);
-        }
-        self.store.bytes(znode.dnode(), Attr::Dxattr)
-    }
-
-    /// Stores a value where the property says; the caller holds `xattrs` or the only hold on a new object.
+    /// Stores a value where the property says; the caller holds `xattrs` or the only hold on a new object. The list, the
+    /// change time and what else changes about the object are written in one step.
     pub(crate) fn put_xattr(
         &self,
         tx: &Tx,
@@ -297,91 +317,69 @@ impl FileSystem {
         name: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        let in_list =
-            self.backing.props().xattr == XattrPlace::Sa && znode.dnode().bonus_type() == SA_BONUS;
-        let mut stored = false;
-        if in_list {
-            stored = self.put_in_list(tx, znode, name, value)?;
-        }
-        if stored {
-            if let Some(space) = self.attribute_space(znode)? {
-                self.remove_hidden(tx, &space, name)?;
-            }
-        } else {
-            self.put_hidden(tx, znode, name, value)?;
-            self.remove_from_list(tx, znode, name)?;
-        }
-        if let Some(bare) = bare(name) {
-            self.remove_from_list(tx, znode, bare)?;
-            if let Some(space) = self.attribute_space(znode)? {
-                self.remove_hidden(tx, &space, bare)?;
-            }
-        }
-        self.status_changed(tx, znode, self.now())
-    }
-
-    /// Removes a name from both places.
-    fn drop_xattr(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8]) -> Result<()> {
-        for name in [Some(name), bare(name)].into_iter().flatten() {
-            self.remove_from_list(tx, znode, name)?;
-            if let Some(space) = self.attribute_space(znode)? {
-                self.remove_hidden(tx, &space, name)?;
-            }
-        }
-        self.status_changed(tx, znode, self.now())
-    }
-
-    /// Puts a value into the list; false if it has to go elsewhere.
-    fn put_in_list(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8], value: &[u8]) -> Result<bool> {
-        let _state = znode.write();
-        let mut list = match self.store.bytes(znode.dnode(), Attr::Dxattr)? {
-            Some(blob) => dxattr::Dxattr::decode(&blob)?,
-            None => dxattr::Dxattr::default(),
+        let props = self.backing.props();
+        let (name, other) = match bare(name) {
+            Some(bare) if props.xattr_bare => (bare, Some(name)),
+            other => (name, other),
         };
-        let elsewhere = |e: &Error| e.is(Errno::FBIG) || e.is(Errno::NOSPC);
-        if let Err(error) = list.set(name, value) {
-            return if elsewhere(&error) {
-                Ok(false)
-            } else {
-                Err(error)
-            };
-        }
-        match self
-            .store
-            .set_bytes(tx, znode.dnode(), Attr::Dxattr, &list.encode())
+        let both = [name, other.unwrap_or(name)];
+        let view = self.store.view(znode.dnode())?;
+        let old = list_in(view.as_ref())?;
+        if props.xattr == XattrPlace::Sa
+            && znode.dnode().bonus_type() == SA_BONUS
+            && let Some(list) = dxattr::changed(old, &both, Some((name, value)))?
         {
-            Ok(()) => Ok(true),
-            Err(error) if elsewhere(&error) => Ok(false),
-            Err(error) => Err(error),
+            match self.status_changed(tx, znode, self.now(), Some(&list)) {
+                Ok(()) => return self.remove_hidden_names(tx, znode, &both),
+                // No room among the object's own attributes after all.
+                Err(e) if e.is(Errno::FBIG) || e.is(Errno::NOSPC) => {}
+                Err(error) => return Err(error),
+            }
         }
+        self.put_hidden(tx, znode, name, value)?;
+        if let Some(other) = other {
+            self.remove_hidden_names(tx, znode, &[other])?;
+        }
+        let list = without(old, &both)?;
+        self.status_changed(tx, znode, self.now(), list.as_deref())
     }
 
-    fn remove_from_list(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8]) -> Result<()> {
-        if znode.dnode().bonus_type() != SA_BONUS {
-            return Ok(());
-        }
-        let _state = znode.write();
-        let Some(blob) = self.store.bytes(znode.dnode(), Attr::Dxattr)? else {
+    /// Removes a name from both places, in both forms.
+    pub(crate) fn drop_xattr(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8]) -> Result<()> {
+        let both = [name, bare(name).unwrap_or(name)];
+        let view = self.store.view(znode.dnode())?;
+        let list = without(list_in(view.as_ref())?, &both)?;
+        self.status_changed(tx, znode, self.now(), list.as_deref())?;
+        self.remove_hidden_names(tx, znode, &both)
+    }
+
+    fn remove_hidden_names(&self, tx: &Tx, znode: &Arc<Znode>, names: &[&[u8]]) -> Result<()> {
+        let Some(space) = self.attribute_space(znode)? else {
             return Ok(());
         };
-        if dxattr::find(&blob, name)?.is_none() {
-            return Ok(());
-        }
-        let mut list = dxattr::Dxattr::decode(&blob)?;
-        list.remove(name);
-        self.store
-            .set_bytes(tx, znode.dnode(), Attr::Dxattr, &list.encode())
+        names
+            .iter()
+            .try_for_each(|name| self.remove_hidden(tx, &space, name))
     }
 
-    /// Change time and the archive flag.
-    pub(crate) fn status_changed(&self, tx: &Tx, znode: &Znode, now: Timestamp) -> Result<()> {
+    /// Change time and the archive flag, and with them the list of extended attributes.
+    pub(crate) fn status_changed(
+        &self,
+        tx: &Tx,
+        znode: &Znode,
+        now: Timestamp,
+        list: Option<&[u8]>,
+    ) -> Result<()> {
         let mut state = znode.write();
-        state.attrs.ctime = now;
+        let mut attrs = state.attrs;
+        attrs.ctime = now;
         if self.version >= 3 {
-            state.attrs.flags |= flags::ARCHIVE;
+            attrs.flags |= flags::ARCHIVE;
         }
         self.store
-            .store(tx, znode.dnode(), &state.attrs, field::CTIME | field::FLAGS)
+            .store_with(tx, znode.dnode(), &attrs, field::CTIME | field::FLAGS, list)?;
+        state.attrs = attrs;
+        Ok(())
     }
 
     fn set_posix_acl(

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::replay::Replaying;
 use zuse_base::{Clock, Result, Txg};
 use zuse_dmu::{Objset, Tx};
-use zuse_dsl::{Dataset, Dsl, Estimate, Owner};
+use zuse_dsl::{Dataset, Estimate, Owner};
+use zuse_pool::Limits;
 use zuse_zpl::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFacts, XattrPlace};
 
 /// A dataset under a file system.
@@ -16,18 +18,22 @@ pub(crate) struct DatasetBacking {
     /// Of a head that may be written.
     _owner: Option<Owner>,
     props: RwLock<Arc<MountProps>>,
+    replaying: Replaying,
 }
 
 impl DatasetBacking {
     pub fn open(spa: Arc<zuse_pool::Pool>, dataset: Arc<Dataset>) -> Result<Arc<Self>> {
-        let read_only = dataset.is_snapshot() || !spa.is_writable();
+        let mut read_only = dataset.is_snapshot() || !spa.is_writable();
+        if let Some(key) = dataset.objset()?.key() {
+            read_only |= !key.is_writable();
+        }
         let owner = if read_only {
             None
         } else {
             Some(dataset.own()?)
         };
         let objset = dataset.objset()?;
-        let props = mount_props(dataset.dsl(), &dataset, read_only)?;
+        let props = mount_props(&spa.limits(), &dataset, read_only)?;
         Ok(Arc::new(Self {
             spa,
             dataset,
@@ -35,24 +41,43 @@ impl DatasetBacking {
             read_only,
             _owner: owner,
             props: RwLock::new(Arc::new(props)),
+            replaying: Replaying::default(),
         }))
+    }
+
+    /// The replay of its intent log.
+    pub fn replaying(&self) -> &Replaying {
+        &self.replaying
     }
 
     /// Takes changed properties over.
     pub fn refresh(&self) -> Result<()> {
-        let props = mount_props(self.dataset.dsl(), &self.dataset, self.read_only)?;
+        let props = mount_props(&self.spa.limits(), &self.dataset, self.read_only)?;
         *self.props.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(props);
         Ok(())
     }
 }
 
+/// CCM takes one byte less than 16 MiB at most.
+fn largest_record(dataset: &Dataset) -> Result<u64> {
+    let objset = dataset.objset()?;
+    let is_ccm = objset.key().is_some_and(|key| !key.suite().is_gcm());
+    Ok(if is_ccm { 8 << 20 } else { 16 << 20 })
+}
+
 /// The effective properties of a mount.
-fn mount_props(dsl: &Dsl, dataset: &Dataset, read_only: bool) -> Result<MountProps> {
-    let number = |name: &str| dsl.property_number(dataset, name);
+fn mount_props(limits: &Limits, dataset: &Dataset, read_only: bool) -> Result<MountProps> {
+    let number = |name: &str| dataset.dsl().property_number(dataset, name);
     let on = |name: &str| number(name).map(|n| n != 0);
-    let record_size = number("recordsize")?.clamp(512, 16 << 20);
+    let record_size = match limits.record_size {
+        Some(instead) => u64::from(instead),
+        None => number("recordsize")?,
+    };
     Ok(MountProps {
-        atime: on("atime")?,
+        atime: match limits.atime {
+            Some(instead) => instead,
+            None => on("atime")?,
+        },
         relatime: on("relatime")?,
         read_only: read_only || on("readonly")?,
         xattr: match number("xattr")? {
@@ -71,7 +96,8 @@ fn mount_props(dsl: &Dsl, dataset: &Dataset, read_only: bool) -> Result<MountPro
             1 => SnapDir::Visible,
             _ => SnapDir::Disabled,
         },
-        record_size: record_size as u32,
+        record_size: record_size.clamp(512, largest_record(dataset)?) as u32,
+        xattr_bare: limits.xattr_bare,
         dnode_slots: match number("dnodesize")? {
             0 => 1,
             1 => 2,
@@ -103,6 +129,12 @@ impl Backing for DatasetBacking {
     }
 
     fn begin(&self, bytes: u64, frees: bool) -> Result<Tx> {
+        let replay = self
+            .replaying
+            .begin(&self.spa, &self.dataset, &self.objset, bytes)?;
+        if let Some(tx) = replay {
+            return Ok(tx);
+        }
         self.dataset.begin(Estimate {
             write_bytes: bytes,
             frees,
@@ -122,10 +154,18 @@ impl Backing for DatasetBacking {
     }
 
     fn props(&self) -> Arc<MountProps> {
-        self.props
+        let props = self
+            .props
             .read()
             .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+            .clone();
+        if props.read_only && self.replaying.is_on() {
+            return Arc::new(MountProps {
+                read_only: false,
+                ..(*props).clone()
+            });
+        }
+        props
     }
 
     fn space(&self) -> SpaceFacts {

@@ -7,7 +7,7 @@ use zuse_base::{Errno, Error, Result};
 use zuse_device::{Access, FileDevice, MIN_DEVICE_SIZE};
 use zuse_dsl::Dsl;
 use zuse_format::feature::Feature;
-use zuse_pool::{CreateOptions, Environment, VdevSpec};
+use zuse_pool::{CreateOptions, Environment, TopSpec, VdevSpec};
 
 use crate::dataset::NewFileSystem;
 use crate::pool_property;
@@ -27,8 +27,10 @@ pub struct NewDevice {
 pub struct NewPool {
     /// Name.
     pub name: String,
-    /// Its devices, striped.
+    /// Its devices.
     pub devices: Vec<NewDevice>,
+    /// How they make up vdevs, in order; empty: each by itself, striped.
+    pub layout: Vec<TopSpec>,
     /// Features to enable; `None` enables all.
     pub features: Option<Vec<&'static Feature>>,
     /// Pool properties, as texts.
@@ -70,6 +72,7 @@ impl Pool {
                 _ => stored.push((name.clone(), text.clone())),
             }
         }
+        check_root(&new.root_properties)?;
         let root = NewFileSystem::parse(&new.root_properties, new.owner)?;
         for device in &new.devices {
             if device.path.exists() {
@@ -131,7 +134,7 @@ impl Pool {
         Self::create_with(
             env,
             &new.name,
-            vdevs,
+            (vdevs, &new.layout),
             new.features.clone(),
             (comment, compatibility),
             root,
@@ -150,21 +153,38 @@ impl Pool {
         root_properties: &[(String, String)],
     ) -> Result<Arc<Self>> {
         check_name(name)?;
+        check_root(root_properties)?;
         let root = NewFileSystem::parse(root_properties, (0, 0))?;
-        Self::create_with(env, name, vdevs, features, (None, None), root)
+        Self::create_with(env, name, (vdevs, &[]), features, (None, None), root)
+    }
+
+    /// As [`Pool::create_on_devices`], with the devices in groups.
+    ///
+    /// # Errors
+    /// As [`Pool::create`].
+    pub fn create_with_layout(
+        env: Environment,
+        name: &str,
+        vdevs: Vec<VdevSpec>,
+        layout: &[TopSpec],
+        root_properties: &[(String, String)],
+    ) -> Result<Arc<Self>> {
+        check_name(name)?;
+        let root = NewFileSystem::parse(root_properties, (0, 0))?;
+        Self::create_with(env, name, (vdevs, layout), None, (None, None), root)
     }
 
     fn create_with(
         env: Environment,
         name: &str,
-        vdevs: Vec<VdevSpec>,
+        (vdevs, layout): (Vec<VdevSpec>, &[TopSpec]),
         features: Option<Vec<&'static Feature>>,
         (comment, compatibility): (Option<String>, Option<String>),
         root: NewFileSystem,
     ) -> Result<Arc<Self>> {
         let now = env.clock.now();
         let (fill, props) = root.into_parts(now, zuse_zpl::PoolFeatures::default());
-        let dsl = Dsl::for_create(fill, props);
+        let dsl = Dsl::for_create(fill, props, None);
         let options = CreateOptions {
             name: name.to_owned(),
             vdevs,
@@ -172,7 +192,7 @@ impl Pool {
             comment,
             compatibility,
         };
-        let spa = zuse_pool::Pool::create(env, options, dsl.clone())?;
+        let spa = zuse_pool::Pool::create_with_layout(env, options, layout, dsl.clone())?;
         Self::assemble(spa, dsl)
     }
 }
@@ -220,5 +240,16 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         no("name is reserved".into())
     } else {
         Ok(())
+    }
+}
+
+/// What a pool's own filesystem cannot be yet.
+fn check_root(properties: &[(String, String)]) -> Result<()> {
+    match crate::encryption::plan(None, properties)? {
+        None => Ok(()),
+        Some(_) => Err(Error::refused(
+            Errno::NOTSUP,
+            "a pool's own filesystem is not made encrypted: make an encrypted one below it",
+        )),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result, Timestamp};
 use zuse_dsl::property::Value;
-use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, Stat};
+use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, Stat, Which};
 use zuse_zpl::{CaseSensitivity, FormatOptions, PoolFeatures};
 
 use crate::backing::pool_features;
@@ -158,35 +158,31 @@ impl Pool {
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
     pub fn list(&self, name: &str, depth: Option<usize>, snapshots: bool) -> Result<Vec<Listing>> {
-        if name.contains('@') {
-            self.dsl().dataset(name)?;
-            return Ok(vec![Listing {
-                name: name.to_owned(),
-                kind: Kind::Snapshot,
-            }]);
-        }
-        let levels = |n: &str| n.matches('/').count();
-        let base = levels(name);
+        let which = Which {
+            snapshots,
+            ..Which::HEADS
+        };
         let mut out = Vec::new();
-        for entry in self.dsl().tree(name)? {
-            let below = levels(&entry.name) - base;
-            if depth.is_some_and(|d| below > d) {
-                continue;
-            }
-            let kind = self.dsl().dataset_by_object(entry.dataset)?.kind()?;
+        self.dsl().walk(name, depth, which, &mut |entry| {
             out.push(Listing {
-                name: entry.name.clone(),
-                kind,
+                name: entry.name,
+                kind: entry.kind,
             });
-            if snapshots && depth.is_none_or(|d| below < d) {
-                let all = self.dsl().snapshots(&entry.name)?;
-                out.extend(all.into_iter().map(|s| Listing {
-                    name: s.name,
-                    kind: Kind::Snapshot,
-                }));
-            }
-        }
+            Ok(())
+        })?;
         Ok(out)
+    }
+
+    /// Bookmarks of a dataset, oldest first, full names.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn bookmarks(&self, name: &str) -> Result<Vec<String>> {
+        let all = self.dsl().bookmarks(name)?;
+        Ok(all
+            .into_iter()
+            .map(|(b, _)| format!("{name}#{b}"))
+            .collect())
     }
 
     /// Snapshots of a dataset, oldest first, full names.
@@ -225,12 +221,28 @@ impl Pool {
         properties: &[(String, String)],
         owner: (u32, u32),
     ) -> Result<()> {
+        self.create_filesystem_with_key(name, properties, owner, None)
+    }
+
+    /// As [`Self::create_filesystem`], with the key of a new encryption root ([`Pool::key_request`]).
+    ///
+    /// # Errors
+    /// As [`Self::create_filesystem`]; `Refused(ACCES)` if the key that it would inherit is not loaded.
+    pub fn create_filesystem_with_key(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+        owner: (u32, u32),
+        key: Option<&zuse_dsl::KeyMaterial>,
+    ) -> Result<()> {
         let new = NewFileSystem::parse(properties, owner)?;
+        let encryption = self.new_encryption(name, properties, key)?;
         let case_insensitive = new.format.case == CaseSensitivity::Insensitive;
         let (fill, props) = new.into_parts(self.spa().clock().now(), pool_features(self.spa()));
         let options = CreateOptions {
             properties: props,
             case_insensitive,
+            encryption,
             ..CreateOptions::filesystem(fill)
         };
         self.dsl().create_dataset(name, options)?;
@@ -408,7 +420,7 @@ impl Pool {
         self.dsl().rollback(snapshot, destroy_newer)
     }
 
-    fn tell(&self, what: impl FnOnce(&dyn Mounts)) {
+    pub(crate) fn tell(&self, what: impl FnOnce(&dyn Mounts)) {
         if let Some(mounts) = self.mounts() {
             what(&*mounts);
         }

@@ -15,7 +15,11 @@ use crate::backing::DatasetBacking;
 
 /// File systems that are open, by dataset object.
 #[derive(Default)]
-pub(crate) struct OpenFileSystems(Mutex<HashMap<u64, Entry>>);
+pub(crate) struct OpenFileSystems {
+    all: Mutex<HashMap<u64, Entry>>,
+    /// Held while a volume's log is applied.
+    volumes: Mutex<()>,
+}
 
 struct Entry {
     fs: Weak<FileSystem>,
@@ -24,7 +28,7 @@ struct Entry {
 
 impl OpenFileSystems {
     fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes changed properties over.
@@ -35,6 +39,11 @@ impl OpenFileSystems {
             .filter_map(|e| e.backing.upgrade())
             .collect();
         all.iter().try_for_each(|b| b.refresh())
+    }
+
+    /// Held while a volume's log is applied.
+    pub fn volume_gate(&self) -> &Mutex<()> {
+        &self.volumes
     }
 
     /// Whether somebody has a dataset's file system.
@@ -73,8 +82,8 @@ impl Pool {
         }
         open.retain(|_, e| e.fs.strong_count() > 0);
         let object = dataset.object().0;
-        let backing = DatasetBacking::open(self.spa().clone(), dataset)?;
-        let fs = FileSystem::open(backing.clone())?;
+        let backing = DatasetBacking::open(self.spa().clone(), dataset.clone())?;
+        let fs = crate::replay::file_system(&backing, self.spa(), &dataset)?;
         open.insert(
             object,
             Entry {

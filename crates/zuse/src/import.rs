@@ -6,9 +6,10 @@ use std::sync::Arc;
 use zuse_base::{Errno, Error, Result};
 use zuse_device::{Access as DeviceAccess, discover};
 use zuse_dsl::Dsl;
+use zuse_format::Uberblock;
 use zuse_pool::{Environment, OpenOptions};
 use zuse_vdev::assemble::OpenDevices;
-use zuse_vdev::{FoundPool, PoolConfig, Scan};
+use zuse_vdev::{FoundPool, OpenMode, PoolConfig, Scan, VdevConfig, Vdevs};
 
 use crate::Pool;
 
@@ -25,6 +26,8 @@ pub struct Access {
     pub new_name: Option<String>,
     /// As of this txg, at most.
     pub rewind_to: Option<u64>,
+    /// As of its checkpoint.
+    pub checkpoint: bool,
 }
 
 /// Places to look for pools in.
@@ -52,6 +55,24 @@ impl Search {
 }
 
 impl Pool {
+    /// Uberblocks of a pool that was found, one for each txg, newest first.
+    ///
+    /// # Errors
+    /// No device can be opened.
+    pub fn uberblocks(found: &FoundPool) -> Result<Vec<Uberblock>> {
+        let (devices, problems) = found.open_devices(DeviceAccess::Probe);
+        if let (true, Some(problem)) = (devices.is_empty(), problems.into_iter().next()) {
+            return Err(problem.into());
+        }
+        let find = |c: &VdevConfig| devices.get(&c.guid).cloned();
+        let vdevs = Vdevs::open(&found.config.vdev_tree, &find, OpenMode::import(false))?;
+        let mut all: Vec<Uberblock> = vdevs.rings().into_iter().map(|r| r.uberblock).collect();
+        all.retain(|u| u.txg != 0);
+        all.sort_by_key(|u| std::cmp::Reverse(u.rank()));
+        all.dedup_by_key(|u| u.txg);
+        Ok(all)
+    }
+
     /// Opens a pool that was found.
     ///
     /// # Errors
@@ -91,6 +112,7 @@ impl Pool {
             force: access.force,
             new_name: access.new_name.clone(),
             rewind_to: access.rewind_to,
+            checkpoint: access.checkpoint,
             ours: access.ours,
         };
         let dsl = Dsl::new();

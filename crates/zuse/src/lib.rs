@@ -9,38 +9,62 @@
 //! environment: the host's id and name, clock, randomness and bounds come in through [`Environment`].
 #![forbid(unsafe_code)]
 
+mod accounted;
+mod administration;
 mod backing;
 mod create;
 mod dataset;
 mod device;
+mod encryption;
 mod file_system;
 mod import;
 mod mounts;
 mod pool;
 mod pool_property;
 mod property;
+mod receive;
+mod replay;
+mod rewind;
+mod send;
 mod space;
+mod stream_pool;
+pub mod traverse;
+mod volume;
 
+pub use accounted::{Accounted, SpaceRow};
+pub use administration::Hold;
 pub use create::{NewDevice, NewPool};
 pub use dataset::{Dataset, DestroyPlan, Listing};
 pub use device::DeviceUse;
+pub use encryption::{KeyRequest, key_format};
 pub use import::{Access as PoolAccess, Search};
 pub use mounts::Mounts;
 pub use pool::Pool;
 pub use pool_property::PoolProperty;
 pub use property::Property;
+pub use receive::{Naming, ReceiveRequest, ReceivedSnapshot};
+pub use rewind::Rewind;
+pub use send::{PlannedStream, SendPlan, SendRequest};
 pub use space::PoolFigures;
+pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
+pub use volume::{BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume};
 
 pub use zuse_base::{Errno, Error, ObjectId, Result, Txg};
-pub use zuse_device::heap::settle as settle_heap;
+pub use zuse_codec::{Compression, ZstdLevel};
+pub use zuse_device::heap::{TUNABLES as HEAP_TUNABLES, settle as settle_heap};
 pub use zuse_device::{Access as DeviceAccess, BlockDevice, FileDevice, MIN_DEVICE_SIZE};
 pub use zuse_dmu::Objset;
+pub use zuse_dmu::zap::{Zap, ZapValue};
 pub use zuse_dsl::property::{Source, Value};
-pub use zuse_dsl::{Kind, Stat};
-pub use zuse_format::{feature, property as property_table};
-pub use zuse_pool::{Environment, FailMode, Host, Limits, Space};
+pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
+pub use zuse_dsl::{Entry, Kind, LogMet, Stat, TierStats, Which};
+pub use zuse_format::compatibility;
+pub use zuse_format::{Uberblock, feature, property as property_table};
+pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
+pub use zuse_pool::{Environment, FailMode, Host, Limits, Shape, Space, TopSpec};
+pub use zuse_stream as stream;
 pub use zuse_vdev::{
-    Aux, FoundPool, Health, Labels, PoolConfig, PoolState, Scan, VdevConfig, VdevKind, VdevState,
-    VdevStatus,
+    Address, Aux, FoundPool, Health, Labels, PoolConfig, PoolState, Scan, VdevClass, VdevConfig,
+    VdevKind, VdevState, VdevStatus,
 };
-pub use zuse_zpl::{Credentials, FileSystem};
+pub use zuse_zpl::{Credentials, FileSystem, QuotaKind, QuotaOwner, XattrMode};

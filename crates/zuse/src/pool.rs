@@ -7,8 +7,8 @@ use zuse_dsl::Dsl;
 use zuse_format::uberblock::Uberblock;
 use zuse_vdev::{PoolConfig, PoolState, VdevStatus};
 
-use crate::Mounts;
 use crate::file_system::OpenFileSystems;
+use crate::{Limits, Mounts};
 
 /// An open pool. It stays open until one of the closing calls, or until dropped (then it is left active).
 pub struct Pool {
@@ -77,6 +77,21 @@ impl Pool {
     /// Why it is suspended, if it is.
     pub fn suspended(&self) -> Option<zuse_base::Error> {
         self.spa.suspended()
+    }
+
+    /// Bounds and tunables as they are now.
+    pub fn limits(&self) -> Limits {
+        self.spa.limits()
+    }
+
+    /// Changes bounds and tunables while the pool is open. A tunable that is not live keeps its effect until then.
+    ///
+    /// # Errors
+    /// Properties of datasets cannot be read.
+    pub fn set_limits(&self, limits: Limits) -> Result<()> {
+        self.spa.set_limits(limits);
+        self.dsl.tunables_changed()?;
+        self.open.refresh()
     }
 
     /// Writes everything that is open and waits for it.

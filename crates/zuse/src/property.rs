@@ -1,12 +1,11 @@
 //! Properties of datasets as texts in their exact form, with their sources; and texts to stored values.
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::Kind;
 use zuse_dsl::property::{SetAs, Source, Value};
-use zuse_format::property::{
-    self as table, Home, PropertyKind, dataset_property, is_user_property,
-};
+use zuse_dsl::{Entry, Kind};
+use zuse_format::property::{self as table, Home, dataset_property, is_user_property};
 
+use crate::accounted::Accounted;
 use crate::{Dataset, Pool};
 
 /// One property of a dataset.
@@ -19,9 +18,6 @@ pub struct Property {
     /// Where the value comes from.
     pub source: Source,
 }
-
-/// Properties that stand in the master node of a file system.
-const IN_MASTER_NODE: [&str; 4] = ["version", "utf8only", "normalization", "casesensitivity"];
 
 fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::refused(Errno::INVAL, why.into()))
@@ -45,7 +41,9 @@ pub(crate) fn parse(name: &str, text: &str, kind: Kind) -> Result<(String, Value
     let mask = match kind {
         Kind::Filesystem => table::F,
         Kind::Volume => table::V,
-        Kind::Snapshot => return refuse("this property can not be modified for snapshots"),
+        Kind::Snapshot | Kind::Bookmark => {
+            return refuse("this property can not be modified for snapshots");
+        }
     };
     if !known.valid_on(mask) {
         return refuse(format!("'{name}' does not apply to datasets of this type"));
@@ -74,16 +72,12 @@ pub(crate) fn parse(name: &str, text: &str, kind: Kind) -> Result<(String, Value
         ("mountpoint", Value::Text(path)) if path.split('/').any(|p| p.len() > 255) => {
             return refuse("component of 'mountpoint' is too long");
         }
-        ("encryption", Value::Number(n)) if *n != 2 && known.kind == PropertyKind::Index => {
-            return Err(Error::refused(
-                Errno::NOTSUP,
-                "encrypted datasets are not made yet",
-            ));
-        }
         _ => {}
     }
     Ok((name.to_owned(), value))
 }
+
+const RESUME_TOKEN: &str = "receive_resume_token";
 
 impl Dataset {
     /// One property; `None` if the dataset has none of that name.
@@ -91,21 +85,9 @@ impl Dataset {
     /// # Errors
     /// The pool cannot be read.
     pub fn property(&self, name: &str) -> Result<Option<Property>> {
-        let name = dataset_property(name).map_or(name, |p| p.name);
-        if dataset_property(name).is_some_and(|p| p.home == Home::MasterNode) {
-            return Ok(self
-                .master_properties()?
-                .into_iter()
-                .find(|p| p.name == name));
-        }
-        let found = self.pool().dsl().property(self.handle(), name)?;
-        Ok(found.map(|(value, source)| {
-            self.finish(Property {
-                name: name.to_owned(),
-                value,
-                source,
-            })
-        }))
+        let entry = self.pool().dsl().entry_of(self.handle())?;
+        let found = self.pool().properties_of(&entry, Some(&[name]))?;
+        Ok(found.into_iter().next().and_then(|(_, p)| p))
     }
 
     /// All properties that `get all` shows, in its order.
@@ -113,82 +95,9 @@ impl Dataset {
     /// # Errors
     /// The pool cannot be read.
     pub fn properties(&self) -> Result<Vec<Property>> {
-        let mut all: Vec<Property> = self
-            .pool()
-            .dsl()
-            .properties(self.handle())?
-            .into_iter()
-            .map(|(name, value, source)| {
-                self.finish(Property {
-                    name,
-                    value,
-                    source,
-                })
-            })
-            .collect();
-        // A dataset whose content cannot be opened (a key is missing) still has its other properties.
-        all.extend(self.master_properties().unwrap_or_default());
-        let place = |name: &str| {
-            table::DATASET_PROPERTIES
-                .iter()
-                .position(|p| p.name == name)
-                .unwrap_or(usize::MAX)
-        };
-        all.sort_by_key(|p| place(&p.name));
-        Ok(all)
-    }
-
-    fn finish(&self, mut property: Property) -> Property {
-        if property.name == "mounted" {
-            let mounted = self
-                .pool()
-                .mounts()
-                .is_some_and(|m| m.mountpoint(self.name()).is_some());
-            property.value = if mounted { "yes" } else { "no" }.into();
-        }
-        property
-    }
-
-    fn master_properties(&self) -> Result<Vec<Property>> {
-        let mut out = Vec::new();
-        let objset = self.handle().objset()?;
-        if objset.kind() != zuse_format::ObjsetType::Zfs {
-            return Ok(out);
-        }
-        let master = zuse_dmu::zap::Zap::open(&objset.dnode(zuse_base::ObjectId(1))?)?;
-        let mut cursor = master.cursor(0);
-        while let Some(entry) = cursor.next()? {
-            let (Ok(name), Some(number)) = (std::str::from_utf8(&entry.name), entry.value.first())
-            else {
-                continue;
-            };
-            let name = if name == "VERSION" { "version" } else { name };
-            let Some(known) = table::DATASET_PROPERTIES
-                .iter()
-                .find(|p| p.name == name && p.home == Home::MasterNode)
-            else {
-                continue;
-            };
-            out.push(Property {
-                name: name.to_owned(),
-                value: known.format_number(number),
-                source: Source::None,
-            });
-        }
-        for name in IN_MASTER_NODE {
-            // Old file systems leave out what has its default.
-            if let Some(known) =
-                dataset_property(name).filter(|_| out.iter().all(|p| p.name != name))
-            {
-                let value = known.format_number(known.default_number().unwrap_or(0));
-                out.push(Property {
-                    name: name.to_owned(),
-                    value,
-                    source: Source::None,
-                });
-            }
-        }
-        Ok(out)
+        let entry = self.pool().dsl().entry_of(self.handle())?;
+        let found = self.pool().properties_of(&entry, None)?;
+        Ok(found.into_iter().filter_map(|(_, p)| p).collect())
     }
 
     /// Sets properties, all or none.
@@ -198,12 +107,29 @@ impl Dataset {
     pub fn set(&self, properties: &[(String, String)]) -> Result<()> {
         let kind = self.kind()?;
         let mut values = Vec::new();
+        let (limits, properties): (Vec<_>, Vec<_>) = properties
+            .iter()
+            .partition(|(name, _)| Accounted::parse(name).is_some());
+        let mut size = None;
         for (name, text) in properties {
             let known = dataset_property(name);
+            if known.is_some_and(|p| p.name == "volsize") && kind == Kind::Volume {
+                size = Some(table::parse_number(text).or_else(|e| refuse(e.to_string()))?);
+                continue;
+            }
             if let Some(known) = known.filter(|p| p.is_set_once() || p.home == Home::MasterNode) {
                 return refuse(format!("'{}' is readonly", known.name));
             }
             values.push(parse(name, text, kind)?);
+        }
+        for (name, text) in limits {
+            self.set_limit(name, text, kind)?;
+        }
+        if let Some(size) = size {
+            self.set_volume_size(size)?;
+        }
+        if values.is_empty() {
+            return Ok(());
         }
         self.pool()
             .dsl()
@@ -241,6 +167,108 @@ impl Dataset {
 }
 
 impl Pool {
+    /// Properties of something that was listed: those named, in that order (`None` where it has none of that name), or
+    /// all that `get all` shows.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn properties_of(
+        &self,
+        entry: &Entry,
+        names: Option<&[&str]>,
+    ) -> Result<Vec<(String, Option<Property>)>> {
+        let made = |name: &str, value: String, source: Source| {
+            self.finish(
+                entry,
+                Property {
+                    name: name.to_owned(),
+                    value,
+                    source,
+                },
+            )
+        };
+        let Some(names) = names else {
+            let mut all: Vec<(String, Option<Property>)> = self
+                .dsl()
+                .entry_properties(entry)?
+                .into_iter()
+                .map(|(name, value, source)| {
+                    let property = made(&name, value, source);
+                    (name, Some(property))
+                })
+                .collect();
+            if let Some(token) = self.token_property(entry)? {
+                let place = |name: &str| {
+                    table::DATASET_PROPERTIES
+                        .iter()
+                        .position(|p| p.name == name)
+                        .unwrap_or(usize::MAX)
+                };
+                all.push((RESUME_TOKEN.to_owned(), Some(token)));
+                all.sort_by_key(|(name, _)| place(name));
+            }
+            return Ok(all);
+        };
+        let canonical: Vec<&str> = names
+            .iter()
+            .map(|n| dataset_property(n).map_or(*n, |p| p.name))
+            .collect();
+        let found = self.dsl().entry_some(entry, &canonical)?;
+        let mut out = Vec::with_capacity(names.len());
+        for (name, shown) in canonical.iter().zip(found) {
+            let property = match shown {
+                Some((value, source)) => Some(made(name, value, source)),
+                None if *name == RESUME_TOKEN => self.token_property(entry)?,
+                None => self.accounted(entry, name)?,
+            };
+            out.push(((*name).to_owned(), property));
+        }
+        Ok(out)
+    }
+
+    /// What a sender needs to go on with an interrupted receive.
+    fn token_property(&self, entry: &Entry) -> Result<Option<Property>> {
+        if !matches!(entry.kind, Kind::Filesystem | Kind::Volume) {
+            return Ok(None);
+        }
+        let state = self.dsl().resume_state(&entry.name)?;
+        Ok(state.map(|s| Property {
+            name: RESUME_TOKEN.to_owned(),
+            value: crate::receive::token_of(&s).to_text(),
+            source: Source::None,
+        }))
+    }
+
+    /// `userused@1000`, `groupquota@50`, …: source is always local.
+    fn accounted(&self, entry: &Entry, name: &str) -> Result<Option<Property>> {
+        let Some(column) = Accounted::parse(name) else {
+            return Ok(None);
+        };
+        if entry.kind == Kind::Bookmark || entry.kind == Kind::Volume {
+            return Ok(None);
+        }
+        let value = match self.accounted_value(&entry.name, &column) {
+            Ok(value) => value,
+            Err(e) if e.is(Errno::NOTSUP) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        Ok(Some(Property {
+            name: name.to_owned(),
+            value: value.to_string(),
+            source: Source::Local,
+        }))
+    }
+
+    fn finish(&self, entry: &Entry, mut property: Property) -> Property {
+        if property.name == "mounted" {
+            let mounted = self
+                .mounts()
+                .is_some_and(|m| m.mountpoint(&entry.name).is_some());
+            property.value = if mounted { "yes" } else { "no" }.into();
+        }
+        property
+    }
+
     fn properties_changed(&self, dataset: &str) -> Result<()> {
         self.open_file_systems().refresh()?;
         if let Some(mounts) = self.mounts() {

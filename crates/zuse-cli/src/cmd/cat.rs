@@ -14,13 +14,13 @@ use crate::session::{Need, Session};
 /// Bytes handed out at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Write files of a dataset or snapshot to standard output, without a mount
+/// Write files of a dataset or snapshot, or a volume (VOLUME:), to standard output, without a mount
 #[derive(Args, Debug)]
 pub struct Cat {
     #[command(flatten)]
     devices: Devices,
-    /// The files
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH")]
+    /// The files, or volumes
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]")]
     files: Vec<OsString>,
 }
 
@@ -32,6 +32,11 @@ impl Cat {
             let target = place(text)?;
             let cannot = || format!("cannot read '{target}'");
             let pool = session.pool_for(&target.dataset, Need::Read)?;
+            if super::cp::is_volume(&pool, &target)? {
+                let mut out = session.ui.raw_out()?;
+                super::cp::read_volume(&pool, &target, &mut out)?;
+                continue;
+            }
             let fs = pool
                 .file_system(&target.dataset)
                 .or_cannot(|| format!("cannot open '{}'", target.dataset))?;

@@ -1,6 +1,7 @@
 //! `zuse cp`
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -14,10 +15,14 @@ use crate::progress::Progress;
 use crate::session::{Need, Session};
 use crate::target::Target;
 
+/// Bytes of a volume that are copied at a time.
+const CHUNK: usize = 1 << 20;
+
 /// Copy files between the host and a dataset, without a mount
 ///
 /// A place in a dataset is written DATASET:/PATH or DATASET@SNAPSHOT:/PATH. Modes, times, symbolic and hard links, extended
-/// attributes and holes are kept, owners too when run as root.
+/// attributes and holes are kept, owners too when run as root. A volume is
+/// VOLUME: or VOLUME@SNAPSHOT:, and is copied as one file.
 #[derive(Args, Debug)]
 pub struct Cp {
     /// Copy directories with all that is in them
@@ -64,6 +69,9 @@ fn copy_all_in(
 ) -> Outcome {
     let pool = session.pool_for(&to.dataset, Need::Write)?;
     let cannot = || format!("cannot copy to '{to}'");
+    if is_volume(&pool, to)? {
+        return write_volume(session, &pool, sources, to);
+    }
     let fs = pool.file_system(&to.dataset).or_cannot(cannot)?;
     let me = Credentials::root();
     // An existing directory takes the sources in; anything else is the new name.
@@ -137,6 +145,12 @@ fn copy_all_out(session: &mut Session, sources: &[Target], to: &Path, recursive:
     for source in sources {
         let cannot = || format!("cannot copy '{source}'");
         let pool = session.pool_for(&source.dataset, Need::Read)?;
+        if is_volume(&pool, source)? {
+            let mut out = std::fs::File::create(to)
+                .or_cannot(|| format!("cannot create '{}'", to.display()))?;
+            read_volume(&pool, source, &mut out)?;
+            continue;
+        }
         let fs = pool.file_system(&source.dataset).or_cannot(cannot)?;
         let from = fs
             .resolve(&Credentials::root(), &source.path)
@@ -149,4 +163,66 @@ fn copy_all_out(session: &mut Session, sources: &[Target], to: &Path, recursive:
         copy_out(&fs, &progress, &from, &target, recursive)?;
     }
     Ok(())
+}
+
+/// Whether a place is a volume as a whole.
+pub fn is_volume(pool: &zuse::Pool, target: &Target) -> Outcome<bool> {
+    if !target.path.is_empty() {
+        return Ok(false);
+    }
+    let name = &target.dataset;
+    let entry = pool
+        .dsl()
+        .dataset(name)
+        .and_then(|d| d.is_volume())
+        .or_cannot(|| format!("cannot open '{name}'"))?;
+    Ok(entry)
+}
+
+/// Writes a volume's bytes out.
+pub fn read_volume(pool: &zuse::Pool, from: &Target, out: &mut dyn Write) -> Outcome {
+    let cannot = || format!("cannot read '{}'", from.dataset);
+    let volume = pool.volume(&from.dataset).or_cannot(cannot)?;
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let got = volume.read(at, &mut buffer).or_cannot(cannot)?;
+        if got == 0 {
+            return Ok(());
+        }
+        out.write_all(buffer.get(..got).unwrap_or_default())?;
+        at += got as u64;
+    }
+}
+
+/// Writes one file or device over a volume from its beginning. Runs of zeros become holes.
+fn write_volume(
+    session: &mut Session,
+    pool: &zuse::Pool,
+    sources: &[OsString],
+    to: &Target,
+) -> Outcome {
+    let cannot = || format!("cannot copy to '{}'", to.dataset);
+    let [source] = sources else {
+        return Err(CommandError::usage(format!("{}: a volume takes one file", cannot())).into());
+    };
+    let path = session.path(source.as_ref());
+    let mut file =
+        std::fs::File::open(&path).or_cannot(|| format!("cannot open '{}'", path.display()))?;
+    let volume = pool.volume(&to.dataset).or_cannot(cannot)?;
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let got = std::io::Read::read(&mut file, &mut buffer)?;
+        let Some(part) = buffer.get(..got).filter(|p| !p.is_empty()) else {
+            break;
+        };
+        if part.iter().all(|b| *b == 0) {
+            volume.discard(at, part.len() as u64).or_cannot(cannot)?;
+        } else {
+            volume.write(at, part).or_cannot(cannot)?;
+        }
+        at += got as u64;
+    }
+    volume.flush().or_cannot(cannot)
 }

@@ -14,7 +14,7 @@ use crate::session::{Need, Session};
 /// List everything in a dataset or snapshot as JSON, one object a line
 ///
 /// Sorted by path bytes. Two trees are the same if their manifests are (but for inode numbers, blocks and access times). Files of
-/// up to 64 MiB have their sha256, with --sha256=all all files. It needs no mount.
+/// up to 64 MiB have their sha256, with --sha256=all all files. A volume is one line. It needs no mount.
 #[derive(Args, Debug)]
 pub struct Manifest {
     /// With checksums: of files up to 64 MiB, or of all, or of none
@@ -45,6 +45,20 @@ impl Manifest {
         let target = place(&self.dataset)?;
         let pool = session.pool_for(&target.dataset, Need::Read)?;
         let cannot = || format!("cannot list '{}'", target.dataset);
+        let dataset = pool.dsl().dataset(&target.dataset).or_cannot(cannot)?;
+        if dataset.is_volume().or_cannot(cannot)? {
+            let volume = pool.volume(&target.dataset).or_cannot(cannot)?;
+            let sum = match hashing {
+                Hashing::None => None,
+                _ => Some(volume.sha256().or_cannot(cannot)?),
+            };
+            let sum = sum.map_or_else(String::new, |s| format!(",\"sha256\": \"{s}\""));
+            session.ui.line(format!(
+                "{{\"volume\": true,\"size\": {}{sum}}}",
+                volume.size().or_cannot(cannot)?
+            ))?;
+            return Ok(());
+        }
         let fs = pool.file_system(&target.dataset).or_cannot(cannot)?;
         let out = session.ui.out();
         let mut failed = Ok(());

@@ -6,7 +6,7 @@ use clap::Args;
 use zuse_mount::{MountOptions, ServerOptions};
 
 use super::serve;
-use crate::args::{Devices, list};
+use crate::args::{Devices, list, tunables};
 use crate::error::{CommandError, Outcome, Stop};
 use crate::session::Session;
 use crate::target::pool_of;
@@ -34,7 +34,7 @@ pub struct MountArgs {
     pub dataset: String,
     /// The directory
     pub mountpoint: PathBuf,
-    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, sync, strict_open, threads=N
+    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, btime, writeback, sync, strict_open, threads=N, and tunables as NAME=VALUE
     #[arg(short = 'o', value_name = "OPTION,…")]
     pub options: Vec<String>,
 }
@@ -64,6 +64,8 @@ impl MountArgs {
                 ("exec" | "noexec", None) => mount.exec = name == "exec",
                 ("atime" | "noatime", None) => mount.atime = name == "atime",
                 ("sync" | "writethrough", None) => mount.writeback_cache = false,
+                ("btime", None) => mount.birth_times = true,
+                ("writeback", None) => mount.writeback_cache = true,
                 ("strict_open", None) => options.strict_open = true,
                 ("threads", Some(n)) => {
                     let n = n.parse().ok().filter(|n| (1..=256).contains(n));
@@ -90,6 +92,8 @@ impl MountArgs {
                     None,
                 ) => {}
                 _ if name.starts_with("x-") || name == "device" => {}
+                // Taken by `tunables`.
+                (_, Some(_)) if zuse::tunable::tunable(name).is_some() => {}
                 _ => {
                     return Err(
                         CommandError::usage(format!("invalid mount option '{option}'"))
@@ -106,6 +110,7 @@ impl MountArgs {
 /// Mounts in the process that holds the pool: here, or in one that is started.
 pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outcome {
     let options = mount.parse()?;
+    session.tune(tunables(&mount.options))?;
     if let Some(holder) = session
         .holder
         .clone()

@@ -15,6 +15,7 @@ use clap::Args;
 use zuse_mount::ServerOptions;
 
 use super::mount::MountArgs;
+use crate::args::tunables;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::holder::Holder;
 use crate::session::{Need, Session};
@@ -36,6 +37,7 @@ pub struct Serve {
 impl Serve {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
+        session.tune(tunables(&self.mount.options))?;
         serve(session, &[self.mount], self.foreground)
     }
 }
@@ -47,12 +49,22 @@ pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     for place in &session.search {
         command.arg("--in").arg(place);
     }
+    for file in &session.key_files {
+        command.arg("--key").arg(file);
+    }
+    for (name, value) in &session.tuned {
+        command.arg("--tune").arg(format!("{name}={value}"));
+    }
     command.arg("serve");
     for option in &mount.options {
         command.arg("-o").arg(option);
     }
     command.arg("--").arg(&mount.dataset).arg(&mount.mountpoint);
     command.current_dir(&session.cwd);
+    let (name, value) = zuse::HEAP_TUNABLES;
+    if std::env::var_os(name).is_none() {
+        command.env(name, value);
+    }
     let [_, _, err] = session.ui.streams()?;
     command
         .stdin(Stdio::null())

@@ -1,12 +1,17 @@
 //! `zuse zdb`: what is in labels and objects, read-only.
 
+mod blocks;
 mod label;
+mod logs;
 mod objects;
+mod raw;
 
 use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::args::pair;
+use crate::cmd::At;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
 
@@ -25,20 +30,47 @@ pub struct Zdb {
     /// Datasets; twice also their objects
     #[arg(short = 'd', action = clap::ArgAction::Count)]
     datasets: u8,
+    /// Blocks by type, and whether anything leaked; twice as a table, thrice also by level
+    #[arg(short = 'b', action = clap::ArgAction::Count)]
+    blocks: u8,
+    /// Read metadata and verify its checksums; twice all blocks
+    #[arg(short = 'c', action = clap::ArgAction::Count)]
+    checksums: u8,
+    /// Without looking for leaks
+    #[arg(short = 'L')]
+    no_leaks: bool,
+    /// Intent logs; twice their records, thrice what is in them
+    #[arg(short = 'i', action = clap::ArgAction::Count)]
+    logs: u8,
+    /// A block by its place: VDEV:OFFSET:SIZE[:FLAGS], offset and size in hex
+    #[arg(short = 'R')]
+    raw: bool,
+    /// Exact numbers
+    #[arg(short = 'P')]
+    exact: bool,
+    /// The state of this transaction group, at most
+    #[arg(short = 't', value_name = "TXG")]
+    txg: Option<u64>,
     /// Open the pool in place, whatever the cache file says
     #[arg(short = 'e')]
     exported: bool,
     /// Where to look for its devices
     #[arg(short = 'p', value_name = "FILE|DIR")]
     places: Vec<PathBuf>,
+    /// Set a tunable
+    #[arg(short = 'o', value_name = "NAME=VALUE", value_parser = pair)]
+    tunables: Vec<(String, String)>,
     /// A device, a pool or a dataset
     what: Option<String>,
+    /// What of it
+    rest: Vec<String>,
 }
 
 impl Zdb {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.places);
+        session.tune(self.tunables.clone())?;
         if self.exported && session.search.is_empty() {
             session.look_in(&[PathBuf::from("/dev")]);
         }
@@ -57,8 +89,19 @@ impl Zdb {
                 self.label > 1 || self.uberblock > 0,
             );
         }
+        if let Some(txg) = self.txg {
+            session.at = Some(At::Txg(txg));
+        }
         let pool = session.pool_for(what, Need::Read)?;
-        let all = !self.config && self.uberblock == 0 && self.datasets == 0;
+        if self.raw {
+            return self
+                .rest
+                .iter()
+                .try_for_each(|block| raw::run(session, &pool, block));
+        }
+        let walks = self.blocks > 0 || self.checksums > 0;
+        let all =
+            !self.config && self.uberblock == 0 && self.datasets == 0 && !walks && self.logs == 0;
         let is_pool = *what == pool.name();
         if (self.config || all) && is_pool {
             session.ui.line("\nMOS Configuration:")?;
@@ -75,6 +118,18 @@ impl Zdb {
         if self.datasets > 0 || all {
             objects::run(session, &pool, what, self.datasets)
                 .or_cannot(|| format!("cannot open '{what}'"))??;
+        }
+        if self.logs > 0 {
+            logs::run(session, &pool, what, self.logs)?;
+        }
+        if walks && is_pool {
+            let asked = blocks::Asked {
+                blocks: self.blocks,
+                checksums: self.checksums,
+                no_leaks: self.no_leaks,
+                exact: self.exact,
+            };
+            blocks::run(session, &pool, asked)?;
         }
         if self.label == 0 && what.is_empty() {
             return Err(CommandError::usage("missing pool name").into());

@@ -1,18 +1,29 @@
 //! `zuse zfs …`
 
+mod bookmark;
+mod clone;
 mod create;
 mod destroy;
+mod diff;
 mod get;
+mod hold;
 mod inherit;
+mod keys;
 mod list;
 mod mount;
+mod program;
+mod promote;
+mod receive;
 mod rename;
 mod rollback;
+mod send;
 mod set;
 mod snapshot;
 mod unmount;
+mod userspace;
 
 use clap::{Args, Subcommand};
+use zuse::QuotaOwner;
 
 use crate::error::Outcome;
 use crate::session::Session;
@@ -39,7 +50,26 @@ enum Command {
     #[command(alias = "snap")]
     Snapshot(snapshot::Snapshot),
     Rollback(rollback::Rollback),
+    Send(send::Send),
+    Receive(receive::Receive),
     Rename(rename::Rename),
+    Clone(clone::Clone),
+    Promote(promote::Promote),
+    Hold(hold::Hold),
+    Release(hold::Release),
+    Holds(hold::Holds),
+    Bookmark(bookmark::Bookmark),
+    Diff(diff::Diff),
+    Program(program::Program),
+    /// Show what each user uses, and its limits
+    Userspace(userspace::Space),
+    /// Show what each group uses, and its limits
+    Groupspace(userspace::Space),
+    /// Show what each project uses, and its limits
+    Projectspace(userspace::Space),
+    LoadKey(keys::LoadKey),
+    UnloadKey(keys::UnloadKey),
+    ChangeKey(keys::ChangeKey),
     Version(super::zpool::Version),
 }
 
@@ -57,7 +87,23 @@ impl Zfs {
             Command::Unmount(c) => c.run(session),
             Command::Snapshot(c) => c.run(session),
             Command::Rollback(c) => c.run(session),
+            Command::Send(c) => c.run(session),
+            Command::Receive(c) => c.run(session),
             Command::Rename(c) => c.run(session),
+            Command::Clone(c) => c.run(session),
+            Command::Promote(c) => c.run(session),
+            Command::Hold(c) => c.run(session),
+            Command::Release(c) => c.run(session),
+            Command::Holds(c) => c.run(session),
+            Command::Bookmark(c) => c.run(session),
+            Command::Diff(c) => c.run(session),
+            Command::Program(c) => c.run(session),
+            Command::Userspace(c) => c.run(QuotaOwner::User, session),
+            Command::Groupspace(c) => c.run(QuotaOwner::Group, session),
+            Command::Projectspace(c) => c.run(QuotaOwner::Project, session),
+            Command::LoadKey(c) => c.run(session),
+            Command::UnloadKey(c) => c.run(session),
+            Command::ChangeKey(c) => c.run(session),
             Command::Version(c) => c.run(session),
         }
     }

@@ -281,6 +281,7 @@ impl Inward<'_> {
             mode: bits | meta.mode() & 0o7777,
             rdev,
             target: target.as_ref().map(|t| t.as_os_str().as_bytes()),
+            ..NewObject::default()
         };
         let maker = self.maker(meta);
         let znode = match self.fs.make(&maker, at.dir, name, &new) {

@@ -1,7 +1,7 @@
 //! Whole-block access: the newest version of a block, and copy-on-write edits.
 //!
 //! Budget: a read of a dirty block is the state lock (shared), one B-tree search and the block's lock; of a clean
-//! block one cache hit per level, usually one. An edit after the first in a txg is the same as a dirty read.
+//! block one cache hit per level, the last level-1 blocks by a shortcut ([`super::near`]). An edit after the first in a txg is the same as a dirty read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -148,12 +148,10 @@ impl Dnode {
             }
             let place = self.block_place(at, shifted(blkid, shift * u32::from(at - level)));
             self.check_level(&bp, at, &place)?;
-            let block = self.core.io.read(&bp, &place)?;
+            let block = self.core.read_block(&bp, true, &place)?;
             at -= 1;
             let child = shifted(blkid, shift * u32::from(at - level)) & ((1 << shift) - 1);
-            bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE).ok_or_else(|| {
-                Error::corrupt(place.to_string(), "an indirect block is too short")
-            })?;
+            bp = pointer_in(&block, child, &place)?;
         }
         if !bp.is_hole() {
             self.check_level(&bp, level, &self.block_place(level, blkid))?;
@@ -171,24 +169,47 @@ impl Dnode {
         ))
     }
 
+    /// The pointer to a level-0 block, by way of the tree's shortcuts.
+    fn leaf_bp(&self, tree: &Synced, blkid: u64) -> Result<BlockPointer> {
+        if tree.levels < 2 {
+            return self.lookup_bp(tree, 0, blkid);
+        }
+        let shift = tree.fanout_shift();
+        let id = shifted(blkid, shift);
+        let place = self.block_place(1, id);
+        let block = tree.near.get(1, id, || {
+            let bp = self.lookup_bp(tree, 1, id)?;
+            if bp.is_hole() {
+                return Ok(None);
+            }
+            self.core.read_block(&bp, true, &place).map(Some)
+        })?;
+        let Some(block) = block else {
+            return Ok(BlockPointer::HOLE);
+        };
+        let bp = pointer_in(&block, blkid & ((1 << shift) - 1), &place)?;
+        if !bp.is_hole() {
+            self.check_level(&bp, 0, &self.block_place(0, blkid))?;
+        }
+        Ok(bp)
+    }
+
     /// A level-0 block out of a tree; `None` for a hole.
     pub(crate) fn read_tree(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
-        let bp = self.lookup_bp(tree, 0, blkid)?;
+        let bp = self.leaf_bp(tree, blkid)?;
         if bp.is_hole() {
             return Ok(None);
         }
+        // What is encrypted is found with the key only: the cache may still hold what a key that is gone has opened.
+        if !bp.uses_crypt()
+            && let Some(block) = self.core.io.peek(&bp)
+            && block.bytes().len() == tree.head.block_size as usize
+        {
+            return Ok(Some(block));
+        }
         let place = self.block_place(0, blkid);
-        let settings = self.core.settings();
-        let keep = if zuse_format::object_type::is_metadata(tree.head.object_type) {
-            settings.cache_metadata
-        } else {
-            settings.cache_data
-        };
-        let block = if keep {
-            self.core.io.read(&bp, &place)?
-        } else {
-            self.core.io.read_around(&bp, &place)?
-        };
+        let metadata = zuse_format::object_type::is_metadata(tree.head.object_type);
+        let block = self.core.read_block(&bp, metadata, &place)?;
         if block.bytes().len() != tree.head.block_size as usize {
             return Err(Error::corrupt(
                 place.to_string(),
@@ -200,6 +221,38 @@ impl Dnode {
             ));
         }
         Ok(Some(block))
+    }
+
+    /// Whether a block of a tree can be had without reading from a device. A look, nothing more.
+    pub(crate) fn is_at_hand(&self, tree: &Synced, blkid: u64) -> bool {
+        let shift = tree.fanout_shift();
+        let mut at = tree.levels - 1;
+        let top = shifted(blkid, shift * u32::from(at));
+        let roots = &tree.blkptr[..usize::from(tree.head.nblkptr.min(3))];
+        let Some(mut bp) = usize::try_from(top)
+            .ok()
+            .and_then(|top| roots.get(top))
+            .copied()
+        else {
+            return true;
+        };
+        loop {
+            if bp.is_hole() || bp.kind() != zuse_format::BpKind::Normal {
+                return true;
+            }
+            let Some(block) = self.core.io.glance(&bp) else {
+                return false;
+            };
+            if at == 0 {
+                return true;
+            }
+            at -= 1;
+            let child = shifted(blkid, shift * u32::from(at)) & ((1 << shift) - 1);
+            match BlockPointer::at(block.bytes(), child as usize * BP_SIZE) {
+                Some(next) => bp = next,
+                None => return true,
+            }
+        }
     }
 
     /// Whether a read of a tree failed only because the tree is not the current one any more: its blocks may be
@@ -220,6 +273,35 @@ impl Dnode {
     /// # Errors
     /// The block, or an indirect block above it, cannot be read.
     pub fn with_block<R>(&self, blkid: u64, f: impl FnOnce(BlockView<'_>) -> R) -> Result<R> {
+        self.with_block_of(blkid, false, f)
+    }
+
+    /// As [`Self::with_block`], for the few blocks of an object that most operations need: they are found by a shortcut.
+    ///
+    /// # Errors
+    /// As [`Self::with_block`].
+    pub(crate) fn with_near_block<R>(
+        &self,
+        blkid: u64,
+        f: impl FnOnce(BlockView<'_>) -> R,
+    ) -> Result<R> {
+        self.with_block_of(blkid, true, f)
+    }
+
+    #[inline]
+    fn with_block_of<R>(
+        &self,
+        blkid: u64,
+        near: bool,
+        f: impl FnOnce(BlockView<'_>) -> R,
+    ) -> Result<R> {
+        let read = |tree: &Arc<Synced>| {
+            if near && tree.levels > 1 {
+                tree.near.get(0, blkid, || self.read_tree(tree, blkid))
+            } else {
+                self.read_tree(tree, blkid)
+            }
+        };
         loop {
             let (found, size) = {
                 let state = self.read_state();
@@ -235,7 +317,7 @@ impl Dnode {
                         .read()
                         .unwrap_or_else(std::sync::PoisonError::into_inner);
                     Ok(match &*content {
-                        Content::Dirty { bytes, index } => {
+                        Content::Dirty { bytes, index, .. } => {
                             with_len(bytes, size, IndexCell::Cell(index), f)
                         }
                         Content::Clean(block) => {
@@ -243,7 +325,7 @@ impl Dnode {
                         }
                     })
                 }
-                Found::Tree(tree) => match self.read_tree(&tree, blkid) {
+                Found::Tree(tree) => match read(&tree) {
                     Ok(Some(block)) => {
                         Ok(with_len(block.bytes(), size, IndexCell::Block(&block), f))
                     }
@@ -274,7 +356,7 @@ impl Dnode {
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &mut *content {
-            Content::Dirty { bytes, index } => Ok(f(BlockEdit { bytes, index })),
+            Content::Dirty { bytes, index, .. } => Ok(f(BlockEdit { bytes, index })),
             Content::Clean(_) => Err(Error::refused(
                 Errno::INVAL,
                 format!("{}: changed after its txg was written", self.place()),
@@ -313,15 +395,19 @@ impl Dnode {
             break (bytes, index, size);
         };
         bytes.resize(size, 0);
-        self.install(tx, blkid, DirtyBlock::new(bytes, index), false)
+        self.install(tx, blkid, bytes, index, false)
     }
 
     /// Puts a version into tx's txg; if one is there already (another thread was first) that one stays unless `replace`.
+    ///
+    /// Metadata is counted against the block cache while that lends: it mostly is a new version of a cached block. A large
+    /// directory could otherwise dirty so many leaves that a txg ends after a few names, and each name cost a leaf.
     fn install(
         &self,
         tx: &Tx,
         blkid: u64,
-        block: Arc<DirtyBlock>,
+        bytes: Vec<u8>,
+        index: Option<Box<dyn BlockIndex>>,
         replace: bool,
     ) -> Result<Arc<DirtyBlock>> {
         let mut state = self.write_state();
@@ -337,18 +423,36 @@ impl Dnode {
             ));
         }
         d.head.max_block = d.head.max_block.max(blkid);
-        let size = u64::from(d.head.block_size);
-        match d.blocks.entry(blkid) {
-            std::collections::btree_map::Entry::Occupied(there) if !replace => {
-                Ok(there.get().clone())
+        let metadata = zuse_format::object_type::is_metadata(d.head.object_type);
+        let core = &self.core;
+        let lend = || {
+            if metadata {
+                core.io.cache().lend(bytes.len())
+            } else {
+                None
             }
-            std::collections::btree_map::Entry::Occupied(mut there) => {
+        };
+        use std::collections::btree_map::Entry;
+        match d.blocks.entry(blkid) {
+            Entry::Occupied(there) if !replace => Ok(there.get().clone()),
+            Entry::Occupied(mut there) => {
+                let loan = lend();
+                let block = DirtyBlock::new(bytes, index, loan);
                 there.insert(block.clone());
                 Ok(block)
             }
-            std::collections::btree_map::Entry::Vacant(slot) => {
+            Entry::Vacant(slot) => {
+                let loan = lend();
+                let size = bytes.len() as u64 + 256;
+                if loan.is_some() {
+                    core.meter.add(tx.txg(), 256);
+                } else if metadata {
+                    core.meter.add(tx.txg(), size);
+                } else {
+                    core.meter.add_data(tx.txg(), size);
+                }
+                let block = DirtyBlock::new(bytes, index, loan);
                 slot.insert(block.clone());
-                self.core.meter.add(tx.txg(), size + 256);
                 Ok(block)
             }
         }
@@ -365,8 +469,7 @@ impl Dnode {
                 format!("{}: a block of {} bytes", self.place(), bytes.len()),
             ));
         }
-        self.install(tx, blkid, DirtyBlock::new(bytes, None), true)
-            .map(|_| ())
+        self.install(tx, blkid, bytes, None, true).map(|_| ())
     }
 
     /// Changes the data block size of an object that has at most one block; the content stays, zeros are added.
@@ -434,6 +537,11 @@ impl Dnode {
             }
         })
     }
+}
+
+fn pointer_in(block: &Block, child: u64, place: &BlockPlace<'_>) -> Result<BlockPointer> {
+    BlockPointer::at(block.bytes(), child as usize * BP_SIZE)
+        .ok_or_else(|| Error::corrupt(place.to_string(), "an indirect block is too short"))
 }
 
 pub(super) fn shifted(value: u64, shift: u32) -> u64 {

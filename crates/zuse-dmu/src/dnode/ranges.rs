@@ -309,7 +309,7 @@ impl Dnode {
                 level,
                 blkid,
             };
-            let block = self.core.io.read(&bp, &place)?;
+            let block = self.core.read_block(&bp, true, &place)?;
             level -= 1;
             let child = shifted(blkid, shift * u32::from(level)) & ((1 << shift) - 1);
             bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE).ok_or_else(|| {
@@ -343,6 +343,40 @@ impl Dnode {
             if self.core.work.try_submit(job).is_err() {
                 return;
             }
+        }
+    }
+
+    /// Asks for blocks that will be read soon, in ascending order, but for those that are in the cache; returns at once.
+    pub fn prefetch_missing(&self, blocks: impl Iterator<Item = u64>) {
+        let size = u64::from(self.block_size()).max(1);
+        let batch = usize::try_from((PREFETCH_JOB / size).max(1)).unwrap_or(1);
+        let Some(me) = self.me.upgrade() else { return };
+        let Some(tree) = self.read_state().synced.clone() else {
+            return;
+        };
+        let mut missing = Vec::new();
+        let submit = |blocks: Vec<u64>| {
+            let me = me.clone();
+            let job = Box::new(move || {
+                for blkid in blocks {
+                    if let Found::Tree(tree) = me.read_state().find(blkid) {
+                        let _ = me.read_tree(&tree, blkid);
+                    }
+                }
+            });
+            self.core.work.try_submit(job).is_ok()
+        };
+        for blkid in blocks {
+            if self.is_at_hand(&tree, blkid) {
+                continue;
+            }
+            missing.push(blkid);
+            if missing.len() == batch && !submit(std::mem::take(&mut missing)) {
+                return;
+            }
+        }
+        if !missing.is_empty() {
+            submit(missing);
         }
     }
 

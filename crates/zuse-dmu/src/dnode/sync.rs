@@ -103,6 +103,7 @@ impl Dnode {
                     blkptr: [BlockPointer::HOLE; 3],
                     used: 0,
                     spill: None,
+                    near: Default::default(),
                 },
             };
             tree.sync_data(&mut now, blocks, &freed)?;
@@ -414,12 +415,9 @@ impl Tree {
             1
         };
         let written = self.write(&self.policy(0), &old, data, fill)?;
-        let settings = &self.settings;
-        let keep = if object_type::is_metadata(self.head.object_type) {
-            settings.cache_metadata
-        } else {
-            settings.cache_data
-        };
+        let keep = self
+            .settings
+            .keeps(object_type::is_metadata(self.head.object_type));
         if keep {
             self.dnode.core.io.remember(&written, block);
         }
@@ -435,7 +433,9 @@ impl Tree {
         fill: u64,
     ) -> Result<BlockPointer> {
         let core = &self.dnode.core;
-        let written = core.io.write(self.txg, policy, old, data, fill)?;
+        let written =
+            core.io
+                .write_keyed(self.txg, policy, core.key.as_deref(), old, data, fill)?;
         if !written.in_place {
             self.kill(old)?;
             self.born(&written.bp);
@@ -472,7 +472,7 @@ impl Tree {
                 format!("its pointer says level {}", old.level()),
             ));
         }
-        let block = self.dnode.core.io.read(old, &place)?;
+        let block = self.dnode.core.read_block(old, true, &place)?;
         if block.bytes().len() != size {
             return Err(Error::corrupt(
                 place,
@@ -515,10 +515,12 @@ impl Tree {
             .map(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).fill())
             .fold(0u64, u64::wrapping_add);
         let bp = self.write(&self.policy(level), &old, &bytes, fill)?;
-        self.dnode
-            .core
-            .io
-            .remember(&bp, Arc::new(Block::new(bytes)));
+        if self.settings.keeps(true) {
+            self.dnode
+                .core
+                .io
+                .remember(&bp, Arc::new(Block::new(bytes)));
+        }
         Ok(bp)
     }
 
@@ -555,16 +557,15 @@ impl Tree {
                 self.kill(&old)?;
                 now.spill = None;
             }
-            SpillChange::Set(bytes) => {
+            SpillChange::Set(block) => {
                 let policy = self
                     .settings
                     .policy(self.head.bonus_type, 0, true, 0, 0, self.pass);
                 // A spill block that is all zeros cannot happen: it starts with a magic.
-                let bp = self.write(&policy, &old, bytes, 1)?;
-                self.dnode
-                    .core
-                    .io
-                    .remember(&bp, Arc::new(Block::new(bytes.to_vec())));
+                let bp = self.write(&policy, &old, block.bytes(), 1)?;
+                if self.settings.keeps(true) {
+                    self.dnode.core.io.remember(&bp, block.clone());
+                }
                 now.spill = (!bp.is_hole()).then_some(bp);
             }
         }

@@ -94,7 +94,7 @@ impl Objset {
         }
         let mut state = State::default();
         let spec = DnodeSpec::new(object_type::USERGROUP_USED);
-        let mut d = crate::dirty::DirtyTxg::new(tx.txg(), spec.head());
+        let mut d = crate::dirty::DirtyTxg::new(tx.txg(), spec.head(&self.core.settings()));
         d.born = true;
         state.dirty.push(d);
         let dnode = Dnode::new(self.core.clone(), ObjectId(u64::MAX - which as u64), state);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Error, ObjectId, Result, Txg};
 use zuse_format::dnode::{DNODE_SLOT, SLOTS_PER_BLOCK};
+use zuse_format::zil::ZilHeader;
 use zuse_format::{BlockPointer, ObjsetPhys, object_type};
 use zuse_io::{Block, FeatureUse};
 
@@ -177,7 +178,14 @@ impl Objset {
     }
 
     fn write_objset_block(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlockPointer> {
-        let rest = lock(&self.rest).clone();
+        let replayed = self.replayed[txg.slot::<4>()].swap(0, Relaxed);
+        let rest = {
+            let mut rest = lock(&self.rest);
+            if replayed != 0 {
+                ZilHeader::set_replayed(&mut rest.zil_header, replayed);
+            }
+            rest.clone()
+        };
         let meta = self.meta_tree();
         let special: Vec<Option<zuse_format::DnodePhys>> = (0..3)
             .map(|i| {
@@ -200,13 +208,20 @@ impl Objset {
             project_used: special.next().flatten(),
         };
         let fill = meta.blkptr.iter().map(BlockPointer::fill).sum();
-        let bytes = phys.to_bytes();
+        let mut bytes = phys.to_bytes();
+        let key = self.core.key.as_deref();
+        if let Some(key) = key {
+            key.sign_objset(&mut bytes)?;
+        }
         let policy = self
             .core
             .settings()
             .policy(object_type::OBJSET, 0, false, 0, 0, pass);
         let old = self.root();
-        let written = self.core.io.write(txg, &policy, &old, &bytes, fill)?;
+        let written = self
+            .core
+            .io
+            .write_keyed(txg, &policy, key, &old, &bytes, fill)?;
         if !written.in_place {
             if !old.is_hole() {
                 self.core.ledger.kill(txg, &old)?;

@@ -175,10 +175,12 @@ fn swap_aces(mut aces: &mut [u8]) {
     }
 }
 
-/// Builds a buffer of exactly `layout` and `values`.
-pub(crate) fn build(layout: &Layout, values: &[&[u8]]) -> Vec<u8> {
+/// Builds a buffer of exactly `layout` and `values`; there will be room for `room` bytes, and for whole sectors.
+pub(crate) fn build(layout: &Layout, values: &[&[u8]], room: usize) -> Vec<u8> {
     let header = header_len(layout.variable);
-    let mut out = vec![0; header];
+    let bytes = values.iter().map(|v| round8(v.len())).sum::<usize>();
+    let mut out = Vec::with_capacity((header + bytes).next_multiple_of(512).max(room));
+    out.resize(header, 0);
     out[..4].copy_from_slice(&MAGIC.to_le_bytes());
     let info = layout.number | ((header / 8) as u16) << 10;
     out[4..6].copy_from_slice(&info.to_le_bytes());

@@ -62,11 +62,17 @@ pub fn find<'a>(bytes: &'a [u8], name: &[u8]) -> Result<Option<&'a [u8]>> {
     Ok(found)
 }
 
-/// Calls `f(name, value)` for each attribute until it returns false.
-///
-/// # Errors
-/// The bytes are no such set.
-pub fn walk<'a>(bytes: &'a [u8], mut f: impl FnMut(&'a [u8], &'a [u8]) -> bool) -> Result<()> {
+/// One pair of a set as it stands there.
+struct Pair<'a> {
+    /// All its bytes.
+    encoded: &'a [u8],
+    name: &'a [u8],
+    /// `None` for a pair that is no byte array.
+    value: Option<&'a [u8]>,
+}
+
+/// Calls `f` for each pair until it returns false.
+fn pairs<'a>(bytes: &'a [u8], mut f: impl FnMut(Pair<'a>) -> bool) -> Result<()> {
     let mut step = || -> Option<()> {
         let (head, rest) = bytes.split_first_chunk::<4>()?;
         if head[0] != 1 {
@@ -75,6 +81,7 @@ pub fn walk<'a>(bytes: &'a [u8], mut f: impl FnMut(&'a [u8], &'a [u8]) -> bool) 
         let mut r = Reader(rest);
         let (_version, _flags) = (r.u32()?, r.u32()?);
         loop {
+            let start = r.0;
             let (encoded, decoded) = (r.u32()?, r.u32()?);
             if encoded == 0 && decoded == 0 {
                 return Some(());
@@ -85,15 +92,82 @@ pub fn walk<'a>(bytes: &'a [u8], mut f: impl FnMut(&'a [u8], &'a [u8]) -> bool) 
             let mut p = Reader(pair);
             let name_len = p.u32()?;
             let name = p.bytes(name_len)?;
+            let mut value = None;
             if p.u32()? == BYTE_ARRAY {
                 let count = p.u32()?;
-                if !f(name, p.bytes(count)?) {
-                    return Some(());
-                }
+                value = Some(p.bytes(count)?);
+            }
+            let encoded = start.get(..body + 8)?;
+            if !f(Pair {
+                encoded,
+                name,
+                value,
+            }) {
+                return Some(());
             }
         }
     };
     step().ok_or_else(|| Error::corrupt("extended attributes", "the set in DXATTR does not parse"))
+}
+
+/// Calls `f(name, value)` for each attribute until it returns false.
+///
+/// # Errors
+/// The bytes are no such set.
+pub fn walk<'a>(bytes: &'a [u8], mut f: impl FnMut(&'a [u8], &'a [u8]) -> bool) -> Result<()> {
+    pairs(bytes, |pair| match pair.value {
+        Some(value) => f(pair.name, value),
+        None => true,
+    })
+}
+
+/// The set `old` without some names, and with a new value at its end; the other pairs are taken over as they are.
+/// `None` where the value has to go into the extended attribute directory instead.
+///
+/// # Errors
+/// The bytes are no such set.
+pub fn changed(
+    old: Option<&[u8]>,
+    without: &[&[u8]],
+    with: Option<(&[u8], &[u8])>,
+) -> Result<Option<Vec<u8>>> {
+    let old = old.unwrap_or(&EMPTY);
+    let more = with.map_or(0, |(n, v)| pair_size(n.len(), v.len()));
+    if with.is_some_and(|(_, v)| v.len() > MAX_VALUE) || old.len() > MAX_OLD {
+        return Ok(None);
+    }
+    let mut out = Vec::with_capacity(old.len() + more);
+    out.extend_from_slice(old.get(..12).unwrap_or(&EMPTY[..12]));
+    pairs(old, |pair| {
+        if !without.contains(&pair.name) {
+            out.extend_from_slice(pair.encoded);
+        }
+        true
+    })?;
+    if let Some((name, value)) = with {
+        put_pair(&mut out, name, value);
+    }
+    out.extend_from_slice(&[0; 8]);
+    Ok((out.len() <= MAX_NEW || with.is_none()).then_some(out))
+}
+
+/// A set without attributes.
+const EMPTY: [u8; 20] = [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let put = |out: &mut Vec<u8>, v: usize| out.extend_from_slice(&(v as u32).to_be_bytes());
+    put(out, pair_size(name.len(), value.len()));
+    put(
+        out,
+        (16 + name.len() + 1).next_multiple_of(8) + value.len().next_multiple_of(8),
+    );
+    put(out, name.len());
+    out.extend_from_slice(name);
+    out.resize(pad4(out.len()), 0);
+    put(out, BYTE_ARRAY as usize);
+    put(out, value.len());
+    out.extend_from_slice(value);
+    out.resize(pad4(out.len()), 0);
 }
 
 impl Dxattr {
@@ -113,26 +187,11 @@ impl Dxattr {
     /// Encodes the set; an empty one has 20 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.encoded_len());
-        out.extend_from_slice(&[1, 1, 0, 0]);
-        let put = |out: &mut Vec<u8>, v: usize| out.extend_from_slice(&(v as u32).to_be_bytes());
-        put(&mut out, 0);
-        put(&mut out, 1);
+        out.extend_from_slice(&EMPTY[..12]);
         for (name, value) in &self.pairs {
-            put(&mut out, pair_size(name.len(), value.len()));
-            put(
-                &mut out,
-                (16 + name.len() + 1).next_multiple_of(8) + value.len().next_multiple_of(8),
-            );
-            put(&mut out, name.len());
-            out.extend_from_slice(name);
-            out.resize(pad4(out.len()), 0);
-            put(&mut out, BYTE_ARRAY as usize);
-            put(&mut out, value.len());
-            out.extend_from_slice(value);
-            out.resize(pad4(out.len()), 0);
+            put_pair(&mut out, name, value);
         }
-        put(&mut out, 0);
-        put(&mut out, 0);
+        out.extend_from_slice(&[0; 8]);
         out
     }
 

@@ -3,7 +3,7 @@
 //! Loaded once, kept in memory, extended on demand. Both tables are made at the first SA write, as others do.
 
 use super::attribute::{Attr, Class};
-use super::layout::{AttrInfo, Layout};
+use super::layout::{AttrInfo, Layout, header_len};
 use crate::dnode::Dnode;
 use crate::objset::Objset;
 use crate::tx::Tx;
@@ -220,6 +220,16 @@ impl SaTable {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Bytes 4 and 5 of a buffer with exactly these attributes, if their layout exists.
+    pub fn layout_info(&self, sequence: &[Attr]) -> Option<u16> {
+        let tables = self.tables();
+        let numbers: Option<Vec<u16>> =
+            sequence.iter().map(|a| tables.known[*a as usize]).collect();
+        let layout = tables.find(&numbers?)?;
+        let words = u16::try_from(header_len(layout.variable) / 8).ok()?;
+        Some(layout.number | words << 10)
     }
 
     /// The number of a known attribute, registering names if need be.

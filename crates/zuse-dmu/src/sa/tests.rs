@@ -68,7 +68,7 @@ fn a_file_is_parsed_and_built_byte_for_byte() {
     let l = layout(2, &FILE);
     let ranges = ranges(&bytes, &header, &l).unwrap();
     let values: Vec<&[u8]> = ranges.iter().map(|r| &bytes[r.clone()]).collect();
-    assert_eq!(build(&l, &values), bytes);
+    assert_eq!(build(&l, &values, 0), bytes);
     assert_eq!(l.fixed(Attr::Mode), Some(0));
     assert_eq!(l.fixed(Attr::Projid), Some(128));
     assert_eq!(
@@ -101,7 +101,7 @@ fn a_symlink_has_two_lengths_in_a_longer_header() {
         .collect();
     values[13] = &aces;
     values[14] = b"target";
-    let b = build(&l, &values);
+    let b = build(&l, &values, 0);
     assert_eq!(b.len(), 182);
     assert_eq!(b[..16], hex("5a502f0005081800 0600000000000000"));
     assert_eq!(&b[0xb0..], b"target");

@@ -7,15 +7,32 @@ use super::table::{SaTable, Tables};
 use super::{SA_BONUS, ZNODE_BONUS, ZNODE_SIZE, u64_in};
 use crate::dnode::Dnode;
 use crate::zap::flaw::Flaw;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 use zuse_base::{Errno, Error, Result};
+use zuse_io::Block;
 
 /// A buffer with its layout found.
 pub(crate) struct Part {
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     pub header: Header,
     pub layout: Arc<Layout>,
+}
+
+/// Bytes of a buffer: a copy, or a spill block shared with the cache.
+pub(crate) enum Bytes {
+    Own(Vec<u8>),
+    Shared(Arc<Block>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(block) => block.bytes(),
+        }
+    }
 }
 
 /// The attributes of one object as they were when it was made. The spill block is read when something is asked for that the
@@ -47,7 +64,9 @@ impl SaTable {
         let tables = self.tables();
         let bytes = dnode.bonus_vec();
         let bonus = match dnode.bonus_type() {
-            SA_BONUS => match Part::parse(bytes, &tables).map_err(|flaw| corrupt(dnode, flaw))? {
+            SA_BONUS => match Part::parse(Bytes::Own(bytes), &tables)
+                .map_err(|flaw| corrupt(dnode, flaw))?
+            {
                 Some(part) => Bonus::Sa(part),
                 None => Bonus::Empty,
             },
@@ -74,7 +93,7 @@ pub(crate) fn corrupt(dnode: &Dnode, flaw: Flaw) -> Error {
 
 impl Part {
     /// Parses a buffer; what came in the other byte order is turned.
-    pub(crate) fn parse(mut bytes: Vec<u8>, tables: &Tables) -> Result<Option<Self>, Flaw> {
+    pub(crate) fn parse(mut bytes: Bytes, tables: &Tables) -> Result<Option<Self>, Flaw> {
         let Some(mut header) = buffer::parse_header(&bytes)? else {
             return Ok(None);
         };
@@ -83,7 +102,9 @@ impl Part {
             .ok_or(Flaw("a layout of attributes that is not in the table"))?
             .clone();
         if header.swapped {
-            buffer::swap(&mut bytes, &header, &layout)?;
+            let mut own = bytes.to_vec();
+            buffer::swap(&mut own, &header, &layout)?;
+            bytes = Bytes::Own(own);
             header.swapped = false;
         }
         Ok(Some(Self {
@@ -170,9 +191,8 @@ impl SaView {
             return Ok(there.as_ref());
         }
         let part = match self.dnode.spill()? {
-            Some(bytes) => {
-                Part::parse(bytes, &self.tables).map_err(|flaw| corrupt(&self.dnode, flaw))?
-            }
+            Some(block) => Part::parse(Bytes::Shared(block), &self.tables)
+                .map_err(|flaw| corrupt(&self.dnode, flaw))?,
             None => None,
         };
         Ok(self.spill.get_or_init(|| part).as_ref())
@@ -223,22 +243,24 @@ impl SaView {
     }
 
     /// Every attribute in order: those of the bonus, then those of the spill block, with their numbers.
-    pub(crate) fn all(&self) -> Result<Vec<(u16, Vec<u8>)>> {
-        let mut out = Vec::new();
-        let mut push = |part: &Part| -> Result<()> {
+    pub(crate) fn all(&self) -> Result<Vec<(u16, &[u8])>> {
+        let bonus = match &self.bonus {
+            Bonus::Sa(part) => Some(part),
+            _ => None,
+        };
+        let mut out = Vec::with_capacity(20);
+        for part in [bonus, self.spill()?].into_iter().flatten() {
             let ranges = buffer::ranges(&part.bytes, &part.header, &part.layout)
                 .map_err(|flaw| corrupt(&self.dnode, flaw))?;
             for (info, range) in part.layout.attrs.iter().zip(ranges) {
-                out.push((info.number, part.bytes[range].to_vec()));
+                out.push((info.number, part.bytes.get(range).unwrap_or_default()));
             }
-            Ok(())
-        };
-        if let Bonus::Sa(part) = &self.bonus {
-            push(part)?;
-        }
-        if let Some(part) = self.spill()? {
-            push(part)?;
         }
         Ok(out)
+    }
+
+    /// Bytes of the spill block, 0 without one.
+    pub(crate) fn spill_len(&self) -> Result<usize> {
+        Ok(self.spill()?.map_or(0, |part| part.bytes.len()))
     }
 }

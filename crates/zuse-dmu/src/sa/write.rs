@@ -32,9 +32,9 @@ impl SaTable {
         sorted.sort_by_key(|(attr, _)| attr.rank());
         let set: Result<Vec<_>> = sorted
             .into_iter()
-            .map(|(attr, v)| Ok((number(&tables, *attr)?, v.to_vec())))
+            .map(|(attr, v)| Ok((number(&tables, *attr)?, *v)))
             .collect();
-        self.write_set(tx, dnode, &set?)
+        self.write_set(tx, dnode, &set?, 0)
     }
 
     /// Sets attributes: in place where all are in the bonus with these lengths, else the set is rewritten. New ones are
@@ -60,15 +60,16 @@ impl SaTable {
             ));
         }
         let tables = self.ready(tx)?;
-        let mut set = self.view(dnode)?.all()?;
+        let view = self.view(dnode)?;
+        let mut set = view.all()?;
         let mut reorder = false;
         for (attr, value) in changes {
             let number = number(&tables, *attr)?;
             match set.iter_mut().find(|(n, _)| *n == number) {
-                Some((_, there)) => *there = value.to_vec(),
+                Some((_, there)) => *there = value,
                 None => {
                     reorder |= *attr == Attr::Projid;
-                    set.push((number, value.to_vec()));
+                    set.push((number, value));
                 }
             }
         }
@@ -80,7 +81,7 @@ impl SaTable {
                     .map_or(u8::MAX, Attr::rank)
             });
         }
-        self.write_set(tx, dnode, &set)
+        self.write_set(tx, dnode, &set, view.spill_len()?)
     }
 
     /// Removes an attribute; whether it was there.
@@ -102,12 +103,12 @@ impl SaTable {
         let number = number(&tables, attr)?;
         let mut set = view.all()?;
         set.retain(|(n, _)| *n != number);
-        self.write_set(tx, dnode, &set)?;
+        self.write_set(tx, dnode, &set, view.spill_len()?)?;
         Ok(true)
     }
 
-    /// Writes a whole set, in this order.
-    fn write_set(&self, tx: &Tx, dnode: &Dnode, set: &[(u16, Vec<u8>)]) -> Result<()> {
+    /// Writes a whole set, in this order; the spill block has `old` bytes and does not get smaller while it is there.
+    fn write_set(&self, tx: &Tx, dnode: &Dnode, set: &[(u16, &[u8])], old: usize) -> Result<()> {
         let tables = self.tables();
         let mut lengths = Vec::with_capacity(set.len());
         for (number, value) in set {
@@ -140,7 +141,7 @@ impl SaTable {
         }
         let placement = place(&lengths, dnode.bonus_capacity());
         let (inside, outside) = set.split_at(placement.in_bonus.min(set.len()));
-        let mut bonus = self.build(tx, inside)?;
+        let mut bonus = self.build(tx, inside, 0)?;
         if !placement.spills {
             debug_assert_eq!(bonus.len(), placement.bonus_len);
             if dnode.has_spill() {
@@ -148,32 +149,31 @@ impl SaTable {
             }
             return dnode.set_bonus(tx, &bonus);
         }
-        let mut spill = self.build(tx, outside)?;
+        let mut spill = self.build(tx, outside, old)?;
         bonus.resize(placement.bonus_len, 0);
-        let old = if dnode.has_spill() {
-            dnode.spill()?.map_or(0, |s| s.len())
-        } else {
-            0
-        };
         let size = spill.len().next_multiple_of(512).max(512).max(old);
         if size > MAX_SPILL {
             return Err(Error::refused(Errno::FBIG, "the spill block of an object"));
         }
         spill.resize(size, 0);
         dnode.set_bonus(tx, &bonus)?;
-        dnode.set_spill(tx, Some(&spill))
+        dnode.set_spill(tx, Some(spill))
     }
 
-    fn build(&self, tx: &Tx, set: &[(u16, Vec<u8>)]) -> Result<Vec<u8>> {
+    fn build(&self, tx: &Tx, set: &[(u16, &[u8])], room: usize) -> Result<Vec<u8>> {
         let sequence: Vec<u16> = set.iter().map(|(n, _)| *n).collect();
-        let values: Vec<&[u8]> = set.iter().map(|(_, v)| v.as_slice()).collect();
+        let values: Vec<&[u8]> = set.iter().map(|(_, v)| *v).collect();
         if sequence.is_empty() {
             return match self.tables().layout(1) {
-                Some(empty) => Ok(buffer::build(empty, &[])),
+                Some(empty) => Ok(buffer::build(empty, &[], room)),
                 None => Ok(Vec::new()),
             };
         }
-        Ok(buffer::build(&*self.layout_for(tx, &sequence)?, &values))
+        Ok(buffer::build(
+            &*self.layout_for(tx, &sequence)?,
+            &values,
+            room,
+        ))
     }
 }
 

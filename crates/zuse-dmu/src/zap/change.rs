@@ -3,17 +3,20 @@
 use super::key::{Ask, Stored};
 use super::micro::{self, Inserted, MicroHeader, MicroIndex};
 use super::store::{self, BlocksMut, MemoryBlocks, ObjectEdit};
-use super::{FAT_SHIFT, Kind, MatchType, Zap, ZapValue, fat, header, hex, kind};
+use super::{DIRECTORY, FAT_SHIFT, Kind, MatchType, Micro, Zap, ZapValue, fat, header, hex, kind};
 use crate::tx::Tx;
 use fat::Put;
 use zuse_base::{Errno, Error, Result};
 
-enum Step {
+/// Names with which a directory in the fat form may become a micro ZAP again: far below the 2,047 at which it grows fat.
+const MICRO_AGAIN: u64 = 64;
+
+enum Step<'a> {
     Done,
     Exists,
     Full,
     Upgrade,
-    Fat,
+    Fat(fat::Aim<'a>),
 }
 
 impl Zap {
@@ -105,20 +108,21 @@ impl Zap {
         }
     }
 
-    fn value_locked(&self, name: &[u8]) -> Result<Option<u64>> {
-        let micro = self.ask_micro(|b, h, index| {
-            let hash = micro::hash_of(h, name)?;
-            Ok(micro::find(b, index, hash, name)
-                .and_then(|i| micro::slot(b, i))
-                .map(|s| s.value))
-        })?;
-        match micro {
-            super::Micro::Answer(v) => Ok(v),
-            super::Micro::Fat => super::first(fat::lookup_u64(
-                &self.blocks(),
-                Ask::Name(name),
-                self.longest(),
-            )?),
+    /// The first integer of a name's value, for who holds the lock.
+    #[inline]
+    pub(super) fn value_locked(&self, name: &[u8]) -> Result<Option<u64>> {
+        let answer = self.ask(
+            |b, h, index| {
+                let hash = micro::hash_of(h, name)?;
+                Ok(micro::find(b, index, hash, name)
+                    .and_then(|i| micro::slot(b, i))
+                    .map(|s| s.value))
+            },
+            |b| fat::aim(b, Ask::Name(name), MatchType::Exact, self.longest()),
+        )?;
+        match answer {
+            Micro::Answer(v) => Ok(v),
+            Micro::Fat(aim) => super::first(fat::lookup_u64(&self.blocks(), aim)?),
         }
     }
 
@@ -139,7 +143,7 @@ impl Zap {
         }
         // Refused before a micro ZAP is made fat for it.
         let stored = value.stored()?;
-        loop {
+        let aim = loop {
             match self.put_micro(tx, name, value, how)? {
                 Step::Done => return Ok(()),
                 Step::Exists => {
@@ -148,35 +152,31 @@ impl Zap {
                         "the name is in the ZAP already",
                     ));
                 }
-                Step::Fat => break,
+                Step::Fat(aim) => break aim,
                 Step::Full => {
                     let size = self.dnode.block_size() + micro::STEP;
                     if size > self.micro_max().max(micro::STEP) {
                         self.upgrade(tx)?;
-                        break;
+                    } else {
+                        self.dnode.set_block_size(tx, size)?;
                     }
-                    self.dnode.set_block_size(tx, size)?;
                 }
-                Step::Upgrade => {
-                    self.upgrade(tx)?;
-                    break;
-                }
+                Step::Upgrade => self.upgrade(tx)?,
             }
-        }
-        fat::put(
-            &self.edit(tx),
-            Ask::Name(name),
-            &stored,
-            how,
-            None,
-            self.longest(),
-        )
+        };
+        fat::put(&self.edit(tx), aim, &stored, how, None)
     }
 
     /// Tries the micro form; says what to do if it is not that, or not any more.
-    fn put_micro(&self, tx: &Tx, name: &[u8], value: &ZapValue, how: Put) -> Result<Step> {
+    fn put_micro<'a>(
+        &self,
+        tx: &Tx,
+        name: &'a [u8],
+        value: &ZapValue,
+        how: Put,
+    ) -> Result<Step<'a>> {
         // Known without changing (and so copying) the block: fat, or to become fat.
-        let first_look = self.ask_micro(|b, h, index| {
+        let micro = |b: &[u8], h: &MicroHeader, index: &MicroIndex| {
             if h.foreign {
                 return Err(Error::unsupported(
                     self.dnode.place(),
@@ -206,11 +206,12 @@ impl Zap {
                 hash,
                 Some(if exists { Step::Exists } else { Step::Upgrade }),
             ))
-        })?;
-        let hash = match first_look {
-            super::Micro::Fat => return Ok(Step::Fat),
-            super::Micro::Answer((_, Some(step))) => return Ok(step),
-            super::Micro::Answer((hash, None)) => hash,
+        };
+        let fat = |b: &[u8]| fat::aim(b, Ask::Name(name), MatchType::Exact, self.longest());
+        let hash = match self.ask(micro, fat)? {
+            Micro::Fat(aim) => return Ok(Step::Fat(aim)),
+            Micro::Answer((_, Some(step))) => return Ok(step),
+            Micro::Answer((hash, None)) => hash,
         };
         let ZapValue::U64(value) = *value else {
             return Ok(Step::Upgrade);
@@ -247,14 +248,8 @@ impl Zap {
             let Some(s) = micro::slot(&old, i) else {
                 continue;
             };
-            fat::put(
-                &memory,
-                Ask::Name(s.name),
-                &Stored::one(s.value),
-                Put::Add,
-                Some(s.cd),
-                256,
-            )?;
+            let aim = fat::take_aim(&memory, Ask::Name(s.name), MatchType::Exact, 256)?;
+            fat::put(&memory, aim, &Stored::one(s.value), Put::Add, Some(s.cd))?;
         }
         self.dnode.set_block_size(tx, 1 << FAT_SHIFT)?;
         let edit = self.edit(tx);
@@ -262,6 +257,28 @@ impl Zap {
             edit.write(blkid, bytes)?;
         }
         Ok(())
+    }
+
+    /// Fat to micro, for a directory that fell back to a few short names: same salt and normflags, each entry with its old cd,
+    /// so that positions of listings stay good. All blocks go and block 0 is written in its new size; the block tree
+    /// keeps its levels.
+    fn downgrade(&self, tx: &Tx) -> Result<()> {
+        if self.dnode.object_type() != DIRECTORY {
+            return Ok(());
+        }
+        let Some((h, entries)) = fat::as_micro(&self.blocks(), micro::MAX_NAME + 1)? else {
+            return Ok(());
+        };
+        let block = micro::block_of(h.salt, h.normflags, &entries);
+        let Ok(size) = u32::try_from(block.len()) else {
+            return Ok(());
+        };
+        if size > self.micro_max() {
+            return Ok(());
+        }
+        self.dnode.free_blocks(tx, 0, u64::MAX)?;
+        self.dnode.set_block_size(tx, size)?;
+        self.dnode.write_block(tx, 0, block)
     }
 
     /// Removes a name.
@@ -306,11 +323,20 @@ impl Zap {
             Ok(micro::find_match(b, index, hash, name, how, h.normflags)?.map(|m| (hash, m.slot)))
         })?;
         match found {
-            super::Micro::Fat => {
-                fat::remove(&self.edit(tx), Ask::Name(name), how, self.longest(), true)
+            Micro::Fat(()) => {
+                let edit = self.edit(tx);
+                let left = fat::remove(&edit, Ask::Name(name), how, self.longest(), true)?;
+                if let Some(h) = &left
+                    && h.leafs == 1
+                    && h.entries <= MICRO_AGAIN
+                    && (h.entries == 0 || h.entries.is_power_of_two())
+                {
+                    self.downgrade(tx)?;
+                }
+                Ok(left.is_some())
             }
-            super::Micro::Answer(None) => Ok(false),
-            super::Micro::Answer(Some((hash, at))) => {
+            Micro::Answer(None) => Ok(false),
+            Micro::Answer(Some((hash, at))) => {
                 self.dnode.edit_block(tx, 0, |mut edit| {
                     let (b, index) = edit.index_mut(MicroIndex::build);
                     micro::remove(b, index, hash, at);
@@ -338,15 +364,9 @@ impl Zap {
 
     fn put_words(&self, tx: &Tx, key: &[u64], value: &Stored, how: Put) -> Result<()> {
         let _guard = self.write_lock();
-        self.fat_blocks()?;
-        fat::put(
-            &self.edit(tx),
-            Ask::Words(key),
-            value,
-            how,
-            None,
-            self.longest(),
-        )
+        let blocks = self.fat_blocks()?;
+        let aim = fat::take_aim(&blocks, Ask::Words(key), MatchType::Exact, self.longest())?;
+        fat::put(&self.edit(tx), aim, value, how, None)
     }
 
     /// Removes a key of words.
@@ -362,7 +382,9 @@ impl Zap {
             MatchType::Exact,
             self.longest(),
             true,
-        )? {
+        )?
+        .is_some()
+        {
             Ok(())
         } else {
             Err(Error::refused(Errno::NOENT, "no such key in the ZAP"))

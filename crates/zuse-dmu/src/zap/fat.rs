@@ -4,6 +4,11 @@
 //!  hash ─ top `shift` bits ─► pointer table (in block 0, or its own blocks) ─► leaf ─► bucket ─► chain
 //! ```
 //!
+//! Budget: a look-up is block 0, perhaps a table block, and a leaf: two blocks beyond the header, nothing allocated. An
+//! add or removal changes the leaf and thirteen words of block 0 in place, both copied once in a txg; what a txg costs
+//! beyond that is each touched leaf compressed and written, so the more names a txg holds the less a name costs. A leaf
+//! looks at its sibling at a few sizes only (a power of two of entries, a quarter full), so a removal reads 1/8 leaf more.
+//!
 //! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory when a micro one
 //! grows up. The caller holds the ZAP's lock.
 //!
@@ -13,7 +18,7 @@
 mod split;
 pub(crate) mod table;
 
-use super::flaw::Flaw;
+use super::flaw::{Checked, Flaw};
 use super::hash::top_bits;
 use super::header::Header;
 use super::key::{Ask, Key, Stored, TOO_BIG, ZapValue};
@@ -37,44 +42,67 @@ pub struct ZapMatch {
 }
 
 fn header<S: Blocks>(s: &S) -> Result<Header> {
-    s.view(0, Header::parse)
+    s.view_near(0, Header::parse)
 }
 
-/// The header, the key and its leaf (`None`: the table has no leaf there), with one look at block 0 where possible.
-fn locate<'a, S: Blocks>(
+/// The header, the key, and the leaf's pointer if that is in block 0 too: what one look at block 0 says.
+pub(crate) struct Aim<'a> {
+    h: Header,
+    key: Key<'a>,
+    near: Option<u64>,
+}
+
+/// Looks at block 0.
+pub(crate) fn aim<'a>(
+    block0: &[u8],
+    ask: Ask<'a>,
+    how: MatchType,
+    longest: usize,
+) -> Checked<Result<Aim<'a>>> {
+    let h = Header::parse(block0)?;
+    let key = match ask.key(&h, how, longest) {
+        Ok(key) => key,
+        Err(e) => return Ok(Err(e)),
+    };
+    let near = if h.table_blocks == 0 {
+        let index = top_bits(key.hash, h.shift);
+        Some(table::pointer_in(&h, block0, index)?)
+    } else {
+        None
+    };
+    Ok(Ok(Aim { h, key, near }))
+}
+
+/// Reads block 0 and looks at it.
+pub(crate) fn take_aim<'a, S: Blocks>(
     s: &S,
     ask: Ask<'a>,
     how: MatchType,
     longest: usize,
-) -> Result<(Header, Key<'a>, Option<u64>)> {
-    let (h, key, near) = s.view(0, |b| {
-        let h = Header::parse(b)?;
-        let key = match ask.key(&h, how, longest) {
-            Ok(key) => key,
-            Err(e) => return Ok(Err(e)),
+) -> Result<Aim<'a>> {
+    s.view_near(0, |b| aim(b, ask, how, longest))?
+}
+
+impl Aim<'_> {
+    /// The leaf's block (`None`: the table has no leaf there).
+    fn leaf<S: Blocks>(&self, s: &S) -> Result<Option<u64>> {
+        let leaf = match self.near {
+            Some(leaf) => leaf,
+            None => table::pointer(s, &self.h, top_bits(self.key.hash, self.h.shift))?,
         };
-        let near = if h.table_blocks == 0 {
-            Some(table::pointer_in(&h, b, top_bits(key.hash, h.shift))?)
-        } else {
-            None
-        };
-        Ok(Ok((h, key, near)))
-    })??;
-    let leaf = match near {
-        Some(leaf) => leaf,
-        None => table::pointer(s, &h, top_bits(key.hash, h.shift))?,
-    };
-    Ok((h, key, (leaf != 0).then_some(leaf)))
+        Ok((leaf != 0).then_some(leaf))
+    }
 }
 
 /// The value of a key.
-pub(crate) fn lookup<S: Blocks>(s: &S, ask: Ask<'_>, longest: usize) -> Result<Option<ZapValue>> {
-    let (_, key, leaf) = locate(s, ask, MatchType::Exact, longest)?;
-    let Some(blkid) = leaf else { return Ok(None) };
+pub(crate) fn lookup<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<ZapValue>> {
+    let Some(blkid) = aim.leaf(s)? else {
+        return Ok(None);
+    };
     s.view(blkid, |b| {
         let leaf = Leaf::parse(b)?;
-        leaf.must_own(key.hash)?;
-        match leaf.find(&key)? {
+        leaf.must_own(aim.key.hash)?;
+        match leaf.find(&aim.key)? {
             Some(e) => Ok(Some(ZapValue::from_stored(e.int_size, leaf.value(&e)?)?)),
             None => Ok(None),
         }
@@ -82,17 +110,14 @@ pub(crate) fn lookup<S: Blocks>(s: &S, ask: Ask<'_>, longest: usize) -> Result<O
 }
 
 /// The first integer of a key's value; `Some(None)` if the value is empty.
-pub(crate) fn lookup_u64<S: Blocks>(
-    s: &S,
-    ask: Ask<'_>,
-    longest: usize,
-) -> Result<Option<Option<u64>>> {
-    let (_, key, leaf) = locate(s, ask, MatchType::Exact, longest)?;
-    let Some(blkid) = leaf else { return Ok(None) };
+pub(crate) fn lookup_u64<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<Option<u64>>> {
+    let Some(blkid) = aim.leaf(s)? else {
+        return Ok(None);
+    };
     s.view(blkid, |b| {
         let leaf = Leaf::parse(b)?;
-        leaf.must_own(key.hash)?;
-        match leaf.find(&key)? {
+        leaf.must_own(aim.key.hash)?;
+        match leaf.find(&aim.key)? {
             Some(e) if e.value_count == 0 => Ok(Some(None)),
             Some(e) => Ok(Some(Some(leaf.first_int(&e)?))),
             None => Ok(None),
@@ -107,8 +132,11 @@ pub(crate) fn lookup_match<S: Blocks>(
     how: MatchType,
     longest: usize,
 ) -> Result<Option<ZapMatch>> {
-    let (h, key, leaf) = locate(s, Ask::Name(name), how, longest)?;
-    let Some(blkid) = leaf else { return Ok(None) };
+    let aim = take_aim(s, Ask::Name(name), how, longest)?;
+    let Some(blkid) = aim.leaf(s)? else {
+        return Ok(None);
+    };
+    let (h, key) = (aim.h, aim.key);
     s.view(blkid, |b| {
         let leaf = Leaf::parse(b)?;
         leaf.must_own(key.hash)?;
@@ -178,13 +206,13 @@ fn no_leaf<S: Blocks>(s: &S) -> Error {
 /// Adds or replaces an entry. `cd` is given when a micro ZAP grows up.
 pub(crate) fn put<S: BlocksMut>(
     s: &S,
-    ask: Ask<'_>,
+    aim: Aim<'_>,
     value: &Stored,
     how: Put,
     cd: Option<u32>,
-    longest: usize,
 ) -> Result<()> {
-    let (mut h, key, mut leaf) = locate(s, ask, MatchType::Exact, longest)?;
+    let mut leaf = aim.leaf(s)?;
+    let (mut h, key) = (aim.h, aim.key);
     let geometry = Geometry {
         shift: h.block_shift,
     };
@@ -249,35 +277,75 @@ pub(crate) fn put<S: BlocksMut>(
     }
 }
 
-/// Removes the entry that matches; `false` if there is none.
+/// Removes the entry that matches and says what the ZAP is like now; `None` if there is none.
 pub(crate) fn remove<S: BlocksMut>(
     s: &S,
     ask: Ask<'_>,
     how: MatchType,
     longest: usize,
     shrink: bool,
-) -> Result<bool> {
-    let (mut h, key, leaf) = locate(s, ask, how, longest)?;
-    let Some(blkid) = leaf else { return Ok(false) };
+) -> Result<Option<Header>> {
+    let aim = take_aim(s, ask, how, longest)?;
+    let Some(blkid) = aim.leaf(s)? else {
+        return Ok(None);
+    };
+    let (mut h, key) = (aim.h, aim.key);
     // Looked at before it is copied for the change.
     let found = s.view(blkid, |b| {
         let leaf = Leaf::parse(b)?;
         leaf.must_own(key.hash)?;
         leaf.find_match(&key)
     })??;
-    let Some(e) = found else { return Ok(false) };
+    let Some(e) = found else { return Ok(None) };
     let words = h.has_word_keys();
-    let (left, prefix_len) = s.edit(blkid, |b| {
+    let small = s.edit(blkid, |b| {
         let mut leaf = LeafMut::parse(b)?;
         leaf.remove(&e, words)?;
-        Ok((leaf.view().entries(), leaf.view().prefix_len()))
+        Ok(split::is_small(&leaf.view()))
     })?;
     h.entries = h.entries.saturating_sub(1);
     store_header(s, &h)?;
-    if shrink && left == 0 && prefix_len > 0 && h.next_table == 0 {
-        split::merge_empty(s, &mut h, blkid, key.hash)?;
+    if shrink && small && h.next_table == 0 {
+        split::merge_small(s, &mut h, blkid, key.hash)?;
     }
-    Ok(true)
+    Ok(Some(h))
+}
+
+/// One entry that a micro ZAP could hold: name, value, cd.
+pub(crate) type Small = (Vec<u8>, u64, u16);
+
+/// The header and all entries of a ZAP of one leaf, if a micro ZAP could hold each of them.
+pub(crate) fn as_micro<S: Blocks>(s: &S, longest: usize) -> Result<Option<(Header, Vec<Small>)>> {
+    let h = header(s)?;
+    if h.leafs != 1 || h.flags != 0 || h.next_table != 0 {
+        return Ok(None);
+    }
+    let blkid = table::pointer(s, &h, 0)?;
+    if blkid == 0 {
+        return Err(no_leaf(s));
+    }
+    s.view(blkid, |b| {
+        let leaf = Leaf::parse(b)?;
+        let mut order = Vec::new();
+        leaf.entries_from((0, 0), &mut order)?;
+        if leaf.prefix_len() != 0 || order.len() as u64 != h.entries {
+            return Ok(None);
+        }
+        let mut out = Vec::with_capacity(order.len());
+        for (_, cd, chunk) in order {
+            let e = leaf.entry(chunk)?;
+            let (Ok(cd), 8, 1) = (u16::try_from(cd), e.int_size, e.value_count) else {
+                return Ok(None);
+            };
+            if usize::from(e.name_count) > longest {
+                return Ok(None);
+            }
+            let mut name = Vec::with_capacity(longest);
+            leaf.read_name(&e, false, &mut name)?;
+            out.push((name, leaf.first_int(&e)?, cd));
+        }
+        Ok(Some((h, out)))
+    })
 }
 
 /// One entry while listing a leaf.
@@ -293,7 +361,7 @@ pub(crate) fn list_leaf<S: Blocks>(
     s: &S,
     from: (u64, u32),
     scratch: &mut Vec<(u64, u32, u16)>,
-    mut f: impl FnMut(&Header, Listed<'_>) -> super::flaw::Checked<bool>,
+    mut f: impl FnMut(&Header, Listed<'_>) -> Checked<bool>,
 ) -> Result<(Option<u64>, bool)> {
     let h = header(s)?;
     let at = top_bits(from.0, h.shift);

@@ -148,6 +148,10 @@ impl<'a> Leaf<'a> {
     pub(crate) fn free(&self) -> u16 {
         u16_at(self.b, 28)
     }
+    /// Chunks in use.
+    pub(crate) fn used(&self) -> usize {
+        self.g.chunks().saturating_sub(usize::from(self.free()))
+    }
     pub(crate) fn entries(&self) -> u16 {
         u16_at(self.b, 30)
     }

@@ -7,6 +7,10 @@
 //!
 //! The functions here work on the bytes and the block's [`MicroIndex`] together and keep the two in step.
 //!
+//! Budget: opening a block is one hash and one pass of a bucket sort per entry and four allocations in all, 8 bytes an entry
+//! in memory; a look-up is one hash, one search in the index and one slot compared; an add or a removal moves a few
+//! hundred bytes of the index, looks at no other slot, and copies the block once in a txg.
+//!
 //! Invariants: names are unique; `(hash, cd)` is unique; free slots are all zero; cd ≤ 0xffff.
 
 mod index;
@@ -209,6 +213,20 @@ pub(crate) fn insert(
     s[NAME..NAME + name.len()].copy_from_slice(name);
     index.insert(hash, cd, at);
     Inserted::Done
+}
+
+/// A block with these entries, whose names fit, one slot after the other.
+pub(crate) fn block_of(salt: u64, normflags: u64, entries: &[(Vec<u8>, u64, u16)]) -> Vec<u8> {
+    let size = ((entries.len() + 1) * SLOT).next_multiple_of(STEP as usize);
+    let mut b = new_block(size, salt, normflags);
+    for (i, (name, value, cd)) in entries.iter().enumerate() {
+        if let Some(s) = slot_bytes_mut(&mut b, i) {
+            s[..8].copy_from_slice(&value.to_le_bytes());
+            s[8..10].copy_from_slice(&cd.to_le_bytes());
+            s[NAME..NAME + name.len()].copy_from_slice(name);
+        }
+    }
+    b
 }
 
 /// Overwrites the value of a slot.

@@ -67,7 +67,7 @@ impl Zap {
         })?;
         match micro {
             Micro::Answer(stats) => Ok(stats),
-            Micro::Fat => {
+            Micro::Fat(()) => {
                 let h = fat::table::facts(&self.blocks())?;
                 Ok(ZapStats::Fat {
                     block_size,

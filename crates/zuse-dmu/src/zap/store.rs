@@ -12,6 +12,10 @@ use zuse_base::{Error, Result};
 pub(crate) trait Blocks {
     /// Runs `f` on a block; a flaw becomes an error that names the block.
     fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R>;
+    /// As [`Self::view`], for the header and the blocks of the pointer table: there are few, and each operation needs them.
+    fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        self.view(blkid, f)
+    }
     /// The error for a flaw in a block.
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error;
     /// Asks for a block that will be read soon.
@@ -45,6 +49,12 @@ impl Blocks for ObjectBlocks<'_> {
             .with_block(blkid, |b| f(b.bytes()))?
             .map_err(|flaw| self.corrupt(blkid, flaw))
     }
+    #[inline]
+    fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        self.dnode
+            .with_near_block(blkid, |b| f(b.bytes()))?
+            .map_err(|flaw| self.corrupt(blkid, flaw))
+    }
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
         corrupt(self.dnode, blkid, flaw)
     }
@@ -63,6 +73,10 @@ impl Blocks for ObjectEdit<'_> {
     #[inline]
     fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
         ObjectBlocks { dnode: self.dnode }.view(blkid, f)
+    }
+    #[inline]
+    fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        ObjectBlocks { dnode: self.dnode }.view_near(blkid, f)
     }
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
         corrupt(self.dnode, blkid, flaw)

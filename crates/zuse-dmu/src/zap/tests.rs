@@ -549,3 +549,84 @@ fn speed() {
     );
     large.sync();
 }
+
+#[test]
+fn a_directory_that_falls_back_to_a_few_names_is_micro_again() {
+    let mut pool = TestPool::new(Settings {
+        indirect_shift: 12,
+        ..Settings::default()
+    });
+    let zap = new_zap(&pool);
+    let name = |i: u64| format!("file{i:07}");
+    for i in 0..5000 {
+        zap.add_u64(&pool.tx(), name(i).as_bytes(), i).unwrap();
+    }
+    pool.sync();
+    assert!(zap.is_fat().unwrap() && zap.dnode().levels() > 1);
+    let listed = names(&zap);
+    // A listing stands in the middle while names go; the last thirty in hash order stay.
+    let (gone, kept) = listed.split_at(listed.len() - 30);
+    let mut cookie = 0;
+    let mut seen = Vec::new();
+    zap.list(0, &mut |n, _, after| {
+        seen.push(String::from_utf8(n.to_vec()).unwrap());
+        cookie = after;
+        seen.len() < 4990
+    })
+    .unwrap();
+    for (i, (name, _)) in gone.iter().enumerate() {
+        zap.remove(&pool.tx(), name.as_bytes()).unwrap();
+        if i % 1500 == 0 {
+            pool.sync();
+        }
+    }
+    assert!(!zap.is_fat().unwrap());
+    let size = zap.dnode().block_size();
+    assert!(size <= 4608, "{size} bytes");
+    assert_eq!(names(&zap), kept);
+    zap.list(cookie, &mut |n, _, _| {
+        seen.push(String::from_utf8(n.to_vec()).unwrap());
+        true
+    })
+    .unwrap();
+    assert!(seen[4970..].iter().eq(kept.iter().map(|(n, _)| n)));
+    let object = zap.dnode().object();
+    drop(zap);
+    let zap = reopened(&mut pool, object);
+    assert_eq!(names(&zap), kept);
+    assert!(
+        zap.dnode().used_bytes() <= 16384,
+        "{} bytes",
+        zap.dnode().used_bytes()
+    );
+    // It grows as any other.
+    for i in 10_000..13_000 {
+        zap.add_u64(&pool.tx(), name(i).as_bytes(), i).unwrap();
+    }
+    assert!(zap.is_fat().unwrap());
+    let zap = reopened(&mut pool, object);
+    assert_eq!(audit(&zap.blocks()).entries, 3030);
+    for (name, value) in kept {
+        assert_eq!(zap.lookup_u64(name.as_bytes()).unwrap(), Some(*value));
+    }
+}
+
+#[test]
+fn a_directory_with_a_long_name_stays_fat() {
+    let pool = TestPool::new(Settings::default());
+    let zap = new_zap(&pool);
+    let long = [b'l'; 60];
+    zap.add_u64(&pool.tx(), &long, 1).unwrap();
+    for i in 0..40u64 {
+        zap.add_u64(&pool.tx(), format!("f{i}").as_bytes(), i)
+            .unwrap();
+    }
+    for i in 0..40u64 {
+        zap.remove(&pool.tx(), format!("f{i}").as_bytes()).unwrap();
+    }
+    assert!(zap.is_fat().unwrap());
+    assert_eq!(zap.lookup_u64(&long).unwrap(), Some(1));
+    zap.remove(&pool.tx(), &long).unwrap();
+    assert!(!zap.is_fat().unwrap());
+    assert_eq!((zap.count().unwrap(), zap.dnode().block_size()), (0, 512));
+}

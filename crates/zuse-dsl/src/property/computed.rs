@@ -1,112 +1,326 @@
 //! Properties as texts, computed ones included: what `get` shows, in exact form.
+//!
+//! A [`View`] reads of an entry only what the properties asked for need, and that once.
 
-use zuse_base::Result;
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_format::dsl::{
+    BOOKMARK_HAS_FBN, BookmarkPhys, DS_FLAG_DEFER_DESTROY, DS_FLAG_INCONSISTENT, DslDatasetPhys,
+    DslDirPhys,
+};
 use zuse_format::property::{
-    Access, DATASET_PROPERTIES, DefaultValue, F, Home, Property, S, V, dataset_property,
+    Access, B, DATASET_PROPERTIES, DefaultValue, F, Home, Property, S, V, dataset_property,
+    received_key,
 };
 
-use super::{Found, From, Source, Value};
+use super::{Found, From, Source, Value, decoded};
 use crate::context::Dsl;
 use crate::dataset::{Dataset, Kind};
-use crate::stat::Stat;
+use crate::deadlist::Deadlist;
+use crate::listing::{Entry, read_numbers};
+
+/// A text and where it comes from.
+pub type Shown = (String, Source);
 
 impl Dsl {
-    /// One property of a dataset with its source; `None` if it has none of that name (or it lives inside the object
-    /// set: see the layers above).
+    /// The entry of an open dataset.
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn property(&self, ds: &Dataset, name: &str) -> Result<Option<(String, Source)>> {
-        let _config = self.read_config();
-        match dataset_property(name) {
-            None => self.stored_text(ds.object().0, name, None),
-            Some(known) => {
-                let kind = ds.kind()?;
-                if !valid(known, kind, ds.is_volume()?) {
-                    return Ok(None);
-                }
-                if known.home == Home::KeyObject
-                    || matches!(known.name, "encryptionroot" | "keystatus")
-                {
-                    return self.encryption_text(ds.object().0, known.name);
-                }
-                if known.home == Home::Computed {
-                    let stat = self.stat_of(ds)?;
-                    return Ok(computed(known.name, &stat, kind));
-                }
-                self.stored_text(ds.object().0, known.name, Some(known))
-            }
-        }
+    pub fn entry_of(&self, ds: &Dataset) -> Result<Entry> {
+        Ok(Entry {
+            name: ds.name()?,
+            object: ds.object(),
+            kind: ds.kind()?,
+            bookmark: None,
+        })
     }
 
-    /// All properties of a dataset that `get all` shows, native ones in their order, then user properties by name.
-    /// Those that live inside the object set (version, volsize, …) are left to the layers above.
+    /// One property of a dataset with its source; `None` if it has none of that name.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn property(&self, ds: &Dataset, name: &str) -> Result<Option<Shown>> {
+        self.entry_property(&self.entry_of(ds)?, name)
+    }
+
+    /// All properties of a dataset that `get all` shows, native ones in their order, then user properties.
     ///
     /// # Errors
     /// The MOS cannot be read.
     pub fn properties(&self, ds: &Dataset) -> Result<Vec<(String, String, Source)>> {
+        self.entry_properties(&self.entry_of(ds)?)
+    }
+
+    /// As [`Self::property`], for something that was listed.
+    ///
+    /// # Errors
+    /// As [`Self::property`].
+    pub fn entry_property(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
         let _config = self.read_config();
-        let kind = ds.kind()?;
-        let volume = ds.is_volume()?;
-        let stat = self.stat_of(ds)?;
-        let object = ds.object().0;
+        View::of(self, entry)?.show(name)
+    }
+
+    /// Some properties of something that was listed, in the order asked for.
+    ///
+    /// # Errors
+    /// As [`Self::property`].
+    pub fn entry_some(&self, entry: &Entry, names: &[&str]) -> Result<Vec<Option<Shown>>> {
+        let _config = self.read_config();
+        let view = View::of(self, entry)?;
+        names.iter().map(|name| view.show(name)).collect()
+    }
+
+    /// As [`Self::properties`], for something that was listed.
+    ///
+    /// # Errors
+    /// As [`Self::property`].
+    pub fn entry_properties(&self, entry: &Entry) -> Result<Vec<(String, String, Source)>> {
+        let _config = self.read_config();
+        View::of(self, entry)?.all()
+    }
+
+    pub(crate) fn show_unlocked(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
+        View::of(self, entry)?.show(name)
+    }
+
+    pub(crate) fn native_unlocked(&self, entry: &Entry) -> Result<Vec<&'static str>> {
+        let view = View::of(self, entry)?;
         let mut out = Vec::new();
-        for known in DATASET_PROPERTIES
-            .iter()
-            .filter(|p| p.in_all && valid(p, kind, volume))
-        {
-            let found = match known.home {
-                Home::Computed if matches!(known.name, "encryptionroot" | "keystatus") => {
-                    self.encryption_text(object, known.name)?
-                }
-                Home::Computed => computed(known.name, &stat, kind),
-                Home::KeyObject => self.encryption_text(object, known.name)?,
-                Home::Props => self.stored_text(object, known.name, Some(known))?,
-                _ => None,
-            };
-            if let Some((text, source)) = found {
-                out.push((known.name.to_owned(), text, source));
+        for known in DATASET_PROPERTIES.iter().filter(|p| p.in_all) {
+            if known.name == "mounted" || !view.has(known)? {
+                continue;
             }
+            if known.name == "origin" && view.native(known)?.is_none() {
+                continue;
+            }
+            out.push(known.name);
         }
-        for name in self.user_names(object)? {
-            if let Some((text, source)) = self.stored_text(object, &name, None)? {
+        Ok(out)
+    }
+
+    pub(crate) fn user_unlocked(&self, entry: &Entry) -> Result<Vec<(String, String, Source)>> {
+        let view = View::of(self, entry)?;
+        let mut out = Vec::new();
+        for name in view.user_names()? {
+            if let Some((text, source)) = view.stored_text(&name, None)? {
                 out.push((name, text, source));
             }
         }
         Ok(out)
     }
 
-    fn user_names(&self, ds: u64) -> Result<Vec<String>> {
+    /// The value of a property that came with a stream, whether it takes effect or not.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn received_value(&self, entry: &Entry, name: &str) -> Result<Option<String>> {
+        let _config = self.read_config();
+        if entry.bookmark.is_some() {
+            return Ok(None);
+        }
         let meta = self.meta()?;
-        let phys = meta.ds(ds)?;
-        let mut names = std::collections::BTreeSet::new();
-        let mut take = |stored: &super::Stored| {
+        let phys = meta.ds(entry.object.0)?;
+        let props = if phys.is_snapshot() {
+            phys.props
+        } else {
+            meta.dir(phys.dir)?.props
+        };
+        let known = dataset_property(name);
+        let value = self
+            .stored(props)?
+            .get(&received_key(name))
+            .and_then(decoded);
+        Ok(value.map(|v| match (v, known) {
+            (Value::Number(n), Some(known)) => known.format_number(n),
+            (Value::Number(n), None) => n.to_string(),
+            (Value::Text(t), _) => t,
+        }))
+    }
+
+    /// Creation txg of something that was listed.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn create_txg(&self, entry: &Entry) -> Result<u64> {
+        match &entry.bookmark {
+            Some(b) => Ok(b.creation_txg),
+            None => Ok(self.meta()?.ds(entry.object.0)?.creation_txg),
+        }
+    }
+}
+
+/// An entry with what was read of it.
+struct View<'a> {
+    dsl: &'a Dsl,
+    entry: &'a Entry,
+    phys: DslDatasetPhys,
+    dir: OnceCell<DslDirPhys>,
+    volume: OnceCell<bool>,
+}
+
+/// A value that is read at most once.
+fn once<T: Copy>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<T> {
+    match cell.get() {
+        Some(v) => Ok(*v),
+        None => {
+            let v = read()?;
+            Ok(*cell.get_or_init(|| v))
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    fn of(dsl: &'a Dsl, entry: &'a Entry) -> Result<Self> {
+        Ok(Self {
+            dsl,
+            entry,
+            phys: dsl.meta()?.ds(entry.object.0)?,
+            dir: OnceCell::new(),
+            volume: OnceCell::new(),
+        })
+    }
+
+    fn dir(&self) -> Result<DslDirPhys> {
+        once(&self.dir, || self.dsl.meta()?.dir(self.phys.dir))
+    }
+
+    fn is_volume(&self) -> Result<bool> {
+        match self.entry.kind {
+            Kind::Filesystem => Ok(false),
+            Kind::Volume => Ok(true),
+            _ => once(&self.volume, || self.dsl.is_volume(&self.phys)),
+        }
+    }
+
+    /// Whether a property is one of such a dataset: of snapshots those that their filesystem or volume has too.
+    fn has(&self, known: &Property) -> Result<bool> {
+        Ok(match self.entry.kind {
+            Kind::Filesystem => known.valid_on(F),
+            Kind::Volume => known.valid_on(V),
+            Kind::Bookmark => known.valid_on(B),
+            Kind::Snapshot => {
+                known.valid_on(S)
+                    && (!known.valid_on(F | V)
+                        || known.valid_on(F) && known.valid_on(V)
+                        || known.valid_on(if self.is_volume()? { V } else { F }))
+            }
+        })
+    }
+
+    fn show(&self, name: &str) -> Result<Option<Shown>> {
+        match dataset_property(name) {
+            Some(known) if self.has(known)? => self.native(known),
+            Some(_) => Ok(None),
+            None if self.entry.kind == Kind::Bookmark => Ok(None),
+            None => match name.split_once(['@', '#']) {
+                Some(("written", since)) => {
+                    let sign = if name.contains('#') { '#' } else { '@' };
+                    self.written_since(since, sign)
+                }
+                _ => self.stored_text(name, None),
+            },
+        }
+    }
+
+    fn all(&self) -> Result<Vec<(String, String, Source)>> {
+        let mut out = Vec::with_capacity(80);
+        for known in DATASET_PROPERTIES.iter().filter(|p| p.in_all) {
+            if self.has(known)?
+                && let Some((text, source)) = self.native(known)?
+            {
+                out.push((known.name.to_owned(), text, source));
+            }
+        }
+        if self.entry.kind == Kind::Bookmark {
+            return Ok(out);
+        }
+        for name in self.user_names()? {
+            if let Some((text, source)) = self.stored_text(&name, None)? {
+                out.push((name, text, source));
+            }
+        }
+        Ok(out)
+    }
+
+    /// User properties, nearest directory first, a snapshot's own last.
+    fn user_names(&self) -> Result<Vec<String>> {
+        let meta = self.dsl.meta()?;
+        let mut names: Vec<String> = Vec::new();
+        let mut take = |stored: &super::StoredZap| {
             for key in stored.keys() {
                 let base = key.split('$').next().unwrap_or("");
-                if base.contains(':') {
-                    names.insert(base.to_owned());
+                if base.contains(':') && !names.iter().any(|n| n == base) {
+                    names.push(base.to_owned());
                 }
             }
         };
-        take(&self.stored(phys.props)?);
-        for dir in meta.ancestry(phys.dir)? {
-            take(&self.stored(meta.dir(dir)?.props)?);
+        for dir in meta.ancestry(self.phys.dir)? {
+            take(&*self.dsl.stored(meta.dir(dir)?.props)?);
         }
-        Ok(names.into_iter().collect())
+        take(&*self.dsl.stored(self.phys.props)?);
+        Ok(names)
     }
 
-    fn stored_text(
-        &self,
-        ds: u64,
-        name: &str,
-        known: Option<&Property>,
-    ) -> Result<Option<(String, Source)>> {
-        let found = self.effective(ds, name)?;
-        let Some(Found { value, from }) = found else {
+    fn native(&self, known: &'static Property) -> Result<Option<Shown>> {
+        if let Some(bookmark) = &self.entry.bookmark {
+            return Ok(of_bookmark(known.name, bookmark));
+        }
+        match known.home {
+            Home::KeyObject => self.dsl.encryption_text(self.entry.object.0, known.name),
+            Home::Computed if matches!(known.name, "encryptionroot" | "keystatus") => {
+                self.dsl.encryption_text(self.entry.object.0, known.name)
+            }
+            Home::Computed => self.computed(known.name),
+            Home::MasterNode | Home::Volume => self.inside(known),
+            _ => self.stored_text(known.name, Some(known)),
+        }
+    }
+
+    /// What stands in the object set. A dataset whose content cannot be opened (a key is missing) has no such values.
+    fn inside(&self, known: &'static Property) -> Result<Option<Shown>> {
+        let numbers = if self.phys.bp.uses_crypt() {
+            let open = self.dsl.dataset_by_object(self.entry.object)?.objset();
+            match open.and_then(|os| read_numbers(&os)) {
+                Ok(numbers) => Arc::new(numbers),
+                Err(_) => return Ok(None),
+            }
+        } else {
+            match self.dsl.inside(&self.phys) {
+                Ok(numbers) => numbers,
+                Err(_) if self.phys.flags & DS_FLAG_INCONSISTENT != 0 => return Ok(None),
+                Err(e) => return Err(e),
+            }
+        };
+        let found = numbers
+            .iter()
+            .find(|(n, _)| n == known.name)
+            .map(|(_, n)| *n);
+        if known.home == Home::Volume {
+            let source = if known.name == "volsize" {
+                Source::Local
+            } else {
+                Source::None
+            };
+            return Ok(found.map(|n| (n.to_string(), source)));
+        }
+        // Old filesystems leave out what has its default.
+        let number = found.or(known.default_number()).unwrap_or(0);
+        let text = match known.name.starts_with("default") {
+            true => number.to_string(),
+            false => known.format_number(number),
+        };
+        Ok(Some((text, Source::None)))
+    }
+
+    fn stored_text(&self, name: &str, known: Option<&Property>) -> Result<Option<Shown>> {
+        let Some(Found { value, from }) = self.dsl.effective_for(&self.phys, name)? else {
             let Some(known) = known else { return Ok(None) };
             let text = match known.default {
                 DefaultValue::Number(n) => known.format_number(n),
-                DefaultValue::Text("/") => format!("/{}", self.ds_name(ds)?),
+                DefaultValue::Text("/") => format!("/{}", self.entry.name),
                 DefaultValue::Text(t) => t.to_owned(),
                 DefaultValue::None => return Ok(None),
             };
@@ -119,43 +333,255 @@ impl Dsl {
         let source = match from {
             From::Own => Source::Local,
             From::Received => Source::Received,
-            From::Dir(dir) => Source::Inherited(self.dir_name(dir)?),
+            From::Dir(dir) => Source::Inherited(self.name_of_dir(dir)?),
         };
         let text = match (value, known) {
             (Value::Number(n), Some(known)) => known.format_number(n),
             (Value::Number(n), None) => n.to_string(),
             (Value::Text(path), Some(known)) if known.name == "mountpoint" => {
-                self.mountpoint(ds, path, &source)?
+                self.mountpoint(path, &source)
             }
             (Value::Text(text), _) => text,
         };
         Ok(Some((text, source)))
     }
 
+    /// The name of a directory above: so many components of the entry's own name.
+    fn name_of_dir(&self, dir: u64) -> Result<String> {
+        let meta = self.dsl.meta()?;
+        let mut name = self.entry.dataset_name();
+        for at in meta.ancestry(self.phys.dir)? {
+            if at == dir {
+                return Ok(name.to_owned());
+            }
+            name = name.rsplit_once('/').map_or(name, |(above, _)| above);
+        }
+        self.dsl.dir_name(dir)
+    }
+
     /// An inherited mount point is that of the ancestor and the rest of the name.
-    fn mountpoint(&self, ds: u64, path: String, source: &Source) -> Result<String> {
+    fn mountpoint(&self, path: String, source: &Source) -> String {
         let Source::Inherited(above) = source else {
-            return Ok(path);
+            return path;
         };
         if !path.starts_with('/') {
-            return Ok(path);
+            return path;
         }
-        let name = self.ds_name(ds)?;
-        let rest = name
+        let rest = self
+            .entry
+            .dataset_name()
             .strip_prefix(above.as_str())
             .unwrap_or("")
             .trim_start_matches('/');
-        Ok(format!("{}/{rest}", path.trim_end_matches('/')))
+        format!("{}/{rest}", path.trim_end_matches('/'))
+    }
+
+    fn computed(&self, name: &str) -> Result<Option<Shown>> {
+        if let "filesystem_count" | "snapshot_count" = name {
+            let key = format!("com.joyent:{name}");
+            let ext = self.dsl.meta()?.extension(self.phys.dir)?;
+            let count = ext.map(|t| t.get_u64(&key)).transpose()?.flatten();
+            return Ok(Some(match count {
+                Some(n) => (n.to_string(), Source::Local),
+                None => ("none".to_owned(), Source::Default),
+            }));
+        }
+        Ok(self.figure(name)?.map(|text| (text, Source::None)))
+    }
+
+    fn figure(&self, name: &str) -> Result<Option<String>> {
+        let (p, meta) = (&self.phys, self.dsl.meta()?);
+        let snapshot = p.is_snapshot();
+        let number = |n: u64| Ok(Some(n.to_string()));
+        let word = |w: &str| Ok(Some(w.to_owned()));
+        match name {
+            "type" => word(match self.entry.kind {
+                Kind::Filesystem => "filesystem",
+                Kind::Volume => "volume",
+                Kind::Snapshot => "snapshot",
+                Kind::Bookmark => "bookmark",
+            }),
+            "name" => word(&self.entry.name),
+            "creation" => number(p.creation_time),
+            "createtxg" => number(p.creation_txg),
+            "guid" => number(p.guid),
+            "objsetid" => number(self.entry.object.0),
+            "referenced" => number(p.referenced_bytes),
+            "logicalreferenced" => number(p.uncompressed_bytes),
+            "refcompressratio" => Ok(Some(ratio(p.uncompressed_bytes, p.compressed_bytes))),
+            "unique" => number(p.unique_bytes),
+            "inconsistent" => number(u64::from(p.flags & DS_FLAG_INCONSISTENT != 0)),
+            "mounted" => word("no"),
+            "used" if snapshot => number(p.unique_bytes),
+            "compressratio" if snapshot => {
+                Ok(Some(ratio(p.uncompressed_bytes, p.compressed_bytes)))
+            }
+            "used" => number(self.dir()?.used_bytes),
+            "compressratio" => {
+                let d = self.dir()?;
+                Ok(Some(ratio(d.uncompressed_bytes, d.compressed_bytes)))
+            }
+            "logicalused" => number(self.dir()?.uncompressed_bytes),
+            "usedbydataset" => number(self.dir()?.used_breakdown[0]),
+            "usedbysnapshots" => number(self.dir()?.used_breakdown[1]),
+            "usedbychildren" => {
+                let parts = self.dir()?.used_breakdown;
+                number(parts[2].wrapping_add(parts[3]))
+            }
+            "usedbyrefreservation" => number(self.dir()?.used_breakdown[4]),
+            "available" => number(self.dsl.available_for(self.entry.object.0)?),
+            "written" => number(self.dsl.written_of(p)?),
+            "origin" => {
+                let dir = self.dir()?;
+                if meta.is_clone(&dir) {
+                    Ok(Some(self.dsl.ds_name(dir.origin)?))
+                } else {
+                    Ok(None)
+                }
+            }
+            "prevsnap" if p.prev_snap != 0 && meta.ds(p.prev_snap)?.dir == p.dir => {
+                Ok(Some(self.dsl.ds_name(p.prev_snap)?))
+            }
+            "defer_destroy" => word(if p.flags & DS_FLAG_DEFER_DESTROY != 0 {
+                "on"
+            } else {
+                "off"
+            }),
+            "userrefs" if p.userrefs == 0 => number(0),
+            "userrefs" => number(meta.table(p.userrefs)?.count()?),
+            "numclones" => number(self.dsl.clones_of(p)?.len() as u64),
+            "clones" => {
+                let clones = self.dsl.clones_of(p)?;
+                Ok((!clones.is_empty()).then(|| clones.join(",")))
+            }
+            "snapshots_changed" => {
+                let ext = meta.extension(p.dir)?;
+                let when = ext
+                    .map(|t| t.get("com.ixsystems:snapshots_changed"))
+                    .transpose()?;
+                let when = when.flatten().and_then(|v| v.first());
+                Ok(when.filter(|n| *n != 0).map(|n| n.to_string()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What was written since an earlier snapshot or bookmark, short name or full.
+    fn written_since(&self, since: &str, sign: char) -> Result<Option<Shown>> {
+        let full = if since.contains('/') || since.contains(sign) {
+            since.to_owned()
+        } else {
+            format!("{}{sign}{since}", self.entry.dataset_name())
+        };
+        let found = if sign == '#' {
+            self.written_since_bookmark(&full)
+        } else {
+            self.dsl
+                .find_ds(&full)
+                .and_then(|s| self.dsl.written_between(&self.phys, s))
+        };
+        match found {
+            Ok(n) => Ok(Some((n.to_string(), Source::Local))),
+            Err(e) if e.is(Errno::NOENT) || e.is(Errno::XDEV) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn written_since_bookmark(&self, full: &str) -> Result<u64> {
+        let none = || Error::refused(Errno::NOENT, format!("bookmark '{full}' does not exist"));
+        let (dataset, bookmark) = full.split_once('#').ok_or_else(none)?;
+        let all = self.dsl.bookmarks_of(self.dsl.find_ds(dataset)?)?;
+        let (_, b) = all
+            .into_iter()
+            .find(|(n, _)| n == bookmark)
+            .ok_or_else(none)?;
+        if b.flags & BOOKMARK_HAS_FBN == 0 {
+            return Err(none());
+        }
+        // The oldest dataset of the chain that is newer than the bookmark: what it freed of older blocks, and what was freed
+        // before it came to be.
+        let meta = self.dsl.meta()?;
+        let mut at = self.phys;
+        let mut freed = 0u64;
+        while at.prev_snap_txg > b.creation_txg {
+            let list = Deadlist::open(meta, at.deadlist)?;
+            freed = freed.wrapping_add(list.range(0, b.creation_txg)?.used as u64);
+            at = meta.ds(at.prev_snap)?;
+        }
+        Ok(self
+            .phys
+            .referenced_bytes
+            .wrapping_sub(b.referenced)
+            .wrapping_add(freed)
+            .wrapping_add(b.freed_before_next[0]))
     }
 }
 
-/// Whether a property is one of such a dataset: of snapshots those that their filesystem or volume has too.
-fn valid(known: &Property, kind: Kind, volume: bool) -> bool {
-    let head = if volume { V } else { F };
-    match kind {
-        Kind::Snapshot => known.valid_on(S) && (known.valid_on(head) || !known.valid_on(F | V)),
-        _ => known.valid_on(head),
+impl Dsl {
+    /// Bytes written to a dataset since its previous snapshot.
+    pub(crate) fn written_of(&self, phys: &DslDatasetPhys) -> Result<u64> {
+        let meta = self.meta()?;
+        if phys.prev_snap == 0 {
+            return Ok(phys.referenced_bytes);
+        }
+        let dead = Deadlist::totals_of(meta, phys.deadlist)?.used as u64;
+        Ok(phys
+            .referenced_bytes
+            .wrapping_add(dead)
+            .wrapping_sub(meta.ds(phys.prev_snap)?.referenced_bytes))
     }
+
+    /// Bytes written to a dataset since a snapshot that it descends from.
+    pub(crate) fn written_between(&self, phys: &DslDatasetPhys, since: u64) -> Result<u64> {
+        let meta = self.meta()?;
+        let old = meta.ds(since)?;
+        let mut at = *phys;
+        let mut freed = 0u64;
+        while at.prev_snap != since {
+            if at.prev_snap == 0 || at.prev_snap_txg <= old.creation_txg {
+                return Err(Error::refused(
+                    Errno::XDEV,
+                    "it does not descend from that snapshot",
+                ));
+            }
+            let list = Deadlist::open(meta, at.deadlist)?;
+            freed = freed.wrapping_add(list.range(0, old.creation_txg)?.used as u64);
+            at = meta.ds(at.prev_snap)?;
+        }
+        let last = Deadlist::totals_of(meta, at.deadlist)?.used as u64;
+        Ok(phys
+            .referenced_bytes
+            .wrapping_sub(old.referenced_bytes)
+            .wrapping_add(freed)
+            .wrapping_add(last))
+    }
+
+    /// Names of a snapshot's clones.
+    pub(crate) fn clones_of(&self, phys: &DslDatasetPhys) -> Result<Vec<String>> {
+        let meta = self.meta()?;
+        let mut out = Vec::new();
+        if phys.next_clones != 0 && phys.num_children > 1 {
+            for clone in meta.table(phys.next_clones)?.ints()? {
+                out.push(self.dir_name(meta.ds(clone)?.dir)?);
+            }
+            out.sort();
+        }
+        Ok(out)
+    }
+}
+
+fn of_bookmark(name: &str, b: &BookmarkPhys) -> Option<Shown> {
+    let counted = b.flags & BOOKMARK_HAS_FBN != 0;
+    let text = match name {
+        "type" => "bookmark".to_owned(),
+        "creation" => b.creation_time.to_string(),
+        "createtxg" => b.creation_txg.to_string(),
+        "guid" => b.guid.to_string(),
+        "referenced" if counted => b.referenced.to_string(),
+        "logicalreferenced" if counted => b.uncompressed.to_string(),
+        _ => return None,
+    };
+    Some((text, Source::None))
 }
 
 fn ratio(uncompressed: u64, compressed: u64) -> String {
@@ -165,56 +591,4 @@ fn ratio(uncompressed: u64, compressed: u64) -> String {
         (u128::from(uncompressed) * 100 / u128::from(compressed)).max(100)
     };
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
-}
-
-fn computed(name: &str, s: &Stat, kind: Kind) -> Option<(String, Source)> {
-    let counted = |n: Option<u64>| match n {
-        Some(n) => (n.to_string(), Source::Local),
-        None => ("none".to_owned(), Source::Default),
-    };
-    match name {
-        "filesystem_count" => return Some(counted(s.filesystem_count)),
-        "snapshot_count" => return Some(counted(s.snapshot_count)),
-        _ => {}
-    }
-    figure(name, s, kind).map(|text| (text, Source::None))
-}
-
-fn figure(name: &str, s: &Stat, kind: Kind) -> Option<String> {
-    let number = |n: u64| Some(n.to_string());
-    match name {
-        "type" => Some(match kind {
-            Kind::Filesystem => "filesystem".into(),
-            Kind::Volume => "volume".into(),
-            Kind::Snapshot => "snapshot".into(),
-        }),
-        "creation" => number(s.creation),
-        "used" => number(s.used),
-        "available" => number(s.available),
-        "referenced" => number(s.referenced),
-        "compressratio" => Some(ratio(s.ratio_of.0, s.ratio_of.1)),
-        "refcompressratio" => Some(ratio(s.logical_referenced, s.compressed_referenced)),
-        "mounted" => Some("no".into()),
-        "origin" => s.origin.clone(),
-        "createtxg" => number(s.create_txg),
-        "name" => Some(s.name.clone()),
-        "numclones" => number(s.clones.len() as u64),
-        "guid" => number(s.guid),
-        "usedbysnapshots" => number(s.used_by_snapshots),
-        "usedbydataset" => number(s.used_by_dataset),
-        "usedbychildren" => number(s.used_by_children),
-        "usedbyrefreservation" => number(s.used_by_refreservation),
-        "defer_destroy" => Some(if s.defer_destroy { "on" } else { "off" }.into()),
-        "userrefs" => number(s.holds),
-        "unique" => number(s.unique),
-        "objsetid" => number(s.object),
-        "written" => number(s.written),
-        "clones" if !s.clones.is_empty() => Some(s.clones.join(",")),
-        "logicalused" => number(s.logical_used),
-        "logicalreferenced" => number(s.logical_referenced),
-        "inconsistent" => number(u64::from(s.inconsistent)),
-        "prevsnap" => s.previous.clone(),
-        "snapshots_changed" => s.snapshots_changed.map(|n| n.to_string()),
-        _ => None,
-    }
 }

@@ -106,7 +106,11 @@ impl Dsl {
                     };
                     ctx.log(verb, ds, &format!("{property}={}", shown(change)))?;
                 }
-                ctx.dsl.refresh_all()
+                let phys = ctx.meta.ds(ds)?;
+                if phys.is_snapshot() {
+                    return Ok(());
+                }
+                ctx.dsl.refresh_below(phys.dir)
             },
         )
     }
@@ -249,6 +253,17 @@ impl Ctx<'_> {
     /// Stores a local value in a new dataset.
     pub(crate) fn set_local(&self, ds: u64, property: &str, value: &Value) -> Result<()> {
         self.change_property(ds, property, &Change::Set(value.clone()))
+    }
+
+    /// Removes a local value.
+    pub(crate) fn inherit_now(&self, ds: u64, name: &str, property: &str) -> Result<()> {
+        self.change_property(ds, property, &Change::Inherit)?;
+        self.log_named("inherit", name, ds, &format!("{property}="))?;
+        let phys = self.meta.ds(ds)?;
+        if phys.is_snapshot() {
+            return Ok(());
+        }
+        self.dsl.refresh_below(phys.dir)
     }
 
     /// Clears a refreservation that goes with its dataset.

@@ -43,7 +43,7 @@ impl Bench {
     pub fn new(name: &str, size: u64) -> Self {
         let device = device(name, size);
         let uncompressed = vec![("compression".to_owned(), Value::Number(2))];
-        let dsl = Dsl::for_create(fill(), uncompressed);
+        let dsl = Dsl::for_create(fill(), uncompressed, None);
         let options = zuse_pool::CreateOptions {
             name: name.into(),
             vdevs: vec![VdevSpec {

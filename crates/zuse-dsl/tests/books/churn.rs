@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, ObjectId};
+use zuse_base::{Errno, ObjectId, Span};
+use zuse_device::{FaultyDevice, Op, Rule};
 use zuse_dsl::property::{SetAs, Value};
 use zuse_dsl::{CreateOptions, Dataset, Estimate, check_accounting};
 use zuse_vdev::PoolState;
@@ -374,4 +375,54 @@ fn a_damaged_tree_is_freed_once_as_far_as_it_can_be_read() {
     assert!(bench.dsl.stuck().is_none());
     assert!(bench.pool.space().allocated >= used - (1 << 20));
     bench.pool.close(PoolState::Exported).expect("close");
+}
+
+#[test]
+fn freeing_that_meets_an_unreadable_block_waits_until_it_can_be_read() {
+    let mut bench = Bench::new("deaf", 256 << 20);
+    let ds = bench.create("deaf/f");
+    file(&ds, 3, 1).expect("file");
+    let second = file(&ds, 5, 9).expect("file");
+    let third = file(&ds, 3, 40).expect("file");
+    assert!(second < third, "the walk goes by number");
+    bench.settle();
+    let dnode = ds.objset().expect("objset").dnode(second).expect("dnode");
+    let indirect = dnode.block_pointers()[0];
+    assert_eq!(indirect.level(), 1);
+    drop((dnode, ds));
+    let deaf = Arc::new(FaultyDevice::new(bench.device.clone()));
+    bench.device = deaf.clone();
+    let bench = bench.reopen(true);
+    for dva in indirect.dvas() {
+        let at = Span::new(dva.offset() + (4 << 20), dva.asize());
+        deaf.add(Rule::broken(Op::Read).within(at));
+    }
+    let before = bench.pool.space().allocated;
+    bench
+        .dsl
+        .destroy("deaf/f", false, false)
+        .expect("destroy a filesystem that cannot be read");
+    bench.settle();
+    assert!(bench.dsl.stuck().is_some(), "it says so");
+    let refcount = |b: &Bench| b.pool.features().refcount("com.delphix:async_destroy");
+    assert_eq!(refcount(&bench), 1, "the queue stands");
+    let freed = before - bench.pool.space().allocated;
+    assert!(
+        (2 * BLOCK as u64..8 * BLOCK as u64).contains(&freed),
+        "{freed}"
+    );
+    // The pool goes on, and so does the next one to open it.
+    let other = bench.create("deaf/g");
+    file(&other, 8, 3).expect("file");
+    drop(other);
+    bench.sound("writing beside a queue that stands");
+    let bench = bench.reopen(true);
+    bench.settle();
+    assert_eq!(refcount(&bench), 1);
+    deaf.clear();
+    let bench = bench.reopen(true);
+    bench.settle();
+    assert!(bench.dsl.stuck().is_none());
+    assert_eq!(refcount(&bench), 0, "the queue is done");
+    bench.close();
 }

@@ -616,13 +616,14 @@ fn a_bookmark_counts_what_was_freed_since_its_snapshot() {
 }
 
 #[test]
-fn a_pool_with_a_log_that_is_not_replayed_is_not_written() {
+fn a_log_that_is_not_replayed_is_claimed_and_goes_with_its_dataset() {
     let bench = Bench::new("log", 128 << 20);
     let ds = bench.create("log/f");
     file(&ds, 3, 1).expect("file");
-    // The log's block lies where space is free.
+    // The log's block lies where space is free, and is of a txg that did not reach the disk.
     let offset = 96 << 20;
     let verifier = [5, 6, 7, 1];
+    let birth = bench.pool.open_txg().0 + 20;
     let mut bp = BlockPointer::with_props(BpProps {
         lsize: 4096,
         psize: 4096,
@@ -635,26 +636,58 @@ fn a_pool_with_a_log_that_is_not_replayed_is_not_written() {
         order: zuse_base::ByteOrder::Little,
     });
     bp.set_dva(0, Dva::new(0, offset, 4096, false));
-    bp.set_birth(1 << 40, 1 << 40);
+    bp.set_birth(birth, birth);
     bp.set_checksum(verifier);
     let mut header = [0; 192];
     bp.write_le(&mut header[16..144]);
     let tx = ds.begin(Estimate::default()).expect("begin");
     ds.objset().expect("objset").set_zil_header(&tx, header);
     drop((tx, ds));
-    let bench = bench.reopen(true); // reserved, never written: nothing to replay
+    let bench = bench.reopen(true); // reserved, never written: nothing to claim
+    let ds = bench.dsl.dataset("log/f").expect("dataset");
+    assert!(!ds.needs_replay().expect("log"));
+    drop(ds);
     let device = bench.device.clone();
     bench.pool.close(PoolState::Exported).expect("close");
     drop(bench);
     let mut block = vec![0; 4096];
-    block[136..144].copy_from_slice(&1024u64.to_le_bytes());
+    for (i, word) in [5u64, 6, 7, 2].iter().enumerate() {
+        block[104 + i * 8..112 + i * 8].copy_from_slice(&word.to_le_bytes());
+    }
+    // One record: the removal of a name.
+    let record = 184..184 + 48;
+    block[136..144].copy_from_slice(&(record.end as u64).to_le_bytes());
+    for (at, word) in [(0, 5u64), (8, 48), (16, birth), (24, 1), (32, 34)] {
+        block[184 + at..192 + at].copy_from_slice(&word.to_le_bytes());
+    }
+    block[184 + 40..184 + 43].copy_from_slice(b"bye");
     zuse_codec::seal_zil(&mut block, verifier).expect("seal");
     device
         .write_at(&block, offset + (4 << 20))
         .expect("write the log");
-    let refused = Bench::try_open(device.clone(), true)
-        .err()
-        .expect("refused");
-    assert!(refused.to_string().contains("log/f"), "{refused}");
-    Bench::try_open(device, false).expect("it can be read");
+    let read = Bench::try_open(device.clone(), false).expect("it can be read");
+    let ds = read.dsl.dataset("log/f").expect("dataset");
+    let mut seen = 0;
+    ds.each_log_record(&mut |record| {
+        seen += record.seq;
+        Ok(())
+    })
+    .expect("records");
+    assert_eq!(seen, 1);
+    drop(ds);
+    read.pool.close(PoolState::Active).expect("close");
+    drop(read);
+    let bench = Bench::try_open(device, true).expect("it can be written");
+    let ds = bench.dsl.dataset("log/f").expect("dataset");
+    assert!(ds.needs_replay().expect("log"));
+    assert!(
+        bench.pool.synced_txg().0 > birth,
+        "no block is of the future"
+    );
+    drop(ds);
+    // Nothing was replayed: the log waits on.
+    let bench = bench.reopen(true);
+    bench.dsl.destroy("log/f", false, false).expect("destroy");
+    bench.sound("destroying the dataset");
+    bench.close();
 }

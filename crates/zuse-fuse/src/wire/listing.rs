@@ -1,60 +1,64 @@
-//! Listings of directories, written straight into fuser's replies.
+//! Listings of directories, written straight into the bytes of the answer.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use super::abi;
+use super::message::Out;
+use crate::{Attr, DirSink};
 
-use super::convert::{wire_attr, wire_type};
-use crate::{Attr, DirSink, MountOptions};
+/// The bytes of a READDIR or READDIRPLUS.
+pub(super) struct Listing<'a> {
+    out: &'a mut Out,
+    limit: usize,
+    /// How long names and attributes stay valid; `None` is a plain listing.
+    ttls: Option<(Duration, Duration)>,
+}
 
-/// A listing of names and types.
-pub(super) struct Names(pub(super) ReplyDirectory);
-
-impl DirSink for Names {
-    fn plus(&self) -> bool {
-        false
-    }
-
-    fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], _attr: Option<&Attr>) -> bool {
-        self.0
-            .add(INodeNo(ino), next, wire_type(mode), OsStr::from_bytes(name))
+impl<'a> Listing<'a> {
+    /// An empty listing of at most `limit` bytes.
+    pub(super) fn new(out: &'a mut Out, limit: usize, ttls: Option<(Duration, Duration)>) -> Self {
+        out.0.clear();
+        Self { out, limit, ttls }
     }
 }
 
-/// A listing that brings attributes along.
-pub(super) struct Entries<'a> {
-    pub(super) reply: ReplyDirectoryPlus,
-    pub(super) options: &'a MountOptions,
-}
-
-impl DirSink for Entries<'_> {
+impl DirSink for Listing<'_> {
     fn plus(&self) -> bool {
-        true
+        self.ttls.is_some()
+    }
+
+    fn room(&self) -> usize {
+        self.limit.saturating_sub(self.out.0.len())
     }
 
     fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], attr: Option<&Attr>) -> bool {
-        let (attr, ttl) = match attr {
-            Some(attr) => (*attr, self.options.attr_ttl.min(self.options.entry_ttl)),
-            // Number and type only: valid for no time, so the kernel looks the name up before it uses it.
-            None => {
-                let known = Attr {
-                    ino,
-                    mode,
-                    ..Attr::default()
-                };
-                (known, Duration::ZERO)
-            }
+        let fixed = abi::DIRENT
+            + if self.ttls.is_some() {
+                abi::ENTRY_OUT
+            } else {
+                0
+            };
+        let len = (fixed + name.len()).next_multiple_of(8);
+        let Ok(name_len) = u32::try_from(name.len()) else {
+            return false;
         };
-        let name = OsStr::from_bytes(name);
-        self.reply.add(
-            INodeNo(ino),
-            next,
-            name,
-            &ttl,
-            &wire_attr(&attr),
-            Generation(attr.generation),
-        )
+        if self.out.0.len() + len > self.limit {
+            return true;
+        }
+        match (self.ttls, attr) {
+            (Some((entry_ttl, attr_ttl)), Some(attr)) => {
+                self.out.entry(ino, attr, entry_ttl, attr_ttl);
+            }
+            // Without a node number the kernel takes number and type, and asks when it needs more.
+            (Some(_), None) => self.out.zeros(abi::ENTRY_OUT),
+            (None, _) => {}
+        }
+        self.out.u64(ino);
+        self.out.u64(next);
+        self.out.u32(name_len);
+        self.out.u32((mode & 0o170_000) >> 12);
+        self.out.0.extend_from_slice(name);
+        self.out.zeros(len - fixed - name.len());
+        false
     }
 }

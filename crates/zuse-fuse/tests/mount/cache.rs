@@ -62,7 +62,7 @@ fn changes_behind_the_kernel_show_after_an_invalidation() {
     fs::File::open(f.path("a")).unwrap().sync_all().unwrap();
     assert_eq!(fs::read(f.path("a")).unwrap(), b"old");
     assert!(!f.path("planted").exists());
-    let ino = f.fs.overwrite(b"a", b"new and longer");
+    let ino = f.fs.overwrite(b"a", b"new");
     f.fs.plant(b"planted");
     assert_eq!(
         fs::read(f.path("a")).unwrap(),
@@ -75,7 +75,7 @@ fn changes_behind_the_kernel_show_after_an_invalidation() {
     notifier.inval_entry(1, b"a").unwrap();
     notifier.inval_entry(1, b"planted").unwrap();
     notifier.drain();
-    assert_eq!(fs::read(f.path("a")).unwrap(), b"new and longer");
+    assert_eq!(fs::read(f.path("a")).unwrap(), b"new");
     assert!(f.path("planted").exists());
 }
 
@@ -84,15 +84,17 @@ fn invalidated_pages_are_read_again() {
     let Some(f) = fixture() else { return };
     fs::write(f.path("a"), "old").unwrap();
     assert_eq!(fs::read(f.path("a")).unwrap(), b"old");
-    let ino = f.fs.overwrite(b"a", b"new");
+    let ino = f.fs.overwrite(b"a", b"new and longer");
     f.mounted().notifier().inval_inode(ino, 0, 0).unwrap();
     f.mounted().notifier().drain();
-    assert_eq!(fs::read(f.path("a")).unwrap(), b"new");
+    assert_eq!(fs::read(f.path("a")).unwrap(), b"new and longer");
 }
 
 #[test]
-fn small_writes_ask_for_file_capabilities_once() {
-    let Some(f) = fixture() else { return };
+fn with_the_writeback_cache_small_writes_are_gathered() {
+    let Some(f) = fixture_with(|o| o.writeback_cache = true) else {
+        return;
+    };
     let file = fs::File::create(f.path("a")).unwrap();
     for i in 0..1000 {
         file.write_all_at(&[1; 100], i * 100).unwrap();
@@ -107,6 +109,74 @@ fn small_writes_ask_for_file_capabilities_once() {
     );
     drop(file);
     assert_eq!(fs::metadata(f.path("a")).unwrap().size(), 100_000);
+}
+
+#[test]
+fn a_new_file_of_one_write_costs_four_messages() {
+    let Some(f) = fixture_with(|o| (o.handleless_files, o.handleless_dirs) = (true, true)) else {
+        return;
+    };
+    let asked = || {
+        let a = &f.fs.asked;
+        [&a.lookup, &a.create, &a.getattr, &a.write, &a.getxattr].map(|n| n.load(Relaxed))
+    };
+    fs::write(f.path("first"), "x").unwrap();
+    let before = asked();
+    for i in 0..100 {
+        fs::write(f.path(&format!("{i}")), "x").unwrap();
+    }
+    let after = asked();
+    let [lookup, create, getattr, write, getxattr] = std::array::from_fn(|i| after[i] - before[i]);
+    assert_eq!((lookup, create, write), (100, 100, 100));
+    assert!(getattr <= 100, "{getattr} questions for attributes");
+    // Where the kernel mixes the two ways badly every write asks once for the capabilities of a new file.
+    assert!(getxattr == 0 || getxattr == 100, "{getxattr}");
+}
+
+#[test]
+fn a_reader_never_sees_zeros_where_a_writer_past_the_cache_appends() {
+    let Some(f) = fixture_with(|o| (o.handleless_files, o.handleless_dirs) = (true, true)) else {
+        return;
+    };
+    let mut log = fs::File::create(f.path("log")).unwrap();
+    let reader = fs::File::open(f.path("log")).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            for _ in 0..3000 {
+                std::io::Write::write_all(&mut log, b"one more line\n").unwrap();
+            }
+        });
+        let mut buffer = vec![0; 64 << 10];
+        let mut at = 0;
+        while at < 3000 * 14 {
+            let n = reader.read_at(&mut buffer, at).unwrap();
+            assert!(buffer[..n].iter().all(|&b| b != 0), "zeros near {at}");
+            at += n as u64;
+            assert!(
+                n > 0
+                    || !writer.is_finished()
+                    || reader.metadata().unwrap().len() > at
+                    || at == 3000 * 14
+            );
+        }
+    });
+}
+
+#[test]
+fn birth_times_are_shown_when_asked_for() {
+    let Some(f) = fixture_with(|o| o.birth_times = true) else {
+        return;
+    };
+    fs::write(f.path("a"), "x").unwrap();
+    let born = fs::metadata(f.path("a")).unwrap().created().unwrap();
+    let time = std::time::UNIX_EPOCH + Duration::new(1_000_000_007, 5);
+    let times = fs::FileTimes::new().set_modified(time);
+    let file = fs::File::options().write(true).open(f.path("a")).unwrap();
+    file.set_times(times).unwrap();
+    let meta = fs::metadata(f.path("a")).unwrap();
+    assert_eq!(meta.modified().unwrap(), time);
+    assert_eq!(meta.created().unwrap(), born);
+    assert_eq!((meta.len(), meta.mode() & 0o170_000), (1, 0o100_000));
 }
 
 #[test]

@@ -3,7 +3,7 @@ use std::sync::{Arc, Barrier};
 
 use zuse_base::Error;
 
-use super::{Cache, Key};
+use super::{Cache, Class, Key};
 use crate::Block;
 
 fn key(n: u64) -> Key {
@@ -21,7 +21,7 @@ fn block(bytes: usize) -> Arc<Block> {
 #[test]
 fn what_is_put_is_found_and_what_is_removed_is_not() {
     let cache = Cache::new(1 << 20);
-    cache.insert(key(1), block(4096));
+    cache.insert(key(1), Class::Data, block(4096));
     assert!(cache.get(&key(1)).is_some());
     assert!(
         cache.get(&Key { sum: 2, ..key(1) }).is_none(),
@@ -36,7 +36,7 @@ fn what_is_put_is_found_and_what_is_removed_is_not() {
 fn the_budget_holds_and_is_counted_exactly() {
     let cache = Cache::new(1 << 20);
     for n in 0..10_000 {
-        cache.insert(key(n), block(4096));
+        cache.insert(key(n), Class::Data, block(4096));
         assert!(cache.stats().used <= (1 << 20) + 8192);
     }
     cache.clear();
@@ -44,10 +44,29 @@ fn the_budget_holds_and_is_counted_exactly() {
 }
 
 #[test]
+fn what_is_lent_is_taken_off_the_budget_until_it_comes_back() {
+    let cache = Arc::new(Cache::new(1 << 20));
+    for n in 0..300 {
+        cache.insert(key(n), Class::Data, block(4096));
+    }
+    let loans: Vec<_> = (0..4).map(|_| cache.lend(128 << 10)).collect();
+    assert!(loans.iter().all(Option::is_some));
+    assert!(cache.lend(4096).is_none(), "half is lent already");
+    cache.insert(key(1000), Class::Data, block(4096));
+    assert!(cache.stats().used <= (512 << 10) + 8192);
+    drop(loans);
+    for n in 2000..2300 {
+        cache.insert(key(n), Class::Data, block(4096));
+    }
+    assert!(cache.stats().used > 1000 << 10);
+    assert!(cache.lend(512 << 10).is_some());
+}
+
+#[test]
 fn a_block_larger_than_the_budget_does_not_stay_beside_others() {
     let cache = Cache::new(64 << 10);
     for n in 0..20 {
-        cache.insert(key(n), block(1 << 20));
+        cache.insert(key(n), Class::Data, block(1 << 20));
     }
     assert!(
         cache.stats().used <= 2 << 20,
@@ -60,13 +79,13 @@ fn a_block_larger_than_the_budget_does_not_stay_beside_others() {
 fn a_scan_does_not_push_out_what_is_used() {
     let cache = Cache::new(4 << 20);
     for n in 0..100 {
-        cache.insert(key(n), block(4096));
+        cache.insert(key(n), Class::Data, block(4096));
     }
     for scan in 0..20_000 {
         for n in [scan % 100, (scan * 7) % 100] {
             cache.get(&key(n));
         }
-        cache.insert(key(1_000_000 + scan), block(4096));
+        cache.insert(key(1_000_000 + scan), Class::Data, block(4096));
     }
     let kept = (0..100).filter(|n| cache.get(&key(*n)).is_some()).count();
     assert!(kept >= 95, "{kept} of 100 used blocks survived a scan");
@@ -80,12 +99,12 @@ fn overwriting_the_same_few_blocks_does_not_grow_the_queues() {
             birth: round,
             ..key(round % 4)
         };
-        cache.insert(k, block(512));
+        cache.insert(k, Class::Data, block(512));
         cache.remove(&k);
     }
     let slots = |s: &std::sync::Mutex<super::Shard>| {
         let shard = super::lock(s);
-        shard.probation.len() + shard.main.len()
+        shard.data.probation.len() + shard.data.main.len()
     };
     let queued: usize = cache.shards.iter().map(slots).sum();
     assert!(queued <= 16 * 70, "{queued} stale slots");
@@ -101,7 +120,7 @@ fn several_readers_of_one_block_share_one_fetch() {
             let (cache, fetched, gate) = (cache.clone(), fetched.clone(), gate.clone());
             std::thread::spawn(move || {
                 gate.wait();
-                let got = cache.get_or(key(1), || {
+                let got = cache.get_or(key(1), Class::Data, || {
                     fetched.fetch_add(1, SeqCst);
                     std::thread::sleep(std::time::Duration::from_millis(50));
                     Ok(Block::new(vec![7; 512]))
@@ -121,12 +140,12 @@ fn a_failed_fetch_is_told_to_all_and_tried_again_by_the_next() {
     let cache = Cache::new(1 << 20);
     assert!(
         cache
-            .get_or(key(1), || Err(Error::corrupt("here", "bad")))
+            .get_or(key(1), Class::Data, || Err(Error::corrupt("here", "bad")))
             .is_err()
     );
     assert!(
         cache
-            .get_or(key(1), || Ok(Block::new(vec![1; 512])))
+            .get_or(key(1), Class::Data, || Ok(Block::new(vec![1; 512])))
             .is_ok()
     );
 }
@@ -135,12 +154,48 @@ fn a_failed_fetch_is_told_to_all_and_tried_again_by_the_next() {
 fn a_fetch_that_panics_leaves_nobody_waiting() {
     let cache = Cache::new(1 << 20);
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        cache.get_or(key(1), || panic!("fetch"))
+        cache.get_or(key(1), Class::Data, || panic!("fetch"))
     }));
     assert!(caught.is_err());
     assert!(
         cache
-            .get_or(key(1), || Ok(Block::new(vec![1; 512])))
+            .get_or(key(1), Class::Data, || Ok(Block::new(vec![1; 512])))
             .is_ok()
     );
+}
+
+#[test]
+fn metadata_and_data_make_room_for_each_other_at_their_share() {
+    let cache = Cache::new(4 << 20);
+    cache.set_limit(4 << 20, 25);
+    for n in 0..2_000 {
+        cache.insert(key(n), Class::Metadata, block(4096));
+    }
+    assert!(
+        cache.stats().metadata > 3 << 20,
+        "alone, metadata have the whole cache"
+    );
+    for n in 10_000..14_000 {
+        cache.insert(key(n), Class::Data, block(4096));
+    }
+    let stats = cache.stats();
+    assert!(
+        stats.metadata <= (1 << 20) + 8192 && stats.metadata > 900 << 10,
+        "a quarter of the budget stays metadata: {stats:?}"
+    );
+    cache.set_limit(4 << 20, 75);
+    for n in 20_000..24_000 {
+        cache.insert(key(n), Class::Metadata, block(4096));
+    }
+    let stats = cache.stats();
+    assert!(
+        stats.metadata <= (3 << 20) + 8192 && stats.metadata > 2900 << 10,
+        "three quarters: {stats:?}"
+    );
+    assert!(stats.used <= (4 << 20) + 8192);
+    cache.set_limit(1 << 20, 75);
+    cache.insert(key(1), Class::Data, block(4096));
+    assert!(cache.stats().used <= (1 << 20) + 8192, "a smaller budget");
+    cache.clear();
+    assert_eq!((cache.stats().used, cache.stats().metadata), (0, 0));
 }

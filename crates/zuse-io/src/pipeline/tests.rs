@@ -124,6 +124,7 @@ fn policy(copies: u8, compression: Compression) -> WritePolicy {
         hole_birth: true,
         nopwrite: false,
         class: AllocClass::Normal,
+        small: 0,
         pass: 1,
     }
 }
@@ -320,4 +321,55 @@ fn a_stale_reader_does_not_heal_over_the_block_that_is_there_now() {
     // The reader gets what it asked for, if it is still there.
     assert_eq!(b.io.read(&old, &"stale").expect("read").bytes(), &data[..]);
     assert_eq!(b.io.read(&new, &"new").expect("read").bytes(), &other[..]);
+}
+
+fn dataset_key(suite: zuse_codec::crypt::Suite) -> crate::DatasetKey {
+    let master = zuse_codec::crypt::MasterKey::new(suite, &[1; 32], &[2; 64]);
+    crate::DatasetKey::new(master, 1, Arc::new(zuse_base::SeededPrng::new(3)))
+}
+
+#[test]
+fn encrypted_blocks_go_round_gangs_and_raw_copies_included() {
+    use zuse_codec::crypt::Suite;
+    for longest in [1 << 20, 16384] {
+        let Bench { io, device, .. } = bench(longest, 64 << 20);
+        for suite in [Suite::Aes128Ccm, Suite::Aes192Gcm, Suite::Aes256Gcm] {
+            let key = dataset_key(suite);
+            for (object_type, compression) in [
+                (19, Compression::Lz4),
+                (19, Compression::Off),
+                (21, Compression::Lz4),
+            ] {
+                let policy = WritePolicy {
+                    object_type,
+                    ..policy(1, compression)
+                };
+                let mut data = vec![7u8; 60_000];
+                data.extend(noise(71_072, 5));
+                let written = io
+                    .write_keyed(Txg(9), &policy, Some(&key), &BlockPointer::HOLE, &data, 1)
+                    .expect("write")
+                    .bp;
+                assert!(written.uses_crypt() && written.fill() == 1);
+                let read = |bp: &BlockPointer| io.read_around_keyed(bp, Some(&key), &"x");
+                assert_eq!(read(&written).expect("read").bytes(), data);
+                if object_type == 19 {
+                    assert!(io.read(&written, &"x").unwrap_err().is(Errno::ACCES));
+                }
+                let stored = io.read_stored(&written, &"x").expect("stored");
+                let raw = crate::RawBlock {
+                    stored: &stored,
+                    logical_size: written.lsize(),
+                    compression: written.compression(),
+                    order: written.byte_order(),
+                    crypt: crate::CryptParams::of(&written),
+                };
+                let copy = io.write_raw(Txg(10), &policy, &raw, 1).expect("raw");
+                assert_ne!(copy.dva(0), written.dva(0));
+                assert_eq!(copy.checksum()[..2], written.checksum()[..2]);
+                assert_eq!(read(&copy).expect("read").bytes(), data);
+            }
+        }
+        drop(device);
+    }
 }

@@ -330,6 +330,9 @@ fn shared_mappings_write_the_file() {
         .open(&path)
         .unwrap();
     file.set_len(1 << 20).unwrap();
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    file.set_times(fs::FileTimes::new().set_modified(long_ago))
+        .unwrap();
     // A process of its own maps the file: page faults and `munmap` hold the lock of their process's memory while they
     // wait for the server, which may need that lock if it is the same process. No daemon maps files of its own mount.
     let done = std::process::Command::new(std::env::current_exe().unwrap())
@@ -348,6 +351,11 @@ fn shared_mappings_write_the_file() {
     );
     drop(file);
     f.again();
+    let touched = fs::metadata(&path).unwrap().modified().unwrap();
+    assert!(
+        touched > long_ago,
+        "the time of the last change stood still"
+    );
     let back = fs::read(&path).unwrap();
     for i in (0..1usize << 20).step_by(4096) {
         let mut want = (i as u32).to_le_bytes();
@@ -356,6 +364,63 @@ fn shared_mappings_write_the_file() {
         }
         assert_eq!(back[i..i + 4], want, "{i}");
     }
+}
+
+#[test]
+fn a_file_without_a_name_can_be_given_one() {
+    let Some(mut f) = fixture() else { return };
+    let unnamed = || {
+        let mode = Mode::from_raw_mode(0o640);
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        File::from(rustix::fs::open(f.path(""), flags, mode).unwrap())
+    };
+    let (kept, dropped) = (unnamed(), unnamed());
+    kept.write_all_at(b"from nowhere", 0).unwrap();
+    dropped.write_all_at(b"gone", 0).unwrap();
+    assert_eq!(kept.metadata().unwrap().nlink(), 0);
+    assert_eq!(fs::read_dir(f.path("")).unwrap().count(), 0);
+    let through = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&kept));
+    rustix::fs::linkat(
+        rustix::fs::CWD,
+        through,
+        rustix::fs::CWD,
+        f.path("named"),
+        rustix::fs::AtFlags::SYMLINK_FOLLOW,
+    )
+    .unwrap();
+    drop((kept, dropped));
+    f.again();
+    let meta = fs::metadata(f.path("named")).unwrap();
+    assert_eq!((meta.nlink(), meta.mode() & 0o7777), (1, 0o640));
+    assert_eq!(fs::read(f.path("named")).unwrap(), b"from nowhere");
+}
+
+#[test]
+fn what_is_copied_out_of_a_new_file_is_what_was_written_past_the_cache() {
+    let Some(f) = fixture() else { return };
+    let data = bytes(5_000_001, 3);
+    let mut file = File::create(f.path("a")).unwrap();
+    let reader = File::open(f.path("a")).unwrap();
+    let mut at = 0;
+    for (i, n) in [1usize, 4095, 4097, 131_072, 1 << 20, 3, 2 << 20]
+        .iter()
+        .cycle()
+        .enumerate()
+    {
+        let end = (at + n).min(data.len());
+        file.write_all(&data[at..end]).unwrap();
+        let mut back = vec![0; end - at];
+        reader.read_exact_at(&mut back, at as u64).unwrap();
+        assert!(back == data[at..end], "write {i}");
+        at = end;
+        if at == data.len() {
+            break;
+        }
+    }
+    file.write_all_at(&[7; 10_000], 1000).unwrap();
+    let back = fs::read(f.path("a")).unwrap();
+    assert!(back[1000..11_000] == [7; 10_000] && back[11_000..] == data[11_000..]);
+    assert_eq!(file.metadata().unwrap().len(), data.len() as u64);
 }
 
 #[test]

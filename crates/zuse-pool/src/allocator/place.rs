@@ -14,6 +14,8 @@ use crate::metaslab::{Attempt, Metaslab};
 
 /// Bytes per child that go to a vdev before the next one has its turn.
 const TURN: u64 = 512 << 10;
+/// Small blocks of files go to special vdevs that are filled less than this.
+const SMALL_PERCENT: u64 = 75;
 /// Largest DVA, in bytes.
 const MAX_ASIZE: u64 = ((1 << 24) - 1) * 512;
 
@@ -79,7 +81,7 @@ fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
 fn fallbacks(class: AllocClass) -> &'static [AllocClass] {
     match class {
         AllocClass::Normal => &[AllocClass::Normal],
-        AllocClass::Special => &[AllocClass::Special, AllocClass::Normal],
+        AllocClass::Special | AllocClass::Small => &[AllocClass::Special, AllocClass::Normal],
         AllocClass::Dedup => &[AllocClass::Dedup, AllocClass::Special, AllocClass::Normal],
         AllocClass::Log => &[AllocClass::Log, AllocClass::Normal],
     }
@@ -105,7 +107,11 @@ impl Allocator {
         }
         let spaces = self.spaces();
         let mut trouble = None;
-        for &class in fallbacks(class) {
+        for &at in fallbacks(class) {
+            if class == AllocClass::Small && at == AllocClass::Special && self.is_special_full() {
+                continue;
+            }
+            let class = at;
             if let Some(found) = self.place_in(&spaces, class, txg, psize, copies, &mut trouble)? {
                 return Ok(Some(found));
             }
@@ -119,6 +125,12 @@ impl Allocator {
             )),
             _ => Ok(None),
         }
+    }
+
+    /// Whether the special vdevs keep the rest of their space for metadata.
+    fn is_special_full(&self) -> bool {
+        let figures = self.figures(AllocClass::Special);
+        figures.allocated >= figures.capacity / 100 * SMALL_PERCENT
     }
 
     fn place_in(

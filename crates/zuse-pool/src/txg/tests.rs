@@ -5,12 +5,20 @@ use std::time::Duration;
 use zuse_base::Txg;
 use zuse_dmu::DirtyMeter;
 
-use super::Txgs;
+use super::{DirtyBounds, Txgs};
 
 fn engine(dirty_max: u64) -> (Arc<Txgs>, Arc<DirtyMeter>) {
     let meter = Arc::new(DirtyMeter::default());
     (
-        Txgs::new(Txg(10), meter.clone(), Duration::from_secs(3600), dirty_max),
+        Txgs::new(
+            Txg(10),
+            meter.clone(),
+            Duration::from_secs(3600),
+            DirtyBounds {
+                data: dirty_max,
+                metadata: dirty_max,
+            },
+        ),
         meter,
     )
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use zuse_base::range_tree::{ByPlace, Ranges};
-use zuse_base::{ByteOrder, Error, Result, Span};
+use zuse_base::{ByteOrder, Error, Result, Span, Txg};
 use zuse_codec::open_trailer;
 use zuse_format::{BlockPointer, BpKind};
 use zuse_io::Pipeline;
+use zuse_vdev::Address;
 
 use super::Report;
 
@@ -72,11 +73,15 @@ impl Claims {
         for dva in bp.dvas() {
             let mut order = None;
             let mut buf = Vec::new();
-            io.vdevs()
-                .read(dva.vdev(), dva.offset(), &mut buf, 512, &mut |bytes| {
+            io.vdevs().read(
+                Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth())),
+                &mut buf,
+                512,
+                &mut |bytes| {
                     order = open_trailer(bytes, verifier).ok();
                     order.is_some()
-                })?;
+                },
+            )?;
             let Some(order) = order else {
                 return Err(bad("a header does not pass its checksum"));
             };

@@ -78,7 +78,8 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
                 }
             };
             let geometry = MapGeometry {
-                start: (i as u64) << shift,
+                // dRAID's metaslabs are trimmed to whole rows.
+                start: ((i as u64) << shift).next_multiple_of(top.allocation_unit()),
                 size: 1 << shift,
                 shift: u32::from(top.ashift()),
             };

@@ -3,6 +3,7 @@
 //! All blocks are visited; those born after `since` are claimed, the others belong to an older snapshot, which
 //! claims them. Sizes are summed over all.
 
+use zuse_base::Result;
 use zuse_codec::Compression;
 use zuse_dmu::Settings;
 use zuse_format::dnode::{DNODE_SLOT, DnodeView};
@@ -182,8 +183,11 @@ impl<'a> Walk<'a> {
             let mut buf = Vec::new();
             let mut good = false;
             let read = self.io.vdevs().read(
-                bp.dva(0).vdev(),
-                bp.dva(0).offset(),
+                zuse_vdev::Address::new(
+                    bp.dva(0).vdev(),
+                    bp.dva(0).offset(),
+                    zuse_base::Txg(bp.physical_birth()),
+                ),
                 &mut buf,
                 bp.psize() as usize,
                 &mut |bytes| {
@@ -324,9 +328,18 @@ impl<'a> Walk<'a> {
             return;
         }
         self.claim(bp, &at);
-        if let Err(e) = self.io.read(bp, &format!("{}{at}", self.place)) {
+        if let Err(e) = self.look_at(bp, &at) {
             self.lost(&at, e);
         }
+    }
+
+    /// Whether a block can be read; of an encrypted one, whether its ciphertext is what was written.
+    fn look_at(&self, bp: &BlockPointer, at: &str) -> Result<()> {
+        let place = format!("{}{at}", self.place);
+        if bp.encrypted() {
+            return self.io.read_stored(bp, &place).map(|_| ());
+        }
+        self.io.read_around(bp, &place).map(|_| ())
     }
 
     fn is_freed(&self, object: u64, block: u64) -> bool {
@@ -394,7 +407,7 @@ impl<'a> Walk<'a> {
                 leaves.push((id, *bp));
             } else {
                 if (!is_data || self.depth == Depth::All)
-                    && let Err(e) = self.io.read_around(bp, &format!("{}{at}", self.place))
+                    && let Err(e) = self.look_at(bp, &at)
                 {
                     self.lost(&at, e);
                 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
 
@@ -14,9 +14,11 @@ use crate::config::{TopConfig, VdevConfig, VdevKind};
 use crate::copies::{Copies, MAX_COPIES};
 use crate::geometry::{ASHIFT_MAX, ASHIFT_MIN};
 use crate::health::{Aux, Health, VdevState};
+use crate::indirect::{Indirect, Mapping};
 use crate::label::Labels;
 use crate::leaf::Leaf;
 use crate::size::SizeRule;
+use crate::stripes::{Child, DraidMap, Map, Member, RaidzMap, Stripes, child_asize};
 
 /// Most top-level vdevs of a pool (a block pointer has 24 bits for them, no pool comes close).
 const MAX_TOPS: usize = 1 << 16;
@@ -51,6 +53,8 @@ impl OpenMode {
 struct Survivors {
     leaves: HashMap<u64, Arc<Leaf>>,
     unrecovered: HashMap<u64, Arc<Counter>>,
+    mappings: HashMap<u64, Arc<Mapping>>,
+    classes: HashMap<u64, u8>,
 }
 
 impl Survivors {
@@ -97,6 +101,7 @@ impl Vdevs {
             pool_guid: AtomicU64::new(root.guid),
             writable: mode.writable,
             tops: RankedRwLock::new(tops),
+            reflow: Default::default(),
         })
     }
 
@@ -108,7 +113,17 @@ impl Vdevs {
     /// As [`Vdevs::open`]; the old tree then stays.
     pub fn reconfigure(&self, root: &VdevConfig, devices: Devices<'_>, fresh: bool) -> Result<()> {
         let mut survivors = Survivors::default();
-        self.tops().iter().for_each(|t| survivors.collect(&t.node));
+        for top in self.tops().iter() {
+            survivors.collect(&top.node);
+            survivors
+                .classes
+                .insert(top.guid(), top.class.load(Ordering::Relaxed));
+            if let Layout::Indirect(indirect) = &top.layout
+                && let Some(mapping) = indirect.get()
+            {
+                survivors.mappings.insert(top.guid(), mapping);
+            }
+        }
         let mut builder = Builder {
             pool_guid: root.guid,
             check_labels: !fresh,
@@ -117,6 +132,7 @@ impl Vdevs {
         };
         let tops = builder.tops(root)?;
         self.pool_guid.store(root.guid, Ordering::Relaxed);
+        self.tell_reflow(&tops);
         *self.tops.write() = tops;
         Ok(())
     }
@@ -291,8 +307,7 @@ fn share(kind: &VdevKind, children: usize, top: &TopConfig) -> u64 {
                     .saturating_sub(u64::from(*expanding))
                     .max(1)
         }
-        // Its rows leave a reserve on every child; its own code will know how much.
-        VdevKind::Draid { .. } => 0,
+        VdevKind::Draid { nspares, .. } => child_asize(asize, children, *nspares),
         _ => asize,
     }
 }
@@ -361,7 +376,10 @@ impl Builder<'_> {
         let node = self.node(config, &fit);
         let layout = match &config.kind {
             VdevKind::Hole | VdevKind::Missing | VdevKind::Root => Layout::Nothing,
-            VdevKind::Indirect => Layout::Unserved("removed (indirect)"),
+            VdevKind::Indirect => {
+                let mapping = self.survivors.mappings.remove(&config.guid);
+                Layout::Indirect(Indirect::new(mapping))
+            }
             _ if is_copies(config) => {
                 let leaves: Vec<_> = node.leaves().into_iter().cloned().collect();
                 if leaves.len() > MAX_COPIES {
@@ -372,9 +390,13 @@ impl Builder<'_> {
                 }
                 Layout::Copies(Copies::new(leaves, ashift))
             }
-            VdevKind::Raidz { .. } => Layout::Unserved("raidz"),
-            VdevKind::Draid { .. } => Layout::Unserved("draid"),
-            kind => Layout::Unserved(kind.name()),
+            kind => match stripe_map(kind, config.children.len(), ashift) {
+                Some(map) => match node.children.iter().map(member_child).collect() {
+                    Some(children) => Layout::Stripes(Stripes::new(map, children)),
+                    None => Layout::Unserved("nested"),
+                },
+                None => Layout::Unserved(kind.name()),
+            },
         };
         Ok(Top {
             id,
@@ -384,6 +406,7 @@ impl Builder<'_> {
             metaslab_array: AtomicU64::new(keys.metaslab_array),
             metaslab_shift: AtomicU64::new(keys.metaslab_shift),
             non_allocating: AtomicBool::new(keys.non_allocating),
+            class: AtomicU8::new(self.survivors.classes.remove(&config.guid).unwrap_or(0)),
             config: keys,
             layout,
             node,
@@ -421,6 +444,55 @@ impl Builder<'_> {
             seat(&leaf, config, fit, self.devices);
         }
         leaf
+    }
+}
+
+/// How blocks are dealt to the children of a vdev with parity.
+fn stripe_map(kind: &VdevKind, children: usize, ashift: u8) -> Option<Map> {
+    match kind {
+        VdevKind::Raidz {
+            nparity,
+            expanding,
+            expand_txgs,
+        } => Some(Map::Raidz(RaidzMap::new(
+            children,
+            *nparity,
+            ashift,
+            *expanding,
+            expand_txgs,
+        ))),
+        VdevKind::Draid {
+            nparity,
+            ndata,
+            nspares,
+            ngroups,
+        } => DraidMap::new(children, *nparity, *ndata, *nspares, *ngroups, ashift).map(Map::Draid),
+        _ => None,
+    }
+}
+
+/// What holds a child of a vdev with parity: a leaf, or those of a `spare` or `replacing`. `None` for anything else.
+fn member_child(node: &Node) -> Option<Child> {
+    let mut members = Vec::new();
+    collect_members(node, &mut members).then_some(())?;
+    Child::new(members)
+}
+
+fn collect_members(node: &Node, members: &mut Vec<Member>) -> bool {
+    if let Some(leaf) = &node.leaf {
+        members.push(Member::Leaf(leaf.clone()));
+        return true;
+    }
+    match &node.config.kind {
+        VdevKind::DraidSpare { spare_id, .. } => {
+            members.push(Member::Spare {
+                number: *spare_id,
+                outdated: node.config.dtl.is_some_and(|object| object != 0),
+            });
+            true
+        }
+        kind if kind.is_mirror_like() => node.children.iter().all(|c| collect_members(c, members)),
+        _ => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What `zpool status` and `zpool iostat` ask.
 
-use super::{Node, Top, Vdevs};
+use super::{Node, Top, VdevClass, Vdevs};
 use crate::config::VdevKind;
 use crate::health::Health;
 
@@ -26,6 +26,8 @@ pub struct VdevStatus {
     pub physical_ashift: Option<u32>,
     /// Top-level: a log vdev.
     pub is_log: bool,
+    /// Top-level: what it is for.
+    pub class: VdevClass,
     /// Top-level: nothing new is put there.
     pub non_allocating: bool,
     /// Top-level: it is being evacuated.
@@ -61,6 +63,7 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
         ashift: top.map_or(0, Top::ashift),
         physical_ashift: None,
         is_log: top.is_some_and(Top::is_log),
+        class: top.map_or(VdevClass::Normal, Top::class),
         non_allocating: top.is_some_and(Top::is_non_allocating),
         removing: top.is_some_and(Top::is_removing),
         read_errors: 0,
@@ -128,6 +131,7 @@ impl Vdevs {
             ashift: 0,
             physical_ashift: None,
             is_log: false,
+            class: VdevClass::Normal,
             non_allocating: false,
             removing: false,
             read_errors: 0,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
 
 use super::VALUE_MAX;
@@ -86,22 +86,31 @@ impl FileSystem {
                 space
             }
         };
-        let file = match self.find(&space, name)? {
-            Some((object, _)) => self.znode(object)?,
+        match self.find(&space, name)? {
+            Some((object, _)) => {
+                let file = self.znode(object)?;
+                file.dnode().free_range(tx, 0, u64::MAX)?;
+                self.fill_hidden(tx, &file, value, now)
+            }
             None => {
                 let parent = space.attributes();
                 let new = NewObject::default();
                 let mode = mode::REGULAR | 0o644;
                 let (dnode, attrs) =
                     self.make_object(tx, &parent, space.object(), &who, mode, &new, now)?;
-                let value = dirent::pack(dnode.object(), mode, self.version);
-                space.entries()?.add_u64(tx, name, value)?;
+                let entry = dirent::pack(dnode.object(), mode, self.version);
+                space.entries()?.add_u64(tx, name, entry)?;
                 self.change_dir(tx, &space, 1, 0, now)?;
-                self.cache.insert(dnode, attrs, false)?
+                let file = self.cache.insert(dnode, attrs, false)?;
+                self.fill_hidden(tx, &file, value, now)
             }
-        };
+        }
+    }
+
+    /// Puts a value into the file of an attribute, which is empty: one block, as large as the value if the record size
+    /// lets it be.
+    fn fill_hidden(&self, tx: &Tx, file: &Znode, value: &[u8], now: Timestamp) -> Result<()> {
         let dnode = file.dnode();
-        dnode.free_range(tx, 0, u64::MAX)?;
         let wanted = value.len().next_multiple_of(512).max(512) as u32;
         if dnode.max_block() == 0 && dnode.block_size() < wanted {
             dnode.set_block_size(tx, wanted)?;

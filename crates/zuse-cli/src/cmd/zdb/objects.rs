@@ -30,7 +30,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, what: &str, level: u8) -> Re
     for found in pool.list(what, depth, is_pool)? {
         let dataset = pool.dataset(&found.name)?;
         let stat = dataset.stat()?;
-        let kind = match dataset.handle().objset().map(|o| o.kind()) {
+        let kind = match dataset.handle().objset_in_clear().map(|o| o.kind()) {
             Ok(zuse_format::ObjsetType::Zvol) => "ZVOL",
             Ok(zuse_format::ObjsetType::Zfs) => "ZPL",
             _ if found.kind == Kind::Volume => "ZVOL",
@@ -54,7 +54,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, what: &str, level: u8) -> Re
             return Ok(Err(e.into()));
         }
         if level > 1 {
-            let objset = dataset.handle().objset()?;
+            let objset = dataset.handle().objset_in_clear()?;
             if let Err(stop) = objects(session, &objset, level) {
                 return Ok(Err(stop));
             }

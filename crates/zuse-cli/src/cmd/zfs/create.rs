@@ -2,12 +2,14 @@
 
 use clap::Args;
 
-use crate::args::{no_duplicates, pair};
+use crate::args::{no_duplicates, pair, size};
 use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::keys::obtain;
 use crate::session::{Need, Session};
 
-/// Make a filesystem
+/// Make a filesystem, or with -V a volume
 #[derive(Args, Debug)]
+#[command(disable_version_flag = true)]
 pub struct Create {
     /// Make the datasets above it too, and be content if it exists
     #[arg(short)]
@@ -24,8 +26,20 @@ pub struct Create {
     /// Set a property
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
     options: Vec<(String, String)>,
-    /// The filesystem
-    #[arg(value_name = "FILESYSTEM")]
+    /// In a form for scripts
+    #[arg(short = 'P')]
+    parsable: bool,
+    /// A volume of this size
+    #[arg(short = 'V', value_name = "SIZE", value_parser = size)]
+    volume: Option<u64>,
+    /// Block size of the volume
+    #[arg(short = 'b', value_name = "SIZE", value_parser = size, requires = "volume")]
+    block_size: Option<u64>,
+    /// Keep no space for the volume
+    #[arg(short = 's', requires = "volume")]
+    sparse: bool,
+    /// The filesystem or volume
+    #[arg(value_name = "FILESYSTEM|VOLUME")]
     name: String,
 }
 
@@ -65,6 +79,36 @@ pub fn name_error(name: &str) -> Option<String> {
         return Some("parent reference, '..' is found in name".into());
     }
     (name.split('/').count() > 50).then(|| "maximum name nesting depth exceeded".into())
+}
+
+/// Makes the datasets above a new name, or says that they are missing.
+pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome {
+    let cannot = || format!("cannot create '{name}'");
+    let mut missing = Vec::new();
+    let mut at = name;
+    while let Some((above, _)) = at.rsplit_once('/') {
+        if pool.exists(above).or_cannot(cannot)? {
+            break;
+        }
+        missing.push(above.to_owned());
+        at = above;
+    }
+    if !missing.is_empty() && !make {
+        return Err(
+            CommandError::new(format!("{}: parent does not exist", cannot()))
+                .hint("-p makes the datasets above it too")
+                .into(),
+        );
+    }
+    let owner = (
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    for above in missing.iter().rev() {
+        pool.create_filesystem(above, &[], owner)
+            .or_cannot(|| format!("cannot create '{above}'"))?;
+    }
+    Ok(())
 }
 
 impl Create {
@@ -131,12 +175,24 @@ impl Create {
             } else {
                 "create"
             };
-            if !missing.is_empty() {
-                session.ui.line(format!("{verb} ancestors of {name}"))?;
+            if self.parsable {
+                if !missing.is_empty() {
+                    session.ui.line(format!("create_ancestors\t{name}"))?;
+                }
+                session.ui.line(format!("create\t{name}"))?;
+            } else {
+                if !missing.is_empty() {
+                    session.ui.line(format!("{verb} ancestors of {name}"))?;
+                }
+                session.ui.line(format!("{verb} {name}"))?;
             }
-            session.ui.line(format!("{verb} {name}"))?;
-            for (property, value) in &self.options {
-                session.ui.line(format!("\t{property}={value}"))?;
+            let volsize = self.volume.map(|n| ("volsize".to_owned(), n.to_string()));
+            for (property, value) in self.options.iter().chain(&volsize) {
+                if self.parsable {
+                    session.ui.line(format!("property\t{property}\t{value}"))?;
+                } else {
+                    session.ui.line(format!("\t{property}={value}"))?;
+                }
             }
         }
         if self.dry_run {
@@ -146,9 +202,49 @@ impl Create {
             pool.create_filesystem(above, &[], owner)
                 .or_cannot(|| format!("cannot create '{above}'"))?;
         }
-        pool.create_filesystem(name, &self.options, owner)
-            .map_err(|e| explain(&cannot(), &e, false))?;
+        match self.volume {
+            Some(size) => self.make_volume(session, &pool, size)?,
+            None => {
+                let request = pool
+                    .key_request(name, &self.options)
+                    .map_err(|e| explain(&cannot(), &e, false))?;
+                let key = match request {
+                    Some(r) => Some(obtain(session, r.format, &r.location, None, true)?),
+                    None => None,
+                };
+                pool.create_filesystem_with_key(name, &self.options, owner, key.as_ref())
+                    .map_err(|e| explain(&cannot(), &e, false))?;
+            }
+        }
         session.log(&pool);
         Ok(())
+    }
+
+    fn make_volume(&self, session: &mut Session, pool: &zuse::Pool, size: u64) -> Outcome {
+        let cannot = || format!("cannot create '{}'", self.name);
+        let mut properties = self.options.clone();
+        let mut block_size = self.block_size;
+        for (_, value) in properties
+            .iter()
+            .filter(|(n, _)| matches!(n.as_str(), "volblocksize" | "volblock"))
+        {
+            block_size = Some(
+                crate::args::size(value)
+                    .map_err(|e| CommandError::new(format!("{}: {e}", cannot())))?,
+            );
+        }
+        properties.retain(|(n, _)| !matches!(n.as_str(), "volblocksize" | "volblock"));
+        let block_size = block_size.unwrap_or(zuse::VOLUME_BLOCK_SIZE);
+        if block_size < zuse::VOLUME_BLOCK_SIZE && block_size.is_power_of_two() {
+            session.ui.say(format!("Warning: volblocksize ({0}) is less than the default minimum block size ({1}).\nTo reduce wasted space a volblocksize of {1} is recommended.", block_size, zuse::VOLUME_BLOCK_SIZE));
+        }
+        let new = zuse::NewVolume {
+            size,
+            block_size,
+            sparse: self.sparse,
+            properties,
+        };
+        pool.create_volume(&self.name, &new)
+            .map_err(|e| explain(&cannot(), &e, false).into())
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
 
@@ -48,6 +48,9 @@ impl Destroy {
             Need::Write
         };
         let pool = session.pool_for(name, need)?;
+        if name.contains('#') {
+            return self.bookmark(session, &pool);
+        }
         if let Some((dataset, spec)) = name.split_once('@') {
             return self.snapshots(session, &pool, dataset, spec);
         }
@@ -107,6 +110,21 @@ impl Destroy {
         Ok(())
     }
 
+    fn bookmark(&self, session: &mut Session, pool: &std::sync::Arc<zuse::Pool>) -> Outcome {
+        let name = &self.name;
+        if !pool.dsl().entry(name).is_ok_and(|e| e.bookmark.is_some()) {
+            return Err(CommandError::new(format!("bookmark '{name}' does not exist.")).into());
+        }
+        self.tell(session, name)?;
+        if self.dry_run {
+            return Ok(());
+        }
+        pool.destroy_bookmark(name)
+            .or_cannot(|| format!("cannot destroy '{name}'"))?;
+        session.log(pool);
+        Ok(())
+    }
+
     fn tell(&self, session: &mut Session, name: &str) -> Outcome {
         if self.parsable && (self.verbose || self.dry_run) {
             session.ui.line(format!("destroy\t{name}"))?;
@@ -149,8 +167,9 @@ impl Destroy {
                 self.tell(session, name)?;
             }
             let mut bytes = 0;
-            for of_one in &chosen {
-                if let (Some(first), Some(last)) = (of_one.first(), of_one.last()) {
+            for (head, of_one) in heads.iter().zip(&chosen) {
+                let all = pool.snapshots(&head.name).or_cannot(cannot)?;
+                for (first, last) in runs(&all, of_one) {
                     bytes += pool.dsl().reclaim(first, last).or_cannot(cannot)?;
                 }
             }
@@ -167,13 +186,80 @@ impl Destroy {
         if self.dry_run {
             return Ok(());
         }
-        for name in total {
-            pool.destroy_dataset(name, false, self.force, self.defer)
-                .or_cannot(|| format!("cannot destroy snapshot {name}"))?;
+        let total: Vec<String> = total.into_iter().cloned().collect();
+        if !self.defer {
+            self.clones_of(session, pool, &total)?;
         }
+        pool.destroy_snapshots(&total, self.force, self.defer)
+            .map_err(|e| why_not(pool, &total, &e))?;
         session.log(pool);
         Ok(())
     }
+
+    /// Destroys the clones of snapshots that go, or says that they are in the way.
+    fn clones_of(
+        &self,
+        session: &mut Session,
+        pool: &std::sync::Arc<zuse::Pool>,
+        snapshots: &[String],
+    ) -> Outcome {
+        for name in snapshots {
+            let cannot = || format!("cannot destroy '{name}'");
+            let stat = pool
+                .dataset(name)
+                .and_then(|d| d.stat())
+                .or_cannot(cannot)?;
+            if stat.clones.is_empty() {
+                continue;
+            }
+            if !self.clones {
+                let mut error =
+                    CommandError::new(format!("{}: snapshot has dependent clones", cannot()))
+                        .hint("use '-R' to destroy the following datasets:");
+                for clone in &stat.clones {
+                    error = error.hint(clone.clone());
+                }
+                return Err(error.into());
+            }
+            for clone in &stat.clones {
+                self.tell(session, clone)?;
+                pool.destroy_dataset(clone, true, self.force, false)
+                    .or_cannot(|| format!("cannot destroy '{clone}'"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why snapshots stay.
+fn why_not(
+    pool: &std::sync::Arc<zuse::Pool>,
+    snapshots: &[String],
+    error: &zuse::Error,
+) -> CommandError {
+    let held = |name: &&String| {
+        pool.dataset(name)
+            .and_then(|d| d.stat())
+            .is_ok_and(|s| s.holds > 0)
+    };
+    if error.is(zuse::Errno::BUSY)
+        && let Some(name) = snapshots.iter().find(held)
+    {
+        return CommandError::new(format!(
+            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
+        ));
+    }
+    let first = snapshots.first().map_or("", String::as_str);
+    explain(&format!("cannot destroy snapshot {first}"), error, false)
+}
+
+/// First and last of each stretch of neighbours among the chosen snapshots.
+fn runs<'a>(all: &'a [String], chosen: &[String]) -> Vec<(&'a str, &'a str)> {
+    let chosen: std::collections::BTreeSet<&String> = chosen.iter().collect();
+    all.chunk_by(|a, b| chosen.contains(a) == chosen.contains(b))
+        .filter(|run| run.first().is_some_and(|n| chosen.contains(n)))
+        .filter_map(|run| Some((run.first()?.as_str(), run.last()?.as_str())))
+        .collect()
 }
 
 /// The snapshots of one dataset that a list of names and ranges means; `all` is oldest first.

@@ -78,6 +78,7 @@ impl Get {
                 return Err(CommandError::usage(format!("invalid source '{source}'")).into());
             }
         }
+        let with_received = fields.iter().any(|f| f == "received");
         let fallback =
             if self.scope.recursive || self.scope.depth.is_some() || self.scope.datasets.is_empty()
             {
@@ -85,8 +86,11 @@ impl Get {
             } else {
                 Kinds::HEADS
             };
-        let rows = self.scope.ask(session, fallback, wanted.as_deref())?;
+        let rows = self
+            .scope
+            .ask(session, fallback, wanted.as_deref(), with_received)?;
         let exact = self.parsable || self.json_int;
+        let rows = only_from(rows, sources.as_deref());
         if self.json {
             let entries = rows.iter().map(|r| {
                 let names: Vec<String> = r.cells.iter().map(|(n, _)| n.clone()).collect();
@@ -125,23 +129,14 @@ impl Get {
                     }
                     (_, None) => ("-".into(), "-"),
                 };
-                let class = match source {
-                    "-" => "none",
-                    s if s.starts_with("inherited") => "inherited",
-                    s => s,
-                };
-                if sources
-                    .as_ref()
-                    .is_some_and(|s| !s.iter().any(|s| s == class))
-                {
-                    continue;
-                }
                 let cells = fields.iter().map(|f| match f.as_str() {
                     "name" => row.name.clone(),
                     "property" => name.clone(),
                     "value" => value.clone(),
-                    "received" if source == "received" => value.clone(),
-                    "received" => "-".into(),
+                    "received" => cell
+                        .as_ref()
+                        .and_then(|c| c.received.as_deref())
+                        .map_or_else(|| "-".into(), |v| dataset_value(name, v, exact)),
                     _ => source.to_owned(),
                 });
                 lines.push(cells.collect());
@@ -150,6 +145,23 @@ impl Get {
         session.ui.print(render(&columns, &lines, self.scripted))?;
         Ok(())
     }
+}
+
+/// Leaves the cells whose values come from certain places.
+fn only_from(mut rows: Vec<DatasetRow>, sources: Option<&[String]>) -> Vec<DatasetRow> {
+    let Some(sources) = sources else { return rows };
+    for row in &mut rows {
+        row.cells.retain(|(_, cell)| {
+            let class = match cell.as_ref().map_or("-", |c| c.source.as_str()) {
+                "-" => "none",
+                s if s.starts_with("inherited") => "inherited",
+                s => s,
+            };
+            sources.iter().any(|s| s == class)
+        });
+    }
+    rows.retain(|r| !r.cells.is_empty());
+    rows
 }
 
 /// Width of the VALUE column: the headers of the properties, five for numbers, the longest word that could stand there, and

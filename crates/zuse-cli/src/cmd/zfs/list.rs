@@ -55,7 +55,7 @@ pub struct Scope {
     /// So many levels below
     #[arg(short, value_name = "LEVELS")]
     pub depth: Option<usize>,
-    /// Kinds, separated by commas: filesystem, volume, snapshot, all
+    /// Kinds, separated by commas: filesystem, volume, snapshot, bookmark, all
     #[arg(short = 't', value_name = "KIND,…")]
     pub types: Option<String>,
     /// The datasets; all by default
@@ -69,6 +69,7 @@ pub struct Kinds {
     filesystems: bool,
     volumes: bool,
     snapshots: bool,
+    bookmarks: bool,
 }
 
 impl Scope {
@@ -83,14 +84,8 @@ impl Scope {
                 "filesystem" | "fs" => kinds.filesystems = true,
                 "volume" | "vol" => kinds.volumes = true,
                 "snapshot" | "snap" => kinds.snapshots = true,
-                "bookmark" => {}
-                "all" => {
-                    kinds = Kinds {
-                        filesystems: true,
-                        volumes: true,
-                        snapshots: true,
-                    }
-                }
+                "bookmark" => kinds.bookmarks = true,
+                "all" => kinds = Kinds::ALL,
                 other => return Err(CommandError::usage(format!("invalid type '{other}'")).into()),
             }
         }
@@ -103,6 +98,7 @@ impl Scope {
         session: &mut Session,
         fallback: Kinds,
         properties: Option<&[String]>,
+        received: bool,
     ) -> Outcome<Vec<DatasetRow>> {
         let named = self.kinds()?;
         let everything = self.datasets.is_empty();
@@ -120,13 +116,14 @@ impl Scope {
                 (true, None) => None,
                 (false, None) => Some(0),
             };
-            if named.is_none() && root.contains('@') {
-                kinds.snapshots = true;
-            }
+            kinds.snapshots |= named.is_none() && root.contains('@');
+            kinds.bookmarks |= named.is_none() && root.contains('#');
             // `-t snapshot DATASET` means its snapshots.
-            if depth == Some(0)
-                && named.is_some_and(|k| k.snapshots && !k.filesystems && !k.volumes)
-            {
+            let of_one = depth == Some(0)
+                && self.depth.is_none()
+                && named
+                    .is_some_and(|k| (k.snapshots || k.bookmarks) && !k.filesystems && !k.volumes);
+            if of_one {
                 depth = Some(1);
             }
             let question = Question::Datasets {
@@ -135,12 +132,14 @@ impl Scope {
                 filesystems: kinds.filesystems,
                 volumes: kinds.volumes,
                 snapshots: kinds.snapshots,
+                bookmarks: kinds.bookmarks,
+                received,
                 properties: properties.map(<[String]>::to_vec),
             };
             match question.ask(session) {
                 Ok(Answer::Datasets(mut more)) => {
-                    if depth == Some(1) && self.depth.is_none() && !self.recursive {
-                        more.retain(|r| r.name.split('@').next() == Some(root.as_str()));
+                    if of_one {
+                        more.retain(|r| r.name.split(['@', '#']).next() == Some(root.as_str()));
                     }
                     rows.extend(more);
                 }
@@ -172,25 +171,29 @@ impl Kinds {
         filesystems: true,
         volumes: true,
         snapshots: false,
+        bookmarks: false,
     };
     /// All.
     pub const ALL: Self = Self {
         filesystems: true,
         volumes: true,
         snapshots: true,
+        bookmarks: true,
     };
 }
 
-/// Byte-wise by dataset, a dataset before its snapshots, those by age.
+/// Byte-wise by dataset, a dataset before its snapshots, those by age, bookmarks after them.
 fn by_name(a: &DatasetRow, b: &DatasetRow) -> Ordering {
-    let key = |r: &DatasetRow| {
-        let (dataset, snapshot) = r
-            .name
-            .split_once('@')
-            .map_or((r.name.clone(), false), |(d, _)| (d.to_owned(), true));
-        (dataset, snapshot, if snapshot { r.create_txg } else { 0 })
+    let key = |r: &DatasetRow| match r.kind.as_str() {
+        "snapshot" => (1, r.create_txg),
+        "bookmark" => (2, r.create_txg),
+        _ => (0, 0),
     };
-    key(a).cmp(&key(b))
+    let dataset = |r: &'_ DatasetRow| r.name.find(['@', '#']).unwrap_or(r.name.len());
+    let (left, right) = (&a.name[..dataset(a)], &b.name[..dataset(b)]);
+    left.cmp(right)
+        .then_with(|| key(a).cmp(&key(b)))
+        .then_with(|| a.name.cmp(&b.name))
 }
 
 /// Canonical name of a dataset property.
@@ -198,8 +201,11 @@ pub fn canonical(name: &str) -> Outcome<String> {
     if let Some(known) = dataset_property(name) {
         return Ok(known.name.to_owned());
     }
-    if is_user_property(name) || name.starts_with("written@") {
+    if is_user_property(name) || name.starts_with("written@") || name.starts_with("written#") {
         return Ok(name.to_owned());
+    }
+    if let Some(name) = crate::ids::with_id(name)? {
+        return Ok(name);
     }
     Err(
         CommandError::usage(format!("bad property list: invalid property '{name}'"))
@@ -213,6 +219,7 @@ impl List {
     pub fn run(self, session: &mut Session) -> Outcome {
         let output = match self.output.as_str() {
             "space" => SPACE.to_owned(),
+            "all" => all_columns(),
             other => other.to_owned(),
         };
         let columns = list(&output)
@@ -231,7 +238,9 @@ impl List {
                 .map(|(n, _)| n.clone())
                 .filter(|n| !columns.contains(n)),
         );
-        let mut rows = self.scope.ask(session, Kinds::HEADS, Some(&wanted))?;
+        let mut rows = self
+            .scope
+            .ask(session, Kinds::HEADS, Some(&wanted), false)?;
         rows.sort_by(|a, b| {
             keys.iter().fold(Ordering::Equal, |o, (n, down)| {
                 o.then_with(|| compare(a, b, n, *down))
@@ -273,6 +282,18 @@ pub fn value(row: &DatasetRow, name: &str, exact: bool) -> String {
         Some(text) => dataset_value(name, text, exact),
         None => "-".into(),
     }
+}
+
+/// `-o all`: every property that `get all` may show, the name first.
+fn all_columns() -> String {
+    let names = zuse::property_table::DATASET_PROPERTIES
+        .iter()
+        .filter(|p| p.in_all)
+        .map(|p| p.name);
+    std::iter::once("name")
+        .chain(names)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn column(name: &str) -> Column {

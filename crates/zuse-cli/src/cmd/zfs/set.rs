@@ -35,8 +35,11 @@ impl Set {
         let pairs: Vec<(String, String)> = pairs
             .iter()
             .filter_map(|p| p.split_once('='))
-            .map(|(n, v)| (n.to_owned(), v.to_owned()))
-            .collect();
+            .map(|(n, v)| {
+                let name = crate::ids::with_id(n)?.unwrap_or_else(|| n.to_owned());
+                Ok((name, v.to_owned()))
+            })
+            .collect::<Outcome<_>>()?;
         no_duplicates(&pairs)?;
         for name in datasets {
             let pool = session.pool_for(name, Need::Write)?;

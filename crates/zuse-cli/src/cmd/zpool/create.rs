@@ -3,16 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use zuse::feature::{FEATURES, Feature, by_name};
+use zuse::compatibility::{self, Compatibility};
+use zuse::feature::{Feature, by_name};
 use zuse::{Errno, NewDevice, NewPool, Pool};
 
 use crate::args::{no_duplicates, pair, size};
 use crate::error::{CommandError, Outcome, explain};
 use crate::session::Session;
+use crate::vdev_spec::VdevSpecs;
 
 /// Make a pool
 ///
-/// The devices are disks, partitions or files; several are striped. With --size a device that does not exist yet is made
+/// The devices are disks, partitions or files; several are striped. 'mirror', 'raidz1' to 'raidz3' and
+/// 'draid[PARITY][:Nd][:Nc][:Ns]' make one vdev of the devices behind them; 'special', 'dedup' and 'log' say what the
+/// vdevs behind them are for. With --size a device that does not exist yet is made
 /// as a sparse file of that size. The root dataset is not mounted: 'zuse mount POOL DIR' does that.
 #[derive(Args, Debug)]
 pub struct Create {
@@ -39,18 +43,20 @@ pub struct Create {
     size: Option<u64>,
     /// Name of the pool
     pool: String,
-    /// Its devices
+    /// Its devices, and words that group them
     #[arg(required = true, value_name = "VDEV")]
     vdevs: Vec<PathBuf>,
 }
+
+/// Where further compatibility sets are.
+const SETS: &str = "/etc/zfs/compatibility.d";
+/// Largest file of a set.
+const SET_MAX: u64 = 16 << 10;
 
 /// Features to enable.
 type Features = Vec<&'static Feature>;
 /// Properties with their values.
 type Properties = Vec<(String, String)>;
-
-/// Words that begin groups of devices.
-const GROUPS: [&str; 5] = ["mirror", "raidz", "draid", "spare", "special"];
 
 impl Create {
     /// Does it.
@@ -72,27 +78,23 @@ impl Create {
                     .into(),
             );
         }
-        for word in self.vdevs.iter().filter_map(|v| v.to_str()) {
-            let is_group = GROUPS.iter().any(|g| word.starts_with(g))
-                || matches!(word, "log" | "cache" | "dedup");
-            if is_group && !session.path(Path::new(word)).exists() {
-                return Err(CommandError::new(format!(
-                    "cannot create '{name}': '{word}' vdevs are not made yet"
-                ))
-                .hint("give plain devices: data is striped over them")
+        let specs = VdevSpecs::parse(&self.vdevs, &|v: &Path| session.path(v))?;
+        if let Some(what) = specs.mismatch().filter(|_| !self.force) {
+            return Err(CommandError::new("invalid vdev specification")
+                .hint("use '-f' to override the following errors:")
+                .hint(what)
                 .into());
-            }
         }
         let (features, properties) = self.features()?;
         let mut root_properties = self.root_options.clone();
         if let Some(mountpoint) = &self.mountpoint {
             root_properties.push(("mountpoint".into(), mountpoint.clone()));
         }
-        let devices: Vec<NewDevice> = self
-            .vdevs
+        let devices: Vec<NewDevice> = specs
+            .devices
             .iter()
-            .map(|v| NewDevice {
-                path: session.path(v),
+            .map(|path| NewDevice {
+                path: path.clone(),
                 make: self.size,
             })
             .collect();
@@ -116,8 +118,8 @@ impl Create {
             session.ui.line(format!(
                 "would create '{name}' with the following layout:\n\n\t{name}"
             ))?;
-            for device in &devices {
-                session.ui.line(format!("\t  {}", device.path.display()))?;
+            for line in specs.lines() {
+                session.ui.line(line)?;
             }
             return Ok(());
         }
@@ -128,6 +130,7 @@ impl Create {
         let new = NewPool {
             name: name.clone(),
             devices,
+            layout: specs.layout,
             features,
             properties,
             root_properties,
@@ -165,17 +168,44 @@ impl Create {
         said
     }
 
+    /// What other systems are to understand the pool.
+    fn compatibility(&self) -> Outcome<Compatibility> {
+        let given = self
+            .options
+            .iter()
+            .rev()
+            .find(|(n, _)| n == "compatibility");
+        let Some((_, text)) = given else {
+            return Ok(Compatibility::Off);
+        };
+        let file = |name: &str| {
+            let path = Path::new(SETS).join(name);
+            std::fs::metadata(&path)
+                .ok()
+                .filter(|m| m.is_file() && m.len() <= SET_MAX)?;
+            std::fs::read_to_string(path).ok()
+        };
+        Compatibility::parse(text, &file).map_err(|name| {
+            CommandError::new(format!(
+                "cannot create '{}': compatibility set '{name}' is not known",
+                self.pool
+            ))
+            .hint(format!("sets are files in {SETS}, or one of:"))
+            .hint(compatibility::names().collect::<Vec<_>>().join(" "))
+            .into()
+        })
+    }
+
     /// The features to enable and the properties that are none.
     fn features(&self) -> Outcome<(Option<Features>, Properties)> {
+        let wanted = self.compatibility()?;
         let mut chosen: Features = if self.no_features {
             Vec::new()
         } else {
-            FEATURES
-                .iter()
-                .filter(|f| f.enabled_at_creation())
-                .collect()
+            wanted.features()
         };
-        let (mut changed, mut properties) = (self.no_features, Vec::new());
+        let changed = self.no_features || wanted != Compatibility::Off;
+        let (mut changed, mut properties) = (changed, Vec::new());
         for (option, value) in &self.options {
             let Some(name) = option.strip_prefix("feature@") else {
                 properties.push((option.clone(), value.clone()));
@@ -186,6 +216,13 @@ impl Create {
                 CommandError::usage(format!("feature '{name}' is not known"))
                     .hint("'zpool get all' of any pool lists the features")
             })?;
+            if value == "enabled" && !wanted.allows(feature) {
+                return Err(CommandError::new(format!(
+                    "cannot create '{}': feature '{name}' is not in the compatibility set",
+                    self.pool
+                ))
+                .into());
+            }
             match value.as_str() {
                 "enabled" => add(&mut chosen, feature),
                 "disabled" => chosen.retain(|f| f.guid != feature.guid && !needs(f, feature.guid)),

@@ -1,7 +1,7 @@
 //! `zpool history`
 
 use clap::Args;
-use zuse_format::nvlist::NvList;
+use zuse_format::nvlist::{NvList, NvValue};
 
 use crate::date;
 use crate::error::{Explain, Outcome};
@@ -50,10 +50,7 @@ impl History {
         let time = date::history(record.get_u64("history time").unwrap_or(0));
         let mut line = if let Some(command) = record.get_str("history command") {
             format!("{time} {command}")
-        } else if let Some(event) = record
-            .get_str("history internal_name")
-            .filter(|_| self.internal)
-        {
+        } else if let Some(event) = record.get_str("internal_name").filter(|_| self.internal) {
             let txg = record.get_u64("history txg").unwrap_or(0);
             let text = record.get_str("history internal str").unwrap_or("");
             match (record.get_str("dsname"), record.get_u64("dsid")) {
@@ -62,11 +59,33 @@ impl History {
                 }
                 _ => format!("{time} [txg:{txg}] {event} {text}"),
             }
+        } else if let Some(name) = record.get_str("ioctl").filter(|_| self.internal) {
+            let mut line = format!("{time} ");
+            if let Some(NvValue::Int64(ns)) = record.get("elapsed_ns") {
+                line.push_str(&format!("({}ms) ", ns / 1_000_000));
+            }
+            line.push_str(&format!("ioctl {name}\n"));
+            for (key, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
+                if let Some(NvValue::List(list)) = record.get(key) {
+                    line.push_str(&format!("    {title}:\n"));
+                    dump(list, 8, &mut line);
+                }
+            }
+            if let Some(NvValue::Int64(errno)) = record.get("errno") {
+                line.push_str(&format!("    errno: {errno}\n"));
+            }
+            line
         } else {
             return None;
         };
+        if !self.long {
+            line.truncate(line.trim_end_matches('\n').len());
+        }
         if self.long {
-            let host = record.get_str("history hostname").unwrap_or("");
+            let mut host = record.get_str("history hostname").unwrap_or("").to_owned();
+            if let Some(zone) = record.get_str("history zone") {
+                host.push_str(&format!(":{zone}"));
+            }
             match record.get_u64("history who") {
                 Some(0) => line.push_str(&format!(" [user 0 (root) on {host}]")),
                 Some(uid) => line.push_str(&format!(" [user {uid} on {host}]")),
@@ -74,5 +93,30 @@ impl History {
             }
         }
         Some(line)
+    }
+}
+
+/// A list as the ZFS commands print it: one entry a line, lists below their names.
+fn dump(list: &NvList, indent: usize, out: &mut String) {
+    for (name, value) in list.iter() {
+        out.push_str(&" ".repeat(indent));
+        out.push_str(name);
+        match value {
+            NvValue::Boolean => {}
+            NvValue::BooleanValue(b) => out.push_str(&format!(": {b}")),
+            NvValue::Byte(n) => out.push_str(&format!(": {n}")),
+            NvValue::Int32(n) => out.push_str(&format!(": {n}")),
+            NvValue::Uint32(n) => out.push_str(&format!(": {n}")),
+            NvValue::Int64(n) => out.push_str(&format!(": {n}")),
+            NvValue::Uint64(n) => out.push_str(&format!(": {n}")),
+            NvValue::String(s) => out.push_str(&format!(": '{s}'")),
+            NvValue::List(inner) => {
+                out.push_str(":\n");
+                dump(inner, indent + 4, out);
+                continue;
+            }
+            other => out.push_str(&format!(": {other:?}")),
+        }
+        out.push('\n');
     }
 }

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use zuse::{Errno, FoundPool, Pool, PoolAccess, PoolState, Search, VdevConfig, VdevKind};
+use zuse::{Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig, VdevKind};
 
 use crate::args::pair;
+use crate::date;
 use crate::error::{CommandError, Outcome, explain};
 use crate::session::{Session, patiently};
 
@@ -34,9 +35,21 @@ pub struct Import {
     /// readonly=on, or a pool property to set
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
     options: Vec<(String, String)>,
+    /// Go back to the newest state that is whole, if the newest one is not; what was written since is lost
+    #[arg(short = 'F')]
+    rewind: bool,
+    /// With -F: as far back as uberblocks go, reading everything before a state is taken
+    #[arg(short = 'X', requires = "rewind")]
+    extreme: bool,
+    /// With -F: only say what would be done
+    #[arg(short = 'n', requires = "rewind")]
+    dry_run: bool,
     /// Go back to the state of this transaction group
     #[arg(short = 'T', value_name = "TXG")]
     txg: Option<u64>,
+    /// Go back to the pool's checkpoint; what was written since is lost
+    #[arg(long)]
+    rewind_to_checkpoint: bool,
     /// Name or guid of the pool
     pool: Option<String>,
     /// Another name for it
@@ -115,15 +128,32 @@ impl Import {
             .options
             .iter()
             .any(|(n, v)| n == "readonly" && v == "on");
+        let host = session.state.host_id()?;
+        let env = session.environment()?;
+        let rewind = if self.rewind {
+            let newest = Pool::open(env.clone(), found, &PoolAccess::default());
+            let whole = newest.and_then(|pool| pool.close());
+            match Pool::find_rewind(&env, found, self.extreme) {
+                Ok(rewind) => Some(rewind),
+                Err(e) => return Err(refusal(&name, found, host, &whole.err().unwrap_or(e)).into()),
+            }
+        } else {
+            None
+        };
+        if let Some(r) = rewind.filter(|r| r.uberblock.txg != r.newest.txg) {
+            session.ui.say(rewind_text(&name, &r, self.dry_run));
+        }
+        if self.dry_run {
+            return Ok(());
+        }
         let access = PoolAccess {
             writable: !read_only,
             force: self.force,
             ours: false,
             new_name: new_name.map(str::to_owned),
-            rewind_to: self.txg,
+            rewind_to: self.txg.or(rewind.map(|r| r.uberblock.txg)),
+            checkpoint: self.rewind_to_checkpoint,
         };
-        let host = session.state.host_id()?;
-        let env = session.environment()?;
         let pool = patiently(|| Pool::open(env.clone(), found, &access))
             .map_err(|e| refusal(&name, found, host, &e))?;
         session.adopt(pool.clone());
@@ -137,13 +167,41 @@ impl Import {
         }
         if read_only {
             session.ui.say(format!(
-                "'{name}' can be read. A read-only import lasts for one command only: use -d FILE|DIR with the commands that read it."
+                "'{name}' can be read. A read-only import lasts for one command only: use -d FILE|DIR with the commands that read it{}.",
+                match (self.rewind_to_checkpoint, access.rewind_to) {
+                    (true, _) => ", and 'zuse --at checkpoint'".to_owned(),
+                    (false, Some(txg)) => format!(", and 'zuse --at {txg}'"),
+                    (false, None) => String::new(),
+                }
             ));
             return Ok(());
         }
         session.log(&pool);
         session.state.cache_file().put(&pool.config())
     }
+}
+
+/// What going back means.
+fn rewind_text(name: &str, rewind: &Rewind, dry_run: bool) -> String {
+    let (then, now) = (&rewind.uberblock, &rewind.newest);
+    let seconds = now.timestamp.saturating_sub(then.timestamp);
+    let date = date::ctime(then.timestamp);
+    let first = if dry_run {
+        format!("Would be able to return {name} to its state as of {date}.")
+    } else {
+        format!("Pool {name} returned to its state as of {date}.")
+    };
+    let word = if dry_run {
+        "Would discard"
+    } else {
+        "Discarded"
+    };
+    let (count, unit) = if seconds > 120 {
+        (seconds.div_ceil(60), "minutes")
+    } else {
+        (seconds, "seconds")
+    };
+    format!("{first}\n{word} approximately {count} {unit} of transactions.")
 }
 
 fn pick<'a>(

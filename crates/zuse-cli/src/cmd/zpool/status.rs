@@ -147,7 +147,8 @@ fn text(row: &PoolRow, exact: bool) -> String {
     if let Some((status, action)) = reason(row) {
         let _ = writeln!(out, "status: {status}\naction: {action}");
     }
-    let width = width(&row.vdevs, 0).max(4);
+    let aux = row.cache.iter().chain(&row.spares).map(|v| width(v, 1));
+    let width = aux.fold(width(&row.vdevs, 0).max(4), usize::max);
     let _ = writeln!(
         out,
         "config:\n\n\t{:<width$}  {:<8} {:>5} {:>5} {:>5}",
@@ -155,13 +156,34 @@ fn text(row: &PoolRow, exact: bool) -> String {
     );
     let mut root = row.vdevs.clone();
     root.state.clone_from(&row.state);
-    root.children.retain(|c| !c.is_log);
+    root.children.retain(|c| c.class == "normal");
     vdev_lines(&root, 0, width, exact, &mut out);
-    let logs: Vec<_> = row.vdevs.children.iter().filter(|c| c.is_log).collect();
-    if !logs.is_empty() {
-        out.push_str("\tlogs\t\n");
-        logs.iter()
-            .for_each(|l| vdev_lines(l, 1, width, exact, &mut out));
+    for (class, title) in [("dedup", "dedup"), ("special", "special"), ("log", "logs")] {
+        let vdevs = row.vdevs.children.iter().filter(|c| c.class == class);
+        for (i, vdev) in vdevs.enumerate() {
+            if i == 0 {
+                let _ = writeln!(out, "\t{title}\t");
+            }
+            vdev_lines(vdev, 1, width, exact, &mut out);
+        }
+    }
+    if !row.cache.is_empty() {
+        out.push_str("\tcache\n");
+        row.cache
+            .iter()
+            .for_each(|c| vdev_lines(c, 1, width, exact, &mut out));
+    }
+    if !row.spares.is_empty() {
+        out.push_str("\tspares\n");
+        for spare in &row.spares {
+            let note = if spare.note.is_empty() {
+                String::new()
+            } else {
+                format!("  {}", spare.note)
+            };
+            let name = format!("  {}", spare.name);
+            let _ = writeln!(out, "\t{name:<width$}  {:<8}{note}", spare.state);
+        }
     }
     out.push('\n');
     match row.warnings.first() {
@@ -246,10 +268,7 @@ fn vdev_json(vdev: &VdevRow, pool: Option<&PoolRow>, exact: bool, as_int: bool) 
     if vdev.is_leaf() {
         entries.push(("path".into(), text(&vdev.name)));
     }
-    entries.push((
-        "class".into(),
-        text(if vdev.is_log { "log" } else { "normal" }),
-    ));
+    entries.push(("class".into(), text(&vdev.class)));
     entries.push(("state".into(), text(&vdev.state)));
     if let Some(pool) = pool {
         entries.push(("alloc_space".into(), size(pool.allocated)));

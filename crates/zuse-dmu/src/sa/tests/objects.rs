@@ -222,7 +222,7 @@ fn extended_attributes_grow_into_the_spill_block_and_come_back() {
     table
         .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))])
         .unwrap();
-    assert_eq!(file.spill().unwrap(), None);
+    assert!(file.spill().unwrap().is_none());
     let view = table.view(&file).unwrap();
     assert_eq!(view.u64(Attr::Xattr).unwrap(), Some(99));
     assert_eq!(view.u64(Attr::Links).unwrap(), Some(2));

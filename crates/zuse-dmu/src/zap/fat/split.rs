@@ -1,4 +1,4 @@
-//! Leaves that become too full split; empty siblings become one again.
+//! Leaves that become too full split; siblings that became small are one again.
 
 use super::super::hash::top_bits;
 use super::super::header::Header;
@@ -35,16 +35,32 @@ pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: 
     store_header(s, h)
 }
 
-/// Merges an empty leaf with its sibling while that is empty too.
-pub(super) fn merge_empty<S: BlocksMut>(
+/// Whether it is time to look for a sibling to merge with: at few sizes only, so that a removal seldom pays for it.
+pub(super) fn is_small(leaf: &Leaf<'_>) -> bool {
+    let n = leaf.entries();
+    leaf.prefix_len() > 0
+        && (n == 0 || n.is_power_of_two())
+        && leaf.used() <= leaf.geometry().chunks() / 4
+}
+
+/// Merges a leaf with its sibling while both fill half a leaf at most.
+///
+/// Others merge empty siblings only. The format does not ask for more, nor for less: a directory that lost most of its
+/// names gives its space back without losing all.
+pub(super) fn merge_small<S: BlocksMut>(
     s: &S,
     h: &mut Header,
     blkid: u64,
     hash: u64,
 ) -> Result<()> {
+    let words = h.has_word_keys();
     let mut mine = blkid;
     loop {
-        let (prefix, len) = prefix_of(s, mine, hash)?;
+        let (prefix, len, used) = s.view(mine, |b| {
+            let leaf = Leaf::parse(b)?;
+            leaf.must_own(hash)?;
+            Ok((leaf.prefix(), leaf.prefix_len(), leaf.used()))
+        })?;
         if len == 0 || len > h.shift {
             break;
         }
@@ -56,7 +72,9 @@ pub(super) fn merge_empty<S: BlocksMut>(
         }
         let mergeable = s.view(sibling, |b| {
             let leaf = Leaf::parse(b)?;
-            Ok(leaf.entries() == 0 && leaf.prefix_len() == len && leaf.prefix() == sibling_prefix)
+            Ok(leaf.prefix_len() == len
+                && leaf.prefix() == sibling_prefix
+                && used + leaf.used() <= leaf.geometry().chunks() / 2)
         })?;
         if !mergeable {
             break;
@@ -67,9 +85,9 @@ pub(super) fn merge_empty<S: BlocksMut>(
             (sibling, mine)
         };
         table::must_be(s, h, (prefix | 1) << (h.shift - len), range, odd)?;
+        let gone = s.view(odd, |b| Ok(b.to_vec()))?;
         s.edit(even, |b| {
-            LeafMut::parse(b)?.widen();
-            Ok(())
+            LeafMut::parse(b)?.absorb(&Leaf::parse(&gone)?, words)
         })?;
         table::set_range(s, h, (prefix | 1) << (h.shift - len), range, even)?;
         s.free(odd, 1)?;

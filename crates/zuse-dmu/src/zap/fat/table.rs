@@ -23,7 +23,7 @@ pub(super) fn pointer_in(h: &Header, b: &[u8], index: u64) -> Checked<u64> {
 
 /// The pointer of an index; 0 means no leaf.
 pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
-    s.view(h.pointer_place(index).0, |b| pointer_in(h, b, index))
+    s.view_near(h.pointer_place(index).0, |b| pointer_in(h, b, index))
 }
 
 /// The pointer of an index and the next few different ones after it (0 where there are none).
@@ -33,7 +33,7 @@ pub(super) fn pointer_and_ahead<S: Blocks>(
     index: u64,
 ) -> Result<(u64, [u64; 4])> {
     let (blkid, at) = h.pointer_place(index);
-    s.view(blkid, |b| {
+    s.view_near(blkid, |b| {
         let first = h.check_leaf(word(b, at)?)?;
         let mut ahead = [0; 4];
         let (mut n, mut last) = (0, first);

@@ -11,6 +11,22 @@ fn new_fat(shift: u32, salt: u64, normflags: u64, flags: u64) -> MemoryBlocks {
     s
 }
 
+fn put(
+    s: &MemoryBlocks,
+    ask: Ask<'_>,
+    value: &Stored,
+    how: Put,
+    cd: Option<u32>,
+    longest: usize,
+) -> Result<()> {
+    let aim = take_aim(s, ask, MatchType::Exact, longest)?;
+    super::put(s, aim, value, how, cd)
+}
+
+fn lookup(s: &MemoryBlocks, ask: Ask<'_>, longest: usize) -> Result<Option<ZapValue>> {
+    super::lookup(s, take_aim(s, ask, MatchType::Exact, longest)?)
+}
+
 fn add(s: &MemoryBlocks, name: &str, value: ZapValue) -> Result<()> {
     put(
         s,
@@ -23,7 +39,9 @@ fn add(s: &MemoryBlocks, name: &str, value: ZapValue) -> Result<()> {
 }
 
 fn remove_name(s: &MemoryBlocks, name: &str) -> bool {
-    remove(s, Ask::Name(name.as_bytes()), MatchType::Exact, 256, true).unwrap()
+    remove(s, Ask::Name(name.as_bytes()), MatchType::Exact, 256, true)
+        .unwrap()
+        .is_some()
 }
 
 fn get(s: &MemoryBlocks, name: &str) -> Option<ZapValue> {
@@ -564,4 +582,40 @@ fn hostile_leaves_give_errors_and_never_loops() {
         );
         let _ = add(&s, "another", ZapValue::U64(1));
     }
+}
+
+#[test]
+fn siblings_that_became_small_are_one_leaf_again_and_keep_their_entries() {
+    let s = new_fat(14, SALT, 0, 0);
+    let names: Vec<String> = (0..20_000).map(|i| format!("file{i:07}")).collect();
+    for (i, name) in names.iter().enumerate() {
+        add(&s, name, ZapValue::U64(i as u64)).unwrap();
+    }
+    let full = audit(&s);
+    for (i, name) in names.iter().enumerate() {
+        if i % 20 != 7 {
+            assert!(remove_name(&s, name));
+        }
+        if i % 5000 == 4999 {
+            audit(&s);
+        }
+    }
+    let h = audit(&s);
+    assert_eq!(h.entries, 1000);
+    assert!(
+        full.leafs >= 128 && h.leafs <= 32,
+        "{} leaves became {}",
+        full.leafs,
+        h.leafs
+    );
+    assert_eq!(
+        s.blocks.borrow().len() as u64,
+        h.leafs + 1,
+        "merged leaves are holes"
+    );
+    for (i, name) in names.iter().enumerate() {
+        let want = (i % 20 == 7).then_some(ZapValue::U64(i as u64));
+        assert_eq!(get(&s, name), want);
+    }
+    assert_eq!(list(&s, (0, 0)).len(), 1000);
 }

@@ -1,4 +1,4 @@
-//! Changes of a leaf block: add, remove, replace a value, split, merge with an empty sibling.
+//! Changes of a leaf block: add, remove, replace a value, split, merge with the sibling.
 //!
 //! Invariants: nfree + used chunks = all chunks; the freelist holds exactly the free chunks; each entry is in the one
 //! chain of its hash, sorted by cd.
@@ -367,10 +367,22 @@ impl<'a> LeafMut<'a> {
         chunks_for(name, value) <= usize::from(self.view().free())
     }
 
-    /// An empty leaf takes over its empty sibling's range.
-    pub(crate) fn widen(&mut self) {
+    /// Takes over the entries and the range of its sibling; the caller made sure that all fit.
+    pub(crate) fn absorb(&mut self, sibling: &Leaf<'_>, words: bool) -> Checked<()> {
         let (prefix, len) = (self.view().prefix(), self.view().prefix_len());
-        self.set_prefix(prefix >> 1);
-        self.set_prefix_len(len.saturating_sub(1));
+        let sorted = self.b[36] & 1 != 0;
+        // Every bucket bit moves, so the leaf is made anew; on a flaw nothing has changed.
+        let mut fresh = vec![0; self.b.len()];
+        let mut both = LeafMut::format(&mut fresh, prefix >> 1, len.saturating_sub(1), sorted)?;
+        for from in [self.view(), *sibling] {
+            let chunks = from.geometry().chunks().min(usize::from(END)) as u16;
+            for i in (0..chunks).filter(|&i| from.is_entry(i)) {
+                let e = from.entry(i)?;
+                from.must_own(e.hash)?;
+                both.adopt(&from, &e, words)?;
+            }
+        }
+        self.b.copy_from_slice(&fresh);
+        Ok(())
     }
 }

@@ -144,9 +144,37 @@ impl Iterator for Merged<'_> {
 impl MicroIndex {
     /// Hashes every name of a block once and sorts.
     pub(crate) fn build(b: &[u8]) -> Self {
+        let mut records = Vec::with_capacity(slots(b));
+        let (next, flaw) = Self::each_record(b, &mut |r| records.push(r));
+        let mut free = Vec::new();
+        if records.len() < next {
+            free.reserve_exact(next - records.len());
+            // The lowest on top.
+            free.extend(
+                (0..next)
+                    .rev()
+                    .filter(|&i| field_is_free(b, i))
+                    .map(|i| i as u16),
+            );
+        }
+        let runs = sort_by_hash(records);
+        Self {
+            sorted: runs.len(),
+            runs,
+            dead: 0,
+            free,
+            next,
+            flaw,
+        }
+    }
+
+    /// Gives the record of every entry, in slot order; returns the end of the used slots, and what is wrong if something is.
+    #[inline]
+    pub(crate) fn each_record<F: FnMut(u64) + ?Sized>(
+        b: &[u8],
+        emit: &mut F,
+    ) -> (usize, Option<Flaw>) {
         let (salt, normflags) = (u64_at(b, 8), u64_at(b, 16));
-        let total = slots(b);
-        let mut records = Vec::with_capacity(total);
         let mut flaw = None;
         let mut next = 0;
         for (i, s) in b
@@ -154,7 +182,7 @@ impl MicroIndex {
             .0
             .iter()
             .skip(1)
-            .take(total)
+            .take(slots(b))
             .enumerate()
         {
             let f = field(s);
@@ -177,28 +205,9 @@ impl MicroIndex {
                 flaw = Some(Flaw("a micro ZAP collision number above 65535"));
                 continue;
             };
-            records.push(Record::new(HashBits::NORMAL.cut(hash), cd, i).0);
+            emit(Record::new(HashBits::NORMAL.cut(hash), cd, i).0);
         }
-        let mut free = Vec::new();
-        if records.len() < next {
-            free.reserve_exact(next - records.len());
-            // The lowest on top.
-            free.extend(
-                (0..next)
-                    .rev()
-                    .filter(|&i| field_is_free(b, i))
-                    .map(|i| i as u16),
-            );
-        }
-        let runs = sort_by_hash(records);
-        Self {
-            sorted: runs.len(),
-            runs,
-            dead: 0,
-            free,
-            next,
-            flaw,
-        }
+        (next, flaw)
     }
 
     /// What is wrong with the block, if something is.

@@ -88,6 +88,7 @@ impl TestPool {
     fn env(io: &Arc<Pipeline>, work: &Arc<WorkPool>, settings: &Settings) -> ObjsetEnv {
         let ledger: Arc<dyn Ledger> = Arc::new(FreeingLedger::new(io.clone()));
         ObjsetEnv {
+            key: None,
             io: io.clone(),
             work: work.clone(),
             place: Place::new("test/fs"),

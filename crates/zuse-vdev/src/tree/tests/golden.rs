@@ -69,7 +69,7 @@ fn a_real_pool_is_assembled_and_every_copy_of_its_root_block_has_its_checksum() 
         let mut buf = Vec::new();
         let psize = bp.psize() as usize;
         let outcome = vdevs
-            .read(dva.vdev(), dva.offset(), &mut buf, psize, &mut verify)
+            .read(at(dva.vdev(), dva.offset()), &mut buf, psize, &mut verify)
             .unwrap();
         assert_eq!(outcome, ReadOutcome::Good);
         copies += 1;

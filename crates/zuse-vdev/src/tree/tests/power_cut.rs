@@ -22,7 +22,7 @@ fn write_and_commit(
     };
     for vdev in [0, 1] {
         // A block is never written over: each txg has its place.
-        vdevs.write(vdev, txg << 16, data)?;
+        vdevs.write(at(vdev, txg << 16), data)?;
     }
     vdevs.flush_written()?;
     if !labels {
@@ -119,7 +119,9 @@ fn cut_everywhere(labels: bool, few: u32) {
         for vdev in [0, 1] {
             let mut buf = Vec::new();
             let check = vdevs
-                .read_all_copies(vdev, txg << 16, &mut buf, data.len(), &mut |b| b == data)
+                .read_all_copies(at(vdev, txg << 16), &mut buf, data.len(), &mut |b| {
+                    b == data
+                })
                 .unwrap();
             assert_eq!(
                 check.bad, 0,

@@ -511,3 +511,22 @@ fn a_walk_goes_in_the_byte_order_of_paths() {
     assert_eq!(entries[0], b".");
     assert_eq!(entries[1..], paths[1..]);
 }
+
+#[test]
+fn attributes_of_common_files_are_read_without_the_registry_after_a_mount() {
+    for project_quota in [true, false] {
+        let mut options = FormatOptions::default();
+        options.features.project_quota = project_quota;
+        let t = TestFs::with(&options);
+        assert_eq!(t.fs.has_projects(), project_quota);
+        let top = t.fs.root().expect("root");
+        let file = t.fs.create(&root(), &top, b"f", 0o640).expect("made");
+        let (object, made) = (file.object(), file.attributes());
+        drop((file, top));
+        t.fs.sync().expect("synced");
+        let t = t.remount();
+        let dnode = t.fs.objset.dnode(object).expect("there");
+        assert_eq!(t.fs.store.load_now(&dnode), Some(made));
+        assert_eq!(t.fs.store.load(&dnode).expect("whole"), made);
+    }
+}

@@ -98,6 +98,7 @@ impl TestBacking {
         let work = Arc::new(WorkPool::new("test", 2, 64).expect("threads"));
         let env_io = io.clone();
         let env = Arc::new(move || ObjsetEnv {
+            key: None,
             io: env_io.clone(),
             work: work.clone(),
             place: Place::new("test/fs"),

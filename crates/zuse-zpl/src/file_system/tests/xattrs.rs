@@ -148,7 +148,7 @@ fn name_spaces_have_their_rules() {
     );
     assert!(
         t.fs.set_xattr(&root(), &file, b"user.", b"", any)
-            .is_err_and(|e| e.is(Errno::NOTSUP))
+            .is_err_and(|e| e.is(Errno::INVAL))
     );
     assert!(
         t.fs.set_xattr(&root(), &file, posix_acl::ACCESS, b"", any)
@@ -227,4 +227,159 @@ fn posix_acls_rule_modes_and_are_inherited() {
     drop((top, dir, sub, file));
     let t = t.remount();
     clean::check(&t.fs);
+}
+
+#[test]
+fn concurrent_sets_of_one_name_are_seen_whole_wherever_they_go() {
+    // Inline, spill block, directory.
+    const SIZES: [usize; 4] = [20, 3_000, 40_000, 65_536];
+    let t = TestFs::new();
+    let top = t.fs.root().expect("root");
+    let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
+    t.fs.set_xattr(&root(), &file, b"user.k", &[0; 20], XattrMode::Any)
+        .expect("set");
+    std::thread::scope(|scope| {
+        for writer in 0..3u8 {
+            let (t, file) = (&t, &file);
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let value = vec![writer; SIZES[(round + usize::from(writer)) % SIZES.len()]];
+                    t.fs.set_xattr(&root(), file, b"user.k", &value, XattrMode::Any)
+                        .expect("set");
+                    let own = format!("user.own{writer}");
+                    t.fs.set_xattr(&root(), file, own.as_bytes(), &[writer], XattrMode::Any)
+                        .expect("set");
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let value =
+                        t.fs.get_xattr(&root(), &file, b"user.k")
+                            .expect("always there");
+                    let first = value[0];
+                    assert!(value.iter().all(|b| *b == first) && SIZES.contains(&value.len()));
+                }
+            });
+        }
+    });
+    let mut names = t.fs.list_xattrs(&root(), &file).expect("lists");
+    names.sort();
+    assert_eq!(
+        names,
+        [&b"user.k"[..], b"user.own0", b"user.own1", b"user.own2"],
+        "none lost, none twice"
+    );
+    drop((top, file));
+    let t = t.remount();
+    clean::check(&t.fs);
+}
+
+#[test]
+fn names_and_values_have_the_limits_of_linux() {
+    let t = TestFs::new();
+    let top = t.fs.root().expect("root");
+    let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
+    let set = |name: &[u8], len: usize| {
+        t.fs.set_xattr(&root(), &file, name, &vec![7; len], XattrMode::Any)
+    };
+    let longest = [&b"user."[..], &[b'n'; 250]].concat();
+    set(&longest, 1).expect("255 bytes");
+    let longer = [&longest[..], b"n"].concat();
+    assert!(set(&longer, 1).is_err_and(|e| e.is(Errno::RANGE)));
+    assert!(set(b"", 1).is_err_and(|e| e.is(Errno::RANGE)));
+    set(b"user.v", 65_536).expect("64K");
+    assert!(set(b"user.v", 65_537).is_err_and(|e| e.is(zuse_dmu::zap::TOO_BIG)));
+    assert_eq!(
+        t.fs.get_xattr(&root(), &file, b"user.v")
+            .expect("the old")
+            .len(),
+        65_536
+    );
+    // More than the list among the attributes takes: the others go to the directory, and the listed order is list first.
+    for n in 0..3u8 {
+        set(&[b"user.big", &[b'0' + n][..]].concat(), 30_000).expect("set");
+    }
+    assert_ne!(file.attributes().xattr, 0);
+    let names = t.fs.list_xattrs(&root(), &file).expect("lists");
+    assert_eq!(names.len(), 5);
+    assert_eq!(&names[1..3], [b"user.big0".to_vec(), b"user.big1".to_vec()]);
+    // What fits again after others went comes back into the list.
+    for name in [&b"user.big0"[..], b"user.big1"] {
+        t.fs.remove_xattr(&root(), &file, name).expect("removed");
+    }
+    set(b"user.big2", 30_000).expect("set");
+    let names = t.fs.list_xattrs(&root(), &file).expect("lists");
+    assert_eq!(names, [longest, b"user.big2".to_vec(), b"user.v".to_vec()]);
+    drop((top, file));
+    clean::check(&t.remount().fs);
+}
+
+#[test]
+fn larger_dnodes_hold_larger_values_and_without_xattrs_only_user_names_are_refused() {
+    let t = TestFs::new();
+    t.backing.set_props(|p| p.dnode_slots = 2);
+    let top = t.fs.root().expect("root");
+    let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
+    let set = |name: &[u8], len: usize| {
+        t.fs.set_xattr(&root(), &file, name, &vec![7; len], XattrMode::Any)
+    };
+    set(b"user.foo", 600).expect("set");
+    assert!(!file.dnode().has_spill(), "dnodesize=auto: 1K");
+    set(b"user.foo", 601).expect("set");
+    assert!(file.dnode().has_spill());
+    t.backing.set_props(|p| p.xattr = XattrPlace::Off);
+    assert!(set(b"user.foo", 1).is_err_and(|e| e.is(Errno::NOTSUP)));
+    let got = t.fs.get_xattr(&root(), &file, b"user.foo");
+    assert!(got.is_err_and(|e| e.is(Errno::NOTSUP)));
+    set(b"trusted.t", 5).expect("set");
+    let got = t.fs.get_xattr(&root(), &file, b"trusted.t").expect("there");
+    assert_eq!(got, [7; 5]);
+    drop((top, file));
+    clean::check(&t.remount().fs);
+}
+
+#[test]
+fn bare_names_of_other_systems_are_found_and_replaced() {
+    let t = TestFs::new();
+    t.backing.set_props(|p| p.xattr_bare = true);
+    let top = t.fs.root().expect("root");
+    for place in [XattrPlace::Sa, XattrPlace::Dir] {
+        let file =
+            t.fs.create(&root(), &top, format!("{place:?}").as_bytes(), 0o644);
+        let file = file.expect("made");
+        t.backing
+            .set_props(|p| (p.xattr, p.xattr_bare) = (place, true));
+        let set = |value: &[u8]| {
+            t.fs.set_xattr(&root(), &file, b"user.x", value, XattrMode::Any)
+                .expect("set");
+        };
+        let seen = |value: &[u8]| {
+            assert_eq!(
+                t.fs.list_xattrs(&root(), &file).expect("lists"),
+                [b"user.x".to_vec()]
+            );
+            assert_eq!(
+                t.fs.get_xattr(&root(), &file, b"user.x").expect("there"),
+                value
+            );
+            let mut stored = Vec::new();
+            t.fs.stored_names(&file, &mut |n| stored.push(n.to_vec()));
+            stored
+        };
+        set(b"bare");
+        assert_eq!(seen(b"bare"), [b"x".to_vec()]);
+        t.backing.set_props(|p| p.xattr_bare = false);
+        set(b"with its prefix");
+        assert_eq!(seen(b"with its prefix"), [b"user.x".to_vec()]);
+        t.backing.set_props(|p| p.xattr_bare = true);
+        set(b"bare again");
+        assert_eq!(seen(b"bare again"), [b"x".to_vec()]);
+        t.fs.remove_xattr(&root(), &file, b"user.x")
+            .expect("removed");
+        assert!(t.fs.list_xattrs(&root(), &file).expect("lists").is_empty());
+    }
+    drop(top);
+    clean::check(&t.remount().fs);
 }

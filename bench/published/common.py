@@ -1,0 +1,281 @@
+"""What the published tables' scripts share: sizes, timing, the library's examples, results as JSON, tables and pictures. Standard library only."""
+
+import datetime
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import bench  # noqa: E402
+import peers  # noqa: E402
+from peers import BUILD, BUILT, TOP, Zuse, drop_kernel_caches, run, zdb_says  # noqa: E402,F401
+
+DRIVER = BUILT / "release" / "bench-driver"
+RESULTS = TOP / "bench" / "results"
+PAGE = TOP / "docs" / "performance.md"
+SCRATCH = TOP / "target" / "bench" / "published"
+COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
+
+
+def size():
+    """"smoke", "ci" or "full", from the command line."""
+    words = [word for word in sys.argv[1:] if word in ("--smoke", "--ci", "--full")]
+    if len(words) != 1 or len(sys.argv) != 2:
+        sys.exit(f"usage: {sys.argv[0]} --ci|--full")
+    return words[0][2:]
+
+
+def evict(path):
+    """Takes a file out of the host's page cache."""
+    os.sync()
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    drop_kernel_caches()
+
+
+def example(name, *words):
+    """Runs one of the library's examples; its lines of JSON."""
+    text = run(BUILD / "release" / "examples" / name, *words)
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def timed(*command, cwd=None):
+    """Seconds of a command as hyperfine takes them, one run: before each one, caches are dropped in ways a shell line cannot."""
+    words = [str(word) for word in command]
+    if shutil.which("hyperfine"):
+        out = SCRATCH / "hyperfine.json"
+        run("hyperfine", "--style", "none", "--shell", "none", "--runs", "1", "--export-json", out, shlex.join(words), cwd=cwd)
+        result = json.loads(out.read_text())["results"][0]
+        return {"seconds": result["mean"], "user": result["user"], "system": result["system"], "timer": "hyperfine"}
+    start = time.perf_counter()
+    subprocess.run(words, cwd=cwd, check=True, stdout=subprocess.DEVNULL)
+    return {"seconds": time.perf_counter() - start, "timer": "clock"}
+
+
+def driver(*words):
+    """A row of bench-driver, by its own clock."""
+    return json.loads(run(DRIVER, *words))
+
+
+class Record:
+    """Results of one table. A result is a row, a column and all its runs; the best counts."""
+
+    def __init__(self, name, title, size, setting):
+        SCRATCH.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.data = {
+            "name": name,
+            "title": title,
+            "size": size,
+            "setting": setting,
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "machine": bench.machine(),
+            "results": [],
+            "zdb": {},
+            "not_run": {},
+        }
+
+    def add(self, row, column, runs, scale=1, **more):
+        """The best of runs; scale makes it that of as many files as were published."""
+        best = min(r["seconds"] for r in runs) * scale
+        self.data["results"].append({"row": row, "column": column, "seconds": best, "scale": scale, "runs": runs, **more})
+        print(f"  {row} | {column}: {best:.3f} s", flush=True)
+
+    def seconds(self, row, column):
+        found = [r["seconds"] for r in self.data["results"] if (r["row"], r["column"]) == (row, column)]
+        return min(found) if found else None
+
+    def rows(self):
+        return list(dict.fromkeys(r["row"] for r in self.data["results"]))
+
+    def columns(self):
+        return list(dict.fromkeys(r["column"] for r in self.data["results"]))
+
+    def zdb(self, what, says):
+        self.data["zdb"][what] = says
+        print(f"  zdb of {what}: {says}", flush=True)
+
+    def missing(self, what, why):
+        self.data["not_run"][what] = str(why)
+        print(f"  not run: {what}: {why}", flush=True)
+
+    def table(self, quotients=()):
+        """Markdown: a line per row, seconds per column, then quotients (title, column, column)."""
+        columns = self.columns()
+        head = ["", *columns, *(title for title, _, _ in quotients)]
+        lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+        for row in self.rows():
+            cells = [row]
+            for column in columns:
+                s = self.seconds(row, column)
+                cells.append("–" if s is None else f"{s:.3f}" if s < 10 else f"{s:.1f}")
+            for _, a, b in quotients:
+                x, y = self.seconds(row, a), self.seconds(row, b)
+                cells.append(f"{x / y:.2f}" if x and y else "–")
+            lines.append("| " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+    def notes(self):
+        info = self.data["machine"]
+        lines = [
+            f"Seconds, the best run; {self.data['size']} size ({self.data['setting']}); {info.get('cpu', 'unknown CPU')}, {info['cpus']} CPUs, "
+            f"{info['memory_kib'] / (1 << 20):.0f} GiB, Linux {info['kernel']}; commit {info['commit']}, {self.data['date'][:10]}; "
+            f"load at the start {self.data['load']:.1f}."
+        ]
+        if not info["root"]:
+            lines.append("Not run as root: caches called dropped were warm.")
+        bad = {what: says for what, says in self.data["zdb"].items() if says != "sound"}
+        if self.data["zdb"] and not bad:
+            lines.append("OpenZFS's `zdb -bcc` finds the pools that this left sound.")
+        lines += [f"zdb of {what}: {says}." for what, says in bad.items()]
+        lines += [f"Not run: {what}: {why}." for what, why in self.data["not_run"].items()]
+        return " ".join(lines)
+
+    def write(self, text, pictures):
+        """JSON, SVG (file name suffix to text) and the page's part between this table's marks."""
+        RESULTS.mkdir(exist_ok=True)
+        base = "published-" + self.name + ("" if self.data["size"] != "smoke" else "-smoke")
+        (RESULTS / f"{base}.json").write_text(json.dumps(self.data, indent=1) + "\n")
+        links = []
+        for suffix, svg in pictures.items():
+            (RESULTS / f"{base}{suffix}.svg").write_text(svg)
+            links.append(f"![{self.data['title']}](../bench/results/{base}{suffix}.svg)")
+        whole = "\n".join([text, "", *links, "", self.notes()])
+        if self.data["size"] == "smoke":
+            print(whole)
+            return
+        page = PAGE.read_text()
+        marked = re.compile(rf"(<!-- begin {self.name} -->\n).*?(<!-- end {self.name} -->)", re.S)
+        if not marked.search(page):
+            sys.exit(f"{PAGE}: no marks for {self.name}")
+        PAGE.write_text(marked.sub(lambda m: m[1] + whole + "\n" + m[2], page))
+
+
+def load():
+    return os.getloadavg()[0]
+
+
+def escape(text):
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def bars(title, unit, groups, series, log=False):
+    """A bar chart as SVG: groups are labels below, series map a name to a value (or None) per group. The value stands on its bar."""
+    import math
+
+    left, top, height, foot = 64, 76, 260, 56
+    bar = 26 if len(series) <= 6 else 20
+    wide = bar * len(series) + 22
+    width = max(560, left + wide * len(groups) + 20)
+    values = [v for s in series.values() for v in s if v]
+    most, least = max(values, default=1), min(values, default=1)
+    if log:
+        low, high = math.floor(math.log10(least)), math.ceil(math.log10(most * 1.05))
+        high = max(high, low + 1)
+        ticks = [10.0**e for e in range(low, high + 1)]
+        place = lambda v: (math.log10(v) - low) / (high - low)  # noqa: E731
+    else:
+        step = 10 ** math.floor(math.log10(most / 4 or 1))
+        step = next(step * m for m in (1, 2, 5, 10) if most / (step * m) <= 5)
+        ticks = [step * i for i in range(int(most / step) + 2)]
+        place = lambda v: v / ticks[-1]  # noqa: E731
+    nice = lambda v: f"{v:.0f}" if v >= 100 else f"{v:.3g}"  # noqa: E731
+    short = lambda v: f"{v:.0f}" if v >= 10 else f"{v:.2g}"  # noqa: E731
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top + height + foot}" font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="{left}" y="22" font-size="15" font-weight="bold">{escape(title)}</text>',
+        f'<text x="{left}" y="40" fill="#555">{escape(unit)}{", logarithmic" if log else ""}</text>',
+    ]
+    x = left
+    for i, name in enumerate(series):
+        out.append(f'<rect x="{x}" y="50" width="11" height="11" fill="{COLORS[i % len(COLORS)]}"/>')
+        out.append(f'<text x="{x + 15}" y="60">{escape(name)}</text>')
+        x += 30 + 7 * len(name)
+    width = max(width, x + 10)
+    out[0] = re.sub(r'width="\d+"', f'width="{width}"', out[0], count=1)
+    for tick in ticks:
+        y = top + height * (1 - place(tick))
+        out.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - 10}" y2="{y:.1f}" stroke="#ddd"/>')
+        out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{nice(tick)}</text>')
+    for g, group in enumerate(groups):
+        start = left + 11 + g * wide
+        for i, values in enumerate(series.values()):
+            if values[g] is None:
+                continue
+            tall = max(1.0, height * place(values[g]))
+            at = start + i * bar
+            y = top + height - tall
+            out.append(f'<rect x="{at}" y="{y:.1f}" width="{bar - 3}" height="{tall:.1f}" fill="{COLORS[i % len(COLORS)]}"/>')
+            out.append(f'<text x="{at + (bar - 3) / 2}" y="{y - 3:.1f}" text-anchor="middle" font-size="8">{short(values[g])}</text>')
+        middle = start + bar * len(series) / 2
+        out.append(f'<text x="{middle}" y="{top + height + 18}" text-anchor="middle">{escape(group)}</text>')
+    out.append("</svg>")
+    return "\n".join(out) + "\n"
+
+
+def chart(record, title, unit, columns=None, rows=None, log=False, labels=None):
+    """The record's seconds as bars: a group per row, a series per column."""
+    columns = columns or record.columns()
+    rows = rows or record.rows()
+    series = {c: [record.seconds(r, c) for r in rows] for c in columns}
+    return bars(title, unit, labels or rows, series, log)
+
+
+def begin(name, title, size_, setting):
+    record = Record(name, title, size_, setting)
+    record.data["load"] = load()
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    SCRATCH.mkdir(parents=True)
+    return record
+
+
+def each_peer(record, kinds, work):
+    """Calls work(peer, folder) on a new one of each kind; what fails is noted, and the others go on."""
+    for kind in kinds:
+        peer = kind(SCRATCH)
+        why = peer.missing()
+        if why:
+            record.missing(peer.name, why)
+            continue
+        try:
+            work(peer, peer.start())
+        except Exception as error:  # noqa: BLE001: one peer's trouble is not the others'
+            record.missing(peer.name, error)
+        finally:
+            try:
+                peer.stop()
+            except Exception as error:  # noqa: BLE001
+                print(f"  {peer.name} could not be stopped: {error}", flush=True)
+            if not peers.is_mounted(peer.mount):
+                shutil.rmtree(peer.scratch, ignore_errors=True)
+
+
+def zuse(name_, about_="", pool_image=None, **tunables_):
+    """A kind of Zuse with tunables; with pool_image it mounts a pool that is there already, by the name `tank`."""
+
+    class Tuned(Zuse):
+        name = name_
+        about = about_ or Zuse.about
+        tunables = tunables_
+
+        def start(self):
+            if pool_image is None:
+                return super().start()
+            self.fresh()
+            self.image, self.pool = pathlib.Path(pool_image), "tank"
+            state = self.scratch / "state"
+            state.mkdir(mode=0o700)
+            os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(state)
+            self.attach()
+            return self.mount
+
+    return Tuned

@@ -1,0 +1,375 @@
+//! `zuse stream …`: what is in streams, without a pool.
+//!
+//! A stream (a full one, then its incrementals) is received into a pool in a nameless file; the ordinary verbs then work
+//! on that pool.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use zuse::stream::record::{HEADER, Header, Record};
+use zuse::stream::{ResumeToken, StreamReader, features};
+use zuse::{Pool, STREAM_DATASET};
+
+use super::zstream::{input, said};
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::Session;
+
+/// Look into send streams: list, read and extract files, without a pool
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub struct Stream {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Ls(Ls),
+    Cat(Cat),
+    Extract(Extract),
+    Manifest(Manifest),
+    Info(Info),
+    Verify(Verify),
+    Token(Token),
+}
+
+impl Stream {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        match self.command {
+            Command::Ls(c) => c.run(session),
+            Command::Cat(c) => c.run(session),
+            Command::Extract(c) => c.run(session),
+            Command::Manifest(c) => c.run(session),
+            Command::Info(c) => c.run(session),
+            Command::Verify(c) => c.run(session),
+            Command::Token(c) => c.run(session),
+        }
+    }
+}
+
+/// Streams, and where to unpack them.
+#[derive(Args, Debug)]
+struct Sources {
+    /// Unpack into a nameless file in this directory
+    #[arg(long, value_name = "DIR")]
+    tmp: Option<PathBuf>,
+    /// A full stream and its incrementals, in order; the last may name a snapshot. '-' is standard input
+    #[arg(required = true, value_name = "STREAM[@SNAPSHOT]")]
+    streams: Vec<PathBuf>,
+}
+
+impl Sources {
+    /// Receives the streams; the snapshot to be looked at.
+    fn open(&self, session: &mut Session) -> Outcome<String> {
+        let mut wanted = None;
+        let mut inputs: Vec<Box<dyn Read>> = Vec::new();
+        for path in &self.streams {
+            let (file, own) = split(session, path);
+            if own.is_some() {
+                wanted = own;
+            }
+            inputs.push(input(session, Some(&file))?);
+        }
+        let folder = match &self.tmp {
+            Some(dir) => session.path(dir),
+            None => std::env::temp_dir(),
+        };
+        let env = session.environment()?;
+        let (pool, snapshots, flaw) =
+            Pool::of_streams(env, &folder, inputs).or_cannot(|| "cannot read stream".to_owned())?;
+        session.adopt(pool);
+        if let Some(flaw) = flaw {
+            session.ui.say(format!(
+                "the stream is not whole: {flaw}\nthis is what it holds"
+            ));
+        }
+        let found = match &wanted {
+            None => snapshots.last().cloned(),
+            Some(own) => snapshots
+                .iter()
+                .find(|s| {
+                    s.split('@').nth(1) == Some(own.as_str())
+                        || s.strip_prefix(STREAM_DATASET) == Some(own)
+                })
+                .cloned(),
+        };
+        found.ok_or_else(|| {
+            let own = wanted.unwrap_or_default();
+            CommandError::new(format!("there is no snapshot '{own}' in the stream"))
+                .hint(format!("it has: {}", snapshots.join(" ")))
+                .into()
+        })
+    }
+}
+
+/// A file and the snapshot behind its name.
+fn split(session: &Session, path: &Path) -> (PathBuf, Option<String>) {
+    if session.path(path).exists() {
+        return (path.to_owned(), None);
+    }
+    let text = path.to_string_lossy();
+    match text.rsplit_once('@') {
+        Some((file, own)) => (PathBuf::from(file), Some(own.to_owned())),
+        None => (path.to_owned(), None),
+    }
+}
+
+/// Runs another verb of the command line.
+fn verb(session: &mut Session, words: &[OsString]) -> Outcome {
+    let mut argv = vec![OsString::from("zuse")];
+    argv.extend_from_slice(words);
+    let cli = super::Cli::try_parse_from(argv)
+        .map_err(|e| CommandError::usage(e.to_string().trim_end().to_owned()))?;
+    cli.run(session)
+}
+
+fn inside(snapshot: &str, path: &str) -> OsString {
+    format!("{snapshot}:/{}", path.trim_start_matches('/')).into()
+}
+
+/// List a directory in a stream
+#[derive(Args, Debug)]
+struct Ls {
+    /// With modes, links, owners, sizes and times
+    #[arg(short)]
+    long: bool,
+    /// With all directories below
+    #[arg(short = 'R')]
+    recursive: bool,
+    /// The directory
+    #[arg(short, long, default_value = "/", value_name = "PATH")]
+    path: String,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+impl Ls {
+    fn run(self, session: &mut Session) -> Outcome {
+        let snapshot = self.sources.open(session)?;
+        let mut words: Vec<OsString> = vec!["ls".into()];
+        if self.long {
+            words.push("-l".into());
+        }
+        if self.recursive {
+            words.push("-R".into());
+        }
+        words.push(inside(&snapshot, &self.path));
+        verb(session, &words)
+    }
+}
+
+/// Write files in a stream to standard output
+#[derive(Args, Debug)]
+struct Cat {
+    /// The file (may be repeated)
+    #[arg(short, long, required = true, value_name = "PATH")]
+    path: Vec<String>,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+impl Cat {
+    fn run(self, session: &mut Session) -> Outcome {
+        let snapshot = self.sources.open(session)?;
+        let mut words: Vec<OsString> = vec!["cat".into()];
+        words.extend(self.path.iter().map(|p| inside(&snapshot, p)));
+        verb(session, &words)
+    }
+}
+
+/// Copy files out of a stream
+#[derive(Args, Debug)]
+struct Extract {
+    /// What to copy (may be repeated); everything if nothing is named
+    #[arg(short, long, default_value = "/", value_name = "PATH")]
+    path: Vec<String>,
+    /// Where to
+    #[arg(short = 'C', long = "to", default_value = ".", value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+impl Extract {
+    fn run(self, session: &mut Session) -> Outcome {
+        let snapshot = self.sources.open(session)?;
+        let mut words: Vec<OsString> = vec!["cp".into(), "-r".into()];
+        words.extend(self.path.iter().map(|p| inside(&snapshot, p)));
+        words.push(session.path(&self.to).into());
+        verb(session, &words)
+    }
+}
+
+/// List every path of a stream with its checksum, as JSON
+#[derive(Args, Debug)]
+struct Manifest {
+    #[command(flatten)]
+    sources: Sources,
+}
+
+impl Manifest {
+    fn run(self, session: &mut Session) -> Outcome {
+        let snapshot = self.sources.open(session)?;
+        verb(session, &["manifest".into(), snapshot.into()])
+    }
+}
+
+/// Say which snapshots a stream holds
+#[derive(Args, Debug)]
+struct Info {
+    /// The stream; standard input if none is named
+    file: Option<PathBuf>,
+}
+
+impl Info {
+    fn run(self, session: &mut Session) -> Outcome {
+        let mut reader = StreamReader::new(input(session, self.file.as_deref())?);
+        let mut began = 0;
+        loop {
+            let item = match reader.next_record() {
+                Ok(Some(item)) => item,
+                Ok(None) => return Ok(()),
+                Err(e) => return Err(said(e)),
+            };
+            match &item.record {
+                Record::Begin(b) => {
+                    began = item.offset;
+                    let kind = match b.header() {
+                        Header::Package => "package",
+                        _ if b.from_guid == 0 => "full",
+                        _ => "incremental",
+                    };
+                    let mut line = format!("{kind}\t{}", b.to_name);
+                    if b.header() != Header::Package {
+                        line += &format!("\tguid {:#x}", b.to_guid);
+                    }
+                    if b.from_guid != 0 {
+                        line += &format!("\tfrom {:#x}", b.from_guid);
+                    }
+                    let flags = features::names(b.features()).collect::<Vec<_>>().join(",");
+                    if !flags.is_empty() {
+                        line += &format!("\t{flags}");
+                    }
+                    session.ui.line(line)?;
+                }
+                Record::End { to_guid, .. } if *to_guid != 0 => {
+                    let bytes = item.offset + HEADER as u64 - began;
+                    session.ui.line(format!("\t{bytes} bytes"))?;
+                }
+                _ => {}
+            }
+            reader.recycle(item.payload);
+        }
+    }
+}
+
+/// Check every checksum of a stream
+#[derive(Args, Debug)]
+struct Verify {
+    /// The stream; standard input if none is named
+    file: Option<PathBuf>,
+}
+
+impl Verify {
+    fn run(self, session: &mut Session) -> Outcome {
+        let mut reader = StreamReader::new(input(session, self.file.as_deref())?);
+        let (mut records, mut open) = (0u64, false);
+        loop {
+            match reader.next_record() {
+                Ok(Some(item)) => {
+                    records += 1;
+                    match item.record {
+                        Record::Begin(_) => open = true,
+                        Record::End { .. } => open = false,
+                        _ => {}
+                    }
+                    reader.recycle(item.payload);
+                }
+                Ok(None) if open => {
+                    return Err(CommandError::new("the stream ends without its END").into());
+                }
+                Ok(None) => break,
+                Err(e) => return Err(said(e)),
+            }
+        }
+        let bytes = reader.offset();
+        session.ui.line(format!(
+            "{records} records, {bytes} bytes: all checksums hold"
+        ))?;
+        Ok(())
+    }
+}
+
+/// Say with which token a stream that was cut can be gone on with
+#[derive(Args, Debug)]
+struct Token {
+    /// The stream
+    #[arg(long = "from-file", value_name = "STREAM")]
+    file: PathBuf,
+}
+
+impl Token {
+    fn run(self, session: &mut Session) -> Outcome {
+        let mut reader = StreamReader::new(input(session, Some(&self.file))?);
+        let mut token: Option<ResumeToken> = None;
+        let mut start = 0;
+        // A record counts once the one behind it is there.
+        let mut last: Option<(Option<(u64, u64)>, u64)> = None;
+        loop {
+            let item = match reader.next_record() {
+                Ok(Some(item)) => item,
+                Ok(None) => break,
+                Err(e) if e.is_truncated() => break,
+                Err(e) => {
+                    session.ui.say(format!("{e}"));
+                    break;
+                }
+            };
+            if let (Some((place, end)), Some(token)) = (last.take(), &mut token) {
+                token.bytes = end - start;
+                if let Some((object, offset)) = place {
+                    (token.object, token.offset) = (object, offset);
+                }
+            }
+            match &item.record {
+                Record::Begin(b) if b.header() == Header::Substream => {
+                    start = item.offset + HEADER as u64;
+                    token = Some(ResumeToken {
+                        from_guid: b.from_guid,
+                        to_guid: b.to_guid,
+                        to_name: b.to_name.clone(),
+                        object: 1,
+                        large_blocks: b.features() & features::LARGE_BLOCKS != 0,
+                        embed: b.features() & features::EMBED_DATA != 0,
+                        compressed: b.features() & features::COMPRESSED != 0,
+                        raw: b.features() & features::RAW != 0,
+                        ..ResumeToken::default()
+                    });
+                }
+                Record::End { .. } => token = None,
+                record => {
+                    let place = match record {
+                        Record::Object(o) => Some((o.object, 0)),
+                        Record::Write(w) => Some((w.object, w.offset)),
+                        Record::WriteEmbedded(e) => Some((e.object, e.offset)),
+                        _ => None,
+                    };
+                    last = Some((place, reader.offset()));
+                }
+            }
+            reader.recycle(item.payload);
+        }
+        match token {
+            Some(token) => session.ui.line(token.to_text())?,
+            None => {
+                return Err(
+                    CommandError::new("the stream is whole: there is nothing to resume").into(),
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,376 @@
+//! `zdb -b`, `-c`: block statistics, checksums, leaks.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use zuse::Pool;
+use zuse::traverse::{Bin, DEFERRED, Figures, Leak, Options, Report, Stat, Verify, traverse};
+use zuse_format::object_type;
+
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::nicenum::nicenum;
+use crate::session::Session;
+
+/// Visited bytes between two lines of progress.
+const STEP: u64 = 64 << 20;
+/// The row of all newer types.
+const OTHER: usize = 56;
+/// Leaks that are printed.
+const SHOWN: usize = 200;
+
+/// How much is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// `-b`, as often.
+    pub blocks: u8,
+    /// `-c`, as often.
+    pub checksums: u8,
+    /// `-L`: no space maps.
+    pub no_leaks: bool,
+    /// `-P`: exact numbers.
+    pub exact: bool,
+}
+
+/// Walks the pool and prints what `-b` and `-c` ask for.
+pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
+    let verify = match asked.checksums {
+        0 => Verify::None,
+        1 => Verify::Metadata,
+        _ => Verify::All,
+    };
+    let what = match verify {
+        Verify::None => "",
+        Verify::Metadata => "metadata checksums",
+        Verify::All => "checksums",
+    };
+    let leaks = if asked.no_leaks { "" } else { "nothing leaked" };
+    let to = match (what, leaks) {
+        ("", "") => String::new(),
+        ("", l) => format!(" to verify {l}"),
+        (w, "") => format!(" to verify {w}"),
+        (w, l) => format!(" to verify {w} and verify {l}"),
+    };
+    session
+        .ui
+        .line(format!("\nTraversing all blocks{to} ...\n"))?;
+    let options = Options {
+        verify,
+        space: !asked.no_leaks,
+        ..Options::default()
+    };
+    let progress = Progress::new(session, pool.spa().space().capacity);
+    let report = traverse(pool, &options, &|bytes| progress.show(bytes))
+        .or_cannot(|| format!("cannot traverse '{}'", pool.name()))?;
+    progress.end();
+    let mut out = String::new();
+    let sound = summary(&mut out, pool, &report, asked);
+    if asked.blocks > 1 {
+        table(&mut out, &report.figures, asked);
+        histogram(&mut out, &report.figures);
+    }
+    session.ui.print(out)?;
+    match (sound, report.failed) {
+        (_, failed) if failed > 0 => Err(silent(3)),
+        (false, _) => Err(silent(2)),
+        _ => Ok(()),
+    }
+}
+
+fn silent(code: u8) -> Stop {
+    let mut error = CommandError::new("");
+    error.code = code;
+    error.into()
+}
+
+/// Lines of progress on the error stream, over each other.
+struct Progress {
+    stream: Option<std::fs::File>,
+    last: AtomicU64,
+    start: Instant,
+    all: u64,
+}
+
+impl Progress {
+    fn new(session: &Session, all: u64) -> Self {
+        let stream = session
+            .ui
+            .is_watched()
+            .then(|| session.ui.err().try_clone().ok())
+            .flatten();
+        Self {
+            stream,
+            last: AtomicU64::new(0),
+            start: Instant::now(),
+            all,
+        }
+    }
+
+    fn show(&self, bytes: u64) {
+        if bytes < self.last.load(Relaxed).saturating_add(STEP) {
+            return;
+        }
+        self.last.store(bytes, Relaxed);
+        let ms = (self.start.elapsed().as_millis() as u64).max(1);
+        let rate = bytes / ms * 1000;
+        let left = self.all.saturating_sub(bytes) / rate.max(1);
+        let line = format!(
+            "\r{:>5} completed ({:>4}/s) at most {}hr {:>2}min {:>2}sec left        ",
+            nicenum(bytes),
+            nicenum(rate),
+            left / 3600,
+            left / 60 % 60,
+            left % 60
+        );
+        if let Some(mut stream) = self.stream.as_ref() {
+            let _ = stream.write_all(line.as_bytes());
+        }
+    }
+
+    fn end(&self) {
+        if let (Some(mut stream), true) = (self.stream.as_ref(), self.last.load(Relaxed) > 0) {
+            let _ = stream.write_all(b"\r");
+        }
+    }
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 1.0 } else { a as f64 / b as f64 }
+}
+
+/// The first part; says whether the space maps agree.
+fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool {
+    let t = &report.figures.totals;
+    for f in report.errors.iter().take(SHOWN) {
+        let _ = writeln!(
+            out,
+            "zdb_blkptr_cb: Got error {} reading <{}, {}, {}, {:x}> {:?} -- skipping\n\t{}",
+            f.error.errno().0,
+            f.objset,
+            f.object as i64,
+            f.level,
+            if f.block == u64::MAX { 0 } else { f.block },
+            f.bp,
+            f.error
+        );
+    }
+    let mut sound = true;
+    if let Some(e) = &report.no_space {
+        let _ = writeln!(out, "\tLeaks are not looked for: {e}\n");
+    }
+    if let Some(leaks) = &report.leaks {
+        sound = leak_lines(out, report, leaks);
+    }
+    let avg = |bytes: u64| bytes / t.all.blocks.max(1);
+    let _ = writeln!(out, "\n\tbp count:       {:>15}", t.all.blocks);
+    let _ = writeln!(out, "\tganged count:   {:>15}", t.gangs);
+    let _ = writeln!(
+        out,
+        "\tbp logical:     {:>15}      avg: {:>6}",
+        t.all.lsize,
+        avg(t.all.lsize)
+    );
+    for (name, bytes) in [
+        ("bp physical: ", t.all.psize),
+        ("bp allocated:", t.all.asize),
+    ] {
+        let _ = writeln!(
+            out,
+            "\t{name}   {bytes:>15}      avg: {:>6}     compression: {:>6.2}",
+            avg(bytes),
+            ratio(t.all.lsize, bytes)
+        );
+    }
+    let deduped = ratio(
+        t.all.asize,
+        t.all.asize.saturating_sub(t.deduped.bytes).max(1),
+    );
+    // OpenZFS divides the shared by what is left, plus one.
+    let _ = writeln!(
+        out,
+        "\tbp deduped:     {:>15}    ref>1: {:>6}   deduplication: {:>6.2}",
+        t.deduped.bytes,
+        t.deduped.blocks,
+        if t.deduped.bytes == 0 {
+            1.0
+        } else {
+            t.deduped.bytes as f64 / t.all.asize.max(1) as f64 + 1.0
+        }
+        .min(deduped)
+    );
+    let _ = writeln!(
+        out,
+        "\tbp cloned:      {:>15}    count: {:>6}",
+        t.cloned.bytes, t.cloned.blocks
+    );
+    classes(out, pool, report);
+    out.push('\n');
+    if t.embedded > 0 {
+        let _ = writeln!(
+            out,
+            "\tadditional, non-pointer bps of type 0: {:>10}",
+            t.embedded
+        );
+    }
+    if t.ditto_on_one > 0 {
+        let _ = writeln!(out, "\tDittoed blocks on same vdev: {}", t.ditto_on_one);
+    }
+    let _ = asked.exact;
+    sound && report.failed == 0
+}
+
+fn leak_lines(out: &mut String, report: &Report, leaks: &[Leak]) -> bool {
+    let leaked: u64 = leaks.iter().map(|l| l.size).sum();
+    if leaked == 0 && report.failed == 0 {
+        out.push_str("\n\tNo leaks (block sum matches space maps exactly)\n");
+        return true;
+    }
+    for l in leaks.iter().take(SHOWN) {
+        let _ = writeln!(
+            out,
+            "leaked space: vdev {}, offset 0x{:x}, size {}",
+            l.vdev, l.offset, l.size
+        );
+    }
+    let allocated: u64 = report.allocated.iter().map(|(_, a, _)| a).sum();
+    let _ = writeln!(
+        out,
+        "block traversal size {} != alloc {allocated} (leaked {leaked})",
+        allocated.saturating_sub(leaked)
+    );
+    false
+}
+
+/// What a top-level vdev is set aside for.
+fn bias(pool: &Pool, vdev: u32) -> Option<String> {
+    let config = pool.config();
+    let zap = config.vdev_tree.children.get(vdev as usize)?.zap_top?;
+    let dnode = pool.spa().mos().dnode(zuse::ObjectId(zap)).ok()?;
+    let value = zuse::Zap::open(&dnode)
+        .ok()?
+        .lookup(b"org.zfsonlinux:allocation_bias")
+        .ok()??;
+    match value {
+        zuse::ZapValue::Bytes(text) => String::from_utf8(text)
+            .ok()
+            .map(|t| t.trim_end_matches('\0').to_owned()),
+        _ => None,
+    }
+}
+
+/// Space by class, as the headers of the space maps have it.
+fn classes(out: &mut String, pool: &Pool, report: &Report) {
+    let tops = pool.spa().vdevs().tops();
+    let mut sums = [(0u64, 0u64); 4];
+    for top in tops.iter().filter(|t| t.is_concrete()) {
+        let stored = report
+            .allocated
+            .iter()
+            .find(|(id, _, _)| *id == top.id())
+            .map_or(0, |(_, _, stored)| *stored);
+        let class = match bias(pool, top.id()).as_deref() {
+            _ if top.is_log() => 3,
+            Some("special") => 1,
+            Some("dedup") => 2,
+            _ => 0,
+        };
+        let shift = top.metaslab_shift();
+        if let Some(sum) = sums.get_mut(class) {
+            sum.0 += stored;
+            sum.1 += (top.asize() >> shift) << shift;
+        }
+    }
+    let names = ["Normal class:", "Special class", "Dedup class", "Log class"];
+    let mut line = |name: &str, alloc: u64, space: u64| {
+        let used = if space == 0 {
+            " -nan%".to_owned()
+        } else {
+            format!("{:>5.2}%", 100.0 * alloc as f64 / space as f64)
+        };
+        let _ = writeln!(out, "\t{name:<16} {alloc:>14}     used: {used}");
+    };
+    if !report.allocated.is_empty() {
+        for (i, name) in names.iter().enumerate() {
+            let (alloc, space) = sums.get(i).copied().unwrap_or_default();
+            if i == 0 || space > 0 && i < 3 {
+                line(name, alloc, space);
+            }
+        }
+        line("Embedded log class", 0, 0);
+    }
+}
+
+fn row(out: &mut String, stat: &Stat, total: &Stat, name: &str) {
+    if stat.blocks == 0 {
+        let _ = writeln!(
+            out,
+            "{:>6}\t{:>5}\t{:>5}\t{:>5}\t{:>5}\t{:>5}\t{:>6}\t{name}",
+            "-", "-", "-", "-", "-", "-", "-"
+        );
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "{:>6}\t{:>5}\t{:>5}\t{:>5}\t{:>5}\t{:>5.2}\t{:>6.2}\t{name}",
+        nicenum(stat.blocks),
+        nicenum(stat.lsize),
+        nicenum(stat.psize),
+        nicenum(stat.asize),
+        nicenum(stat.asize / stat.blocks),
+        ratio(stat.lsize, stat.psize),
+        100.0 * stat.asize as f64 / total.asize.max(1) as f64,
+    );
+}
+
+fn table(out: &mut String, figures: &Figures, asked: Asked) {
+    out.push_str("\nBlocks\tLSIZE\tPSIZE\tASIZE\t  avg\t comp\t%Total\tType\n");
+    let total = &figures.totals.all;
+    for i in 0..=OTHER {
+        let name = match i {
+            DEFERRED => "deferred free",
+            55 => "dedup ditto",
+            OTHER => "other",
+            i => object_type::title(u8::try_from(i).unwrap_or(0)),
+        };
+        let sum = figures.row(i, None);
+        if asked.blocks > 2 && sum.blocks > 0 {
+            let levels: Vec<usize> = (0..8)
+                .filter(|l| figures.row(i, Some(*l)).blocks > 0)
+                .collect();
+            if levels.len() > 1 || levels.first().is_some_and(|l| *l > 0) {
+                for l in levels.iter().rev() {
+                    let text = format!("    L{l} {name}");
+                    row(out, &figures.row(i, Some(*l)), total, &text);
+                }
+            }
+        }
+        row(out, &sum, total, name);
+    }
+    row(out, total, total, "Total");
+    row(out, &figures.totals.metadata, total, "Metadata Total");
+}
+
+fn histogram(out: &mut String, figures: &Figures) {
+    out.push_str(
+        "\nBlock Size Histogram\n(note: all categories are binned separately)\n\n  block   psize                lsize                asize\n   size   Count   Size   Cum.  Count   Size   Cum.  Count   Size   Cum.\n",
+    );
+    let mut sums = [0u64; 3];
+    let bins = figures.sizes.iter().map(|s| s.len()).min().unwrap_or(0);
+    for i in 0..bins {
+        let _ = write!(out, "{:>7}:", nicenum(512 << i));
+        for (sizes, sum) in figures.sizes.iter().zip(&mut sums) {
+            let bin: Bin = sizes.get(i).copied().unwrap_or_default();
+            *sum += bin.bytes;
+            let _ = write!(
+                out,
+                " {:>6} {:>6} {:>6}",
+                nicenum(bin.blocks),
+                nicenum(bin.bytes),
+                nicenum(*sum)
+            );
+        }
+        out.push('\n');
+    }
+}

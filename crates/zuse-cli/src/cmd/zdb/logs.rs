@@ -1,0 +1,226 @@
+//! `zdb -i`: intent logs.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use zuse::{LogMet, Pool};
+use zuse_format::BpKind;
+use zuse_format::zil::{Body, Record, ZilHeader};
+
+use crate::date;
+use crate::error::{Explain, Outcome};
+use crate::session::Session;
+
+/// Names of the record types, by number.
+const NAMES: [&str; 25] = [
+    "Total",
+    "TX_CREATE",
+    "TX_MKDIR",
+    "TX_MKXATTR",
+    "TX_SYMLINK",
+    "TX_REMOVE",
+    "TX_RMDIR",
+    "TX_LINK",
+    "TX_RENAME",
+    "TX_WRITE",
+    "TX_TRUNCATE",
+    "TX_SETATTR",
+    "TX_ACL_V0",
+    "TX_ACL_ACL",
+    "TX_CREATE_ACL",
+    "TX_CREATE_ATTR",
+    "TX_CREATE_ACL_ATTR",
+    "TX_MKDIR_ACL",
+    "TX_MKDIR_ATTR",
+    "TX_MKDIR_ACL_ATTR",
+    "TX_WRITE2",
+    "TX_SETSAXATTR",
+    "TX_RENAME_EXCHANGE",
+    "TX_RENAME_WHITEOUT",
+    "TX_CLONE_RANGE",
+];
+
+/// Prints the log of each head below `what`.
+pub fn run(session: &mut Session, pool: &Arc<Pool>, what: &str, level: u8) -> Outcome {
+    let cannot = || format!("cannot read the intent logs of '{what}'");
+    let depth = if what == pool.name() { None } else { Some(0) };
+    for found in pool.list(what, depth, false).or_cannot(cannot)? {
+        let dataset = pool.dataset(&found.name).or_cannot(cannot)?;
+        let header = dataset.handle().log_header().or_cannot(cannot)?;
+        if header.log.is_hole() {
+            continue;
+        }
+        let stat = dataset.stat().or_cannot(cannot)?;
+        session.ui.line(format!(
+            "Dataset {}, ID {}, cr_txg {}",
+            found.name, stat.object, stat.create_txg
+        ))?;
+        let text = log(pool, &header, level).or_cannot(cannot)?;
+        session.ui.print(text)?;
+    }
+    Ok(())
+}
+
+fn log(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "\n    ZIL header: claim_txg {}, claim_blk_seq {}, claim_lr_seq {} replay_seq {}, flags 0x{:x}",
+        header.claim_txg,
+        header.claim_blk_seq,
+        header.claim_lr_seq,
+        header.replay_seq,
+        header.flags
+    );
+    let mut counts = [0u64; 25];
+    pool.dsl().visit_log(header, &mut |met| {
+        match met {
+            LogMet::Block(bp) if level > 3 => {
+                let _ = writeln!(
+                    out,
+                    "\tBlock seqno {}, {} {bp:?}",
+                    bp.checksum()[3],
+                    if header.is_claimed() {
+                        "already claimed"
+                    } else {
+                        "will claim"
+                    }
+                );
+            }
+            LogMet::Block(_) => {}
+            LogMet::Record(record) => {
+                let number = number_of(record);
+                for at in [0, number] {
+                    if let Some(count) = counts.get_mut(at) {
+                        *count += 1;
+                    }
+                }
+                if level > 1 {
+                    let _ = writeln!(
+                        out,
+                        "\t\t{:<20}len {:>6}, txg {}, seq {}",
+                        NAMES.get(number).copied().unwrap_or("?"),
+                        record.length,
+                        record.txg,
+                        record.seq
+                    );
+                }
+                if level > 2 {
+                    content(&mut out, record);
+                }
+            }
+            LogMet::Broken(seq, e) => {
+                let _ = writeln!(out, "\t\trecord {seq}: {e}");
+            }
+        }
+        Ok(true)
+    })?;
+    if level > 1 {
+        for (name, count) in NAMES.iter().zip(counts) {
+            let _ = writeln!(out, "\t\t{name:<20}{count}");
+        }
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+fn number_of(record: &Record<'_>) -> usize {
+    usize::try_from(record.kind).unwrap_or(0)
+}
+
+fn content(out: &mut String, record: &Record<'_>) {
+    const PAD: &str = "\t\t\t";
+    let name = |n: &[u8]| String::from_utf8_lossy(n).into_owned();
+    let _ = match &record.body {
+        Body::Create(c) | Body::MakeXattrDir(c) => {
+            let link = if c.target.is_empty() {
+                String::new()
+            } else {
+                format!(" -> {}", name(c.target))
+            };
+            writeln!(
+                out,
+                "{PAD}{}{link}\n{PAD}{}\n{PAD}doid {}, foid {}, slots {}, mode {:o}\n{PAD}uid {}, gid {}, gen {}, rdev 0x{:x}",
+                name(c.name),
+                date::ctime(u64::try_from(c.time.secs).unwrap_or(0)),
+                c.dir,
+                c.object,
+                c.slots,
+                c.mode,
+                c.uid,
+                c.gid,
+                c.generation,
+                c.rdev
+            )
+        }
+        Body::Remove { dir, name: n } | Body::RemoveDir { dir, name: n } => {
+            writeln!(out, "{PAD}doid {dir}, name {}", name(n))
+        }
+        Body::Link {
+            dir,
+            object,
+            name: n,
+        } => writeln!(out, "{PAD}doid {dir}, link_obj {object}, name {}", name(n)),
+        Body::Rename {
+            from_dir,
+            to_dir,
+            from,
+            to,
+            ..
+        } => writeln!(
+            out,
+            "{PAD}sdoid {from_dir}, tdoid {to_dir}\n{PAD}src {} tgt {}",
+            name(from),
+            name(to)
+        ),
+        Body::Write {
+            object,
+            offset,
+            length,
+            block,
+            data,
+        } => {
+            let _ = writeln!(
+                out,
+                "{PAD}foid {object}, offset {offset:x}, length {length:x}"
+            );
+            if data.is_none() && block.kind() != BpKind::Hole {
+                writeln!(out, "{PAD}has blkptr, {block:?}")
+            } else {
+                Ok(())
+            }
+        }
+        Body::Extend { object, size } => writeln!(out, "{PAD}foid {object}, size {size:x}"),
+        Body::Truncate {
+            object,
+            offset,
+            length,
+        } => writeln!(
+            out,
+            "{PAD}foid {object}, offset 0x{offset:x}, length 0x{length:x}"
+        ),
+        Body::SetAttr(set) => writeln!(out, "{PAD}foid {}, mask 0x{:x}", set.object, set.mask),
+        Body::Acl { object, count, .. } => writeln!(out, "{PAD}foid {object}, aclcnt {count}"),
+        Body::SetXattr {
+            object,
+            name: n,
+            value,
+        } => writeln!(
+            out,
+            "{PAD}foid {object}\n{PAD}XATTR_NAME {}\n{PAD}XATTR_VALUE {} bytes",
+            name(n),
+            value.map_or(0, <[u8]>::len)
+        ),
+        Body::Clone {
+            object,
+            offset,
+            length,
+            block_size,
+            blocks,
+        } => writeln!(
+            out,
+            "{PAD}foid {object}, offset {offset:x}, length {length:x}, blksize {block_size:x}, {} blocks",
+            blocks.len()
+        ),
+    };
+}

@@ -1,0 +1,173 @@
+//! `zdb -R`: a block by its place.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use zuse::Pool;
+use zuse_codec::{Compression, decompress};
+use zuse_format::BlockPointer;
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::Session;
+
+/// Largest block.
+const MAX: u64 = 16 << 20;
+
+struct Place<'a> {
+    vdev: u32,
+    offset: u64,
+    lsize: u64,
+    psize: u64,
+    flags: &'a str,
+}
+
+fn parse(text: &str) -> Option<Place<'_>> {
+    let mut parts = text.splitn(4, ':');
+    let vdev = parts.next()?.parse().ok()?;
+    let offset = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let size = parts.next()?;
+    let (lsize, psize) = size.split_once('/').unwrap_or((size, size));
+    Some(Place {
+        vdev,
+        offset,
+        lsize: u64::from_str_radix(lsize, 16).ok()?,
+        psize: u64::from_str_radix(psize, 16).ok()?,
+        flags: parts.next().unwrap_or(""),
+    })
+}
+
+/// Prints one block.
+pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
+    let Some(place) = parse(text) else {
+        session.ui.say(format!("Invalid block specifier: {text}"));
+        return Ok(());
+    };
+    let wrong = if place.psize == 0 || place.lsize < place.psize || place.lsize > MAX {
+        Some("invalid size(s)")
+    } else if !place.offset.is_multiple_of(512) {
+        Some("offset must be a multiple of sector size")
+    } else if !place.psize.is_multiple_of(512) || !place.lsize.is_multiple_of(512) {
+        Some("size must be a multiple of sector size")
+    } else {
+        None
+    };
+    if let Some(why) = wrong {
+        session
+            .ui
+            .say(format!("Invalid block specifier: {text}  - {why}"));
+        return Ok(());
+    }
+    let vdevs = pool.spa().vdevs();
+    let Ok(top) = vdevs.top(place.vdev) else {
+        session.ui.say(format!("***Invalid vdev: {}", place.vdev));
+        return Ok(());
+    };
+    let mut bytes = Vec::new();
+    vdevs
+        .read(
+            zuse::Address::new(place.vdev, place.offset, zuse::Txg(pool.uberblock().txg)),
+            &mut bytes,
+            usize::try_from(place.psize).unwrap_or(0),
+            &mut |_| true,
+        )
+        .or_cannot(|| format!("Read of {text} failed"))?;
+    let (mut flags, mut at) = (Vec::new(), 0usize);
+    let mut rest = place.flags.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            'b' => {
+                let mut digits = String::new();
+                while let Some(d) = rest.next_if(char::is_ascii_hexdigit) {
+                    digits.push(d);
+                }
+                at = usize::from_str_radix(&digits, 16).unwrap_or(0);
+                flags.push('b');
+            }
+            'd' | 'e' | 'i' | 'r' | 'v' => flags.push(c),
+            other => {
+                return Err(CommandError::new(format!("***Ignoring flag: {other}"))
+                    .hint(format!("Invalid flag arg: '{other}'"))
+                    .into());
+            }
+        }
+    }
+    let has = |c: char| flags.contains(&c);
+    if has('d') {
+        match unpack(&bytes, place.lsize as usize) {
+            Some(whole) => bytes = whole,
+            None => {
+                session.ui.say(format!("Decompress of {text} failed"));
+                return Ok(());
+            }
+        }
+    }
+    if has('r') {
+        session.ui.raw_out()?.write_all(&bytes)?;
+        return Ok(());
+    }
+    let mut out = String::new();
+    if has('b') {
+        if let Some(bp) = BlockPointer::at(&bytes, at) {
+            let _ = writeln!(out, "{bp:?}");
+        }
+    } else if has('i') {
+        for i in 0..bytes.len() / 128 {
+            if let Some(bp) = BlockPointer::at(&bytes, i * 128) {
+                let _ = writeln!(out, "{bp:?}");
+            }
+        }
+    } else {
+        session
+            .ui
+            .say(format!("Found vdev type: {}", top.kind().name()));
+        dump(&mut out, text, &bytes, has('e'));
+    }
+    session.ui.print(out)?;
+    Ok(())
+}
+
+/// Tries what may have packed the bytes.
+fn unpack(bytes: &[u8], lsize: usize) -> Option<Vec<u8>> {
+    let kinds = [
+        Compression::Lz4,
+        Compression::Lzjb,
+        Compression::Zstd,
+        Compression::Gzip(1),
+        Compression::Zle,
+    ];
+    kinds.into_iter().find_map(|kind| {
+        let mut out = vec![0; lsize];
+        decompress(kind, bytes, &mut out).ok().map(|()| out)
+    })
+}
+
+fn dump(out: &mut String, text: &str, bytes: &[u8], swap: bool) {
+    let name = text.splitn(4, ':').take(3).collect::<Vec<_>>().join(":");
+    let _ = writeln!(
+        out,
+        "\n{name}\n          0 1 2 3 4 5 6 7   8 9 a b c d e f  0123456789abcdef"
+    );
+    for (i, line) in bytes.chunks(16).enumerate() {
+        let _ = write!(out, "{:06x}:  ", i * 16);
+        for word in line.chunks(8) {
+            let mut word = word.to_vec();
+            // Words print as numbers: the first byte last.
+            if !swap {
+                word.reverse();
+            }
+            word.iter().for_each(|b| {
+                let _ = write!(out, "{b:02x}");
+            });
+            out.push_str("  ");
+        }
+        for b in line {
+            out.push(if (0x20..0x7f).contains(b) {
+                char::from(*b)
+            } else {
+                '.'
+            });
+        }
+        out.push('\n');
+    }
+}

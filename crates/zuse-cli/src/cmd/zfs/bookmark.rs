@@ -1,0 +1,72 @@
+//! `zfs bookmark`
+
+use clap::Args;
+use zuse::Errno;
+
+use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::session::{Need, Session};
+use crate::target::pool_of;
+
+/// Remember a snapshot as a point to send from
+///
+/// One of the two names may be shortened to @SNAPSHOT, #BOOKMARK if the other one is whole.
+#[derive(Args, Debug)]
+pub struct Bookmark {
+    /// A snapshot, or another bookmark
+    #[arg(value_name = "SNAPSHOT|BOOKMARK")]
+    source: String,
+    /// The new bookmark
+    #[arg(value_name = "NEWBOOKMARK")]
+    bookmark: String,
+}
+
+impl Bookmark {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let (mut source, mut bookmark) = (self.source.clone(), self.bookmark.clone());
+        if !source.contains(['@', '#']) {
+            return Err(CommandError::usage(format!(
+                "invalid source name '{source}': must contain a '@' or '#'"
+            ))
+            .into());
+        }
+        if !bookmark.contains('#') {
+            return Err(CommandError::usage(format!(
+                "invalid bookmark name '{bookmark}': must contain a '#'"
+            ))
+            .into());
+        }
+        let dataset = |name: &str| name.split(['@', '#']).next().unwrap_or("").to_owned();
+        if source.starts_with(['@', '#']) {
+            source = format!("{}{source}", dataset(&bookmark));
+        }
+        if bookmark.starts_with('#') {
+            bookmark = format!("{}{bookmark}", dataset(&source));
+        }
+        let cannot = format!("cannot create bookmark '{bookmark}'");
+        if pool_of(&source) != pool_of(&bookmark) {
+            return Err(
+                CommandError::new(format!("{cannot}: bookmark is in a different pool")).into(),
+            );
+        }
+        let pool = session.pool_for(&source, Need::Write)?;
+        pool.dsl()
+            .entry(&source)
+            .or_cannot(|| format!("cannot open '{source}'"))
+            .map_err(|stop| match stop {
+                crate::error::Stop::Failed(e) => CommandError { code: 2, ..e }.into(),
+                stop => stop,
+            })?;
+        pool.bookmark(&source, &bookmark).map_err(|e| {
+            if e.is(Errno::EXIST) {
+                CommandError::new(format!("{cannot}: bookmark exists"))
+            } else if e.is(Errno::NOTSUP) {
+                CommandError::new(format!("{cannot}: bookmark feature not enabled"))
+            } else {
+                explain(&cannot, &e, false)
+            }
+        })?;
+        session.log(&pool);
+        Ok(())
+    }
+}

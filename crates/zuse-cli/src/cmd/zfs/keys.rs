@@ -1,0 +1,321 @@
+//! `zfs load-key`, `zfs unload-key`, `zfs change-key`
+
+use std::sync::Arc;
+
+use clap::Args;
+use zuse::{Errno, KeyFormat, Pool};
+
+use crate::args::pair;
+use crate::error::{CommandError, Outcome};
+use crate::keys::obtain;
+use crate::session::{Need, Session};
+
+/// Exit code of these commands when they fail.
+const FAILED: u8 = 255;
+/// How often a key may be typed.
+const ATTEMPTS: u32 = 3;
+
+fn failed(prefix: &str, error: &zuse::Error) -> CommandError {
+    let text = match error {
+        zuse::Error::Refused { what, .. } => what.to_string(),
+        other => other.to_string(),
+    };
+    CommandError {
+        code: FAILED,
+        ..CommandError::new(format!("{prefix}: {text}"))
+    }
+}
+
+/// Names of the datasets that a command is about, with their pools.
+fn targets(
+    session: &mut Session,
+    all: bool,
+    recursive: bool,
+    name: Option<&str>,
+    need: Need,
+) -> Outcome<Vec<(Arc<Pool>, String)>> {
+    let mut out = Vec::new();
+    if all {
+        for pool in session.pool_names()? {
+            let pool = session.pool(&pool, need)?;
+            let roots = pool.encryption_roots(&pool.name());
+            let roots = roots.map_err(|e| failed("Key load error", &e))?;
+            out.extend(roots.into_iter().map(|root| (pool.clone(), root)));
+        }
+        return Ok(out);
+    }
+    let Some(name) = name else {
+        return Err(CommandError::usage("missing dataset argument").into());
+    };
+    let pool = session.pool_for(name, need)?;
+    if recursive {
+        let roots = pool.encryption_roots(name);
+        let roots = roots.map_err(|e| failed("Key load error", &e))?;
+        out.extend(roots.into_iter().map(|root| (pool.clone(), root)));
+    } else {
+        out.push((pool, name.to_owned()));
+    }
+    Ok(out)
+}
+
+/// Load the key of an encryption root
+///
+/// It stays loaded in the process that holds the pool: a mount. Without one the key is only proved; other commands take
+/// it with --key.
+#[derive(Args, Debug)]
+pub struct LoadKey {
+    /// Of every encryption root
+    #[arg(short = 'a')]
+    all: bool,
+    /// Of the encryption roots below too
+    #[arg(short = 'r')]
+    recursive: bool,
+    /// Only prove that the key is right
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Take the key from here: prompt or file:///PATH
+    #[arg(short = 'L', value_name = "KEYLOCATION")]
+    location: Option<String>,
+    /// The dataset
+    #[arg(value_name = "FILESYSTEM", required_unless_present = "all")]
+    name: Option<String>,
+}
+
+impl LoadKey {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let many = self.all || self.recursive;
+        let targets = targets(
+            session,
+            self.all,
+            self.recursive,
+            self.name.as_deref(),
+            Need::Read,
+        )?;
+        let held = session.holder.is_some();
+        let (mut tried, mut good) = (0, 0);
+        for (pool, name) in &targets {
+            let info = pool
+                .encryption(name)
+                .map_err(|e| failed("Key load error", &e))?;
+            let loaded = info.as_ref().is_some_and(|i| i.loaded);
+            if many && loaded && !self.dry_run {
+                continue;
+            }
+            tried += 1;
+            match self.load(session, pool, name, info.as_ref()) {
+                Ok(()) => good += 1,
+                Err(stop) if !many => return Err(stop),
+                Err(crate::error::Stop::Failed(e)) => session.ui.say(e.message),
+                Err(stop) => return Err(stop),
+            }
+        }
+        if (many || self.dry_run) && tried > 0 {
+            let done = if self.dry_run { "verified" } else { "loaded" };
+            session
+                .ui
+                .line(format!("{good} / {tried} key(s) successfully {done}"))?;
+        }
+        if good > 0 && !self.dry_run && !held {
+            session.ui.say(
+                "No mount holds the pool: the key was right and is forgotten again. Commands take it with --key FILE.",
+            );
+        }
+        if good < tried {
+            return Err(CommandError {
+                code: FAILED,
+                ..CommandError::new("")
+            }
+            .into());
+        }
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        session: &mut Session,
+        pool: &Pool,
+        name: &str,
+        info: Option<&zuse::EncryptionInfo>,
+    ) -> Outcome {
+        let fail = |e: &zuse::Error| failed("Key load error", e);
+        let no = |what: String| -> Outcome {
+            Err(fail(&zuse::Error::refused(Errno::INVAL, what)).into())
+        };
+        let Some(info) = info else {
+            return no(format!("'{name}' is not encrypted."));
+        };
+        if !info.is_root {
+            let root = &info.root;
+            return no(format!(
+                "Keys must be loaded for encryption root of '{name}' ({root})."
+            ));
+        }
+        if info.loaded && !self.dry_run {
+            return no(format!("Key already loaded for '{name}'."));
+        }
+        let location = self.location.as_deref().unwrap_or(&info.location);
+        let typed = location == "prompt" && std::io::IsTerminal::is_terminal(&session.ui.input);
+        let attempts = if typed { ATTEMPTS } else { 1 };
+        for left in (0..attempts).rev() {
+            let key = obtain(session, info.format, location, Some(name), false)?;
+            match pool.load_key(name, &key, self.dry_run) {
+                Err(e) if left > 0 && (e.is(Errno::ACCES) || e.is(Errno::INVAL)) => {
+                    session.ui.say(fail(&e).message);
+                }
+                Err(e) => return Err(fail(&e).into()),
+                Ok(()) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Forget the key of an encryption root
+#[derive(Args, Debug)]
+pub struct UnloadKey {
+    /// Of every encryption root
+    #[arg(short = 'a')]
+    all: bool,
+    /// Of the encryption roots below too
+    #[arg(short = 'r')]
+    recursive: bool,
+    /// The dataset
+    #[arg(value_name = "FILESYSTEM", required_unless_present = "all")]
+    name: Option<String>,
+}
+
+impl UnloadKey {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let many = self.all || self.recursive;
+        let mut targets = targets(
+            session,
+            self.all,
+            self.recursive,
+            self.name.as_deref(),
+            Need::Read,
+        )?;
+        targets.reverse();
+        let (mut tried, mut good) = (0, 0);
+        for (pool, name) in &targets {
+            if many
+                && let Ok(Some(info)) = pool.encryption(name)
+                && !info.loaded
+            {
+                continue;
+            }
+            tried += 1;
+            match pool.unload_key(name) {
+                Ok(()) => good += 1,
+                Err(e) if many => session.ui.say(failed("Key unload error", &e).message),
+                Err(e) => return Err(failed("Key unload error", &e).into()),
+            }
+        }
+        if many && tried > 0 {
+            session
+                .ui
+                .line(format!("{good} / {tried} key(s) successfully unloaded"))?;
+        }
+        if good < tried {
+            return Err(CommandError {
+                code: FAILED,
+                ..CommandError::new("")
+            }
+            .into());
+        }
+        Ok(())
+    }
+}
+
+/// Change the key of an encryption root, or make a dataset one
+#[derive(Args, Debug)]
+pub struct ChangeKey {
+    /// Load the present key first
+    #[arg(short = 'l')]
+    load: bool,
+    /// Take the key of the parent's encryption root instead
+    #[arg(short = 'i', conflicts_with = "options")]
+    inherit: bool,
+    /// Set keyformat, keylocation or pbkdf2iters
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    options: Vec<(String, String)>,
+    /// The dataset
+    #[arg(value_name = "FILESYSTEM")]
+    name: String,
+}
+
+impl ChangeKey {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let name = &self.name;
+        let fail = |e: &zuse::Error| failed("Key change error", e);
+        let no = |what: &str| -> Outcome {
+            Err(fail(&zuse::Error::refused(Errno::INVAL, what.to_owned())).into())
+        };
+        let pool = session.pool_for(name, Need::Write)?;
+        let Some(info) = pool.encryption(name).map_err(|e| fail(&e))? else {
+            return no("Dataset not encrypted.");
+        };
+        if self.load && !info.loaded {
+            let key = obtain(
+                session,
+                info.format,
+                &info.location,
+                Some(&info.root),
+                false,
+            )?;
+            pool.load_key(&info.root, &key, false)
+                .map_err(|e| fail(&e))?;
+        }
+        if self.inherit {
+            pool.inherit_key(name).map_err(|e| fail(&e))?;
+            session.log(&pool);
+            return Ok(());
+        }
+        let mut format = info.is_root.then_some(info.format);
+        let mut location = info.is_root.then(|| info.location.clone());
+        let mut rounds = None;
+        for (property, value) in &self.options {
+            match property.as_str() {
+                "keyformat" => match zuse::key_format(value) {
+                    Some(given) => {
+                        if Some(given) != format {
+                            location = None;
+                        }
+                        format = Some(given);
+                    }
+                    None => return no(&format!("invalid keyformat '{value}'")),
+                },
+                "keylocation" => {}
+                "pbkdf2iters" => match value.parse() {
+                    Ok(n) => rounds = Some(n),
+                    Err(_) => return no(&format!("invalid pbkdf2iters '{value}'")),
+                },
+                other => return no(&format!("invalid property '{other}'")),
+            }
+        }
+        if let Some((_, value)) = self.options.iter().find(|(p, _)| p == "keylocation") {
+            location = Some(value.clone());
+        }
+        let Some(format) = format else {
+            return no("Keyformat required for new encryption root.");
+        };
+        if !pool
+            .encryption(name)
+            .map_err(|e| fail(&e))?
+            .is_some_and(|i| i.loaded)
+        {
+            return no("Key must be loaded.");
+        }
+        let location = location.unwrap_or_else(|| "prompt".into());
+        let key = obtain(session, format, &location, Some(name), true)?;
+        if format != KeyFormat::Passphrase && rounds.is_some() {
+            return no("pbkdf2iters goes with keyformat=passphrase only");
+        }
+        pool.change_key(name, &key, format, rounds, &location)
+            .map_err(|e| fail(&e))?;
+        session.log(&pool);
+        Ok(())
+    }
+}

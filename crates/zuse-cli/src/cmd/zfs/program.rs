@@ -1,0 +1,112 @@
+//! `zfs program`
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use zuse_program::{Limits, Tree};
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// Run a Lua script on a pool's datasets, all of it in one transaction group
+///
+/// The script finds its arguments in the table (...)["argv"] and the pool in zfs.list, zfs.get_prop, zfs.exists, zfs.check and
+/// zfs.sync.
+#[derive(Args, Debug)]
+pub struct Program {
+    /// Print the result as JSON
+    #[arg(short, long)]
+    json: bool,
+    /// Only look: nothing is changed
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Most instructions
+    #[arg(short = 't', value_name = "INSTRUCTIONS", value_parser = number)]
+    instructions: Option<u64>,
+    /// Most bytes of memory
+    #[arg(short = 'm', value_name = "BYTES", value_parser = number)]
+    memory: Option<u64>,
+    /// The pool
+    pool: String,
+    /// The script; '-' reads it from standard input
+    script: PathBuf,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// A number with `0x` or `0` in front for other bases.
+fn number(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(text, 8),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("invalid argument '{text}': expected integer"))
+}
+
+impl Program {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let mut text = Vec::new();
+        let file = self.script.display();
+        if self.script.as_os_str() == "-" {
+            let [input, ..] = session.ui.streams()?;
+            std::fs::File::from(input)
+                .read_to_end(&mut text)
+                .or_cannot(|| "cannot read standard input".into())?;
+        } else {
+            text = std::fs::read(session.path(&self.script))
+                .or_cannot(|| format!("cannot open '{file}'"))?;
+        }
+        let name = &self.pool;
+        let pool = session.pool(name, Need::Write).map_err(|stop| match stop {
+            crate::error::Stop::Failed(e) => e.hint(format!("cannot open pool '{name}'")).into(),
+            stop => stop,
+        })?;
+        let default = Limits::default();
+        let program = zuse_program::Program {
+            text,
+            arguments: self.arguments.clone(),
+            limits: Limits {
+                instructions: self.instructions.unwrap_or(default.instructions),
+                memory: self.memory.unwrap_or(default.memory),
+            },
+            dry_run: self.dry_run,
+        };
+        let result = zuse_program::run(pool.dsl(), program)
+            .or_cannot_pool(|| "Channel program execution failed".into())?;
+        match result {
+            Err(error) => Err(CommandError::new("Channel program execution failed:")
+                .hint(error)
+                .into()),
+            Ok(value) => {
+                self.print(session, value)?;
+                if !self.dry_run {
+                    session.log(&pool);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn print(&self, session: &mut Session, value: Option<Tree>) -> Outcome {
+        let out = session.ui.out();
+        match (value, self.json) {
+            (None, true) => out.write_all(b"{}")?,
+            (Some(value), true) => {
+                out.write_all(format!("{{\"return\":{}}}", value.json()).as_bytes())?;
+            }
+            (None, false) => {
+                out.write_all(b"Channel program fully executed and did not produce output.\n")?;
+            }
+            (Some(value), false) => {
+                let mut text = b"Channel program fully executed and produced output:\n".to_vec();
+                value.dump("return", 4, &mut text);
+                out.write_all(&text)?;
+            }
+        }
+        Ok(())
+    }
+}

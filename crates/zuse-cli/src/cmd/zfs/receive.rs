@@ -1,0 +1,178 @@
+//! `zfs receive`
+
+use std::io::BufReader;
+use std::time::Instant;
+
+use clap::Args;
+use zuse::{Naming, ReceiveRequest};
+
+use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::nicenum::nicebytes;
+use crate::session::{Need, Session};
+
+/// Make a snapshot out of a stream from standard input
+#[derive(Args, Debug)]
+#[command(visible_alias = "recv", disable_help_flag = true)]
+pub struct Receive {
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// Roll the dataset back to the source of the stream, or overwrite it
+    #[arg(short = 'F')]
+    force: bool,
+    /// Only say what would be done
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Accepted: nothing is mounted by receiving
+    #[arg(short = 'u')]
+    unmounted: bool,
+    /// Say what is received
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Names: all but the pool's of the sent one go below the target
+    #[arg(short = 'd', conflicts_with = "last")]
+    drop_pool: bool,
+    /// Names: the last component of the sent one goes below the target
+    #[arg(short = 'e')]
+    last: bool,
+    /// Keep what has come if the stream ends early
+    #[arg(short = 's')]
+    resumable: bool,
+    /// Throw away what an interrupted receive has kept
+    #[arg(short = 'A')]
+    abort: bool,
+    /// Accepted: a mount never stands in the way
+    #[arg(short = 'M')]
+    force_unmount: bool,
+    /// Leave out holds
+    #[arg(short = 'h')]
+    no_holds: bool,
+    /// Set a property of the dataset, or make it a clone: origin=SNAPSHOT
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    set: Vec<String>,
+    /// Ignore a property of the stream
+    #[arg(short = 'x', value_name = "PROPERTY")]
+    exclude: Vec<String>,
+    /// Where it goes
+    #[arg(value_name = "DATASET|SNAPSHOT")]
+    target: String,
+}
+
+impl Receive {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let target = &self.target;
+        let pool = session.pool_for(target, Need::Write)?;
+        if self.abort {
+            pool.dsl()
+                .abort_receive(target)
+                .or_cannot(|| format!("cannot abort receive of '{target}'"))?;
+            session.log(&pool);
+            return Ok(());
+        }
+        let mut request = ReceiveRequest {
+            target: target.clone(),
+            naming: match (self.drop_pool, self.last) {
+                (true, _) => Naming::DropPool,
+                (_, true) => Naming::LastOnly,
+                _ => Naming::Exact,
+            },
+            force: self.force,
+            resumable: self.resumable,
+            dry_run: self.dry_run,
+            exclude: self.exclude.clone(),
+            ..ReceiveRequest::default()
+        };
+        for pair in &self.set {
+            let Some((name, value)) = pair.split_once('=') else {
+                return Err(CommandError::usage(format!(
+                    "missing '=' for property=value argument '{pair}'"
+                ))
+                .into());
+            };
+            if name == "origin" {
+                request.origin = Some(value.to_owned());
+            } else {
+                request.set.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        let input = BufReader::with_capacity(1 << 20, session.ui.input.try_clone()?);
+        let says = self.verbose > 0 || self.dry_run;
+        let (would, ing) = if self.dry_run {
+            ("would ", "")
+        } else {
+            ("", "ing")
+        };
+        let mut lines = Vec::new();
+        let mut began = Instant::now();
+        let mut incremental = false;
+        let ui = &mut session.ui;
+        let done = pool.receive(input, &request, &mut |s| {
+            incremental = s.incremental;
+            match s.bytes {
+                None if s.skipped => {
+                    lines.push(format!("snap {} already exists; ignoring", s.to));
+                }
+                None => {
+                    began = Instant::now();
+                    let kind = if s.incremental { "incremental" } else { "full" };
+                    let verb = if self.dry_run { "receive" } else { "receiv" };
+                    lines.push(format!(
+                        "{would}{verb}{ing} {kind} stream of {} into {}",
+                        s.from, s.to
+                    ));
+                }
+                Some(bytes) => {
+                    let seconds = began.elapsed().as_secs_f64().max(0.01);
+                    lines.push(format!(
+                        "received {} stream in {seconds:.2} seconds ({}/sec)",
+                        nicebytes(bytes),
+                        nicebytes((bytes as f64 / seconds) as u64)
+                    ));
+                }
+            }
+            for line in lines.drain(..) {
+                if says {
+                    let _ = ui.line(line);
+                    let _ = ui.flush();
+                }
+            }
+        });
+        if let Err(error) = done {
+            let kind = if incremental {
+                "incremental"
+            } else {
+                "new filesystem"
+            };
+            return Err(self.failure(&pool, kind, &error).into());
+        }
+        session.log(&pool);
+        Ok(())
+    }
+
+    /// The failure in the words of the command, and how to go on.
+    fn failure(&self, pool: &zuse::Pool, kind: &str, error: &zuse::Error) -> CommandError {
+        let action = format!("cannot receive {kind} stream");
+        match error {
+            zuse::Error::Refused { what, .. } if what.contains(' ') => {
+                CommandError::new(format!("{action}: {what}"))
+            }
+            zuse::Error::Corrupt { .. } => {
+                let target = self.target.split('@').next().unwrap_or(&self.target);
+                let failed = CommandError::new(format!(
+                    "{action}: checksum mismatch or incomplete stream: {error}"
+                ));
+                match pool.resume_token(target).ok().flatten() {
+                    Some(token) => failed
+                        .hint("Partially received snapshot is saved.")
+                        .hint(
+                            "A resuming stream can be generated on the sending system by running:",
+                        )
+                        .hint(format!("    zfs send -t {}", token.to_text())),
+                    None => failed,
+                }
+            }
+            other => explain(&action, other, false),
+        }
+    }
+}

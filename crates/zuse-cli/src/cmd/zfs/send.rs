@@ -1,0 +1,299 @@
+//! `zfs send`
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter, nv_print};
+use zuse::{SendPlan, SendRequest};
+
+use crate::date::clock_text;
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::nicenum::{nicebytes, nicenum};
+use crate::session::{Need, Session};
+
+/// Write snapshots as a stream to standard output
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
+pub struct Send {
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// From this earlier snapshot or bookmark
+    #[arg(
+        short = 'i',
+        value_name = "SNAPSHOT|BOOKMARK",
+        conflicts_with = "all_from"
+    )]
+    from: Option<String>,
+    /// From this earlier snapshot, with all between
+    #[arg(short = 'I', value_name = "SNAPSHOT")]
+    all_from: Option<String>,
+    /// Everything below too, with properties, snapshots and clones
+    #[arg(short = 'R', long = "replicate")]
+    recursive: bool,
+    /// With -R: pass over datasets that lack the snapshot
+    #[arg(short = 's', long = "skip-missing")]
+    skip_missing: bool,
+    /// With -R: leave these datasets out
+    #[arg(
+        short = 'X',
+        long = "exclude",
+        value_name = "DATASET,…",
+        value_delimiter = ','
+    )]
+    exclude: Vec<String>,
+    /// With the dataset's properties
+    #[arg(short = 'p', long = "props")]
+    properties: bool,
+    /// With received properties instead of local ones
+    #[arg(short = 'b', long = "backup")]
+    received_only: bool,
+    /// With holds
+    #[arg(short = 'h', long = "holds")]
+    holds: bool,
+    /// Blocks above 128 KiB as they are
+    #[arg(short = 'L', long = "large-block")]
+    large_blocks: bool,
+    /// Blocks embedded in their pointers as they are
+    #[arg(short = 'e', long = "embed")]
+    embed: bool,
+    /// Compressed blocks as they are
+    #[arg(short = 'c', long = "compressed")]
+    compressed: bool,
+    /// All blocks as they are
+    #[arg(short = 'w', long = "raw")]
+    raw: bool,
+    /// Refused: streams are not deduplicated any more
+    #[arg(short = 'D', long = "dedup")]
+    dedup: bool,
+    /// Say what would be sent, and how much
+    #[arg(short = 'n', long = "dryrun")]
+    dry_run: bool,
+    /// Say how far it is
+    #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Accepted: the process title stays
+    #[arg(short = 'V', long = "proctitle")]
+    title: bool,
+    /// For programs: plain numbers and tabs
+    #[arg(short = 'P', long = "parsable")]
+    parsable: bool,
+    /// Go on where an interrupted receive ended
+    #[arg(short = 't', value_name = "TOKEN", conflicts_with = "snapshot")]
+    token: Option<String>,
+    /// What is sent
+    #[arg(value_name = "SNAPSHOT", required_unless_present = "token")]
+    snapshot: Option<String>,
+}
+
+impl Send {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        if self.dedup {
+            session
+                .ui
+                .say("WARNING: deduplicated send is no longer supported");
+        }
+        if session.ui.out_is_terminal() && !self.dry_run {
+            return Err(
+                CommandError::new("Error: Stream can not be written to a terminal.")
+                    .hint("You must redirect standard output.")
+                    .into(),
+            );
+        }
+        let plan = match &self.token {
+            Some(token) => self.resumed(session, token)?,
+            None => self.planned(session)?,
+        };
+        let speaks = self.dry_run || self.verbose > 0 || self.parsable;
+        if speaks {
+            let text = self.announcement(&plan);
+            if self.dry_run {
+                for note in &plan.notes {
+                    session.ui.say(note);
+                }
+                session.ui.print(text)?;
+                return Ok(());
+            }
+            session.ui.say(text.trim_end());
+        }
+        self.write(session, &plan)
+    }
+
+    fn options(&self) -> SendOptions {
+        SendOptions {
+            large_blocks: self.large_blocks || self.raw,
+            embed: self.embed || self.raw,
+            compressed: self.compressed || self.raw,
+            raw: self.raw,
+            ..SendOptions::default()
+        }
+    }
+
+    fn planned(&self, session: &mut Session) -> Outcome<SendPlan> {
+        let name = self.snapshot.clone().unwrap_or_default();
+        let given = self.from.as_deref().or(self.all_from.as_deref());
+        let from = given.map(|from| {
+            if from.contains(['@', '#']) {
+                return from.to_owned();
+            }
+            session.ui.say(
+                "incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to avoid ambiguity.",
+            );
+            format!("@{from}")
+        });
+        let request = SendRequest {
+            to: name.clone(),
+            from,
+            intermediate: self.all_from.is_some(),
+            recursive: self.recursive,
+            properties: self.properties,
+            received_only: self.received_only,
+            holds: self.holds,
+            skip_missing: self.skip_missing,
+            exclude: self.exclude.clone(),
+            options: self.options(),
+        };
+        let pool = session.pool_for(&name, Need::Read)?;
+        pool.plan_send(&request)
+            .or_cannot(|| format!("warning: cannot send '{name}'"))
+    }
+
+    fn resumed(&self, session: &mut Session, token: &str) -> Outcome<SendPlan> {
+        let failed = |text: String| CommandError::new(format!("cannot resume send: {text}"));
+        let token = ResumeToken::parse(token).map_err(|e| failed(e.to_string()))?;
+        if self.verbose > 0 {
+            let text = format!(
+                "resume token contents:\n{}",
+                nv_print::text(&token.to_list())
+            );
+            if self.dry_run {
+                session.ui.print(text)?;
+            } else {
+                session.ui.say(text.trim_end());
+            }
+        }
+        let pool = session.pool_for(&token.to_name, Need::Read)?;
+        pool.plan_resume(&token)
+            .or_cannot(|| "cannot resume send".to_owned())
+    }
+
+    fn announcement(&self, plan: &SendPlan) -> String {
+        let mut out = String::new();
+        for stream in &plan.streams {
+            let (to, size) = (&stream.to, stream.estimate);
+            let dataset = to.split('@').next().unwrap_or(to);
+            if self.parsable {
+                match &stream.from {
+                    None => out += &format!("full\t{to}\t{size}\n"),
+                    Some(from) => {
+                        let shown = shown_source(from, dataset, true);
+                        out += &format!("incremental\t{shown}\t{to}\t{size}\n");
+                    }
+                }
+                continue;
+            }
+            out += &match &stream.from {
+                None => format!("full send of {to}"),
+                Some(from) => format!("send from {} to {to}", shown_source(from, dataset, false)),
+            };
+            if size > 0 {
+                out += &format!(" estimated size is {}", nicebytes(size));
+            }
+            out.push('\n');
+        }
+        let total = plan.estimate();
+        if self.parsable {
+            out += &format!("size\t{total}\n");
+        } else {
+            out += &format!("total estimated size is {}\n", nicebytes(total));
+        }
+        out
+    }
+
+    fn write(&self, session: &mut Session, plan: &SendPlan) -> Outcome {
+        let progress = SendProgress::default();
+        let current = Mutex::new(String::new());
+        let done = AtomicBool::new(false);
+        let mut err = session.ui.err().try_clone()?;
+        let mut writer = StreamWriter::new(session.ui.raw_out()?.try_clone()?);
+        let sent = std::thread::scope(|scope| {
+            if self.verbose > 0 {
+                scope.spawn(|| self.report(&progress, &current, &done, &mut err));
+            }
+            let sent = plan.run(&mut writer, &progress, &mut |stream| {
+                if let Ok(mut name) = current.lock() {
+                    name.clone_from(&stream.to);
+                }
+            });
+            done.store(true, Relaxed);
+            sent
+        });
+        match sent {
+            Err(zuse::Error::Refused {
+                errno: zuse::Errno(32),
+                ..
+            }) => Err(Stop::Hangup),
+            other => other.or_cannot(|| {
+                let name = current.lock().map(|n| n.clone()).unwrap_or_default();
+                format!("warning: cannot send '{name}'")
+            }),
+        }
+    }
+
+    /// A line each second.
+    fn report(
+        &self,
+        progress: &SendProgress,
+        current: &Mutex<String>,
+        done: &AtomicBool,
+        err: &mut impl Write,
+    ) {
+        let mut shown = String::new();
+        let mut next = Instant::now() + Duration::from_secs(1);
+        while !done.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+            if Instant::now() < next {
+                continue;
+            }
+            next += Duration::from_secs(1);
+            let name = current.lock().map(|n| n.clone()).unwrap_or_default();
+            let blocks = progress.blocks.load(Relaxed);
+            let bytes = progress.bytes.load(Relaxed);
+            let mut text = String::new();
+            if name != shown && !self.parsable {
+                let column = if self.verbose > 1 { "   BLOCKS" } else { "" };
+                text += &format!("TIME        SENT{column}   SNAPSHOT {name}\n");
+                shown.clone_from(&name);
+            }
+            let time = clock_text();
+            let more = self.verbose > 1;
+            text += &match (self.parsable, more) {
+                (true, false) => format!("{time}\t{bytes}\t{name}\n"),
+                (true, true) => format!("{time}\t{bytes}\t{blocks}\t{name}\n"),
+                (false, false) => format!("{time}   {:>5}   {name}\n", nicebytes(bytes)),
+                (false, true) => {
+                    format!(
+                        "{time}   {:>5}   {:>6}   {name}\n",
+                        nicebytes(bytes),
+                        nicenum(blocks)
+                    )
+                }
+            };
+            let _ = err.write_all(text.as_bytes());
+        }
+    }
+}
+
+/// A source as it is named beside its target.
+fn shown_source(from: &str, dataset: &str, parsable: bool) -> String {
+    let own = from.strip_prefix(dataset).unwrap_or(from);
+    match own.strip_prefix('@') {
+        _ if own.starts_with('#') => format!("{dataset}{own}"),
+        Some(short) if parsable => short.to_owned(),
+        _ => from.to_owned(),
+    }
+}

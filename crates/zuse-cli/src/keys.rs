@@ -1,0 +1,107 @@
+//! Keys of encrypted datasets as users give them: from a file, a pipe, or typed at a prompt.
+
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
+
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use zuse::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::Session;
+
+/// A key out of a file; of a file that cannot be one no more is read than is needed to tell.
+pub fn read_file(path: &Path) -> std::io::Result<KeyMaterial> {
+    let mut bytes = Vec::with_capacity(KEY_MATERIAL_MAX + 1);
+    File::open(path)?
+        .take(KEY_MATERIAL_MAX as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    let key = KeyMaterial::new(bytes);
+    if key.is_too_long() {
+        return Err(std::io::Error::other("it is too long for a key"));
+    }
+    Ok(key)
+}
+
+fn word(format: KeyFormat) -> &'static str {
+    match format {
+        KeyFormat::Raw => "raw key",
+        KeyFormat::Hex => "hex key",
+        KeyFormat::Passphrase => "passphrase",
+    }
+}
+
+/// A key from where `keylocation` says. `name` is the dataset, if it exists; a new key that is typed is typed twice.
+pub fn obtain(
+    session: &mut Session,
+    format: KeyFormat,
+    location: &str,
+    name: Option<&str>,
+    new: bool,
+) -> Outcome<KeyMaterial> {
+    if let Some(path) = location.strip_prefix("file://") {
+        return read_file(Path::new(path))
+            .or_cannot(|| format!("Key load error: cannot read key file '{path}'"));
+    }
+    if location != "prompt" {
+        return Err(CommandError::new(format!(
+            "Key load error: keys are not fetched from '{location}'"
+        ))
+        .hint("fetch it yourself and name the file with -L file:///PATH")
+        .into());
+    }
+    let input = session.ui.input.try_clone()?;
+    if !input.is_terminal() {
+        return from_pipe(&input, format);
+    }
+    let whose = name.map_or(String::new(), |n| format!(" for '{n}'"));
+    let fresh = if new { "new " } else { "" };
+    let kind = word(format);
+    let first = ask(session, &input, &format!("Enter {fresh}{kind}{whose}: "))?;
+    if new {
+        let second = ask(session, &input, &format!("Re-enter {fresh}{kind}{whose}: "))?;
+        if *first != *second {
+            return Err(CommandError::new("Provided keys do not match.").into());
+        }
+    }
+    Ok(KeyMaterial::new(first))
+}
+
+/// From a pipe: 32 bytes, or one line.
+fn from_pipe(mut input: &File, format: KeyFormat) -> Outcome<KeyMaterial> {
+    let mut bytes = Vec::with_capacity(KEY_MATERIAL_MAX);
+    let mut byte = [0];
+    while bytes.len() < KEY_MATERIAL_MAX && input.read(&mut byte)? == 1 {
+        bytes.push(byte[0]);
+        let done = match format {
+            KeyFormat::Raw => bytes.len() == 33,
+            _ => byte == *b"\n",
+        };
+        if done {
+            break;
+        }
+    }
+    Ok(KeyMaterial::new(bytes))
+}
+
+/// A line typed without being shown.
+fn ask(session: &mut Session, mut input: &File, prompt: &str) -> Outcome<Vec<u8>> {
+    session.ui.flush()?;
+    let _ = session.ui.err().write_all(prompt.as_bytes());
+    let before = tcgetattr(input).map_err(std::io::Error::from)?;
+    let mut quiet = before.clone();
+    quiet.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(input, OptionalActions::Flush, &quiet).map_err(std::io::Error::from)?;
+    let mut line = Vec::with_capacity(KEY_MATERIAL_MAX);
+    let mut byte = [0];
+    let result = loop {
+        match input.read(&mut byte) {
+            Ok(1) if byte != *b"\n" && line.len() < KEY_MATERIAL_MAX => line.push(byte[0]),
+            Ok(_) => break Ok(line),
+            Err(e) => break Err(e),
+        }
+    };
+    let _ = tcsetattr(input, OptionalActions::Flush, &before);
+    let _ = session.ui.err().write_all(b"\n");
+    Ok(result?)
+}

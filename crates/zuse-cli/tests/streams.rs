@@ -1,0 +1,126 @@
+//! Streams on the command line.
+
+use std::process::Stdio;
+
+use crate::support::{Ran, TestEnv, ran};
+
+/// `zuse FROM | zuse TO`, the stream cut behind `limit` bytes.
+fn piped(env: &TestEnv, from: &str, to: &str, limit: usize) -> Ran {
+    let words: Vec<&str> = from.split(' ').collect();
+    let sent = env.command(&words).output().unwrap();
+    assert!(
+        sent.status.success(),
+        "{}",
+        String::from_utf8_lossy(&sent.stderr)
+    );
+    let bytes = &sent.stdout[..sent.stdout.len().min(limit)];
+    env.write("piped.zs", bytes);
+    let words: Vec<&str> = to.split(' ').collect();
+    let input = std::fs::File::open(env.path("piped.zs")).unwrap();
+    ran(env
+        .command(&words)
+        .stdin(Stdio::from(input))
+        .output()
+        .unwrap())
+}
+
+fn with_files() -> TestEnv {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/home");
+    let data: Vec<u8> = (0..300_000u32)
+        .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    env.write("a/big", &data);
+    env.write("a/small", b"hello");
+    env.ok("cp -r a tank/home:/");
+    env.ok("zfs snapshot tank/home@one");
+    env.write("late", b"later");
+    env.ok("cp late tank/home:/");
+    env.ok("zfs snapshot tank/home@two");
+    env
+}
+
+#[test]
+fn an_interrupted_stream_is_kept_and_gone_on_with() {
+    let env = with_files();
+    let cut = piped(
+        &env,
+        "zfs send tank/home@one",
+        "zfs receive -s tank/copy",
+        700_000,
+    );
+    assert_eq!(cut.code, 1, "{}", cut.err);
+    let token = env.ok("zfs get -H -o value receive_resume_token tank/copy");
+    assert!(token.starts_with("1-"), "{token}");
+    let shown = env.ok(&format!("zstream token {}", token.trim()));
+    assert!(shown.contains("toname = tank/home@one"), "{shown}");
+    let rest = piped(
+        &env,
+        &format!("zfs send -t {}", token.trim()),
+        "zfs receive -s tank/copy",
+        usize::MAX,
+    );
+    assert_eq!(rest.code, 0, "{}", rest.err);
+    let (a, b) = (
+        env.ok("manifest tank/home@one"),
+        env.ok("manifest tank/copy@one"),
+    );
+    assert_eq!(a, b);
+    let guid = |name: &str| env.ok(&format!("zfs get -Hp -o value guid {name}"));
+    assert_eq!(guid("tank/home@one"), guid("tank/copy@one"));
+}
+
+#[test]
+fn replicate_brings_what_is_missing() {
+    let env = with_files();
+    let said = env.ok("replicate tank/home@one tank/copy");
+    assert!(said.contains("full tank/home@one"), "{said}");
+    let said = env.ok("replicate tank/home tank/copy");
+    assert!(said.contains("from @one to tank/home@two"), "{said}");
+    assert!(
+        env.ok("replicate tank/home tank/copy")
+            .contains("up to date")
+    );
+    assert_eq!(
+        env.ok("manifest tank/home@two"),
+        env.ok("manifest tank/copy@two")
+    );
+}
+
+#[test]
+fn a_stream_is_looked_into_without_a_pool() {
+    let env = with_files();
+    for (words, file) in [
+        (vec!["zfs", "send", "-Lec", "tank/home@one"], "one.zs"),
+        (vec!["zfs", "send", "-i", "@one", "tank/home@two"], "two.zs"),
+    ] {
+        let sent = env.command(&words).output().unwrap();
+        env.write(file, &sent.stdout);
+    }
+    assert_eq!(env.ok("stream ls one.zs"), "a\n");
+    assert_eq!(env.ok("stream ls one.zs two.zs"), "a\nlate\n");
+    assert_eq!(env.ok("stream ls one.zs two.zs@one"), "a\n");
+    assert_eq!(env.ok("stream cat -p a/small one.zs two.zs"), "hello");
+    std::fs::create_dir(env.path("out")).unwrap();
+    env.ok("stream extract -p a/big -C out one.zs");
+    assert_eq!(
+        std::fs::read(env.path("out/big")).unwrap(),
+        std::fs::read(env.path("a/big")).unwrap()
+    );
+    assert!(
+        env.ok("stream verify two.zs")
+            .contains("all checksums hold")
+    );
+    assert!(
+        env.ok("stream info two.zs")
+            .starts_with("incremental\ttank/home@two")
+    );
+    let bytes = std::fs::read(env.path("one.zs")).unwrap();
+    env.write("cut.zs", &bytes[..bytes.len() - 1000]);
+    let token = env.ok("stream token --from-file cut.zs");
+    assert!(
+        env.ok(&format!("zstream token {}", token.trim()))
+            .contains("compressok = 1")
+    );
+    env.fails(1, "stream token --from-file one.zs");
+}

@@ -1,0 +1,261 @@
+//! Keys: what a user knows, what wraps, what is wrapped.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha1::Sha1;
+use sha2::Sha512;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::{BlockCipher, BlockIv, BlockMac, BlockSalt, Suite, first16};
+use crate::CodecError;
+
+/// Shortest passphrase that may be set.
+pub const PASSPHRASE_MIN: usize = 8;
+/// Longest passphrase that may be set.
+pub const PASSPHRASE_MAX: usize = 512;
+/// PBKDF2 rounds of a new key unless told otherwise.
+pub const PBKDF2_DEFAULT: u64 = 350_000;
+/// Fewest PBKDF2 rounds that may be set.
+pub const PBKDF2_MIN: u64 = 100_000;
+
+const MASTER_MAX: usize = 32;
+const HMAC_LEN: usize = 64;
+
+/// The 32 bytes that wrap the master keys below an encryption root.
+#[derive(Clone)]
+pub struct WrappingKey(Zeroizing<[u8; 32]>);
+
+impl WrappingKey {
+    /// Key format raw: the bytes themselves, exactly 32.
+    ///
+    /// # Errors
+    /// [`CodecError::Length`].
+    pub fn from_raw(bytes: &[u8]) -> Result<Self, CodecError> {
+        let bytes: &[u8; 32] = bytes
+            .try_into()
+            .map_err(|_| CodecError::Length(bytes.len()))?;
+        Ok(Self(Zeroizing::new(*bytes)))
+    }
+
+    /// Key format hex: exactly 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`CodecError::Length`], [`CodecError::Broken`].
+    pub fn from_hex(digits: &[u8]) -> Result<Self, CodecError> {
+        if digits.len() != 64 {
+            return Err(CodecError::Length(digits.len()));
+        }
+        let mut key = Zeroizing::new([0; 32]);
+        for (byte, pair) in key.iter_mut().zip(digits.as_chunks::<2>().0) {
+            let [high, low] = pair.map(|c| char::from(c).to_digit(16));
+            let (Some(high), Some(low)) = (high, low) else {
+                return Err(CodecError::Broken("hexadecimal"));
+            };
+            *byte = (high << 4 | low) as u8;
+        }
+        Ok(Self(key))
+    }
+
+    /// Key format passphrase: PBKDF2 with HMAC-SHA1. The passphrase ends at a NUL.
+    pub fn from_passphrase(passphrase: &[u8], salt: u64, iterations: u32) -> Self {
+        let text = passphrase.split(|b| *b == 0).next().unwrap_or_default();
+        let mut key = Zeroizing::new([0; 32]);
+        pbkdf2::pbkdf2_hmac::<Sha1>(text, &salt.to_le_bytes(), iterations.max(1), &mut *key);
+        Self(key)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn bytes_for_tests(&self) -> Zeroizing<[u8; 32]> {
+        self.0.clone()
+    }
+}
+
+/// HMAC-SHA512 under a dataset's HMAC key.
+#[derive(Clone)]
+pub struct HmacKey(Zeroizing<[u8; HMAC_LEN]>);
+
+fn hmac_sha512<'a>(key: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> Zeroizing<[u8; 64]> {
+    // HMAC takes keys of every length.
+    let mut mac = match Hmac::<Sha512>::new_from_slice(key) {
+        Ok(mac) => mac,
+        Err(_) => unreachable!("HMAC takes keys of every length"),
+    };
+    for part in parts {
+        mac.update(part);
+    }
+    Zeroizing::new(mac.finalize().into_bytes().into())
+}
+
+impl HmacKey {
+    /// All 64 bytes over some parts.
+    pub fn mac<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 64] {
+        *hmac_sha512(&*self.0, parts)
+    }
+
+    /// What protects a block that is authenticated and not encrypted.
+    pub fn block_mac(&self, stored: &[u8]) -> BlockMac {
+        first16(&self.mac([stored]))
+    }
+
+    /// What protects one part of an objset block.
+    pub fn objset_mac(&self, message: &[u8]) -> [u8; 32] {
+        self.mac([message])
+            .first_chunk()
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Salt and IV of a block that dedup must find again, from the bytes to be encrypted.
+    pub fn dedup_salt_iv(&self, plain: &[u8]) -> (BlockSalt, BlockIv) {
+        let mac = self.mac([plain]);
+        let (mut salt, mut iv) = ([0; 8], [0; 12]);
+        salt.copy_from_slice(&mac[..8]);
+        iv.copy_from_slice(&mac[8..20]);
+        (salt, iv)
+    }
+}
+
+/// A dataset's own keys: the master key that block keys are derived from, and the HMAC key.
+pub struct MasterKey {
+    suite: Suite,
+    master: Zeroizing<[u8; MASTER_MAX]>,
+    hmac: HmacKey,
+    /// HKDF's first step, which depends on the master key alone.
+    prk: Zeroizing<[u8; 64]>,
+}
+
+/// A dataset's keys as its key object holds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrappedKey {
+    /// IV of the wrapping.
+    pub iv: BlockIv,
+    /// Tag of the wrapping.
+    pub mac: BlockMac,
+    /// The master key; bytes past the suite's key length do not count.
+    pub master: [u8; MASTER_MAX],
+    /// The HMAC key.
+    pub hmac: [u8; HMAC_LEN],
+}
+
+/// What a wrapping authenticates besides the keys. Version 0 knew only the guid.
+fn wrap_aad(suite: Suite, guid: u64, version: u64) -> Vec<u8> {
+    let mut aad = guid.to_le_bytes().to_vec();
+    if version != 0 {
+        aad.extend(suite.number().to_le_bytes());
+        aad.extend(version.to_le_bytes());
+    }
+    aad
+}
+
+impl MasterKey {
+    /// Keys from their bytes; of `master` the suite's key length counts.
+    pub fn new(suite: Suite, master: &[u8; MASTER_MAX], hmac: &[u8; HMAC_LEN]) -> Self {
+        let mut own = Zeroizing::new([0; MASTER_MAX]);
+        let len = suite.key_len();
+        own[..len].copy_from_slice(&master[..len]);
+        let prk = hmac_sha512(&[], [&own[..len]]);
+        Self {
+            suite,
+            master: own,
+            hmac: HmacKey(Zeroizing::new(*hmac)),
+            prk,
+        }
+    }
+
+    /// New keys from random bytes.
+    pub fn generate(suite: Suite, random: impl Fn(&mut [u8])) -> Self {
+        let (mut master, mut hmac) = (
+            Zeroizing::new([0; MASTER_MAX]),
+            Zeroizing::new([0; HMAC_LEN]),
+        );
+        random(&mut *master);
+        random(&mut *hmac);
+        Self::new(suite, &master, &hmac)
+    }
+
+    /// The suite.
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// The HMAC key.
+    pub fn hmac(&self) -> &HmacKey {
+        &self.hmac
+    }
+
+    /// The cipher of the blocks with a salt (HKDF-SHA512).
+    pub fn block_cipher(&self, salt: &BlockSalt) -> BlockCipher {
+        let okm = hmac_sha512(&*self.prk, [&salt[..], &[1]]);
+        match BlockCipher::new(self.suite, &okm[..self.suite.key_len()]) {
+            Ok(cipher) => cipher,
+            Err(_) => unreachable!("the key has its suite's length"),
+        }
+    }
+
+    /// Unwraps the keys of a key object.
+    ///
+    /// # Errors
+    /// [`CodecError::Authentication`]: another wrapping key, or damage.
+    pub fn unwrap(
+        wrapping: &WrappingKey,
+        suite: Suite,
+        guid: u64,
+        version: u64,
+        wrapped: &WrappedKey,
+    ) -> Result<Self, CodecError> {
+        let len = suite.key_len();
+        let mut message = Zeroizing::new(wrapped.master[..len].to_vec());
+        message.reserve_exact(HMAC_LEN);
+        message.extend_from_slice(&wrapped.hmac);
+        let cipher = BlockCipher::new(suite.wrapping(), &*wrapping.0)?;
+        let aad = wrap_aad(suite, guid, version);
+        cipher.open(&wrapped.iv, &aad, &mut message, &wrapped.mac)?;
+        let (mut master, mut hmac) = (
+            Zeroizing::new([0; MASTER_MAX]),
+            Zeroizing::new([0; HMAC_LEN]),
+        );
+        master[..len].copy_from_slice(&message[..len]);
+        hmac.copy_from_slice(&message[len..]);
+        Ok(Self::new(suite, &master, &hmac))
+    }
+
+    /// Wraps the keys for a key object, with an IV that was never used with this wrapping key.
+    ///
+    /// # Errors
+    /// None for keys of a suite's lengths.
+    pub fn wrap(
+        &self,
+        wrapping: &WrappingKey,
+        guid: u64,
+        version: u64,
+        iv: BlockIv,
+    ) -> Result<WrappedKey, CodecError> {
+        let len = self.suite.key_len();
+        let mut message = Zeroizing::new(self.master[..len].to_vec());
+        message.reserve_exact(HMAC_LEN);
+        message.extend_from_slice(&*self.hmac.0);
+        let cipher = BlockCipher::new(self.suite.wrapping(), &*wrapping.0)?;
+        let mac = cipher.seal(&iv, &wrap_aad(self.suite, guid, version), &mut message)?;
+        let (mut master, mut hmac) = ([0; MASTER_MAX], [0; HMAC_LEN]);
+        master[..len].copy_from_slice(&message[..len]);
+        hmac.copy_from_slice(&message[len..]);
+        message.zeroize();
+        Ok(WrappedKey {
+            iv,
+            mac,
+            master,
+            hmac,
+        })
+    }
+}
+
+impl std::fmt::Debug for WrappingKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WrappingKey(…)")
+    }
+}
+
+impl std::fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MasterKey({:?})", self.suite)
+    }
+}

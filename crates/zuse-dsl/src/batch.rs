@@ -1,0 +1,494 @@
+//! Many administrative changes in one sync task: what a channel program works with.
+//!
+//! ```text
+//!   Dsl::batch(f) ── sync task ── f(&Batch): look, check, change, look again …       all in one txg
+//! ```
+//! Each operation is checked, and then done at once, so later ones see what earlier ones did. An operation that is refused
+//! changes nothing; what was done before it stays.
+//!
+//! Invariants
+//! - Everything runs on the sync thread with the configuration lock held for writing: nothing here takes it again.
+//! - A head whose next txg has changes already is not rolled back or destroyed: those changes belong to another tree.
+//! - A device or corruption error ends the batch: [`Batch::fatal`] remembers it, and the sync task fails with it.
+
+use std::cell::{Cell, RefCell};
+
+use zuse_base::{Errno, Error, Result, Txg};
+use zuse_format::property::{dataset_property, is_user_property};
+
+use crate::admission::Reserve;
+use crate::bookmark::NOT_AN_ANCESTOR;
+use crate::context::{Ctx, Dsl, lock};
+use crate::dataset::Kind;
+use crate::listing::Entry;
+use crate::meta::is_public;
+use crate::name::split_snapshot;
+use crate::property::Value;
+
+/// What one unit of an operation's cost stands for: a block with three copies.
+const COST: u64 = 16384 * 3;
+
+/// An administrative change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Destroys a filesystem, volume or snapshot; the flag lets a snapshot that is held or cloned go later.
+    Destroy(String, bool),
+    /// Takes a snapshot.
+    Snapshot(String),
+    /// Makes a clone: snapshot, new dataset.
+    Clone(String, String),
+    /// Promotes a clone.
+    Promote(String),
+    /// Rolls a filesystem back to its newest snapshot.
+    Rollback(String),
+    /// Renames a snapshot: filesystem, old name, new name.
+    RenameSnapshot(String, String, String),
+    /// Lets a dataset inherit a property.
+    Inherit(String, String),
+    /// Makes a bookmark: snapshot or bookmark, new bookmark.
+    Bookmark(String, String),
+    /// Sets a user property.
+    SetProperty(String, String, String),
+}
+
+/// How an operation that could be tried ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// 0, or the number of the error.
+    pub errno: i64,
+    /// Names that tell more: of snapshots that are in the way of a promotion.
+    pub names: Vec<String>,
+    /// The snapshot that a rollback went to.
+    pub target: Option<String>,
+}
+
+/// Code of a bookmark's source that is of another dataset.
+const BOOKMARK_SOURCE_NOT_ANCESTOR: i64 = 1039;
+
+/// The pool's datasets, seen and changed inside one txg.
+pub struct Batch<'a> {
+    ctx: Ctx<'a>,
+    /// Changes are done, not only checked.
+    changing: bool,
+    cost: Cell<u64>,
+    fatal: RefCell<Option<Error>>,
+}
+
+impl Dsl {
+    /// Runs `f` in one sync task. With `changing` false, operations are checked and not done.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)`; a device or corruption error that `f` met.
+    pub fn batch<R: Send + 'static>(
+        &self,
+        changing: bool,
+        f: impl FnOnce(&Batch<'_>) -> R + Send + 'static,
+    ) -> Result<R> {
+        self.task(
+            |_| Ok(()),
+            move |ctx| {
+                let batch = Batch {
+                    ctx: Ctx { ..*ctx },
+                    changing,
+                    cost: Cell::new(0),
+                    fatal: RefCell::new(None),
+                };
+                let made = f(&batch);
+                ctx.dsl.tier.forget_resolved();
+                match batch.fatal.into_inner() {
+                    Some(e) => Err(e),
+                    None => {
+                        if ctx.dsl.frees_wait()? {
+                            ctx.spa.note_frees();
+                        }
+                        Ok(made)
+                    }
+                }
+            },
+        )
+    }
+}
+
+impl Batch<'_> {
+    /// The pool's name.
+    pub fn pool(&self) -> String {
+        self.ctx.spa.name()
+    }
+
+    /// Whether changes are done.
+    pub fn is_changing(&self) -> bool {
+        self.changing
+    }
+
+    /// The txg that all of it is in.
+    pub fn txg(&self) -> Txg {
+        self.ctx.tx.txg()
+    }
+
+    /// Passes on what is refused; anything else ends the batch.
+    fn note<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(e @ (Error::Corrupt { .. } | Error::Device { .. } | Error::Suspended { .. })) =
+            &result
+        {
+            *self.fatal.borrow_mut() = Some(e.clone());
+        }
+        result
+    }
+
+    /// A dataset or snapshot; `None` if there is none.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn entry(&self, name: &str) -> Result<Option<Entry>> {
+        let found = self.ctx.dsl.entry_unlocked(name);
+        self.note(match found {
+            Ok(e) if e.kind == Kind::Bookmark => Ok(None),
+            Ok(e) => Ok(Some(e)),
+            Err(e) if e.is(Errno::NOENT) => Ok(None),
+            Err(e) => Err(e),
+        })
+    }
+
+    /// A property with its source; `None` without value.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn property(&self, entry: &Entry, name: &str) -> Result<Option<crate::property::Shown>> {
+        self.note(self.ctx.dsl.show_unlocked(entry, name))
+    }
+
+    /// Names of the native properties that a dataset can have.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn native_properties(&self, entry: &Entry) -> Result<Vec<&'static str>> {
+        self.note(self.ctx.dsl.native_unlocked(entry))
+    }
+
+    /// User properties with value and source.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn user_properties(
+        &self,
+        entry: &Entry,
+    ) -> Result<Vec<(String, String, crate::property::Source)>> {
+        self.note(self.ctx.dsl.user_unlocked(entry))
+    }
+
+    /// Full names of the children of a dataset, in the order of their table.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn children(&self, entry: &Entry) -> Result<Vec<String>> {
+        let read = || {
+            let meta = self.ctx.meta;
+            let dir = meta.dir(meta.ds(entry.object.0)?.dir)?;
+            let names = meta.table(dir.child_map)?.numbers()?;
+            Ok(names
+                .into_iter()
+                .filter(|(n, _)| is_public(n))
+                .map(|(n, _)| format!("{}/{n}", entry.name))
+                .collect())
+        };
+        self.note(read())
+    }
+
+    /// Full names of the snapshots of a dataset, in the order of their table.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn snapshots(&self, entry: &Entry) -> Result<Vec<String>> {
+        let read = || {
+            let meta = self.ctx.meta;
+            let head = meta.ds(entry.object.0)?;
+            if head.snapnames == 0 {
+                return Ok(Vec::new());
+            }
+            let names = meta.table(head.snapnames)?.numbers()?;
+            Ok(names
+                .into_iter()
+                .filter(|(n, _)| is_public(n))
+                .map(|(n, _)| format!("{}@{n}", entry.name))
+                .collect())
+        };
+        self.note(read())
+    }
+
+    /// Full names of a snapshot's clones.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn clones(&self, entry: &Entry) -> Result<Vec<String>> {
+        let read = || {
+            let phys = self.ctx.meta.ds(entry.object.0)?;
+            self.ctx.dsl.clones_of(&phys)
+        };
+        self.note(read())
+    }
+
+    /// Full names of a dataset's bookmarks.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn bookmarks(&self, entry: &Entry) -> Result<Vec<String>> {
+        let all = self.note(self.ctx.dsl.bookmarks_of(entry.object.0))?;
+        Ok(all
+            .into_iter()
+            .map(|(n, _)| format!("{}#{n}", entry.name))
+            .collect())
+    }
+
+    /// Tags of a snapshot with the seconds of their making.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn holds(&self, entry: &Entry) -> Result<Vec<(String, u64)>> {
+        let read = || {
+            let phys = self.ctx.meta.ds(entry.object.0)?;
+            if phys.userrefs == 0 {
+                return Ok(Vec::new());
+            }
+            self.ctx.meta.table(phys.userrefs)?.numbers()
+        };
+        self.note(read())
+    }
+
+    /// Checks an operation and, where `doing` and the batch is changing, does it.
+    ///
+    /// # Errors
+    /// Only what ends the batch: what is refused is in the outcome.
+    pub fn run(&self, operation: &Operation, doing: bool) -> Result<Outcome> {
+        let doing = doing && self.changing;
+        let (blocks, reserve) = match operation {
+            Operation::Destroy(..) => (0, Reserve::Most),
+            Operation::Snapshot(_) | Operation::Clone(..) => (3, Reserve::None),
+            Operation::Bookmark(..) => (1, Reserve::None),
+            Operation::Promote(_) => (3, Reserve::Half),
+            Operation::Rollback(_) | Operation::RenameSnapshot(..) => (1, Reserve::Half),
+            Operation::Inherit(..) | Operation::SetProperty(..) => (2, Reserve::Half),
+        };
+        let cost = self.cost.get() + blocks * COST;
+        let result = self
+            .ctx
+            .dsl
+            .check_room(reserve, cost / 3)
+            .and_then(|()| self.try_it(operation, doing));
+        match self.note(result) {
+            Ok(outcome) => {
+                if outcome.errno == 0 {
+                    self.cost.set(cost);
+                }
+                Ok(outcome)
+            }
+            Err(Error::Refused { errno, what }) => Ok(Outcome {
+                errno: if what == NOT_AN_ANCESTOR {
+                    BOOKMARK_SOURCE_NOT_ANCESTOR
+                } else {
+                    i64::from(errno.0)
+                },
+                ..Outcome::default()
+            }),
+            Err(Error::Unsupported { .. }) => Ok(Outcome {
+                errno: i64::from(Errno::NOTSUP.0),
+                ..Outcome::default()
+            }),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn check_pool(&self, name: &str) -> Result<()> {
+        if name.split(['/', '@', '#']).next() == Some(self.pool().as_str()) {
+            Ok(())
+        } else {
+            Err(Error::refused(Errno::XDEV, "another pool"))
+        }
+    }
+
+    /// Refuses if the next txgs have changes of a head already, or somebody works on it.
+    fn check_quiet(&self, head: u64) -> Result<()> {
+        self.ctx.dsl.check_idle(head)?;
+        for later in 1..3 {
+            let slot = Txg(self.ctx.txg + later).slot::<4>();
+            if lock(&self.ctx.dsl.dirty[slot]).contains_key(&head) {
+                return Err(Error::refused(Errno::BUSY, "the dataset is being written"));
+            }
+        }
+        Ok(())
+    }
+
+    fn try_it(&self, operation: &Operation, doing: bool) -> Result<Outcome> {
+        let ctx = &self.ctx;
+        let dsl = ctx.dsl;
+        let refuse = |errno: Errno| Err(Error::refused(errno, "a channel program's operation"));
+        match operation {
+            Operation::Destroy(name, defer) => {
+                self.check_pool(name)?;
+                if name.contains('@') {
+                    match dsl.find_ds(name) {
+                        Err(e) if e.is(Errno::NOENT) => {
+                            // The dataset must be there, the snapshot need not.
+                            dsl.find_dir(split_snapshot(name).0)?;
+                            return Ok(Outcome::default());
+                        }
+                        other => other?,
+                    };
+                } else {
+                    let dir = dsl.find_dir(name)?;
+                    let head = ctx.meta.dir(dir)?.head_dataset;
+                    if !dsl.snapshots_of(&ctx.meta.ds(head)?)?.is_empty() {
+                        return refuse(Errno::BUSY);
+                    }
+                    let has_children = ctx
+                        .meta
+                        .children(&ctx.meta.dir(dir)?)?
+                        .iter()
+                        .any(|(n, _)| is_public(n));
+                    if has_children || dir == ctx.meta.root_dir {
+                        return refuse(Errno::EXIST);
+                    }
+                    self.check_quiet(head)?;
+                }
+                ctx.check_destroy(name, *defer)?;
+                if doing {
+                    ctx.destroy_now(name, *defer)?;
+                }
+            }
+            Operation::Snapshot(name) => {
+                self.check_pool(name)?;
+                let (dataset, Some(snap)) = split_snapshot(name) else {
+                    return refuse(Errno::INVAL);
+                };
+                let head = dsl.find_ds(dataset)?;
+                if self.changing || dsl.find_snapshot(&ctx.meta.ds(head)?, snap)?.is_none() {
+                    ctx.check_snapshot(dataset, head, snap)?;
+                }
+                if doing {
+                    let object = ctx.take_snapshot(head, snap)?;
+                    ctx.log_named("snapshot", name, object, " ")?;
+                }
+            }
+            Operation::Clone(origin, name) => {
+                self.check_pool(origin)?;
+                self.check_pool(name)?;
+                ctx.check_clone(origin, name)?;
+                if doing {
+                    ctx.clone_now(origin, name, &[])?;
+                }
+            }
+            Operation::Promote(name) => {
+                self.check_pool(name)?;
+                match ctx.check_promote(name) {
+                    Err(e) if e.is(Errno::EXIST) => {
+                        if !self.changing {
+                            return Ok(Outcome::default());
+                        }
+                        return Ok(Outcome {
+                            errno: i64::from(Errno::EXIST.0),
+                            names: ctx.promote_conflicts(name)?,
+                            target: None,
+                        });
+                    }
+                    other => other?,
+                }
+                if doing {
+                    ctx.promote_now(name)?;
+                }
+            }
+            Operation::Rollback(name) => {
+                self.check_pool(name)?;
+                if name.contains('@') {
+                    return refuse(Errno::INVAL);
+                }
+                let head = dsl.find_ds(name)?;
+                let phys = ctx.meta.ds(head)?;
+                let all = dsl.snapshots_of(&phys)?;
+                let Some((snap, _)) = all.last() else {
+                    return Err(Error::refused(Errno(3), "no snapshot"));
+                };
+                let (head, target) = ctx.check_rollback(name, snap, false)?;
+                self.check_quiet(head)?;
+                if doing {
+                    ctx.roll_back(head, target)?;
+                    ctx.log_named("rollback", name, head, snap)?;
+                }
+                return Ok(Outcome {
+                    target: Some(format!("{name}@{snap}")),
+                    ..Outcome::default()
+                });
+            }
+            Operation::RenameSnapshot(dataset, old, new) => {
+                self.check_pool(dataset)?;
+                crate::name::check_snapshot(dataset, new)?;
+                let phys = ctx.meta.ds(dsl.find_ds(dataset)?)?;
+                let Some(object) = dsl.find_snapshot(&phys, old)? else {
+                    return Ok(Outcome::default());
+                };
+                if dsl.find_snapshot(&phys, new)?.is_some() {
+                    return refuse(Errno::EXIST);
+                }
+                if doing {
+                    let table = ctx.meta.table(phys.snapnames)?;
+                    let stored = table.name_of(object)?.unwrap_or_else(|| old.clone());
+                    table.remove(ctx.tx, &stored)?;
+                    table.put_u64(ctx.tx, new, object)?;
+                    ctx.note_snapshots_changed(phys.dir)?;
+                    ctx.log_named(
+                        "rename",
+                        &format!("{dataset}@{new}"),
+                        object,
+                        &format!("-> @{new}"),
+                    )?;
+                }
+            }
+            Operation::Inherit(name, property) => {
+                self.check_pool(name)?;
+                let fine = match dataset_property(property) {
+                    Some(known) => {
+                        known.inheritable() && !known.is_set_once() && !known.is_readonly()
+                    }
+                    None => is_user_property(property),
+                };
+                if !fine {
+                    return refuse(Errno::INVAL);
+                }
+                let ds = dsl.find_ds(name)?;
+                if doing {
+                    let property = dataset_property(property).map_or(property.as_str(), |p| p.name);
+                    ctx.inherit_now(ds, name, property)?;
+                }
+            }
+            Operation::Bookmark(source, bookmark) => {
+                self.check_pool(source)?;
+                self.check_pool(bookmark)?;
+                ctx.check_bookmark(source, bookmark)?;
+                if doing {
+                    ctx.create_bookmark(source, bookmark)?;
+                }
+            }
+            Operation::SetProperty(name, property, value) => {
+                self.check_pool(name)?;
+                if property.len() >= zuse_format::property::NAME_LIMIT {
+                    return refuse(Errno::NAMETOOLONG);
+                }
+                if !is_user_property(property) {
+                    return refuse(Errno::INVAL);
+                }
+                if value.len() >= zuse_format::property::VALUE_LIMIT {
+                    return Err(Error::refused(zuse_dmu::zap::TOO_BIG, "the value"));
+                }
+                let ds = dsl.find_ds(name)?;
+                if doing {
+                    ctx.set_local(ds, property, &Value::Text(value.clone()))?;
+                    ctx.log_named("set", name, ds, &format!("{property}={value}"))?;
+                }
+            }
+        }
+        Ok(Outcome::default())
+    }
+
+    /// What ended the batch, if anything did.
+    pub fn fatal(&self) -> Option<Error> {
+        self.fatal.borrow().clone()
+    }
+}

@@ -1,0 +1,122 @@
+//! What a user gives as a key: the content of a file, a line of a terminal.
+
+use zeroize::Zeroizing;
+use zuse_base::{Errno, Error, Result};
+use zuse_codec::crypt::{PASSPHRASE_MAX, PASSPHRASE_MIN, WrappingKey};
+
+/// The property `keyformat`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum KeyFormat {
+    /// 32 bytes.
+    Raw = 1,
+    /// 64 hexadecimal digits.
+    Hex = 2,
+    /// A text.
+    Passphrase = 3,
+}
+
+impl KeyFormat {
+    /// From its number; `None` for `none` and numbers that mean nothing.
+    pub fn from_number(number: u64) -> Option<Self> {
+        Some(match number {
+            1 => Self::Raw,
+            2 => Self::Hex,
+            3 => Self::Passphrase,
+            _ => return None,
+        })
+    }
+}
+
+/// A key as its user knows it. It is wiped when dropped and never shown.
+#[derive(Clone)]
+pub struct KeyMaterial(Zeroizing<Vec<u8>>);
+
+/// Longest thing that is taken for a key: a passphrase with its line end and room to say that it is too long.
+pub const KEY_MATERIAL_MAX: usize = 4096;
+
+fn refused(what: &str) -> Error {
+    Error::refused(Errno::INVAL, what)
+}
+
+impl KeyMaterial {
+    /// From the bytes of a file or a line.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Whether no key can be that long.
+    pub fn is_too_long(&self) -> bool {
+        self.0.len() > KEY_MATERIAL_MAX
+    }
+
+    /// The first line: what counts of hexadecimal digits and passphrases.
+    fn line(&self) -> &[u8] {
+        self.0.split(|b| *b == b'\n').next().unwrap_or_default()
+    }
+
+    /// Whether this may be a key of a format, by its looks.
+    pub fn may_be(&self, format: KeyFormat) -> bool {
+        match format {
+            KeyFormat::Raw => self.0.len() == 32,
+            KeyFormat::Hex => {
+                self.line().len() == 64 && self.line().iter().all(u8::is_ascii_hexdigit)
+            }
+            KeyFormat::Passphrase => {
+                let text = std::str::from_utf8(&self.0).is_ok_and(|t| !t.contains('\0'));
+                !self.line().is_empty() && (text || self.0.len() != 32)
+            }
+        }
+    }
+
+    /// The wrapping key that it stands for.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)`: it is no key of that format.
+    pub(crate) fn wrapping_key(
+        &self,
+        format: KeyFormat,
+        salt: u64,
+        iterations: u64,
+    ) -> Result<WrappingKey> {
+        match format {
+            KeyFormat::Raw if self.0.len() < 32 => Err(refused("Raw key too short (expected 32).")),
+            KeyFormat::Raw => WrappingKey::from_raw(&self.0)
+                .map_err(|_| refused("Raw key too long (expected 32).")),
+            KeyFormat::Hex if self.line().len() < 64 => {
+                Err(refused("Hex key too short (expected 64)."))
+            }
+            KeyFormat::Hex if self.line().len() > 64 => {
+                Err(refused("Hex key too long (expected 64)."))
+            }
+            KeyFormat::Hex => WrappingKey::from_hex(self.line())
+                .map_err(|_| refused("Invalid hex character detected.")),
+            KeyFormat::Passphrase => {
+                let iterations = u32::try_from(iterations)
+                    .map_err(|_| refused("the key asks for too many rounds of PBKDF2"))?;
+                Ok(WrappingKey::from_passphrase(self.line(), salt, iterations))
+            }
+        }
+    }
+
+    /// Whether it may be set as a new key.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)`: it is too short or too long.
+    pub(crate) fn check_new(&self, format: KeyFormat) -> Result<()> {
+        if format != KeyFormat::Passphrase {
+            return self.wrapping_key(format, 0, 0).map(|_| ());
+        }
+        match self.line().len() {
+            n if n < PASSPHRASE_MIN => Err(refused("Passphrase too short (min 8).")),
+            n if n > PASSPHRASE_MAX => Err(refused("Passphrase too long (max 512).")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for KeyMaterial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyMaterial(…)")
+    }
+}

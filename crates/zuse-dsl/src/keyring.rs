@@ -1,0 +1,427 @@
+//! Keys of encrypted datasets: what the MOS knows of them, and those that are loaded.
+//!
+//! ```text
+//!   directory ─ com.datto:crypto_key_obj ─► key object ─ DSL_CRYPTO_ROOT_DDOBJ ─► directory of the encryption root
+//!                                            (wrapped keys)                        its key object: format, salt, rounds
+//! ```
+//! Loaded is the *wrapping* key of an encryption root, by its directory. A dataset's own keys are unwrapped with it when
+//! the dataset is first used, once per key object: clones share one, and so their salt.
+//!
+//! Invariants
+//! - A wrapping key is in `wrapping` only after it has unwrapped the root's own key object: it is the right one.
+//! - `loaded` holds keys only of roots in `wrapping`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_codec::crypt::{MasterKey, Suite, WrappedKey, WrappingKey};
+use zuse_dmu::zap::ZapValue;
+use zuse_io::DatasetKey;
+
+use crate::context::{Dsl, lock};
+use crate::key_material::{KeyFormat, KeyMaterial};
+use crate::property::{Found, Value};
+use crate::table::Table;
+
+/// Extension entry of a directory: its key object.
+pub(crate) const KEY_OBJECT: &str = "com.datto:crypto_key_obj";
+/// Feature, and extension entry of an encrypted dataset.
+pub(crate) const ENCRYPTION: &str = "com.datto:encryption";
+
+pub(crate) const SUITE: &str = "DSL_CRYPTO_SUITE";
+pub(crate) const ROOT: &str = "DSL_CRYPTO_ROOT_DDOBJ";
+pub(crate) const GUID: &str = "DSL_CRYPTO_GUID";
+pub(crate) const IV: &str = "DSL_CRYPTO_IV";
+pub(crate) const MAC: &str = "DSL_CRYPTO_MAC";
+pub(crate) const MASTER: &str = "DSL_CRYPTO_MASTER_KEY_1";
+pub(crate) const HMAC: &str = "DSL_CRYPTO_HMAC_KEY_1";
+pub(crate) const VERSION: &str = "DSL_CRYPTO_VERSION";
+pub(crate) const FORMAT: &str = "keyformat";
+pub(crate) const SALT: &str = "pbkdf2salt";
+pub(crate) const ROUNDS: &str = "pbkdf2iters";
+
+/// The keys in memory.
+#[derive(Default)]
+pub(crate) struct Keyring {
+    /// By the directory of the encryption root.
+    wrapping: HashMap<u64, WrappingKey>,
+    /// By key object, with the directory of its root.
+    loaded: HashMap<u64, (u64, Arc<DatasetKey>)>,
+}
+
+/// A key object, parsed.
+pub(crate) struct KeyObject {
+    pub object: u64,
+    pub suite: Suite,
+    pub root_dir: u64,
+    pub guid: u64,
+    pub version: u64,
+    pub wrapped: WrappedKey,
+}
+
+/// What is known of an encrypted dataset without its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncryptionInfo {
+    /// Name of its encryption root.
+    pub root: String,
+    /// Whether that is the dataset itself.
+    pub is_root: bool,
+    /// Suite.
+    pub suite: Suite,
+    /// What a key of it looks like.
+    pub format: KeyFormat,
+    /// Whether the key is loaded.
+    pub loaded: bool,
+    /// Property `keylocation` of the root.
+    pub location: String,
+}
+
+impl KeyObject {
+    pub fn read(table: &Table, object: u64) -> Result<Self> {
+        let place = || format!("key object {object}");
+        let number = |key: &str| {
+            table
+                .get_u64(key)?
+                .ok_or_else(|| Error::corrupt(place(), format!("{key} is missing")))
+        };
+        let suite = number(SUITE)?;
+        // 1 is `on`, which is never stored.
+        let suite = Suite::from_number(suite)
+            .filter(|s| s.number() == suite)
+            .ok_or_else(|| Error::unsupported(place(), format!("encryption suite {suite}")))?;
+        let version = table.get_u64(VERSION)?.unwrap_or(0);
+        if version > 1 {
+            return Err(Error::unsupported(
+                place(),
+                format!("encryption key of version {version}"),
+            ));
+        }
+        Ok(Self {
+            object,
+            suite,
+            root_dir: number(ROOT)?,
+            guid: number(GUID)?,
+            version,
+            wrapped: WrappedKey {
+                iv: bytes(table, IV, object)?,
+                mac: bytes(table, MAC, object)?,
+                master: bytes(table, MASTER, object)?,
+                hmac: bytes(table, HMAC, object)?,
+            },
+        })
+    }
+
+    fn unwrap(&self, wrapping: &WrappingKey) -> Option<MasterKey> {
+        MasterKey::unwrap(wrapping, self.suite, self.guid, self.version, &self.wrapped).ok()
+    }
+}
+
+fn bytes<const N: usize>(table: &Table, key: &str, object: u64) -> Result<[u8; N]> {
+    match table.get(key)? {
+        Some(ZapValue::Bytes(b)) if b.len() == N => Ok(b.first_chunk().copied().unwrap_or([0; N])),
+        _ => Err(Error::corrupt(
+            format!("key object {object}"),
+            format!("{key} is not {N} bytes"),
+        )),
+    }
+}
+
+fn refused(errno: Errno, what: String) -> Error {
+    Error::refused(errno, what)
+}
+
+impl Dsl {
+    /// The key object of a directory.
+    pub(crate) fn key_object_number(&self, dir: u64) -> Result<Option<u64>> {
+        Ok(self
+            .meta()?
+            .extension_value(dir, KEY_OBJECT)?
+            .and_then(|v| v.first()))
+    }
+
+    pub(crate) fn key_object(&self, dir: u64) -> Result<Option<KeyObject>> {
+        match self.key_object_number(dir)? {
+            Some(object) => KeyObject::read(&self.meta()?.table(object)?, object).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a head or snapshot is encrypted.
+    pub(crate) fn is_encrypted(&self, ds: u64) -> Result<bool> {
+        Ok(self.meta()?.extension_value(ds, ENCRYPTION)?.is_some())
+    }
+
+    /// Whether the wrapping key of an encryption root is loaded.
+    pub(crate) fn is_loaded(&self, root_dir: u64) -> bool {
+        lock(&self.keyring).wrapping.contains_key(&root_dir)
+    }
+
+    /// The wrapping key of an encryption root, if it is loaded.
+    pub(crate) fn wrapping_key(&self, root_dir: u64) -> Option<WrappingKey> {
+        lock(&self.keyring).wrapping.get(&root_dir).cloned()
+    }
+
+    /// Makes a wrapping key that was just proved, or made, the one of an encryption root.
+    pub(crate) fn keep_wrapping_key(&self, root_dir: u64, key: WrappingKey) {
+        lock(&self.keyring).wrapping.insert(root_dir, key);
+    }
+
+    /// Notes the keys of a key object that was just made or rewrapped.
+    pub(crate) fn keep_dataset_key(&self, object: u64, root_dir: u64, key: Arc<DatasetKey>) {
+        lock(&self.keyring).loaded.insert(object, (root_dir, key));
+    }
+
+    /// Key objects were rewrapped for another root.
+    pub(crate) fn move_loaded(&self, objects: &[u64], root_dir: u64) {
+        let mut ring = lock(&self.keyring);
+        for object in objects {
+            if let Some(entry) = ring.loaded.get_mut(object) {
+                entry.0 = root_dir;
+            }
+        }
+    }
+
+    /// The same key is that of another encryption root now.
+    pub(crate) fn move_wrapping_key(&self, from: u64, to: u64, objects: &[u64]) {
+        {
+            let mut ring = lock(&self.keyring);
+            if let Some(key) = ring.wrapping.remove(&from) {
+                ring.wrapping.insert(to, key);
+            }
+        }
+        self.move_loaded(objects, to);
+    }
+
+    /// A directory is no encryption root any more.
+    pub(crate) fn drop_wrapping_key(&self, root_dir: u64) {
+        lock(&self.keyring).wrapping.remove(&root_dir);
+    }
+
+    /// A key object is freed.
+    pub(crate) fn forget_key_object(&self, object: u64) {
+        lock(&self.keyring).loaded.remove(&object);
+    }
+
+    /// The keys of an encrypted dataset.
+    ///
+    /// # Errors
+    /// `Refused(ACCES)` if the key of its encryption root is not loaded; `Corrupt` if that does not unwrap it.
+    pub(crate) fn dataset_key(&self, ds: u64) -> Result<Arc<DatasetKey>> {
+        let dir = self.meta()?.ds(ds)?.dir;
+        let missing = || Error::corrupt(format!("directory {dir}"), "its key object is missing");
+        let object = self.key_object_number(dir)?.ok_or_else(missing)?;
+        if let Some((_, key)) = lock(&self.keyring).loaded.get(&object) {
+            return Ok(key.clone());
+        }
+        let found = self.key_object(dir)?.ok_or_else(missing)?;
+        let Some(wrapping) = self.wrapping_key(found.root_dir) else {
+            let root = self.dir_name(found.root_dir)?;
+            return Err(refused(
+                Errno::ACCES,
+                format!("the key of encryption root '{root}' is not loaded"),
+            ));
+        };
+        let master = found.unwrap(&wrapping).ok_or_else(|| {
+            Error::corrupt(
+                format!("key object {object}"),
+                "authentication failed: the key of its encryption root does not unwrap it",
+            )
+        })?;
+        let made = Arc::new(DatasetKey::new(
+            master,
+            found.version,
+            self.spa()?.entropy(),
+        ));
+        let mut ring = lock(&self.keyring);
+        let (_, key) = ring.loaded.entry(object).or_insert((found.root_dir, made));
+        Ok(key.clone())
+    }
+
+    /// What is known of a dataset's or snapshot's encryption; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn encryption(&self, name: &str) -> Result<Option<EncryptionInfo>> {
+        let _config = self.read_config();
+        let ds = self.find_ds(name)?;
+        self.encryption_of(self.meta()?.ds(ds)?.dir)
+    }
+
+    pub(crate) fn encryption_of(&self, dir: u64) -> Result<Option<EncryptionInfo>> {
+        let Some(own) = self.key_object(dir)? else {
+            return Ok(None);
+        };
+        let (format, _, _) = self.derivation(own.root_dir)?;
+        let head = self.meta()?.dir(own.root_dir)?.head_dataset;
+        let location = match self.effective(head, "keylocation")? {
+            Some(Found {
+                value: Value::Text(text),
+                ..
+            }) => text,
+            _ => "none".into(),
+        };
+        Ok(Some(EncryptionInfo {
+            root: self.dir_name(own.root_dir)?,
+            is_root: own.root_dir == dir,
+            suite: own.suite,
+            format,
+            loaded: self.is_loaded(own.root_dir),
+            location,
+        }))
+    }
+
+    /// How keys of an encryption root become its wrapping key: format, salt, rounds.
+    pub(crate) fn derivation(&self, root_dir: u64) -> Result<(KeyFormat, u64, u64)> {
+        let object = self.key_object_number(root_dir)?.ok_or_else(|| {
+            Error::corrupt(
+                format!("directory {root_dir}"),
+                "an encryption root without key object",
+            )
+        })?;
+        let table = self.meta()?.table(object)?;
+        let number = |key: &str| Ok::<_, Error>(table.get_u64(key)?.unwrap_or(0));
+        let format = number(FORMAT)?;
+        let format = KeyFormat::from_number(format).ok_or_else(|| {
+            Error::corrupt(
+                format!("key object {object}"),
+                format!("key format {format}"),
+            )
+        })?;
+        Ok((format, number(SALT)?, number(ROUNDS)?))
+    }
+
+    /// Loads the key of an encryption root, or with `check_only` only tells whether it is the right one (then it may be
+    /// loaded already).
+    ///
+    /// # Errors
+    /// `Refused`: INVAL if the dataset is not encrypted, is no encryption root, or the material is no key of its format;
+    /// EXIST if the key is loaded; ACCES if it is another key.
+    pub fn load_key(&self, name: &str, material: &KeyMaterial, check_only: bool) -> Result<()> {
+        let _config = self.read_config();
+        let (dir, object) = self.root_for_keys(name)?;
+        if !check_only && self.is_loaded(dir) {
+            return Err(refused(
+                Errno::EXIST,
+                format!("Key already loaded for '{name}'."),
+            ));
+        }
+        let (format, salt, rounds) = self.derivation(dir)?;
+        let wrapping = material.wrapping_key(format, salt, rounds)?;
+        if object.unwrap(&wrapping).is_none() {
+            return Err(refused(
+                Errno::ACCES,
+                format!("Incorrect key provided for '{name}'."),
+            ));
+        }
+        if !check_only {
+            self.keep_wrapping_key(dir, wrapping);
+        }
+        Ok(())
+    }
+
+    /// Directory and key object of a dataset that takes `load-key` and `unload-key`.
+    fn root_for_keys(&self, name: &str) -> Result<(u64, KeyObject)> {
+        let dir = self.find_dir(name)?;
+        let Some(object) = self.key_object(dir)? else {
+            return Err(refused(Errno::INVAL, format!("'{name}' is not encrypted.")));
+        };
+        if object.root_dir != dir {
+            return Err(refused(
+                Errno::INVAL,
+                format!(
+                    "Keys must be loaded for encryption root of '{name}' ({}).",
+                    self.dir_name(object.root_dir)?
+                ),
+            ));
+        }
+        Ok((dir, object))
+    }
+
+    /// Forgets the key of an encryption root, and all keys that it unwrapped.
+    ///
+    /// # Errors
+    /// `Refused`: INVAL as for loading; ACCES if it is not loaded; BUSY if a dataset with it is in use.
+    pub fn unload_key(&self, name: &str) -> Result<()> {
+        let _config = self.read_config();
+        let (dir, _) = self.root_for_keys(name)?;
+        if !self.is_loaded(dir) {
+            return Err(refused(
+                Errno::ACCES,
+                format!("Key already unloaded for '{name}'."),
+            ));
+        }
+        let below: Vec<u64> = {
+            let ring = lock(&self.keyring);
+            let of_root = ring.loaded.iter().filter(|(_, (root, _))| *root == dir);
+            of_root.map(|(object, _)| *object).collect()
+        };
+        for ds in self.all_held() {
+            let Ok(phys) = ds.phys() else { continue };
+            let Some(object) = self.key_object_number(phys.dir)? else {
+                continue;
+            };
+            if !below.contains(&object) {
+                continue;
+            }
+            if !ds.forget_keys() {
+                return Err(refused(Errno::BUSY, format!("'{name}' is busy.")));
+            }
+        }
+        {
+            let mut ring = lock(&self.keyring);
+            ring.wrapping.remove(&dir);
+            ring.loaded.retain(|_, (root, _)| *root != dir);
+        }
+        // Decoded blocks are in clear.
+        self.meta()?.io.cache().clear();
+        Ok(())
+    }
+
+    /// Names of the encryption roots from a dataset downward.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn encryption_roots(&self, name: &str) -> Result<Vec<String>> {
+        let mut out = Vec::new();
+        for entry in self.tree(name)? {
+            let _config = self.read_config();
+            let dir = self.meta()?.ds(entry.dataset.0)?.dir;
+            let Some(object) = self.key_object_number(dir)? else {
+                continue;
+            };
+            if self.meta()?.table(object)?.get_u64(ROOT)? == Some(dir) {
+                out.push(entry.name);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Tries keys of unknown destination on every encryption root of the pool whose key is not loaded. Gives the names of
+    /// those that were opened by one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read. A root that is damaged or of a foreign suite is passed over.
+    pub fn try_keys(&self, keys: &[KeyMaterial]) -> Result<Vec<String>> {
+        let mut opened = Vec::new();
+        if keys.is_empty() {
+            return Ok(opened);
+        }
+        for root in self.encryption_roots(&self.spa()?.name())? {
+            let Ok(Some(info)) = self.encryption(&root) else {
+                continue;
+            };
+            if info.loaded {
+                continue;
+            }
+            let fits = keys
+                .iter()
+                .filter(|k| k.may_be(info.format))
+                .any(|k| self.load_key(&root, k, false).is_ok());
+            if fits {
+                opened.push(root);
+            }
+        }
+        Ok(opened)
+    }
+}

@@ -1,0 +1,316 @@
+//! What there is: datasets, snapshots and bookmarks as a walk meets them, with their names.
+//!
+//! Names stand in the ZAPs of parents only: whoever has an object and wants its name searches a whole ZAP. A walk carries
+//! the names down, so listing costs a constant per entry.
+
+use std::sync::{Arc, OnceLock};
+
+use zuse_base::{Errno, Error, ObjectId, Place, Result};
+use zuse_dmu::zap::Zap;
+use zuse_dmu::{Objset, ObjsetEnv};
+use zuse_format::dsl::{BookmarkPhys, DslDatasetPhys};
+use zuse_format::{BlockPointer, ObjsetType};
+
+use crate::books::Books;
+use crate::context::Dsl;
+use crate::dataset::Kind;
+use crate::meta::is_public;
+use crate::name::split_snapshot;
+use crate::tier::Root;
+
+/// Kinds that a listing is to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Which {
+    /// Filesystems.
+    pub filesystems: bool,
+    /// Volumes.
+    pub volumes: bool,
+    /// Snapshots.
+    pub snapshots: bool,
+    /// Bookmarks.
+    pub bookmarks: bool,
+}
+
+impl Which {
+    /// Filesystems and volumes.
+    pub const HEADS: Self = Self {
+        filesystems: true,
+        volumes: true,
+        snapshots: false,
+        bookmarks: false,
+    };
+    /// Everything.
+    pub const ALL: Self = Self {
+        filesystems: true,
+        volumes: true,
+        snapshots: true,
+        bookmarks: true,
+    };
+}
+
+/// A dataset, snapshot or bookmark that was met.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Full name.
+    pub name: String,
+    /// The dataset object; of a bookmark that of its head.
+    pub object: ObjectId,
+    /// What it is.
+    pub kind: Kind,
+    /// What a bookmark says.
+    pub bookmark: Option<Arc<BookmarkPhys>>,
+}
+
+impl Entry {
+    /// Name of the filesystem or volume that it is or belongs to.
+    pub fn dataset_name(&self) -> &str {
+        self.name.split(['@', '#']).next().unwrap_or(&self.name)
+    }
+}
+
+impl Dsl {
+    /// A dataset, snapshot or bookmark by name.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn entry(&self, name: &str) -> Result<Entry> {
+        let _config = self.read_config();
+        self.entry_unlocked(name)
+    }
+
+    pub(crate) fn entry_unlocked(&self, name: &str) -> Result<Entry> {
+        if let Some((dataset, bookmark)) = name.split_once('#') {
+            let head = self.find_ds(dataset)?;
+            let all = self.bookmarks_of(head)?;
+            let found = all.into_iter().find(|(n, _)| n == bookmark);
+            let (_, phys) = found.ok_or_else(|| {
+                Error::refused(Errno::NOENT, format!("bookmark '{name}' does not exist"))
+            })?;
+            return Ok(Entry {
+                name: name.to_owned(),
+                object: ObjectId(head),
+                kind: Kind::Bookmark,
+                bookmark: Some(Arc::new(phys)),
+            });
+        }
+        let object = self.find_ds(name)?;
+        let kind = if split_snapshot(name).1.is_some() {
+            Kind::Snapshot
+        } else {
+            self.head_kind(object)?
+        };
+        Ok(plain(name.to_owned(), object, kind))
+    }
+
+    /// Calls `f` for a dataset and what is below it, down to `depth` levels (`None`: all): parents before children, a
+    /// dataset before its snapshots (oldest first) and bookmarks. No lock is held while `f` runs; what is destroyed
+    /// meanwhile may be left out.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` for the first one; those of `f`; the MOS cannot be read.
+    pub fn walk(
+        &self,
+        root: &str,
+        depth: Option<usize>,
+        which: Which,
+        f: &mut dyn FnMut(Entry) -> Result<()>,
+    ) -> Result<()> {
+        if root.contains(['@', '#']) {
+            let entry = self.entry(root)?;
+            return f(entry);
+        }
+        let tree = {
+            let _config = self.read_config();
+            let mut tree = Vec::new();
+            self.tree_into(root.to_owned(), self.find_dir(root)?, &mut tree)?;
+            tree
+        };
+        let levels = |n: &str| n.matches('/').count();
+        let base = levels(root);
+        let wanted: Vec<_> = tree
+            .into_iter()
+            .map(|(name, _, head)| (levels(&name) - base, name, head))
+            .filter(|(below, ..)| depth.is_none_or(|d| *below <= d))
+            .collect();
+        let only_snapshots = !which.filesystems && !which.volumes;
+        for (below, name, head) in wanted {
+            let deeper = depth.is_none_or(|d| below < d);
+            let mut found = Vec::new();
+            {
+                let _config = self.read_config();
+                // It may have gone since the tree was read.
+                match self.entries_of(&name, head, which, only_snapshots, deeper, &mut found) {
+                    Ok(()) => {}
+                    Err(_) if self.find_ds(&name).is_ok_and(|o| o == head) => {
+                        found.clear();
+                        self.entries_of(&name, head, which, only_snapshots, deeper, &mut found)?;
+                    }
+                    Err(e) if base == 0 && below == 0 => return Err(e),
+                    Err(_) => continue,
+                }
+            }
+            found.into_iter().try_for_each(&mut *f)?;
+        }
+        Ok(())
+    }
+
+    fn entries_of(
+        &self,
+        name: &str,
+        head: u64,
+        which: Which,
+        only_snapshots: bool,
+        deeper: bool,
+        out: &mut Vec<Entry>,
+    ) -> Result<()> {
+        if !only_snapshots {
+            let kind = self.head_kind(head)?;
+            if if kind == Kind::Volume {
+                which.volumes
+            } else {
+                which.filesystems
+            } {
+                out.push(plain(name.to_owned(), head, kind));
+            }
+        }
+        if deeper && which.snapshots {
+            let phys = self.meta()?.ds(head)?;
+            for (snap, object) in self.snapshots_of(&phys)? {
+                if is_public(&snap) {
+                    out.push(plain(format!("{name}@{snap}"), object, Kind::Snapshot));
+                }
+            }
+        }
+        if deeper && which.bookmarks {
+            let mut all = self.bookmarks_of(head)?;
+            all.sort_by(|a, b| (a.1.creation_txg, &a.0).cmp(&(b.1.creation_txg, &b.0)));
+            out.extend(all.into_iter().map(|(bookmark, phys)| Entry {
+                name: format!("{name}#{bookmark}"),
+                object: ObjectId(head),
+                kind: Kind::Bookmark,
+                bookmark: Some(Arc::new(phys)),
+            }));
+        }
+        Ok(())
+    }
+
+    fn head_kind(&self, head: u64) -> Result<Kind> {
+        let phys = self.meta()?.ds(head)?;
+        Ok(if self.root_of(&phys)?.kind == ObjsetType::Zvol {
+            Kind::Volume
+        } else {
+            Kind::Filesystem
+        })
+    }
+
+    /// Whether an entry is a volume, or a snapshot or bookmark of one.
+    pub(crate) fn is_volume(&self, phys: &DslDatasetPhys) -> Result<bool> {
+        Ok(self.root_of(phys)?.kind == ObjsetType::Zvol)
+    }
+
+    /// What is known of a dataset's object set without opening it.
+    pub(crate) fn root_of(&self, phys: &DslDatasetPhys) -> Result<Arc<Root>> {
+        if phys.bp.is_hole() {
+            return Ok(Arc::new(Root {
+                kind: ObjsetType::Zfs,
+                inside: OnceLock::new(),
+            }));
+        }
+        let bp = phys.bp;
+        let first = bp
+            .dvas()
+            .next()
+            .map_or([0, 0], |d| [u64::from(d.vdev()), d.offset()]);
+        let key = [first[0], first[1], bp.physical_birth()];
+        self.tier.root(key, || {
+            let place = Place::new("an objset block");
+            let block = self.meta()?.io.read(&bp, &place)?;
+            let number =
+                zuse_format::field::u64_at(block.bytes(), zuse_format::objset::OBJSET_TYPE_AT);
+            let kind = ObjsetType::from_number(number)
+                .ok_or_else(|| Error::corrupt(place, format!("object set of type {number}")))?;
+            Ok(Arc::new(Root {
+                kind,
+                inside: OnceLock::new(),
+            }))
+        })
+    }
+
+    /// Numbers that stand inside an object set: of a filesystem those of its master node, of a volume `volsize` and
+    /// `volblocksize`.
+    pub(crate) fn inside(&self, phys: &DslDatasetPhys) -> Result<Arc<Vec<(String, u64)>>> {
+        let root = self.root_of(phys)?;
+        if let Some(there) = root.inside.get() {
+            return Ok(there.clone());
+        }
+        let made = Arc::new(self.read_inside(&phys.bp)?);
+        Ok(root.inside.get_or_init(|| made).clone())
+    }
+
+    fn read_inside(&self, bp: &BlockPointer) -> Result<Vec<(String, u64)>> {
+        let spa = self.spa()?;
+        let env = ObjsetEnv {
+            io: spa.io().clone(),
+            work: spa.work().clone(),
+            place: Place::new("a dataset"),
+            ledger: Arc::new(Books::new(spa.io().clone(), 0)),
+            meter: spa.meter().clone(),
+            settings: spa.base_settings(),
+            key: None,
+        };
+        read_numbers(&Objset::open(env, *bp)?)
+    }
+}
+
+fn plain(name: String, object: u64, kind: Kind) -> Entry {
+    Entry {
+        name,
+        object: ObjectId(object),
+        kind,
+        bookmark: None,
+    }
+}
+
+/// The numbers of an open object set.
+pub(crate) fn read_numbers(os: &Arc<Objset>) -> Result<Vec<(String, u64)>> {
+    let volume = os.kind() == ObjsetType::Zvol;
+    let zap = Zap::open(&os.dnode(ObjectId(if volume { 2 } else { 1 }))?)?;
+    let mut out = Vec::new();
+    let mut cursor = zap.cursor(0);
+    while let Some(entry) = cursor.next()? {
+        if let (Ok(name), Some(n)) = (String::from_utf8(entry.name), entry.value.first()) {
+            let name = match (volume, name.as_str()) {
+                (true, "size") => "volsize".to_owned(),
+                (_, "VERSION") => "version".to_owned(),
+                _ => name,
+            };
+            out.push((name, n));
+        }
+    }
+    if volume {
+        let data = os.dnode(ObjectId(1))?;
+        out.push(("volblocksize".to_owned(), u64::from(data.block_size())));
+    }
+    Ok(out)
+}
+
+impl Dsl {
+    /// Whether a dataset comes from a snapshot: it is a later snapshot or the head of the same chain, or of a clone's.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn descends_from(&self, later: &crate::Dataset, snapshot: &crate::Dataset) -> Result<bool> {
+        let _config = self.read_config();
+        let meta = self.meta()?;
+        let target = snapshot.object().0;
+        let limit = snapshot.phys()?.creation_txg;
+        let mut at = later.phys()?;
+        while at.prev_snap != 0 && at.prev_snap_txg >= limit {
+            if at.prev_snap == target {
+                return Ok(true);
+            }
+            at = meta.ds(at.prev_snap)?;
+        }
+        Ok(false)
+    }
+}

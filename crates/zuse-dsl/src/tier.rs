@@ -1,0 +1,227 @@
+//! The metadata tier: what listing and `get` ask for, decoded, apart from the block cache.
+//!
+//! ```text
+//!   stored    property ZAP           → decoded entries
+//!   resolved  directory              → every property that takes effect there, with where it comes from
+//!   roots     root block pointer     → type of the object set, properties that stand inside it
+//! ```
+//! File data never pushes anything out of here: each table has a bound of its own and forgets what was not asked for
+//! since it last filled up.
+//!
+//! Invariants
+//! - `stored` and `resolved` are true to the MOS: a sync task that changes properties or moves directories drops what it
+//!   makes wrong, under the configuration lock.
+//! - `roots` is keyed by the address and birth of a block that never changes: an entry cannot become wrong.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use zuse_base::Result;
+use zuse_format::ObjsetType;
+
+use crate::context::lock;
+use crate::property::{Resolved, Stored};
+
+/// Entries that one table keeps: half of them for certain.
+const STORED_MAX: usize = 131_072;
+const RESOLVED_MAX: usize = 131_072;
+const ROOTS_MAX: usize = 262_144;
+
+/// Figures of the metadata tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierStats {
+    /// Questions that were answered from memory.
+    pub hits: u64,
+    /// Questions that went to the MOS or an object set.
+    pub misses: u64,
+    /// Entries in memory.
+    pub entries: u64,
+    /// Bytes of them, about.
+    pub bytes: u64,
+}
+
+/// A table of two generations: when the young one is full it becomes the old one, and what the old one held is forgotten
+/// unless it was asked for in between.
+struct Table<K, V> {
+    max: usize,
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+}
+
+impl<K: Hash + Eq + Copy, V: Clone> Table<K, V> {
+    fn new(max: usize) -> Self {
+        Self {
+            max,
+            young: HashMap::new(),
+            old: HashMap::new(),
+        }
+    }
+
+    fn get(&mut self, key: &K) -> Option<V> {
+        if let Some(v) = self.young.get(key) {
+            return Some(v.clone());
+        }
+        let v = self.old.remove(key)?;
+        self.put(*key, v.clone());
+        Some(v)
+    }
+
+    fn put(&mut self, key: K, value: V) {
+        if self.young.len() >= self.max / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+
+    fn remove(&mut self, key: &K) {
+        self.young.remove(key);
+        self.old.remove(key);
+    }
+
+    fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+
+    fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    fn values(&self) -> impl Iterator<Item = &V> {
+        self.young.values().chain(self.old.values())
+    }
+}
+
+/// What is known of the object set behind a root pointer.
+pub(crate) struct Root {
+    pub kind: ObjsetType,
+    /// Numbers by property name: those of the master node, or of a volume.
+    pub inside: OnceLock<Arc<Vec<(String, u64)>>>,
+}
+
+/// Key of a root: first words of its address, and its birth.
+pub(crate) type RootKey = [u64; 3];
+
+/// The tables.
+pub(crate) struct Tier {
+    off: AtomicBool,
+    stored: Mutex<Table<u64, Stored>>,
+    resolved: Mutex<Table<u64, Arc<Resolved>>>,
+    roots: Mutex<Table<RootKey, Arc<Root>>>,
+    /// Grows with every change: what was read before one is not kept after it.
+    changes: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Default for Tier {
+    fn default() -> Self {
+        Self {
+            off: AtomicBool::new(false),
+            stored: Mutex::new(Table::new(STORED_MAX)),
+            resolved: Mutex::new(Table::new(RESOLVED_MAX)),
+            roots: Mutex::new(Table::new(ROOTS_MAX)),
+            changes: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Tier {
+    fn get_or<K: Hash + Eq + Copy, V: Clone>(
+        &self,
+        table: &Mutex<Table<K, V>>,
+        key: K,
+        load: impl FnOnce() -> Result<V>,
+    ) -> Result<V> {
+        let off = self.off.load(Relaxed);
+        if !off && let Some(there) = lock(table).get(&key) {
+            self.hits.fetch_add(1, Relaxed);
+            return Ok(there);
+        }
+        self.misses.fetch_add(1, Relaxed);
+        let before = self.changes.load(Relaxed);
+        let made = load()?;
+        let mut table = lock(table);
+        // Changes are counted before their table is locked: one that is not seen here removes this entry itself.
+        if !off && self.changes.load(Relaxed) == before {
+            table.put(key, made.clone());
+        }
+        Ok(made)
+    }
+
+    pub fn stored(&self, object: u64, load: impl FnOnce() -> Result<Stored>) -> Result<Stored> {
+        self.get_or(&self.stored, object, load)
+    }
+
+    pub fn resolved(
+        &self,
+        dir: u64,
+        load: impl FnOnce() -> Result<Arc<Resolved>>,
+    ) -> Result<Arc<Resolved>> {
+        self.get_or(&self.resolved, dir, load)
+    }
+
+    pub fn root(
+        &self,
+        key: RootKey,
+        load: impl FnOnce() -> Result<Arc<Root>>,
+    ) -> Result<Arc<Root>> {
+        self.get_or(&self.roots, key, load)
+    }
+
+    /// A property ZAP changed.
+    pub fn forget_stored(&self, object: u64) {
+        self.changes.fetch_add(1, Relaxed);
+        lock(&self.stored).remove(&object);
+        lock(&self.resolved).clear();
+    }
+
+    /// Directories have other parents now.
+    pub fn forget_resolved(&self) {
+        self.changes.fetch_add(1, Relaxed);
+        lock(&self.resolved).clear();
+    }
+
+    /// Switches it off or on; off, it holds nothing.
+    pub fn set_off(&self, off: bool) {
+        self.off.store(off, Relaxed);
+        if off {
+            lock(&self.stored).clear();
+            lock(&self.resolved).clear();
+            lock(&self.roots).clear();
+        }
+    }
+
+    pub fn stats(&self) -> TierStats {
+        let stored = lock(&self.stored);
+        let resolved = lock(&self.resolved);
+        let roots = lock(&self.roots);
+        let entry = 96;
+        let stored_bytes: usize = stored.values().map(|s| s.len() * entry).sum();
+        let resolved_bytes: usize = resolved.values().map(|r| r.len() * entry).sum();
+        Self::sum(
+            self,
+            stored.len() + resolved.len() + roots.len(),
+            stored_bytes
+                + resolved_bytes
+                + (stored.len() + resolved.len()) * 64
+                + roots.len() * 320,
+        )
+    }
+
+    fn sum(&self, entries: usize, bytes: usize) -> TierStats {
+        TierStats {
+            hits: self.hits.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+            entries: entries as u64,
+            bytes: bytes as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

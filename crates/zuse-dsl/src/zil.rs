@@ -1,0 +1,404 @@
+//! Intent logs of heads: walking, claiming, reading for replay, freeing.
+//!
+//! ```text
+//!   objset block ─ header ─► block 1 ─► block 2 ─► … ─► block n, allocated and never written
+//! ```
+//! A log holds what was promised durable and may be in no txg yet. Its newest blocks are free space on disk until they
+//! are *claimed*; its records apply to the head as of the last txg.
+//!
+//! - The chain ends at the first block that is not its own: the verifier in a block's checksum is random per chain and
+//!   counts blocks, so nothing older passes. That is no damage.
+//! - A pool opened for writing claims before anything is allocated, all heads at once (`claim.rs`).
+//! - Replay applies records with a number above the header's and a txg not yet on disk. The header learns of a record
+//!   in the txg that has its effect ([`zuse_dmu::Objset::note_replayed`]).
+//! - A pool opened for reading claims nothing and writes nothing: records are applied in memory, in a txg that is never
+//!   written.
+
+mod claim;
+
+use zuse_base::{ByteOrder, Error, Result, Txg};
+use zuse_codec::{ChecksumKind, open_zil, open_zil_legacy, zil_sums};
+use zuse_format::objset::{ZIL_HEADER_AT, ZIL_HEADER_SIZE};
+use zuse_format::zil::{Body, LogBlock, REPLAY_NEEDED, Record, ZilHeader};
+use zuse_format::{BlockPointer, BpKind, BpLimits, object_type};
+use zuse_io::Pipeline;
+use zuse_vdev::{Address, ReadOutcome};
+
+use crate::context::{Ctx, Dsl};
+use crate::dataset::Dataset;
+
+/// Feature of logs that have extended attributes in them.
+const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
+
+/// What a walk came upon.
+pub(crate) enum Met<'a> {
+    /// A block, before it is read.
+    Block(&'a BlockPointer),
+    /// A record's number and bytes.
+    Record(u64, &'a [u8], ByteOrder),
+}
+
+/// How far a walk went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Walked {
+    pub last_block: u64,
+    pub last_record: u64,
+    pub blocks: u64,
+    pub records: u64,
+}
+
+/// A pointer to a log block, if it can be one.
+fn is_log_block(bp: &BlockPointer) -> bool {
+    let kind = ChecksumKind::from_u8(bp.checksum_kind());
+    bp.kind() == BpKind::Normal
+        && bp.object_type() == object_type::INTENT_LOG
+        && bp.level() == 0
+        && !bp.is_gang()
+        && bp.lsize() == bp.psize()
+        && matches!(kind, Some(ChecksumKind::Zilog2 | ChecksumKind::Zilog))
+        && bp.validate(BpLimits::default()).is_ok()
+}
+
+fn is_legacy(bp: &BlockPointer) -> bool {
+    ChecksumKind::from_u8(bp.checksum_kind()) == Some(ChecksumKind::Zilog)
+}
+
+/// Checks a log block; of an encrypted one without its MAC, which takes the key.
+fn check(bp: &BlockPointer, bytes: &[u8]) -> Option<ByteOrder> {
+    let verifier = bp.checksum();
+    if is_legacy(bp) {
+        return open_zil_legacy(bytes, verifier).ok();
+    }
+    if bp.uses_crypt() {
+        let sums = zil_sums(bytes, verifier).ok()?;
+        let [a, b, c, d] = sums.computed;
+        return (sums.stored[..2] == [a ^ c, b ^ d]).then_some(sums.order);
+    }
+    open_zil(bytes, verifier).ok().map(|(order, _)| order)
+}
+
+/// Reads a log block; `None` if it is not of the chain.
+fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Option<ByteOrder>> {
+    let Some(dva) = bp.dvas().next() else {
+        return Ok(None);
+    };
+    let mut order = None;
+    let read = io.vdevs().read_and_heal_if(
+        Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth())),
+        buf,
+        bp.psize() as usize,
+        &mut |bytes| {
+            order = check(bp, bytes);
+            order.is_some()
+        },
+        &|| false,
+    );
+    match read {
+        Ok(ReadOutcome::Good) => Ok(order),
+        // A pointer that leads to no place is not of the chain either.
+        Ok(ReadOutcome::BadChecksum) | Err(Error::Corrupt { .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Walks a chain within the limits of its header. `visit` says whether to go on.
+///
+/// # Errors
+/// A device cannot be read; those of `visit`.
+pub(crate) fn walk(
+    io: &Pipeline,
+    header: &ZilHeader,
+    visit: &mut dyn FnMut(Met<'_>) -> Result<bool>,
+) -> Result<Walked> {
+    let mut walked = Walked::default();
+    let mut bp = header.log;
+    let mut buf = Vec::new();
+    while is_log_block(&bp) {
+        let seq = bp.checksum()[3];
+        if seq > header.block_limit() || !visit(Met::Block(&bp))? {
+            break;
+        }
+        walked.last_block = seq;
+        walked.blocks += 1;
+        if seq == header.block_limit() && walked.last_record == header.record_limit() {
+            break;
+        }
+        let Some(order) = read_block(io, &bp, &mut buf)? else {
+            break;
+        };
+        let Ok(block) = LogBlock::parse(&buf, order, is_legacy(&bp), bp.checksum()) else {
+            break;
+        };
+        let mut rest = block.records;
+        while let Ok(Some((seq, record))) = Record::split(rest, order) {
+            if seq > header.record_limit() || !visit(Met::Record(seq, record, order))? {
+                return Ok(walked);
+            }
+            walked.last_record = seq;
+            walked.records += 1;
+            rest = &rest[record.len()..];
+        }
+        if !rest.is_empty() {
+            break;
+        }
+        bp = block.next;
+    }
+    Ok(walked)
+}
+
+/// The header in an objset block's bytes.
+pub(crate) fn header_of(block: &[u8]) -> Option<ZilHeader> {
+    let bytes: &[u8; ZIL_HEADER_SIZE] = block
+        .get(ZIL_HEADER_AT..ZIL_HEADER_AT + ZIL_HEADER_SIZE)?
+        .first_chunk()?;
+    Some(ZilHeader::parse(bytes))
+}
+
+/// What a log may hold that is to be replayed.
+fn is_live(io: &Pipeline, header: &ZilHeader) -> Result<bool> {
+    if !is_log_block(&header.log) {
+        return Ok(false);
+    }
+    if header.is_claimed() {
+        return Ok(header.flags & REPLAY_NEEDED != 0);
+    }
+    Ok(read_block(io, &header.log, &mut Vec::new())?.is_some())
+}
+
+/// What [`Dsl::visit_log`] comes upon.
+#[derive(Debug)]
+pub enum LogMet<'a> {
+    /// A block, before it is read.
+    Block(&'a BlockPointer),
+    /// A record.
+    Record(&'a Record<'a>),
+    /// A record that does not parse: its number, and why.
+    Broken(u64, zuse_format::FormatError),
+}
+
+impl Dsl {
+    /// Walks the chain of a log within the limits of its header; `visit` says whether to go on.
+    ///
+    /// # Errors
+    /// A device cannot be read; those of `visit`.
+    pub fn visit_log(
+        &self,
+        header: &ZilHeader,
+        visit: &mut dyn FnMut(LogMet<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        walk(&self.meta()?.io, header, &mut |met| match met {
+            Met::Block(bp) => visit(LogMet::Block(bp)),
+            Met::Record(seq, bytes, order) => match Record::parse(bytes, order) {
+                Ok(record) => visit(LogMet::Record(&record)),
+                Err(e) => visit(LogMet::Broken(seq, e)),
+            },
+        })?;
+        Ok(())
+    }
+}
+
+impl Dataset {
+    /// The header of its intent log; `None` if nothing is to be replayed.
+    fn live_log(&self) -> Result<Option<ZilHeader>> {
+        if self.is_snapshot() {
+            return Ok(None);
+        }
+        let header = ZilHeader::parse(&self.objset()?.zil_header());
+        let io = &self.dsl.meta()?.io;
+        Ok(is_live(io, &header)?.then_some(header))
+    }
+
+    /// The header of its intent log, as it is on disk.
+    ///
+    /// # Errors
+    /// The objset block cannot be read.
+    pub fn log_header(&self) -> Result<ZilHeader> {
+        let phys = self.phys()?;
+        if phys.bp.is_hole() {
+            return Ok(ZilHeader::default());
+        }
+        let place = format!("dataset {}, objset block", self.object().0);
+        let block = self.dsl.meta()?.io.read(&phys.bp, &place)?;
+        Ok(header_of(block.bytes()).unwrap_or_default())
+    }
+
+    /// Whether records of an intent log are to be replayed before the content is what was promised.
+    ///
+    /// # Errors
+    /// The object set or the log's device cannot be read.
+    pub fn needs_replay(&self) -> Result<bool> {
+        Ok(!self.is_replayed() && self.live_log()?.is_some())
+    }
+
+    /// Gives every record that is to be replayed to `apply`, in order. Who applied all says so with
+    /// [`Dataset::replayed`].
+    ///
+    /// # Errors
+    /// A record does not parse, or is encrypted; a device cannot be read; those of `apply`.
+    pub fn each_log_record(&self, apply: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<()> {
+        let Some(header) = self.live_log()? else {
+            return Ok(());
+        };
+        let dsl = &self.dsl;
+        let io = dsl.meta()?.io.clone();
+        let name = self.name()?;
+        let writable = dsl.spa()?.is_writable();
+        let first_txg = if header.is_claimed() {
+            header.claim_txg
+        } else {
+            dsl.spa()?.disk_txg() + 1
+        };
+        walk(&io, &header, &mut |met| {
+            let (seq, bytes, order) = match met {
+                Met::Block(bp) if bp.uses_crypt() => {
+                    return Err(Error::unsupported(
+                        format!("dataset {name}"),
+                        "replaying the intent log of an encrypted dataset",
+                    ));
+                }
+                Met::Block(_) => return Ok(true),
+                Met::Record(seq, bytes, order) => (seq, bytes, order),
+            };
+            let place = || format!("dataset {name}, intent log record {seq}");
+            let record = Record::parse(bytes, order).map_err(|e| e.at(place()))?;
+            if seq <= header.replay_seq || record.txg < first_txg {
+                return Ok(true);
+            }
+            if !header.is_claimed() && !reached_disk(&io, &record, first_txg)? {
+                return Ok(false);
+            }
+            if header.is_claimed() && writable && is_clone(&record) {
+                return Err(cloned(place()));
+            }
+            apply(&record)?;
+            Ok(true)
+        })?;
+        Ok(())
+    }
+
+    /// The log is applied. In a writable pool it is freed, and that is on disk when this returns.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub fn replayed(self: &std::sync::Arc<Self>) -> Result<()> {
+        if self.dsl.spa()?.is_writable() {
+            let (ds, again) = (self.clone(), self.clone());
+            self.dsl.task(
+                move |_| ds.phys().map(|_| ()),
+                move |ctx| ctx.free_log(&again),
+            )?;
+        }
+        self.set_replayed();
+        Ok(())
+    }
+}
+
+/// Whether the data that a record points to were written before the crash. If not, the record was promised to nobody,
+/// and the log ends before it.
+fn reached_disk(io: &Pipeline, record: &Record<'_>, first_txg: u64) -> Result<bool> {
+    match &record.body {
+        Body::Write {
+            data: None, block, ..
+        } if block.kind() == BpKind::Normal && block.logical_birth() >= first_txg => {
+            match io.read_stored(block, &"a block of the intent log") {
+                Ok(_) => Ok(true),
+                Err(Error::Corrupt { .. }) => Ok(false),
+                Err(e) => Err(e),
+            }
+        }
+        Body::Clone { blocks, .. } => Ok(blocks
+            .iter()
+            .all(|b| b.kind() != BpKind::Normal || b.physical_birth() < first_txg)),
+        _ => Ok(true),
+    }
+}
+
+/// Whether blocks of a record count as references in the table of cloned blocks.
+pub(crate) fn is_clone(record: &Record<'_>) -> bool {
+    matches!(&record.body, Body::Clone { blocks, .. }
+        if blocks.iter().any(|b| b.kind() == BpKind::Normal))
+}
+
+fn cloned(place: String) -> Error {
+    Error::unsupported(
+        place,
+        "cloned blocks of an intent log (the pool can be opened with readonly=on)",
+    )
+}
+
+impl Ctx<'_> {
+    /// Frees the intent log of a head with everything that was claimed for it.
+    pub(crate) fn free_log(&self, handle: &std::sync::Arc<Dataset>) -> Result<()> {
+        let phys = handle.phys()?;
+        if phys.bp.is_hole() {
+            return Ok(());
+        }
+        let header = match handle.open_objset() {
+            Some(os) => ZilHeader::parse(&os.zil_header()),
+            None => {
+                let place = format!("dataset {}, objset block", handle.object().0);
+                let block = self.meta.io.read(&phys.bp, &place)?;
+                header_of(block.bytes()).unwrap_or_default()
+            }
+        };
+        if header == ZilHeader::default() {
+            return Ok(());
+        }
+        self.free_chain(&header)?;
+        if let Some(table) = self.meta.extension(handle.object().0)?
+            && table.get(ZILSAXATTR)?.is_some()
+        {
+            table.remove(self.tx, ZILSAXATTR)?;
+            self.feature_add(ZILSAXATTR, -1)?;
+        }
+        // Of a dataset without an open object set the caller destroys or replaces the objset block.
+        if let Some(os) = handle.open_objset() {
+            os.set_zil_header(self.tx, [0; ZIL_HEADER_SIZE]);
+            handle.note_dirty(self.tx.txg());
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks of a log that are allocated: all of a claimed one, else those that a txg on disk knows.
+    pub(crate) fn free_chain(&self, header: &ZilHeader) -> Result<()> {
+        let mut freed = std::collections::HashSet::new();
+        let synced = self.spa.disk_txg();
+        let io = self.meta.io.clone();
+        let mut free = |bp: &BlockPointer| -> Result<()> {
+            let dva = bp.dva(0);
+            if bp.kind() == BpKind::Normal && freed.insert((dva.vdev(), dva.offset())) {
+                self.free_or_leak(bp)?;
+            }
+            Ok(())
+        };
+        walk(&io, header, &mut |met| {
+            match met {
+                Met::Block(bp) => {
+                    if !header.is_claimed() && bp.logical_birth() > synced {
+                        return Ok(false);
+                    }
+                    free(bp)?;
+                }
+                Met::Record(_, bytes, order) if header.is_claimed() => {
+                    // What does not parse was never claimed.
+                    let Ok(record) = Record::parse(bytes, order) else {
+                        return Ok(true);
+                    };
+                    if is_clone(&record) {
+                        return Err(cloned("freeing an intent log".to_owned()));
+                    }
+                    if let Body::Write {
+                        data: None, block, ..
+                    } = &record.body
+                        && block.logical_birth() >= header.claim_txg
+                    {
+                        free(block)?;
+                    }
+                }
+                Met::Record(..) => {}
+            }
+            Ok(true)
+        })?;
+        Ok(())
+    }
+}

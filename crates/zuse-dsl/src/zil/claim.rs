@@ -1,0 +1,202 @@
+//! Claiming: what the logs of a pool hold becomes allocated, before anything else is.
+//!
+//! It happens while a writable pool is opened and no txg is open yet; the first one writes it. Blocks of a log may be
+//! born in txgs that never reached the disk: the first txg is later than all of them, so that no pointer comes from
+//! the future. The header says the txg after the last one on disk instead, because records are judged by it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use zuse_base::{Error, Result, Txg};
+use zuse_dmu::Tx;
+use zuse_format::dsl::DS_FLAG_INCONSISTENT;
+use zuse_format::zil::{Body, CLAIM_LR_SEQ_VALID, REPLAY_NEEDED, Record, ZilHeader};
+use zuse_format::{BlockPointer, BpKind};
+use zuse_pool::Pool;
+
+use super::{Met, cloned, header_of, is_clone, is_live, reached_disk, walk};
+use crate::context::Dsl;
+
+/// Txgs after the last one on disk that blocks of a log may be of: no more than three are open or being written.
+const AHEAD: u64 = 64;
+
+/// A log that is to be claimed.
+struct Pending {
+    object: u64,
+    header: ZilHeader,
+}
+
+impl Dsl {
+    /// Claims the logs of all heads of a pool that is being opened for writing. `cleared`: the pool goes back to an
+    /// older txg, and its logs with what they promised are given up.
+    ///
+    /// # Errors
+    /// A log's device cannot be read; `Unsupported` for logs of encrypted datasets and of cloned ranges. A head whose
+    /// objset block is damaged is passed over: others need not suffer from it.
+    pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, cleared: bool) -> Result<()> {
+        let meta = self.meta()?;
+        let first = pool.uberblock().txg + 1;
+        let mut tree = Vec::new();
+        self.tree_into(pool.name(), meta.root_dir, &mut tree)?;
+        let (mut live, mut newest) = (Vec::new(), 0);
+        for (name, _, head) in tree {
+            let Ok(phys) = meta.ds(head) else { continue };
+            if phys.bp.is_hole() || phys.flags & DS_FLAG_INCONSISTENT != 0 {
+                continue;
+            }
+            let Ok(block) = meta.io.read_around(&phys.bp, &name) else {
+                continue;
+            };
+            let Some(header) = header_of(block.bytes()) else {
+                continue;
+            };
+            if cleared && header != ZilHeader::default() || is_live(&meta.io, &header)? {
+                if header.log.uses_crypt() && (cleared || !header.is_claimed()) {
+                    return Err(Error::unsupported(
+                        format!("dataset {name}"),
+                        "claiming the intent log of an encrypted dataset (the pool can be opened with readonly=on)",
+                    ));
+                }
+                if cleared || !header.is_claimed() {
+                    newest = newest.max(self.check_log(&name, &header, first)?);
+                    live.push(Pending {
+                        object: head,
+                        header,
+                    });
+                }
+            }
+        }
+        if live.is_empty() {
+            return Ok(());
+        }
+        if !cleared {
+            pool.skip_txgs(Txg(newest));
+        }
+        let tx = Tx::syncing(pool.open_txg());
+        for pending in live {
+            let header = if cleared {
+                self.ctx(&tx)?.free_chain(&pending.header)?;
+                ZilHeader::default()
+            } else {
+                self.claim_log(pool, &pending.header, first, tx.txg())?
+            };
+            let ds = self.dataset_by_object(zuse_base::ObjectId(pending.object))?;
+            ds.objset()?.set_zil_header(&tx, header.to_bytes());
+            ds.note_dirty(tx.txg());
+        }
+        Ok(())
+    }
+
+    /// Walks a log without changing anything; gives the newest birth in it.
+    fn check_log(&self, name: &str, header: &ZilHeader, first: u64) -> Result<u64> {
+        let io = &self.meta()?.io;
+        let mut newest = 0;
+        walk(io, header, &mut |met| {
+            match met {
+                Met::Block(bp) => newest = newest.max(bp.logical_birth()),
+                Met::Record(seq, bytes, order) => {
+                    let place = || format!("dataset {name}, intent log record {seq}");
+                    let Ok(record) = Record::parse(bytes, order) else {
+                        return Ok(true);
+                    };
+                    match &record.body {
+                        Body::Write {
+                            block, data: None, ..
+                        } => {
+                            newest = newest.max(block.logical_birth());
+                        }
+                        Body::Clone { .. } if record.txg >= first && is_clone(&record) => {
+                            return Err(cloned(place()));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Ok(true)
+        })?;
+        // A birth far in the future is damage; nothing with it is claimed.
+        Ok(newest.min(first + AHEAD))
+    }
+
+    /// Allocates what a log holds and gives its header as claimed.
+    fn claim_log(
+        &self,
+        pool: &Arc<Pool>,
+        header: &ZilHeader,
+        first: u64,
+        txg: Txg,
+    ) -> Result<ZilHeader> {
+        let io = &self.meta()?.io;
+        let mut known = BTreeSet::new();
+        let mut claim = |bp: &BlockPointer| -> Result<bool> {
+            let Some(dva) = bp.dvas().next() else {
+                return Ok(true);
+            };
+            if bp.logical_birth() > first + AHEAD {
+                return Ok(false);
+            }
+            if bp.logical_birth() < first || !known.insert((dva.vdev(), dva.offset())) {
+                return Ok(true);
+            }
+            claim_block(pool, bp, txg)
+        };
+        let walked = walk(io, header, &mut |met| match met {
+            Met::Block(bp) => claim(bp),
+            Met::Record(_, bytes, order) => {
+                let Ok(record) = Record::parse(bytes, order) else {
+                    return Ok(true);
+                };
+                if !reached_disk(io, &record, first)? {
+                    return Ok(false);
+                }
+                match &record.body {
+                    Body::Write {
+                        data: None, block, ..
+                    } if block.kind() == BpKind::Normal => claim(block),
+                    _ => Ok(true),
+                }
+            }
+        })?;
+        let needed = walked.records > 0 || walked.blocks > 1;
+        Ok(ZilHeader {
+            claim_txg: first,
+            claim_blk_seq: walked.last_block,
+            claim_lr_seq: walked.last_record,
+            flags: CLAIM_LR_SEQ_VALID | if needed { REPLAY_NEEDED } else { 0 },
+            ..*header
+        })
+    }
+}
+
+/// Allocates the space of a block: all of it, or, where any of it is not free, nothing (`false`: the log ends).
+fn claim_block(pool: &Arc<Pool>, bp: &BlockPointer, txg: Txg) -> Result<bool> {
+    let Some(allocator) = pool.allocator() else {
+        return Ok(false);
+    };
+    if bp.is_gang() {
+        return Err(Error::unsupported(
+            "intent log",
+            "claiming a gang block (the pool can be opened with readonly=on)",
+        ));
+    }
+    let mut done: Vec<zuse_format::Dva> = Vec::new();
+    for dva in bp.dvas() {
+        match allocator.claim(txg, dva.vdev(), dva.offset(), dva.asize()) {
+            Ok(true) => done.push(dva),
+            Ok(false) | Err(Error::Corrupt { .. }) => {
+                for dva in done {
+                    zuse_io::Allocate::free_dva(
+                        &**allocator,
+                        txg,
+                        dva.vdev(),
+                        dva.offset(),
+                        dva.asize(),
+                    )?;
+                }
+                return Ok(false);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
+}

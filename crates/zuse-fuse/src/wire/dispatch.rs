@@ -1,0 +1,482 @@
+//! One method of [`Ops`] per kind of message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::abi::{self, fattr, fopen, op};
+use super::listing::Listing;
+use super::message::{Fields, Message, Out};
+use super::{Agreed, Channel, call};
+use crate::{
+    Attr, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags, SetAttr,
+    TimeSet, Whence, WriteFlags, XattrMode,
+};
+
+const O_DSYNC: u32 = 0o10_000;
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
+/// Longest listing, whatever the kernel asks for.
+const MAX_LISTING: usize = 1 << 20;
+
+type Done = Result<(), Errno>;
+
+/// What answers messages.
+pub(super) struct Server<O: Ops> {
+    ops: Arc<O>,
+    options: MountOptions,
+    agreed: Agreed,
+}
+
+impl<O: Ops> Server<O> {
+    pub(super) fn new(ops: Arc<O>, options: &MountOptions, agreed: Agreed) -> Self {
+        Self {
+            ops,
+            options: options.clone(),
+            agreed,
+        }
+    }
+
+    pub(super) fn destroy(&self) {
+        let _ = call(|| {
+            self.ops.destroy();
+            Ok(())
+        });
+    }
+
+    /// Answers a message. `out` is scratch space.
+    pub(super) fn answer(&self, channel: &Channel, message: Message<'_>, out: &mut Out) {
+        out.0.clear();
+        let unique = message.unique;
+        match message.opcode {
+            op::FORGET | op::BATCH_FORGET => {
+                // Nobody waits for an answer.
+                let _ = call(|| self.forget(&message));
+            }
+            op::READ => self.read(channel, &message),
+            _ => match call(|| self.answer_into(&message, out)) {
+                Ok(()) if out.0.is_empty() => channel.send(0, unique, &[]),
+                Ok(()) => channel.send(0, unique, &[&out.0]),
+                Err(errno) => channel.refuse(unique, errno),
+            },
+        }
+    }
+
+    fn answer_into(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let (node, body) = (m.node, m.body);
+        match m.opcode {
+            op::LOOKUP => self.lookup(m, out),
+            op::GETATTR => self.getattr(node, body, out),
+            op::STATX if self.options.birth_times => self.statx(node, body, out),
+            op::SETATTR => self.setattr(m, out),
+            op::READLINK => {
+                out.0 = self.ops.readlink(node)?;
+                Ok(())
+            }
+            op::MKNOD => self.mknod(m, out),
+            op::MKDIR => self.mkdir(m, out),
+            op::SYMLINK => self.symlink(m, out),
+            op::LINK => self.link(m, out),
+            op::CREATE | op::TMPFILE => self.create(m, out),
+            op::UNLINK => self.ops.unlink(&m.caller, node, m.body.clone().name()?),
+            op::RMDIR => self.ops.rmdir(&m.caller, node, m.body.clone().name()?),
+            op::RENAME | op::RENAME2 => self.rename(m),
+            op::OPEN => self.open(m, out),
+            op::OPENDIR => self.opendir(m, out),
+            op::WRITE => self.write(node, body, out),
+            op::READDIR | op::READDIRPLUS => self.readdir(m, out),
+            op::FLUSH => self.flush(node, body),
+            op::RELEASE => self.release(node, body),
+            op::RELEASEDIR => self.releasedir(node, body),
+            op::FSYNC | op::FSYNCDIR => self.fsync(m),
+            op::SYNCFS => self.ops.syncfs(node),
+            op::STATFS => self.statfs(node, out),
+            op::SETXATTR => self.setxattr(m),
+            op::GETXATTR | op::LISTXATTR => self.getxattr(m, out),
+            op::REMOVEXATTR => self
+                .ops
+                .removexattr(&m.caller, node, m.body.clone().name()?),
+            op::ACCESS => self.ops.access(&m.caller, node, m.body.clone().u32()?),
+            op::IOCTL => self.ioctl(m, out),
+            op::FALLOCATE => self.fallocate(node, body),
+            op::LSEEK => self.lseek(node, body, out),
+            op::COPY_FILE_RANGE => self.copy_file_range(node, body, out),
+            op::DESTROY => Ok(()),
+            // INTERRUPT, locks, BMAP, POLL and what is younger than this: the kernel does not ask again.
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn entry(&self, out: &mut Out, attr: &Attr) {
+        let (entry_ttl, attr_ttl) = (self.options.entry_ttl, self.options.attr_ttl);
+        out.entry(attr.ino, attr, entry_ttl, attr_ttl);
+    }
+
+    fn lookup(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let name = m.body.clone().name()?;
+        match self.ops.lookup(&m.caller, m.node, name) {
+            Ok(attr) => self.entry(out, &attr),
+            Err(Errno::NOENT) if !self.options.negative_ttl.is_zero() => {
+                out.entry(
+                    0,
+                    &Attr::default(),
+                    self.options.negative_ttl,
+                    Duration::ZERO,
+                );
+            }
+            Err(errno) => return Err(errno),
+        }
+        Ok(())
+    }
+
+    fn forget(&self, m: &Message<'_>) -> Done {
+        let mut body = m.body;
+        if m.opcode == op::FORGET {
+            self.ops.forget(m.node, body.u64()?);
+            return Ok(());
+        }
+        let count = body.u32()?;
+        body.u32()?;
+        for _ in 0..count {
+            let (node, n) = (body.u64()?, body.u64()?);
+            self.ops.forget(node, n);
+        }
+        Ok(())
+    }
+
+    fn getattr(&self, node: u64, mut body: Fields<'_>, out: &mut Out) -> Done {
+        let flags = body.u32()?;
+        body.u32()?;
+        let fh = body.u64()?;
+        let attr = self
+            .ops
+            .getattr(node, (flags & abi::GETATTR_FH != 0).then_some(fh))?;
+        out.attributes(&attr, self.options.attr_ttl);
+        Ok(())
+    }
+
+    fn statx(&self, node: u64, mut body: Fields<'_>, out: &mut Out) -> Done {
+        let flags = body.u32()?;
+        body.u32()?;
+        let fh = body.u64()?;
+        let attr = self
+            .ops
+            .getattr(node, (flags & abi::GETATTR_FH != 0).then_some(fh))?;
+        out.statx(&attr, self.options.attr_ttl);
+        Ok(())
+    }
+
+    fn setattr(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let valid = body.u32()?;
+        body.u32()?;
+        let (fh, size, _lock_owner) = (body.u64()?, body.u64()?, body.u64()?);
+        let (atime, mtime, ctime) = (body.i64()?, body.i64()?, body.i64()?);
+        let (atime_ns, mtime_ns, ctime_ns) = (body.u32()?, body.u32()?, body.u32()?);
+        let (mode, _, uid, gid) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
+        let has = |bit: u32| valid & bit != 0;
+        let time = |bit, now, at| {
+            has(bit).then(|| {
+                if has(now) {
+                    TimeSet::Now
+                } else {
+                    TimeSet::At(at)
+                }
+            })
+        };
+        let set = SetAttr {
+            mode: has(fattr::MODE).then_some(mode),
+            uid: has(fattr::UID).then_some(uid),
+            gid: has(fattr::GID).then_some(gid),
+            size: has(fattr::SIZE).then_some(size),
+            atime: time(fattr::ATIME, fattr::ATIME_NOW, (atime, atime_ns)),
+            mtime: time(fattr::MTIME, fattr::MTIME_NOW, (mtime, mtime_ns)),
+            ctime: has(fattr::CTIME).then_some((ctime, ctime_ns)),
+            // On a change of owner they always fall, and the kernel leaves it to us.
+            kill_suidgid: has(fattr::KILL_SUIDGID) || has(fattr::UID) || has(fattr::GID),
+        };
+        let fh = has(fattr::FH).then_some(fh);
+        let attr = self.ops.setattr(&m.caller, m.node, fh, &set)?;
+        out.attributes(&attr, self.options.attr_ttl);
+        Ok(())
+    }
+
+    fn mknod(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let (mode, rdev, umask, _) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
+        let who = Caller { umask, ..m.caller };
+        let attr = self.ops.mknod(&who, m.node, body.name()?, mode, rdev)?;
+        self.entry(out, &attr);
+        Ok(())
+    }
+
+    fn mkdir(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let (mode, umask) = (body.u32()?, body.u32()?);
+        let who = Caller { umask, ..m.caller };
+        let attr = self.ops.mkdir(&who, m.node, body.name()?, mode)?;
+        self.entry(out, &attr);
+        Ok(())
+    }
+
+    fn symlink(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let (name, target) = (body.name()?, body.name()?);
+        let attr = self.ops.symlink(&m.caller, m.node, name, target)?;
+        self.entry(out, &attr);
+        Ok(())
+    }
+
+    fn link(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let ino = body.u64()?;
+        let attr = self.ops.link(&m.caller, ino, m.node, body.name()?)?;
+        self.entry(out, &attr);
+        Ok(())
+    }
+
+    fn rename(&self, m: &Message<'_>) -> Done {
+        let mut body = m.body;
+        let to = body.u64()?;
+        let flags = if m.opcode == op::RENAME2 {
+            let flags = body.u32()?;
+            body.u32()?;
+            flags
+        } else {
+            0
+        };
+        if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) != 0 {
+            return Err(Errno::INVAL);
+        }
+        let how = RenameFlags {
+            no_replace: flags & RENAME_NOREPLACE != 0,
+            exchange: flags & RENAME_EXCHANGE != 0,
+            whiteout: flags & RENAME_WHITEOUT != 0,
+        };
+        let (name, new_name) = (body.name()?, body.name()?);
+        self.ops.rename(&m.caller, m.node, name, to, new_name, how)
+    }
+
+    /// `fuse_open_out`.
+    fn opened(&self, out: &mut Out, opened: &Opened, directory: bool) {
+        let mut flags = 0;
+        if opened.direct_io && !directory {
+            flags |= fopen::DIRECT_IO;
+        }
+        if opened.keep_cache {
+            flags |= fopen::KEEP_CACHE;
+            if directory {
+                flags |= fopen::CACHE_DIR;
+            }
+        }
+        out.u64(opened.fh);
+        out.u32(flags);
+        out.u32(0);
+    }
+
+    fn create(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let (flags, mode, umask, _) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
+        let who = Caller { umask, ..m.caller };
+        let (attr, mut opened) = if m.opcode == op::TMPFILE {
+            self.ops.tmpfile(&who, m.node, mode, flags)?
+        } else {
+            self.ops.create(&who, m.node, body.name()?, mode, flags)?
+        };
+        opened.direct_io &= self.agreed.direct_is_coherent;
+        self.entry(out, &attr);
+        self.opened(out, &opened, false);
+        Ok(())
+    }
+
+    fn open(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        if self.options.handleless_files {
+            return Err(Errno::NOSYS);
+        }
+        let flags = m.body.clone().u32()?;
+        let mut opened = self.ops.open(&m.caller, m.node, flags)?;
+        opened.direct_io &= self.agreed.direct_is_coherent;
+        self.opened(out, &opened, false);
+        Ok(())
+    }
+
+    fn opendir(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        if self.options.handleless_dirs {
+            return Err(Errno::NOSYS);
+        }
+        let opened = self.ops.opendir(&m.caller, m.node)?;
+        self.opened(out, &opened, true);
+        Ok(())
+    }
+
+    fn read(&self, channel: &Channel, m: &Message<'_>) {
+        let mut answered = false;
+        let mut send = |slices: &[&[u8]]| {
+            if !std::mem::replace(&mut answered, true) {
+                channel.send(0, m.unique, slices);
+            }
+        };
+        let result = call(|| {
+            let mut body = m.body;
+            let (fh, offset, size) = (body.u64()?, body.u64()?, body.u32()?);
+            let reply = ReadReply { send: &mut send };
+            self.ops.read(m.node, fh, offset, size, reply)
+        });
+        if let (Err(errno), false) = (result, answered) {
+            channel.refuse(m.unique, errno);
+        }
+    }
+
+    fn write(&self, node: u64, mut body: Fields<'_>, out: &mut Out) -> Done {
+        let (fh, offset, size, write_flags) = (body.u64()?, body.u64()?, body.u32()?, body.u32()?);
+        let (_lock_owner, flags, _) = (body.u64()?, body.u32()?, body.u32()?);
+        let data = body.bytes(usize::try_from(size).map_err(|_| Errno::IO)?)?;
+        let cached = write_flags & abi::WRITE_CACHE != 0;
+        let how = WriteFlags {
+            cached,
+            keep_times: cached && self.options.writeback_cache,
+            kill_suidgid: write_flags & abi::WRITE_KILL_SUIDGID != 0,
+            sync: flags & O_DSYNC != 0,
+        };
+        out.u32(self.ops.write(node, fh, offset, data, how)?);
+        out.u32(0);
+        Ok(())
+    }
+
+    fn readdir(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let (fh, offset, size) = (body.u64()?, body.u64()?, body.u32()?);
+        let limit = usize::try_from(size).map_or(MAX_LISTING, |n| n.min(MAX_LISTING));
+        let ttls = (m.opcode == op::READDIRPLUS)
+            .then_some((self.options.entry_ttl, self.options.attr_ttl));
+        let mut sink = Listing::new(out, limit, ttls);
+        self.ops.readdir(&m.caller, m.node, fh, offset, &mut sink)
+    }
+
+    fn flush(&self, node: u64, mut body: Fields<'_>) -> Done {
+        if !self.options.flush_on_close {
+            return Err(Errno::NOSYS);
+        }
+        self.ops.flush(node, body.u64()?)
+    }
+
+    fn release(&self, node: u64, mut body: Fields<'_>) -> Done {
+        // Files that were made before the kernel knew that it need not say so.
+        if !self.options.handleless_files {
+            self.ops.release(node, body.u64()?);
+        }
+        Ok(())
+    }
+
+    fn releasedir(&self, node: u64, mut body: Fields<'_>) -> Done {
+        self.ops.releasedir(node, body.u64()?);
+        Ok(())
+    }
+
+    fn fsync(&self, m: &Message<'_>) -> Done {
+        let mut body = m.body;
+        let (fh, flags) = (body.u64()?, body.u32()?);
+        let data_only = flags & abi::FSYNC_FDATASYNC != 0;
+        if m.opcode == op::FSYNC {
+            self.ops.fsync(m.node, fh, data_only)
+        } else {
+            self.ops.fsyncdir(m.node, fh, data_only)
+        }
+    }
+
+    /// `fuse_kstatfs`.
+    fn statfs(&self, node: u64, out: &mut Out) -> Done {
+        let s = self.ops.statfs(node)?;
+        for n in [s.blocks, s.bfree, s.bavail, s.files, s.ffree] {
+            out.u64(n);
+        }
+        for n in [s.bsize, s.namelen, s.frsize] {
+            out.u32(n);
+        }
+        out.zeros(7 * 4);
+        Ok(())
+    }
+
+    fn setxattr(&self, m: &Message<'_>) -> Done {
+        let mut body = m.body;
+        let (size, flags) = (body.u32()?, body.u32()?);
+        let name = body.name()?;
+        let value = body.bytes(usize::try_from(size).map_err(|_| Errno::IO)?)?;
+        let mode = match flags {
+            XATTR_CREATE => XattrMode::Create,
+            XATTR_REPLACE => XattrMode::Replace,
+            _ => XattrMode::Any,
+        };
+        self.ops.setxattr(&m.caller, m.node, name, value, mode)
+    }
+
+    /// The value of an attribute, or the names of all; `size` 0 asks how much room is needed.
+    fn getxattr(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let size = body.u32()?;
+        body.u32()?;
+        let value = if m.opcode == op::GETXATTR {
+            self.ops.getxattr(&m.caller, m.node, body.name()?)?
+        } else {
+            self.ops.listxattr(&m.caller, m.node)?
+        };
+        match u32::try_from(value.len()) {
+            Ok(len) if size == 0 => {
+                out.u32(len);
+                out.u32(0);
+            }
+            Ok(len) if len <= size => out.0 = value,
+            _ => return Err(Errno::RANGE),
+        }
+        Ok(())
+    }
+
+    fn ioctl(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
+        let (fh, _flags, cmd, _arg) = (body.u64()?, body.u32()?, body.u32()?, body.u64()?);
+        let (in_size, out_size) = (body.u32()?, body.u32()?);
+        let data = body.bytes(usize::try_from(in_size).map_err(|_| Errno::IO)?)?;
+        let answer = self.ops.ioctl(&m.caller, m.node, fh, cmd, data, out_size)?;
+        // `fuse_ioctl_out`: result, flags, no vectors.
+        out.zeros(16);
+        out.0.extend_from_slice(&answer);
+        Ok(())
+    }
+
+    fn fallocate(&self, node: u64, mut body: Fields<'_>) -> Done {
+        let (fh, offset, len, mode) = (body.u64()?, body.u64()?, body.u64()?, body.u32()?);
+        self.ops.fallocate(node, fh, mode, offset, len)
+    }
+
+    fn lseek(&self, node: u64, mut body: Fields<'_>, out: &mut Out) -> Done {
+        let (fh, offset, whence) = (body.u64()?, body.i64()?, body.u32()?);
+        let (whence, from) = match (whence, u64::try_from(offset)) {
+            (SEEK_DATA, Ok(from)) => (Whence::Data, from),
+            (SEEK_HOLE, Ok(from)) => (Whence::Hole, from),
+            (SEEK_DATA | SEEK_HOLE, Err(_)) => return Err(Errno::NXIO),
+            _ => return Err(Errno::INVAL),
+        };
+        let at = self.ops.lseek(node, fh, from, whence)?;
+        out.i64(i64::try_from(at).map_err(|_| Errno::OVERFLOW)?);
+        Ok(())
+    }
+
+    fn copy_file_range(&self, node: u64, mut body: Fields<'_>, out: &mut Out) -> Done {
+        let range = CopyRange {
+            ino_in: node,
+            fh_in: body.u64()?,
+            offset_in: body.u64()?,
+            ino_out: body.u64()?,
+            fh_out: body.u64()?,
+            offset_out: body.u64()?,
+            len: body.u64()?,
+        };
+        out.u32(self.ops.copy_file_range(&range)?);
+        out.u32(0);
+        Ok(())
+    }
+}

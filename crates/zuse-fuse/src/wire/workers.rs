@@ -1,0 +1,263 @@
+//! Who reads the next message.
+//!
+//! ```text
+//!            ┌──────── parked (the last one to park is the first to be called) <───────────┐
+//!            v                                                                            │ somebody is at the door
+//!        at the door ──message──> serving ──────────── answered ───────────────────────────┤
+//!            ^   (looks for a moment, then sleeps in read)                                │ nobody is
+//!            └────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//! What a message costs is mostly waking somebody: on an idle machine a thread that sleeps on the other core is 10 to 30 µs
+//! away. So one worker stays at the door, does what it is asked itself, and looks for the next message for a moment before it
+//! goes to sleep: a program that asks one thing after the other is served by one hot thread that never sleeps.
+//!
+//! Invariants:
+//! - One worker is at the door whenever all others are parked or serving; while nobody is, somebody is called as soon as
+//!   it is seen that a message waits: by who has just taken one and finds another behind it, or else by the watch, which
+//!   looks every [`TICK`] while there is work. So a request that waits (for a disk, for a suspended pool) delays the others
+//!   by two ticks at the most, until all workers wait.
+//! - Looking (instead of sleeping) has to pay: who looked in vain does it less, until messages come in quick succession again.
+//!   It yields the core between two looks, so that whoever the answer woke can run there.
+//! - The watch sleeps for good when nothing came for [`QUIET`]; who then takes a message wakes it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Channel;
+
+/// How often the watch looks.
+const TICK: Duration = Duration::from_millis(1);
+/// The same when nothing has come for long and all workers wait for something.
+const SLOW_TICK: Duration = Duration::from_millis(10);
+/// Ticks without a message after which the watch goes to sleep.
+const QUIET: u32 = 200;
+/// How long a worker looks for the next message before it sleeps.
+const LOOK: Duration = Duration::from_micros(50);
+/// How sure it has to be that looking pays; see [`Patience`].
+const SURE: u8 = 4;
+const SUREST: u8 = 16;
+
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// A look that takes longer has let somebody else have the core: there is work to do, and who sleeps is woken sooner than
+/// who stands in line.
+const CROWDED: Duration = Duration::from_micros(200);
+/// How long nobody looks then.
+const AFTER_CROWD: Duration = Duration::from_millis(50);
+
+/// Whether to look or to sleep, learned from how soon messages came.
+#[derive(Debug)]
+struct Patience {
+    sure: u8,
+    not_before: Option<Instant>,
+}
+
+impl Patience {
+    /// Messages that came soon after the last answer make surer, others less sure.
+    fn learn(&mut self, soon: bool) {
+        self.sure = if soon {
+            (self.sure + 1).min(SUREST)
+        } else {
+            self.sure.saturating_sub(2)
+        };
+    }
+
+    fn is_worth_it(&mut self, now: Instant) -> bool {
+        if self.not_before.is_some_and(|then| now < then) {
+            return false;
+        }
+        self.not_before = None;
+        self.sure >= SURE
+    }
+}
+
+/// The workers of a session, seen from the door.
+#[derive(Debug)]
+pub(super) struct Workers {
+    /// Workers at the door.
+    waiting: AtomicU32,
+    parked: Mutex<Vec<(Thread, u64)>>,
+    /// Messages taken.
+    taken: AtomicU64,
+    over: AtomicBool,
+    watch: Mutex<Option<Thread>>,
+    watch_sleeps: AtomicBool,
+    /// Whether a second core is there on which an asker can go on while we look.
+    may_look: bool,
+}
+
+/// A worker's own part.
+pub(super) struct Worker<'a> {
+    all: &'a Workers,
+    channel: &'a Channel,
+    patience: Patience,
+    number: u64,
+}
+
+impl Workers {
+    pub(super) fn new() -> Self {
+        Self {
+            waiting: AtomicU32::new(0),
+            parked: Mutex::default(),
+            taken: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            watch: Mutex::default(),
+            watch_sleeps: AtomicBool::new(false),
+            may_look: thread::available_parallelism().is_ok_and(|n| n.get() > 1),
+        }
+    }
+
+    pub(super) fn worker<'a>(&'a self, channel: &'a Channel, number: u64) -> Worker<'a> {
+        Worker {
+            all: self,
+            channel,
+            patience: Patience {
+                sure: 0,
+                not_before: None,
+            },
+            number,
+        }
+    }
+
+    fn parked(&self) -> std::sync::MutexGuard<'_, Vec<(Thread, u64)>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls somebody to the door, if anybody is free.
+    fn call_one(&self) {
+        let next = self.parked().pop();
+        if let Some((thread, _)) = next {
+            thread.unpark();
+        }
+    }
+
+    /// The session has ended: everybody goes home.
+    pub(super) fn end(&self) {
+        self.over.store(true, SeqCst);
+        for (thread, _) in self.parked().drain(..) {
+            thread.unpark();
+        }
+        self.wake_watch();
+    }
+
+    fn wake_watch(&self) {
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = &*watch {
+            watch.unpark();
+        }
+    }
+
+    /// The life of the watch.
+    pub(super) fn watch(&self) {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
+        while !self.over.load(SeqCst) {
+            if quiet >= QUIET && self.waiting.load(SeqCst) > 0 {
+                self.watch_sleeps.store(true, SeqCst);
+                // Who takes a message after this wakes us; what was taken before it is seen here.
+                if self.taken.load(SeqCst) == seen && !self.over.load(SeqCst) {
+                    thread::park();
+                }
+                self.watch_sleeps.store(false, SeqCst);
+            } else {
+                thread::park_timeout(if quiet < QUIET { TICK } else { SLOW_TICK });
+            }
+            let taken = self.taken.load(SeqCst);
+            if taken != seen {
+                (seen, quiet) = (taken, 0);
+            } else {
+                quiet = quiet.saturating_add(1);
+                if self.waiting.load(SeqCst) == 0 {
+                    self.call_one();
+                }
+            }
+        }
+    }
+}
+
+impl Worker<'_> {
+    /// Waits for a message that this worker is to serve; `None` when the session has ended.
+    pub(super) fn next<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+        self.come_to_the_door();
+        if self.all.over.load(SeqCst) {
+            self.all.waiting.fetch_sub(1, SeqCst);
+            return Ok(None);
+        }
+        let since = self.all.may_look.then(Instant::now);
+        if let Some(since) = since
+            && self.patience.is_worth_it(since)
+        {
+            self.look(since);
+        }
+        let received = self.channel.receive(buffer);
+        let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
+        if let Some(since) = since {
+            self.patience.learn(since.elapsed() < LOOK);
+        }
+        self.all.taken.fetch_add(1, SeqCst);
+        if self.all.watch_sleeps.load(SeqCst) {
+            self.all.wake_watch();
+        }
+        if others == 0 && matches!(received, Ok(Some(_))) && self.is_there_more() {
+            self.all.call_one();
+        }
+        received
+    }
+
+    /// Parks while somebody else is at the door.
+    fn come_to_the_door(&self) {
+        let waiting = &self.all.waiting;
+        let is_free = || waiting.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
+        if is_free() {
+            return;
+        }
+        {
+            let mut parked = self.all.parked();
+            // Under the lock: who calls after this finds us here.
+            if is_free() {
+                return;
+            }
+            if !self.all.over.load(SeqCst) {
+                parked.push((thread::current(), self.number));
+            }
+        }
+        while self.all.parked().iter().any(|p| p.1 == self.number) {
+            thread::park();
+        }
+        // Two at the door do no harm.
+        waiting.fetch_add(1, SeqCst);
+    }
+
+    fn is_there_more(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(
+            self.channel.0.as_fd(),
+            PollFlags::IN,
+        )];
+        poll(&mut fds, Some(&AT_ONCE)).is_ok_and(|n| n > 0)
+    }
+
+    fn look(&mut self, since: Instant) {
+        let mut last = since;
+        while !self.is_there_more() {
+            thread::yield_now();
+            let now = Instant::now();
+            if now - last > CROWDED {
+                self.patience.not_before = Some(now + AFTER_CROWD);
+                return;
+            }
+            if now - since > LOOK {
+                return;
+            }
+            last = now;
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Reading many blocks once: sends, which look into the cache but leave no trace in it.
+//!
+//! ```text
+//!   pointers in stream order ─► runs of neighbours ─► one device read each ─► every block's checksum ─► slices
+//! ```
+//! A run whose bytes are not all good is read again block by block, with the other copies and healing.
+
+use std::fmt::Display;
+use std::ops::Range;
+use std::sync::Arc;
+
+use zuse_base::{Error, Result};
+use zuse_codec::{ChecksumKind, Compression, verify, verify_truncated};
+use zuse_format::{BlockPointer, BpKind, BpLimits};
+use zuse_vdev::{ReadOutcome, VdevKind};
+
+use crate::cache::Key;
+use crate::crypt::cache_key;
+use crate::gang::is_truncated;
+use crate::pipeline::address_of;
+use crate::{Block, DatasetKey, Pipeline};
+
+/// Bytes between two blocks that are read along rather than asked for in two reads.
+const GAP: u64 = 16 << 10;
+/// Largest device read of a run.
+const RUN: u64 = 1 << 20;
+
+/// Stored bytes of several blocks, in the buffers they were read into.
+#[derive(Default)]
+pub struct StoredRun {
+    buffers: Vec<Vec<u8>>,
+    parts: Vec<(usize, Range<usize>)>,
+}
+
+impl StoredRun {
+    /// The stored bytes of a block, in the order that was asked.
+    pub fn get(&self, index: usize) -> &[u8] {
+        self.parts
+            .get(index)
+            .and_then(|(buffer, range)| self.buffers.get(*buffer)?.get(range.clone()))
+            .unwrap_or(&[])
+    }
+}
+
+impl Pipeline {
+    /// The block, if the cache holds it; the cache does not notice. Never one of an encrypted dataset: who has no key is
+    /// not to see it, who has one asks with [`Self::read_quietly_keyed`].
+    pub fn glance(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
+        (bp.kind() == BpKind::Normal && !bp.uses_crypt())
+            .then(|| self.cache().glance(&Key::of(bp)))
+            .flatten()
+    }
+
+    /// A decoded block from the cache or the devices; the cache does not notice.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_quietly(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
+        self.read_quietly_keyed(bp, None, place)
+    }
+
+    /// As [`Self::read_quietly`], of a dataset with that key.
+    ///
+    /// # Errors
+    /// As [`Self::read_keyed`].
+    pub fn read_quietly_keyed(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        place: &dyn Display,
+    ) -> Result<Arc<Block>> {
+        if bp.kind() != BpKind::Normal {
+            return self.read_keyed(bp, key, place);
+        }
+        match self.cache().glance(&cache_key(bp, key, place)?) {
+            Some(block) => Ok(block),
+            None => Ok(Arc::new(Block::new(self.fetch(bp, key, place)?))),
+        }
+    }
+
+    /// Stored bytes made readable: decompressed, little-endian.
+    ///
+    /// # Errors
+    /// They do not decode.
+    pub fn decode_stored(
+        &self,
+        bp: &BlockPointer,
+        stored: &[u8],
+        place: &dyn Display,
+    ) -> Result<Vec<u8>> {
+        let mut out = vec![0u8; bp.lsize() as usize];
+        self.decompress_into(bp, stored, &mut out, place)?;
+        self.to_little(bp, &mut out, place)?;
+        Ok(out)
+    }
+
+    /// Stored, checksummed bytes of normal pointers. Neighbours on a device are read at once.
+    ///
+    /// # Errors
+    /// As [`Self::read_stored`], for the first that fails; `place` names a pointer by its index.
+    pub fn read_stored_run(
+        &self,
+        bps: &[BlockPointer],
+        place: &dyn Fn(usize) -> String,
+    ) -> Result<StoredRun> {
+        let mut out = StoredRun::default();
+        let mut from = 0;
+        while from < bps.len() {
+            let to = from + self.run_length(&bps[from..]);
+            self.read_neighbours(&bps[from..to], from, place, &mut out)?;
+            from = to;
+        }
+        Ok(out)
+    }
+
+    /// How many of the first pointers lie close together on one device, in order.
+    fn run_length(&self, bps: &[BlockPointer]) -> usize {
+        let Some(first) = bps.first().filter(|bp| plain(bp)) else {
+            return 1;
+        };
+        let start = first.dva(0);
+        if !self.is_linear(start.vdev()) {
+            return 1;
+        }
+        let mut end = start.offset().saturating_add(first.psize());
+        let mut n = 1;
+        for bp in &bps[1..] {
+            let dva = bp.dva(0);
+            let fits = plain(bp)
+                && dva.vdev() == start.vdev()
+                && dva.offset() >= end
+                && dva.offset() - end <= GAP
+                && dva.offset().saturating_add(bp.psize()) - start.offset() <= RUN;
+            if !fits {
+                break;
+            }
+            end = dva.offset() + bp.psize();
+            n += 1;
+        }
+        n
+    }
+
+    /// Whether blocks of a top-level vdev lie in one piece, at their offsets.
+    fn is_linear(&self, vdev: u32) -> bool {
+        self.vdevs().top(vdev).is_ok_and(|top| {
+            matches!(
+                top.kind(),
+                VdevKind::File | VdevKind::Disk | VdevKind::Mirror
+            )
+        })
+    }
+
+    fn read_neighbours(
+        &self,
+        bps: &[BlockPointer],
+        number: usize,
+        place: &dyn Fn(usize) -> String,
+        out: &mut StoredRun,
+    ) -> Result<()> {
+        if let [first, .., last] = bps {
+            let start = first.dva(0).offset();
+            let len = (last.dva(0).offset() + last.psize() - start) as usize;
+            let range = |bp: &BlockPointer| {
+                let from = (bp.dva(0).offset() - start) as usize;
+                from..from + bp.psize() as usize
+            };
+            let context = self.checksums();
+            let mut buffer = Vec::new();
+            let mut check = |bytes: &[u8]| {
+                bps.iter().all(|bp| {
+                    let kind = ChecksumKind::from_u8(bp.checksum_kind());
+                    let part = bytes.get(range(bp));
+                    kind.zip(part).is_some_and(|(kind, part)| {
+                        let (order, sum) = (bp.byte_order(), bp.checksum());
+                        let good = if is_truncated(bp) {
+                            verify_truncated(kind, part, order, &context, &sum)
+                        } else {
+                            verify(kind, part, order, &context, &sum)
+                        };
+                        good.unwrap_or(false)
+                    })
+                })
+            };
+            let outcome = self.vdevs().read_and_heal_if(
+                address_of(&first.dva(0), first),
+                &mut buffer,
+                len,
+                &mut check,
+                &|| false,
+            );
+            if matches!(outcome, Ok(ReadOutcome::Good)) {
+                let at = out.buffers.len();
+                out.parts.extend(bps.iter().map(|bp| (at, range(bp))));
+                out.buffers.push(buffer);
+                return Ok(());
+            }
+        }
+        for (i, bp) in bps.iter().enumerate() {
+            if bp.kind() != BpKind::Normal {
+                return Err(Error::corrupt(
+                    place(number + i),
+                    "it names no stored block",
+                ));
+            }
+            let bytes = self.read_stored(bp, &Lazy(place, number + i))?;
+            out.parts.push((out.buffers.len(), 0..bytes.len()));
+            out.buffers.push(bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether stored bytes of a block are what a reader would see.
+    pub fn is_stored_plain(bp: &BlockPointer) -> bool {
+        bp.compression() == Compression::Off.to_u8()
+            && bp.byte_order() == zuse_base::ByteOrder::Little
+    }
+}
+
+/// A pointer whose first copy can be read in one piece as it lies.
+fn plain(bp: &BlockPointer) -> bool {
+    bp.kind() == BpKind::Normal
+        && !bp.is_gang()
+        && bp.validate(BpLimits::default()).is_ok()
+        && !bp.dva(0).is_empty()
+}
+
+struct Lazy<'a>(&'a dyn Fn(usize) -> String, usize);
+
+impl Display for Lazy<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&(self.0)(self.1))
+    }
+}

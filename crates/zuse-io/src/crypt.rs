@@ -1,0 +1,359 @@
+//! A dataset's keys at work on blocks: what is decrypted and verified on the way in, encrypted and signed on the way out.
+//!
+//! ```text
+//!   in   checksum ► decrypt | HMAC ► decompress ► swap ► (indirect, object set: MAC over the decoded block)
+//!   out  compress ► encrypt | HMAC ► checksum
+//! ```
+//! Invariants
+//! - An IV is never used twice with one block key: each block that is written takes a fresh random one, and the salt
+//!   that keys are derived with is replaced after [`SALT_USES`] blocks. Nothing is encrypted twice in one place.
+//! - What a key is asked to read is either proved by it or an error that names the place. No other copy is tried: the
+//!   checksum was right.
+
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use zuse_base::{ByteOrder, Entropy, Errno, Error, Result};
+use zuse_codec::crypt::{
+    BlockCipher, BlockIv, BlockMac, BlockSalt, MasterKey, Suite, equal, plain_mac,
+};
+use zuse_format::crypt::{MacVersion, dnode_block, indirect_message, objset_messages, zil_block};
+use zuse_format::objset::{LOCAL_MAC_AT, PORTABLE_MAC_AT};
+use zuse_format::{BlockPointer, Protection, object_type};
+
+use crate::cache::Key;
+
+/// Blocks that are encrypted under one salt.
+const SALT_USES: u64 = 400_000_000;
+/// Block keys that are kept derived.
+const CIPHERS_MAX: usize = 32;
+
+struct Writer {
+    salt: BlockSalt,
+    cipher: Arc<BlockCipher>,
+    left: u64,
+}
+
+/// The keys of one dataset, loaded. Clones of a dataset share them.
+pub struct DatasetKey {
+    master: MasterKey,
+    version: MacVersion,
+    entropy: Arc<dyn Entropy>,
+    ciphers: RwLock<Vec<(BlockSalt, Arc<BlockCipher>)>>,
+    writer: Mutex<Option<Writer>>,
+}
+
+/// What a block pointer needs besides the stored bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CryptParams {
+    /// Salt of the block key.
+    pub salt: BlockSalt,
+    /// IV.
+    pub iv: BlockIv,
+    /// Tag or MAC.
+    pub mac: BlockMac,
+}
+
+impl CryptParams {
+    /// Those of a pointer with encryption handling. Salt and IV mean something only where the block is ciphertext; of an
+    /// object set the MAC neither.
+    pub fn of(bp: &BlockPointer) -> Self {
+        let is_ciphertext = bp.encrypted();
+        Self {
+            salt: if is_ciphertext { bp.salt() } else { [0; 8] },
+            iv: if is_ciphertext { bp.iv() } else { [0; 12] },
+            mac: bp.mac(),
+        }
+    }
+}
+
+fn failed(place: &dyn Display) -> Error {
+    Error::corrupt(place.to_string(), "authentication failed")
+}
+
+/// What is said where a key would be needed.
+fn no_key(place: &dyn Display) -> Error {
+    Error::refused(
+        Errno::ACCES,
+        format!("{place}: the block is encrypted and its key is not loaded"),
+    )
+}
+
+pub(crate) fn unprotected(place: &dyn Display) -> Error {
+    Error::corrupt(
+        place.to_string(),
+        "authentication failed: the block is not protected at all",
+    )
+}
+
+/// Under what a normal block is cached for those with and without a key.
+pub(crate) fn cache_key(
+    bp: &BlockPointer,
+    key: Option<&DatasetKey>,
+    place: &dyn Display,
+) -> Result<Key> {
+    match (bp.protection(), key) {
+        (Protection::None, Some(_)) => Err(unprotected(place)),
+        (Protection::None | Protection::IndirectMac, _) | (_, Some(_)) => Ok(Key::of(bp)),
+        (Protection::Encrypted, None) if bp.object_type() != object_type::DNODE => {
+            Err(no_key(place))
+        }
+        (_, None) => Ok(Key::of(bp).locked()),
+    }
+}
+
+impl DatasetKey {
+    /// Keys of a key object with its version. `entropy` gives salts and IVs.
+    pub fn new(master: MasterKey, version: u64, entropy: Arc<dyn Entropy>) -> Self {
+        Self {
+            master,
+            version: MacVersion::of_key(version),
+            entropy,
+            ciphers: RwLock::default(),
+            writer: Mutex::default(),
+        }
+    }
+
+    /// The master key and the HMAC key, to be wrapped anew.
+    pub fn master(&self) -> &MasterKey {
+        &self.master
+    }
+
+    /// The suite.
+    pub fn suite(&self) -> Suite {
+        self.master.suite()
+    }
+
+    /// Whether datasets with these keys may be written: those of the first development version may not.
+    pub fn is_writable(&self) -> bool {
+        self.version != MacVersion::V0
+    }
+
+    /// The cipher of a salt.
+    fn cipher(&self, salt: &BlockSalt) -> Arc<BlockCipher> {
+        let find = |all: &[(BlockSalt, Arc<BlockCipher>)]| {
+            all.iter().find(|(s, _)| s == salt).map(|(_, c)| c.clone())
+        };
+        let known = find(&self.ciphers.read().unwrap_or_else(PoisonError::into_inner));
+        if let Some(cipher) = known {
+            return cipher;
+        }
+        let made = Arc::new(self.master.block_cipher(salt));
+        let mut all = self.ciphers.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = find(&all) {
+            return there;
+        }
+        if all.len() >= CIPHERS_MAX {
+            all.remove(0);
+        }
+        all.push((*salt, made.clone()));
+        made
+    }
+
+    /// Salt, its cipher and a fresh IV for one block to be written.
+    fn next(&self) -> (BlockSalt, BlockIv, Arc<BlockCipher>) {
+        let mut iv = [0; 12];
+        self.entropy.fill(&mut iv);
+        let mut slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = match &mut *slot {
+            Some(writer) if writer.left > 0 => writer,
+            slot => {
+                let mut salt = [0; 8];
+                self.entropy.fill(&mut salt);
+                slot.insert(Writer {
+                    salt,
+                    cipher: Arc::new(self.master.block_cipher(&salt)),
+                    left: SALT_USES,
+                })
+            }
+        };
+        writer.left -= 1;
+        (writer.salt, iv, writer.cipher.clone())
+    }
+
+    /// Salt and IV for a log block that is about to be allocated: they stand in the pointer that leads to it.
+    pub fn choose_salt_iv(&self) -> (BlockSalt, BlockIv) {
+        let (salt, iv, _) = self.next();
+        (salt, iv)
+    }
+
+    /// Brings the stored bytes of a level-0 block into clear, still compressed, and proves them.
+    ///
+    /// # Errors
+    /// `Corrupt`: authentication failed, or dnodes leave their block.
+    pub(crate) fn open_stored(
+        &self,
+        bp: &BlockPointer,
+        stored: &mut [u8],
+        place: &dyn Display,
+    ) -> Result<()> {
+        match bp.protection() {
+            Protection::None | Protection::IndirectMac => Ok(()),
+            Protection::Authenticated if bp.object_type() == object_type::OBJSET => Ok(()),
+            Protection::Authenticated => {
+                if equal(&self.master.hmac().block_mac(stored), &bp.mac()) {
+                    Ok(())
+                } else {
+                    Err(failed(place))
+                }
+            }
+            Protection::Encrypted => {
+                let cipher = self.cipher(&bp.salt());
+                if bp.object_type() != object_type::DNODE {
+                    return cipher
+                        .open(&bp.iv(), &[], stored, &bp.mac())
+                        .map_err(|_| failed(place));
+                }
+                let parts = dnode_block(stored, bp.byte_order(), self.version)
+                    .map_err(|e| e.at(place.to_string()))?;
+                let mut message = parts.gather(stored);
+                cipher
+                    .open(&bp.iv(), &parts.aad, &mut message, &bp.mac())
+                    .map_err(|_| failed(place))?;
+                parts.scatter(&message, stored);
+                Ok(())
+            }
+        }
+    }
+
+    /// Proves the decoded block of an object set by the MACs in it.
+    ///
+    /// # Errors
+    /// `Corrupt`: authentication failed.
+    pub(crate) fn check_objset(&self, block: &[u8], place: &dyn Display) -> Result<()> {
+        let (portable, local) =
+            objset_messages(block, self.version).map_err(|e| e.at(place.to_string()))?;
+        let stored = |at: usize| block.get(at..at + 32).unwrap_or_default();
+        let fits =
+            |message: &[u8], at: usize| equal(&self.master.hmac().objset_mac(message), stored(at));
+        // Where no local MAC can be made, datasets exist that hold one.
+        if fits(&portable, PORTABLE_MAC_AT) && local.is_none_or(|local| fits(&local, LOCAL_MAC_AT))
+        {
+            Ok(())
+        } else {
+            Err(failed(place))
+        }
+    }
+
+    /// Puts the MACs of an object set into its block (little-endian).
+    ///
+    /// # Errors
+    /// A dnode in the block is broken: a bug of the caller.
+    pub fn sign_objset(&self, block: &mut [u8]) -> Result<()> {
+        let (portable, local) =
+            objset_messages(block, self.version).map_err(|e| e.at("object set block"))?;
+        let portable = self.master.hmac().objset_mac(&portable);
+        let local = local.map_or([0; 32], |local| self.master.hmac().objset_mac(&local));
+        for (at, mac) in [(PORTABLE_MAC_AT, portable), (LOCAL_MAC_AT, local)] {
+            if let Some(to) = block.get_mut(at..at + 32) {
+                to.copy_from_slice(&mac);
+            }
+        }
+        Ok(())
+    }
+
+    /// Encrypts or signs the stored bytes of a block in place and notes in its pointer how. `bp` has its properties set,
+    /// X among them; its checksum words are set afterwards, but for the MAC.
+    ///
+    /// # Errors
+    /// The suite does not take a block of that size, or dnodes leave their block.
+    pub(crate) fn seal_stored(&self, bp: &mut BlockPointer, stored: &mut [u8]) -> Result<()> {
+        match bp.protection() {
+            Protection::None => Ok(()),
+            Protection::Authenticated if bp.object_type() == object_type::OBJSET => Ok(()),
+            // Over the decoded block: `indirect_mac`.
+            Protection::IndirectMac => Ok(()),
+            Protection::Authenticated => {
+                bp.set_mac(&self.master.hmac().block_mac(stored));
+                Ok(())
+            }
+            Protection::Encrypted => {
+                let (salt, iv, cipher) = self.next();
+                let too_long =
+                    |e| Error::unsupported("write pipeline", format!("{:?}: {e}", self.suite()));
+                let mac = if bp.object_type() == object_type::DNODE {
+                    let parts = dnode_block(stored, ByteOrder::Little, self.version)
+                        .map_err(|e| e.at("block of dnodes"))?;
+                    let mut message = parts.gather(stored);
+                    let mac = cipher
+                        .seal(&iv, &parts.aad, &mut message)
+                        .map_err(too_long)?;
+                    parts.scatter(&message, stored);
+                    mac
+                } else {
+                    cipher.seal(&iv, &[], stored).map_err(too_long)?
+                };
+                bp.set_salt_iv(&salt, &iv);
+                bp.set_mac(&mac);
+                Ok(())
+            }
+        }
+    }
+
+    /// Decrypts an intent log block in place. `bp` is the pointer that leads to it; `mac` are words 2 and 3 of its
+    /// embedded checksum, as bytes. The embedded checksum was verified before; `block` is in its writer's byte order.
+    ///
+    /// # Errors
+    /// `Corrupt`: authentication failed, or records leave the block.
+    pub fn open_zil(
+        &self,
+        bp: &BlockPointer,
+        mac: &BlockMac,
+        block: &mut [u8],
+        order: ByteOrder,
+        place: &dyn Display,
+    ) -> Result<()> {
+        let parts = zil_block(block, order).map_err(|e| e.at(place.to_string()))?;
+        let mut message = parts.gather(block);
+        self.cipher(&bp.salt())
+            .open(&bp.iv(), &parts.aad, &mut message, mac)
+            .map_err(|_| failed(place))?;
+        parts.scatter(&message, block);
+        Ok(())
+    }
+
+    /// Encrypts an intent log block in place, with the salt and IV of the pointer that leads to it, and gives its MAC: words
+    /// 2 and 3 of the embedded checksum. A block is sealed once: the same salt and IV must not meet other bytes.
+    ///
+    /// # Errors
+    /// Records leave the block: a bug of the caller.
+    pub fn seal_zil(&self, bp: &BlockPointer, block: &mut [u8]) -> Result<BlockMac> {
+        let parts = zil_block(block, ByteOrder::Little).map_err(|e| e.at("intent log block"))?;
+        let mut message = parts.gather(block);
+        let mac = self
+            .cipher(&bp.salt())
+            .seal(&bp.iv(), &parts.aad, &mut message)
+            .map_err(|e| Error::unsupported("intent log block", e))?;
+        parts.scatter(&message, block);
+        Ok(mac)
+    }
+}
+
+/// MAC of a decoded indirect block; no key has part in it.
+pub(crate) fn indirect_mac(block: &[u8]) -> BlockMac {
+    plain_mac([&indirect_message(block, MacVersion::V1)[..]])
+}
+
+/// Checks the MAC of a decoded indirect block. Whose version the pointers follow is not known here: both are tried.
+pub(crate) fn check_indirect(bp: &BlockPointer, block: &[u8], place: &dyn Display) -> Result<()> {
+    let fits = |version| {
+        equal(
+            &plain_mac([&indirect_message(block, version)[..]]),
+            &bp.mac(),
+        )
+    };
+    if fits(MacVersion::V1) || fits(MacVersion::V0) {
+        Ok(())
+    } else {
+        Err(failed(place))
+    }
+}
+
+impl std::fmt::Debug for DatasetKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DatasetKey({:?})", self.suite())
+    }
+}
+
+#[cfg(test)]
+mod tests;

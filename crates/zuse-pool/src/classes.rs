@@ -1,0 +1,43 @@
+//! Allocation classes: which top-level vdevs are for metadata, dedup tables or the intent log.
+//!
+//! The configuration marks log vdevs only; of the others the ZAP of the top-level vdev tells (`allocation_bias`).
+
+use zuse_base::{ObjectId, Result};
+use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_io::AllocClass;
+use zuse_vdev::VdevClass;
+
+use crate::Pool;
+
+/// Key in the ZAP of a top-level vdev.
+pub(crate) const BIAS: &[u8] = b"org.zfsonlinux:allocation_bias";
+
+impl Pool {
+    /// Tells the vdev tree what each vdev is for.
+    pub(crate) fn load_classes(&self) -> Result<()> {
+        let tree = crate::pool::lock(&self.config).vdev_tree.clone();
+        for (id, top) in tree.children.iter().enumerate() {
+            let Some(zap) = top.zap_top.filter(|zap| *zap != 0) else {
+                continue;
+            };
+            let bias = Zap::open(&self.mos().dnode(ObjectId(zap))?)?.lookup(BIAS)?;
+            if let Some(ZapValue::Bytes(bytes)) = bias
+                && let Some(word) = bytes.split(|b| *b == 0).next()
+                && let Some(class) = VdevClass::by_word(&String::from_utf8_lossy(word))
+            {
+                self.vdevs.set_class(id as u32, class)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The allocator's name for a class.
+pub(crate) fn alloc_class(class: VdevClass) -> AllocClass {
+    match class {
+        VdevClass::Normal => AllocClass::Normal,
+        VdevClass::Log => AllocClass::Log,
+        VdevClass::Special => AllocClass::Special,
+        VdevClass::Dedup => AllocClass::Dedup,
+    }
+}

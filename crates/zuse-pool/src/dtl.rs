@@ -1,0 +1,201 @@
+//! What a device missed: its dirty time log (chapter 01b §7 of the format notes).
+//!
+//! A leaf that could not be written while its siblings could lacks the blocks of that txg. The txgs are kept in a space
+//! map in the MOS, with txgs for offsets; the leaf's configuration names it. Whoever resilvers the pool copies what was
+//! born in those txgs.
+//!
+//! - A leaf that is gone, or that missed a write, has the txg in its log *within* that txg: a crash cannot lose it. The
+//!   loop that writes the MOS asks again in every pass.
+//! - What is missed only by the last flush of a txg is entered in the next one, which then follows at once.
+//! - Nothing is ever taken out here.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use zuse_base::range_tree::{ByPlace, Ranges};
+use zuse_base::{Error, ObjectId, Result, Span, Txg};
+use zuse_dmu::DnodeSpec;
+use zuse_format::object_type;
+
+use crate::pool::lock;
+use crate::{Pool, SyncCtx};
+
+/// Words of a log that are believed.
+const MAX_WORDS: u64 = 1 << 20;
+/// Longest run of an entry of one word.
+const MAX_RUN: u64 = 1 << 15;
+/// A word with these top bits tells when the next ones were written.
+const DEBUG: u64 = 2 << 62;
+const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
+
+/// The logs of a pool's leaves, by guid.
+#[derive(Default)]
+pub(crate) struct Dtls(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    leaves: BTreeMap<u64, Ranges<ByPlace>>,
+    /// Missed after the MOS of that txg was written.
+    late: BTreeMap<u64, Txg>,
+}
+
+impl Dtls {
+    /// A leaf missed something in a txg that is on disk, or about to be. Gives whether its log does not know.
+    pub(crate) fn note_late(&self, guid: u64, txg: Txg) -> bool {
+        let mut state = lock(&self.0);
+        let known = state
+            .leaves
+            .get(&guid)
+            .is_some_and(|r| r.contains(Span::new(txg.0, 1)));
+        if !known {
+            state.late.insert(guid, txg);
+        }
+        !known
+    }
+}
+
+impl Pool {
+    /// Reads the logs of all leaves.
+    pub(crate) fn load_dtls(&self) -> Result<()> {
+        let tree = lock(&self.config).vdev_tree.clone();
+        let mut found = Vec::new();
+        tree.visit(&mut |node| {
+            if let Some(object) = node.dtl.filter(|object| *object != 0) {
+                found.push((node.guid, ObjectId(object)));
+            }
+        });
+        for (guid, object) in found {
+            let ranges = self.read_dtl(object)?;
+            lock(&self.dtls.0).leaves.insert(guid, ranges);
+        }
+        Ok(())
+    }
+
+    fn read_dtl(&self, object: ObjectId) -> Result<Ranges<ByPlace>> {
+        let place = format!("dirty time log, object {object}");
+        let dnode = self.mos().dnode(object)?;
+        let length = dnode.with_bonus(|b| {
+            let word = b.get(8..16).and_then(|w| w.first_chunk::<8>());
+            word.map_or(0, |w| u64::from_le_bytes(*w))
+        });
+        if dnode.object_type() != object_type::SPACE_MAP || length / 8 > MAX_WORDS {
+            return Err(Error::corrupt(place, "its header makes no sense"));
+        }
+        let mut bytes = vec![0; length as usize / 8 * 8];
+        dnode.read_at(0, &mut bytes)?;
+        let mut ranges = Ranges::new();
+        let mut words = bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|w| u64::from_le_bytes(*w));
+        while let Some(word) = words.next() {
+            let (start, run, free) = match word >> 62 {
+                2 => continue,
+                3 => {
+                    let second = words.next().unwrap_or(0);
+                    let start = second & (u64::MAX >> 1);
+                    (start, (word >> 24 & 0xf_ffff_ffff) + 1, second >> 63 == 1)
+                }
+                _ => (word >> 16, (word & 0x7fff) + 1, word >> 15 & 1 == 1),
+            };
+            let span = Span::new(start, run);
+            if start.checked_add(run).is_none() {
+                return Err(Error::corrupt(place, format!("the txgs {start}+{run}")));
+            }
+            if free {
+                ranges.clear_span(span);
+            } else {
+                ranges.add_missing(span);
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// Enters this txg into the logs of leaves that do not get all of it.
+    pub(crate) fn sync_dtls(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        let mut missed: Vec<(u64, Txg)> = std::mem::take(&mut lock(&self.dtls.0).late)
+            .into_iter()
+            .collect();
+        for top in self.vdevs.tops().iter().filter(|t| t.is_concrete()) {
+            // A lone leaf that is gone stops the pool; there is nothing to copy from.
+            let leaves = top.leaves();
+            let lacking = leaves.iter().filter(|l| !l.is_usable() || l.has_missed());
+            if leaves.len() > 1 {
+                missed.extend(lacking.map(|l| (l.guid(), ctx.txg)));
+            }
+        }
+        for (guid, txg) in missed {
+            let span = Span::new(txg.0, 1);
+            let mut state = lock(&self.dtls.0);
+            let ranges = state.leaves.entry(guid).or_default();
+            if ranges.add_missing(span) == 0 {
+                continue;
+            }
+            let copy: Vec<Span> = ranges.iter().collect();
+            drop(state);
+            self.write_dtl(ctx, guid, &copy)?;
+        }
+        Ok(())
+    }
+
+    fn write_dtl(&self, ctx: &SyncCtx<'_>, guid: u64, ranges: &[Span]) -> Result<()> {
+        let known = lock(&self.config)
+            .vdev_tree
+            .find(guid)
+            .and_then(|n| n.dtl)
+            .filter(|object| *object != 0);
+        let histogram = self.features.is_enabled(HISTOGRAM);
+        let object = match known {
+            Some(object) => ObjectId(object),
+            None => {
+                let bonus = if histogram { 320 } else { 24 };
+                let dnode = self.mos().allocate(
+                    ctx.tx,
+                    &DnodeSpec::new(object_type::SPACE_MAP)
+                        .block_size(4096)
+                        .bonus(object_type::SPACE_MAP_HEADER, bonus),
+                )?;
+                if histogram {
+                    self.features.add(ctx, HISTOGRAM, 1)?;
+                }
+                let object = dnode.object();
+                if let Some(node) = lock(&self.config).vdev_tree.find_mut(guid) {
+                    node.dtl = Some(object.0);
+                }
+                self.config_changed();
+                object
+            }
+        };
+        let words = words_of(ranges, ctx);
+        let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let length = bytes.len() as u64;
+        bytes.resize(bytes.len().next_multiple_of(4096), 0);
+        let dnode = self.mos().dnode(object)?;
+        dnode.write_at(ctx.tx, 0, &bytes)?;
+        let txgs: u64 = ranges.iter().map(|r| r.size).sum();
+        let mut header = dnode.with_bonus(<[u8]>::to_vec);
+        for (at, word) in [object.0, length, txgs].into_iter().enumerate() {
+            if let Some(place) = header.get_mut(at * 8..at * 8 + 8) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        dnode.set_bonus(ctx.tx, &header)
+    }
+}
+
+/// A space map's words for some txgs.
+fn words_of(ranges: &[Span], ctx: &SyncCtx<'_>) -> Vec<u64> {
+    let stamp = DEBUG | u64::from(ctx.pass & 0x3ff) << 50 | (ctx.txg.0 & ((1 << 50) - 1));
+    let mut words = vec![stamp];
+    for range in ranges {
+        let (mut start, mut left) = (range.start, range.size);
+        while left > 0 {
+            let run = left.min(MAX_RUN);
+            words.push(start << 16 | (run - 1));
+            start += run;
+            left -= run;
+        }
+    }
+    words
+}

@@ -1,0 +1,55 @@
+//! What a pool takes of the machine, and how it is tuned.
+//!
+//! Nothing of this is stored in a pool: it holds for the process that has the pool open. [`crate::tunable`] is the
+//! table of the names under which users set these.
+
+use std::time::Duration;
+
+/// Bounds and tunables of an open pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the block cache.
+    pub cache: usize,
+    /// Percentage of the cache that metadata may keep from data when both want it.
+    pub cache_metadata_percent: u8,
+    /// Bytes of files that may be dirty; writers wait beyond.
+    pub dirty: u64,
+    /// Bytes of objects, directories and other metadata that may be dirty. New versions of cached blocks count against
+    /// the cache instead, up to half of it.
+    pub dirty_metadata: u64,
+    /// A txg is written after this time even if nobody waits.
+    pub txg_timeout: Duration,
+    /// Threads for compression, checksums and device writes.
+    pub threads: usize,
+    /// Bytes to which a micro ZAP grows before it becomes a fat one.
+    pub micro_zap_max: u32,
+    /// log2 of the indirect blocks of new objects.
+    pub indirect_shift: u8,
+    /// New user extended attributes are stored without their `user.` prefix, as illumos and FreeBSD do.
+    pub xattr_bare: bool,
+    /// Instead of every dataset's `recordsize`.
+    pub record_size: Option<u32>,
+    /// Instead of every dataset's `atime`.
+    pub atime: Option<bool>,
+    /// Instead of every dataset's `primarycache`, by its stored number.
+    pub primary_cache: Option<u8>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cache: 512 << 20,
+            cache_metadata_percent: zuse_io::METADATA_PERCENT,
+            dirty: 64 << 20,
+            dirty_metadata: 512 << 20,
+            txg_timeout: Duration::from_secs(5),
+            threads: std::thread::available_parallelism().map_or(2, usize::from),
+            micro_zap_max: 128 << 10,
+            indirect_shift: 17,
+            xattr_bare: false,
+            record_size: None,
+            atime: None,
+            primary_cache: None,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Removed vdevs: their mappings, read when a pool is opened (chapter 01b §6 of the format notes).
+//!
+//! | object | bonus | content |
+//! |---|---|---|
+//! | mapping | max offset, bytes mapped, number of entries, counts object | entries of 24 bytes: source, destination DVA |
+//!
+//! The mapping of the vdev that was removed last lies on vdevs that are there; the one before it may lie on a vdev that
+//! was removed later. So they are read in that order: newest first, along `prev_indirect_vdev`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use zuse_base::{Error, ObjectId, Result};
+use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_format::Dva;
+use zuse_vdev::{Mapping, Moved, VdevKind};
+
+use crate::Pool;
+
+/// Bytes of an entry.
+const ENTRY: usize = 24;
+/// Entries read at a time.
+const PIECE: u64 = 4096;
+/// "No vdev" in the record of removals.
+const NONE: u64 = u64::MAX;
+
+impl Pool {
+    /// Reads the mappings of all removed vdevs into the vdev tree.
+    pub(crate) fn load_mappings(&self, directory: &Zap) -> Result<()> {
+        let place = "removed vdevs";
+        let record = match directory.lookup(b"com.delphix:removing")? {
+            Some(ZapValue::Array { ints, .. }) => ints,
+            None => return Ok(()),
+            Some(_) => {
+                return Err(Error::corrupt(
+                    place,
+                    "the record of removals is no numbers",
+                ));
+            }
+        };
+        let mut next = record.get(2).copied().filter(|id| *id != NONE);
+        let mut seen = BTreeSet::new();
+        while let Some(id) = next {
+            let wrong = |what: &str| Error::corrupt(format!("{place}, vdev {id}"), what.to_owned());
+            let vdev = u32::try_from(id).map_err(|_| wrong("there is no such vdev"))?;
+            let top = self.vdevs.top(vdev)?;
+            if !seen.insert(vdev) {
+                return Err(wrong("it stands twice in the row of removals"));
+            }
+            let indirect = top
+                .indirect()
+                .filter(|_| *top.kind() == VdevKind::Indirect)
+                .ok_or_else(|| wrong("it is in the row of removals but was not removed"))?;
+            let mapping = self.read_mapping(vdev, ObjectId(indirect.object))?;
+            self.vdevs.set_mapping(vdev, Arc::new(mapping))?;
+            next = indirect.previous.filter(|id| *id != NONE);
+        }
+        Ok(())
+    }
+
+    fn read_mapping(&self, vdev: u32, object: ObjectId) -> Result<Mapping> {
+        let place = format!("mapping of vdev {vdev}, object {object}");
+        let dnode = self.mos().dnode(object)?;
+        let count = dnode
+            .with_bonus(|b| b.get(16..24).and_then(|w| w.first_chunk::<8>().copied()))
+            .map(u64::from_le_bytes)
+            .ok_or_else(|| Error::corrupt(place.as_str(), "its header is too short"))?;
+        let mut mapping = Mapping::default();
+        let mut at = 0u64;
+        let mut bytes = vec![0; PIECE as usize * ENTRY];
+        while at < count {
+            let here = (count - at).min(PIECE);
+            let part = bytes.get_mut(..here as usize * ENTRY).unwrap_or_default();
+            let from = at
+                .checked_mul(ENTRY as u64)
+                .ok_or_else(|| Error::corrupt(place.as_str(), format!("{count} entries")))?;
+            dnode.read_at(from, part)?;
+            for entry in part.as_chunks::<ENTRY>().0 {
+                mapping.push(moved(entry))?;
+            }
+            at += here;
+        }
+        Ok(mapping)
+    }
+}
+
+fn moved(entry: &[u8; ENTRY]) -> Moved {
+    let word = |i: usize| {
+        entry
+            .as_chunks::<8>()
+            .0
+            .get(i)
+            .map_or(0, |w| u64::from_le_bytes(*w))
+    };
+    let to = Dva {
+        word0: word(1),
+        word1: word(2),
+    };
+    Moved {
+        // Bit 63 is nobody's.
+        from: (word(0) & (u64::MAX >> 1)).saturating_mul(512),
+        len: to.asize(),
+        vdev: to.vdev(),
+        to: to.offset(),
+    }
+}

@@ -1,0 +1,278 @@
+//! The table of tunables: the names that users of ZFS know, and what of [`Limits`] each one sets.
+//!
+//! Adding one is adding a field to [`Limits`], a row here, and a test that it does what it says. A value is one number;
+//! properties that can be overridden have none by default, which is written `-`.
+
+use std::time::Duration;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_format::property::{PropertyValue, dataset_property, parse_number};
+
+use crate::Limits;
+
+/// What the number of a tunable counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes; units like `128K` are understood.
+    Bytes,
+    /// A number without a unit.
+    Number,
+    /// Hundredths.
+    Percent,
+    /// Seconds.
+    Seconds,
+    /// 0 or 1; `off` and `on` are understood.
+    Switch,
+    /// A property of datasets, in its words; overridden while the pool is open.
+    Property,
+}
+
+impl Unit {
+    /// One word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Number => "number",
+            Self::Percent => "percent",
+            Self::Seconds => "seconds",
+            Self::Switch => "switch",
+            Self::Property => "property",
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Tunable {
+    /// Its name.
+    pub name: &'static str,
+    /// Another name it goes by.
+    pub alias: Option<&'static str>,
+    /// What it counts.
+    pub unit: Unit,
+    /// Least and greatest value.
+    pub range: (u64, u64),
+    /// Values have to be powers of two.
+    power: bool,
+    /// What it does.
+    pub meaning: &'static str,
+    /// Whether an open pool takes a change over; else it counts when the pool is opened.
+    pub live: bool,
+    get: fn(&Limits) -> Option<u64>,
+    set: fn(&mut Limits, Option<u64>),
+}
+
+/// All of them, in the order in which they are shown.
+pub static TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "zfs_arc_max",
+        alias: None,
+        unit: Unit::Bytes,
+        range: (1 << 20, 1 << 46),
+        power: false,
+        meaning: "largest size of the block cache (ARC), indexes of directories included",
+        live: true,
+        get: |l| Some(l.cache as u64),
+        set: |l, v| l.cache = v.map_or(Limits::default().cache, |v| v as usize),
+    },
+    Tunable {
+        name: "zfs_arc_meta_limit_percent",
+        alias: None,
+        unit: Unit::Percent,
+        range: (0, 100),
+        power: false,
+        meaning: "share of the cache that metadata may keep from file data when both want it",
+        live: true,
+        get: |l| Some(u64::from(l.cache_metadata_percent)),
+        set: |l, v| {
+            l.cache_metadata_percent =
+                v.map_or(Limits::default().cache_metadata_percent, |v| v as u8);
+        },
+    },
+    Tunable {
+        name: "zfs_dirty_data_max",
+        alias: None,
+        unit: Unit::Bytes,
+        range: (4 << 20, 1 << 40),
+        power: false,
+        meaning: "changed data of files kept in memory before writers have to wait",
+        live: true,
+        get: |l| Some(l.dirty),
+        set: |l, v| l.dirty = v.unwrap_or(Limits::default().dirty),
+    },
+    Tunable {
+        name: "zuse_dirty_metadata_max",
+        alias: None,
+        unit: Unit::Bytes,
+        range: (4 << 20, 1 << 40),
+        power: false,
+        meaning: "changed objects, directories and other metadata kept in memory before writers have to wait",
+        live: true,
+        get: |l| Some(l.dirty_metadata),
+        set: |l, v| l.dirty_metadata = v.unwrap_or(Limits::default().dirty_metadata),
+    },
+    Tunable {
+        name: "zfs_txg_timeout",
+        alias: None,
+        unit: Unit::Seconds,
+        range: (1, 3600),
+        power: false,
+        meaning: "changes are written after this time at the latest",
+        live: true,
+        get: |l| Some(l.txg_timeout.as_secs()),
+        set: |l, v| l.txg_timeout = v.map_or(Limits::default().txg_timeout, Duration::from_secs),
+    },
+    Tunable {
+        name: "zuse_threads",
+        alias: None,
+        unit: Unit::Number,
+        range: (1, 256),
+        power: false,
+        meaning: "threads for compression, checksums and device writes",
+        live: false,
+        get: |l| Some(l.threads as u64),
+        set: |l, v| l.threads = v.map_or(Limits::default().threads, |v| v as usize),
+    },
+    Tunable {
+        name: "zap_micro_max_size",
+        alias: None,
+        unit: Unit::Bytes,
+        range: (512, 1 << 20),
+        power: false,
+        meaning: "a directory's micro ZAP becomes a fat ZAP beyond (above 128K only with feature@large_microzap)",
+        live: true,
+        get: |l| Some(u64::from(l.micro_zap_max)),
+        set: |l, v| l.micro_zap_max = v.map_or(Limits::default().micro_zap_max, |v| v as u32),
+    },
+    Tunable {
+        name: "zfs_default_ibs",
+        alias: None,
+        unit: Unit::Number,
+        range: (12, 17),
+        power: false,
+        meaning: "log2 of the size of indirect blocks of new files, directories and other objects",
+        live: true,
+        get: |l| Some(u64::from(l.indirect_shift)),
+        set: |l, v| l.indirect_shift = v.map_or(Limits::default().indirect_shift, |v| v as u8),
+    },
+    Tunable {
+        name: "zfs_xattr_compat",
+        alias: Some("xattr_compat"),
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "store user xattrs without the prefix user., as illumos and FreeBSD do (both forms are always read)",
+        live: true,
+        get: |l| Some(u64::from(l.xattr_bare)),
+        set: |l, v| l.xattr_bare = v == Some(1),
+    },
+    Tunable {
+        name: "recordsize",
+        alias: None,
+        unit: Unit::Property,
+        range: (512, 16 << 20),
+        power: true,
+        meaning: "instead of every dataset's recordsize, while the pool is open",
+        live: true,
+        get: |l| l.record_size.map(u64::from),
+        set: |l, v| l.record_size = v.map(|v| v as u32),
+    },
+    Tunable {
+        name: "atime",
+        alias: None,
+        unit: Unit::Property,
+        range: (0, 1),
+        power: false,
+        meaning: "instead of every dataset's atime, while the pool is open",
+        live: true,
+        get: |l| l.atime.map(u64::from),
+        set: |l, v| l.atime = v.map(|v| v == 1),
+    },
+    Tunable {
+        name: "primarycache",
+        alias: None,
+        unit: Unit::Property,
+        range: (0, 2),
+        power: false,
+        meaning: "instead of every dataset's primarycache, while the pool is open",
+        live: true,
+        get: |l| l.primary_cache.map(u64::from),
+        set: |l, v| l.primary_cache = v.map(|v| v as u8),
+    },
+];
+
+/// A tunable by its name or alias.
+pub fn tunable(name: &str) -> Option<&'static Tunable> {
+    TUNABLES
+        .iter()
+        .find(|t| t.name == name || t.alias == Some(name))
+}
+
+impl Tunable {
+    /// Its value; `None` where a property is not overridden.
+    pub fn value(&self, limits: &Limits) -> Option<u64> {
+        (self.get)(limits)
+    }
+
+    /// A value in exact form: a number, a property's word, `-` for none.
+    pub fn text(&self, value: Option<u64>) -> String {
+        let Some(value) = value else {
+            return "-".into();
+        };
+        self.property()
+            .and_then(|property| property.word_of(value))
+            .map_or_else(|| value.to_string(), str::to_owned)
+    }
+
+    /// The values it takes, for people.
+    pub fn range_text(&self) -> String {
+        match self.property() {
+            Some(property) => property.values.to_owned(),
+            None => format!("{}-{}", self.range.0, self.range.1),
+        }
+    }
+
+    /// The property that it overrides.
+    fn property(&self) -> Option<&'static zuse_format::property::Property> {
+        dataset_property(self.name).filter(|_| self.unit == Unit::Property)
+    }
+
+    /// Sets it from a text; `-` and `default` put the default back. Nothing is changed when the text is refused.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)`: no value of this tunable, or outside its range.
+    pub fn set(&self, limits: &mut Limits, text: &str) -> Result<()> {
+        if matches!(text, "-" | "default") {
+            (self.set)(limits, None);
+            return Ok(());
+        }
+        let value = self.parse(text)?;
+        (self.set)(limits, Some(value));
+        Ok(())
+    }
+
+    fn parse(&self, text: &str) -> Result<u64> {
+        let refuse = |why: String| Error::refused(Errno::INVAL, format!("{}: {why}", self.name));
+        let value = match (self.unit, text) {
+            (Unit::Switch, "on") => 1,
+            (Unit::Switch, "off") => 0,
+            (Unit::Property, _) => match dataset_property(self.name).map(|p| p.parse(text)) {
+                Some(Ok(PropertyValue::Number(n))) => n,
+                Some(Err(e)) => return Err(refuse(e.to_string())),
+                _ => return Err(refuse(format!("'{text}' is no value"))),
+            },
+            _ => parse_number(text).map_err(|e| refuse(e.to_string()))?,
+        };
+        let (least, greatest) = self.range;
+        if !(least..=greatest).contains(&value) {
+            return Err(refuse(format!("{value} is not in {least} to {greatest}")));
+        }
+        if self.power && !value.is_power_of_two() {
+            return Err(refuse(format!("{value} is no power of two")));
+        }
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! Channel programs: Lua scripts that look at and change the datasets of a pool inside one txg.
+//!
+//! ```text
+//!   text ─ dialect (operators, literals) ─ Lua 5.4, walled in ─ zfs.* (prelude.lua) ─ Batch ─ one sync task
+//! ```
+//! ZFS's Lua is 5.2 with 64-bit integers and no floats. Lua 5.4 has those integers; what differs is mended when the text is
+//! loaded (`dialect.rs`: `/`, `%` and `^` work on integers) and when messages come out (`words.rs`: 5.2's words). The
+//! behaviour is that of chapter 06c of the format notes.
+//!
+//! Invariants
+//! - A program can neither read nor write anything outside of Lua but through `zfs.*`.
+//! - It runs on the sync thread: instructions are counted, memory is bounded, and both limits have an upper bound.
+#![forbid(unsafe_code)]
+
+mod dialect;
+mod run;
+mod tree;
+mod words;
+
+pub use run::{Limits, Program, run};
+pub use tree::Tree;
+
+/// Most instructions that a program may ask for.
+pub const MAX_INSTRUCTIONS: u64 = 100_000_000;
+/// Most bytes that a program may ask for.
+pub const MAX_MEMORY: u64 = 104_857_600;

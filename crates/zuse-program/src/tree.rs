@@ -1,0 +1,138 @@
+//! What a program returns: a value as a tree, and its text forms.
+
+use std::fmt::Write as _;
+
+use mlua::Value;
+
+/// Deepest nesting of tables.
+const DEPTH_MAX: usize = 20;
+
+/// A value that left the interpreter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tree {
+    /// `nil`.
+    Nil,
+    /// A boolean.
+    Boolean(bool),
+    /// A number.
+    Number(i64),
+    /// A string.
+    Text(Vec<u8>),
+    /// A table with its keys as texts.
+    Table(Vec<(String, Tree)>),
+}
+
+impl Tree {
+    /// Takes a value out.
+    ///
+    /// # Errors
+    /// The message for a value that has no such form.
+    pub(crate) fn of(value: &Value, key: &str, depth: usize) -> Result<Self, String> {
+        Ok(match value {
+            Value::Nil => Self::Nil,
+            Value::Boolean(b) => Self::Boolean(*b),
+            Value::Integer(n) => Self::Number(*n),
+            Value::Number(n) => Self::Number(*n as i64),
+            Value::String(s) => {
+                let bytes = s.as_bytes();
+                let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+                Self::Text(bytes.get(..end).unwrap_or_default().to_vec())
+            }
+            Value::Table(table) => {
+                if depth >= DEPTH_MAX {
+                    return Err(format!(
+                        "Maximum table depth ({DEPTH_MAX}) exceeded for table"
+                    ));
+                }
+                let mut out: Vec<(String, Self)> = Vec::new();
+                let mut seen = std::collections::HashSet::new();
+                for pair in table.pairs::<Value, Value>() {
+                    let (k, v) = pair.map_err(|e| e.to_string())?;
+                    let name = match &k {
+                        Value::String(s) => s.to_string_lossy(),
+                        Value::Integer(n) => n.to_string(),
+                        Value::Boolean(b) => b.to_string(),
+                        other => {
+                            return Err(format!(
+                                "Invalid key type '{}' in table",
+                                other.type_name()
+                            ));
+                        }
+                    };
+                    if !seen.insert(name.clone()) {
+                        return Err(format!("Collision of key '{name}' in table"));
+                    }
+                    let value = Self::of(&v, &name, depth + 1)?;
+                    out.push((name, value));
+                }
+                Self::Table(out)
+            }
+            other => {
+                return Err(format!(
+                    "Invalid value type '{}' for key '{key}'",
+                    other.type_name()
+                ));
+            }
+        })
+    }
+
+    /// Appends `key: value` lines as the command prints them.
+    pub fn dump(&self, key: &str, indent: usize, out: &mut Vec<u8>) {
+        out.extend(std::iter::repeat_n(b' ', indent));
+        out.extend(key.as_bytes());
+        match self {
+            Self::Nil => {}
+            Self::Boolean(b) => out.extend(format!(": {b}").as_bytes()),
+            Self::Number(n) => out.extend(format!(": {n}").as_bytes()),
+            Self::Text(t) => {
+                out.extend(b": '");
+                out.extend(t);
+                out.push(b'\'');
+            }
+            Self::Table(entries) => {
+                out.extend(b":\n");
+                for (k, v) in entries {
+                    v.dump(k, indent + 4, out);
+                }
+                return;
+            }
+        }
+        out.push(b'\n');
+    }
+
+    /// As JSON: tables are objects, nil is true.
+    pub fn json(&self) -> String {
+        let mut out = String::new();
+        self.json_into(&mut out);
+        out
+    }
+
+    fn json_into(&self, out: &mut String) {
+        match self {
+            Self::Nil => out.push_str("true"),
+            Self::Boolean(b) => {
+                let _ = write!(out, "{b}");
+            }
+            Self::Number(n) => {
+                let _ = write!(out, "{n}");
+            }
+            Self::Text(t) => out.push_str(&quoted(&String::from_utf8_lossy(t))),
+            Self::Table(entries) => {
+                out.push('{');
+                for (i, (k, v)) in entries.iter().enumerate() {
+                    if i > 0 {
+                        out.push(',');
+                    }
+                    out.push_str(&quoted(k));
+                    out.push(':');
+                    v.json_into(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

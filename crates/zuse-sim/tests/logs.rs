@@ -1,0 +1,272 @@
+//! Intent logs that another system left: replayed for real, in memory, on volumes, in both byte orders.
+
+use std::sync::Arc;
+
+use zuse::PoolAccess;
+use zuse_base::ByteOrder;
+use zuse_device::BlockDevice;
+use zuse_format::zil::ZilHeader;
+use zuse_format::{BlockPointer, BpProps, Dva};
+use zuse_pool::Environment;
+use zuse_sim::check::{Depth, check};
+use zuse_sim::golden::{Golden, open_whole};
+use zuse_sim::manifests::{differences, expected, of_dataset, of_volume};
+
+fn writable() -> PoolAccess {
+    PoolAccess {
+        writable: true,
+        force: true,
+        ..PoolAccess::default()
+    }
+}
+
+/// Compares all datasets with the manifest, but for what a log does not tell.
+fn compare(golden: &Golden, pool: &Arc<zuse::Pool>) {
+    for (name, mut want) in expected(&golden.manifest()) {
+        let mut have = of_dataset(pool, &name).expect("manifest");
+        for entry in want.values_mut().chain(have.values_mut()) {
+            if let Some(fields) = entry.as_object_mut() {
+                fields.remove("mtime_ns");
+                fields.remove("blocks");
+            }
+        }
+        let wrong = differences(&name, &want, &have, &[]);
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+}
+
+fn replay(name: &'static str) {
+    let golden = Golden::load(name);
+    let env = Environment::default();
+    let devices = golden.block_devices();
+    // Claimed, and closed before anything was replayed: as after a crash.
+    let pool = open_whole(env.clone(), &devices, &writable()).expect("open");
+    let head = pool.dsl().dataset(&pool.name()).expect("dataset");
+    assert!(head.needs_replay().expect("log"));
+    let header = ZilHeader::parse(&head.objset().expect("objset").zil_header());
+    assert!(header.is_claimed());
+    drop(head);
+    pool.close().expect("close");
+    drop(pool);
+
+    let pool = open_whole(env.clone(), &devices, &PoolAccess::default()).expect("open");
+    compare(&golden, &pool);
+    pool.close().expect("close");
+    drop(pool);
+
+    let pool = open_whole(env.clone(), &devices, &writable()).expect("open");
+    compare(&golden, &pool);
+    let head = pool.dsl().dataset(&pool.name()).expect("dataset");
+    assert_eq!(head.log_header().expect("header"), ZilHeader::default());
+    drop(head);
+    let report = check(pool.spa(), Depth::All).expect("check");
+    assert!(report.is_clean(), "{:#?}", report.problems);
+    pool.export().expect("export");
+    drop(pool);
+
+    let pool = open_whole(env, &devices, &PoolAccess::default()).expect("open");
+    compare(&golden, &pool);
+    pool.close().expect("close");
+}
+
+#[test]
+fn a_log_in_the_pool_is_replayed() {
+    replay("zil");
+}
+
+#[test]
+fn a_log_on_a_log_device_is_replayed() {
+    replay("zil-slog");
+}
+
+/// All bytes of the first device.
+fn bytes(golden: &Golden) -> Vec<u8> {
+    let device = &golden.devices[0];
+    let mut all = vec![0; device.size() as usize];
+    device.read_at(&mut all, 0).expect("read");
+    all
+}
+
+#[test]
+fn a_pool_that_is_read_is_not_touched_by_its_log() {
+    let golden = Golden::load("zil");
+    let before = bytes(&golden);
+    let pool = open_whole(
+        Environment::default(),
+        &golden.block_devices(),
+        &PoolAccess::default(),
+    )
+    .expect("open");
+    compare(&golden, &pool);
+    // Opened once more, it says the same: nothing is applied twice.
+    compare(&golden, &pool);
+    pool.close().expect("close");
+    drop(pool);
+    assert!(bytes(&golden) == before, "the device was written");
+    // Everything that the log had dirtied in memory is gone with the pool.
+    assert_eq!(Arc::strong_count(&golden.devices[0]), 1);
+}
+
+#[test]
+fn a_damaged_block_of_a_log_ends_it_quietly() {
+    let golden = Golden::load("zil");
+    let env = Environment::default();
+    let pool = open_whole(env.clone(), &golden.block_devices(), &PoolAccess::default());
+    let pool = pool.expect("open");
+    let header = pool
+        .dsl()
+        .dataset(&pool.name())
+        .and_then(|d| d.log_header())
+        .expect("header");
+    let mut blocks = Vec::new();
+    pool.dsl()
+        .visit_log(&header, &mut |met| {
+            if let zuse::LogMet::Block(bp) = met {
+                blocks.push(bp.dva(0).offset());
+            }
+            Ok(true)
+        })
+        .expect("walk");
+    pool.close().expect("close");
+    drop(pool);
+    assert!(blocks.len() > 2, "{blocks:?}");
+    for offset in blocks {
+        let copy = golden.copy();
+        copy.devices[0]
+            .write_at(&[0x5a; 512], offset + (4 << 20))
+            .expect("damage");
+        for access in [PoolAccess::default(), writable()] {
+            let pool = open_whole(env.clone(), &copy.block_devices(), &access).expect("open");
+            of_dataset(&pool, &pool.name()).expect("it reads, as far as the log goes");
+            pool.close().expect("close");
+        }
+    }
+}
+
+/// A record of a write at an offset of object 1, in a byte order.
+fn write_record(seq: u64, txg: u64, offset: u64, data: &[u8], order: ByteOrder) -> Vec<u8> {
+    let len = (192 + data.len()).next_multiple_of(8);
+    let mut out = vec![0; len];
+    let words = [
+        (0, 9),
+        (8, len as u64),
+        (16, txg),
+        (24, seq),
+        (32, 1),
+        (40, offset),
+        (48, data.len() as u64),
+    ];
+    for (at, word) in words {
+        out[at..at + 8].copy_from_slice(&order.bytes_of_u64(word));
+    }
+    out[192..192 + data.len()].copy_from_slice(data);
+    out
+}
+
+/// A log block with some records and no successor, in a byte order.
+fn log_block(records: &[Vec<u8>], verifier: [u64; 4], order: ByteOrder) -> Vec<u8> {
+    let all = records.concat();
+    let used = 184 + all.len();
+    let mut block = vec![0; used.next_multiple_of(4096)];
+    block[136..144].copy_from_slice(&order.bytes_of_u64(used as u64));
+    let [a, b, c, seq] = verifier;
+    for (i, word) in [a, b, c, seq + 1].into_iter().enumerate() {
+        block[104 + 8 * i..112 + 8 * i].copy_from_slice(&order.bytes_of_u64(word));
+    }
+    block[184..used].copy_from_slice(&all);
+    if order.is_little() {
+        zuse_codec::seal_zil(&mut block, verifier).expect("seal");
+    } else {
+        block[144..152].copy_from_slice(&order.bytes_of_u64(0x0210_da7a_b10c_7a11));
+        let sums = zuse_codec::zil_sums(&block, verifier).expect("sums");
+        for (i, word) in sums.computed.into_iter().enumerate() {
+            block[152 + 8 * i..160 + 8 * i].copy_from_slice(&order.bytes_of_u64(word));
+        }
+    }
+    block
+}
+
+/// A volume of a golden pool.
+const NAME: &str = "dsl/vol";
+
+fn volume_log(order: ByteOrder) {
+    let golden = Golden::load("dsl");
+    let env = Environment::default();
+    let devices: Vec<Arc<dyn BlockDevice>> = golden.block_devices();
+    let pool = open_whole(env.clone(), &devices, &writable()).expect("open");
+    let before = of_volume(&pool, NAME).expect("empty");
+    let ds = pool.dsl().dataset(NAME).expect("dataset");
+    // What OpenZFS left is freed.
+    ds.replayed().expect("no log");
+    let verifier = [7, 8, ds.object().0, 1];
+    // Later than all txgs until the pool is exported.
+    let birth = pool.spa().open_txg().0 + 40;
+    let records = [
+        write_record(1, birth, 5000, b"in the log", order),
+        write_record(2, birth, 0, &[0xab; 512], order),
+    ];
+    let block = log_block(&records, verifier, order);
+    let mut bp = BlockPointer::with_props(BpProps {
+        lsize: block.len() as u64,
+        psize: block.len() as u64,
+        compression: 2,
+        checksum: 9,
+        object_type: 9,
+        level: 0,
+        dedup: false,
+        crypt: false,
+        order,
+    });
+    // The end of the largest free span: what is still written goes elsewhere.
+    let allocator = pool.spa().allocator().expect("writable");
+    let spans = (0..3).flat_map(|m| allocator.free_spans(0, m).expect("spans"));
+    let span = spans.max_by_key(|s| s.size).expect("free space");
+    let offset = span.start + span.size - block.len() as u64;
+    bp.set_dva(0, Dva::new(0, offset, block.len() as u64, false));
+    bp.set_birth(birth, birth);
+    bp.set_checksum(verifier);
+    let header = ZilHeader {
+        log: bp,
+        ..ZilHeader::default()
+    };
+    let tx = ds.begin(zuse_dsl::Estimate::default()).expect("begin");
+    let objset = ds.objset().expect("objset");
+    objset.set_zil_header(&tx, header.to_bytes());
+    drop((tx, objset, ds));
+    pool.export().expect("export");
+    drop(pool);
+    golden.devices[0]
+        .write_at(&block, offset + (4 << 20))
+        .expect("write");
+
+    let read = |access: &PoolAccess| {
+        let pool = open_whole(env.clone(), &devices, access).expect("open");
+        let volume = pool.volume(NAME).expect("volume");
+        let mut buf = vec![0; 6000];
+        assert_eq!(volume.read(0, &mut buf).expect("read"), 6000);
+        assert_eq!(&buf[5000..5010], b"in the log");
+        assert_eq!(buf[..512], [0xab; 512]);
+        drop(volume);
+        assert_ne!(of_volume(&pool, NAME).expect("sum"), before);
+        if access.writable {
+            let report = check(pool.spa(), Depth::All).expect("check");
+            assert!(report.is_clean(), "{:#?}", report.problems);
+            pool.export().expect("export");
+        } else {
+            pool.close().expect("close");
+        }
+    };
+    read(&PoolAccess::default());
+    read(&writable());
+    read(&PoolAccess::default());
+}
+
+#[test]
+fn the_log_of_a_volume_is_replayed() {
+    volume_log(ByteOrder::Little);
+}
+
+#[test]
+fn a_log_of_the_other_byte_order_is_replayed() {
+    volume_log(ByteOrder::Big);
+}

@@ -1,0 +1,105 @@
+//! What can be wrong with a stream, with the record's number and its offset.
+
+use zuse_base::{Errno, Error};
+
+/// What is wrong with a record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// The stream ends inside a record, or before its END.
+    #[error("the stream ends here")]
+    Truncated,
+    /// The first record is not a BEGIN in either byte order.
+    #[error("this is not a send stream (bad magic number)")]
+    Magic,
+    /// A record of a type that does not exist.
+    #[error("unknown record type {0}")]
+    UnknownRecord(u32),
+    /// A payload larger than any block.
+    #[error("a payload of {0} bytes")]
+    Payload(u64),
+    /// The running checksum differs.
+    #[error("checksum mismatch")]
+    Checksum {
+        /// What the bytes give.
+        computed: [u64; 4],
+        /// What the record says.
+        stored: [u64; 4],
+    },
+    /// A feature flag that nobody knows, or that is not served any more.
+    #[error("the stream uses features that are not supported (flags {0:#x})")]
+    Features(u64),
+    /// Records that contradict each other or the format.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// A failure at a place of a stream.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The bytes are at fault.
+    #[error("stream, record {record} at offset {offset}: {flaw}")]
+    Flaw {
+        /// Number of the record, from 0.
+        record: u64,
+        /// Where it begins, in bytes.
+        offset: u64,
+        /// What is wrong.
+        flaw: Flaw,
+    },
+    /// Input or output failed.
+    #[error("stream at offset {offset}: {what}")]
+    Io {
+        /// Bytes that came through.
+        offset: u64,
+        /// What the host said.
+        what: String,
+        /// The host's number.
+        errno: i32,
+    },
+}
+
+impl StreamError {
+    /// The flaw, if the bytes are at fault.
+    pub fn flaw(&self) -> Option<&Flaw> {
+        match self {
+            Self::Flaw { flaw, .. } => Some(flaw),
+            Self::Io { .. } => None,
+        }
+    }
+
+    /// Whether the stream only ended too early.
+    pub fn is_truncated(&self) -> bool {
+        self.flaw() == Some(&Flaw::Truncated)
+    }
+
+    pub(crate) fn io(offset: u64, error: &std::io::Error) -> Self {
+        Self::Io {
+            offset,
+            what: error.to_string(),
+            errno: error.raw_os_error().unwrap_or(5),
+        }
+    }
+}
+
+impl From<StreamError> for Error {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Flaw {
+                record,
+                offset,
+                flaw,
+            } => Error::corrupt(
+                format!("stream, record {record} at offset {offset}"),
+                flaw.to_string(),
+            ),
+            StreamError::Io {
+                offset,
+                what,
+                errno,
+            } => Error::refused(Errno(errno), format!("stream at offset {offset}: {what}")),
+        }
+    }
+}
+
+/// What most functions of this crate return.
+pub type StreamResult<T> = Result<T, StreamError>;

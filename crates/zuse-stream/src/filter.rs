@@ -1,0 +1,288 @@
+//! Streams made into other streams: `zstream decompress`, `recompress`, `redup`.
+//!
+//! ```text
+//!   StreamReader ─ one record ─ changed ─ StreamWriter (new checksums)
+//! ```
+//! Nothing is kept but, for `redup`, where each block that may be referred to lies in the file.
+
+use std::collections::HashMap;
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use zuse_base::ByteOrder;
+use zuse_codec::{Compression, ZstdLevel, compress, decompress};
+
+use crate::error::{Flaw, StreamError, StreamResult};
+use crate::features;
+use crate::reader::{Item, StreamReader};
+use crate::record::{Begin, HEADER, Header, Record, WriteRecord};
+use crate::writer::StreamWriter;
+
+/// A block to be decompressed: object, offset, and how (`None` only resets the fields).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Object number.
+    pub object: u64,
+    /// Offset.
+    pub offset: u64,
+    /// Compression it is really in.
+    pub compression: Option<Compression>,
+}
+
+/// Where a record goes when it was looked at.
+enum Verdict {
+    Same,
+    Changed(Record, Vec<u8>),
+}
+
+/// Copies a stream record by record.
+fn copy<R: Read, W: Write>(
+    reader: &mut StreamReader<R>,
+    out: W,
+    change: &mut dyn FnMut(&Item) -> StreamResult<Verdict>,
+) -> StreamResult<()> {
+    let mut writer = StreamWriter::new(out);
+    let mut in_front = false;
+    while let Some(item) = reader.next_record()? {
+        if reader.order() == ByteOrder::Big {
+            return Err(item.invalid("streams of the other byte order are not changed"));
+        }
+        let verdict = change(&item)?;
+        match (&item.record, verdict) {
+            (Record::End { checksum, to_guid }, _) => {
+                // A package's last END has no checksum at all; the one behind its front has no tail.
+                if *checksum == [0; 4] && *to_guid == 0 {
+                    writer.bare(&item.record)?;
+                } else if in_front {
+                    let checksum = writer.sums();
+                    writer.bare(&Record::End {
+                        checksum,
+                        to_guid: *to_guid,
+                    })?;
+                } else {
+                    writer.end(*to_guid)?;
+                }
+                in_front = false;
+            }
+            (_, Verdict::Changed(record, payload)) => writer.record(&record, &payload)?,
+            (record, Verdict::Same) => writer.record(record, &item.payload)?,
+        }
+        if let Record::Begin(b) = &item.record {
+            in_front = b.header() == Header::Package;
+        }
+        reader.recycle(item.payload);
+    }
+    writer.flush()
+}
+
+fn unpacked(item: &Item, w: &WriteRecord, kind: Compression) -> StreamResult<Vec<u8>> {
+    let size = usize::try_from(w.logical_size)
+        .ok()
+        .filter(|s| *s <= 16 << 20)
+        .ok_or_else(|| item.flaw(Flaw::Payload(w.logical_size)))?;
+    let mut plain = vec![0; size];
+    decompress(kind, &item.payload, &mut plain).map_err(|e| item.invalid(e.to_string()))?;
+    Ok(plain)
+}
+
+/// Decompresses the named WRITEs; `tell` hears of each.
+///
+/// # Errors
+/// What is wrong with the stream, a block that does not decompress, or the output's error.
+pub fn decompress_named(
+    input: impl Read,
+    out: impl Write,
+    names: &[Named],
+    tell: &mut dyn FnMut(&str),
+) -> StreamResult<()> {
+    let mut reader = StreamReader::new(input);
+    copy(&mut reader, out, &mut |item| {
+        let Record::Write(w) = &item.record else {
+            return Ok(Verdict::Same);
+        };
+        let named = names
+            .iter()
+            .find(|n| n.object == w.object && n.offset == w.offset);
+        let Some(named) = named else {
+            return Ok(Verdict::Same);
+        };
+        let payload = match named.compression {
+            None | Some(Compression::Off) => item.payload.clone(),
+            Some(kind) => unpacked(item, w, kind)?,
+        };
+        tell(&format!(
+            "Resetting compression type to off for ino {} offset {}",
+            w.object, w.offset
+        ));
+        let record = WriteRecord {
+            compression: 0,
+            compressed_size: 0,
+            logical_size: payload.len() as u64,
+            ..w.clone()
+        };
+        Ok(Verdict::Changed(Record::Write(record), payload))
+    })
+}
+
+/// Compresses all unencrypted WRITEs anew.
+///
+/// # Errors
+/// As [`decompress_named`].
+pub fn recompress(
+    input: impl Read,
+    out: impl Write,
+    kind: Compression,
+    level: ZstdLevel,
+) -> StreamResult<()> {
+    let mut reader = StreamReader::new(input);
+    let mut packed = Vec::new();
+    copy(&mut reader, out, &mut |item| {
+        let Record::Write(w) = &item.record else {
+            return Ok(Verdict::Same);
+        };
+        if w.crypt.salt != [0; 8] {
+            return Ok(Verdict::Same);
+        }
+        let plain = match Compression::from_u8(w.compression) {
+            _ if w.compression == 0 => item.payload.clone(),
+            None => return Err(item.invalid(format!("compression {}", w.compression))),
+            Some(Compression::Off) => item.payload.clone(),
+            Some(old) => unpacked(item, w, old)?,
+        };
+        let mut record = WriteRecord {
+            compression: 0,
+            compressed_size: 0,
+            ..w.clone()
+        };
+        if kind != Compression::Off
+            && let Some(n) = compress(kind, level, &plain, &mut packed, plain.len())
+        {
+            let size = n.next_multiple_of(512);
+            if size < plain.len() {
+                packed.truncate(n);
+                packed.resize(size, 0);
+                record.compression = kind.to_u8();
+                record.compressed_size = size as u64;
+                return Ok(Verdict::Changed(Record::Write(record), packed.clone()));
+            }
+        }
+        Ok(Verdict::Changed(Record::Write(record), plain))
+    })
+}
+
+/// Replaces references to earlier blocks by the blocks. Returns how many there were.
+///
+/// # Errors
+/// As [`decompress_named`]; a reference to a block that is not there.
+pub fn redup<F: Read + Seek>(mut input: F, out: impl Write) -> StreamResult<u64> {
+    // Where the blocks are: a first pass over the headers.
+    let mut places: HashMap<(u64, u64, u64), u64> = HashMap::new();
+    let io = |at: u64| move |e: std::io::Error| StreamError::io(at, &e);
+    let mut second = {
+        let mut reader = StreamReader::new(&mut input);
+        while let Some(item) = reader.next_record()? {
+            if let Record::Write(w) = &item.record {
+                places.insert((w.to_guid, w.object, w.offset), item.offset);
+            }
+            reader.recycle(item.payload);
+        }
+        drop(reader);
+        input.seek(SeekFrom::Start(0)).map_err(io(0))?;
+        input
+    };
+    let mut writer = StreamWriter::new(out);
+    let mut replaced = 0;
+    let mut at = 0u64;
+    let mut in_front = false;
+    loop {
+        second.seek(SeekFrom::Start(at)).map_err(io(at))?;
+        let Some(item) = record_at(&mut second, at)? else {
+            break;
+        };
+        at += (HEADER + item.payload.len()) as u64;
+        match &item.record {
+            Record::Begin(b) => {
+                in_front = b.header() == Header::Package;
+                let word = b.features() & !(features::DEDUP | features::DEDUPPROPS);
+                let begin = Begin {
+                    version_info: Begin::version_word(b.header(), word),
+                    ..b.clone()
+                };
+                writer.record(&Record::Begin(begin), &item.payload)?;
+            }
+            Record::End { checksum, to_guid } => {
+                if *checksum == [0; 4] && *to_guid == 0 {
+                    writer.bare(&item.record)?;
+                } else if in_front {
+                    let checksum = writer.sums();
+                    writer.bare(&Record::End {
+                        checksum,
+                        to_guid: *to_guid,
+                    })?;
+                } else {
+                    writer.end(*to_guid)?;
+                }
+            }
+            Record::WriteByref(r) => {
+                let place = places
+                    .get(&(r.ref_guid, r.ref_object, r.ref_offset))
+                    .filter(|p| **p < item.offset)
+                    .ok_or_else(|| item.invalid("a reference to a block that was not sent"))?;
+                second.seek(SeekFrom::Start(*place)).map_err(io(*place))?;
+                let Some(Item {
+                    record: Record::Write(w),
+                    payload,
+                    ..
+                }) = record_at(&mut second, *place)?
+                else {
+                    return Err(item.invalid("a reference to something else than a block"));
+                };
+                replaced += 1;
+                let write = WriteRecord {
+                    object: r.object,
+                    offset: r.offset,
+                    to_guid: r.to_guid,
+                    ..w
+                };
+                writer.record(&Record::Write(write), &payload)?;
+            }
+            record => writer.record(record, &item.payload)?,
+        }
+    }
+    writer.flush()?;
+    Ok(replaced)
+}
+
+/// One record of a stream that was verified before.
+fn record_at<F: Read>(input: &mut F, at: u64) -> StreamResult<Option<Item>> {
+    let mut header = [0; HEADER];
+    let mut have = 0;
+    while have < HEADER {
+        match input.read(&mut header[have..]) {
+            Ok(0) => return Ok(None),
+            Ok(n) => have += n,
+            Err(e) => return Err(StreamError::io(at, &e)),
+        }
+    }
+    let flaw = |flaw| StreamError::Flaw {
+        record: 0,
+        offset: at,
+        flaw,
+    };
+    let record = Record::parse(&header, ByteOrder::Little).map_err(flaw)?;
+    let len = record.payload_len().map_err(flaw)?;
+    let mut payload = Vec::new();
+    input
+        .take(len as u64)
+        .read_to_end(&mut payload)
+        .map_err(|e| StreamError::io(at, &e))?;
+    if payload.len() < len {
+        return Err(flaw(Flaw::Truncated));
+    }
+    Ok(Some(Item {
+        number: 0,
+        offset: at,
+        record,
+        payload,
+        tail: [0; 4],
+    }))
+}

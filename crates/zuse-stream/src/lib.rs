@@ -1,0 +1,29 @@
+//! Send streams: records, parsing, making, receiving.
+//!
+//! ```text
+//!   Dataset ──► send ──► StreamWriter ──► bytes ──► StreamReader ──► receive ──► Dataset
+//!                                           └──────► dump, token, index
+//! ```
+//! A stream is a foreign thing: every number in it is checked before it is used, and a failure names the record and
+//! its offset. What is made here is byte for byte what OpenZFS makes.
+#![forbid(unsafe_code)]
+
+mod dump;
+mod error;
+pub mod features;
+pub mod filter;
+pub mod nv_print;
+mod reader;
+mod receive;
+pub mod record;
+mod send;
+mod token;
+mod writer;
+
+pub use dump::{DumpOptions, dump};
+pub use error::{Flaw, StreamError, StreamResult};
+pub use reader::{Item, StreamReader};
+pub use receive::{ReceiveOptions, Received, check_begin, receive, skip};
+pub use send::{Send, SendOptions, SendProgress};
+pub use token::{ResumeToken, TokenFlaw, unpack_token};
+pub use writer::StreamWriter;

@@ -1,0 +1,321 @@
+//! Receiving one substream into a dataset.
+//!
+//! ```text
+//!   input ─ StreamReader ─ parse (verify, decompress, swap) ─ batches ─► apply (one transaction each) ─► finish
+//! ```
+//! Input is read by the caller's thread, batches are applied by another one; a bounded number of them is under way.
+
+mod apply;
+mod parse;
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dsl::property::{SetAs, Value};
+use zuse_dsl::{Dsl, ReceiveBegin, ReceiveProgress, Receiving, ResumeState};
+use zuse_format::ObjsetType;
+use zuse_format::nvlist::NvList;
+
+use crate::error::{Flaw, StreamResult};
+use crate::features;
+use crate::reader::{Item, StreamReader};
+use crate::record::{
+    Begin, FLAG_CI_DATA, FLAG_CLONE, FLAG_FREERECORDS, FLAG_SPILL_BLOCK, Header, Record,
+};
+use apply::Applier;
+
+/// Batches under way.
+const IN_FLIGHT: usize = 4;
+
+/// How to receive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveOptions {
+    /// Destroy what is newer than the source, replace what is there (`-F`).
+    pub force: bool,
+    /// Keep what has come if the stream ends early (`-s`).
+    pub resumable: bool,
+    /// Take what a stream that ends early holds as if it were all: for looking at it.
+    pub salvage: bool,
+    /// Make the new dataset a clone of this snapshot (`-o origin=`).
+    pub origin: Option<String>,
+    /// Properties that came with the stream.
+    pub received_properties: Vec<(String, Value)>,
+    /// Properties that whoever receives sets.
+    pub local_properties: Vec<(String, Value)>,
+}
+
+/// A substream that is being received; nothing is visible before [`Self::finish`].
+pub struct Received {
+    receiving: Receiving,
+    /// Bytes of stream.
+    pub bytes: u64,
+    /// Why it is not all, if it was salvaged.
+    pub flaw: Option<Error>,
+}
+
+impl Received {
+    /// Whether an existing dataset gets a new content: who has it mounted lets go first.
+    pub fn replaces(&self) -> Option<&str> {
+        self.receiving.replaces().then(|| self.receiving.target())
+    }
+
+    /// Full name of the snapshot.
+    pub fn snapshot(&self) -> String {
+        self.receiving.snapshot()
+    }
+
+    /// Gives the target its content and its snapshot, in one txg.
+    ///
+    /// # Errors
+    /// The target was changed meanwhile, or limits stand in the way: what came is destroyed then.
+    pub fn finish(mut self) -> Result<()> {
+        let done = self.receiving.finish();
+        if done.is_err() {
+            let _ = self.receiving.abandon(false);
+        }
+        done
+    }
+}
+
+/// The list behind a BEGIN.
+fn list_of(item: &Item) -> StreamResult<NvList> {
+    if item.payload.is_empty() {
+        return Ok(NvList::new());
+    }
+    NvList::decode(&item.payload).map_err(|e| item.invalid(format!("the list of BEGIN: {e}")))
+}
+
+/// Checks what a BEGIN asks for, and returns it.
+///
+/// # Errors
+/// Flags that nobody knows, a header of another kind.
+pub fn check_begin(item: &Item) -> StreamResult<&Begin> {
+    let Record::Begin(begin) = &item.record else {
+        return Err(item.flaw(Flaw::Magic));
+    };
+    if begin.header() != Header::Substream {
+        return Err(item.invalid("a package header where one snapshot begins"));
+    }
+    if begin.features() & (features::DEDUP | features::DEDUPPROPS) != 0 {
+        return Err(item.invalid("stream is deduplicated; 'zstream redup' makes a stream without"));
+    }
+    if begin.features() & !features::SUPPORTED != 0 {
+        return Err(item.flaw(Flaw::Features(begin.features())));
+    }
+    Ok(begin)
+}
+
+/// Receives the substream whose BEGIN is `item` into `target` as snapshot `snapshot`.
+///
+/// # Errors
+/// The refusals of chapter 05b §9.2 before anything is made; what is wrong with the stream: then what came is destroyed,
+/// or, if the receive is resumable, kept with its state.
+pub fn receive<R: Read>(
+    dsl: &Arc<Dsl>,
+    reader: &mut StreamReader<R>,
+    item: &Item,
+    target: &str,
+    snapshot: &str,
+    options: &ReceiveOptions,
+) -> Result<Received> {
+    let begin = check_begin(item)?;
+    let list = list_of(item)?;
+    if begin.features() & features::RAW != 0 {
+        return Err(Error::unsupported(
+            target.to_owned(),
+            "receiving raw encrypted streams (feature com.datto:encryption)",
+        ));
+    }
+    for guid in features::needed(begin.features()) {
+        if !dsl.pool_feature_enabled(guid)? {
+            return Err(Error::unsupported(
+                target.to_owned(),
+                format!("the stream needs the pool feature {guid}, which is not enabled"),
+            ));
+        }
+    }
+    let resuming = begin.features() & features::RESUMING != 0;
+    let at = if resuming {
+        let number = |name: &str| {
+            list.get_u64(name)
+                .ok_or_else(|| item.invalid(format!("a resuming stream without {name}")))
+        };
+        Some((number("resume_object")?, number("resume_offset")?))
+    } else {
+        None
+    };
+    let before = match at {
+        Some((object, offset)) => {
+            let have = dsl.resume_state(target)?;
+            ReceiveProgress {
+                object,
+                offset,
+                bytes: have.map_or(0, |h| h.bytes),
+            }
+        }
+        None => ReceiveProgress {
+            object: 1,
+            offset: 0,
+            bytes: 0,
+        },
+    };
+    let plan = plan(
+        dsl, item, begin, target, snapshot, options, before, resuming,
+    )?;
+    let full = begin.from_guid == 0 && plan.origin.is_none();
+    let mut receiving = dsl.begin_receive(plan)?;
+    let outcome = set_properties(dsl, target, options)
+        .and_then(|()| transfer(reader, item, begin, &receiving, full, before));
+    match outcome {
+        Ok(()) => Ok(Received {
+            bytes: reader.offset() - item.offset,
+            receiving,
+            flaw: None,
+        }),
+        Err(e) if options.salvage => Ok(Received {
+            bytes: reader.offset() - item.offset,
+            receiving,
+            flaw: Some(e),
+        }),
+        Err(e) => {
+            let kept = receiving.abandon(options.resumable);
+            drop(receiving);
+            kept.and(Err(e))
+        }
+    }
+}
+
+/// Properties come before the data, which is written by them.
+fn set_properties(dsl: &Arc<Dsl>, target: &str, options: &ReceiveOptions) -> Result<()> {
+    if !options.received_properties.is_empty() {
+        dsl.set_properties(target, &options.received_properties, SetAs::Received)?;
+    }
+    if !options.local_properties.is_empty() {
+        dsl.set_properties(target, &options.local_properties, SetAs::Local)?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn plan(
+    dsl: &Arc<Dsl>,
+    item: &Item,
+    begin: &Begin,
+    target: &str,
+    snapshot: &str,
+    options: &ReceiveOptions,
+    at: ReceiveProgress,
+    resuming: bool,
+) -> Result<ReceiveBegin> {
+    let word = begin.features();
+    let kind = ObjsetType::from_number(begin.objset_type.into())
+        .filter(|k| matches!(k, ObjsetType::Zfs | ObjsetType::Zvol))
+        .ok_or_else(|| item.invalid(format!("an object set of type {}", begin.objset_type)))?;
+    let mut origin = options.origin.clone();
+    if origin.is_none()
+        && begin.flags & FLAG_CLONE != 0
+        && !resuming
+        && dsl.dataset(target).is_err()
+    {
+        origin = dsl.snapshot_by_guid(target, begin.from_guid)?;
+        if origin.is_none() {
+            return Err(Error::refused(
+                Errno::NOENT,
+                format!("local origin for clone {target}@{snapshot} does not exist"),
+            ));
+        }
+    }
+    if origin.is_some() && begin.from_guid == 0 && begin.flags & FLAG_FREERECORDS == 0 {
+        return Err(Error::refused(
+            Errno::INVAL,
+            "a full stream without FREE records cannot become a clone",
+        ));
+    }
+    let mut features = Vec::new();
+    for (bit, guid) in [
+        (features::LARGE_BLOCKS, "org.open-zfs:large_blocks"),
+        (features::LONGNAME, "org.zfsonlinux:longname"),
+        (features::LARGE_MICROZAP, "com.klarasystems:large_microzap"),
+    ] {
+        if word & bit != 0 {
+            features.push(guid);
+        }
+    }
+    let state = ResumeState {
+        from_guid: begin.from_guid,
+        to_guid: begin.to_guid,
+        to_name: begin.to_name.clone(),
+        object: at.object,
+        offset: at.offset,
+        bytes: at.bytes,
+        large_blocks: word & features::LARGE_BLOCKS != 0,
+        embed: word & features::EMBED_DATA != 0,
+        compressed: word & features::COMPRESSED != 0,
+        raw: word & features::RAW != 0,
+    };
+    Ok(ReceiveBegin {
+        target: target.to_owned(),
+        snapshot: snapshot.to_owned(),
+        to_guid: begin.to_guid,
+        from_guid: begin.from_guid,
+        creation_time: begin.creation_time,
+        kind,
+        case_insensitive: begin.flags & FLAG_CI_DATA != 0,
+        accounts_users: word & features::SA_SPILL != 0,
+        origin,
+        force: options.force,
+        features,
+        resumable: (options.resumable || resuming).then_some(state),
+        resuming,
+    })
+}
+
+/// Reads and applies everything up to END.
+fn transfer<R: Read>(
+    reader: &mut StreamReader<R>,
+    item: &Item,
+    begin: &Begin,
+    receiving: &Receiving,
+    full: bool,
+    before: ReceiveProgress,
+) -> Result<()> {
+    let start = item.offset + crate::record::HEADER as u64;
+    let spill_flags = begin.flags & FLAG_SPILL_BLOCK != 0;
+    let mut applier = Applier::new(receiving, start, full, spill_flags, before)?;
+    std::thread::scope(|scope| {
+        let (give, take) = sync_channel(IN_FLIGHT);
+        let work = scope.spawn(move || {
+            while let Ok(batch) = take.recv() {
+                applier.batch(batch)?;
+            }
+            Ok::<(), Error>(())
+        });
+        let read = parse::batches(reader, &mut |batch| give.send(batch).is_ok());
+        drop(give);
+        let applied = work
+            .join()
+            .unwrap_or_else(|_| Err(Error::corrupt("receive", "the applying thread ended early")));
+        applied?;
+        read.map_err(Error::from)
+    })
+}
+
+/// Reads a substream to its END without looking at it.
+///
+/// # Errors
+/// What is wrong with the stream.
+pub fn skip<R: Read>(reader: &mut StreamReader<R>) -> StreamResult<()> {
+    while let Some(item) = reader.next_record()? {
+        if matches!(item.record, Record::End { .. }) {
+            return Ok(());
+        }
+        reader.recycle(item.payload);
+    }
+    Err(crate::StreamError::Flaw {
+        record: u64::MAX,
+        offset: reader.offset(),
+        flaw: Flaw::Truncated,
+    })
+}

@@ -1,0 +1,418 @@
+//! Applying records to an object set.
+//!
+//! A batch is one transaction, begun when the batch is complete: nobody holds a txg open while waiting for input.
+//! Where an object has to be gone from disk before its number can be used again, the transaction ends, the txg is
+//! waited for, and a new one goes on.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::{Dnode, DnodeSpec, Objset, Tx};
+use zuse_dsl::{Estimate, ReceiveProgress, Receiving};
+use zuse_format::dnode::{SLOTS_PER_BLOCK, block_pointers_for};
+use zuse_format::object_type;
+
+use crate::reader::Item;
+use crate::receive::parse::Batch;
+use crate::record::{OBJECT_SPILL, ObjectRecord, Record, SPILL_UNMODIFIED, WriteRecord};
+
+/// Objects freed in one transaction.
+const FREES_AT_ONCE: u32 = 256;
+/// Largest bonus and slots of a dnode: checked by the dnode itself, bounded here before anything is made.
+const SLOTS_MAX: u8 = 32;
+
+pub(crate) struct Applier<'a> {
+    receiving: &'a Receiving,
+    os: Arc<Objset>,
+    /// Offset in the input where the substream's records begin.
+    start: u64,
+    /// Bytes received by earlier attempts.
+    before: u64,
+    /// The stream has no source: what differs is replaced.
+    full: bool,
+    /// OBJECT says whether there is a spill block.
+    spill_flags: bool,
+    /// Last WRITE: they come in order.
+    last: (u64, u64),
+    tx: Option<Tx>,
+    estimate: u64,
+    /// The object that was written last.
+    dnode: Option<Arc<Dnode>>,
+    progress: ReceiveProgress,
+}
+
+/// A place in the stream as the place of an error that the stream is to blame for.
+fn blame(item: &Item, error: Error) -> Error {
+    match error {
+        Error::Refused {
+            errno: Errno::INVAL | Errno::NOENT | Errno::EXIST | Errno::NOTSUP,
+            what,
+        } => item.invalid(what).into(),
+        other => other,
+    }
+}
+
+impl<'a> Applier<'a> {
+    pub fn new(
+        receiving: &'a Receiving,
+        start: u64,
+        full: bool,
+        spill_flags: bool,
+        from: ReceiveProgress,
+    ) -> Result<Self> {
+        Ok(Self {
+            receiving,
+            os: receiving.objset()?,
+            start,
+            before: from.bytes,
+            full,
+            spill_flags,
+            last: (0, 0),
+            tx: None,
+            estimate: 0,
+            dnode: None,
+            progress: from,
+        })
+    }
+
+    /// Applies a batch in order.
+    pub fn batch(&mut self, batch: Batch) -> Result<()> {
+        self.estimate = batch.bytes + 1024 * batch.items.len() as u64;
+        let end = batch.end;
+        let result = batch.items.into_iter().try_for_each(|item| self.item(item));
+        if result.is_ok() {
+            self.progress.bytes = self.before + (end - self.start);
+            let progress = self.progress;
+            let tx = self.begin()?;
+            self.receiving.note(&tx, progress);
+            self.tx = Some(tx);
+        }
+        self.tx = None;
+        result
+    }
+
+    fn begin(&mut self) -> Result<Tx> {
+        match self.tx.take() {
+            Some(tx) => Ok(tx),
+            None => self.receiving.dataset().begin(Estimate {
+                write_bytes: self.estimate,
+                frees: false,
+            }),
+        }
+    }
+
+    /// Ends the transaction and waits until what was freed is gone from disk.
+    fn settle(&mut self) -> Result<()> {
+        self.dnode = None;
+        self.tx = None;
+        self.receiving.wait()
+    }
+
+    fn item(&mut self, mut item: Item) -> Result<()> {
+        let payload = std::mem::take(&mut item.payload);
+        match item.record.clone() {
+            Record::Object(record) => {
+                self.object(&item, &record, &payload)?;
+                self.progress.object = record.object;
+                self.progress.offset = 0;
+                Ok(())
+            }
+            Record::FreeObjects { first, count, .. } => self.free_objects(first, count),
+            Record::Free {
+                object,
+                offset,
+                length,
+                ..
+            }
+            | Record::Redact {
+                object,
+                offset,
+                length,
+                ..
+            } => self.free(&item, object, offset, length),
+            Record::Write(w) => {
+                let (object, offset) = (w.object, w.offset);
+                self.write(&item, &w, payload)?;
+                (self.progress.object, self.progress.offset) = (object, offset);
+                Ok(())
+            }
+            Record::WriteEmbedded(e) => {
+                let (object, offset) = (e.object, e.offset);
+                let w = WriteRecord {
+                    object,
+                    offset,
+                    logical_size: e.length,
+                    ..WriteRecord::default()
+                };
+                self.write(&item, &w, payload)?;
+                (self.progress.object, self.progress.offset) = (object, offset);
+                Ok(())
+            }
+            Record::Spill(s) => {
+                if s.flags & SPILL_UNMODIFIED != 0 && self.spill_flags {
+                    let has = self.open(&item, s.object)?.has_spill();
+                    if has {
+                        return Ok(());
+                    }
+                }
+                let dnode = self.open(&item, s.object)?;
+                let tx = self.begin()?;
+                let done = dnode.set_spill(&tx, Some(payload));
+                self.tx = Some(tx);
+                done.map_err(|e| blame(&item, e))
+            }
+            _ => Err(item.invalid("a record that does not belong here").into()),
+        }
+    }
+
+    /// An object that must exist.
+    fn open(&mut self, item: &Item, object: u64) -> Result<Arc<Dnode>> {
+        if let Some(dnode) = &self.dnode
+            && dnode.object().0 == object
+            && dnode.exists()
+        {
+            return Ok(dnode.clone());
+        }
+        let dnode = self
+            .os
+            .dnode(ObjectId(object))
+            .map_err(|e| blame(item, e))?;
+        self.dnode = Some(dnode.clone());
+        Ok(dnode)
+    }
+
+    fn write(&mut self, item: &Item, w: &WriteRecord, bytes: Vec<u8>) -> Result<()> {
+        if (w.object, w.offset) < self.last {
+            return Err(item.invalid("blocks are not in order").into());
+        }
+        self.last = (w.object, w.offset);
+        let dnode = self.open(item, w.object)?;
+        let size = u64::from(dnode.block_size());
+        let tx = self.begin()?;
+        let done = if w.logical_size == size && w.offset.is_multiple_of(size.max(1)) {
+            dnode.write_block(&tx, w.offset / size, bytes)
+        } else {
+            dnode.write_at(&tx, w.offset, &bytes)
+        };
+        self.tx = Some(tx);
+        done.map_err(|e| blame(item, e))
+    }
+
+    fn free(&mut self, item: &Item, object: u64, offset: u64, length: u64) -> Result<()> {
+        let dnode = self.open(item, object)?;
+        let size = u64::from(dnode.block_size()).max(1);
+        // Nothing is there: most tails.
+        if offset / size > dnode.max_block() || length == 0 {
+            return Ok(());
+        }
+        let tx = self.begin()?;
+        let done = dnode.free_range(&tx, offset, length);
+        self.tx = Some(tx);
+        done.map_err(|e| blame(item, e))
+    }
+
+    fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
+        let end = first.saturating_add(count);
+        let mut at = first.saturating_sub(1);
+        let mut done = 0;
+        while let Some(next) = self.os.next_object(ObjectId(at))? {
+            if next.0 >= end {
+                break;
+            }
+            at = next.0;
+            if next.0 == 0 {
+                continue;
+            }
+            let tx = self.begin()?;
+            let freed = self.os.free(&tx, next);
+            done += 1;
+            // Many frees are many small changes: they need not be one.
+            if done % FREES_AT_ONCE != 0 {
+                self.tx = Some(tx);
+            }
+            match freed {
+                Err(e) if !e.is(Errno::NOENT) => return Err(e),
+                _ => {}
+            }
+        }
+        self.dnode = None;
+        Ok(())
+    }
+
+    fn object(&mut self, item: &Item, record: &ObjectRecord, bonus: &[u8]) -> Result<()> {
+        let spec = spec_of(item, record)?;
+        let object = ObjectId(record.object);
+        self.dnode = None;
+        let there = match self.os.dnode(object) {
+            Ok(dnode) => Some(dnode),
+            Err(e) if e.is(Errno::NOENT) => None,
+            Err(e) => return Err(blame(item, e)),
+        };
+        let dnode = match there {
+            Some(dnode) if self.can_stay(&dnode, record, &spec) => {
+                self.reclaim(item, &dnode, record, &spec, bonus)?;
+                dnode
+            }
+            Some(dnode) => {
+                drop(dnode);
+                let tx = self.begin()?;
+                let freed = self.os.free(&tx, object);
+                self.tx = Some(tx);
+                freed?;
+                self.settle()?;
+                self.allocate(item, object, &spec)?
+            }
+            None => self.allocate(item, object, &spec)?,
+        };
+        let tx = self.begin()?;
+        let done = (|| {
+            if dnode.has_spill() && self.spill_flags && record.flags & OBJECT_SPILL == 0 {
+                dnode.set_spill(&tx, None)?;
+            }
+            dnode.set_bonus(&tx, bonus)
+        })();
+        self.tx = Some(tx);
+        done.map_err(|e| blame(item, e))?;
+        self.dnode = Some(dnode);
+        Ok(())
+    }
+
+    /// Whether an object can take a record without being made anew.
+    fn can_stay(&self, dnode: &Dnode, record: &ObjectRecord, spec: &DnodeSpec) -> bool {
+        let size = usize::from(spec.slots) * 512;
+        let room = block_pointers_for(size, spec.bonus_type, usize::from(spec.bonus_len));
+        let have = dnode.bonus_capacity();
+        let spill = if record.flags & OBJECT_SPILL != 0 {
+            128
+        } else {
+            0
+        };
+        dnode.slots() == spec.slots && room >= 1 && usize::from(spec.bonus_len) + spill <= have
+    }
+
+    fn reclaim(
+        &mut self,
+        item: &Item,
+        dnode: &Arc<Dnode>,
+        record: &ObjectRecord,
+        spec: &DnodeSpec,
+        bonus: &[u8],
+    ) -> Result<()> {
+        let old = dnode.block_size();
+        let plain = |kind: u8| kind == object_type::PLAIN_FILE_CONTENTS;
+        let tx = self.begin()?;
+        let done = (|| {
+            if old != record.block_size {
+                let one_file = plain(dnode.object_type()) && plain(spec.object_type);
+                let grows = !self.full && one_file && dnode.max_block() > 0;
+                if grows && same_generation(dnode, spec.bonus_type, bonus) {
+                    // The sender switched to large blocks: the old size stays.
+                    if record.block_size < old {
+                        return Err(Error::refused(
+                            Errno::INVAL,
+                            format!("object {} shrinks its blocks", record.object),
+                        ));
+                    }
+                } else {
+                    dnode.free_blocks(&tx, 0, u64::MAX)?;
+                    dnode.set_block_size(&tx, record.block_size)?;
+                }
+            }
+            if dnode.object_type() != spec.object_type {
+                dnode.set_type(&tx, spec.object_type)?;
+            }
+            if dnode.bonus_type() != spec.bonus_type {
+                dnode.set_bonus_type(&tx, spec.bonus_type)?;
+            }
+            Ok(())
+        })();
+        self.tx = Some(tx);
+        done.map_err(|e| blame(item, e))
+    }
+
+    fn allocate(&mut self, item: &Item, object: ObjectId, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
+        let slots = u64::from(spec.slots);
+        if slots > 1 {
+            self.free_objects(object.0 + 1, slots - 1)?;
+        }
+        for attempt in 0..2 {
+            let tx = self.begin()?;
+            let made = self.os.allocate_at(&tx, object, spec);
+            self.tx = Some(tx);
+            match made {
+                Ok(dnode) => return Ok(dnode),
+                // What was freed in this txg or the one before is still on disk.
+                Err(e) if e.is(Errno::EXIST) && attempt == 0 => self.settle()?,
+                Err(e) => return Err(blame(item, e)),
+            }
+        }
+        Err(item
+            .invalid(format!("object {} is inside another one", object.0))
+            .into())
+    }
+}
+
+/// Whether the bonus of a record is of the same file as the object there, not of a later one with its number.
+fn same_generation(dnode: &Dnode, bonus_type: u8, bonus: &[u8]) -> bool {
+    let old = dnode.with_bonus(|b| generation(dnode.bonus_type(), b));
+    old.is_some() && old == generation(bonus_type, bonus)
+}
+
+/// A file's generation: behind mode and size in system attributes, behind the times in an old znode.
+fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
+    const SA_MAGIC: u32 = 0x2F_505A;
+    let at = match bonus_type {
+        object_type::SA => {
+            let magic = u32::from_le_bytes(bonus.get(..4)?.try_into().ok()?);
+            let layout = u16::from_le_bytes(bonus.get(4..6)?.try_into().ok()?);
+            if magic != SA_MAGIC {
+                return None;
+            }
+            usize::from(layout >> 10) * 8 + 16
+        }
+        object_type::ZNODE => 64,
+        _ => return None,
+    };
+    Some(u64::from_le_bytes(bonus.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn spec_of(item: &Item, record: &ObjectRecord) -> Result<DnodeSpec> {
+    let bad = |what: String| Error::from(item.invalid(what));
+    let kind = |number: u32, zero: bool| {
+        u8::try_from(number)
+            .ok()
+            .filter(|t| object_type::is_valid(*t) && (zero || *t != 0))
+            .ok_or_else(|| bad(format!("object type {number}")))
+    };
+    let slots = record.slots.max(1);
+    let size = record.block_size;
+    if !(512..=16 << 20).contains(&size) || !size.is_multiple_of(512) {
+        return Err(bad(format!("blocks of {size} bytes")));
+    }
+    let in_block = record.object % SLOTS_PER_BLOCK as u64;
+    if slots > SLOTS_MAX || in_block + u64::from(slots) > SLOTS_PER_BLOCK as u64 {
+        return Err(bad(format!("a dnode of {slots} slots")));
+    }
+    let spill = if record.flags & OBJECT_SPILL != 0 {
+        128
+    } else {
+        0
+    };
+    let room = u32::from(slots) * 512 - 64 - 128 - spill;
+    if record.bonus_len > room {
+        return Err(bad(format!("a bonus of {} bytes", record.bonus_len)));
+    }
+    if record.checksum >= 15 || record.compress >= 17 {
+        return Err(bad("an unknown checksum or compression".into()));
+    }
+    if record.raw_bonus_len != 0 || record.indirect_shift != 0 || record.levels != 0 {
+        return Err(bad("raw fields in a stream that is not raw".into()));
+    }
+    let mut spec = DnodeSpec::new(kind(record.object_type, false)?)
+        .block_size(size)
+        .slots(slots)
+        .compress(record.compress)
+        .bonus(kind(record.bonus_type, true)?, record.bonus_len as u16);
+    spec.checksum = record.checksum;
+    Ok(spec)
+}

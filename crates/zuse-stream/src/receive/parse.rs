@@ -1,0 +1,210 @@
+//! From a stream's records to batches that can be applied: verified, plain, little-endian.
+//!
+//! A record is given on only when the header behind it has been verified, because only that covers its payload: the
+//! last record before a cut or a damage is never applied.
+
+use zuse_base::ByteOrder;
+use zuse_codec::{Compression, decompress};
+use zuse_format::object_type::{is_valid, swap_block, swap_bonus};
+
+use crate::error::{Flaw, StreamError, StreamResult};
+use crate::reader::{Item, StreamReader};
+use crate::record::{EmbeddedRecord, Record, WriteRecord};
+
+/// Logical bytes of a batch.
+const BATCH_BYTES: u64 = 1 << 20;
+/// Records of a batch.
+const BATCH_RECORDS: usize = 1024;
+/// Largest block of any pool.
+const BLOCK_MAX: u64 = 16 << 20;
+
+/// Records that are applied together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub items: Vec<Item>,
+    /// Logical bytes in it.
+    pub bytes: u64,
+    /// Offset of the stream behind its last record.
+    pub end: u64,
+}
+
+/// Reads one substream behind its BEGIN, up to and with its END; `give` gets the batches and says whether to go on.
+///
+/// # Errors
+/// What is wrong with the stream; everything before it was given.
+pub(crate) fn batches<R: std::io::Read>(
+    reader: &mut StreamReader<R>,
+    give: &mut dyn FnMut(Batch) -> bool,
+) -> StreamResult<()> {
+    let mut batch = Batch::default();
+    let mut kept: Option<(Item, u64)> = None;
+    let order = reader.order();
+    loop {
+        let next = reader.next_record();
+        let ended = match next {
+            Ok(Some(item)) => Ok(Some(item)),
+            Ok(None) => Err(StreamError::Flaw {
+                record: u64::MAX,
+                offset: reader.offset(),
+                flaw: Flaw::Truncated,
+            }),
+            Err(e) => Err(e),
+        };
+        let item = match ended {
+            Ok(Some(item)) => item,
+            Ok(None) => return Ok(()),
+            Err(e) => {
+                if !batch.items.is_empty() {
+                    give(batch);
+                }
+                return Err(e);
+            }
+        };
+        if let Some((last, end)) = kept.take() {
+            match prepare(last, order) {
+                Ok(last) => {
+                    batch.bytes += last.payload.len() as u64;
+                    batch.end = end;
+                    batch.items.push(last);
+                }
+                Err(e) => {
+                    if !batch.items.is_empty() {
+                        give(batch);
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        match &item.record {
+            Record::End { .. } => {
+                if !batch.items.is_empty() {
+                    give(batch);
+                }
+                return Ok(());
+            }
+            Record::Begin(_) => {
+                return Err(item.invalid("a BEGIN inside a substream"));
+            }
+            Record::WriteByref(_) => {
+                return Err(item.invalid(
+                    "a deduplicated record; 'zstream redup' makes a stream without them",
+                ));
+            }
+            _ => kept = Some((item, reader.offset())),
+        }
+        if (batch.bytes >= BATCH_BYTES || batch.items.len() >= BATCH_RECORDS)
+            && !give(std::mem::take(&mut batch))
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// Checks a record by itself and makes its payload plain and little-endian.
+fn prepare(mut item: Item, order: ByteOrder) -> StreamResult<Item> {
+    match &item.record {
+        Record::Object(o) => {
+            let bonus_type = u8::try_from(o.bonus_type)
+                .map_err(|_| item.invalid(format!("bonus type {}", o.bonus_type)))?;
+            let len = o.bonus_len as usize;
+            if len > item.payload.len() {
+                return Err(item.invalid("a bonus longer than its payload"));
+            }
+            item.payload.truncate(len);
+            if order == ByteOrder::Big {
+                swap_bonus(bonus_type, &mut item.payload);
+            }
+        }
+        Record::Write(w) => {
+            let w = w.clone();
+            check_range(&item, w.offset, w.logical_size)?;
+            let kind = checked_type(&item, w.object_type)?;
+            plain(&mut item, &w)?;
+            if order == ByteOrder::Big && w.compression == 0 {
+                swap_block(kind, 0, &mut item.payload).map_err(|e| item.invalid(e.to_string()))?;
+            }
+        }
+        Record::WriteEmbedded(e) => {
+            let e = e.clone();
+            check_range(&item, e.offset, e.length)?;
+            item.payload = unpack(&item, &e)?;
+        }
+        Record::Spill(s)
+            if s.length < 512 || s.length > BLOCK_MAX || !s.length.is_multiple_of(512) =>
+        {
+            return Err(item.invalid(format!("a spill block of {} bytes", s.length)));
+        }
+        Record::Spill(s) if s.compressed_size != 0 => {
+            return Err(item.invalid("a raw spill block in a stream that is not raw"));
+        }
+        Record::ObjectRange { .. } => {
+            return Err(item.invalid("an OBJECT_RANGE in a stream that is not raw"));
+        }
+        Record::FreeObjects { first, count, .. } if first.checked_add(*count).is_none() => {
+            return Err(item.invalid("object numbers wrap"));
+        }
+        Record::Free { offset, length, .. } | Record::Redact { offset, length, .. }
+            if *length != u64::MAX && offset.checked_add(*length).is_none() =>
+        {
+            return Err(item.invalid("a range wraps"));
+        }
+        _ => {}
+    }
+    Ok(item)
+}
+
+fn checked_type(item: &Item, number: u32) -> StreamResult<u8> {
+    u8::try_from(number)
+        .ok()
+        .filter(|t| *t != 0 && is_valid(*t))
+        .ok_or_else(|| item.invalid(format!("object type {number}")))
+}
+
+fn check_range(item: &Item, offset: u64, length: u64) -> StreamResult<()> {
+    if length == 0 || length > BLOCK_MAX || !length.is_multiple_of(512) {
+        return Err(item.invalid(format!("a block of {length} bytes")));
+    }
+    match offset.checked_add(length) {
+        Some(end) if end < i64::MAX as u64 => Ok(()),
+        _ => Err(item.invalid("an offset wraps")),
+    }
+}
+
+/// Takes compression off a WRITE.
+fn plain(item: &mut Item, w: &WriteRecord) -> StreamResult<()> {
+    if w.compression == 0 || w.compression == Compression::Off.to_u8() {
+        if item.payload.len() as u64 != w.logical_size {
+            return Err(item.invalid("a plain block with two sizes"));
+        }
+        return Ok(());
+    }
+    let kind = Compression::from_u8(w.compression)
+        .filter(|k| k.is_storable())
+        .ok_or_else(|| item.invalid(format!("compression {}", w.compression)))?;
+    let mut out = vec![0; w.logical_size as usize];
+    decompress(kind, &item.payload, &mut out).map_err(|e| item.invalid(e.to_string()))?;
+    item.payload = out;
+    Ok(())
+}
+
+fn unpack(item: &Item, e: &EmbeddedRecord) -> StreamResult<Vec<u8>> {
+    if e.psize == 0
+        || e.psize > 112
+        || u64::from(e.lsize) > e.length
+        || e.embedded_type != 0
+        || e.psize as usize > item.payload.len()
+    {
+        return Err(item.invalid("an embedded block with impossible sizes"));
+    }
+    let stored = &item.payload[..e.psize as usize];
+    let mut out = vec![0; e.lsize as usize];
+    let kind = Compression::from_u8(e.compression)
+        .ok_or_else(|| item.invalid(format!("compression {}", e.compression)))?;
+    if kind == Compression::Off {
+        out = stored.to_vec();
+    } else {
+        decompress(kind, stored, &mut out).map_err(|e| item.invalid(e.to_string()))?;
+    }
+    out.resize(e.length as usize, 0);
+    Ok(out)
+}

@@ -1,0 +1,590 @@
+//! Records: 312 bytes of header each, as bytes and as types (chapter 05b §1–4 of the format notes).
+//!
+//! ```text
+//!   0 type u32 │ 4 payload length u32 (BEGIN only) │ 8 … 280 by type │ 280 … 312 running checksum (not BEGIN)
+//! ```
+//! Parsing never fails on a value: what a value may be depends on who asks (a dump shows everything, a receive is
+//! strict). Only the record's type and the length of its payload are checked here.
+
+use zuse_base::ByteOrder;
+
+use crate::error::Flaw;
+
+/// Size of a header.
+pub const HEADER: usize = 312;
+/// Where the running checksum stands.
+pub const TAIL_AT: usize = 280;
+/// BEGIN's magic number.
+pub const MAGIC: u64 = 0x2_f5ba_cbac;
+/// Largest payload of a record that is not BEGIN.
+pub const PAYLOAD_MAX: u64 = 16 << 20;
+/// Largest payload of a BEGIN.
+pub const BEGIN_PAYLOAD_MAX: u64 = 1 << 28;
+/// Room of the name in BEGIN, with its NUL.
+pub const NAME_MAX: usize = 256;
+
+/// BEGIN flag: the source is a snapshot of another dataset.
+pub const FLAG_CLONE: u32 = 1;
+/// BEGIN flag: names ignore case.
+pub const FLAG_CI_DATA: u32 = 2;
+/// BEGIN flag: FREE and FREEOBJECTS are there.
+pub const FLAG_FREERECORDS: u32 = 4;
+/// BEGIN flag: the spill flags mean something.
+pub const FLAG_SPILL_BLOCK: u32 = 8;
+
+/// OBJECT flag: it has a spill block.
+pub const OBJECT_SPILL: u8 = 4;
+/// SPILL flag: not changed since the source.
+pub const SPILL_UNMODIFIED: u8 = 4;
+/// Flag of raw records: stored in the other byte order.
+pub const RAW_BYTESWAP: u8 = 2;
+
+/// What a BEGIN begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// One snapshot.
+    Substream,
+    /// Several, with a list in front.
+    Package,
+    /// A number without meaning.
+    Other(u8),
+}
+
+/// BEGIN.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Begin {
+    /// Header type and feature flags as stored.
+    pub version_info: u64,
+    /// Creation time of the snapshot, seconds.
+    pub creation_time: u64,
+    /// Object set type.
+    pub objset_type: u32,
+    /// `FLAG_…`.
+    pub flags: u32,
+    /// Guid of the snapshot.
+    pub to_guid: u64,
+    /// Guid of the source, 0 for none.
+    pub from_guid: u64,
+    /// Name of the snapshot, without NUL.
+    pub to_name: String,
+    /// Bytes of payload.
+    pub payload_len: u32,
+}
+
+impl Begin {
+    /// What it begins.
+    pub fn header(&self) -> Header {
+        match self.version_info & 3 {
+            1 => Header::Substream,
+            2 => Header::Package,
+            n => Header::Other(n as u8),
+        }
+    }
+
+    /// The feature flags.
+    pub fn features(&self) -> u64 {
+        (self.version_info >> 2) & ((1 << 56) - 1)
+    }
+
+    /// A version word.
+    pub fn version_word(header: Header, features: u64) -> u64 {
+        let kind = match header {
+            Header::Substream => 1,
+            Header::Package => 2,
+            Header::Other(n) => u64::from(n & 3),
+        };
+        features << 2 | kind
+    }
+}
+
+/// Encryption parameters of a raw record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crypt {
+    /// Salt.
+    pub salt: [u8; 8],
+    /// Initialization vector.
+    pub iv: [u8; 12],
+    /// Message authentication code.
+    pub mac: [u8; 16],
+}
+
+/// OBJECT.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ObjectRecord {
+    pub object: u64,
+    pub object_type: u32,
+    pub bonus_type: u32,
+    pub block_size: u32,
+    pub bonus_len: u32,
+    pub checksum: u8,
+    pub compress: u8,
+    pub slots: u8,
+    pub flags: u8,
+    pub raw_bonus_len: u32,
+    pub to_guid: u64,
+    pub indirect_shift: u8,
+    pub levels: u8,
+    pub nblkptr: u8,
+    pub max_block: u64,
+}
+
+/// WRITE.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct WriteRecord {
+    pub object: u64,
+    pub object_type: u32,
+    pub offset: u64,
+    pub logical_size: u64,
+    pub to_guid: u64,
+    pub checksum_type: u8,
+    pub flags: u8,
+    pub compression: u8,
+    pub key: [u64; 4],
+    pub key_prop: u64,
+    pub compressed_size: u64,
+    pub crypt: Crypt,
+}
+
+/// SPILL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SpillRecord {
+    pub object: u64,
+    pub length: u64,
+    pub to_guid: u64,
+    pub flags: u8,
+    pub compression: u8,
+    pub compressed_size: u64,
+    pub crypt: Crypt,
+    pub object_type: u32,
+}
+
+/// WRITE_EMBEDDED.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct EmbeddedRecord {
+    pub object: u64,
+    pub offset: u64,
+    pub length: u64,
+    pub to_guid: u64,
+    pub compression: u8,
+    pub embedded_type: u8,
+    pub lsize: u32,
+    pub psize: u32,
+}
+
+/// WRITE_BYREF.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ByrefRecord {
+    pub object: u64,
+    pub offset: u64,
+    pub length: u64,
+    pub to_guid: u64,
+    pub ref_guid: u64,
+    pub ref_object: u64,
+    pub ref_offset: u64,
+    pub checksum_type: u8,
+    pub flags: u8,
+    pub key: [u64; 4],
+    pub key_prop: u64,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Record {
+    Begin(Begin),
+    Object(ObjectRecord),
+    FreeObjects {
+        first: u64,
+        count: u64,
+        to_guid: u64,
+    },
+    Write(WriteRecord),
+    Free {
+        object: u64,
+        offset: u64,
+        length: u64,
+        to_guid: u64,
+    },
+    End {
+        checksum: [u64; 4],
+        to_guid: u64,
+    },
+    WriteByref(ByrefRecord),
+    Spill(SpillRecord),
+    WriteEmbedded(EmbeddedRecord),
+    ObjectRange {
+        first: u64,
+        slots: u64,
+        to_guid: u64,
+        flags: u8,
+        crypt: Crypt,
+    },
+    Redact {
+        object: u64,
+        offset: u64,
+        length: u64,
+        to_guid: u64,
+    },
+}
+
+struct Fields<'a> {
+    bytes: &'a [u8; HEADER],
+    order: ByteOrder,
+}
+
+impl Fields<'_> {
+    fn take<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut out = [0; N];
+        if let Some(part) = self.bytes.get(at..at + N) {
+            out.copy_from_slice(part);
+        }
+        out
+    }
+    fn u8(&self, at: usize) -> u8 {
+        self.bytes[at]
+    }
+    fn u32(&self, at: usize) -> u32 {
+        match self.order {
+            ByteOrder::Little => u32::from_le_bytes(self.take(at)),
+            ByteOrder::Big => u32::from_be_bytes(self.take(at)),
+        }
+    }
+    fn u64(&self, at: usize) -> u64 {
+        match self.order {
+            ByteOrder::Little => u64::from_le_bytes(self.take(at)),
+            ByteOrder::Big => u64::from_be_bytes(self.take(at)),
+        }
+    }
+    fn words(&self, at: usize) -> [u64; 4] {
+        std::array::from_fn(|i| self.u64(at + 8 * i))
+    }
+    fn crypt(&self, salt: usize, iv: usize, mac: usize) -> Crypt {
+        Crypt {
+            salt: self.take(salt),
+            iv: self.take(iv),
+            mac: self.take(mac),
+        }
+    }
+}
+
+/// The running checksum that a header stores.
+pub fn tail(bytes: &[u8; HEADER], order: ByteOrder) -> [u64; 4] {
+    Fields { bytes, order }.words(TAIL_AT)
+}
+
+/// The byte order of the host that wrote a BEGIN; `None` if it is none.
+pub fn order_of(bytes: &[u8; HEADER]) -> Option<ByteOrder> {
+    let magic = |order| Fields { bytes, order }.u64(8) == MAGIC;
+    [ByteOrder::Little, ByteOrder::Big]
+        .into_iter()
+        .find(|order| magic(*order))
+}
+
+impl Record {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// [`Flaw::UnknownRecord`].
+    pub fn parse(bytes: &[u8; HEADER], order: ByteOrder) -> Result<Self, Flaw> {
+        let f = Fields { bytes, order };
+        Ok(match f.u32(0) {
+            0 => {
+                let name = &bytes[56..56 + NAME_MAX];
+                let end = name.iter().position(|b| *b == 0).unwrap_or(NAME_MAX);
+                Self::Begin(Begin {
+                    version_info: f.u64(16),
+                    creation_time: f.u64(24),
+                    objset_type: f.u32(32),
+                    flags: f.u32(36),
+                    to_guid: f.u64(40),
+                    from_guid: f.u64(48),
+                    to_name: String::from_utf8_lossy(&name[..end]).into_owned(),
+                    payload_len: f.u32(4),
+                })
+            }
+            1 => Self::Object(ObjectRecord {
+                object: f.u64(8),
+                object_type: f.u32(16),
+                bonus_type: f.u32(20),
+                block_size: f.u32(24),
+                bonus_len: f.u32(28),
+                checksum: f.u8(32),
+                compress: f.u8(33),
+                slots: f.u8(34),
+                flags: f.u8(35),
+                raw_bonus_len: f.u32(36),
+                to_guid: f.u64(40),
+                indirect_shift: f.u8(48),
+                levels: f.u8(49),
+                nblkptr: f.u8(50),
+                max_block: f.u64(56),
+            }),
+            2 => Self::FreeObjects {
+                first: f.u64(8),
+                count: f.u64(16),
+                to_guid: f.u64(24),
+            },
+            3 => Self::Write(WriteRecord {
+                object: f.u64(8),
+                object_type: f.u32(16),
+                offset: f.u64(24),
+                logical_size: f.u64(32),
+                to_guid: f.u64(40),
+                checksum_type: f.u8(48),
+                flags: f.u8(49),
+                compression: f.u8(50),
+                key: f.words(56),
+                key_prop: f.u64(88),
+                compressed_size: f.u64(96),
+                crypt: f.crypt(104, 112, 124),
+            }),
+            4 => Self::Free {
+                object: f.u64(8),
+                offset: f.u64(16),
+                length: f.u64(24),
+                to_guid: f.u64(32),
+            },
+            5 => Self::End {
+                checksum: f.words(8),
+                to_guid: f.u64(40),
+            },
+            6 => Self::WriteByref(ByrefRecord {
+                object: f.u64(8),
+                offset: f.u64(16),
+                length: f.u64(24),
+                to_guid: f.u64(32),
+                ref_guid: f.u64(40),
+                ref_object: f.u64(48),
+                ref_offset: f.u64(56),
+                checksum_type: f.u8(64),
+                flags: f.u8(65),
+                key: f.words(72),
+                key_prop: f.u64(104),
+            }),
+            7 => Self::Spill(SpillRecord {
+                object: f.u64(8),
+                length: f.u64(16),
+                to_guid: f.u64(24),
+                flags: f.u8(32),
+                compression: f.u8(33),
+                compressed_size: f.u64(40),
+                crypt: f.crypt(48, 56, 68),
+                object_type: f.u32(84),
+            }),
+            8 => Self::WriteEmbedded(EmbeddedRecord {
+                object: f.u64(8),
+                offset: f.u64(16),
+                length: f.u64(24),
+                to_guid: f.u64(32),
+                compression: f.u8(40),
+                embedded_type: f.u8(41),
+                lsize: f.u32(48),
+                psize: f.u32(52),
+            }),
+            9 => Self::ObjectRange {
+                first: f.u64(8),
+                slots: f.u64(16),
+                to_guid: f.u64(24),
+                crypt: f.crypt(32, 40, 52),
+                flags: f.u8(68),
+            },
+            10 => Self::Redact {
+                object: f.u64(8),
+                offset: f.u64(16),
+                length: f.u64(24),
+                to_guid: f.u64(32),
+            },
+            other => return Err(Flaw::UnknownRecord(other)),
+        })
+    }
+
+    /// Bytes of payload behind the header.
+    ///
+    /// # Errors
+    /// [`Flaw::Payload`] beyond any block.
+    pub fn payload_len(&self) -> Result<usize, Flaw> {
+        let (len, max) = match self {
+            Self::Begin(b) => (u64::from(b.payload_len), BEGIN_PAYLOAD_MAX),
+            Self::Object(o) if o.raw_bonus_len != 0 => (u64::from(o.raw_bonus_len), PAYLOAD_MAX),
+            Self::Object(o) => (u64::from(o.bonus_len).next_multiple_of(8), PAYLOAD_MAX),
+            Self::Write(w) if w.compression != 0 => (w.compressed_size, PAYLOAD_MAX),
+            Self::Write(w) => (w.logical_size, PAYLOAD_MAX),
+            Self::Spill(s) if s.compressed_size != 0 => (s.compressed_size, PAYLOAD_MAX),
+            Self::Spill(s) => (s.length, PAYLOAD_MAX),
+            Self::WriteEmbedded(e) => (u64::from(e.psize).next_multiple_of(8), PAYLOAD_MAX),
+            _ => (0, 0),
+        };
+        match usize::try_from(len) {
+            Ok(n) if len <= max => Ok(n),
+            _ => Err(Flaw::Payload(len)),
+        }
+    }
+
+    /// Writes the header in a byte order; the running checksum stays zero.
+    pub fn write(&self, out: &mut [u8; HEADER], order: ByteOrder) {
+        out.fill(0);
+        let mut f = Writer { bytes: out, order };
+        match self {
+            Self::Begin(b) => {
+                f.u32(0, 0);
+                f.u32(4, b.payload_len);
+                f.u64(8, MAGIC);
+                f.u64(16, b.version_info);
+                f.u64(24, b.creation_time);
+                f.u32(32, b.objset_type);
+                f.u32(36, b.flags);
+                f.u64(40, b.to_guid);
+                f.u64(48, b.from_guid);
+                let name = b.to_name.as_bytes();
+                f.put(56, &name[..name.len().min(NAME_MAX - 1)]);
+            }
+            Self::Object(o) => {
+                f.u32(0, 1);
+                f.u64(8, o.object);
+                f.u32(16, o.object_type);
+                f.u32(20, o.bonus_type);
+                f.u32(24, o.block_size);
+                f.u32(28, o.bonus_len);
+                f.put(32, &[o.checksum, o.compress, o.slots, o.flags]);
+                f.u32(36, o.raw_bonus_len);
+                f.u64(40, o.to_guid);
+                f.put(48, &[o.indirect_shift, o.levels, o.nblkptr]);
+                f.u64(56, o.max_block);
+            }
+            Self::FreeObjects {
+                first,
+                count,
+                to_guid,
+            } => f.numbers(2, 8, &[*first, *count, *to_guid]),
+            Self::Write(w) => {
+                f.u32(0, 3);
+                f.u64(8, w.object);
+                f.u32(16, w.object_type);
+                f.u64(24, w.offset);
+                f.u64(32, w.logical_size);
+                f.u64(40, w.to_guid);
+                f.put(48, &[w.checksum_type, w.flags, w.compression]);
+                for (i, word) in w.key.iter().enumerate() {
+                    f.u64(56 + 8 * i, *word);
+                }
+                f.u64(88, w.key_prop);
+                f.u64(96, w.compressed_size);
+                f.crypt(104, 112, 124, &w.crypt);
+            }
+            Self::Free {
+                object,
+                offset,
+                length,
+                to_guid,
+            } => f.numbers(4, 8, &[*object, *offset, *length, *to_guid]),
+            Self::End { checksum, to_guid } => {
+                let [a, b, c, d] = *checksum;
+                f.numbers(5, 8, &[a, b, c, d, *to_guid]);
+            }
+            Self::WriteByref(r) => {
+                f.numbers(
+                    6,
+                    8,
+                    &[
+                        r.object,
+                        r.offset,
+                        r.length,
+                        r.to_guid,
+                        r.ref_guid,
+                        r.ref_object,
+                        r.ref_offset,
+                    ],
+                );
+                f.put(64, &[r.checksum_type, r.flags]);
+                for (i, word) in r.key.iter().enumerate() {
+                    f.u64(72 + 8 * i, *word);
+                }
+                f.u64(104, r.key_prop);
+            }
+            Self::Spill(s) => {
+                f.numbers(7, 8, &[s.object, s.length, s.to_guid]);
+                f.put(32, &[s.flags, s.compression]);
+                f.u64(40, s.compressed_size);
+                f.crypt(48, 56, 68, &s.crypt);
+                f.u32(84, s.object_type);
+            }
+            Self::WriteEmbedded(e) => {
+                f.numbers(8, 8, &[e.object, e.offset, e.length, e.to_guid]);
+                f.put(40, &[e.compression, e.embedded_type]);
+                f.u32(48, e.lsize);
+                f.u32(52, e.psize);
+            }
+            Self::ObjectRange {
+                first,
+                slots,
+                to_guid,
+                flags,
+                crypt,
+            } => {
+                f.numbers(9, 8, &[*first, *slots, *to_guid]);
+                f.crypt(32, 40, 52, crypt);
+                f.put(68, &[*flags]);
+            }
+            Self::Redact {
+                object,
+                offset,
+                length,
+                to_guid,
+            } => f.numbers(10, 8, &[*object, *offset, *length, *to_guid]),
+        }
+    }
+}
+
+/// Stores a running checksum into a header.
+pub fn set_tail(out: &mut [u8; HEADER], order: ByteOrder, sums: [u64; 4]) {
+    let mut f = Writer { bytes: out, order };
+    for (i, word) in sums.iter().enumerate() {
+        f.u64(TAIL_AT + 8 * i, *word);
+    }
+}
+
+struct Writer<'a> {
+    bytes: &'a mut [u8; HEADER],
+    order: ByteOrder,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(room) = self.bytes.get_mut(at..at + bytes.len()) {
+            room.copy_from_slice(bytes);
+        }
+    }
+    fn u32(&mut self, at: usize, v: u32) {
+        let bytes = match self.order {
+            ByteOrder::Little => v.to_le_bytes(),
+            ByteOrder::Big => v.to_be_bytes(),
+        };
+        self.put(at, &bytes);
+    }
+    fn u64(&mut self, at: usize, v: u64) {
+        let bytes = match self.order {
+            ByteOrder::Little => v.to_le_bytes(),
+            ByteOrder::Big => v.to_be_bytes(),
+        };
+        self.put(at, &bytes);
+    }
+    fn numbers(&mut self, record: u32, at: usize, values: &[u64]) {
+        self.u32(0, record);
+        for (i, v) in values.iter().enumerate() {
+            self.u64(at + 8 * i, *v);
+        }
+    }
+    fn crypt(&mut self, salt: usize, iv: usize, mac: usize, crypt: &Crypt) {
+        self.put(salt, &crypt.salt);
+        self.put(iv, &crypt.iv);
+        self.put(mac, &crypt.mac);
+    }
+}
+
+#[cfg(test)]
+mod tests;

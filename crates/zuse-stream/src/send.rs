@@ -1,0 +1,333 @@
+//! Making a stream of a snapshot.
+//!
+//! ```text
+//!   walk (one thread) ─ batches of events ─► makers (read, verify, decompress) ─► in order ─► checksum, output
+//! ```
+//! Batches are numbered by their place in a bounded queue: the writer waits for the oldest, makers take any. So
+//! several device reads are in flight, and memory is bounded by the queue times a batch.
+
+mod payload;
+mod walk;
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zuse_base::{Error, Result};
+use zuse_dmu::zap::Zap;
+use zuse_dsl::{Dataset, SendSource};
+use zuse_format::dsl::DS_FLAG_CI_DATASET;
+use zuse_format::nvlist::{NvEncoding, NvList};
+use zuse_format::{ObjsetPhys, ObjsetType};
+use zuse_io::Pipeline;
+
+use crate::features;
+use crate::record::{
+    Begin, FLAG_CI_DATA, FLAG_CLONE, FLAG_FREERECORDS, FLAG_SPILL_BLOCK, Header, Record,
+};
+use crate::writer::StreamWriter;
+use payload::{Form, Made, make};
+use walk::{Event, Step, Walk};
+
+/// Logical bytes of a batch.
+const BATCH_BYTES: u64 = 1 << 20;
+/// Events of a batch.
+const BATCH_EVENTS: usize = 512;
+/// Batches under way at once.
+const IN_FLIGHT: usize = 8;
+
+/// How to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Blocks above 128 KiB as they are (`-L`).
+    pub large_blocks: bool,
+    /// Embedded blocks as they are (`-e`).
+    pub embed: bool,
+    /// Compressed blocks as they are (`-c`).
+    pub compressed: bool,
+    /// Encrypted blocks as they are (`-w`).
+    pub raw: bool,
+    /// Go on at this object and offset.
+    pub resume: Option<(u64, u64)>,
+    /// Leave out END: the receiver stays resumable (`-S`).
+    pub saved: bool,
+}
+
+/// Figures of a send that runs.
+#[derive(Debug, Default)]
+pub struct SendProgress {
+    /// Stream bytes written.
+    pub bytes: AtomicU64,
+    /// Blocks sent.
+    pub blocks: AtomicU64,
+    /// Set by whoever wants it to end.
+    pub cancel: AtomicBool,
+}
+
+/// One snapshot to be sent.
+pub struct Send {
+    dataset: Arc<Dataset>,
+    io: Arc<Pipeline>,
+    begin: Begin,
+    payload: Vec<u8>,
+    objset: ObjsetPhys,
+    from_txg: u64,
+    options: SendOptions,
+}
+
+impl Send {
+    /// Prepares a send of a snapshot (or of a head that nobody changes), called `name` in the stream.
+    ///
+    /// # Errors
+    /// `Refused` for options that do not fit, `Unsupported` for encrypted datasets; the object set cannot be read.
+    pub fn new(
+        dataset: &Arc<Dataset>,
+        name: &str,
+        from: Option<&SendSource>,
+        options: SendOptions,
+    ) -> Result<Self> {
+        let phys = dataset.phys()?;
+        let io = dataset.io()?;
+        if dataset.uses_feature("com.datto:encryption")? {
+            return Err(Error::unsupported(
+                name.to_owned(),
+                "sending encrypted datasets (feature com.datto:encryption)",
+            ));
+        }
+        let place = format!("{name}, objset block");
+        let block = io.read_quietly(&phys.bp, &place)?;
+        let objset = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
+        let features = feature_word(dataset, &objset, options)?;
+        let mut flags = FLAG_FREERECORDS | FLAG_SPILL_BLOCK;
+        if phys.flags & DS_FLAG_CI_DATASET != 0 {
+            flags |= FLAG_CI_DATA;
+        }
+        if from.is_some_and(|f| f.other_dataset) {
+            flags |= FLAG_CLONE;
+        }
+        let to_name = if phys.is_snapshot() || name.contains('@') {
+            name.to_owned()
+        } else {
+            format!("{name}@--head--")
+        };
+        let mut pairs = NvList::new();
+        if let Some((object, offset)) = options.resume {
+            pairs.insert("resume_object", object);
+            pairs.insert("resume_offset", offset);
+        }
+        let payload = if pairs.is_empty() {
+            Vec::new()
+        } else {
+            pairs.encode(NvEncoding::Native)
+        };
+        let begin = Begin {
+            version_info: Begin::version_word(Header::Substream, features),
+            creation_time: phys.creation_time,
+            objset_type: objset.objset_type as u32,
+            flags,
+            to_guid: phys.guid,
+            from_guid: from.map_or(0, |f| f.guid),
+            to_name,
+            payload_len: payload.len() as u32,
+        };
+        Ok(Self {
+            dataset: dataset.clone(),
+            io,
+            begin,
+            payload,
+            objset,
+            from_txg: from.map_or(0, |f| f.txg),
+            options,
+        })
+    }
+
+    /// The record that the stream begins with.
+    pub fn begin(&self) -> &Begin {
+        &self.begin
+    }
+
+    /// What is sent.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// Writes the substream.
+    ///
+    /// # Errors
+    /// A block cannot be read, or the output's error. What was written until then is a stream that ends early.
+    pub fn run<W: Write>(&self, out: &mut StreamWriter<W>, progress: &SendProgress) -> Result<()> {
+        let base = progress.bytes.load(Relaxed);
+        let start = out.offset();
+        out.record(&Record::Begin(self.begin.clone()), &self.payload)?;
+        let form = Form {
+            features: self.begin.features(),
+            to_guid: self.begin.to_guid,
+        };
+        let workers = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(1, 8));
+        let (job_in, job_out) = sync_channel::<Job>(IN_FLIGHT);
+        let (order_in, order_out) = sync_channel::<Receiver<Result<Made>>>(IN_FLIGHT);
+        let jobs = Mutex::new(job_out);
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.walk(job_in, order_in));
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let Ok(job) = next else { return };
+                        let made = match job.events {
+                            Ok(events) => make(&self.io, form, &self.begin.to_name, events),
+                            Err(e) => Err(e),
+                        };
+                        // Nobody waits any more if the output failed.
+                        let _ = job.done.send(made);
+                    }
+                });
+            }
+            let written = (|| {
+                while let Ok(next) = order_out.recv() {
+                    let Ok(made) = next.recv() else { break };
+                    let mut made = made?;
+                    if progress.cancel.load(Relaxed) {
+                        return Err(Error::refused(
+                            zuse_base::Errno::INTR,
+                            "the send was interrupted",
+                        ));
+                    }
+                    let mut headers = std::mem::take(&mut made.headers);
+                    out.batch(&mut headers, &|i| made.payload(i))?;
+                    progress.blocks.fetch_add(made.blocks, Relaxed);
+                    progress.bytes.store(base + out.offset() - start, Relaxed);
+                }
+                Ok(())
+            })();
+            // The walk sees that nobody waits and ends; the makers end with it.
+            drop(order_out);
+            written
+        })?;
+        if self.options.saved {
+            out.flush()?;
+        } else {
+            out.end(self.begin.to_guid)?;
+        }
+        progress.bytes.store(base + out.offset() - start, Relaxed);
+        Ok(())
+    }
+
+    /// Bytes that the stream would have, found by walking without reading data.
+    ///
+    /// # Errors
+    /// Metadata cannot be read.
+    pub fn exact_size(&self) -> Result<u64> {
+        let mut total = 2 * crate::record::HEADER as u64 + self.payload.len() as u64;
+        let form = Form {
+            features: self.begin.features(),
+            to_guid: 0,
+        };
+        self.walker().run(&self.objset.meta_dnode, &mut |event| {
+            total = total.saturating_add(payload::size_of(form, &event));
+            Step::Continue(())
+        })?;
+        Ok(total)
+    }
+
+    fn walker(&self) -> Walk<'_> {
+        Walk {
+            io: &self.io,
+            name: &self.begin.to_name,
+            from_txg: self.from_txg,
+            large_blocks: self.begin.features() & features::LARGE_BLOCKS != 0,
+            resume: self.options.resume,
+        }
+    }
+
+    fn walk(&self, jobs: SyncSender<Job>, order: SyncSender<Receiver<Result<Made>>>) {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let hand_over = |events: Result<Vec<Event>>| {
+            let (done, wait) = sync_channel(1);
+            order.send(wait).is_ok() && jobs.send(Job { events, done }).is_ok()
+        };
+        let walked = self.walker().run(&self.objset.meta_dnode, &mut |event| {
+            bytes += match &event {
+                Event::Data { bp, .. } | Event::Spill { bp, .. } => bp.lsize(),
+                _ => 0,
+            };
+            batch.push(event);
+            if batch.len() < BATCH_EVENTS && bytes < BATCH_BYTES {
+                return Step::Continue(());
+            }
+            bytes = 0;
+            if hand_over(Ok(std::mem::take(&mut batch))) {
+                Step::Continue(())
+            } else {
+                Step::Break(Ok(()))
+            }
+        });
+        match walked {
+            Ok(()) => {
+                hand_over(Ok(batch));
+            }
+            Err(e) => {
+                hand_over(Err(e));
+            }
+        }
+    }
+}
+
+struct Job {
+    events: Result<Vec<Event>>,
+    done: SyncSender<Result<Made>>,
+}
+
+/// The features a stream of this dataset makes use of.
+fn feature_word(dataset: &Arc<Dataset>, objset: &ObjsetPhys, options: SendOptions) -> Result<u64> {
+    let dsl = dataset.dsl();
+    let mut word = 0;
+    if objset.objset_type == ObjsetType::Zfs && zpl_version(dataset)? >= 5 {
+        word |= features::SA_SPILL;
+    }
+    if options.large_blocks && dataset.uses_feature("org.open-zfs:large_blocks")? {
+        word |= features::LARGE_BLOCKS;
+    }
+    if options.embed && dsl.pool_feature_active("com.delphix:embedded_data")? {
+        word |= features::EMBED_DATA;
+    }
+    if options.compressed {
+        word |= features::COMPRESSED;
+    }
+    if word & (features::EMBED_DATA | features::COMPRESSED | features::RAW) != 0
+        && dsl.pool_feature_active("org.illumos:lz4_compress")?
+    {
+        word |= features::LZ4;
+    }
+    if word & (features::COMPRESSED | features::RAW) != 0
+        && dataset.uses_feature("org.freebsd:zstd_compress")?
+    {
+        word |= features::ZSTD;
+    }
+    if options.resume.is_some_and(|at| at != (0, 0)) {
+        word |= features::RESUMING;
+    }
+    for (guid, bit) in [
+        ("org.zfsonlinux:large_dnode", features::LARGE_DNODE),
+        ("org.zfsonlinux:longname", features::LONGNAME),
+        ("com.klarasystems:large_microzap", features::LARGE_MICROZAP),
+    ] {
+        if dataset.uses_feature(guid)? {
+            word |= bit;
+        }
+    }
+    if word & features::LARGE_MICROZAP != 0 && word & features::LARGE_BLOCKS == 0 {
+        return Err(Error::refused(
+            zuse_base::Errno::INVAL,
+            "source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream",
+        ));
+    }
+    Ok(word)
+}
+
+fn zpl_version(dataset: &Arc<Dataset>) -> Result<u64> {
+    let master = dataset.objset()?.dnode(zuse_base::ObjectId(1))?;
+    Ok(Zap::open(&master)?.lookup_u64(b"VERSION")?.unwrap_or(0))
+}

@@ -1,0 +1,515 @@
+//! The walk over an object set: everything a stream holds, in its order, without the data.
+//!
+//! ```text
+//!   meta dnode tree ─► dnode blocks ─► dnodes in slot order ─► their blocks in offset order ─► spill
+//! ```
+//! Only pointers born after the source (and holes of unknown age) are followed. Neighbouring indirect and dnode
+//! blocks are read together; nothing enters the cache.
+//!
+//! Invariants
+//! - Memory is bounded by the depth of the tree times a few indirect blocks.
+//! - A pointer is followed only if its level and the size of its block are what its place demands.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use zuse_base::{Error, Result};
+use zuse_format::block_pointer::BP_SIZE;
+use zuse_format::dnode::{DNODE_BLOCK, DNODE_SLOT, DnodeView, SLOTS_PER_BLOCK};
+use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
+use zuse_io::{Block, Pipeline};
+
+use crate::record::{OBJECT_SPILL, ObjectRecord, SPILL_UNMODIFIED};
+
+/// Largest block of a stream without the large-block feature.
+pub(crate) const OLD_MAX_BLOCK: u64 = 128 << 10;
+/// Metadata blocks read at once.
+const TOGETHER: usize = 32;
+
+/// What the walk meets.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Object(Box<ObjectRecord>, Vec<u8>),
+    FreeObjects {
+        first: u64,
+        count: u64,
+    },
+    Free {
+        object: u64,
+        offset: u64,
+        length: u64,
+    },
+    Redact {
+        object: u64,
+        offset: u64,
+        length: u64,
+    },
+    Data {
+        object: u64,
+        object_type: u8,
+        offset: u64,
+        bp: BlockPointer,
+    },
+    Spill {
+        object: u64,
+        flags: u8,
+        bp: BlockPointer,
+    },
+}
+
+/// What to walk.
+pub(crate) struct Walk<'a> {
+    pub io: &'a Pipeline,
+    /// Name of what is sent, for messages.
+    pub name: &'a str,
+    /// What was born later is sent.
+    pub from_txg: u64,
+    /// Blocks above 128 KiB keep their size.
+    pub large_blocks: bool,
+    /// Object and offset from which to go on.
+    pub resume: Option<(u64, u64)>,
+}
+
+/// A walk ends early when nobody wants its events any more.
+pub(crate) type Step = ControlFlow<Result<()>>;
+
+struct Merger<'a> {
+    sink: &'a mut dyn FnMut(Event) -> Step,
+    pending: Option<Event>,
+    /// First object number that cannot exist.
+    object_limit: u64,
+}
+
+impl Merger<'_> {
+    fn flush(&mut self) -> Step {
+        match self.pending.take() {
+            Some(event) => (self.sink)(event),
+            None => Step::Continue(()),
+        }
+    }
+
+    /// Passes an event on; what merges with its neighbours waits for the next.
+    fn push(&mut self, event: Event) -> Step {
+        match (&mut self.pending, &event) {
+            (
+                Some(Event::Free {
+                    object,
+                    offset,
+                    length,
+                }),
+                Event::Free {
+                    object: o,
+                    offset: at,
+                    length: more,
+                },
+            )
+            | (
+                Some(Event::Redact {
+                    object,
+                    offset,
+                    length,
+                }),
+                Event::Redact {
+                    object: o,
+                    offset: at,
+                    length: more,
+                },
+            ) if object == o && offset.checked_add(*length) == Some(*at) => {
+                *length = length.saturating_add(*more);
+                return Step::Continue(());
+            }
+            (
+                Some(Event::FreeObjects { first, count }),
+                Event::FreeObjects {
+                    first: at,
+                    count: more,
+                },
+            ) if first.checked_add(*count) == Some(*at) => {
+                *count = count.saturating_add(*more);
+                return Step::Continue(());
+            }
+            _ => {}
+        }
+        self.flush()?;
+        match event {
+            Event::Free { .. } | Event::Redact { .. } | Event::FreeObjects { .. } => {
+                self.pending = Some(event);
+                Step::Continue(())
+            }
+            other => (self.sink)(other),
+        }
+    }
+
+    fn free_objects(&mut self, first: u64, count: u64) -> Step {
+        let end = first.saturating_add(count).min(self.object_limit);
+        // Object 0 is the meta dnode.
+        let first = first.max(1);
+        if first >= end {
+            return Step::Continue(());
+        }
+        self.push(Event::FreeObjects {
+            first,
+            count: end - first,
+        })
+    }
+}
+
+/// One block tree.
+struct Tree<'a> {
+    object: u64,
+    dnode: &'a DnodePhys,
+    /// Where the walk begins, in blocks.
+    first: u64,
+}
+
+impl Tree<'_> {
+    fn fanout(&self) -> u32 {
+        self.dnode.fanout_shift()
+    }
+
+    /// Blocks below a pointer of a level; `u64::MAX` if beyond 64 bits.
+    fn span(&self, level: u8) -> u64 {
+        1u64.checked_shl(self.fanout() * u32::from(level))
+            .unwrap_or(u64::MAX)
+    }
+}
+
+fn stop<T>(error: Error) -> ControlFlow<Result<()>, T> {
+    ControlFlow::Break(Err(error))
+}
+
+fn tried<T>(result: Result<T>) -> ControlFlow<Result<()>, T> {
+    match result {
+        Ok(v) => ControlFlow::Continue(v),
+        Err(e) => stop(e),
+    }
+}
+
+impl Walk<'_> {
+    /// Walks an object set by its meta dnode.
+    ///
+    /// # Errors
+    /// A block of metadata cannot be read or is none.
+    pub fn run(&self, meta: &DnodePhys, sink: &mut dyn FnMut(Event) -> Step) -> Result<()> {
+        let mut out = Merger {
+            sink,
+            pending: None,
+            object_limit: meta
+                .max_block_id
+                .saturating_add(1)
+                .saturating_mul(SLOTS_PER_BLOCK as u64),
+        };
+        let first = self
+            .resume
+            .map_or(0, |(object, _)| object / SLOTS_PER_BLOCK as u64);
+        let tree = Tree {
+            object: 0,
+            dnode: meta,
+            first,
+        };
+        let walked = match self.tops(&tree, &mut out) {
+            Step::Continue(()) => out.flush(),
+            done => done,
+        };
+        match walked {
+            Step::Continue(()) => Ok(()),
+            Step::Break(result) => result,
+        }
+    }
+
+    fn place(&self, tree: &Tree<'_>, level: u8, blkid: u64) -> String {
+        format!(
+            "{}, object {}, level {level} block {blkid}",
+            self.name, tree.object
+        )
+    }
+
+    fn is_visited(&self, bp: &BlockPointer) -> bool {
+        let birth = bp.logical_birth();
+        birth > self.from_txg || birth == 0 && bp.is_hole()
+    }
+
+    fn tops(&self, tree: &Tree<'_>, out: &mut Merger<'_>) -> Step {
+        let level = tree.dnode.levels.saturating_sub(1);
+        let tops = tree.dnode.blkptrs().to_vec();
+        self.children(tree, level, 0, &tops, out)
+    }
+
+    /// Visits the pointers of one indirect block (or of a dnode); `first` is the number of the first among those of
+    /// their level.
+    fn children(
+        &self,
+        tree: &Tree<'_>,
+        level: u8,
+        first: u64,
+        bps: &[BlockPointer],
+        out: &mut Merger<'_>,
+    ) -> Step {
+        let is_meta = tree.object == 0;
+        let deep = level > 0 || is_meta;
+        let mut ahead: Vec<Option<Arc<Block>>> = Vec::new();
+        let mut ahead_from = 0;
+        for (i, bp) in bps.iter().enumerate() {
+            let id = first + i as u64;
+            let span = tree.span(level);
+            let begins = id.saturating_mul(span);
+            if begins.saturating_add(span) <= tree.first || !self.is_visited(bp) {
+                continue;
+            }
+            if bp.is_hole() {
+                self.hole(tree, begins, span, out)?;
+                continue;
+            }
+            if bp.level() != level {
+                return stop(Error::corrupt(
+                    self.place(tree, level, id),
+                    format!("its pointer says level {}", bp.level()),
+                ));
+            }
+            if !deep {
+                self.leaf(tree, id, bp, out)?;
+                continue;
+            }
+            if i >= ahead_from + ahead.len() {
+                ahead = tried(self.read_ahead(tree, level, first, bps, i))?;
+                ahead_from = i;
+            }
+            let block = match ahead.get_mut(i - ahead_from).and_then(Option::take) {
+                Some(block) => block,
+                None => tried(self.io.read_quietly(bp, &self.place(tree, level, id)))?,
+            };
+            if level > 0 {
+                let below = tried(self.pointers(tree, level, id, &block))?;
+                let shift = tree.fanout();
+                self.children(tree, level - 1, id << shift, &below, out)?;
+            } else {
+                self.dnodes(id, &block, out)?;
+            }
+        }
+        Step::Continue(())
+    }
+
+    /// Reads the metadata blocks from `from` on that will be visited next.
+    fn read_ahead(
+        &self,
+        tree: &Tree<'_>,
+        level: u8,
+        first: u64,
+        bps: &[BlockPointer],
+        from: usize,
+    ) -> Result<Vec<Option<Arc<Block>>>> {
+        let mut out = Vec::new();
+        let mut wanted = Vec::new();
+        let mut seats = Vec::new();
+        for bp in &bps[from..] {
+            if seats.len() == TOGETHER {
+                break;
+            }
+            let seat = out.len();
+            out.push(None);
+            if bp.kind() != BpKind::Normal || !self.is_visited(bp) || bp.level() != level {
+                continue;
+            }
+            match self.io.glance(bp) {
+                Some(block) => out[seat] = Some(block),
+                None if !bp.uses_crypt() => {
+                    wanted.push(*bp);
+                    seats.push(seat);
+                }
+                None => {}
+            }
+        }
+        let number = |i: usize| first + (from + seats.get(i).copied().unwrap_or(0)) as u64;
+        // What cannot be read is met again, alone, if the walk gets there.
+        let Ok(run) = self
+            .io
+            .read_stored_run(&wanted, &|i| self.place(tree, level, number(i)))
+        else {
+            return Ok(out);
+        };
+        for (i, (bp, seat)) in wanted.iter().zip(&seats).enumerate() {
+            let place = self.place(tree, level, number(i));
+            let bytes = self.io.decode_stored(bp, run.get(i), &place)?;
+            out[*seat] = Some(Arc::new(Block::new(bytes)));
+        }
+        Ok(out)
+    }
+
+    fn pointers(
+        &self,
+        tree: &Tree<'_>,
+        level: u8,
+        id: u64,
+        block: &Block,
+    ) -> Result<Vec<BlockPointer>> {
+        let bytes = block.bytes();
+        if bytes.len() != 1usize << tree.dnode.indirect_shift {
+            return Err(Error::corrupt(
+                self.place(tree, level, id),
+                format!("an indirect block of {} bytes", bytes.len()),
+            ));
+        }
+        Ok(bytes
+            .as_chunks::<BP_SIZE>()
+            .0
+            .iter()
+            .map(|raw| BlockPointer::parse(raw, zuse_base::ByteOrder::Little))
+            .collect())
+    }
+
+    fn hole(&self, tree: &Tree<'_>, begins: u64, span: u64, out: &mut Merger<'_>) -> Step {
+        if tree.object == 0 {
+            let per = SLOTS_PER_BLOCK as u64;
+            return match begins.checked_mul(per) {
+                Some(first) => out.free_objects(first, span.saturating_mul(per)),
+                None => Step::Continue(()),
+            };
+        }
+        let size = tree.dnode.data_block_size();
+        let past = begins > tree.dnode.max_block_id;
+        if past && !object_type::is_metadata(tree.dnode.object_type) {
+            return Step::Continue(());
+        }
+        let (Some(offset), Some(length)) = (begins.checked_mul(size), span.checked_mul(size))
+        else {
+            return Step::Continue(());
+        };
+        out.push(Event::Free {
+            object: tree.object,
+            offset,
+            length,
+        })
+    }
+
+    fn leaf(&self, tree: &Tree<'_>, id: u64, bp: &BlockPointer, out: &mut Merger<'_>) -> Step {
+        let size = tree.dnode.data_block_size();
+        let Some(offset) = id.checked_mul(size) else {
+            return stop(Error::corrupt(
+                self.place(tree, 0, id),
+                "a block beyond 64 bits",
+            ));
+        };
+        if bp.is_redacted() {
+            return out.push(Event::Redact {
+                object: tree.object,
+                offset,
+                length: size,
+            });
+        }
+        if bp.lsize() != size {
+            return stop(Error::corrupt(
+                self.place(tree, 0, id),
+                format!(
+                    "a block of {} bytes in an object of {size}-byte blocks",
+                    bp.lsize()
+                ),
+            ));
+        }
+        out.push(Event::Data {
+            object: tree.object,
+            object_type: tree.dnode.object_type,
+            offset,
+            bp: *bp,
+        })
+    }
+
+    fn dnodes(&self, blkid: u64, block: &Block, out: &mut Merger<'_>) -> Step {
+        let bytes = block.bytes();
+        let first = blkid.saturating_mul(SLOTS_PER_BLOCK as u64);
+        if bytes.len() != DNODE_BLOCK {
+            return stop(Error::corrupt(
+                format!("{}, dnode block {blkid}", self.name),
+                format!("a dnode block of {} bytes", bytes.len()),
+            ));
+        }
+        let mut slot = 0;
+        while slot < SLOTS_PER_BLOCK {
+            let object = first + slot as u64;
+            let place = || format!("{}, object {object}", self.name);
+            let parsed = DnodeView::parse(&bytes[slot * DNODE_SLOT..]);
+            let dnode = match tried(parsed.map_err(|e| e.at(place())))? {
+                Some(view) => view.to_phys(),
+                None => {
+                    if !self.is_skipped(object) {
+                        out.free_objects(object, 1)?;
+                    }
+                    slot += 1;
+                    continue;
+                }
+            };
+            slot += dnode.slots();
+            if object != 0 && !self.is_skipped(object) {
+                self.object(object, &dnode, out)?;
+            }
+        }
+        Step::Continue(())
+    }
+
+    fn is_skipped(&self, object: u64) -> bool {
+        self.resume.is_some_and(|(first, _)| object < first)
+    }
+
+    fn object(&self, object: u64, dnode: &DnodePhys, out: &mut Merger<'_>) -> Step {
+        let size = dnode.data_block_size();
+        let told = if self.large_blocks {
+            size
+        } else {
+            size.min(OLD_MAX_BLOCK)
+        };
+        let mut bonus = dnode.bonus.clone();
+        bonus.resize(bonus.len().next_multiple_of(8), 0);
+        let spill = dnode.spill.filter(|bp| !bp.is_hole());
+        let record = ObjectRecord {
+            object,
+            object_type: dnode.object_type.into(),
+            bonus_type: dnode.bonus_type.into(),
+            block_size: told as u32,
+            bonus_len: dnode.bonus.len() as u32,
+            checksum: dnode.checksum,
+            compress: dnode.compress,
+            slots: dnode.slots() as u8,
+            flags: if spill.is_some() { OBJECT_SPILL } else { 0 },
+            ..ObjectRecord::default()
+        };
+        out.push(Event::Object(Box::new(record), bonus))?;
+        // The tail goes out at once: it never merges with the holes that follow.
+        if let Some(offset) = dnode
+            .max_block_id
+            .checked_add(1)
+            .and_then(|n| n.checked_mul(size))
+        {
+            out.flush()?;
+            (out.sink)(Event::Free {
+                object,
+                offset,
+                length: u64::MAX,
+            })?;
+        }
+        let modified = spill.is_some_and(|bp| bp.logical_birth() > self.from_txg);
+        if let Some(bp) = spill.filter(|_| !modified) {
+            out.push(Event::Spill {
+                object,
+                flags: SPILL_UNMODIFIED,
+                bp,
+            })?;
+        }
+        let first = match self.resume {
+            Some((at, offset)) if at == object => offset / size,
+            _ => 0,
+        };
+        let tree = Tree {
+            object,
+            dnode,
+            first,
+        };
+        self.tops(&tree, out)?;
+        match spill.filter(|_| modified) {
+            Some(bp) => out.push(Event::Spill {
+                object,
+                flags: 0,
+                bp,
+            }),
+            None => Step::Continue(()),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Vdevs with parity: raidz and dRAID.
+//!
+//! ```text
+//!   offset, size, birth ── map (raidz, draid) ──► plan: stripes of columns ──► children ──► leaves
+//! ```
+//!
+//! - A read asks the data columns only. What cannot be read (or may be stale, by its leaf's DTL) is computed from parity;
+//!   only when the block's checksum refuses the result, everything is read and every choice of up to parity-many
+//!   children is taken for wrong in turn ([`read`]).
+//! - What was found wrong is counted on its leaf and rewritten.
+//! - A write computes parity and goes to all columns; each stripe bears as many failures as it has parity.
+//! - A child may be a mirror of leaves (`spare`, `replacing`); a distributed spare among them is some place on another
+//!   child.
+
+mod draid;
+mod members;
+mod permutation;
+mod plan;
+mod raidz;
+mod read;
+mod write;
+
+use zuse_base::Result;
+
+pub use draid::vdev_asize;
+pub(crate) use draid::{DraidMap, child_asize};
+pub(crate) use members::{Child, Member};
+pub(crate) use raidz::RaidzMap;
+
+use members::Children;
+use plan::Plan;
+
+/// How a vdev deals blocks to its children.
+#[derive(Debug)]
+pub(crate) enum Map {
+    Raidz(RaidzMap),
+    Draid(DraidMap),
+}
+
+/// The children of a vdev with parity, and how blocks lie on them.
+#[derive(Debug)]
+pub(crate) struct Stripes {
+    map: Map,
+    children: Children,
+}
+
+impl Stripes {
+    /// The children are as many as the map was made for.
+    pub(crate) fn new(map: Map, children: Vec<Child>) -> Self {
+        Self {
+            map,
+            children: Children(children.into()),
+        }
+    }
+
+    fn nparity(&self) -> usize {
+        match &self.map {
+            Map::Raidz(map) => map.nparity(),
+            Map::Draid(map) => map.nparity(),
+        }
+    }
+
+    fn draid(&self) -> Option<&DraidMap> {
+        match &self.map {
+            Map::Raidz(_) => None,
+            Map::Draid(map) => Some(map),
+        }
+    }
+
+    /// Bytes that offsets of blocks are multiples of, where that is more than a sector.
+    pub(crate) fn unit(&self) -> Option<u64> {
+        self.draid().map(DraidMap::unit)
+    }
+
+    fn plan(&self, offset: u64, psize: usize, birth: u64) -> Plan {
+        match &self.map {
+            Map::Raidz(map) => map.plan(offset, psize, birth),
+            Map::Draid(map) => map.plan(offset, psize),
+        }
+    }
+
+    /// Notes how far a running expansion has come; false where there is none.
+    pub(crate) fn set_reflow(&self, offset: u64, scratch: bool) -> bool {
+        match &self.map {
+            Map::Raidz(map) if map.is_expanding() => {
+                map.set_reflow(offset, scratch);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells the children that a range of the vdev holds nothing; false when none can be told.
+    pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
+        let pieces = match &self.map {
+            Map::Raidz(map) => map.pieces(offset, len),
+            Map::Draid(map) => map.pieces(offset, len),
+        };
+        let mut done = false;
+        let mut failed = None;
+        for (child, offset, len) in pieces {
+            self.children.each(self.draid(), child, offset, |leaf, _| {
+                if leaf.is_usable() {
+                    match leaf.discard(offset, len) {
+                        Ok(told) => done |= told,
+                        Err(error) => failed = Some(error),
+                    }
+                }
+            });
+        }
+        match failed {
+            Some(error) if !done => Err(error),
+            _ => Ok(done),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! The children of a vdev with parity, and which leaf serves a place on one.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+
+use super::draid::DraidMap;
+use super::plan::Spot;
+use crate::geometry::{LABEL_SIZE, LABELS};
+use crate::leaf::Leaf;
+
+/// Device byte of the boot area's start: behind the first two labels.
+const BOOT_AREA: u64 = LABEL_SIZE * (LABELS as u64) / 2;
+
+/// Leaves of one child at most: one bit each.
+pub(crate) const MAX_MEMBERS: usize = 64;
+
+/// A distributed spare stands in for a child that another one may stand in for; hostile trees go in circles.
+const MAX_HOPS: usize = 4;
+
+/// What holds a copy of a child.
+#[derive(Clone, Debug)]
+pub(crate) enum Member {
+    Leaf(Arc<Leaf>),
+    /// A distributed spare: its number, and whether it may lack blocks.
+    Spare {
+        number: u64,
+        outdated: bool,
+    },
+}
+
+/// One child: a leaf, or a `spare` or `replacing` with several.
+#[derive(Clone, Debug)]
+pub(crate) struct Child(Box<[Member]>);
+
+impl Child {
+    /// `None` for no or too many members.
+    pub(crate) fn new(members: Vec<Member>) -> Option<Self> {
+        ((1..=MAX_MEMBERS).contains(&members.len())).then(|| Self(members.into()))
+    }
+}
+
+/// All children.
+#[derive(Debug)]
+pub(super) struct Children(pub Box<[Child]>);
+
+impl Children {
+    /// Calls `f` with every leaf that holds a place of a child, and whether it may lack blocks.
+    pub fn each<'a>(
+        &'a self,
+        draid: Option<&DraidMap>,
+        child: u16,
+        offset: u64,
+        mut f: impl FnMut(&'a Arc<Leaf>, bool),
+    ) {
+        self.walk(draid, child, offset, MAX_HOPS, &mut f);
+    }
+
+    fn walk<'a>(
+        &'a self,
+        draid: Option<&DraidMap>,
+        child: u16,
+        offset: u64,
+        hops: usize,
+        f: &mut dyn FnMut(&'a Arc<Leaf>, bool),
+    ) {
+        let Some(Child(members)) = self.0.get(usize::from(child)) else {
+            return;
+        };
+        for member in members {
+            match member {
+                Member::Leaf(leaf) => f(leaf, leaf.is_outdated()),
+                Member::Spare { number, outdated } if hops > 0 => {
+                    let at = draid.and_then(|d| d.spare_child(*number, offset));
+                    if let Some(at) = at.filter(|at| *at != child) {
+                        let stale = *outdated;
+                        self.walk(draid, at, offset, hops - 1, &mut |leaf, old| {
+                            f(leaf, old || stale);
+                        });
+                    }
+                }
+                Member::Spare { .. } => {}
+            }
+        }
+    }
+
+    /// The leaves of a place, best first: sound before outdated, idle before busy; those out of order last.
+    fn ranked<'a>(&'a self, draid: Option<&DraidMap>, spot: Spot) -> Vec<(&'a Arc<Leaf>, bool)> {
+        let mut found = Vec::with_capacity(1);
+        self.each(draid, spot.child, spot.offset, |leaf, outdated| {
+            found.push((leaf, outdated));
+        });
+        if found.len() > 1 {
+            found.sort_by_key(|(leaf, outdated)| (!leaf.is_usable(), *outdated, leaf.pending()));
+        }
+        found
+    }
+
+    /// How good a place is.
+    pub fn standing(&self, draid: Option<&DraidMap>, spot: Spot) -> Standing {
+        let mut best = Standing::Gone;
+        self.each(draid, spot.child, spot.offset, |leaf, outdated| {
+            if leaf.is_usable() {
+                best = best.max(if outdated {
+                    Standing::Outdated
+                } else {
+                    Standing::Sound
+                });
+            }
+        });
+        best
+    }
+
+    /// The leaf that would be read.
+    pub fn best(&self, draid: Option<&DraidMap>, spot: Spot) -> Option<(&Arc<Leaf>, bool)> {
+        self.ranked(draid, spot).into_iter().next()
+    }
+
+    /// Reads from the best leaf that gives the bytes.
+    pub fn read(&self, draid: Option<&DraidMap>, spot: Spot, buf: &mut [u8]) -> Result<()> {
+        let mut failed = None;
+        for (leaf, _) in self.ranked(draid, spot) {
+            let result = if spot.boot {
+                leaf.read_raw(BOOT_AREA.saturating_add(spot.offset), buf)
+            } else {
+                leaf.read(spot.offset, buf)
+            };
+            match result {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        Err(failed.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
+    }
+
+    /// Writes to every leaf of a place: one is enough. Those that failed are put into `missed`.
+    pub fn write<'a>(
+        &'a self,
+        draid: Option<&DraidMap>,
+        spot: Spot,
+        parts: &[IoSlice<'_>],
+        missed: &mut Vec<&'a Arc<Leaf>>,
+    ) -> Result<()> {
+        let mut result = Err(None);
+        self.each(draid, spot.child, spot.offset, |leaf, _| {
+            match leaf.write(spot.offset, parts) {
+                Ok(()) => result = Ok(()),
+                Err(error) => {
+                    missed.push(leaf);
+                    if let Err(none @ None) = &mut result {
+                        *none = Some(error);
+                    }
+                }
+            }
+        });
+        result.map_err(|error| {
+            error.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device"))
+        })
+    }
+}
+
+/// How good a place is, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// No device.
+    Gone,
+    /// May lack blocks.
+    Outdated,
+    /// Good.
+    Sound,
+}

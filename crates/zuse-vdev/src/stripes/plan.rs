@@ -1,0 +1,69 @@
+//! Which bytes of a block lie where on the children of a vdev with parity.
+//!
+//! A block is cut into stripes: columns of parity first, then columns of data, each on another child. A stripe's parity
+//! is over its own columns only. A block on raidz is one stripe, unless it was born when the vdev had fewer children:
+//! then each row of sectors is a stripe. On dRAID it is one stripe, or two where it crosses the end of a group.
+//!
+//! Invariants: within a stripe no child stands twice; the data of all columns together is the block, each byte once;
+//! no column is longer than its stripe's parity.
+
+use std::ops::Range;
+
+/// A piece of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub child: u16,
+    /// Offset in the child's data area, or in the boot area.
+    pub offset: u64,
+    /// In the boot area: there a raidz expansion keeps its first sectors while it moves them.
+    pub boot: bool,
+}
+
+/// One column of a stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub at: Spot,
+    /// A second place that writes go to: the sector was moved already, its row not as a whole.
+    pub also: Option<Spot>,
+    /// Bytes on the child.
+    pub len: usize,
+    /// Which bytes of the block; none for parity. May be less than `len`: the rest are zeros.
+    pub data: Range<usize>,
+}
+
+/// Columns that share parity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stripe {
+    /// Its columns in the plan; the first ones are parity.
+    pub columns: Range<usize>,
+    /// Bytes of each column of parity.
+    pub len: usize,
+    /// Where its parity stands among the parity of the whole block.
+    pub parity_at: usize,
+}
+
+/// The layout of one block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub columns: Vec<Column>,
+    pub stripes: Vec<Stripe>,
+    /// Bytes of the block in whole sectors.
+    pub size: usize,
+    /// Bytes of all parity.
+    pub parity: usize,
+}
+
+impl Plan {
+    /// Adds a stripe whose columns are given, parity first.
+    pub(super) fn push(&mut self, nparity: usize, columns: impl Iterator<Item = Column>) {
+        let first = self.columns.len();
+        self.columns.extend(columns);
+        let len = self.columns.get(first).map_or(0, |c| c.len);
+        self.stripes.push(Stripe {
+            columns: first..self.columns.len(),
+            len,
+            parity_at: self.parity,
+        });
+        self.parity += nparity * len;
+    }
+}

@@ -1,0 +1,187 @@
+//! The map of raidz (chapter 01b §3 and §4 of the format notes).
+//!
+//! Sectors of the vdev are dealt to the children in turn: sector k is on child k mod n, at k div n. A block is a run of
+//! sectors; each of its columns is what one child has of it. The first columns are parity; where parity is single,
+//! columns 0 and 1 change places in every second MiB, so that no child has all the parity.
+//!
+//! # Expansion
+//! A block keeps the number of columns of the time it was born in (its logical width), while its sectors are dealt to
+//! all children there are now. A column then is spread over several children, and parity goes by row. While sectors
+//! are being moved, those below the reflow offset lie at their new places, those above at the old ones.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use super::plan::{Column, Plan, Spot};
+
+/// Blocks exchange their first two columns where this bit of the offset is set and parity is single.
+const EXCHANGE: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct RaidzMap {
+    children: u64,
+    nparity: u64,
+    ashift: u8,
+    original: u64,
+    grown: Vec<u64>,
+    expanding: bool,
+    /// Bytes that were moved, of an expansion that runs.
+    reflow: AtomicU64,
+    /// What was moved lies in the boot area.
+    scratch: AtomicBool,
+}
+
+impl RaidzMap {
+    /// A map for a checked configuration: more children than parity, also before any expansion.
+    pub(crate) fn new(
+        children: usize,
+        nparity: u8,
+        ashift: u8,
+        expanding: bool,
+        expand_txgs: &[u64],
+    ) -> Self {
+        let children = children as u64;
+        Self {
+            children,
+            nparity: u64::from(nparity),
+            ashift,
+            original: children.saturating_sub(expand_txgs.len() as u64 + u64::from(expanding)),
+            grown: expand_txgs.to_vec(),
+            expanding,
+            reflow: AtomicU64::new(0),
+            scratch: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes how far a running expansion has come.
+    pub(crate) fn set_reflow(&self, offset: u64, scratch: bool) {
+        self.reflow.store(offset, Relaxed);
+        self.scratch.store(scratch, Relaxed);
+    }
+
+    pub(crate) fn nparity(&self) -> usize {
+        self.nparity as usize
+    }
+
+    /// Whether sectors are at two sets of places now.
+    pub(crate) fn is_expanding(&self) -> bool {
+        self.expanding
+    }
+
+    /// Columns of a block born in that txg.
+    fn logical_width(&self, birth: u64) -> u64 {
+        self.original + self.grown.iter().filter(|&&txg| txg <= birth).count() as u64
+    }
+
+    /// The layout of `psize` bytes at an offset; the caller has checked that they end within the vdev.
+    pub(crate) fn plan(&self, offset: u64, psize: usize, birth: u64) -> Plan {
+        let sectors = psize.div_ceil(1 << self.ashift) as u64;
+        let width = self.logical_width(birth);
+        let mut plan = Plan {
+            size: (sectors as usize) << self.ashift,
+            ..Plan::default()
+        };
+        if width == self.children && !self.expanding {
+            self.one_stripe(&mut plan, offset, sectors);
+        } else {
+            self.by_rows(&mut plan, offset, sectors, width);
+        }
+        plan
+    }
+
+    fn one_stripe(&self, plan: &mut Plan, offset: u64, sectors: u64) {
+        let (n, p, a) = (self.children, self.nparity, self.ashift);
+        let first = offset >> a;
+        let (long, rest) = (sectors / (n - p), sectors % (n - p));
+        let big = if rest == 0 { 0 } else { rest + p };
+        let used = if long == 0 { big } else { n };
+        let spot = |c: u64| Spot {
+            child: ((first + c) % n) as u16,
+            offset: ((first + c) / n) << a,
+            boot: false,
+        };
+        let exchange = p == 1 && offset & EXCHANGE != 0;
+        let mut at = 0;
+        let columns = (0..used).map(|c| {
+            let len = ((long + u64::from(c < big)) as usize) << a;
+            let data = if c < p { 0..0 } else { at..at + len };
+            at = data.end;
+            let place = match c {
+                0 | 1 if exchange => 1 - c,
+                _ => c,
+            };
+            Column {
+                at: spot(place),
+                also: None,
+                len,
+                data,
+            }
+        });
+        plan.push(p as usize, columns);
+    }
+
+    fn by_rows(&self, plan: &mut Plan, offset: u64, sectors: u64, width: u64) {
+        let (w, p, a) = (self.children, self.nparity, self.ashift);
+        let (long, rest) = (sectors / (width - p), sectors % (width - p));
+        let big = if rest == 0 { 0 } else { rest + p };
+        let total = sectors + p * (long + u64::from(rest != 0));
+        let (rows, cols) = (total.div_ceil(width), total.min(width));
+        let moved = self.reflow.load(Relaxed) >> a;
+        let scratch = self.scratch.load(Relaxed);
+        let exchange = p == 1 && offset & EXCHANGE != 0;
+        for row in 0..rows {
+            let first = (offset >> a) + row * width;
+            let old = self.expanding && first + cols > moved;
+            let here = if row + 1 == rows && rest != 0 {
+                big
+            } else {
+                cols
+            };
+            let spot = |c: u64, w: u64| Spot {
+                child: ((first + c) % w) as u16,
+                offset: ((first + c) / w) << a,
+                boot: scratch && w == self.children,
+            };
+            let columns = (0..here).map(|c| {
+                let place = match c {
+                    0 | 1 if exchange => 1 - c,
+                    _ => c,
+                };
+                let source = c.checked_sub(p).map(|d| {
+                    if rest == 0 || c < big {
+                        d * rows + row
+                    } else {
+                        rest * rows + (d - rest) * (rows - 1) + row
+                    }
+                });
+                let data = source.map_or(0..0, |s| {
+                    let at = (s as usize) << a;
+                    at..at + (1 << a)
+                });
+                Column {
+                    at: spot(place, if old { w - 1 } else { w }),
+                    also: (old && first + place < moved).then(|| spot(place, w)),
+                    len: 1 << a,
+                    data,
+                }
+            });
+            plan.push(p as usize, columns);
+        }
+    }
+
+    /// What each child has of a range of the vdev, as (child, offset, length); nothing while sectors move.
+    pub(crate) fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
+        if self.expanding {
+            return Vec::new();
+        }
+        let (n, a) = (self.children, self.ashift);
+        let (first, end) = (offset >> a, (offset + len) >> a);
+        (0..n)
+            .filter_map(|child| {
+                // Sectors k with k mod n = child: from the first one not below `first` to before `end`.
+                let from = first.saturating_sub(child).div_ceil(n);
+                let to = end.saturating_sub(child).div_ceil(n);
+                (to > from).then_some((child as u16, from << a, (to - from) << a))
+            })
+            .collect()
+    }
+}

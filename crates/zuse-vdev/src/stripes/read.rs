@@ -1,0 +1,490 @@
+//! Reading a block from columns, and finding out which of them lie.
+//!
+//! 1. The data columns that are sound are read. If that is all of them and the checksum agrees, nothing else happens.
+//! 2. What is missing is computed from parity; the checksum is asked again.
+//! 3. Everything else is read (parity, outdated leaves). Then sets of children, small ones first, are taken for wrong:
+//!    their columns are computed from the others, until the checksum agrees.
+//! 4. The block now known, every column that was read is compared with what it must be; wrong ones are counted and
+//!    rewritten.
+//!
+//! The number of sets is bounded ([`MAX_TRIED`]): a wide vdev with triple parity has more of them than anyone would
+//! wait for.
+
+use zuse_base::{Errno, Error, Result};
+use zuse_codec::parity::{self, MAX_PARITY};
+
+use super::members::Standing;
+use super::plan::{Column, Plan, Stripe};
+use super::{DraidMap, Stripes};
+use crate::copies::{CopiesCheck, ReadOutcome};
+
+/// Bytes of guesses that are checksummed for one block, and guesses at most.
+const MAX_TRIED: usize = 8 << 30;
+const MAX_GUESSES: usize = 1 << 16;
+
+/// What is known of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Unread,
+    Read,
+    Failed,
+}
+
+/// A block that is being read.
+struct Reading<'a> {
+    stripes: &'a Stripes,
+    plan: &'a Plan,
+    /// The block in whole sectors.
+    data: Vec<u8>,
+    /// The parity of all stripes; empty until some is read.
+    parity: Vec<u8>,
+    seen: Vec<Seen>,
+    error: Option<Error>,
+}
+
+impl Stripes {
+    /// Reads `psize` bytes that `verify` accepts.
+    pub(crate) fn read(
+        &self,
+        at: (u64, u64),
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: &dyn Fn() -> bool,
+    ) -> Result<ReadOutcome> {
+        let (offset, birth) = at;
+        let plan = self.plan(offset, psize, birth);
+        let mut reading = Reading::new(self, &plan, std::mem::take(buf));
+        let outcome = reading.read(psize, verify, heal);
+        *buf = reading.data;
+        buf.truncate(psize);
+        outcome
+    }
+
+    /// Reads and verifies every column, parity too; with `heal` the bad ones are rewritten.
+    pub(crate) fn check(
+        &self,
+        at: (u64, u64),
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: bool,
+    ) -> CopiesCheck {
+        let (offset, birth) = at;
+        let plan = self.plan(offset, psize, birth);
+        let mut reading = Reading::new(self, &plan, std::mem::take(buf));
+        reading.fetch_all();
+        let found = reading.settle(psize, verify, &|| heal);
+        *buf = reading.data;
+        buf.truncate(psize);
+        match found {
+            Some((bad, repaired)) => CopiesCheck {
+                good: 1,
+                bad,
+                repaired,
+            },
+            None => CopiesCheck {
+                good: 0,
+                bad: 1,
+                repaired: 0,
+            },
+        }
+    }
+}
+
+impl<'a> Reading<'a> {
+    fn new(stripes: &'a Stripes, plan: &'a Plan, mut data: Vec<u8>) -> Self {
+        data.resize(plan.size, 0);
+        Self {
+            stripes,
+            plan,
+            data,
+            parity: Vec::new(),
+            seen: vec![Seen::Unread; plan.columns.len()],
+            error: None,
+        }
+    }
+
+    fn draid(&self) -> Option<&'a DraidMap> {
+        self.stripes.draid()
+    }
+
+    fn read(
+        &mut self,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: &dyn Fn() -> bool,
+    ) -> Result<ReadOutcome> {
+        let columns = &self.plan.columns;
+        let sound = (0..columns.len())
+            .filter(|&i| !columns[i].data.is_empty() && self.standing(i) == Standing::Sound);
+        self.fetch(sound.collect());
+        if self.supply() && verify(&self.data[..psize]) {
+            self.heal_failed(heal);
+            return Ok(ReadOutcome::Good);
+        }
+        self.fetch_all();
+        match self.settle(psize, verify, heal) {
+            Some(_) => Ok(ReadOutcome::Good),
+            None if self.is_enough() => Ok(ReadOutcome::BadChecksum),
+            None => Err(self
+                .error
+                .take()
+                .unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "too few devices"))),
+        }
+    }
+
+    fn standing(&self, column: usize) -> Standing {
+        let spot = self.plan.columns[column].at;
+        self.stripes.children.standing(self.draid(), spot)
+    }
+
+    fn is_read(&self, column: usize) -> bool {
+        self.seen[column] == Seen::Read
+    }
+
+    /// Computes data that was not read from parity, which is read for it; false where there is too little.
+    fn supply(&mut self) -> bool {
+        let plan = self.plan;
+        let lacks = |this: &Self, stripe: &Stripe| {
+            let data = this.data_columns(stripe);
+            data.filter(|&c| !this.is_read(c)).count()
+        };
+        let short: Vec<&Stripe> = plan.stripes.iter().filter(|s| lacks(self, s) > 0).collect();
+        if short.is_empty() {
+            return true;
+        }
+        let sound = short.iter().flat_map(|s| self.parity_columns(s));
+        let sound = sound.filter(|&c| self.standing(c) == Standing::Sound);
+        self.fetch(sound.collect());
+        let seen = self.seen.clone();
+        short
+            .into_iter()
+            .all(|stripe| self.solve(stripe, &|c| seen[c] != Seen::Read))
+    }
+
+    /// Whether as many columns were read as the block needs.
+    fn is_enough(&self) -> bool {
+        self.plan.stripes.iter().all(|s| {
+            let data = self.data_columns(s).filter(|&c| !self.is_read(c)).count();
+            let parity = self.parity_columns(s).filter(|&c| self.is_read(c)).count();
+            data <= parity
+        })
+    }
+
+    fn parity_columns(&self, stripe: &Stripe) -> std::ops::Range<usize> {
+        let first = stripe.columns.start;
+        first..(first + self.stripes.nparity()).min(stripe.columns.end)
+    }
+
+    /// The columns of a stripe that hold data (some of dRAID's hold zeros only).
+    fn data_columns(&self, stripe: &Stripe) -> impl Iterator<Item = usize> + use<'a> {
+        let plan = self.plan;
+        let columns = stripe.columns.clone();
+        columns.filter(|&c| !plan.columns[c].data.is_empty())
+    }
+
+    fn fetch_all(&mut self) {
+        self.parity.resize(self.plan.parity, 0);
+        let rest = (0..self.seen.len()).filter(|&c| self.seen[c] == Seen::Unread);
+        self.fetch(rest.collect());
+    }
+
+    /// Reads columns, neighbours on a child together.
+    fn fetch(&mut self, mut columns: Vec<usize>) {
+        let plan = self.plan;
+        let place = |c: usize| (plan.columns[c].at.child, plan.columns[c].at.offset);
+        if plan.stripes.len() > 1 {
+            columns.sort_unstable_by_key(|&c| place(c));
+        }
+        let follows = |a: usize, b: usize| {
+            let (a, b) = (&plan.columns[a], &plan.columns[b]);
+            a.at.child == b.at.child
+                && a.at.boot == b.at.boot
+                && a.at.offset.checked_add(a.len as u64) == Some(b.at.offset)
+        };
+        for run in columns.chunk_by(|&a, &b| follows(a, b)) {
+            match run {
+                [one] => self.fetch_one(*one),
+                many => self.fetch_run(many),
+            }
+        }
+    }
+
+    fn fetch_one(&mut self, column: usize) {
+        let spot = self.plan.columns[column].at;
+        let (children, draid) = (&self.stripes.children, self.draid());
+        let result = match self.place_of(column) {
+            Some(bytes) => children.read(draid, spot, bytes),
+            None => Ok(()),
+        };
+        self.note(column, result);
+    }
+
+    fn fetch_run(&mut self, run: &[usize]) {
+        let plan = self.plan;
+        let (Some(first), len) = (
+            run.first().map(|&c| plan.columns[c].at),
+            run.iter().map(|&c| plan.columns[c].len).sum(),
+        ) else {
+            return;
+        };
+        let mut bytes = vec![0; len];
+        if self
+            .stripes
+            .children
+            .read(self.draid(), first, &mut bytes)
+            .is_err()
+        {
+            // One bad sector must not take its neighbours with it.
+            run.iter().for_each(|&c| self.fetch_one(c));
+            return;
+        }
+        let mut rest = bytes.as_slice();
+        for &column in run {
+            let (here, after) = rest.split_at(plan.columns[column].len.min(rest.len()));
+            rest = after;
+            if let Some(place) = self.place_of(column) {
+                let n = place.len().min(here.len());
+                place[..n].copy_from_slice(&here[..n]);
+            }
+            self.note(column, Ok(()));
+        }
+    }
+
+    fn note(&mut self, column: usize, result: Result<()>) {
+        self.seen[column] = match result {
+            Ok(()) => Seen::Read,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                Seen::Failed
+            }
+        };
+    }
+
+    /// Where a column's bytes are put; `None` for the zeros of dRAID.
+    fn place_of(&mut self, column: usize) -> Option<&mut [u8]> {
+        let of = &self.plan.columns[column];
+        if !of.data.is_empty() {
+            return self.data.get_mut(of.data.clone());
+        }
+        let at = parity_at(self.plan, self.stripes.nparity(), column)?;
+        self.parity.resize(self.plan.parity, 0);
+        self.parity.get_mut(at)
+    }
+
+    /// Computes the data columns of a stripe that are bad from those that are not; false where there is too little.
+    fn solve(&mut self, stripe: &Stripe, is_bad: &dyn Fn(usize) -> bool) -> bool {
+        let plan = self.plan;
+        let wanted: Vec<usize> = self.data_columns(stripe).filter(|&c| is_bad(c)).collect();
+        if wanted.is_empty() {
+            return true;
+        }
+        if wanted.len() > self.stripes.nparity() {
+            return false;
+        }
+        let parity: Vec<Option<&[u8]>> = self
+            .parity_columns(stripe)
+            .enumerate()
+            .map(|(row, c)| {
+                let at = stripe.parity_at + row * stripe.len;
+                (!is_bad(c)).then(|| self.parity.get(at..at + stripe.len))?
+            })
+            .collect();
+        let data: Vec<Option<&[u8]>> = (self.parity_columns(stripe).end..stripe.columns.end)
+            .map(|c| match plan.columns[c].data.clone() {
+                none if none.is_empty() => Some(&[][..]),
+                _ if is_bad(c) => None,
+                range => Some(&self.data[range]),
+            })
+            .collect();
+        let mut found: [Vec<u8>; MAX_PARITY] = Default::default();
+        let mut out: Vec<&mut [u8]> = found
+            .iter_mut()
+            .zip(&wanted)
+            .map(|(bytes, &c)| {
+                bytes.resize(plan.columns[c].data.len(), 0);
+                bytes.as_mut_slice()
+            })
+            .collect();
+        if !parity::reconstruct(&parity, &data, &mut out) {
+            return false;
+        }
+        for (bytes, c) in found.iter().zip(wanted) {
+            self.data[plan.columns[c].data.clone()].copy_from_slice(bytes);
+        }
+        true
+    }
+
+    /// Finds the block among everything that was read, then counts and rewrites what is wrong: how many columns were,
+    /// and how many were rewritten.
+    fn settle(
+        &mut self,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: &dyn Fn() -> bool,
+    ) -> Option<(u32, u32)> {
+        let before = self.data.clone();
+        let found = self.guess(&before, psize, verify);
+        if !found {
+            self.data = before;
+            return None;
+        }
+        Some(self.compare(&before, heal))
+    }
+
+    /// Takes sets of children for wrong until the checksum agrees.
+    fn guess(
+        &mut self,
+        before: &[u8],
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        let plan = self.plan;
+        let mut suspects: Vec<u16> = (0..self.seen.len())
+            .filter(|&c| self.is_read(c))
+            .map(|c| plan.columns[c].at.child)
+            .collect();
+        suspects.sort_unstable();
+        suspects.dedup();
+        let seen = self.seen.clone();
+        let nothing_lost = seen.iter().all(|s| *s == Seen::Read);
+        let mut left = (MAX_TRIED / plan.size.max(1)).min(MAX_GUESSES);
+        for size in 0..=self.stripes.nparity() {
+            let mut set: Vec<usize> = (0..size).collect();
+            if size > suspects.len() {
+                break;
+            }
+            loop {
+                let accused = |c: usize| {
+                    let child = plan.columns[c].at.child;
+                    set.iter().any(|&i| suspects[i] == child)
+                };
+                let is_bad = |c: usize| seen[c] != Seen::Read || accused(c);
+                // Other parity alone leaves the data as it is.
+                let matters = size == 0
+                    || !nothing_lost
+                    || (0..seen.len()).any(|c| !plan.columns[c].data.is_empty() && accused(c));
+                if matters {
+                    if left == 0 {
+                        return false;
+                    }
+                    left -= 1;
+                    let solved = plan.stripes.iter().all(|s| self.solve(s, &is_bad));
+                    if solved && verify(&self.data[..psize]) {
+                        return true;
+                    }
+                    for (c, column) in plan.columns.iter().enumerate() {
+                        if is_bad(c) {
+                            let range = column.data.clone();
+                            self.data[range.clone()].copy_from_slice(&before[range]);
+                        }
+                    }
+                }
+                if !next_set(&mut set, suspects.len()) {
+                    break;
+                }
+            }
+        }
+        false
+    }
+
+    /// Compares every column that was read with what it must be.
+    fn compare(&mut self, before: &[u8], heal: &dyn Fn() -> bool) -> (u32, u32) {
+        let plan = self.plan;
+        let nparity = self.stripes.nparity();
+        let right = self.stripes.parity_of(plan, &self.data);
+        let mut wrong = Vec::new();
+        let mut bad = 0;
+        for (c, column) in plan.columns.iter().enumerate() {
+            let lies = match self.seen[c] {
+                Seen::Unread => continue,
+                Seen::Failed => false,
+                Seen::Read if !column.data.is_empty() => {
+                    self.data[column.data.clone()] != before[column.data.clone()]
+                }
+                Seen::Read => parity_at(plan, nparity, c)
+                    .is_some_and(|at| self.parity[at.clone()] != right[at]),
+            };
+            if lies {
+                self.blame(column);
+            }
+            if lies || self.seen[c] == Seen::Failed {
+                bad += 1;
+                wrong.push(c);
+            }
+        }
+        let healed = self.rewrite(&wrong, &right, heal);
+        (bad, healed)
+    }
+
+    fn blame(&self, column: &Column) {
+        let children = &self.stripes.children;
+        if let Some((leaf, false)) = children.best(self.draid(), column.at) {
+            leaf.counters().checksum_errors.bump();
+        }
+    }
+
+    /// Rewrites data columns that a device refused to read, now that they are known.
+    fn heal_failed(&mut self, heal: &dyn Fn() -> bool) {
+        let failed: Vec<usize> = (0..self.seen.len())
+            .filter(|&c| self.seen[c] == Seen::Failed)
+            .collect();
+        if !failed.is_empty() {
+            let right = self.stripes.parity_of(self.plan, &self.data);
+            self.rewrite(&failed, &right, heal);
+        }
+    }
+
+    fn rewrite(&self, columns: &[usize], parity: &[u8], heal: &dyn Fn() -> bool) -> u32 {
+        if columns.is_empty() || !heal() {
+            return 0;
+        }
+        let mut healed = 0;
+        for &c in columns {
+            let column = &self.plan.columns[c];
+            if self.standing(c) == Standing::Gone {
+                continue;
+            }
+            if self
+                .stripes
+                .write_column(self.plan, c, &self.data, parity)
+                .is_ok()
+            {
+                if let Some((leaf, _)) = self.stripes.children.best(self.draid(), column.at) {
+                    leaf.counters().repaired.bump();
+                }
+                healed += 1;
+            }
+        }
+        healed
+    }
+}
+
+/// The range of a column of parity among the parity of its block; `None` for data.
+pub(super) fn parity_at(
+    plan: &Plan,
+    nparity: usize,
+    column: usize,
+) -> Option<std::ops::Range<usize>> {
+    let i = plan.stripes.partition_point(|s| s.columns.end <= column);
+    let stripe = plan.stripes.get(i)?;
+    let row = column.checked_sub(stripe.columns.start)?;
+    let at = stripe.parity_at + row * stripe.len;
+    (row < nparity).then(|| at..at + stripe.len)
+}
+
+/// The next set of that size out of `n`, in order; false after the last.
+fn next_set(set: &mut [usize], n: usize) -> bool {
+    let size = set.len();
+    for i in (0..size).rev() {
+        if set[i] + (size - i) < n {
+            set[i] += 1;
+            for j in i + 1..size {
+                set[j] = set[j - 1] + 1;
+            }
+            return true;
+        }
+    }
+    false
+}

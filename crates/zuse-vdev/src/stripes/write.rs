@@ -1,0 +1,167 @@
+//! Writing a block: parity, then every column.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use zuse_base::{Error, Result};
+use zuse_codec::parity;
+
+use super::Stripes;
+use super::plan::{Plan, Spot};
+use super::read::parity_at;
+use crate::copies::ZEROS;
+use crate::leaf::Leaf;
+
+/// Parts of one write to a device at most.
+const MAX_PARTS: usize = 512;
+
+/// Bytes of one column and where they go.
+struct Part<'a> {
+    column: usize,
+    spot: Spot,
+    bytes: &'a [u8],
+    /// Zeros behind them.
+    zeros: usize,
+}
+
+impl Part<'_> {
+    fn len(&self) -> u64 {
+        (self.bytes.len() + self.zeros) as u64
+    }
+}
+
+impl Stripes {
+    /// The parity of all stripes of a block, whose data is in whole sectors.
+    pub(super) fn parity_of(&self, plan: &Plan, data: &[u8]) -> Vec<u8> {
+        let mut all = vec![0; plan.parity];
+        let nparity = self.nparity();
+        for stripe in &plan.stripes {
+            let columns = plan.columns.get(stripe.columns.clone()).unwrap_or(&[]);
+            let columns: Vec<&[u8]> = columns
+                .iter()
+                .skip(nparity)
+                .map(|c| data.get(c.data.clone()).unwrap_or(&[]))
+                .collect();
+            let end = stripe.parity_at + nparity * stripe.len;
+            if let Some(rows) = all.get_mut(stripe.parity_at..end)
+                && stripe.len > 0
+            {
+                let mut rows: Vec<&mut [u8]> = rows.chunks_mut(stripe.len).collect();
+                parity::generate(&mut rows, &columns);
+            }
+        }
+        all
+    }
+
+    fn part<'a>(
+        &self,
+        plan: &'a Plan,
+        column: usize,
+        data: &'a [u8],
+        parity: &'a [u8],
+    ) -> Part<'a> {
+        let of = &plan.columns[column];
+        let bytes = match parity_at(plan, self.nparity(), column) {
+            Some(at) => parity.get(at),
+            None => data.get(of.data.clone()),
+        }
+        .unwrap_or(&[]);
+        Part {
+            column,
+            spot: of.at,
+            bytes,
+            zeros: of.len.saturating_sub(bytes.len()),
+        }
+    }
+
+    /// Writes one column; `data` and `parity` are those of the whole block.
+    pub(super) fn write_column(
+        &self,
+        plan: &Plan,
+        column: usize,
+        data: &[u8],
+        parity: &[u8],
+    ) -> Result<()> {
+        let part = self.part(plan, column, data, parity);
+        self.write_run(&[part], &mut Vec::new())
+    }
+
+    /// Writes neighbours on a child together.
+    fn write_run<'a>(&'a self, run: &[Part<'_>], missed: &mut Vec<&'a Arc<Leaf>>) -> Result<()> {
+        let Some(first) = run.first() else {
+            return Ok(());
+        };
+        if first.spot.boot {
+            return Err(Error::unsupported(
+                "raidz expansion",
+                "writing while its first sectors are in the boot area",
+            ));
+        }
+        let mut slices = Vec::with_capacity(run.len());
+        for part in run {
+            slices.push(IoSlice::new(part.bytes));
+            let mut left = part.zeros;
+            while left > 0 {
+                let n = left.min(ZEROS.len());
+                slices.push(IoSlice::new(&ZEROS[..n]));
+                left -= n;
+            }
+        }
+        slices.retain(|s| !s.is_empty());
+        self.children
+            .write(self.draid(), first.spot, &slices, missed)
+    }
+
+    /// Writes a block, padded with zeros to the sector. Each stripe bears as many lost columns as it has parity.
+    ///
+    /// Only what counts as written can be missed: when too much fails the caller knows, and may try again.
+    pub(crate) fn write(&self, offset: u64, birth: u64, data: &[u8]) -> Result<()> {
+        let plan = self.plan(offset, data.len(), birth);
+        let mut padded = Vec::new();
+        let data = if data.len() == plan.size {
+            data
+        } else {
+            padded.extend_from_slice(data);
+            padded.resize(plan.size, 0);
+            &padded
+        };
+        let parity = self.parity_of(&plan, data);
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(plan.columns.len());
+        for c in 0..plan.columns.len() {
+            let part = self.part(&plan, c, data, &parity);
+            if let Some(spot) = plan.columns[c].also {
+                parts.push(Part { spot, ..part });
+            }
+            parts.push(part);
+        }
+        if plan.stripes.len() > 1 {
+            parts.sort_by_key(|p| (p.spot.child, p.spot.offset));
+        }
+        let follows = |a: &Part<'_>, b: &Part<'_>| {
+            a.spot.child == b.spot.child
+                && a.spot.boot == b.spot.boot
+                && a.spot.offset.checked_add(a.len()) == Some(b.spot.offset)
+        };
+        let mut missed = Vec::new();
+        let mut lost = vec![false; plan.columns.len()];
+        let mut error = None;
+        for run in parts.chunk_by(follows).flat_map(|r| r.chunks(MAX_PARTS)) {
+            if let Err(e) = self.write_run(run, &mut missed) {
+                error = Some(e);
+                run.iter().for_each(|p| lost[p.column] = true);
+            }
+        }
+        if let Some(error) = error {
+            let nparity = self.nparity();
+            let too_many = plan.stripes.iter().any(|s| {
+                let columns = lost.get(s.columns.clone()).unwrap_or(&[]);
+                columns.iter().filter(|l| **l).count() > nparity
+            });
+            if too_many {
+                return Err(error);
+            }
+        }
+        missed.iter().for_each(|leaf| leaf.note_missed());
+        Ok(())
+    }
+}

@@ -1,0 +1,427 @@
+//! Reading and writing blocks, wherever they lie.
+//!
+//! A block on a removed vdev is followed through the mappings to pieces on vdevs that are there. One piece is read like
+//! any block; several are put together from any copies, and if the checksum refuses that, from every choice of copies.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{Error, Result, Txg};
+
+use super::{Layout, MAX_PSIZE, Top, Vdevs};
+use crate::copies::{CopiesCheck, ReadOutcome};
+use crate::indirect::Mapping;
+
+/// Where a block lies, and since when (a raidz that was expanded deals older blocks in another way).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The top-level vdev.
+    pub vdev: u32,
+    /// Byte offset.
+    pub offset: u64,
+    /// Physical birth.
+    pub birth: Txg,
+}
+
+impl Address {
+    /// A place.
+    pub const fn new(vdev: u32, offset: u64, birth: Txg) -> Self {
+        Self {
+            vdev,
+            offset,
+            birth,
+        }
+    }
+}
+
+/// Pieces of one block at most: one for each sector of the smallest size.
+const MAX_PIECES: usize = MAX_PSIZE / 512;
+
+/// Mappings that are followed for one block, all pieces together: a circle ends here.
+const MAX_STEPS: usize = 4 * MAX_PIECES;
+
+/// Choices of copies that are tried for a block in pieces.
+const MAX_CHOICES: usize = 4096;
+
+/// A piece of a block, on a vdev that is there.
+#[derive(Clone, Debug)]
+struct Piece {
+    top: Arc<Top>,
+    place: Address,
+    len: usize,
+}
+
+impl Vdevs {
+    /// Reads the block of `psize` bytes at a place into `buf`, trying every copy until
+    /// `verify` accepts; copies found bad on the way are rewritten if the pool is writable.
+    ///
+    /// # Errors
+    /// `Device` when no copy could be read at all; `Corrupt` for a place that cannot hold the
+    /// block; `Unsupported` for a layout that is not served.
+    pub fn read(
+        &self,
+        place: Address,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<ReadOutcome> {
+        self.read_and_heal_if(place, buf, psize, verify, &|| true)
+    }
+
+    /// As [`Vdevs::read`], but asks before a bad copy is rewritten: the block may not be there any more.
+    ///
+    /// # Errors
+    /// As [`Vdevs::read`].
+    pub fn read_and_heal_if(
+        &self,
+        place: Address,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        may_heal: &dyn Fn() -> bool,
+    ) -> Result<ReadOutcome> {
+        let top = self.top(place.vdev)?;
+        let heal = || self.writable && may_heal();
+        let outcome = match self.pieces(&top, place, psize)?.as_slice() {
+            [one] => {
+                let outcome = one.read(buf, psize, verify, &heal)?;
+                if outcome == ReadOutcome::BadChecksum {
+                    one.top.node.unrecovered.bump();
+                }
+                return Ok(outcome);
+            }
+            many => read_split(many, buf, verify, &heal)?,
+        };
+        if outcome == ReadOutcome::BadChecksum {
+            top.node.unrecovered.bump();
+        }
+        Ok(outcome)
+    }
+
+    /// Reads and verifies *every* copy (for a scrub); bad ones are rewritten if the pool is writable.
+    ///
+    /// # Errors
+    /// As [`Vdevs::read`], but a device error only counts as a bad copy.
+    pub fn read_all_copies(
+        &self,
+        place: Address,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<CopiesCheck> {
+        let top = self.top(place.vdev)?;
+        let pieces = self.pieces(&top, place, psize)?;
+        let found = match pieces.as_slice() {
+            [one] => one.check(buf, psize, verify, self.writable),
+            many => {
+                let writable = self.writable;
+                let good = matches!(
+                    read_split(many, buf, verify, &|| writable),
+                    Ok(ReadOutcome::Good)
+                );
+                CopiesCheck {
+                    good: u32::from(good),
+                    bad: u32::from(!good),
+                    repaired: 0,
+                }
+            }
+        };
+        if found.good == 0 {
+            top.node.unrecovered.bump();
+        }
+        Ok(found)
+    }
+
+    /// Writes a block, padded with zeros to the sector. One copy is enough for success (with parity: as many columns as
+    /// a read needs); leaves that were not reached are marked ([`crate::Leaf::take_missed`]).
+    ///
+    /// # Errors
+    /// `Device` when no copy was written; otherwise as [`Vdevs::read`]. `ROFS` on a read-only pool.
+    pub fn write(&self, place: Address, data: &[u8]) -> Result<()> {
+        self.refuse_if_read_only()?;
+        let top = self.top(place.vdev)?;
+        let mut rest = data;
+        for piece in self.pieces(&top, place, data.len())? {
+            let (here, after) = rest.split_at(piece.len.min(rest.len()));
+            rest = after;
+            match &piece.top.layout {
+                Layout::Copies(copies) => copies.write(piece.place.offset, here)?,
+                Layout::Stripes(stripes) => {
+                    stripes.write(piece.place.offset, piece.place.birth.0, here)?;
+                }
+                _ => return Err(piece.top.no_block(piece.place.offset)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the devices that a range holds nothing any more; false when none can be told.
+    ///
+    /// # Errors
+    /// `Device`; otherwise as [`Vdevs::write`].
+    pub fn discard(&self, vdev: u32, offset: u64, len: u64) -> Result<bool> {
+        self.refuse_if_read_only()?;
+        let top = self.top(vdev)?;
+        let fits = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= top.asize());
+        match &top.layout {
+            Layout::Copies(_) | Layout::Stripes(_) if !fits => Err(Error::corrupt(
+                top.at(offset),
+                format!("discard of {len} bytes"),
+            )),
+            Layout::Copies(copies) => copies.discard(offset, len),
+            Layout::Stripes(stripes) => stripes.discard(offset, len),
+            _ => Ok(false),
+        }
+    }
+
+    /// The pieces of a block; a single one unless it lies on a removed vdev.
+    fn pieces(&self, top: &Arc<Top>, place: Address, psize: usize) -> Result<Vec<Piece>> {
+        let mut steps = MAX_STEPS;
+        let mut pieces = Vec::with_capacity(1);
+        // What is still to be followed, the first part on top.
+        let mut open = vec![(top.clone(), place, psize)];
+        while let Some((top, place, len)) = open.pop() {
+            let Layout::Indirect(indirect) = &top.layout else {
+                top.check_block(place, len)?;
+                pieces.push(Piece { top, place, len });
+                continue;
+            };
+            let mapping = indirect.get().ok_or_else(|| {
+                Error::corrupt(
+                    top.at(place.offset),
+                    "the mapping of the removed vdev is not known",
+                )
+            })?;
+            let part = mapping
+                .first_part(place.offset, len as u64)
+                .filter(|_| steps > 0 && pieces.len() < MAX_PIECES && len > 0)
+                .ok_or_else(|| top.no_block(place.offset))?;
+            steps -= 1;
+            let here = part.len as usize;
+            if here < len {
+                let rest = Address::new(place.vdev, place.offset + part.len, place.birth);
+                open.push((top, rest, len - here));
+            }
+            let to = Address::new(part.vdev, part.to, place.birth);
+            open.push((self.top(part.vdev)?, to, here));
+        }
+        Ok(pieces)
+    }
+
+    /// Tells where the blocks of a removed vdev are.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such vdev, or it is there.
+    pub fn set_mapping(&self, vdev: u32, mapping: Arc<Mapping>) -> Result<()> {
+        let top = self.top(vdev)?;
+        match &top.layout {
+            Layout::Indirect(indirect) => {
+                indirect.set(mapping);
+                Ok(())
+            }
+            _ => Err(Error::corrupt(top.name(), "it has a mapping but is there")),
+        }
+    }
+
+    /// The ranges that a range of a vdev lies on: itself, or where the mappings of removed vdevs lead.
+    ///
+    /// # Errors
+    /// `Corrupt` for a range that no mapping knows.
+    pub fn resolve(&self, vdev: u32, offset: u64, len: usize) -> Result<Vec<(u32, u64, u64)>> {
+        let top = self.top(vdev)?;
+        let place = Address::new(vdev, offset, Txg::ZERO);
+        let pieces = self.pieces(&top, place, len)?;
+        Ok(pieces
+            .iter()
+            .map(|p| (p.place.vdev, p.place.offset, p.len as u64))
+            .collect())
+    }
+
+    /// Notes how far a raidz expansion has come, as the uberblock says. False when no vdev is being expanded.
+    pub fn set_reflow(&self, offset: u64, scratch: bool) -> bool {
+        self.reflow.0.store(offset, Relaxed);
+        self.reflow.1.store(scratch, Relaxed);
+        self.tell_reflow(&self.tops())
+    }
+
+    pub(super) fn tell_reflow(&self, tops: &[Arc<Top>]) -> bool {
+        let (offset, scratch) = (self.reflow.0.load(Relaxed), self.reflow.1.load(Relaxed));
+        let told = tops.iter().filter(|t| match &t.layout {
+            Layout::Stripes(stripes) => stripes.set_reflow(offset, scratch),
+            _ => false,
+        });
+        told.count() > 0
+    }
+}
+
+impl Piece {
+    fn read(
+        &self,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: &dyn Fn() -> bool,
+    ) -> Result<ReadOutcome> {
+        let at = (self.place.offset, self.place.birth.0);
+        match &self.top.layout {
+            Layout::Copies(copies) => copies.read(at.0, buf, psize, verify, heal),
+            Layout::Stripes(stripes) => stripes.read(at, buf, psize, verify, heal),
+            _ => Err(self.top.no_block(at.0)),
+        }
+    }
+
+    fn check(
+        &self,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: bool,
+    ) -> CopiesCheck {
+        let at = (self.place.offset, self.place.birth.0);
+        match &self.top.layout {
+            Layout::Copies(copies) => copies.check(at.0, buf, psize, verify, heal),
+            Layout::Stripes(stripes) => stripes.check(at, buf, psize, verify, heal),
+            _ => CopiesCheck::default(),
+        }
+    }
+
+    /// Every distinct content that some copy gives, with the copies that gave it.
+    fn variants(&self) -> Result<Vec<(Vec<u8>, Vec<usize>)>> {
+        let mut found: Vec<(Vec<u8>, Vec<usize>)> = Vec::new();
+        let mut add =
+            |bytes: Vec<u8>, copy: usize| match found.iter_mut().find(|(known, _)| *known == bytes)
+            {
+                Some((_, copies)) => copies.push(copy),
+                None => found.push((bytes, vec![copy])),
+            };
+        let mut failed = None;
+        match &self.top.layout {
+            Layout::Copies(copies) => {
+                for copy in 0..copies.count() {
+                    let mut bytes = Vec::new();
+                    match copies.read_one(copy, self.place.offset, &mut bytes, self.len) {
+                        Ok(()) => add(bytes, copy),
+                        Err(error) => failed = Some(error),
+                    }
+                }
+            }
+            _ => {
+                let mut bytes = Vec::new();
+                self.read(&mut bytes, self.len, &mut |_| true, &|| false)?;
+                add(bytes, 0);
+            }
+        }
+        match failed {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// Reads a block that lies in several pieces.
+fn read_split(
+    pieces: &[Piece],
+    buf: &mut Vec<u8>,
+    verify: &mut dyn FnMut(&[u8]) -> bool,
+    heal: &dyn Fn() -> bool,
+) -> Result<ReadOutcome> {
+    buf.clear();
+    let mut one = Vec::new();
+    for piece in pieces {
+        piece.read(&mut one, piece.len, &mut |_| true, &|| false)?;
+        buf.extend_from_slice(&one);
+    }
+    if verify(buf) {
+        return Ok(ReadOutcome::Good);
+    }
+    let variants: Vec<_> = pieces.iter().map(Piece::variants).collect::<Result<_>>()?;
+    let mut choice = vec![0; pieces.len()];
+    for _ in 0..MAX_CHOICES {
+        buf.clear();
+        for (of, &at) in variants.iter().zip(&choice) {
+            if let Some((bytes, _)) = of.get(at) {
+                buf.extend_from_slice(bytes);
+            }
+        }
+        if verify(buf) {
+            settle_split(pieces, &variants, &choice, heal);
+            return Ok(ReadOutcome::Good);
+        }
+        // The next choice, like a counter with a digit for each piece.
+        let Some(digit) = (0..choice.len()).find(|&d| choice[d] + 1 < variants[d].len()) else {
+            break;
+        };
+        choice[digit] += 1;
+        choice[..digit].fill(0);
+    }
+    Ok(ReadOutcome::BadChecksum)
+}
+
+/// Counts the copies that were not chosen, and rewrites them.
+fn settle_split(
+    pieces: &[Piece],
+    variants: &[Vec<(Vec<u8>, Vec<usize>)>],
+    choice: &[usize],
+    heal: &dyn Fn() -> bool,
+) {
+    let may_heal = heal();
+    for ((piece, found), &chosen) in pieces.iter().zip(variants).zip(choice) {
+        let (Layout::Copies(copies), Some((right, _))) = (&piece.top.layout, found.get(chosen))
+        else {
+            continue;
+        };
+        let others = found.iter().enumerate().filter(|(i, _)| *i != chosen);
+        for copy in others.flat_map(|(_, (_, copies))| copies) {
+            copies.blame_and_heal(*copy, piece.place.offset, right, may_heal);
+        }
+    }
+}
+
+impl Top {
+    fn no_block(&self, offset: u64) -> Error {
+        match &self.layout {
+            Layout::Unserved(layout) => {
+                Error::unsupported(self.at(offset), format!("blocks on a {layout} vdev"))
+            }
+            _ => Error::corrupt(self.at(offset), "no block can be there"),
+        }
+    }
+
+    /// The checks that any block must pass.
+    fn check_block(&self, place: Address, psize: usize) -> Result<()> {
+        let offset = place.offset;
+        let unit = match &self.layout {
+            Layout::Copies(_) => 1 << self.ashift,
+            Layout::Stripes(stripes) => stripes.unit().unwrap_or(1 << self.ashift),
+            _ => return Err(self.no_block(offset)),
+        };
+        if psize == 0 || psize > MAX_PSIZE {
+            return Err(Error::corrupt(
+                self.at(offset),
+                format!("a block of {psize} bytes"),
+            ));
+        }
+        if !offset.is_multiple_of(unit) {
+            return Err(Error::corrupt(
+                self.at(offset),
+                format!("the block does not start on a multiple of {unit} bytes"),
+            ));
+        }
+        let end = self
+            .asize_of(psize as u64, place.birth.0)
+            .ok()
+            .and_then(|asize| offset.checked_add(asize));
+        match end {
+            Some(end) if end <= self.config.asize => Ok(()),
+            _ => Err(Error::corrupt(
+                self.at(offset),
+                format!(
+                    "{psize} bytes there end beyond the vdev's {:#x}",
+                    self.config.asize
+                ),
+            )),
+        }
+    }
+}

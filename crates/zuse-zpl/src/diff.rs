@@ -1,0 +1,182 @@
+//! What changed between two states of a file system: `zfs diff`.
+//!
+//! Changed objects are found by comparing dnodes ([`Objset::each_changed`]), paths by going up from the object: no tree is
+//! walked. Names of a directory are read once, when the first of its changed entries is looked for.
+//!
+//! [`Objset::each_changed`]: zuse_dmu::Objset::each_changed
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use zuse_base::{Errno, ObjectId, Result, Timestamp};
+use zuse_dmu::Changed;
+use zuse_dmu::zap::Zap;
+
+use crate::attributes::Attributes;
+use crate::file_system::FileSystem;
+use crate::{flags, mode};
+
+/// Names that are kept of directories, all together.
+const NAMES_MAX: usize = 1 << 20;
+
+/// What happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// Its content or attributes are others.
+    Modified,
+    /// It has another path now.
+    Renamed(Vec<u8>),
+    /// It has more links, or fewer.
+    Links(i64),
+}
+
+/// A change of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// Type bits of its mode.
+    pub file: u32,
+    /// When it changed last.
+    pub ctime: Timestamp,
+    /// Path below the root, with a slash in front; of the old state where it is gone or renamed. `None`: it has none.
+    pub path: Option<Vec<u8>>,
+}
+
+/// One of the two states, with names of its directories.
+struct Side<'a> {
+    fs: &'a FileSystem,
+    names: HashMap<u64, Arc<HashMap<u64, Vec<u8>>>>,
+    kept: usize,
+}
+
+impl<'a> Side<'a> {
+    fn new(fs: &'a FileSystem) -> Self {
+        Self {
+            fs,
+            names: HashMap::new(),
+            kept: 0,
+        }
+    }
+
+    /// Attributes of an object that is a file and has a name.
+    fn attributes(&self, object: ObjectId) -> Result<Option<Attributes>> {
+        let dnode = match self.fs.objset.dnode(object) {
+            Ok(dnode) => dnode,
+            Err(e) if e.is(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        if !matches!(
+            dnode.object_type(),
+            zuse_format::object_type::PLAIN_FILE_CONTENTS
+                | zuse_format::object_type::DIRECTORY_CONTENTS
+        ) {
+            return Ok(None);
+        }
+        let a = self.fs.store.load(&dnode)?;
+        Ok((a.flags & flags::XATTR == 0 && a.links != 0).then_some(a))
+    }
+
+    /// Names of a directory by object.
+    fn entries(&mut self, dir: u64) -> Result<Arc<HashMap<u64, Vec<u8>>>> {
+        if let Some(there) = self.names.get(&dir) {
+            return Ok(there.clone());
+        }
+        let mut all = HashMap::new();
+        Zap::open(&self.fs.objset.dnode(ObjectId(dir))?)?.list(0, &mut |name, value, _| {
+            all.insert(value & ((1 << 48) - 1), name.to_vec());
+            true
+        })?;
+        let all = Arc::new(all);
+        if self.kept + all.len() > NAMES_MAX {
+            self.names.clear();
+            self.kept = 0;
+        }
+        self.kept += all.len();
+        self.names.insert(dir, all.clone());
+        Ok(all)
+    }
+
+    /// The path of an object; `None` if no directory lists it.
+    fn path(&mut self, object: ObjectId, of: &Attributes) -> Result<Option<Vec<u8>>> {
+        let mut parts = Vec::new();
+        let (mut at, mut parent) = (object, of.parent);
+        while at != self.fs.root_id() {
+            if parts.len() > 4096 {
+                return Ok(None);
+            }
+            let entries = match self.entries(parent) {
+                Ok(entries) => entries,
+                Err(e) if e.is(Errno::NOENT) => return Ok(None),
+                Err(e) => return Err(e),
+            };
+            let Some(name) = entries.get(&at.0) else {
+                return Ok(None);
+            };
+            parts.push(name.clone());
+            at = ObjectId(parent);
+            if at != self.fs.root_id() {
+                match self.attributes(at)? {
+                    Some(a) => parent = a.parent,
+                    None => return Ok(None),
+                }
+            }
+        }
+        parts.reverse();
+        let mut path = vec![b'/'];
+        path.extend(parts.join(&b'/'));
+        Ok(Some(path))
+    }
+}
+
+/// Calls `f` for every change that leads from one state of a file system to a later one, by object number.
+///
+/// # Errors
+/// Those of `f`; something that changed cannot be read.
+pub fn diff(
+    old: &FileSystem,
+    new: &FileSystem,
+    f: &mut dyn FnMut(Change) -> Result<()>,
+) -> Result<()> {
+    let (mut before, mut after) = (Side::new(old), Side::new(new));
+    old.objset
+        .each_changed(&new.objset, &mut |Changed { object, .. }| {
+            let (was, is) = (before.attributes(object)?, after.attributes(object)?);
+            let mut tell = |kind, a: &Attributes, path| {
+                f(Change {
+                    kind,
+                    file: a.mode & mode::TYPE,
+                    ctime: a.ctime,
+                    path,
+                })
+            };
+            match (was, is) {
+                (None, None) => Ok(()),
+                (None, Some(a)) => tell(ChangeKind::Added, &a, after.path(object, &a)?),
+                (Some(a), None) => tell(ChangeKind::Removed, &a, before.path(object, &a)?),
+                (Some(a), Some(b)) if a.generation != b.generation || a.kind() != b.kind() => {
+                    tell(ChangeKind::Removed, &a, before.path(object, &a)?)?;
+                    tell(ChangeKind::Added, &b, after.path(object, &b)?)
+                }
+                (Some(a), Some(b)) if a.ctime == b.ctime => Ok(()),
+                (Some(a), Some(b)) => {
+                    let (from, to) = (before.path(object, &a)?, after.path(object, &b)?);
+                    if a.links != b.links && !b.is_dir() {
+                        let more = b.links as i64 - a.links as i64;
+                        let path = if more > 0 { from } else { to };
+                        return tell(ChangeKind::Links(more), &b, path);
+                    }
+                    match (from, to) {
+                        (Some(from), Some(to)) if from != to => {
+                            tell(ChangeKind::Renamed(to), &b, Some(from))
+                        }
+                        (from, to) => tell(ChangeKind::Modified, &b, to.or(from)),
+                    }
+                }
+            }
+        })
+}

@@ -1,0 +1,430 @@
+//! Applying records of the intent log to a file system.
+//!
+//! A record was an operation that succeeded: nobody's permission is asked again, nothing is inherited or chosen, quotas
+//! do not count. What a record makes it makes as it was, down to the object number. Times that no record tells are
+//! those of the replay.
+//!
+//! Records that change names are one transaction each; the others may be applied twice.
+
+use std::sync::{Arc, PoisonError};
+
+use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
+use zuse_format::zil::{Body, Create, Record, SetAttr as Logged, XattrFlags};
+use zuse_format::{BlockPointer, BpKind};
+
+use crate::attributes::{Attributes, field};
+use crate::create::{NewObject, Remade};
+use crate::credentials::Credentials;
+use crate::file::{SIZE_MAX, WriteOptions};
+use crate::file_system::{FileSystem, refuse};
+use crate::rename::RenameFlags;
+use crate::setattr::{SetAttr, TimeSet};
+use crate::znode::{Znode, lock};
+use crate::{dirent, estimate, flags, mode, name};
+
+/// Largest hole that a record writes as zeros.
+const HOLE_MAX: u64 = 16 << 20;
+
+/// Optional attributes: bit in the log, flag of the object.
+const FLAGS: [(u32, u64); 9] = [
+    (0x2, flags::ARCHIVE),
+    (0x8, flags::READONLY),
+    (0x20, flags::NOUNLINK),
+    (0x40, flags::IMMUTABLE),
+    (0x80, flags::APPENDONLY),
+    (0x100, flags::NODUMP),
+    (0x800, flags::AV_MODIFIED),
+    (0x1_0000, flags::SPARSE),
+    (0x2_0000, flags::PROJINHERIT),
+];
+/// A project id is among the optional attributes.
+const PROJECT: u32 = 0x4_0000;
+
+impl FileSystem {
+    /// Applies a record. `in_memory`: the file system is one of a pool that is open for reading, and what is changed is
+    /// never written.
+    ///
+    /// # Errors
+    /// `Corrupt` where the record cannot be one of this file system; `Unsupported` for ACLs; a block cannot be read.
+    pub fn replay(&self, record: &Record<'_>, in_memory: bool) -> Result<()> {
+        let done = self.apply(&record.body, in_memory);
+        match (done, record.body.out_of_order_object()) {
+            // It may come after the record that removed its object.
+            (Err(e), Some(object)) if e.is(Errno::NOENT) && self.is_gone(object) => Ok(()),
+            (other, _) => other,
+        }
+    }
+
+    fn is_gone(&self, object: u64) -> bool {
+        matches!(self.objset.dnode(ObjectId(object)), Err(e) if e.is(Errno::NOENT))
+    }
+
+    fn apply(&self, body: &Body<'_>, in_memory: bool) -> Result<()> {
+        let who = Credentials::root();
+        let znode = |object: u64| self.znode(ObjectId(object));
+        match body {
+            Body::Create(new) => self.remake(new, in_memory),
+            Body::MakeXattrDir(new) => self.remake_attribute_space(new, in_memory),
+            Body::Remove { dir, name } => self.unlink(&who, &znode(*dir)?, name),
+            Body::RemoveDir { dir, name } => self.rmdir(&who, &znode(*dir)?, name),
+            Body::Link { dir, object, name } => {
+                self.link(&who, &znode(*object)?, &znode(*dir)?, name)
+            }
+            Body::Rename {
+                from_dir,
+                to_dir,
+                from,
+                to,
+                exchange,
+                whiteout,
+            } => {
+                let how = RenameFlags {
+                    exchange: *exchange,
+                    whiteout: whiteout.is_some(),
+                    ..RenameFlags::default()
+                };
+                let hole = whiteout.as_ref().map(|w| remade(w, in_memory));
+                let (from_dir, to_dir) = (znode(*from_dir)?, znode(*to_dir)?);
+                self.rename_leaving(&who, &from_dir, from, &to_dir, to, how, hole)
+            }
+            Body::Write {
+                object,
+                offset,
+                length,
+                data: Some(data),
+                ..
+            } => self.rewrite(
+                &znode(*object)?,
+                *offset,
+                data,
+                offset.saturating_add(*length),
+            ),
+            Body::Write {
+                object,
+                offset,
+                length,
+                data: None,
+                block,
+            } => self.rewrite_block(&znode(*object)?, *offset, *length, block),
+            Body::Extend { object, size } => {
+                let znode = znode(*object)?;
+                if *size > znode.size() {
+                    self.resize(&znode, *size, false)?;
+                }
+                Ok(())
+            }
+            Body::Truncate {
+                object,
+                offset,
+                length,
+            } => self.retruncate(&znode(*object)?, *offset, *length),
+            Body::SetAttr(set) => self.reset_attributes(&znode(set.object)?, set),
+            Body::Acl { .. } => Err(Error::unsupported(self.place(), "an ACL in the intent log")),
+            Body::SetXattr {
+                object,
+                name,
+                value,
+            } => self.reset_xattr(&znode(*object)?, name, *value),
+            Body::Clone {
+                object,
+                offset,
+                length,
+                block_size,
+                blocks,
+            } => self.rewrite_clones(&znode(*object)?, *offset, *length, *block_size, blocks),
+        }
+    }
+
+    /// Makes an object with a name again.
+    fn remake(&self, new: &Create<'_>, in_memory: bool) -> Result<()> {
+        if new.acl.is_some() {
+            return Err(Error::unsupported(
+                self.place(),
+                "an object with an ACL in the intent log",
+            ));
+        }
+        let mode = self.mode_of(new)?;
+        let dir = self.znode(ObjectId(new.dir))?;
+        let entries = dir.entries()?;
+        let hidden = dir.attributes().flags & flags::XATTR != 0;
+        if !hidden {
+            name::check(new.name)?;
+        }
+        if new.name.is_empty() || new.name.len() > name::LONG_NAME_MAX {
+            return Err(Error::corrupt(self.place(), "a name in the intent log"));
+        }
+        let names = lock(&dir.names);
+        self.check_alive(&dir)?;
+        if self.find(&dir, new.name)?.is_some() {
+            return refuse(Errno::EXIST, "the name");
+        }
+        let object = NewObject {
+            mode,
+            rdev: if mode::is_device(mode) { new.rdev } else { 0 },
+            target: (mode & mode::TYPE == mode::SYMLINK).then_some(new.target),
+            remade: Some(remade(new, in_memory)),
+        };
+        let tx = self.begin_freeing(estimate::CREATE)?;
+        let who = Credentials::root();
+        let parent = dir.attributes();
+        let (dnode, attrs) =
+            self.make_object(&tx, &parent, dir.object(), &who, mode, &object, new.time)?;
+        let value = dirent::pack(dnode.object(), attrs.mode, self.version);
+        if let Err(error) = entries.add_u64(&tx, new.name, value) {
+            self.objset.free(&tx, dnode.object())?;
+            return Err(error);
+        }
+        let znode = self.cache.insert(dnode, attrs, false)?;
+        self.change_dir(&tx, &dir, 1, i64::from(attrs.is_dir()), self.now())?;
+        if new.name.len() > name::NAME_MAX {
+            self.backing.note_longname(&tx);
+        }
+        drop((tx, names));
+        match &new.flags {
+            Some(set) => self.reset_flags(&znode, set),
+            None => Ok(()),
+        }
+    }
+
+    fn mode_of(&self, new: &Create<'_>) -> Result<u32> {
+        u32::try_from(new.mode)
+            .ok()
+            .filter(|m| {
+                mode::is_valid(*m) && (m & mode::TYPE != mode::SYMLINK || !new.target.is_empty())
+            })
+            .ok_or_else(|| {
+                Error::corrupt(
+                    self.place(),
+                    format!("an object of mode {:o} in the intent log", new.mode),
+                )
+            })
+    }
+
+    /// Makes the attribute directory of an object again.
+    fn remake_attribute_space(&self, new: &Create<'_>, in_memory: bool) -> Result<()> {
+        let owner = self.znode(ObjectId(new.dir))?;
+        let mode = self.mode_of(new)?;
+        if mode & mode::TYPE != mode::DIRECTORY || owner.attributes().xattr != 0 {
+            return refuse(Errno::EXIST, "the attribute directory");
+        }
+        let parent = Attributes {
+            flags: flags::XATTR,
+            ..Attributes::default()
+        };
+        let object = NewObject {
+            mode,
+            remade: Some(remade(new, in_memory)),
+            ..NewObject::default()
+        };
+        let tx = self.begin_freeing(estimate::CREATE)?;
+        let who = Credentials::root();
+        let (dnode, attrs) =
+            self.make_object(&tx, &parent, owner.object(), &who, mode, &object, new.time)?;
+        let space = self.cache.insert(dnode, attrs, false)?;
+        let mut state = owner.write();
+        state.attrs.xattr = space.object().0;
+        self.store
+            .store(&tx, owner.dnode(), &state.attrs, field::XATTR)
+    }
+
+    /// Writes bytes; the size becomes `end` at least, whatever the bytes reach to.
+    fn rewrite(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], end: u64) -> Result<()> {
+        let fits = offset.checked_add(data.len() as u64);
+        if !znode.is_file() || fits.is_none_or(|e| e > SIZE_MAX) || end > SIZE_MAX {
+            return Err(Error::corrupt(
+                znode.dnode().place(),
+                "a write of the intent log does not fit the object",
+            ));
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let dnode = znode.dnode();
+        let _range = znode.content.write(0, u64::MAX);
+        let size = znode.size();
+        let last = offset + data.len() as u64;
+        let block = self.grown_block(znode, last);
+        let first = if block == dnode.block_size() {
+            offset / u64::from(block.max(1))
+        } else {
+            0
+        };
+        for blkid in [first, (last - 1) / u64::from(block.max(1))] {
+            if size > 0 {
+                dnode.with_block(blkid, |_| ())?;
+            }
+        }
+        let len = data.len() as u64;
+        let tx = self.begin_freeing(estimate::write(offset, len, u64::from(block), false))?;
+        if block != dnode.block_size() {
+            dnode.set_block_size(&tx, block)?;
+        }
+        dnode.write_at(&tx, offset, data)?;
+        self.content_changed(&tx, znode, size.max(end), WriteOptions::default())
+    }
+
+    /// Writes the block that a record points to: all of it, because later records may only say that the size grew.
+    fn rewrite_block(
+        &self,
+        znode: &Arc<Znode>,
+        offset: u64,
+        length: u64,
+        bp: &BlockPointer,
+    ) -> Result<()> {
+        let size = bp.lsize().max(1);
+        let end = offset.saturating_add(length);
+        let start = if length < size {
+            offset / size * size
+        } else {
+            offset
+        };
+        if bp.kind() == BpKind::Hole {
+            let zeros = size.max(length);
+            if zeros > HOLE_MAX {
+                return Err(Error::corrupt(
+                    znode.dnode().place(),
+                    format!("a hole of {zeros} bytes in the intent log"),
+                ));
+            }
+            return self.rewrite(znode, start, &vec![0; zeros as usize], end);
+        }
+        let place = format!("{}, a block of the intent log", znode.dnode().place());
+        let block = self.objset.io().read(bp, &place)?;
+        self.rewrite(znode, start, block.bytes(), end)
+    }
+
+    fn rewrite_clones(
+        &self,
+        znode: &Arc<Znode>,
+        offset: u64,
+        length: u64,
+        block_size: u64,
+        blocks: &[BlockPointer],
+    ) -> Result<()> {
+        let end = offset.saturating_add(length);
+        let mut at = offset;
+        for bp in blocks {
+            if block_size == 0 || !offset.is_multiple_of(block_size) || bp.lsize() != block_size {
+                return Err(Error::corrupt(
+                    znode.dnode().place(),
+                    "cloned blocks of the intent log do not fit each other",
+                ));
+            }
+            self.rewrite_block(znode, at, block_size.min(end.saturating_sub(at)), bp)?;
+            at = at.saturating_add(block_size);
+        }
+        Ok(())
+    }
+
+    fn retruncate(&self, znode: &Arc<Znode>, offset: u64, length: u64) -> Result<()> {
+        let end = offset.saturating_add(length);
+        if !znode.is_file() || end > SIZE_MAX {
+            return Err(Error::corrupt(
+                znode.dnode().place(),
+                "a truncation of the intent log does not fit the object",
+            ));
+        }
+        let size = znode.size();
+        if offset > size {
+            self.resize(znode, end, false)
+        } else if length == 0 {
+            if offset == size {
+                return Ok(());
+            }
+            self.resize(znode, offset, false)
+        } else {
+            // PUNCH_HOLE | KEEP_SIZE
+            self.fallocate(znode, 3, offset, length)?;
+            if end > znode.size() {
+                self.resize(znode, end, false)?;
+            }
+            Ok(())
+        }
+    }
+
+    fn reset_attributes(&self, znode: &Arc<Znode>, set: &Logged) -> Result<()> {
+        // An object that is to become changeable becomes so first, one that is to become immutable last.
+        let frozen = flags::IMMUTABLE | flags::APPENDONLY;
+        if let Some(given) = &set.flags
+            && znode.attributes().flags & frozen != 0
+        {
+            self.reset_flags(znode, given)?;
+        }
+        let given = |bit: u64| set.mask & bit != 0;
+        let time = |bit: u64, t: Timestamp| given(bit).then_some(TimeSet::At(t));
+        let id = |bit: u64, id: u64| -> Result<Option<u32>> {
+            if !given(bit) {
+                return Ok(None);
+            }
+            u32::try_from(id).map(Some).map_err(|_| {
+                Error::unsupported(self.place(), "owners of another domain in the intent log")
+            })
+        };
+        let change = SetAttr {
+            mode: given(Logged::MODE).then_some((set.mode & 0o7777) as u32),
+            uid: id(Logged::UID, set.uid)?,
+            gid: id(Logged::GID, set.gid)?,
+            size: given(Logged::SIZE).then_some(set.size),
+            atime: time(Logged::ATIME, set.atime),
+            mtime: time(Logged::MTIME, set.mtime),
+            ..SetAttr::default()
+        };
+        self.setattr(&Credentials::root(), znode, &change)?;
+        // Set-id bits that went with the owner are in the record's mode.
+        if let (Some(bits), true) = (change.mode, change.uid.is_some() || change.gid.is_some()) {
+            let mode = SetAttr {
+                mode: Some(bits),
+                ..SetAttr::default()
+            };
+            self.setattr(&Credentials::root(), znode, &mode)?;
+        }
+        match &set.flags {
+            Some(given) => self.reset_flags(znode, given),
+            None => Ok(()),
+        }
+    }
+
+    fn reset_flags(&self, znode: &Arc<Znode>, set: &XattrFlags) -> Result<()> {
+        let tx = self.begin_freeing(estimate::ATTRIBUTES)?;
+        let now = self.now();
+        let mut state = znode.write();
+        let a = &mut state.attrs;
+        for (bit, flag) in FLAGS {
+            if set.asked & bit != 0 {
+                a.flags &= !flag;
+                if set.values & u64::from(bit) != 0 {
+                    a.flags |= flag;
+                }
+            }
+        }
+        let mut fields = field::FLAGS | field::CTIME;
+        if set.asked & PROJECT != 0 && self.has_projects() {
+            a.projid = set.projid & u64::from(u32::MAX);
+            a.flags |= flags::PROJID;
+            fields |= field::PROJID;
+        }
+        a.ctime = now;
+        self.store.store(&tx, znode.dnode(), &state.attrs, fields)
+    }
+
+    fn reset_xattr(&self, znode: &Arc<Znode>, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::CREATE)?;
+        match value {
+            Some(value) => self.put_xattr(&tx, znode, name, value),
+            None => self.drop_xattr(&tx, znode, name),
+        }
+    }
+}
+
+fn remade(new: &Create<'_>, in_memory: bool) -> Remade {
+    Remade {
+        object: ObjectId(new.object),
+        slots: new.slots,
+        generation: new.generation,
+        time: new.time,
+        uid: new.uid,
+        gid: new.gid,
+        in_memory,
+    }
+}

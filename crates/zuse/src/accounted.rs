@@ -1,0 +1,161 @@
+//! What users, groups and projects use, and their limits: `userused@1000`, `groupquota@50`, `zfs userspace`.
+
+use std::collections::BTreeMap;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dsl::Kind;
+use zuse_format::property::parse_number;
+use zuse_zpl::{QuotaKind, QuotaOwner};
+
+use crate::{Dataset, Pool};
+
+/// A property that names an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accounted {
+    /// User, group or project.
+    pub owner: QuotaOwner,
+    /// Bytes or objects.
+    pub kind: QuotaKind,
+    /// The limit, not the usage.
+    pub limit: bool,
+    /// Whose.
+    pub id: u64,
+}
+
+/// Prefixes, by owner, kind and whether it is the limit.
+const PREFIXES: [(&str, QuotaOwner, QuotaKind, bool); 12] = [
+    ("userused@", QuotaOwner::User, QuotaKind::Space, false),
+    ("groupused@", QuotaOwner::Group, QuotaKind::Space, false),
+    ("projectused@", QuotaOwner::Project, QuotaKind::Space, false),
+    ("userobjused@", QuotaOwner::User, QuotaKind::Objects, false),
+    (
+        "groupobjused@",
+        QuotaOwner::Group,
+        QuotaKind::Objects,
+        false,
+    ),
+    (
+        "projectobjused@",
+        QuotaOwner::Project,
+        QuotaKind::Objects,
+        false,
+    ),
+    ("userquota@", QuotaOwner::User, QuotaKind::Space, true),
+    ("groupquota@", QuotaOwner::Group, QuotaKind::Space, true),
+    ("projectquota@", QuotaOwner::Project, QuotaKind::Space, true),
+    ("userobjquota@", QuotaOwner::User, QuotaKind::Objects, true),
+    (
+        "groupobjquota@",
+        QuotaOwner::Group,
+        QuotaKind::Objects,
+        true,
+    ),
+    (
+        "projectobjquota@",
+        QuotaOwner::Project,
+        QuotaKind::Objects,
+        true,
+    ),
+];
+
+impl Accounted {
+    /// Splits a name into prefix and the text of the id, which may be a name.
+    pub fn split(name: &str) -> Option<(&'static str, &str)> {
+        PREFIXES
+            .iter()
+            .find_map(|(prefix, ..)| Some((*prefix, name.strip_prefix(prefix)?)))
+    }
+
+    /// A property with a decimal id.
+    pub fn parse(name: &str) -> Option<Self> {
+        PREFIXES.iter().find_map(|(prefix, owner, kind, limit)| {
+            Some(Self {
+                owner: *owner,
+                kind: *kind,
+                limit: *limit,
+                id: name.strip_prefix(prefix)?.parse().ok()?,
+            })
+        })
+    }
+}
+
+/// What one id uses and may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceRow {
+    /// The id.
+    pub id: u64,
+    /// Bytes used.
+    pub used: u64,
+    /// Most bytes; 0 for no limit.
+    pub quota: u64,
+    /// Objects used.
+    pub objects: u64,
+    /// Most objects; 0 for no limit.
+    pub object_quota: u64,
+}
+
+impl Pool {
+    pub(crate) fn accounted_value(&self, name: &str, what: &Accounted) -> Result<u64> {
+        let fs = self.file_system(name)?;
+        if what.limit {
+            Ok(fs.quota(what.owner, what.kind, what.id)?.unwrap_or(0))
+        } else {
+            fs.usage(what.owner, what.kind, what.id)
+        }
+    }
+
+    /// What the users, groups or projects of a filesystem or snapshot use, by id. Objects are 0 where they are not counted.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; `Refused(NOTSUP)` where space is not counted.
+    pub fn space_by_owner(&self, name: &str, owner: QuotaOwner) -> Result<Vec<SpaceRow>> {
+        let fs = self.file_system(name)?;
+        let mut rows: BTreeMap<u64, SpaceRow> = BTreeMap::new();
+        let mut put = |id: u64, set: &dyn Fn(&mut SpaceRow)| {
+            set(rows.entry(id).or_insert(SpaceRow {
+                id,
+                ..SpaceRow::default()
+            }));
+        };
+        fs.each_usage(owner, QuotaKind::Space, &mut |id, n| {
+            put(id, &|r| r.used = n)
+        })?;
+        match fs.each_usage(owner, QuotaKind::Objects, &mut |id, n| {
+            put(id, &|r| r.objects = n);
+        }) {
+            Err(e) if e.is(Errno::NOTSUP) => {}
+            other => other?,
+        }
+        fs.each_quota(owner, QuotaKind::Space, &mut |id, n| {
+            put(id, &|r| r.quota = n)
+        })?;
+        fs.each_quota(owner, QuotaKind::Objects, &mut |id, n| {
+            put(id, &|r| r.object_quota = n);
+        })?;
+        Ok(rows.into_values().collect())
+    }
+}
+
+impl Dataset {
+    pub(crate) fn set_limit(&self, name: &str, text: &str, kind: Kind) -> Result<()> {
+        fn refuse<T>(why: String) -> Result<T> {
+            Err(Error::refused(Errno::INVAL, why))
+        }
+        let Some(what) = Accounted::parse(name) else {
+            return refuse(format!("invalid property '{name}'"));
+        };
+        if !what.limit {
+            return refuse(format!("'{name}' is readonly"));
+        }
+        if kind != Kind::Filesystem {
+            return refuse(format!("'{name}' does not apply to datasets of this type"));
+        }
+        let limit = match text {
+            "none" => 0,
+            text => parse_number(text).or_else(|e| refuse(e.to_string()))?,
+        };
+        let fs = self.pool().file_system(self.name())?;
+        fs.set_quota(what.owner, what.kind, what.id, limit)?;
+        self.pool().sync()
+    }
+}

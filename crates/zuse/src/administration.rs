@@ -1,0 +1,210 @@
+//! Clones, holds, bookmarks: what is done to datasets as wholes beyond making and destroying them.
+
+use std::collections::BTreeMap;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dsl::Kind;
+use zuse_dsl::property::Value;
+
+use crate::Pool;
+use crate::property::parse;
+
+/// A tag on a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The snapshot's full name.
+    pub snapshot: String,
+    /// The tag.
+    pub tag: String,
+    /// Seconds since 1970 of its making.
+    pub time: u64,
+}
+
+impl Pool {
+    /// Makes a filesystem or volume that begins as a snapshot is.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(EXIST)`, `Refused(INVAL)` for names and properties.
+    pub fn clone_snapshot(
+        &self,
+        snapshot: &str,
+        name: &str,
+        properties: &[(String, String)],
+    ) -> Result<()> {
+        let dataset = self.dsl().dataset(snapshot)?;
+        let kind = if dataset.is_volume()? {
+            Kind::Volume
+        } else {
+            Kind::Filesystem
+        };
+        drop(dataset);
+        let values = properties
+            .iter()
+            .map(|(name, text)| parse(name, text, kind))
+            .collect::<Result<Vec<(String, Value)>>>()?;
+        self.dsl().clone_snapshot(snapshot, name, &values)?;
+        self.tell(|m| m.created(name));
+        Ok(())
+    }
+
+    /// Makes a clone independent of its origin: it takes over the snapshots that they share.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if it is no clone, `Refused(EXIST)` where names of snapshots clash ([`Self::conflicts`]).
+    pub fn promote(&self, name: &str) -> Result<()> {
+        let origin = self.dsl().stat(&*self.dsl().dataset(name)?)?.origin;
+        self.dsl().promote(name)?;
+        if let Some((from, _)) = origin.as_deref().and_then(|o| o.split_once('@')) {
+            for snapshot in self.snapshots(name)? {
+                let own = snapshot.split('@').nth(1).unwrap_or_default();
+                self.tell(|m| {
+                    m.destroyed(&format!("{from}@{own}"));
+                    m.created(&snapshot);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Snapshot names that stand in the way of promoting a clone, and the dataset they come from.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`.
+    pub fn conflicts(&self, name: &str) -> Result<(String, Vec<String>)> {
+        let origin = self.dsl().stat(&*self.dsl().dataset(name)?)?.origin;
+        let Some((from, last)) = origin.as_deref().and_then(|o| o.split_once('@')) else {
+            return Ok((String::new(), Vec::new()));
+        };
+        let own = |full: &String| full.split('@').nth(1).unwrap_or_default().to_owned();
+        let mine: Vec<String> = self.snapshots(name)?.iter().map(own).collect();
+        let mut clashes = Vec::new();
+        for snapshot in self.snapshots(from)?.iter().map(own) {
+            let end = snapshot == last;
+            if mine.contains(&snapshot) {
+                clashes.push(snapshot);
+            }
+            if end {
+                break;
+            }
+        }
+        Ok((from.to_owned(), clashes))
+    }
+
+    /// These snapshots, and with `recursive` those of the same names below.
+    fn with_below(&self, snapshots: &[String], recursive: bool) -> Result<Vec<String>> {
+        if !recursive {
+            return Ok(snapshots.to_vec());
+        }
+        let mut out = Vec::new();
+        for snapshot in snapshots {
+            let Some((dataset, own)) = snapshot.split_once('@') else {
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    format!("'{snapshot}' is not a snapshot"),
+                ));
+            };
+            for below in self.list(dataset, None, false)? {
+                let name = format!("{}@{own}", below.name);
+                if self.exists(&name)? {
+                    out.push(name);
+                }
+            }
+        }
+        if out.is_empty() {
+            return Err(Error::refused(Errno::NOENT, "no such snapshot"));
+        }
+        Ok(out)
+    }
+
+    /// Puts a tag on snapshots, on all or none; with `recursive` also on those of the same name below.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(EXIST)` if one has it.
+    pub fn hold(&self, snapshots: &[String], tag: &str, recursive: bool) -> Result<()> {
+        self.dsl()
+            .hold(&self.with_below(snapshots, recursive)?, tag)
+    }
+
+    /// Takes a tag off snapshots, off all or none. One that waited for that to be destroyed goes.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` if one does not have it.
+    pub fn release(&self, snapshots: &[String], tag: &str, recursive: bool) -> Result<()> {
+        let all = self.with_below(snapshots, recursive)?;
+        self.dsl().release(&all, tag)?;
+        for name in all {
+            if !self.exists(&name)? {
+                self.tell(|m| m.destroyed(&name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tags of snapshots, with `recursive` also of those of the same names below.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`.
+    pub fn holds(&self, snapshots: &[String], recursive: bool) -> Result<Vec<Hold>> {
+        let mut out = Vec::new();
+        for snapshot in self.with_below(snapshots, recursive)? {
+            let tags = self.dsl().holds(&snapshot)?;
+            out.extend(tags.into_iter().map(|(tag, time)| Hold {
+                snapshot: snapshot.clone(),
+                tag,
+                time,
+            }));
+        }
+        Ok(out)
+    }
+
+    /// Makes a bookmark of a snapshot or another bookmark.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(EXIST)`, `Refused(INVAL)`.
+    pub fn bookmark(&self, source: &str, bookmark: &str) -> Result<()> {
+        self.dsl().create_bookmark(source, bookmark)
+    }
+
+    /// Destroys a bookmark.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`.
+    pub fn destroy_bookmark(&self, bookmark: &str) -> Result<()> {
+        self.dsl().destroy_bookmark(bookmark)
+    }
+
+    /// Destroys snapshots, all in one txg or none. With `defer`, those that are held or cloned go later.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` for what is held, `Refused(EXIST)` for what has clones, `Refused(NOENT)`.
+    pub fn destroy_snapshots(&self, names: &[String], force: bool, defer: bool) -> Result<()> {
+        let mut by_dataset: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for name in names {
+            let Some((dataset, snapshot)) = name.split_once('@') else {
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    format!("'{name}' is not a snapshot"),
+                ));
+            };
+            by_dataset.entry(dataset).or_default().push(snapshot);
+        }
+        let specs: Vec<String> = by_dataset
+            .into_iter()
+            .map(|(dataset, snapshots)| format!("{dataset}@{}", snapshots.join(",")))
+            .collect();
+        if let Some(mounts) = self.mounts() {
+            for name in names {
+                mounts.going(name, force)?;
+            }
+        }
+        self.dsl().destroy_all(&specs, false, defer)?;
+        if let Some(mounts) = self.mounts() {
+            for name in names {
+                if !defer || !self.exists(name)? {
+                    mounts.destroyed(name);
+                }
+            }
+        }
+        Ok(())
+    }
+}

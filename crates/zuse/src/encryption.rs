@@ -1,0 +1,194 @@
+//! Keys of encrypted datasets: loaded into the open pool, forgotten again.
+
+use zuse_base::{Errno, Error, Result};
+use zuse_codec::crypt::Suite;
+use zuse_dsl::{EncryptionInfo, KeyFormat, KeyMaterial, NewEncryption};
+
+use crate::Pool;
+
+impl Pool {
+    /// What is known of a dataset's encryption; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn encryption(&self, name: &str) -> Result<Option<EncryptionInfo>> {
+        self.dsl().encryption(name)
+    }
+
+    /// Names of the encryption roots from a dataset downward, itself included.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn encryption_roots(&self, name: &str) -> Result<Vec<String>> {
+        self.dsl().encryption_roots(name)
+    }
+
+    /// Loads the key of an encryption root, or with `check_only` only proves it.
+    ///
+    /// # Errors
+    /// `Refused`: ACCES for another key, EXIST if it is loaded, INVAL if the dataset is no encryption root or the material
+    /// no key of its format.
+    pub fn load_key(&self, name: &str, key: &KeyMaterial, check_only: bool) -> Result<()> {
+        self.dsl().load_key(name, key, check_only)
+    }
+
+    /// Tries keys on every encryption root whose key is not loaded; names of those that one fits.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn try_keys(&self, keys: &[KeyMaterial]) -> Result<Vec<String>> {
+        self.dsl().try_keys(keys)
+    }
+
+    /// Forgets the key of an encryption root and everything that was decrypted with it.
+    ///
+    /// # Errors
+    /// `Refused`: ACCES if it is not loaded, BUSY if something uses it.
+    pub fn unload_key(&self, name: &str) -> Result<()> {
+        self.sync()?;
+        self.dsl().unload_key(name)
+    }
+}
+
+/// What key a new dataset needs from its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRequest {
+    /// What it looks like.
+    pub format: KeyFormat,
+    /// Where it comes from: `prompt`, or a URI.
+    pub location: String,
+    rounds: Option<u64>,
+}
+
+/// Suite of a new dataset, and the key it needs as an encryption root.
+type Plan = Option<(Suite, Option<KeyRequest>)>;
+
+/// The value of `keyformat` that a word means.
+pub fn key_format(word: &str) -> Option<KeyFormat> {
+    Some(match word {
+        "raw" => KeyFormat::Raw,
+        "hex" => KeyFormat::Hex,
+        "passphrase" => KeyFormat::Passphrase,
+        _ => return None,
+    })
+}
+
+fn refuse<T>(why: &str) -> Result<T> {
+    Err(Error::refused(Errno::INVAL, why.to_owned()))
+}
+
+/// What the properties of a new dataset say about its encryption, below a parent.
+pub(crate) fn plan(parent: Option<Suite>, properties: &[(String, String)]) -> Result<Plan> {
+    let mut suite = parent;
+    let (mut format, mut location, mut rounds) = (None, None, None);
+    for (name, text) in properties {
+        match (name.as_str(), text.as_str()) {
+            ("encryption", "off") => suite = None,
+            ("encryption", word) => {
+                let known = zuse_format::property::dataset_property("encryption");
+                let number = known.and_then(|p| p.number_of(word));
+                match number.and_then(Suite::from_number) {
+                    Some(given) => suite = Some(given),
+                    None => return refuse("invalid value of 'encryption'"),
+                }
+            }
+            ("keyformat", word) => match key_format(word) {
+                Some(given) => format = Some(given),
+                None => return refuse("invalid value of 'keyformat'"),
+            },
+            ("keylocation", "none") => {}
+            ("keylocation", text) => location = Some(text.to_owned()),
+            ("pbkdf2iters", text) => match text.parse() {
+                Ok(n) => rounds = Some(n),
+                Err(_) => return refuse("invalid value of 'pbkdf2iters'"),
+            },
+            _ => {}
+        }
+    }
+    let Some(suite) = suite else {
+        if format.is_some() || location.is_some() || rounds.is_some() {
+            return refuse("Encryption must be turned on to set encryption properties.");
+        }
+        return Ok(None);
+    };
+    match format {
+        Some(format) => Ok(Some((
+            suite,
+            Some(KeyRequest {
+                format,
+                location: location.unwrap_or_else(|| "prompt".into()),
+                rounds,
+            }),
+        ))),
+        None if parent.is_none() || location.is_some() || rounds.is_some() => {
+            refuse("Keyformat required for new encryption root.")
+        }
+        None => Ok(Some((suite, None))),
+    }
+}
+
+impl Pool {
+    /// Suite of the parent of a new dataset, if it is encrypted.
+    fn parent_suite(&self, name: &str) -> Result<Option<Suite>> {
+        let Some((parent, _)) = name.rsplit_once('/') else {
+            return Ok(None);
+        };
+        Ok(self.encryption(parent)?.map(|info| info.suite))
+    }
+
+    /// The key that making a dataset with such properties needs, if it becomes an encryption root.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` for properties that do not go together, `Refused(NOENT)` without its parent.
+    pub fn key_request(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+    ) -> Result<Option<KeyRequest>> {
+        Ok(plan(self.parent_suite(name)?, properties)?.and_then(|(_, request)| request))
+    }
+
+    /// How a new dataset is encrypted.
+    pub(crate) fn new_encryption(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+        key: Option<&KeyMaterial>,
+    ) -> Result<Option<NewEncryption>> {
+        let Some((suite, request)) = plan(self.parent_suite(name)?, properties)? else {
+            return Ok(None);
+        };
+        let key = match (request, key) {
+            (None, _) => None,
+            (Some(r), Some(key)) => {
+                Some(self.dsl().new_key(key, r.format, r.rounds, &r.location)?)
+            }
+            (Some(_), None) => return refuse("a new encryption root needs its key"),
+        };
+        Ok(Some(NewEncryption { suite, key }))
+    }
+
+    /// Gives a dataset another key; it becomes an encryption root if it is none. Its present key must be loaded.
+    ///
+    /// # Errors
+    /// As `zfs change-key`: `Refused`.
+    pub fn change_key(
+        &self,
+        name: &str,
+        key: &KeyMaterial,
+        format: KeyFormat,
+        rounds: Option<u64>,
+        location: &str,
+    ) -> Result<()> {
+        let key = self.dsl().new_key(key, format, rounds, location)?;
+        self.dsl().change_key(name, key)
+    }
+
+    /// Makes an encryption root take the key of its parent's root.
+    ///
+    /// # Errors
+    /// As `zfs change-key -i`: `Refused`.
+    pub fn inherit_key(&self, name: &str) -> Result<()> {
+        self.dsl().inherit_key(name)
+    }
+}

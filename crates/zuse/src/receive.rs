@@ -1,0 +1,328 @@
+//! Receiving streams into an open pool: packages and single snapshots, names, mounts.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dsl::CreateOptions;
+use zuse_dsl::property::Value;
+use zuse_format::nvlist::{NvList, NvValue};
+use zuse_format::property::{Access, Home, dataset_property, is_user_property};
+use zuse_stream::record::{Begin, Header, Record};
+use zuse_stream::{
+    Item, ReceiveOptions, Received, ResumeToken, StreamReader, check_begin, receive, skip,
+};
+
+use crate::Pool;
+
+/// How names in the stream become names here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// The target is the dataset (or snapshot) itself.
+    #[default]
+    Exact,
+    /// Everything but the pool's name goes below the target (`-d`).
+    DropPool,
+    /// The last component goes below the target (`-e`).
+    LastOnly,
+}
+
+/// What to do with a stream.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiveRequest {
+    /// Dataset or snapshot.
+    pub target: String,
+    /// How names are made.
+    pub naming: Naming,
+    /// Roll back and overwrite (`-F`).
+    pub force: bool,
+    /// Keep what came if the stream ends early (`-s`).
+    pub resumable: bool,
+    /// Take what a stream that ends early holds, and return its error afterwards.
+    pub salvage: bool,
+    /// Only say what would be done (`-n`).
+    pub dry_run: bool,
+    /// Make the new dataset a clone of this snapshot.
+    pub origin: Option<String>,
+    /// Set these on the top dataset (`-o`), as text.
+    pub set: Vec<(String, String)>,
+    /// Ignore these of the stream (`-x`).
+    pub exclude: Vec<String>,
+}
+
+/// A snapshot of the stream, before and after it was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedSnapshot {
+    /// Its name in the stream.
+    pub from: String,
+    /// Its name here.
+    pub to: String,
+    /// It has a source.
+    pub incremental: bool,
+    /// It was here already.
+    pub skipped: bool,
+    /// Bytes of stream; `None` before it was received.
+    pub bytes: Option<u64>,
+}
+
+/// What the front of a package says.
+struct Package {
+    top: String,
+    list: NvList,
+}
+
+impl Package {
+    /// The received properties of a dataset, as far as they can be stored here.
+    fn properties(&self, dataset: &str, exclude: &[String]) -> Vec<(String, Value)> {
+        let all = self.list.get_list("fss");
+        let own = all.and_then(|fss| {
+            fss.iter().find_map(|(_, v)| match v {
+                NvValue::List(fs) if fs.get_str("name") == Some(dataset) => Some(fs),
+                _ => None,
+            })
+        });
+        let Some(props) = own.and_then(|fs| fs.get_list("props")) else {
+            return Vec::new();
+        };
+        let value = |v: &NvValue| match v {
+            NvValue::Uint64(n) => Some(Value::Number(*n)),
+            NvValue::String(s) => Some(Value::Text(s.clone())),
+            _ => None,
+        };
+        props
+            .iter()
+            .filter(|(name, _)| !exclude.iter().any(|x| x == name) && is_storable(name))
+            .filter_map(|(name, v)| Some((name.to_owned(), value(v)?)))
+            .collect()
+    }
+}
+
+/// Whether a received property can be stored; the others are what the sender computes.
+fn is_storable(name: &str) -> bool {
+    is_user_property(name)
+        || dataset_property(name)
+            .is_some_and(|p| p.home == Home::Props && !matches!(p.access, Access::ReadOnly))
+}
+
+impl Pool {
+    /// Receives everything in a stream. `tell` hears of each snapshot before it is received (`bytes` is `None`) and after.
+    ///
+    /// # Errors
+    /// The first snapshot that cannot be received ends the package; those before it stay.
+    pub fn receive(
+        self: &Arc<Self>,
+        input: impl Read,
+        request: &ReceiveRequest,
+        tell: &mut dyn FnMut(&ReceivedSnapshot),
+    ) -> Result<()> {
+        let mut reader = StreamReader::new(input);
+        let first = reader.next_record()?.ok_or_else(|| {
+            Error::refused(Errno::INVAL, "invalid stream (it is empty)".to_owned())
+        })?;
+        let Record::Begin(begin) = &first.record else {
+            return Err(first.invalid("the stream has no BEGIN").into());
+        };
+        if begin.header() != Header::Package {
+            let package = Package {
+                top: begin.to_name.clone(),
+                list: NvList::new(),
+            };
+            return self.substream(&mut reader, &first, &package, request, tell);
+        }
+        let list = if first.payload.is_empty() {
+            NvList::new()
+        } else {
+            NvList::decode(&first.payload)
+                .map_err(|e| Error::from(first.invalid(format!("the package's list: {e}"))))?
+        };
+        let package = Package {
+            top: begin.to_name.clone(),
+            list,
+        };
+        match reader.next_record()? {
+            Some(end) if matches!(end.record, Record::End { .. }) => {}
+            Some(other) => return Err(other.invalid("a package's front has an END").into()),
+            None => return Err(first.invalid("the package ends behind its front").into()),
+        }
+        loop {
+            let Some(item) = reader.next_record()? else {
+                return Err(Error::corrupt(
+                    format!("stream at offset {}", reader.offset()),
+                    "the package ends without its END",
+                ));
+            };
+            if matches!(item.record, Record::End { .. }) {
+                return Ok(());
+            }
+            self.substream(&mut reader, &item, &package, request, tell)?;
+        }
+    }
+
+    fn substream<R: Read>(
+        self: &Arc<Self>,
+        reader: &mut StreamReader<R>,
+        item: &Item,
+        package: &Package,
+        request: &ReceiveRequest,
+        tell: &mut dyn FnMut(&ReceivedSnapshot),
+    ) -> Result<()> {
+        let begin = check_begin(item)?;
+        let (target, snapshot) = name_here(&package.top, begin, request)
+            .ok_or_else(|| Error::from(item.invalid("a name without a snapshot")))?;
+        let mut told = ReceivedSnapshot {
+            from: begin.to_name.clone(),
+            to: format!("{target}@{snapshot}"),
+            incremental: begin.from_guid != 0,
+            skipped: false,
+            bytes: None,
+        };
+        let there = self.dsl().dataset(&told.to).ok();
+        if let Some(there) = there
+            && there.guid()? == begin.to_guid
+        {
+            told.skipped = true;
+            tell(&told);
+            return Ok(skip(reader)?);
+        }
+        tell(&told);
+        if request.dry_run {
+            return Ok(skip(reader)?);
+        }
+        if request.naming != Naming::Exact {
+            self.make_parents(&target)?;
+        }
+        let is_top = dataset_of(&begin.to_name) == dataset_of(&package.top);
+        let exists = self.dsl().dataset(&target).is_ok();
+        let options = ReceiveOptions {
+            force: request.force,
+            resumable: request.resumable,
+            salvage: request.salvage,
+            origin: request.origin.clone().filter(|_| is_top && !exists),
+            received_properties: package.properties(dataset_of(&begin.to_name), &request.exclude),
+            local_properties: if is_top {
+                self.parsed(&request.set)?
+            } else {
+                Vec::new()
+            },
+        };
+        let received = receive(self.dsl(), reader, item, &target, &snapshot, &options)?;
+        told.bytes = Some(received.bytes);
+        let mut received = received;
+        let flaw = received.flaw.take();
+        self.put_in_place(received)?;
+        if !exists && let Some(mounts) = self.mounts() {
+            mounts.created(&target);
+        }
+        if let Some(mounts) = self.mounts() {
+            mounts.created(&told.to);
+        }
+        tell(&told);
+        flaw.map_or(Ok(()), Err)
+    }
+
+    /// Lets a mount go of a dataset while it gets its new content.
+    fn put_in_place(self: &Arc<Self>, received: Received) -> Result<()> {
+        let Some(target) = received.replaces().map(str::to_owned) else {
+            return received.finish();
+        };
+        let mut received = Some(received);
+        let mut finish = || {
+            let object = self.dsl().dataset(&target)?.object();
+            if self.open_file_systems().is_open(object.0) {
+                return Err(Error::refused(
+                    Errno::BUSY,
+                    format!("files of '{target}' are being copied or listed by another command"),
+                ));
+            }
+            received.take().map_or(Ok(()), Received::finish)
+        };
+        match self.mounts() {
+            Some(mounts) => mounts.while_suspended(&[&target], &mut finish),
+            None => finish(),
+        }
+    }
+
+    fn parsed(&self, set: &[(String, String)]) -> Result<Vec<(String, Value)>> {
+        set.iter()
+            .map(|(name, text)| crate::property::parse(name, text, zuse_dsl::Kind::Filesystem))
+            .collect()
+    }
+
+    fn make_parents(self: &Arc<Self>, target: &str) -> Result<()> {
+        let mut missing = Vec::new();
+        let mut at = target;
+        while let Some((parent, _)) = at.rsplit_once('/') {
+            if self.dsl().dataset(parent).is_ok() {
+                break;
+            }
+            missing.push(parent.to_owned());
+            at = parent;
+        }
+        for name in missing.into_iter().rev() {
+            let now = self.spa().clock().now();
+            let features = crate::backing::pool_features(self.spa());
+            let options = zuse_zpl::FormatOptions {
+                now,
+                features,
+                ..zuse_zpl::FormatOptions::default()
+            };
+            self.dsl().create_dataset(
+                &name,
+                CreateOptions::filesystem(Box::new(move |os, tx| {
+                    zuse_zpl::format(os, tx, &options)
+                })),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A resume state as the token that names it.
+pub(crate) fn token_of(state: &zuse_dsl::ResumeState) -> ResumeToken {
+    ResumeToken {
+        from_guid: state.from_guid,
+        object: state.object,
+        offset: state.offset,
+        bytes: state.bytes,
+        to_guid: state.to_guid,
+        to_name: state.to_name.clone(),
+        large_blocks: state.large_blocks,
+        embed: state.embed,
+        compressed: state.compressed,
+        raw: state.raw,
+        ..ResumeToken::default()
+    }
+}
+
+impl Pool {
+    /// What a sender needs to go on with an interrupted receive into a dataset, if there is one.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn resume_token(&self, target: &str) -> Result<Option<ResumeToken>> {
+        Ok(self.dsl().resume_state(target)?.map(|s| token_of(&s)))
+    }
+}
+
+fn dataset_of(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
+}
+
+/// Dataset and own name of the snapshot that a substream becomes.
+fn name_here(top: &str, begin: &Begin, request: &ReceiveRequest) -> Option<(String, String)> {
+    let (sent, snap) = begin.to_name.split_once('@')?;
+    if let Some((dataset, own)) = request.target.split_once('@') {
+        return Some((dataset.to_owned(), own.to_owned()));
+    }
+    let top = dataset_of(top);
+    let target = &request.target;
+    let rest = match request.naming {
+        Naming::Exact => sent.strip_prefix(top)?,
+        Naming::DropPool => sent.find('/').map_or("", |at| &sent[at..]),
+        Naming::LastOnly => match top.rfind('/') {
+            Some(at) => sent.get(at..)?,
+            None => return Some((format!("{target}/{sent}"), snap.to_owned())),
+        },
+    };
+    Some((format!("{target}{rest}"), snap.to_owned()))
+}

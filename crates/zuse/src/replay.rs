@@ -1,0 +1,276 @@
+//! Replay of intent logs: when a head is opened for its content.
+//!
+//! In a writable pool records are applied for real and the log is freed; a crash in the middle goes on where it was. In
+//! a pool that is open for reading they are applied in memory, to a txg that is never written.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zuse_base::{Errno, Error, Result, Txg};
+use zuse_dmu::{Dnode, Objset, Tx};
+use zuse_dsl::{Dataset, Estimate};
+use zuse_format::zil::{Body, Record};
+use zuse_format::{BlockPointer, BpKind};
+use zuse_zpl::FileSystem;
+
+use crate::backing::DatasetBacking;
+
+/// What a log may take in memory where it is not written, for each byte that may be dirty in a writable pool.
+const MEMORY: u64 = 16;
+
+/// How transactions begin while a log is replayed.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    /// In this txg, which is never written.
+    Memory(Txg),
+    /// For real; the record's number goes into the header with its change, 0: not yet.
+    Disk(u64),
+}
+
+/// The replay of a dataset's log, as its backing knows it.
+#[derive(Default)]
+pub(crate) struct Replaying(Mutex<Option<Mode>>);
+
+impl Replaying {
+    fn mode(&self) -> MutexGuard<'_, Option<Mode>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.mode().is_some()
+    }
+
+    pub fn end(&self) {
+        *self.mode() = None;
+    }
+
+    pub fn start(&self, spa: &zuse_pool::Pool) {
+        *self.mode() = Some(if spa.is_writable() {
+            Mode::Disk(0)
+        } else {
+            Mode::Memory(Txg(spa.uberblock().txg + 1))
+        });
+    }
+
+    /// A transaction of the replay; `None` if none is going on.
+    pub fn begin(
+        &self,
+        spa: &zuse_pool::Pool,
+        dataset: &Arc<Dataset>,
+        objset: &Objset,
+        bytes: u64,
+    ) -> Result<Option<Tx>> {
+        let mode = *self.mode();
+        Ok(match mode {
+            None => None,
+            Some(Mode::Memory(txg)) => Some(in_memory(spa, txg)?),
+            Some(Mode::Disk(seq)) => {
+                let tx = dataset.begin(Estimate {
+                    write_bytes: bytes,
+                    frees: true,
+                })?;
+                if seq != 0 {
+                    objset.note_replayed(&tx, seq);
+                }
+                Some(tx)
+            }
+        })
+    }
+
+    fn set_record(&self, seq: u64) {
+        if let Some(Mode::Disk(now)) = &mut *self.mode() {
+            *now = seq;
+        }
+    }
+}
+
+/// A transaction that is never written.
+fn in_memory(spa: &zuse_pool::Pool, txg: Txg) -> Result<Tx> {
+    if spa.meter().total() > spa.limits().dirty.saturating_mul(MEMORY) {
+        return Err(Error::refused(
+            Errno::NOMEM,
+            "the intent log holds more than is replayed in memory: open the pool for writing",
+        ));
+    }
+    Ok(Tx::syncing(txg))
+}
+
+/// Applies a record; once more after a sync if it was refused, because numbers of freed objects come back with one.
+fn apply_twice(
+    spa: &zuse_pool::Pool,
+    record: &Record<'_>,
+    name: &str,
+    apply: &dyn Fn() -> Result<()>,
+) -> Result<()> {
+    let mut done = apply();
+    if matches!(done, Err(Error::Refused { .. })) && spa.is_writable() {
+        spa.sync_now()?;
+        done = apply();
+    }
+    done.map_err(|e| match e {
+        Error::Refused { .. } => Error::corrupt(
+            format!("dataset {name}, intent log record {}", record.seq),
+            format!("it cannot be replayed: {e}"),
+        ),
+        other => other,
+    })
+}
+
+/// Applies the log of a file system, if it has one. `open` opens it once the backing lets changes through.
+pub(crate) fn file_system(
+    backing: &Arc<DatasetBacking>,
+    spa: &zuse_pool::Pool,
+    dataset: &Arc<Dataset>,
+) -> Result<Arc<FileSystem>> {
+    if !dataset.needs_replay()? {
+        return FileSystem::open(backing.clone());
+    }
+    let replaying = backing.replaying();
+    replaying.start(spa);
+    let done = FileSystem::open(backing.clone()).and_then(|fs| {
+        if spa.is_writable() {
+            // Numbers of what was nameless are free only then.
+            spa.sync_now()?;
+        }
+        let name = dataset.name()?;
+        dataset.each_log_record(&mut |record| {
+            let names = record.body.changes_names();
+            replaying.set_record(if names { record.seq } else { 0 });
+            apply_twice(spa, record, &name, &|| {
+                fs.replay(record, !spa.is_writable())
+            })?;
+            if !names && spa.is_writable() {
+                let tx = dataset.begin(Estimate {
+                    write_bytes: 0,
+                    frees: true,
+                })?;
+                fs.objset().note_replayed(&tx, record.seq);
+            }
+            Ok(())
+        })?;
+        replaying.set_record(0);
+        Ok(fs)
+    });
+    replaying.end();
+    let fs = done?;
+    dataset.replayed()?;
+    Ok(fs)
+}
+
+/// Applies the log of a volume, if it has one.
+pub(crate) fn volume(
+    spa: &zuse_pool::Pool,
+    dataset: &Arc<Dataset>,
+    data: &Arc<Dnode>,
+    size: u64,
+    gate: &Mutex<()>,
+) -> Result<()> {
+    // Two who open it at the same time: one of them applies the log.
+    let _one = gate.lock().unwrap_or_else(PoisonError::into_inner);
+    if !dataset.needs_replay()? {
+        return Ok(());
+    }
+    let volume = VolumeLog {
+        dataset: dataset.clone(),
+        data: data.clone(),
+        size,
+    };
+    volume.replay(spa, &dataset.objset()?)
+}
+
+/// A volume whose log is applied.
+struct VolumeLog {
+    dataset: Arc<Dataset>,
+    data: Arc<Dnode>,
+    size: u64,
+}
+
+impl VolumeLog {
+    fn replay(&self, spa: &zuse_pool::Pool, objset: &Arc<Objset>) -> Result<()> {
+        let name = self.dataset.name()?;
+        let memory = Txg(spa.uberblock().txg + 1);
+        let begin = |seq: u64, bytes: u64| -> Result<Tx> {
+            if !spa.is_writable() {
+                return in_memory(spa, memory);
+            }
+            let tx = self.dataset.begin(Estimate {
+                write_bytes: bytes,
+                frees: true,
+            })?;
+            objset.note_replayed(&tx, seq);
+            Ok(tx)
+        };
+        self.dataset.each_log_record(&mut |record| {
+            let wrong = |what: &str| {
+                Error::corrupt(
+                    format!("dataset {name}, intent log record {}", record.seq),
+                    what.to_owned(),
+                )
+            };
+            let fits = |offset: u64, len: u64| {
+                offset
+                    .checked_add(len)
+                    .filter(|end| *end <= self.size.next_multiple_of(1 << 24))
+                    .ok_or_else(|| wrong("it lies behind the end of the volume"))
+            };
+            match &record.body {
+                Body::Write {
+                    offset,
+                    data: Some(data),
+                    ..
+                } => {
+                    fits(*offset, data.len() as u64)?;
+                    let tx = begin(record.seq, data.len() as u64)?;
+                    self.data.write_at(&tx, *offset, data)
+                }
+                Body::Write {
+                    offset,
+                    length,
+                    data: None,
+                    block,
+                    ..
+                } => {
+                    let size = block.lsize().max(1);
+                    let start = if *length < size {
+                        offset / size * size
+                    } else {
+                        *offset
+                    };
+                    fits(start, size)?;
+                    let tx = begin(record.seq, size)?;
+                    self.write_block(objset, &tx, start, block)
+                }
+                Body::Truncate { offset, length, .. } => {
+                    fits(*offset, *length)?;
+                    let tx = begin(record.seq, u64::from(self.data.block_size()))?;
+                    self.data.free_range(&tx, *offset, *length)
+                }
+                Body::Clone {
+                    offset,
+                    block_size,
+                    blocks,
+                    ..
+                } => {
+                    let mut at = *offset;
+                    for block in blocks {
+                        fits(at, *block_size)?;
+                        let tx = begin(record.seq, *block_size)?;
+                        self.write_block(objset, &tx, at, block)?;
+                        at += block_size;
+                    }
+                    Ok(())
+                }
+                _ => Err(wrong("it is none of a volume's")),
+            }
+        })?;
+        self.dataset.replayed()
+    }
+
+    fn write_block(&self, objset: &Arc<Objset>, tx: &Tx, at: u64, bp: &BlockPointer) -> Result<()> {
+        if bp.kind() == BpKind::Hole {
+            return self.data.free_range(tx, at, bp.lsize());
+        }
+        let place = format!("{}, a block of the intent log", objset.place());
+        let block = objset.io().read(bp, &place)?;
+        self.data.write_at(tx, at, block.bytes())
+    }
+}

@@ -1,0 +1,105 @@
+//! Going back to an older state of a pool, because the newest one is damaged.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_format::Uberblock;
+use zuse_pool::Environment;
+use zuse_vdev::FoundPool;
+
+use crate::{Pool, PoolAccess};
+
+/// Txgs whose frees are not reused yet: states no older than that are whole unless a device failed.
+const KEPT: u64 = 3;
+
+/// A state that a pool may go back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rewind {
+    /// The state.
+    pub uberblock: Uberblock,
+    /// The newest one.
+    pub newest: Uberblock,
+}
+
+impl Pool {
+    /// The newest state of a pool that is whole: what changed last in it can be read, with `extreme` everything in it. Looks at the
+    /// states of the last three txgs, with `extreme` at all that have left an uberblock. Writes nothing.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none; no device can be opened.
+    pub fn find_rewind(env: &Environment, found: &FoundPool, extreme: bool) -> Result<Rewind> {
+        let all = Self::uberblocks(found)?;
+        let Some(newest) = all.first().copied() else {
+            return Err(Error::refused(
+                Errno::NXIO,
+                format!(
+                    "pool {}: no device holds a whole uberblock",
+                    found.config.name
+                ),
+            ));
+        };
+        let mut first: Option<Error> = None;
+        for (i, uberblock) in all.iter().enumerate() {
+            if !extreme && i as u64 > KEPT {
+                break;
+            }
+            match Self::is_whole(env, found, uberblock, extreme) {
+                Ok(()) => {
+                    return Ok(Rewind {
+                        uberblock: *uberblock,
+                        newest,
+                    });
+                }
+                // The newest state's is what the user wants to know.
+                Err(e) => first = first.or(Some(e)),
+            }
+        }
+        Err(first.unwrap_or_else(|| {
+            Error::refused(
+                Errno::NXIO,
+                format!("pool {}: no state of it can be opened", found.config.name),
+            )
+        }))
+    }
+
+    fn is_whole(
+        env: &Environment,
+        found: &FoundPool,
+        uberblock: &Uberblock,
+        extreme: bool,
+    ) -> Result<()> {
+        let access = PoolAccess {
+            rewind_to: Some(uberblock.txg),
+            ..PoolAccess::default()
+        };
+        let pool = Self::open(env.clone(), found, &access)?;
+        let checked = pool.check_state(uberblock, extreme);
+        pool.close()?;
+        checked
+    }
+
+    /// Reads the metadata that the last txgs wrote, or everything.
+    fn check_state(self: &Arc<Self>, uberblock: &Uberblock, all: bool) -> Result<()> {
+        let options = crate::traverse::Options {
+            verify: if all {
+                crate::traverse::Verify::All
+            } else {
+                crate::traverse::Verify::Metadata
+            },
+            born_after: if all {
+                0
+            } else {
+                uberblock.txg.saturating_sub(KEPT)
+            },
+            stop_at_error: true,
+            // A block of pointers that two pointers lead to is followed once.
+            space: all,
+            ..crate::traverse::Options::default()
+        };
+        let report = crate::traverse::traverse(self, &options, &|_| {})?;
+        match report.errors.into_iter().next() {
+            None => Ok(()),
+            Some(e) => Err(e.error),
+        }
+    }
+}

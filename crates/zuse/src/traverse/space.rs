@@ -1,0 +1,374 @@
+//! Which space is allocated and not yet claimed: one bit per smallest unit, by metaslab.
+//!
+//! 32 MiB per TiB where sectors have 4 KiB. Space maps are read once, before the walk; a claim clears the bits of a
+//! block; what is left at the end is leaked.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use zuse_base::pool::run_all_borrowed;
+use zuse_base::{Error, ObjectId, Result};
+use zuse_dmu::zap::Zap;
+use zuse_format::BlockPointer;
+use zuse_format::space_map::{MapEntry, MapGeometry, MapOp, SpaceMapPhys, decode};
+use zuse_io::Pipeline;
+
+use crate::Pool;
+
+/// Bytes of a map that are read at a time.
+const PIECE: u64 = 1 << 20;
+/// More than any honest map.
+const MAX_MAP: u64 = 1 << 32;
+/// Leaks that are kept.
+const MOST_LEAKS: usize = 1000;
+
+/// Space that belongs to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leak {
+    /// Top-level vdev.
+    pub vdev: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Bits of a metaslab; set: allocated and not claimed.
+struct Slab {
+    words: Mutex<Vec<u64>>,
+}
+
+struct Vdev {
+    id: u32,
+    ashift: u32,
+    shift: u32,
+    slabs: Vec<Slab>,
+    /// Bytes by the headers of the maps.
+    stored: AtomicU64,
+    /// Bits set after the maps were read, in bytes.
+    allocated: AtomicU64,
+}
+
+/// The space of a pool.
+pub(super) struct Space {
+    vdevs: BTreeMap<u32, Vdev>,
+    checkpoint: AtomicU64,
+    sharing: bool,
+}
+
+/// Sets or clears a run of bits; gives how many changed.
+fn change(words: &mut [u64], from: u64, count: u64, set: bool) -> u64 {
+    let mut changed = 0;
+    let (mut at, end) = (from, from.saturating_add(count));
+    while at < end {
+        let bit = at % 64;
+        let take = (64 - bit).min(end - at);
+        let mask = if take == 64 {
+            u64::MAX
+        } else {
+            ((1 << take) - 1) << bit
+        };
+        if let Some(word) = words.get_mut((at / 64) as usize) {
+            let now = if set { *word | mask } else { *word & !mask };
+            changed += u64::from((now ^ *word).count_ones());
+            *word = now;
+        }
+        at += take;
+    }
+    changed
+}
+
+impl Vdev {
+    /// Sets or clears the bits of a range; gives the bytes that changed. `None`: it is not on this vdev.
+    fn change(&self, offset: u64, size: u64, set: bool) -> Option<u64> {
+        let end = offset.checked_add(size)?;
+        if end > (self.slabs.len() as u64) << self.shift {
+            return None;
+        }
+        let mut changed = 0;
+        let mut at = offset;
+        while at < end {
+            let index = at >> self.shift;
+            let stop = end.min((index + 1) << self.shift);
+            let slab = self.slabs.get(index as usize)?;
+            let start = at - (index << self.shift);
+            let mut words = slab.words.lock().unwrap_or_else(PoisonError::into_inner);
+            if words.is_empty() {
+                let units = 1u64 << (self.shift - self.ashift);
+                words.resize(units.div_ceil(64) as usize, 0);
+            }
+            let units = (stop - at).div_ceil(1 << self.ashift);
+            changed += change(&mut words, start >> self.ashift, units, set);
+            at = stop;
+        }
+        Some(changed << self.ashift)
+    }
+}
+
+fn words(pool: &Pool, object: u64, count: u64) -> Result<Vec<u64>> {
+    let dnode = pool.spa().mos().dnode(ObjectId(object))?;
+    let mut raw = vec![0; usize::try_from(count.saturating_mul(8)).unwrap_or(0)];
+    dnode.read_at(0, &mut raw)?;
+    Ok(raw
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|w| u64::from_le_bytes(*w))
+        .collect())
+}
+
+/// Gives the entries of a map to `f`; gives its header.
+fn each_entry(
+    pool: &Pool,
+    object: u64,
+    geometry: MapGeometry,
+    f: &mut dyn FnMut(MapEntry),
+) -> Result<SpaceMapPhys> {
+    let place = || format!("space map, object {object}");
+    let dnode = pool.spa().mos().dnode(ObjectId(object))?;
+    let header = SpaceMapPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()))?;
+    if header.length > MAX_MAP {
+        return Err(Error::corrupt(
+            place(),
+            format!("{} bytes long", header.length),
+        ));
+    }
+    // An entry of two words never crosses a block of the map.
+    let piece = PIECE.max(u64::from(dnode.block_size()));
+    let mut at = 0;
+    while at < header.length {
+        let take = piece.min(header.length - at);
+        let mut data = vec![0; take as usize];
+        dnode.read_at(at, &mut data)?;
+        for entry in decode(&data, geometry) {
+            f(entry.map_err(|e| e.at(place()))?);
+        }
+        at += take;
+    }
+    Ok(header)
+}
+
+impl Space {
+    pub fn load(pool: &Pool, threads: usize) -> Result<Self> {
+        let tops = pool.spa().vdevs().tops();
+        if tops.iter().any(|t| t.indirect().is_some()) {
+            return Err(Error::unsupported(
+                format!("pool {}", pool.name()),
+                "comparing space maps after a device was removed",
+            ));
+        }
+        let mut vdevs = BTreeMap::new();
+        for top in tops.iter().filter(|t| t.is_concrete()) {
+            let (shift, ashift) = (u32::from(top.metaslab_shift()), u32::from(top.ashift()));
+            if shift < ashift || top.metaslab_array() == 0 {
+                continue;
+            }
+            let count = top.asize() >> shift;
+            let slabs = (0..count)
+                .map(|_| Slab {
+                    words: Mutex::default(),
+                })
+                .collect();
+            let vdev = Vdev {
+                id: top.id(),
+                ashift,
+                shift,
+                slabs,
+                stored: AtomicU64::new(0),
+                allocated: AtomicU64::new(0),
+            };
+            let objects = words(pool, top.metaslab_array(), count)?;
+            let jobs: Vec<(u64, u64)> = (0..count).zip(objects).filter(|(_, o)| *o != 0).collect();
+            let done = run_all_borrowed(threads, jobs, |(i, object)| -> Result<()> {
+                let geometry = MapGeometry {
+                    start: i << shift,
+                    size: 1 << shift,
+                    shift: ashift,
+                };
+                let header = each_entry(pool, object, geometry, &mut |e| {
+                    vdev.change(e.offset, e.run, e.op == MapOp::Alloc);
+                })?;
+                vdev.stored.fetch_add(header.alloc.max(0) as u64, Relaxed);
+                Ok(())
+            });
+            done.into_iter().collect::<Result<Vec<()>>>()?;
+            vdevs.insert(top.id(), vdev);
+        }
+        let space = Self {
+            vdevs,
+            checkpoint: AtomicU64::new(0),
+            sharing: pool
+                .spa()
+                .features()
+                .is_active("com.fudosecurity:block_cloning"),
+        };
+        space.apply_logs(pool)?;
+        for vdev in space.vdevs.values() {
+            let bits: u64 = vdev.bits();
+            vdev.allocated.store(bits << vdev.ashift, Relaxed);
+        }
+        space.apply_checkpoint(pool)?;
+        Ok(space)
+    }
+
+    fn top_zap(pool: &Pool, vdev: u32) -> Result<Option<Zap>> {
+        let config = pool.config();
+        let top = config.vdev_tree.children.get(vdev as usize);
+        match top.and_then(|c| c.zap_top).filter(|z| *z != 0) {
+            Some(zap) => Zap::open(&pool.spa().mos().dnode(ObjectId(zap))?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Entries of log space maps that are newer than a metaslab's own map.
+    fn apply_logs(&self, pool: &Pool) -> Result<()> {
+        let Some(zap) = pool
+            .spa()
+            .directory()?
+            .lookup_u64(b"com.delphix:log_spacemap_zap")?
+        else {
+            return Ok(());
+        };
+        let mut unflushed = BTreeMap::new();
+        for vdev in self.vdevs.values() {
+            if let Some(zap) = Self::top_zap(pool, vdev.id)?
+                && let Some(array) = zap.lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?
+            {
+                unflushed.insert(vdev.id, words(pool, array, vdev.slabs.len() as u64)?);
+            }
+        }
+        let zap = Zap::open(&pool.spa().mos().dnode(ObjectId(zap))?)?;
+        let mut by_txg = BTreeMap::new();
+        let mut cursor = zap.cursor(0);
+        while let Some(entry) = cursor.next()? {
+            let txg = std::str::from_utf8(&entry.name)
+                .ok()
+                .and_then(|t| u64::from_str_radix(t, 16).ok());
+            if let (Some(txg), Some(object)) = (txg, entry.value.first()) {
+                by_txg.insert(txg, object);
+            }
+        }
+        for (txg, object) in by_txg {
+            each_entry(pool, object, MapGeometry::LOG, &mut |e| {
+                let Some(vdev) = e.vdev.and_then(|v| self.vdevs.get(&v)) else {
+                    return;
+                };
+                let index = (e.offset >> vdev.shift) as usize;
+                let since = unflushed.get(&vdev.id).and_then(|u| u.get(index));
+                if since.is_some_and(|u| *u != 0 && txg >= *u) {
+                    vdev.change(e.offset, e.run, e.op == MapOp::Alloc);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Space that only the checkpoint needs belongs to it.
+    fn apply_checkpoint(&self, pool: &Pool) -> Result<()> {
+        for vdev in self.vdevs.values() {
+            let Some(zap) = Self::top_zap(pool, vdev.id)? else {
+                continue;
+            };
+            let Some(object) = zap.lookup_u64(b"com.delphix:pool_checkpoint_sm")? else {
+                continue;
+            };
+            let geometry = MapGeometry {
+                start: 0,
+                size: (vdev.slabs.len() as u64) << vdev.shift,
+                shift: vdev.ashift,
+            };
+            each_entry(pool, object, geometry, &mut |e| {
+                if e.op == MapOp::Free {
+                    let bytes = vdev.change(e.offset, e.run, false).unwrap_or(0);
+                    self.checkpoint.fetch_add(bytes, Relaxed);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Claims the space of a block; gives the bytes that another one had claimed before, where they may be shared.
+    pub fn claim(&self, io: &Pipeline, bp: &BlockPointer) -> Result<u64> {
+        let mut shared = 0;
+        let mut wrong = None;
+        io.each_piece(bp, &mut |dva| {
+            let Some(vdev) = self.vdevs.get(&dva.vdev()) else {
+                wrong = Some((dva, "its vdev has no space maps"));
+                return;
+            };
+            match vdev.change(dva.offset(), dva.asize(), false) {
+                None => wrong = Some((dva, "it lies behind the end of its vdev")),
+                Some(bytes) if bytes == dva.asize() => {}
+                Some(0) if bp.dedup() || self.sharing => shared += dva.asize(),
+                Some(_) => wrong = Some((dva, "its space is free or another block's")),
+            }
+        })?;
+        match wrong {
+            None => Ok(shared),
+            Some((dva, what)) => Err(Error::corrupt(
+                format!(
+                    "block at <{}:{:x}:{:x}>",
+                    dva.vdev(),
+                    dva.offset(),
+                    dva.asize()
+                ),
+                what,
+            )),
+        }
+    }
+
+    /// By vdev: allocated bytes, and as the maps' headers have it.
+    pub fn allocated(&self) -> Vec<(u32, u64, u64)> {
+        self.vdevs
+            .values()
+            .map(|v| (v.id, v.allocated.load(Relaxed), v.stored.load(Relaxed)))
+            .collect()
+    }
+
+    pub fn checkpoint(&self) -> u64 {
+        self.checkpoint.load(Relaxed)
+    }
+
+    /// What nothing has claimed.
+    pub fn leaks(&self) -> Vec<Leak> {
+        let mut out: Vec<Leak> = Vec::new();
+        for vdev in self.vdevs.values() {
+            for (i, slab) in vdev.slabs.iter().enumerate() {
+                let words = slab.words.lock().unwrap_or_else(PoisonError::into_inner);
+                let base = (i as u64) << vdev.shift;
+                for (w, word) in words.iter().enumerate().filter(|(_, w)| **w != 0) {
+                    for bit in (0..64u64).filter(|b| word >> b & 1 == 1) {
+                        let offset = base + ((w as u64 * 64 + bit) << vdev.ashift);
+                        let unit = 1 << vdev.ashift;
+                        let known = out.len();
+                        match out.last_mut() {
+                            Some(l) if l.vdev == vdev.id && l.offset + l.size == offset => {
+                                l.size += unit;
+                            }
+                            _ if known < MOST_LEAKS => out.push(Leak {
+                                vdev: vdev.id,
+                                offset,
+                                size: unit,
+                            }),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+impl Vdev {
+    fn bits(&self) -> u64 {
+        self.slabs
+            .iter()
+            .map(|s| {
+                let words = s.words.lock().unwrap_or_else(PoisonError::into_inner);
+                words.iter().map(|w| u64::from(w.count_ones())).sum::<u64>()
+            })
+            .sum()
+    }
+}

@@ -1,0 +1,185 @@
+//! Sums over blocks: by type and level, by size.
+
+use zuse_format::{BlockPointer, BpKind};
+
+/// Rows of the table: the old object types, then those that have none.
+pub const ROWS: usize = DITTO + 2;
+/// Blocks in queues of what waits to be freed.
+pub const DEFERRED: usize = 54;
+const DITTO: usize = 55;
+/// All newer types.
+const OTHER: usize = 56;
+/// Bins of sizes: 512 bytes to 16 MiB.
+pub const BINS: usize = 16;
+
+/// The row of an object type.
+pub(crate) fn row_of(object_type: u8) -> usize {
+    if object_type < 54 {
+        usize::from(object_type)
+    } else {
+        OTHER
+    }
+}
+
+/// Sums of some blocks, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// How many.
+    pub blocks: u64,
+    /// After decompression.
+    pub lsize: u64,
+    /// As stored.
+    pub psize: u64,
+    /// All copies, padding.
+    pub asize: u64,
+}
+
+impl Stat {
+    fn add(&mut self, other: &Self) {
+        self.blocks += other.blocks;
+        self.lsize = self.lsize.saturating_add(other.lsize);
+        self.psize = self.psize.saturating_add(other.psize);
+        self.asize = self.asize.saturating_add(other.asize);
+    }
+}
+
+/// Blocks of about one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bin {
+    /// How many.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Sums that are printed before the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// All blocks.
+    pub all: Stat,
+    /// Metadata among them.
+    pub metadata: Stat,
+    /// Copies of gang blocks.
+    pub gangs: u64,
+    /// Pointers that are their blocks.
+    pub embedded: u64,
+    /// Blocks with two copies on one vdev.
+    pub ditto_on_one: u64,
+    /// Space of blocks that a dedup table shares, beyond their first; and their number.
+    pub deduped: Bin,
+    /// The same of cloned blocks.
+    pub cloned: Bin,
+}
+
+/// All sums.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// By row and level; the last level has all higher ones.
+    by_type: Box<[[Stat; 8]; ROWS]>,
+    /// Sizes as stored, decompressed, allocated.
+    pub sizes: [[Bin; BINS]; 3],
+    /// The rest.
+    pub totals: Totals,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self {
+            by_type: Box::new([[Stat::default(); 8]; ROWS]),
+            sizes: Default::default(),
+            totals: Totals::default(),
+        }
+    }
+}
+
+fn bin_of(bytes: u64) -> usize {
+    (bytes.max(512).next_power_of_two().ilog2() as usize - 9).min(BINS - 1)
+}
+
+impl Figures {
+    /// Sums of a row; of one level, or of all.
+    pub fn row(&self, row: usize, level: Option<usize>) -> Stat {
+        let mut sum = Stat::default();
+        let Some(levels) = self.by_type.get(row) else {
+            return sum;
+        };
+        for (i, stat) in levels.iter().enumerate() {
+            if level.is_none_or(|l| l == i) {
+                sum.add(stat);
+            }
+        }
+        sum
+    }
+
+    pub(crate) fn add(&mut self, bp: &BlockPointer, row: usize, metadata: bool) {
+        let normal = bp.kind() == BpKind::Normal;
+        let stat = Stat {
+            blocks: 1,
+            lsize: bp.lsize(),
+            psize: if normal { bp.psize() } else { 0 },
+            asize: if normal { bp.asize() } else { 0 },
+        };
+        let level = usize::from(bp.level()).min(7);
+        if !normal {
+            self.totals.all.add(&stat);
+            self.totals.embedded += 1;
+            return;
+        }
+        if let Some(place) = self.by_type.get_mut(row).and_then(|r| r.get_mut(level)) {
+            place.add(&stat);
+        }
+        let totals = &mut self.totals;
+        totals.all.add(&stat);
+        if metadata && row < DEFERRED {
+            totals.metadata.add(&stat);
+        }
+        totals.gangs += bp.dvas().filter(|d| d.is_gang()).count() as u64;
+        let vdevs: Vec<u32> = bp.dvas().map(|d| d.vdev()).collect();
+        let twice = |(i, v): (usize, &u32)| vdevs.iter().skip(i + 1).any(|w| w == v);
+        totals.ditto_on_one += u64::from(vdevs.iter().enumerate().any(twice));
+        for (sizes, bytes) in self
+            .sizes
+            .iter_mut()
+            .zip([stat.psize, stat.lsize, stat.asize])
+        {
+            if let Some(bin) = sizes.get_mut(bin_of(bytes)) {
+                bin.blocks += 1;
+                bin.bytes += bytes;
+            }
+        }
+    }
+
+    pub(crate) fn note_dedup(&mut self, bytes: u64) {
+        self.totals.deduped.blocks += 1;
+        self.totals.deduped.bytes += bytes;
+    }
+
+    pub(crate) fn note_clone(&mut self, bytes: u64) {
+        self.totals.cloned.blocks += 1;
+        self.totals.cloned.bytes += bytes;
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (mine, theirs) in self.by_type.iter_mut().zip(other.by_type.iter()) {
+            for (a, b) in mine.iter_mut().zip(theirs) {
+                a.add(b);
+            }
+        }
+        for (mine, theirs) in self.sizes.iter_mut().zip(&other.sizes) {
+            for (a, b) in mine.iter_mut().zip(theirs) {
+                a.blocks += b.blocks;
+                a.bytes += b.bytes;
+            }
+        }
+        let (a, b) = (&mut self.totals, &other.totals);
+        a.all.add(&b.all);
+        a.metadata.add(&b.metadata);
+        a.gangs += b.gangs;
+        a.embedded += b.embedded;
+        a.ditto_on_one += b.ditto_on_one;
+        for (x, y) in [(&mut a.deduped, &b.deduped), (&mut a.cloned, &b.cloned)] {
+            x.blocks += y.blocks;
+            x.bytes += y.bytes;
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Volumes: a dataset that is one run of bytes.
+//!
+//! Object 1 holds the bytes, object 2 is a ZAP whose `size` is the volume's. Chapter 03c §9 of the format notes.
+//!
+//! Invariants
+//! - The size is a multiple of the block size and not 0.
+//! - Nothing is read or written beyond the size; what a shrink cuts off is freed.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::zap::{Zap, ZapOptions};
+use zuse_dmu::{Dnode, DnodeSpec, Objset, Tx};
+use zuse_dsl::property::{SetAs, Value};
+use zuse_dsl::{CreateOptions, Dataset as Handle, Estimate, Fill, Kind, Owner};
+use zuse_format::ObjsetType;
+use zuse_format::object_type::{ZVOL, ZVOL_PROP};
+
+use crate::property::parse;
+use crate::{Dataset, Pool};
+
+const DATA: ObjectId = ObjectId(1);
+const PROPERTIES: ObjectId = ObjectId(2);
+/// Default block size.
+pub const BLOCK_SIZE: u64 = 16 * 1024;
+/// Bytes that one transaction writes.
+const CHUNK: u64 = 1 << 20;
+
+fn refuse<T>(why: impl Into<String>) -> Result<T> {
+    Err(Error::refused(Errno::INVAL, why.into()))
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// Bytes; rounded up to whole blocks.
+    pub size: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// No space is kept for it.
+    pub sparse: bool,
+    /// Other properties, as texts.
+    pub properties: Vec<(String, String)>,
+}
+
+/// An open volume, or a snapshot of one.
+pub struct Volume {
+    handle: Arc<Handle>,
+    _owner: Option<Owner>,
+    objset: Arc<Objset>,
+    data: Arc<Dnode>,
+}
+
+/// Bytes that a volume may come to take with its metadata: what its refreservation keeps for it. Chapter 06b §2.4, for pools
+/// without raidz.
+pub(crate) fn reservation(size: u64, block_size: u64, copies: u64) -> u64 {
+    let blocks = size / block_size.max(1);
+    let (mut meta, mut level) = (7, blocks);
+    while level > 1 {
+        level = level.div_ceil(1024);
+        meta += level;
+    }
+    meta *= (copies + 1).min(3);
+    (blocks * block_size)
+        .saturating_mul(copies)
+        .saturating_add(meta * 128 * 1024)
+}
+
+fn fill(size: u64, block_size: u64) -> Fill {
+    Box::new(move |objset: &Arc<Objset>, tx: &Tx| {
+        let block = u32::try_from(block_size)
+            .map_err(|_| Error::refused(Errno::INVAL, "the block size of a volume"))?;
+        objset.allocate_at(tx, DATA, &DnodeSpec::new(ZVOL).block_size(block))?;
+        let table = objset.allocate_at(tx, PROPERTIES, &DnodeSpec::new(ZVOL_PROP))?;
+        Zap::create_in(&table, tx, &ZapOptions::default())?.add_u64(tx, b"size", size)
+    })
+}
+
+impl Pool {
+    /// Makes a volume.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` in the words of `zfs create`, `Refused(NOENT)`, `Refused(EXIST)`, `Refused(NOSPC)`.
+    pub fn create_volume(&self, name: &str, new: &NewVolume) -> Result<()> {
+        let block = new.block_size;
+        if !block.is_power_of_two() || !(512..=16 << 20).contains(&block) {
+            return refuse("'volblocksize' must be power of 2 from 512B to 16M");
+        }
+        let large = self
+            .spa()
+            .features()
+            .is_enabled("org.open-zfs:large_blocks");
+        if block > 128 * 1024 && !large {
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "pool and or dataset must be upgraded to set this property or value",
+            ));
+        }
+        if new.size == 0 {
+            return refuse("'volsize' cannot be zero");
+        }
+        let size = new
+            .size
+            .checked_next_multiple_of(block)
+            .filter(|s| *s <= i64::MAX as u64)
+            .ok_or_else(|| {
+                Error::refused(Errno::INVAL, "volume size exceeds limit for this system")
+            })?;
+        let mut values = Vec::new();
+        let mut copies = 1;
+        for (name, text) in &new.properties {
+            let (name, value) = parse(name, text, Kind::Volume)?;
+            if let ("copies", Value::Number(n)) = (name.as_str(), &value) {
+                copies = *n;
+            }
+            if !matches!(
+                name.as_str(),
+                "encryption" | "keyformat" | "keylocation" | "pbkdf2iters"
+            ) {
+                values.push((name, value));
+            }
+        }
+        // Below an encrypted filesystem a volume takes its key.
+        let encryption = self.new_encryption(name, &new.properties, None)?;
+        if !new.sparse && values.iter().all(|(n, _)| n != "refreservation") {
+            let bytes = reservation(size, block, copies);
+            values.push(("refreservation".into(), Value::Number(bytes)));
+        }
+        let options = CreateOptions {
+            properties: values,
+            encryption,
+            ..CreateOptions::volume(fill(size, block))
+        };
+        self.dsl().create_dataset(name, options)?;
+        Ok(())
+    }
+
+    /// Opens a volume, or a snapshot of one.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; `Refused(INVAL)` if it is none; `Refused(BUSY)` if somebody has it open for writing.
+    pub fn volume(&self, name: &str) -> Result<Volume> {
+        let handle = self.dsl().dataset(name)?;
+        if !handle.is_volume()? {
+            return refuse(format!("'{name}' is not a volume"));
+        }
+        let owner = if handle.is_snapshot() || !self.is_writable() {
+            None
+        } else {
+            Some(handle.own()?)
+        };
+        let objset = handle.objset()?;
+        if objset.kind() != ObjsetType::Zvol {
+            return refuse(format!("'{name}' is not a volume"));
+        }
+        let data = objset.dnode(DATA)?;
+        let volume = Volume {
+            handle,
+            _owner: owner,
+            objset,
+            data,
+        };
+        crate::replay::volume(
+            self.spa(),
+            &volume.handle,
+            &volume.data,
+            volume.size()?,
+            self.open_file_systems().volume_gate(),
+        )?;
+        Ok(volume)
+    }
+}
+
+impl Volume {
+    /// The sha256 of all its bytes, in hex.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub fn sha256(&self) -> Result<String> {
+        let mut hash = zuse_zpl::Sha256Sum::default();
+        let mut buf = vec![0; CHUNK as usize];
+        let mut at = 0;
+        loop {
+            let got = self.read(at, &mut buf)?;
+            if got == 0 {
+                return Ok(hash.hex());
+            }
+            hash.update(&buf[..got]);
+            at += got as u64;
+        }
+    }
+
+    fn table(&self) -> Result<Zap> {
+        Zap::open(&self.objset.dnode(PROPERTIES)?)
+    }
+
+    /// Bytes.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn size(&self) -> Result<u64> {
+        self.table()?
+            .lookup_u64(b"size")?
+            .ok_or_else(|| Error::corrupt(self.objset.place(), "the volume has no size"))
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u64 {
+        u64::from(self.data.block_size())
+    }
+
+    /// Whether it can be written.
+    pub fn is_read_only(&self) -> bool {
+        self._owner.is_none()
+    }
+
+    /// Fills a buffer from an offset on; gives how much there was before the end.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let left = self.size()?.saturating_sub(offset);
+        let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if let Some(part) = buf.get_mut(..len) {
+            self.data.read_at(offset, part)?;
+        }
+        Ok(len)
+    }
+
+    fn check_writable(&self, offset: u64, len: u64) -> Result<()> {
+        let readonly = self
+            .handle
+            .dsl()
+            .property_number(&self.handle, "readonly")?;
+        if self.is_read_only() || readonly != 0 {
+            return Err(Error::refused(Errno::ROFS, "the volume is read-only"));
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size()? => Ok(()),
+            _ => Err(Error::refused(Errno::NOSPC, "beyond the end of the volume")),
+        }
+    }
+
+    /// Writes bytes at an offset; they are durable after [`Self::flush`].
+    ///
+    /// # Errors
+    /// `Refused(NOSPC)` beyond the end or without room, `Refused(ROFS)`.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_writable(offset, bytes.len() as u64)?;
+        let mut at = offset;
+        for part in bytes.chunks(CHUNK as usize) {
+            let tx = self.handle.begin(Estimate {
+                write_bytes: part.len() as u64 + 2 * self.block_size(),
+                frees: false,
+            })?;
+            self.data.write_at(&tx, at, part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes a range zeros and gives its blocks back.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable(offset, len)?;
+        let tx = self.handle.begin(Estimate {
+            write_bytes: 2 * self.block_size(),
+            frees: true,
+        })?;
+        self.data.free_range(&tx, offset, len)
+    }
+
+    /// Waits until everything written is on disk.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub fn flush(&self) -> Result<()> {
+        match self.data.newest_dirty() {
+            Some(txg) => self.handle.wait_synced(txg),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives it another size. What is cut off is gone.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` in the words of `zfs set`.
+    fn resize(&self, size: u64) -> Result<()> {
+        let block = self.block_size();
+        if size == 0 {
+            return refuse("'volsize' cannot be zero");
+        }
+        if !size.is_multiple_of(block) {
+            let shown = if block >= 1 << 20 {
+                format!("{}M", block >> 20)
+            } else if block >= 1024 {
+                format!("{}K", block >> 10)
+            } else {
+                block.to_string()
+            };
+            return refuse(format!(
+                "'volsize' must be a multiple of volume block size ({shown})"
+            ));
+        }
+        let old = self.size()?;
+        {
+            let tx = self.handle.begin(Estimate {
+                write_bytes: 64 * 1024,
+                frees: size < old,
+            })?;
+            self.table()?
+                .update(&tx, b"size", &zuse_dmu::zap::ZapValue::U64(size))?;
+            if size < old {
+                self.data.free_range(&tx, size, old - size)?;
+            }
+        }
+        match self.objset.dnode(PROPERTIES)?.newest_dirty() {
+            Some(txg) => self.handle.wait_synced(txg),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Dataset {
+    /// `volsize=`: a refreservation that was the computed one follows.
+    pub(crate) fn set_volume_size(&self, size: u64) -> Result<()> {
+        let volume = self.pool().volume(self.name())?;
+        let dsl = self.pool().dsl();
+        let number = |name: &str| dsl.property_number(self.handle(), name);
+        let (kept, copies) = (number("refreservation")?, number("copies")?);
+        let computed = |size: u64| reservation(size, volume.block_size(), copies);
+        let follows = kept != 0 && kept == computed(volume.size()?);
+        if follows && size > volume.size()? {
+            let value = Value::Number(computed(size));
+            dsl.set_properties(
+                self.name(),
+                &[("refreservation".into(), value)],
+                SetAs::Local,
+            )?;
+        }
+        volume.resize(size)?;
+        if follows && kept > computed(size) {
+            let value = Value::Number(computed(size));
+            dsl.set_properties(
+                self.name(),
+                &[("refreservation".into(), value)],
+                SetAs::Local,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reservation;
+
+    #[test]
+    fn what_is_kept_for_a_volume_is_what_openzfs_keeps() {
+        assert_eq!(reservation(16 << 20, 16 << 10, 1), 18_874_368);
+        assert_eq!(reservation(20 << 20, 16 << 10, 1), 23_592_960);
+        assert_eq!(reservation(8 << 20, 8 << 10, 1), 10_485_760);
+    }
+}

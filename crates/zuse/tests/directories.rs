@@ -1,0 +1,167 @@
+//! How often directories go to the devices, seen by a device that records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zuse::{BlockDevice, Credentials, Environment, FileSystem, Pool, PoolAccess};
+use zuse_base::ObjectId;
+use zuse_device::{MemDevice, RecordingDevice};
+use zuse_dmu::zap::{Zap, ZapOptions};
+use zuse_pool::VdevSpec;
+
+struct Bench {
+    device: Arc<RecordingDevice>,
+    pool: Arc<Pool>,
+    fs: Arc<FileSystem>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let disk: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/disk", 1 << 30));
+        let device = Arc::new(RecordingDevice::new(disk));
+        let vdev = VdevSpec {
+            device: device.clone(),
+            is_disk: false,
+            ashift: Some(12),
+        };
+        let env = Environment::default();
+        let pool = Pool::create_on_devices(env, "tank", vec![vdev], None, &[]).unwrap();
+        let fs = pool.file_system("tank").unwrap();
+        Self { device, pool, fs }
+    }
+
+    /// The same pool, opened for reading with nothing in memory.
+    fn reopened(self) -> Self {
+        let Self { device, pool, fs } = self;
+        drop(fs);
+        let config = pool.config();
+        pool.export().unwrap();
+        drop(pool);
+        let guid = config.vdev_tree.children[0].guid;
+        let devices = [(guid, device.clone() as Arc<dyn BlockDevice>)].into();
+        let access = PoolAccess::default();
+        let pool = Pool::open_on(Environment::default(), &config, &devices, &access).unwrap();
+        let fs = pool.file_system("tank").unwrap();
+        pool.spa().io().cache().clear();
+        device.reset();
+        Self { device, pool, fs }
+    }
+
+    /// How often each place was read since the last look, most often first.
+    fn reads(&self) -> Vec<(u64, u32)> {
+        let mut places = BTreeMap::new();
+        for operation in self.device.take() {
+            if operation.op == zuse_device::Op::Read {
+                *places.entry(operation.offset).or_insert(0) += 1;
+            }
+        }
+        let mut places: Vec<_> = places.into_iter().collect();
+        places.sort_by_key(|p| std::cmp::Reverse(p.1));
+        places
+    }
+}
+
+#[test]
+fn a_cold_walk_with_attributes_reads_each_block_once() {
+    let bench = Bench::new();
+    let who = Credentials::root();
+    let root = bench.fs.root().unwrap();
+    let (dirs, files) = (12, 400);
+    for d in 0..dirs {
+        let name = format!("d{d}");
+        let dir = bench.fs.mkdir(&who, &root, name.as_bytes(), 0o755).unwrap();
+        for f in 0..files {
+            let name = format!("file-{f:08}");
+            bench.fs.create(&who, &dir, name.as_bytes(), 0o644).unwrap();
+        }
+    }
+    drop(root);
+    let bench = bench.reopened();
+    let fs = &bench.fs;
+    let mut waiting = vec![fs.root_id()];
+    let mut seen = 0;
+    while let Some(object) = waiting.pop() {
+        let dir = fs.znode(object).unwrap();
+        fs.readdir(&dir, 2, true, &mut |entry| {
+            let znode = entry.znode.expect("an object that can be read");
+            assert_eq!(
+                fs.getattr(znode).attributes.is_dir(),
+                object == fs.root_id()
+            );
+            seen += 1;
+            if object == fs.root_id() {
+                waiting.push(entry.object);
+            }
+            true
+        })
+        .unwrap();
+    }
+    assert_eq!(seen, dirs * (files + 1));
+    let reads = bench.reads();
+    assert_eq!(reads[0].1, 1, "{reads:?}");
+    // 32 objects to a dnode block, a block for each directory and the root, and the few above them.
+    let blocks = (dirs * (files + 1)) / 32 + dirs + 1;
+    assert!(reads.len() as u64 <= blocks + 12, "{} reads", reads.len());
+    bench.pool.close().unwrap();
+}
+
+#[test]
+fn a_name_of_a_huge_directory_is_two_blocks_away() {
+    let bench = Bench::new();
+    let count = 210_000u64;
+    let object = {
+        let tx = bench.fs.backing().begin(0, false).unwrap();
+        let zap = Zap::create(bench.fs.objset(), &tx, 20, &ZapOptions::default()).unwrap();
+        for i in 0..count {
+            zap.add_u64(&tx, format!("file-{i:08}").as_bytes(), i)
+                .unwrap();
+        }
+        zap.dnode().object()
+    };
+    let bench = bench.reopened();
+    let zap = Zap::open(&bench.fs.objset().dnode(ObjectId(object.0)).unwrap()).unwrap();
+    let look = |i: u64| {
+        let found = zap.lookup_u64(format!("file-{i:08}").as_bytes()).unwrap();
+        assert_eq!(found, Some(i));
+        bench.reads()
+    };
+    // Header and indirect blocks come in once.
+    (0..8).for_each(|i| drop(look(i)));
+    let mut total = 0;
+    for i in 0..100 {
+        let reads = look(1000 + i * 7919 % 200_000);
+        assert!(reads.len() <= 2, "{reads:?}");
+        total += reads.len();
+    }
+    assert!(total >= 50, "only {total} reads: was this cold?");
+    drop(zap);
+    bench.pool.close().unwrap();
+}
+
+#[test]
+fn a_directory_that_was_emptied_is_small_and_listed_at_once() {
+    let bench = Bench::new();
+    let (fs, who) = (&bench.fs, Credentials::root());
+    let root = fs.root().unwrap();
+    let dir = fs.mkdir(&who, &root, b"d", 0o755).unwrap();
+    let name = |i: u32| format!("file-{i:08}");
+    for i in 0..12_000 {
+        fs.create(&who, &dir, name(i).as_bytes(), 0o644).unwrap();
+    }
+    bench.pool.sync().unwrap();
+    assert!(dir.dnode().used_bytes() > 500 << 10);
+    for i in 0..12_000 {
+        fs.unlink(&who, &dir, name(i).as_bytes()).unwrap();
+    }
+    bench.pool.sync().unwrap();
+    let (used, size) = (dir.dnode().used_bytes(), dir.dnode().block_size());
+    assert!(
+        used <= 16 << 10 && size <= 4608,
+        "{used} bytes, blocks of {size}"
+    );
+    bench.pool.spa().io().cache().clear();
+    bench.device.reset();
+    fs.readdir(&dir, 2, false, &mut |_| panic!("an entry"))
+        .unwrap();
+    assert!(bench.device.tally().reads <= 4);
+}
