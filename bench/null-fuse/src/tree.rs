@@ -310,16 +310,11 @@ impl Ops for Tree {
         parent: u64,
         name: &[u8],
         mode: u32,
-        flags: u32,
+        _flags: u32,
     ) -> Result<(Attr, Opened)> {
-        let opened = Opened {
-            // As Zuse does it: what is only written goes past the page cache.
-            direct_io: flags & 3 == 1,
-            ..Opened::cached(0)
-        };
         Ok((
             self.lock().make(caller, parent, name, mode, 0)?.attr,
-            opened,
+            Opened::cached(0),
         ))
     }
 

@@ -22,8 +22,10 @@
 //! - Invalidations are sent by a thread that holds no lock and serves no request: the kernel may make it wait
 //!   for a page that is being read, and that read may wait for the invalidating caller's locks.
 //! - Locks of files (`flock`, `fcntl`) are kept by the kernel: one host, one session, nothing to ask the server for.
-//! - `O_DIRECT` needs nothing from the server: without `direct_io` the kernel itself sends such reads and writes
-//!   straight here and keeps the page cache (and shared mappings) coherent. `direct_io` would take mmap away.
+//! - `O_DIRECT` needs nothing from the server: the kernel itself sends such reads and writes
+//!   straight here and keeps the page cache (and shared mappings) coherent. `FOPEN_DIRECT_IO` is never answered: it takes
+//!   mmap away, and the kernel drops cached pages only after the size of a file has grown, so that a reader can see zeros
+//!   at the old end of a file that is being written.
 #![forbid(unsafe_code)]
 
 mod attr;

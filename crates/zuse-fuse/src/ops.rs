@@ -24,10 +24,6 @@ const NOTTY: Errno = Errno(25);
 pub struct Opened {
     /// The server's handle, given back with every request on the open file.
     pub fh: u64,
-    /// Bypass the page cache: each write is a message with the writer's own bytes, copied once less and without the
-    /// question for file capabilities. Shared mappings of the handle are not possible; not needed for `O_DIRECT`. Left
-    /// aside where the kernel would mix the two ways badly (before Linux 6.14, and with the write-back cache).
-    pub direct_io: bool,
     /// Keep what the page cache (or, for a directory, the listing cache) holds.
     pub keep_cache: bool,
 }
@@ -37,7 +33,6 @@ impl Opened {
     pub fn cached(fh: u64) -> Self {
         Self {
             fh,
-            direct_io: false,
             keep_cache: true,
         }
     }
@@ -258,7 +253,6 @@ pub trait Ops: Send + Sync + 'static {
     fn opendir(&self, caller: &Caller, ino: u64) -> Result<Opened> {
         Ok(Opened {
             fh: 0,
-            direct_io: false,
             keep_cache: false,
         })
     }

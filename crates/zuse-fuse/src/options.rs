@@ -27,7 +27,7 @@ pub struct MountOptions {
     /// Let the kernel gather small writes and own size and times of regular files. Off, every `write` is a message that is
     /// answered before it returns, and says itself that space or quota is exceeded: slower for programs that write a few
     /// bytes at a time, faster for large writes and for making and removing many small files (no message for the times of
-    /// each, and [`Opened::direct_io`](crate::Opened::direct_io)).
+    /// each).
     pub writeback_cache: bool,
     /// Answer the kernel's question for birth times (`statx`). It asks once for each file that it knows without, for
     /// instance from a listing, and some programs ask for birth times whenever they ask for anything.

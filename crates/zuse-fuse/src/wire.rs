@@ -94,13 +94,6 @@ impl Channel {
     }
 }
 
-/// What kernel and server have agreed on.
-#[derive(Clone, Copy, Debug)]
-struct Agreed {
-    /// Opened files may go past the page cache while others use it.
-    direct_is_coherent: bool,
-}
-
 /// A session that has shaken hands with the kernel and is not served yet.
 pub(crate) struct Session<O: Ops> {
     channel: Arc<Channel>,
@@ -117,7 +110,7 @@ pub(crate) fn open<O: Ops>(
     let channel = Arc::new(Channel(fd));
     let mut buffer = vec![0; MIN_BUFFER];
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
-    let agreed = loop {
+    loop {
         let Some(bytes) = channel.receive(&mut buffer)? else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -148,12 +141,9 @@ pub(crate) fn open<O: Ops>(
         }
         ops.init();
         channel.send(0, message.unique, &[&hello.answer(options).0]);
-        break Agreed {
-            direct_is_coherent: hello.minor >= abi::MINOR_DIRECT_IS_COHERENT
-                && !options.writeback_cache,
-        };
-    };
-    let server = Server::new(ops, options, agreed);
+        break;
+    }
+    let server = Server::new(ops, options);
     Ok(Session {
         channel,
         server,

@@ -10,17 +10,6 @@ use crate::session::{Answer, Session};
 
 const S_IFREG: u32 = 0o100_000;
 const O_ACCMODE: u32 = 3;
-const O_WRONLY: u32 = 1;
-
-/// How a file that was just made is opened. One that is only written goes past the page cache: a file of one write then
-/// costs a message less (the kernel does not ask for its capabilities), and the bytes of a long one are copied once less.
-/// What is read of it later comes from the ARC.
-fn as_made(flags: u32) -> Opened {
-    Opened {
-        direct_io: flags & O_ACCMODE == O_WRONLY,
-        ..Opened::cached(0)
-    }
-}
 
 impl Ops for Session {
     fn destroy(&self) {
@@ -108,15 +97,15 @@ impl Ops for Session {
         parent: u64,
         name: &[u8],
         mode: u32,
-        flags: u32,
+        _flags: u32,
     ) -> Answer<(Attr, Opened)> {
         let attr = Session::mknod(self, caller, parent, name, S_IFREG | mode & 0o7777, 0)?;
-        Ok((attr, as_made(flags)))
+        Ok((attr, Opened::cached(0)))
     }
 
-    fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, flags: u32) -> Answer<(Attr, Opened)> {
+    fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, _flags: u32) -> Answer<(Attr, Opened)> {
         let attr = Session::tmpfile(self, caller, dir, mode)?;
-        Ok((attr, as_made(flags)))
+        Ok((attr, Opened::cached(0)))
     }
 
     fn read(

@@ -9,10 +9,6 @@ pub(super) const MINOR: u32 = 42;
 /// The oldest one whose messages have today's sizes.
 pub(super) const OLDEST_MINOR: u32 = 31;
 
-/// From this minor version on (Linux 6.14) a write past the page cache also drops what a reader brought into the cache
-/// while it was under way, so that the two may be mixed on one file.
-pub(super) const MINOR_DIRECT_IS_COHERENT: u32 = 42;
-
 /// `fuse_in_header`.
 pub(super) const IN_HEADER: usize = 40;
 /// `fuse_out_header`.
@@ -109,7 +105,6 @@ pub(super) mod fattr {
 /// How a file is opened.
 pub(super) mod fopen {
     #![allow(missing_docs)]
-    pub const DIRECT_IO: u32 = 1 << 0;
     pub const KEEP_CACHE: u32 = 1 << 1;
     pub const CACHE_DIR: u32 = 1 << 3;
 }

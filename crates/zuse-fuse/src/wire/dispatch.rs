@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::abi::{self, fattr, fopen, op};
 use super::listing::Listing;
 use super::message::{Fields, Message, Out};
-use super::{Agreed, Channel, call};
+use super::{Channel, call};
 use crate::{
     Attr, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags, SetAttr,
     TimeSet, Whence, WriteFlags, XattrMode,
@@ -29,15 +29,13 @@ type Done = Result<(), Errno>;
 pub(super) struct Server<O: Ops> {
     ops: Arc<O>,
     options: MountOptions,
-    agreed: Agreed,
 }
 
 impl<O: Ops> Server<O> {
-    pub(super) fn new(ops: Arc<O>, options: &MountOptions, agreed: Agreed) -> Self {
+    pub(super) fn new(ops: Arc<O>, options: &MountOptions) -> Self {
         Self {
             ops,
             options: options.clone(),
-            agreed,
         }
     }
 
@@ -264,9 +262,6 @@ impl<O: Ops> Server<O> {
     /// `fuse_open_out`.
     fn opened(&self, out: &mut Out, opened: &Opened, directory: bool) {
         let mut flags = 0;
-        if opened.direct_io && !directory {
-            flags |= fopen::DIRECT_IO;
-        }
         if opened.keep_cache {
             flags |= fopen::KEEP_CACHE;
             if directory {
@@ -282,12 +277,11 @@ impl<O: Ops> Server<O> {
         let mut body = m.body;
         let (flags, mode, umask, _) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
         let who = Caller { umask, ..m.caller };
-        let (attr, mut opened) = if m.opcode == op::TMPFILE {
+        let (attr, opened) = if m.opcode == op::TMPFILE {
             self.ops.tmpfile(&who, m.node, mode, flags)?
         } else {
             self.ops.create(&who, m.node, body.name()?, mode, flags)?
         };
-        opened.direct_io &= self.agreed.direct_is_coherent;
         self.entry(out, &attr);
         self.opened(out, &opened, false);
         Ok(())
@@ -298,8 +292,7 @@ impl<O: Ops> Server<O> {
             return Err(Errno::NOSYS);
         }
         let flags = m.body.clone().u32()?;
-        let mut opened = self.ops.open(&m.caller, m.node, flags)?;
-        opened.direct_io &= self.agreed.direct_is_coherent;
+        let opened = self.ops.open(&m.caller, m.node, flags)?;
         self.opened(out, &opened, false);
         Ok(())
     }

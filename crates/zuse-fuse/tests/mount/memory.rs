@@ -436,20 +436,16 @@ impl Ops for MemoryFs {
         parent: u64,
         name: &[u8],
         mode: u32,
-        flags: u32,
+        _flags: u32,
     ) -> Result<(Attr, Opened)> {
         self.asked.create.fetch_add(1, Relaxed);
-        let opened = Opened {
-            direct_io: flags & 3 == 1,
-            ..Opened::cached(7)
-        };
         Ok((
             self.state
                 .lock()
                 .unwrap()
                 .make(caller, parent, name, mode)?
                 .attr,
-            opened,
+            Opened::cached(7),
         ))
     }
 
@@ -515,7 +511,6 @@ impl Ops for MemoryFs {
         state.listings.insert(fh, list);
         Ok(Opened {
             fh,
-            direct_io: false,
             keep_cache: false,
         })
     }
