@@ -22,6 +22,9 @@ use crate::wire;
 
 /// How often it looks whether mounts are gone.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How long the end of a command waits for the kernel to drop what the command has changed.
+const SETTLE: Duration = Duration::from_secs(10);
 /// Commands that are served at the same time.
 const MOST_COMMANDS: usize = 64;
 /// What helps when a pool will not run again.
@@ -200,6 +203,19 @@ impl Holder {
         }
     }
 
+    /// Waits until the kernel has heard of what was changed past the mounts, so that who waited for a command sees what
+    /// it did. An invalidation may wait for a page that is being read, so not beyond the pool's suspension nor for ever.
+    fn settle(&self) {
+        let until = Instant::now() + SETTLE;
+        for server in self.mounts.servers() {
+            while !server.is_over()
+                && !server.settle_cache_for(TICK)
+                && self.pool.suspended().is_none()
+                && Instant::now() < until
+            {}
+        }
+    }
+
     /// Whether a dataset is in a mount.
     pub fn serves(&self, dataset: &str) -> bool {
         self.mounts.servers().iter().any(|s| s.serves(dataset))
@@ -272,6 +288,7 @@ impl Holder {
             let Ok((request, streams)) = wire::receive(&mut stream) else { return };
             let argv: Vec<OsString> = request.argv.into_iter().map(OsString::from_vec).collect();
             let cwd = PathBuf::from(OsStr::from_bytes(&request.cwd));
+            let holder = me.clone();
             let mut session = Session::new(Ui::new(streams), cwd, state, Some(me));
             let run = std::panic::AssertUnwindSafe(|| crate::execute(&argv, &mut session));
             let code = match std::panic::catch_unwind(run) {
@@ -286,6 +303,7 @@ impl Holder {
                 }
             };
             drop(session);
+            holder.settle();
             let _ = wire::reply(&mut stream, code);
         });
         if thread.is_err() {

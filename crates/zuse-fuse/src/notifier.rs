@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 const CAPACITY: usize = 1 << 16;
 
@@ -100,14 +101,18 @@ impl Notifier {
     /// Waits until everything asked so far has been sent. Hold no lock that a request may need, and never call
     /// it from a method of [`Ops`](crate::Ops).
     pub fn drain(&self) {
-        let mut state = self.shared.lock();
-        while !state.closed && (state.sending || !state.queue.is_empty()) {
-            state = self
-                .shared
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        while !self.drain_for(Duration::from_secs(60)) {}
+    }
+
+    /// The same for a limited time: false says that something still waits.
+    pub fn drain_for(&self, limit: Duration) -> bool {
+        let waits = |state: &mut State| !state.closed && (state.sending || !state.queue.is_empty());
+        let (_state, result) = self
+            .shared
+            .changed
+            .wait_timeout_while(self.shared.lock(), limit, waits)
+            .unwrap_or_else(PoisonError::into_inner);
+        !result.timed_out()
     }
 
     fn push(&self, notice: Notice) -> Result<(), QueueFull> {

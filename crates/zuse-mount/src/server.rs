@@ -305,6 +305,11 @@ impl MountServer {
         self.mounted.notifier().drain();
     }
 
+    /// The same for a limited time: false says that the kernel has not heard of everything.
+    pub fn settle_cache_for(&self, limit: std::time::Duration) -> bool {
+        self.mounted.notifier().drain_for(limit)
+    }
+
     /// Unmounts; dirty pages are written first. Call [`Self::finish`] afterwards.
     ///
     /// # Errors
