@@ -183,14 +183,6 @@ fn compare_in(dir: &Path) {
 }
 
 #[test]
-#[ignore = "needs a folder with an unpacked pool: ZUSE_POOL_DIR"]
-fn an_unpacked_pool_reads_as_openzfs_shows_it() {
-    compare_in(Path::new(
-        &std::env::var("ZUSE_POOL_DIR").expect("ZUSE_POOL_DIR"),
-    ));
-}
-
-#[test]
 fn snapshots_clones_and_bookmarks_read_as_openzfs_shows_them() {
     compare("dsl");
 }

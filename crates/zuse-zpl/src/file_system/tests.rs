@@ -5,5 +5,4 @@ mod crowd;
 mod data;
 mod model;
 mod names;
-mod speed;
 mod xattrs;
