@@ -11,12 +11,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use zuse_base::Txg;
 use zuse_base::range_tree::{RangeTree, Span};
+use zuse_base::{Result, Txg};
 use zuse_format::BlockPointer;
 use zuse_io::{Block, BlockIndex, Loan};
 
 use crate::dnode::near::Near;
+use crate::stored::StoredBlock;
 
 /// The facts of a dnode that open context can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,10 @@ pub(crate) struct Head {
     pub block_size: u32,
     pub max_block: u64,
     pub bonus: Vec<u8>,
+    /// Ciphertext behind the bonus in use: raw object sets only.
+    pub tail: Vec<u8>,
+    /// Levels that the tree has at least: those of the sender, raw object sets only.
+    pub min_levels: u8,
 }
 
 /// An object as it is on disk (or will be once the objset block that leads to it is).
@@ -52,6 +57,7 @@ pub(crate) enum SpillChange {
     #[default]
     Keep,
     Set(Arc<Block>),
+    Stored(Arc<StoredBlock>),
     Remove,
 }
 
@@ -64,6 +70,8 @@ pub(crate) enum Content {
         _loan: Option<Loan>,
     },
     Clean(Arc<Block>),
+    /// As it came in a stream: written as it is, decoded only if somebody asks before.
+    Stored(StoredBlock),
 }
 
 /// One version of one block.
@@ -90,14 +98,25 @@ impl DirtyBlock {
         })
     }
 
+    /// A block as it came in a stream.
+    pub fn stored(block: StoredBlock) -> Arc<Self> {
+        Arc::new(Self {
+            content: RwLock::new(Content::Stored(block)),
+        })
+    }
+
     /// Freezes the bytes: from now on they are shared with the cache. Writers of this version are gone by then.
-    pub fn freeze(&self) -> Arc<Block> {
+    ///
+    /// # Errors
+    /// A stored form does not decode.
+    pub fn freeze(&self) -> Result<Arc<Block>> {
         let mut content = self
             .content
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        match &mut *content {
+        Ok(match &mut *content {
             Content::Clean(block) => block.clone(),
+            Content::Stored(stored) => Arc::new(Block::new(stored.decode()?)),
             Content::Dirty { bytes, index, .. } => {
                 let mut bytes = std::mem::take(bytes);
                 if bytes.capacity() > bytes.len() + bytes.len() / 8 + 64 {
@@ -107,16 +126,20 @@ impl DirtyBlock {
                 *content = Content::Clean(block.clone());
                 block
             }
-        }
+        })
     }
 
     /// A copy of the bytes and the index, for a newer version.
-    pub fn fork(&self) -> (Vec<u8>, Option<Box<dyn BlockIndex>>) {
+    ///
+    /// # Errors
+    /// A stored form does not decode.
+    #[allow(clippy::type_complexity)]
+    pub fn fork(&self) -> Result<(Vec<u8>, Option<Box<dyn BlockIndex>>)> {
         let content = self
             .content
             .read()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        match &*content {
+        Ok(match &*content {
             Content::Clean(block) => (
                 block.bytes().to_vec(),
                 block.built_index().map(|i| i.clone_index()),
@@ -124,7 +147,8 @@ impl DirtyBlock {
             Content::Dirty { bytes, index, .. } => {
                 (bytes.clone(), index.get().map(|i| i.clone_index()))
             }
-        }
+            Content::Stored(stored) => (stored.decode()?, None),
+        })
     }
 }
 

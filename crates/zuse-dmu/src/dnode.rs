@@ -30,6 +30,7 @@ pub use ranges::SharedSlice;
 
 use crate::dirty::{DirtyTxg, Head, SpillChange, Synced};
 use crate::objset::Core;
+use crate::stored::StoredBlock;
 use crate::tx::Tx;
 
 /// What a new object is to be.
@@ -51,6 +52,8 @@ pub struct DnodeSpec {
     pub compress: u8,
     /// Checksum override, 0 for none.
     pub checksum: u8,
+    /// Block pointers; 0 for as many as fit beside the bonus.
+    pub nblkptr: u8,
 }
 
 impl DnodeSpec {
@@ -65,6 +68,7 @@ impl DnodeSpec {
             slots: 1,
             compress: 0,
             checksum: 0,
+            nblkptr: 0,
         }
     }
 
@@ -116,13 +120,18 @@ impl DnodeSpec {
             object_type: self.object_type,
             bonus_type: self.bonus_type,
             indirect_shift: shift.clamp(12, 17),
-            nblkptr: block_pointers_for(size, self.bonus_type, usize::from(self.bonus_len)),
+            nblkptr: match self.nblkptr {
+                0 => block_pointers_for(size, self.bonus_type, usize::from(self.bonus_len)),
+                n => n.min(3),
+            },
             checksum: self.checksum,
             compress: self.compress,
             slots,
             block_size: self.block_size.max(1).next_multiple_of(512),
             max_block: 0,
             bonus: vec![0; usize::from(self.bonus_len)],
+            tail: Vec::new(),
+            min_levels: 0,
         }
     }
 }
@@ -134,6 +143,15 @@ impl fmt::Display for SpillPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, spill block", self.0.place())
     }
+}
+
+/// The shape of a raw object's block tree, which MACs cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawShape {
+    /// Levels.
+    pub levels: u8,
+    /// Highest block.
+    pub max_block: u64,
 }
 
 #[derive(Default)]
@@ -181,7 +199,19 @@ impl Dnode {
     }
 
     pub(crate) fn from_phys(core: Arc<Core>, object: ObjectId, phys: DnodePhys) -> Arc<Self> {
-        let synced = Some(Arc::new(Synced::from_phys(phys)));
+        Self::from_raw(core, object, phys, Vec::new())
+    }
+
+    /// As [`Self::from_phys`], with the ciphertext behind the bonus in use.
+    pub(crate) fn from_raw(
+        core: Arc<Core>,
+        object: ObjectId,
+        phys: DnodePhys,
+        tail: Vec<u8>,
+    ) -> Arc<Self> {
+        let mut synced = Synced::from_phys(phys);
+        synced.head.tail = tail;
+        let synced = Some(Arc::new(synced));
         Self::new(
             core,
             object,
@@ -392,7 +422,7 @@ impl Dnode {
         let state = self.read_state();
         for d in state.dirty.iter().rev() {
             match d.spill {
-                SpillChange::Set(_) => return true,
+                SpillChange::Set(_) | SpillChange::Stored(_) => return true,
                 SpillChange::Remove => return false,
                 SpillChange::Keep if d.born => return false,
                 SpillChange::Keep => {}
@@ -411,6 +441,9 @@ impl Dnode {
             for d in state.dirty.iter().rev() {
                 match &d.spill {
                     SpillChange::Set(block) => return Ok(Some(block.clone())),
+                    SpillChange::Stored(stored) => {
+                        return Ok(Some(Arc::new(Block::new(stored.decode()?))));
+                    }
                     SpillChange::Remove => return Ok(None),
                     SpillChange::Keep if d.born => return Ok(None),
                     SpillChange::Keep => {}
@@ -465,6 +498,65 @@ impl Dnode {
             };
             Ok(())
         })?
+    }
+
+    /// Writes the spill block in its stored form.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if the bonus leaves no room for its pointer; the object was freed.
+    pub fn set_spill_stored(&self, tx: &Tx, block: StoredBlock) -> Result<()> {
+        let len = block.bytes.len() as u64;
+        self.dirty(tx, |d| {
+            let room = usize::from(d.head.slots) * DNODE_SLOT
+                - DNODE_CORE
+                - BP_SIZE * usize::from(d.head.nblkptr);
+            if d.head.bonus.len() + BP_SIZE > room {
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    "the bonus leaves no room for a spill pointer",
+                ));
+            }
+            self.core.meter.add_data(tx.txg(), len);
+            d.spill = SpillChange::Stored(Arc::new(block));
+            Ok(())
+        })?
+    }
+
+    /// Takes over what a raw OBJECT record says of a dnode: sizes, and the whole room of the bonus as it is stored, of
+    /// which `bonus_len` bytes are in use.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` for a bonus that does not fit; the object was freed.
+    pub fn set_raw(&self, tx: &Tx, spec: &DnodeSpec, shape: RawShape, room: &[u8]) -> Result<()> {
+        let used = usize::from(spec.bonus_len);
+        self.dirty(tx, |d| {
+            let head = &mut d.head;
+            let most = usize::from(head.slots) * DNODE_SLOT
+                - DNODE_CORE
+                - BP_SIZE * usize::from(head.nblkptr.min(3));
+            if used > room.len() && used != 0 || room.len() > most {
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    format!("a raw bonus of {} bytes", room.len()),
+                ));
+            }
+            head.object_type = spec.object_type;
+            head.bonus_type = spec.bonus_type;
+            head.checksum = spec.checksum;
+            head.compress = spec.compress;
+            head.block_size = spec.block_size;
+            head.indirect_shift = spec.indirect_shift;
+            head.max_block = shape.max_block;
+            head.min_levels = shape.levels;
+            head.bonus = room.get(..used).unwrap_or_default().to_vec();
+            head.tail = room.get(used..).unwrap_or_default().to_vec();
+            Ok(())
+        })?
+    }
+
+    /// Block pointers that the dnode has room for.
+    pub fn pointer_count(&self) -> u8 {
+        self.fact(|h| h.nblkptr)
     }
 
     /// Runs `f` on the changes of tx's txg, starting them if this is the first.
@@ -560,6 +652,8 @@ impl Synced {
                 block_size: phys.data_block_size() as u32,
                 max_block: phys.max_block_id,
                 bonus: phys.bonus,
+                tail: Vec::new(),
+                min_levels: 0,
             },
         }
     }

@@ -18,12 +18,14 @@ mod ledger;
 pub mod objset;
 pub mod sa;
 mod settings;
+mod stored;
 mod tx;
 pub mod zap;
 
-pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, SharedSlice};
+pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
 pub use objset::{Changed, Objset, ObjsetEnv, ObjsetSync};
 pub use settings::{Redundancy, Settings};
+pub use stored::{MetaShape, RawForm, StoredBlock};
 pub use tx::{Tx, TxgHold};
 pub use zuse_io::BlockIndex;

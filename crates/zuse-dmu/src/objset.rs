@@ -16,6 +16,7 @@
 mod accounting;
 mod compare;
 mod number;
+mod raw;
 mod sync;
 
 pub use compare::Changed;
@@ -35,6 +36,7 @@ use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
 use crate::ledger::{DirtyMeter, Ledger};
 use crate::settings::Settings;
+use crate::stored::RawForm;
 use crate::tx::Tx;
 
 use number::Numbers;
@@ -49,6 +51,10 @@ pub(crate) struct Core {
     pub io: Arc<Pipeline>,
     /// Keys of an encrypted dataset, where they are loaded.
     pub key: Option<Arc<DatasetKey>>,
+    /// Encrypted, and changed by what a raw stream brings only.
+    pub raw: bool,
+    /// What came for the dnode blocks of a raw object set, by txg.
+    raw_forms: [Mutex<HashMap<u64, RawForm>>; 4],
     pub place: Place,
     pub ledger: Arc<dyn Ledger>,
     pub meter: Arc<DirtyMeter>,
@@ -98,6 +104,11 @@ impl Core {
         } else {
             self.io.read_around_keyed(bp, self.key.as_deref(), place)
         }
+    }
+
+    /// How a dnode block of a raw object set is to be stored.
+    pub fn raw_form(&self, txg: Txg, blkid: u64) -> Option<RawForm> {
+        lock(&self.raw_forms[txg.slot::<4>()]).get(&blkid).copied()
     }
 
     pub fn note_edit(&self) {
@@ -217,11 +228,13 @@ impl BlockIndex for Starts {
 }
 
 impl Objset {
-    fn assemble(env: ObjsetEnv, phys: ObjsetPhys, root: BlockPointer) -> Arc<Self> {
+    fn assemble(env: ObjsetEnv, phys: ObjsetPhys, root: BlockPointer, raw: bool) -> Arc<Self> {
         let kind = phys.objset_type;
         let core = Arc::new(Core {
             io: env.io,
             key: env.key,
+            raw,
+            raw_forms: Default::default(),
             place: env.place,
             ledger: env.ledger,
             meter: env.meter,
@@ -265,6 +278,10 @@ impl Objset {
     /// # Errors
     /// The objset block cannot be read or is not one.
     pub fn open(env: ObjsetEnv, root: BlockPointer) -> Result<Arc<Self>> {
+        Self::open_as(env, root, false)
+    }
+
+    fn open_as(env: ObjsetEnv, root: BlockPointer, raw: bool) -> Result<Arc<Self>> {
         let place = format!("{}, objset block", env.place);
         if root.object_type() != object_type::OBJSET || root.level() != 0 {
             return Err(Error::corrupt(
@@ -282,7 +299,7 @@ impl Objset {
         {
             return Err(Error::corrupt(place, "the meta dnode is not one"));
         }
-        Ok(Self::assemble(env, phys, root))
+        Ok(Self::assemble(env, phys, root, raw))
     }
 
     /// A new, empty object set; it is written with its first sync.
@@ -299,7 +316,7 @@ impl Objset {
         } else {
             OBJSET_SIZE_V2
         };
-        let os = Self::assemble(env, phys, BlockPointer::HOLE);
+        let os = Self::assemble(env, phys, BlockPointer::HOLE, false);
         os.touch(tx);
         os
     }
@@ -456,6 +473,7 @@ impl Objset {
                 Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&before, &self.meta_tree()) => continue,
                 other => other?,
             };
+            let mut tail = Vec::new();
             let phys = match block {
                 None => None,
                 Some(block) => {
@@ -463,9 +481,16 @@ impl Objset {
                         .index(|bytes| Starts(dnode_starts(bytes)))
                         .map_or_else(|| dnode_starts(block.bytes()), |s| s.0);
                     if starts >> slot & 1 == 1 {
-                        DnodePhys::parse(&block.bytes()[slot * DNODE_SLOT..]).map_err(|e| {
+                        let bytes = &block.bytes()[slot * DNODE_SLOT..];
+                        let phys = DnodePhys::parse(bytes).map_err(|e| {
                             e.at(format!("{}, object {}", self.core.place, object.0))
-                        })?
+                        })?;
+                        if self.core.raw
+                            && let Some(phys) = &phys
+                        {
+                            tail = raw::tail_of(bytes, phys);
+                        }
+                        phys
                     } else {
                         None
                     }
@@ -484,7 +509,7 @@ impl Objset {
                 continue;
             }
             let Some(phys) = phys else { return Err(free()) };
-            let dnode = Dnode::from_phys(self.core.clone(), object, phys);
+            let dnode = Dnode::from_raw(self.core.clone(), object, phys, tail);
             shard.insert(object.0, Arc::downgrade(&dnode));
             return Ok(dnode);
         }

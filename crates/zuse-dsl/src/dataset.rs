@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
-use zuse_dmu::{Dnode, Objset, ObjsetEnv, Tx};
+use zuse_dmu::{Dnode, MetaShape, Objset, ObjsetEnv, Tx};
 use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
 use zuse_format::{BlockPointer, ObjsetType};
 use zuse_io::DatasetKey;
@@ -40,6 +40,8 @@ pub struct Dataset {
     /// The intent log is applied, in memory at least.
     replayed: AtomicBool,
     snapshot: bool,
+    /// A raw stream is received into it: its object set is opened without key.
+    raw: AtomicBool,
     /// Own directory first, then up to the root.
     pub(crate) chain: RwLock<Vec<Arc<DirState>>>,
     pub(crate) referenced: AtomicU64,
@@ -98,6 +100,7 @@ impl Dsl {
             owned: AtomicBool::new(false),
             replayed: AtomicBool::new(false),
             snapshot: phys.is_snapshot(),
+            raw: AtomicBool::new(false),
             chain: RwLock::new(self.dir_chain(phys.dir)?),
             referenced: AtomicU64::new(phys.referenced_bytes),
             refquota: AtomicU64::new(self.number_of(object.0, "refquota")?),
@@ -298,7 +301,29 @@ impl Dataset {
         }
     }
 
+    /// Begins or ends a raw receive into it. What was open is forgotten.
+    pub(crate) fn set_raw(&self, raw: bool) {
+        if self.raw.swap(raw, Relaxed) != raw {
+            self.close_objset();
+        }
+    }
+
+    /// Levels and log2 of the indirect blocks of its meta dnode.
+    pub(crate) fn meta_shape(&self) -> Result<(u8, u8)> {
+        let phys = self.phys()?;
+        let name = self.any_name();
+        let place = format!("{name}, objset block");
+        let block = self.dsl.meta()?.io.read(&phys.bp, &place)?;
+        let objset =
+            zuse_format::ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
+        Ok((objset.meta_dnode.levels, objset.meta_dnode.indirect_shift))
+    }
+
     fn open_content(&self, with_key: bool) -> Result<Arc<Objset>> {
+        if self.raw.load(Relaxed) {
+            let root = self.phys()?.bp;
+            return Objset::open_raw(self.env(self.any_name(), None)?, root);
+        }
         let phys = self.phys()?;
         let name = self.any_name();
         let number = self.object().0;
@@ -340,6 +365,20 @@ impl Dataset {
             None
         };
         let os = Objset::create(self.env(name, key)?, kind, tx);
+        *lock(&self.objset) = Some(os.clone());
+        self.note_dirty(tx.txg());
+        Ok(os)
+    }
+
+    /// As [`Self::create_objset`], for a raw stream.
+    pub(crate) fn create_objset_raw(
+        self: &Arc<Self>,
+        kind: ObjsetType,
+        name: String,
+        shape: &MetaShape,
+        tx: &Tx,
+    ) -> Result<Arc<Objset>> {
+        let os = Objset::create_raw(self.env(name, None)?, kind, shape, tx);
         *lock(&self.objset) = Some(os.clone());
         self.note_dirty(tx.txg());
         Ok(os)

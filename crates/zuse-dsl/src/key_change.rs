@@ -24,7 +24,7 @@ use crate::property::Value;
 use crate::table::Table;
 
 /// Number of dsl directories that use a key object.
-const REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
+pub(crate) const REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
 
 /// A key that becomes that of an encryption root, ready to wrap: deriving it took its time before.
 #[derive(Clone)]
@@ -166,6 +166,21 @@ impl Dsl {
         )?;
         self.drop_wrapping_key(dir);
         Ok(())
+    }
+}
+
+impl Dsl {
+    /// A dataset that was received raw was no encryption root where it came from: it takes its parent's root again. Its
+    /// key came wrapped with that root's.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn inherit_received_key(&self, name: &str) -> Result<()> {
+        let (for_check, name) = (name.to_owned(), name.to_owned());
+        self.task(
+            move |ctx| ctx.dsl.find_dir(&for_check).map(|_| ()),
+            move |ctx| ctx.inherit_root(ctx.dsl.find_dir(&name)?),
+        )
     }
 }
 
@@ -436,6 +451,25 @@ impl Ctx<'_> {
         }
         self.clear_property(origin, "keylocation")?;
         self.dsl.move_wrapping_key(origin_dir, clone_dir, &done);
+        Ok(())
+    }
+
+    /// Makes an encryption root whose key is wrapped as its parent root's take that root, without any key.
+    fn inherit_root(&self, dir: u64) -> Result<()> {
+        let parent = self.meta.dir(dir)?.parent;
+        if parent == 0
+            || self.dsl.key_object_number(dir)?.is_none()
+            || self.root_of(dir)? != dir
+            || self.dsl.key_object_number(parent)?.is_none()
+        {
+            return Ok(());
+        }
+        let root = self.root_of(parent)?;
+        let mut done = Vec::new();
+        self.move_root(dir, dir, root, &mut done)?;
+        self.clear_property(self.meta.dir(dir)?.head_dataset, "keylocation")?;
+        self.dsl.drop_wrapping_key(dir);
+        self.dsl.move_loaded(&done, root);
         Ok(())
     }
 

@@ -67,7 +67,7 @@ pub use key_change::{NewEncryption, NewKey};
 pub use key_material::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use keyring::EncryptionInfo;
 pub use listing::{Entry, Which};
-pub use receive::{ReceiveBegin, ReceiveProgress, Receiving, ResumeState};
+pub use receive::{RawReceive, ReceiveBegin, ReceiveProgress, Receiving, ResumeState};
 pub use send::SendSource;
 pub use sizes::Sizes;
 pub use stat::Stat;

@@ -1,7 +1,9 @@
 //! What a send asks of this layer: which point of a dataset's history it starts from, and which features are in use.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::MetaShape;
 use zuse_dmu::zap::ZapValue;
+use zuse_format::ObjsetPhys;
 use zuse_format::dsl::{BOOKMARK_HAS_FBN, BookmarkPhys};
 use zuse_format::property::inherit_key;
 
@@ -12,6 +14,8 @@ use crate::dir::DirEntry;
 use crate::meta::is_public;
 use crate::name::split_snapshot;
 use crate::property::Value;
+use crate::receive::RawReceive;
+use crate::snapshot::IVSET_GUID;
 
 /// An earlier point of a dataset's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub struct SendSource {
     pub other_dataset: bool,
     /// The bookmark, if it is one.
     pub bookmark: Option<BookmarkPhys>,
+    /// Identity of the IVs of an encrypted one, 0 for none.
+    pub ivset: u64,
 }
 
 impl Dsl {
@@ -70,6 +76,7 @@ impl Dsl {
                 guid: phys.guid,
                 txg: phys.creation_txg,
                 other_dataset: dir != target.dir,
+                ivset: phys.ivset_guid,
                 bookmark: Some(phys),
             });
         }
@@ -95,7 +102,14 @@ impl Dsl {
             txg: phys.creation_txg,
             other_dataset: phys.dir != target.dir,
             bookmark: None,
+            ivset: self.ivset_of(object)?,
         })
+    }
+
+    /// Identity of the IVs of a snapshot, 0 for none.
+    fn ivset_of(&self, ds: u64) -> Result<u64> {
+        let found = self.meta()?.extension_value(ds, IVSET_GUID)?;
+        Ok(found.and_then(|v| v.first()).unwrap_or(0))
     }
 
     /// Whether a pool feature is in use.
@@ -126,6 +140,44 @@ impl Dataset {
     pub fn uses_feature(&self, guid: &str) -> Result<bool> {
         let meta = self.dsl.meta()?;
         Ok(meta.extension_value(self.object().0, guid)?.is_some())
+    }
+
+    /// What a raw stream says of an encrypted dataset's keys, and of its object set.
+    ///
+    /// # Errors
+    /// `Unsupported` for keys of the first development version; the MOS cannot be read.
+    pub fn raw_keys(&self, objset: &ObjsetPhys, from: Option<&SendSource>) -> Result<RawReceive> {
+        let _config = self.dsl.read_config();
+        let dir = self.phys()?.dir;
+        let key = self.dsl.key_object(dir)?.ok_or_else(|| {
+            Error::corrupt(format!("directory {dir}"), "its key object is missing")
+        })?;
+        if key.version == 0 {
+            return Err(Error::unsupported(
+                format!("key object {}", key.object),
+                "raw streams of keys of version 0 (errata 3)",
+            ));
+        }
+        let (format, salt, rounds) = self.dsl.derivation(key.root_dir)?;
+        let meta = &objset.meta_dnode;
+        Ok(RawReceive {
+            suite: key.suite,
+            guid: key.guid,
+            wrapped: key.wrapped,
+            format,
+            rounds,
+            salt,
+            to_ivset: self.dsl.ivset_of(self.object().0)?,
+            from_ivset: from.map_or(0, |f| f.ivset),
+            shape: MetaShape {
+                levels: meta.levels,
+                indirect_shift: meta.indirect_shift,
+                max_block: meta.max_block_id,
+                checksum: meta.checksum,
+                compress: meta.compress,
+                portable_mac: objset.portable_mac,
+            },
+        })
     }
 
     /// The pool's pipeline.

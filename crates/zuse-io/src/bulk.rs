@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use zuse_base::{Error, Result};
 use zuse_codec::{ChecksumKind, Compression, verify, verify_truncated};
-use zuse_format::{BlockPointer, BpKind, BpLimits};
+use zuse_format::{BlockPointer, BpKind, BpLimits, Protection};
 use zuse_vdev::{ReadOutcome, VdevKind};
 
 use crate::cache::Key;
-use crate::crypt::cache_key;
+use crate::crypt::{cache_key, unprotected};
 use crate::gang::is_truncated;
 use crate::pipeline::address_of;
 use crate::{Block, DatasetKey, Pipeline};
@@ -92,6 +92,25 @@ impl Pipeline {
         self.decompress_into(bp, stored, &mut out, place)?;
         self.to_little(bp, &mut out, place)?;
         Ok(out)
+    }
+
+    /// Stored bytes of a level-0 block of a dataset with that key, decrypted and proved, still compressed.
+    ///
+    /// # Errors
+    /// `Corrupt`: authentication failed, or the block is not protected at all.
+    pub fn decrypt_stored(
+        &self,
+        bp: &BlockPointer,
+        key: &DatasetKey,
+        stored: &[u8],
+        place: &dyn Display,
+    ) -> Result<Vec<u8>> {
+        if bp.protection() == Protection::None {
+            return Err(unprotected(place));
+        }
+        let mut bytes = stored.to_vec();
+        key.open_stored(bp, &mut bytes, place)?;
+        Ok(bytes)
     }
 
     /// Stored, checksummed bytes of normal pointers. Neighbours on a device are read at once.

@@ -719,7 +719,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn squeeze(
+    pub(crate) fn squeeze(
         &self,
         policy: &WritePolicy,
         unit: u64,
@@ -772,7 +772,7 @@ impl Pipeline {
     }
 }
 
-enum Squeezed {
+pub(crate) enum Squeezed {
     Plain,
     Embed(usize),
     Stored,

@@ -1,16 +1,21 @@
-//! Blocks of encrypted datasets as they are stored, without their keys: for raw streams.
+//! Blocks as they are stored, written again elsewhere: for streams.
 //!
-//! Reading one is [`Pipeline::read_stored`] with the pointer's [`CryptParams`]; here it is written again elsewhere. The
-//! bytes, the salt, the IV and the MAC stay what they are; only the checksum is made anew, over the ciphertext.
+//! Reading one is [`Pipeline::read_stored`], of an encrypted dataset with the pointer's [`CryptParams`]. What is ciphertext
+//! stays so, without a key: bytes, salt, IV and MAC are what they were; only the checksum is made anew, over the
+//! ciphertext. What is merely compressed is not compressed again.
+
+use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Errno, Error, Result, Txg};
 use zuse_codec::{Compression, checksum, truncate};
 use zuse_format::block_pointer::MAX_BLOCK;
-use zuse_format::{BlockPointer, BpProps};
+use zuse_format::{BlockPointer, BpKind, BpProps};
 
-use crate::crypt::CryptParams;
+use crate::cache::{Class, Key};
+use crate::crypt::{CryptParams, indirect_mac};
 use crate::gang::is_truncated;
-use crate::{Pipeline, WritePolicy};
+use crate::pipeline::Squeezed;
+use crate::{Block, DatasetKey, Pipeline, WritePolicy};
 
 /// A block as it was stored in another pool.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +32,140 @@ pub struct RawBlock<'a> {
     pub crypt: CryptParams,
 }
 
+/// Refuses sizes and compressions that no stored block has.
+fn check_form(stored: &[u8], logical_size: u64, compression: u8) -> Result<Compression> {
+    let size = stored.len() as u64;
+    let sized = |n: u64| (512..=MAX_BLOCK).contains(&n) && n.is_multiple_of(512);
+    Compression::from_u8(compression)
+        .filter(|kind| {
+            sized(size)
+                && sized(logical_size)
+                && size <= logical_size
+                && (*kind != Compression::Off || size == logical_size)
+                && !matches!(kind, Compression::Inherit | Compression::On)
+        })
+        .ok_or_else(|| {
+            Error::refused(
+                Errno::INVAL,
+                format!(
+                    "a stored block of {size} bytes stands for {logical_size} with compression {compression}"
+                ),
+            )
+        })
+}
+
 impl Pipeline {
+    /// Writes a level-0 block that comes compressed, as it comes, and returns its pointer; `key` is that of an encrypted
+    /// dataset. The caller kills what it replaces.
+    ///
+    /// # Errors
+    /// As [`Self::write_raw`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn write_compressed(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        key: Option<&DatasetKey>,
+        stored: &[u8],
+        logical_size: u64,
+        compression: u8,
+        fill: u64,
+    ) -> Result<BlockPointer> {
+        check_form(stored, logical_size, compression)?;
+        let policy = match key {
+            Some(_) => policy.encrypted(),
+            None => *policy,
+        };
+        let mut bp = BlockPointer::with_props(BpProps {
+            lsize: logical_size,
+            psize: stored.len() as u64,
+            compression,
+            checksum: policy.checksum as u8,
+            object_type: policy.object_type,
+            level: 0,
+            dedup: false,
+            crypt: false,
+            order: ByteOrder::Little,
+        });
+        let mut sealed = Vec::new();
+        let stored = match key {
+            None => stored,
+            Some(key) => {
+                sealed.extend_from_slice(stored);
+                bp.set_crypt();
+                key.seal_stored(&mut bp, &mut sealed)?;
+                &sealed[..]
+            }
+        };
+        self.place_stored(txg, &policy, &mut bp, stored, fill)?;
+        Ok(bp)
+    }
+
+    /// Writes an indirect block of an encrypted dataset: its MAC covers pointers and needs no key. The caller kills what
+    /// it replaces.
+    ///
+    /// # Errors
+    /// As [`Self::write_raw`].
+    pub fn write_raw_indirect(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        data: &[u8],
+        fill: u64,
+    ) -> Result<BlockPointer> {
+        let policy = policy.encrypted();
+        let mut scratch = Vec::new();
+        let unit = self.allocator()?.min_allocation();
+        let (stored, compression) = match self.squeeze(&policy, unit, data, &mut scratch) {
+            Squeezed::Stored => (&scratch[..], policy.compression),
+            Squeezed::Plain | Squeezed::Embed(_) => (data, Compression::Off),
+        };
+        let mut bp = BlockPointer::with_props(BpProps {
+            lsize: data.len() as u64,
+            psize: stored.len() as u64,
+            compression: compression.to_u8(),
+            checksum: policy.checksum as u8,
+            object_type: policy.object_type,
+            level: policy.level,
+            dedup: false,
+            crypt: true,
+            order: ByteOrder::Little,
+        });
+        bp.set_mac(&indirect_mac(data));
+        self.place_stored(txg, &policy, &mut bp, stored, fill)?;
+        Ok(bp)
+    }
+
+    /// Puts what can be seen of a block without its key into the cache, where those without a key look.
+    pub fn remember_locked(&self, bp: &BlockPointer, block: Arc<Block>) {
+        if bp.kind() == BpKind::Normal {
+            self.cache()
+                .insert(Key::of(bp).locked(), Class::of(bp), block);
+        }
+    }
+
+    /// Checksums stored bytes by their pointer's properties and writes them.
+    fn place_stored(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        bp: &mut BlockPointer,
+        stored: &[u8],
+        fill: u64,
+    ) -> Result<()> {
+        let context = self.checksums();
+        let sum = checksum(policy.checksum, stored, bp.byte_order(), &context)
+            .map_err(|e| Error::unsupported("write pipeline", e))?;
+        if is_truncated(bp) {
+            bp.set_truncated_checksum(truncate(policy.checksum, sum));
+        } else {
+            bp.set_checksum(sum);
+        }
+        bp.set_birth(txg.0, txg.0);
+        bp.set_fill(fill);
+        self.store(txg, policy, bp, stored)
+    }
+
     /// Writes a level-0 block of an encrypted dataset as it comes and returns its pointer. The caller kills what it
     /// replaces. Of `policy` type, checksum, copies and class count.
     ///
@@ -40,24 +178,8 @@ impl Pipeline {
         raw: &RawBlock<'_>,
         fill: u64,
     ) -> Result<BlockPointer> {
+        check_form(raw.stored, raw.logical_size, raw.compression)?;
         let size = raw.stored.len() as u64;
-        let sized = |n: u64| (512..=MAX_BLOCK).contains(&n) && n.is_multiple_of(512);
-        let compression = Compression::from_u8(raw.compression);
-        let is_plain = compression == Some(Compression::Off);
-        if !sized(size)
-            || !sized(raw.logical_size)
-            || size > raw.logical_size
-            || is_plain && size != raw.logical_size
-            || compression.is_none_or(|c| matches!(c, Compression::Inherit | Compression::On))
-        {
-            return Err(Error::refused(
-                Errno::INVAL,
-                format!(
-                    "a raw block of {size} bytes stands for {} with compression {}",
-                    raw.logical_size, raw.compression
-                ),
-            ));
-        }
         let policy = WritePolicy {
             level: 0,
             ..policy.encrypted()
@@ -76,18 +198,10 @@ impl Pipeline {
         if bp.encrypted() {
             bp.set_salt_iv(&raw.crypt.salt, &raw.crypt.iv);
         }
-        let context = self.checksums();
-        let sum = checksum(policy.checksum, raw.stored, raw.order, &context)
-            .map_err(|e| Error::unsupported("write pipeline", e))?;
         if is_truncated(&bp) {
             bp.set_mac(&raw.crypt.mac);
-            bp.set_truncated_checksum(truncate(policy.checksum, sum));
-        } else {
-            bp.set_checksum(sum);
         }
-        bp.set_birth(txg.0, txg.0);
-        bp.set_fill(fill);
-        self.store(txg, &policy, &mut bp, raw.stored)?;
+        self.place_stored(txg, &policy, &mut bp, raw.stored, fill)?;
         Ok(bp)
     }
 }

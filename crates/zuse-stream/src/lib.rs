@@ -12,6 +12,7 @@ mod dump;
 mod error;
 pub mod features;
 pub mod filter;
+mod keydata;
 pub mod nv_print;
 mod reader;
 mod receive;

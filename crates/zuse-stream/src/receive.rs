@@ -7,6 +7,7 @@
 
 mod apply;
 mod parse;
+mod raw;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use zuse_format::ObjsetType;
 use zuse_format::nvlist::NvList;
 
 use crate::error::{Flaw, StreamResult};
-use crate::features;
 use crate::reader::{Item, StreamReader};
 use crate::record::{
     Begin, FLAG_CI_DATA, FLAG_CLONE, FLAG_FREERECORDS, FLAG_SPILL_BLOCK, Header, Record,
 };
+use crate::{features, keydata};
 use apply::Applier;
 
 /// Batches under way.
@@ -122,12 +123,10 @@ pub fn receive<R: Read>(
 ) -> Result<Received> {
     let begin = check_begin(item)?;
     let list = list_of(item)?;
-    if begin.features() & features::RAW != 0 {
-        return Err(Error::unsupported(
-            target.to_owned(),
-            "receiving raw encrypted streams (feature com.datto:encryption)",
-        ));
-    }
+    let raw = match begin.features() & features::RAW != 0 {
+        true => Some(check_raw(item, begin, &list)?),
+        false => None,
+    };
     for guid in features::needed(begin.features()) {
         if !dsl.pool_feature_enabled(guid)? {
             return Err(Error::unsupported(
@@ -161,9 +160,10 @@ pub fn receive<R: Read>(
             bytes: 0,
         },
     };
-    let plan = plan(
+    let mut plan = plan(
         dsl, item, begin, target, snapshot, options, before, resuming,
     )?;
+    plan.raw = raw;
     let full = begin.from_guid == 0 && plan.origin.is_none();
     let mut receiving = dsl.begin_receive(plan)?;
     let outcome = set_properties(dsl, target, options)
@@ -185,6 +185,19 @@ pub fn receive<R: Read>(
             kept.and(Err(e))
         }
     }
+}
+
+/// What a raw stream must have besides.
+fn check_raw(item: &Item, begin: &Begin, list: &NvList) -> StreamResult<zuse_dsl::RawReceive> {
+    if begin.features() & features::EMBED_DATA != 0 {
+        return Err(item.invalid("a raw stream with embedded data"));
+    }
+    if begin.flags & FLAG_SPILL_BLOCK == 0 {
+        return Err(item.invalid(
+            "the stream is raw and lacks the flag that makes its spill blocks sure (errata of old senders)",
+        ));
+    }
+    keydata::parse(item, list)
 }
 
 /// Properties come before the data, which is written by them.
@@ -269,6 +282,7 @@ fn plan(
         features,
         resumable: (options.resumable || resuming).then_some(state),
         resuming,
+        raw: None,
     })
 }
 
@@ -283,7 +297,7 @@ fn transfer<R: Read>(
 ) -> Result<()> {
     let start = item.offset + crate::record::HEADER as u64;
     let spill_flags = begin.flags & FLAG_SPILL_BLOCK != 0;
-    let mut applier = Applier::new(receiving, start, full, spill_flags, before)?;
+    let mut applier = Applier::new(receiving, start, full, spill_flags, before, reader.order())?;
     std::thread::scope(|scope| {
         let (give, take) = sync_channel(IN_FLIGHT);
         let work = scope.spawn(move || {
@@ -292,7 +306,8 @@ fn transfer<R: Read>(
             }
             Ok::<(), Error>(())
         });
-        let read = parse::batches(reader, &mut |batch| give.send(batch).is_ok());
+        let raw = receiving.is_raw();
+        let read = parse::batches(reader, raw, &mut |batch| give.send(batch).is_ok());
         drop(give);
         let applied = work
             .join()

@@ -20,13 +20,13 @@ use zuse_dsl::{Dataset, SendSource};
 use zuse_format::dsl::DS_FLAG_CI_DATASET;
 use zuse_format::nvlist::{NvEncoding, NvList};
 use zuse_format::{ObjsetPhys, ObjsetType};
-use zuse_io::Pipeline;
+use zuse_io::{DatasetKey, Pipeline};
 
-use crate::features;
 use crate::record::{
     Begin, FLAG_CI_DATA, FLAG_CLONE, FLAG_FREERECORDS, FLAG_SPILL_BLOCK, Header, Record,
 };
 use crate::writer::StreamWriter;
+use crate::{features, keydata};
 use payload::{Form, Made, make};
 use walk::{Event, Step, Walk};
 
@@ -74,13 +74,16 @@ pub struct Send {
     objset: ObjsetPhys,
     from_txg: u64,
     options: SendOptions,
+    /// Keys of an encrypted dataset that is sent in clear.
+    key: Option<Arc<DatasetKey>>,
 }
 
 impl Send {
     /// Prepares a send of a snapshot (or of a head that nobody changes), called `name` in the stream.
     ///
     /// # Errors
-    /// `Refused` for options that do not fit, `Unsupported` for encrypted datasets; the object set cannot be read.
+    /// `Refused` for options that do not fit, `Refused(ACCES)` for an encrypted dataset whose key is not loaded, unless it
+    /// is sent raw; the object set cannot be read.
     pub fn new(
         dataset: &Arc<Dataset>,
         name: &str,
@@ -89,14 +92,21 @@ impl Send {
     ) -> Result<Self> {
         let phys = dataset.phys()?;
         let io = dataset.io()?;
-        if dataset.uses_feature("com.datto:encryption")? {
-            return Err(Error::unsupported(
-                name.to_owned(),
-                "sending encrypted datasets (feature com.datto:encryption)",
-            ));
-        }
+        let is_encrypted = dataset.uses_feature("com.datto:encryption")?;
+        // Raw means: everything as it is stored.
+        let options = SendOptions {
+            large_blocks: options.large_blocks || options.raw,
+            embed: (options.embed || options.raw) && !is_encrypted,
+            compressed: options.compressed || options.raw,
+            raw: options.raw && is_encrypted,
+            ..options
+        };
+        let key = match is_encrypted && !options.raw {
+            true => dataset.objset()?.key().cloned(),
+            false => None,
+        };
         let place = format!("{name}, objset block");
-        let block = io.read_quietly(&phys.bp, &place)?;
+        let block = io.read_quietly_keyed(&phys.bp, key.as_deref(), &place)?;
         let objset = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
         let features = feature_word(dataset, &objset, options)?;
         let mut flags = FLAG_FREERECORDS | FLAG_SPILL_BLOCK;
@@ -115,6 +125,10 @@ impl Send {
         if let Some((object, offset)) = options.resume {
             pairs.insert("resume_object", object);
             pairs.insert("resume_offset", offset);
+        }
+        if options.raw {
+            let keys = dataset.raw_keys(&objset, from)?;
+            pairs.insert("crypt_keydata", keydata::list_of(&keys));
         }
         let payload = if pairs.is_empty() {
             Vec::new()
@@ -139,6 +153,7 @@ impl Send {
             objset,
             from_txg: from.map_or(0, |f| f.txg),
             options,
+            key,
         })
     }
 
@@ -163,6 +178,7 @@ impl Send {
         let form = Form {
             features: self.begin.features(),
             to_guid: self.begin.to_guid,
+            in_clear: self.key.is_some(),
         };
         let workers = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(1, 8));
         let (job_in, job_out) = sync_channel::<Job>(IN_FLIGHT);
@@ -176,7 +192,13 @@ impl Send {
                         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
                         let Ok(job) = next else { return };
                         let made = match job.events {
-                            Ok(events) => make(&self.io, form, &self.begin.to_name, events),
+                            Ok(events) => make(
+                                &self.io,
+                                self.key.as_deref(),
+                                form,
+                                &self.begin.to_name,
+                                events,
+                            ),
                             Err(e) => Err(e),
                         };
                         // Nobody waits any more if the output failed.
@@ -223,6 +245,7 @@ impl Send {
         let form = Form {
             features: self.begin.features(),
             to_guid: 0,
+            in_clear: self.key.is_some(),
         };
         self.walker().run(&self.objset.meta_dnode, &mut |event| {
             total = total.saturating_add(payload::size_of(form, &event));
@@ -238,6 +261,8 @@ impl Send {
             from_txg: self.from_txg,
             large_blocks: self.begin.features() & features::LARGE_BLOCKS != 0,
             resume: self.options.resume,
+            key: self.key.as_deref(),
+            raw: self.options.raw,
         }
     }
 
@@ -296,6 +321,9 @@ fn feature_word(dataset: &Arc<Dataset>, objset: &ObjsetPhys, options: SendOption
     if options.compressed {
         word |= features::COMPRESSED;
     }
+    if options.raw {
+        word |= features::RAW;
+    }
     if word & (features::EMBED_DATA | features::COMPRESSED | features::RAW) != 0
         && dsl.pool_feature_active("org.illumos:lz4_compress")?
     {
@@ -328,6 +356,6 @@ fn feature_word(dataset: &Arc<Dataset>, objset: &ObjsetPhys, options: SendOption
 }
 
 fn zpl_version(dataset: &Arc<Dataset>) -> Result<u64> {
-    let master = dataset.objset()?.dnode(zuse_base::ObjectId(1))?;
+    let master = dataset.objset_in_clear()?.dnode(zuse_base::ObjectId(1))?;
     Ok(Zap::open(&master)?.lookup_u64(b"VERSION")?.unwrap_or(0))
 }

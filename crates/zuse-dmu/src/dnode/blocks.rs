@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use zuse_base::{Errno, Error, Place, Result};
 use zuse_format::BlockPointer;
 use zuse_format::block_pointer::BP_SIZE;
-use zuse_io::{Block, BlockIndex};
+use zuse_io::{Block, BlockIndex, Loan};
 
 use super::{Dnode, State};
 use crate::dirty::{Content, DirtyBlock, Synced};
+use crate::stored::StoredBlock;
 use crate::tx::Tx;
 
 static ZEROS: [u8; 128 * 1024] = [0; 128 * 1024];
@@ -323,6 +324,10 @@ impl Dnode {
                         Content::Clean(block) => {
                             with_len(block.bytes(), size, IndexCell::Block(block), f)
                         }
+                        Content::Stored(stored) => {
+                            let cell = OnceLock::new();
+                            with_len(&stored.decode()?, size, IndexCell::Cell(&cell), f)
+                        }
                     })
                 }
                 Found::Tree(tree) => match read(&tree) {
@@ -355,9 +360,17 @@ impl Dnode {
             .content
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Content::Stored(stored) = &*content {
+            let bytes = stored.decode()?;
+            *content = Content::Dirty {
+                bytes,
+                index: OnceLock::new(),
+                _loan: None,
+            };
+        }
         match &mut *content {
             Content::Dirty { bytes, index, .. } => Ok(f(BlockEdit { bytes, index })),
-            Content::Clean(_) => Err(Error::refused(
+            Content::Clean(_) | Content::Stored(_) => Err(Error::refused(
                 Errno::INVAL,
                 format!("{}: changed after its txg was written", self.place()),
             )),
@@ -380,7 +393,7 @@ impl Dnode {
                 )
             };
             let (bytes, index) = match found {
-                Found::Dirty(block) => block.fork(),
+                Found::Dirty(block) => block.fork()?,
                 Found::Hole => (vec![0; size], None),
                 Found::Tree(tree) => match self.read_tree(&tree, blkid) {
                     Ok(Some(block)) => (
@@ -395,7 +408,9 @@ impl Dnode {
             break (bytes, index, size);
         };
         bytes.resize(size, 0);
-        self.install(tx, blkid, bytes, index, false)
+        self.install(tx, blkid, bytes.len(), false, |loan| {
+            DirtyBlock::new(bytes, index, loan)
+        })
     }
 
     /// Puts a version into tx's txg; if one is there already (another thread was first) that one stays unless `replace`.
@@ -406,9 +421,9 @@ impl Dnode {
         &self,
         tx: &Tx,
         blkid: u64,
-        bytes: Vec<u8>,
-        index: Option<Box<dyn BlockIndex>>,
+        len: usize,
         replace: bool,
+        make: impl FnOnce(Option<Loan>) -> Arc<DirtyBlock>,
     ) -> Result<Arc<DirtyBlock>> {
         let mut state = self.write_state();
         let d = self.dirty_in(&mut state, tx.txg())?;
@@ -427,7 +442,7 @@ impl Dnode {
         let core = &self.core;
         let lend = || {
             if metadata {
-                core.io.cache().lend(bytes.len())
+                core.io.cache().lend(len)
             } else {
                 None
             }
@@ -437,13 +452,13 @@ impl Dnode {
             Entry::Occupied(there) if !replace => Ok(there.get().clone()),
             Entry::Occupied(mut there) => {
                 let loan = lend();
-                let block = DirtyBlock::new(bytes, index, loan);
+                let block = make(loan);
                 there.insert(block.clone());
                 Ok(block)
             }
             Entry::Vacant(slot) => {
                 let loan = lend();
-                let size = bytes.len() as u64 + 256;
+                let size = len as u64 + 256;
                 if loan.is_some() {
                     core.meter.add(tx.txg(), 256);
                 } else if metadata {
@@ -451,7 +466,7 @@ impl Dnode {
                 } else {
                     core.meter.add_data(tx.txg(), size);
                 }
-                let block = DirtyBlock::new(bytes, index, loan);
+                let block = make(loan);
                 slot.insert(block.clone());
                 Ok(block)
             }
@@ -469,7 +484,27 @@ impl Dnode {
                 format!("{}: a block of {} bytes", self.place(), bytes.len()),
             ));
         }
-        self.install(tx, blkid, bytes, None, true).map(|_| ())
+        self.install(tx, blkid, bytes.len(), true, |loan| {
+            DirtyBlock::new(bytes, None, loan)
+        })
+        .map(|_| ())
+    }
+
+    /// Replaces a whole block by one in its stored form, which is written as it is.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if it does not stand for a whole block; the object is free.
+    pub fn write_stored(&self, tx: &Tx, blkid: u64, block: StoredBlock) -> Result<()> {
+        if block.logical_size != self.block_size() {
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("{}: a block of {} bytes", self.place(), block.logical_size),
+            ));
+        }
+        self.install(tx, blkid, block.bytes.len(), true, |_| {
+            DirtyBlock::stored(block)
+        })
+        .map(|_| ())
     }
 
     /// Changes the data block size of an object that has at most one block; the content stays, zeros are added.
@@ -509,6 +544,13 @@ impl Dnode {
                 .content
                 .write()
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Content::Stored(stored) = &*content {
+                *content = Content::Dirty {
+                    bytes: stored.decode()?,
+                    index: OnceLock::new(),
+                    _loan: None,
+                };
+            }
             if let Content::Dirty { bytes, .. } = &mut *content {
                 if bytes.capacity() < size as usize {
                     // Grow like a vector, so that a directory growing by 512 bytes is not copied each time.
@@ -522,6 +564,16 @@ impl Dnode {
             }
         }
         Ok(())
+    }
+
+    /// As [`Self::free_blocks`], but the highest block id stays: a MAC covers it.
+    ///
+    /// # Errors
+    /// The object is free.
+    pub fn free_blocks_raw(&self, tx: &Tx, first: u64, count: u64) -> Result<()> {
+        self.dirty(tx, |d| {
+            d.free(first, first.saturating_add(count));
+        })
     }
 
     /// Frees `count` blocks from `first` on; `u64::MAX` frees to the end and lowers the highest block id.

@@ -119,6 +119,9 @@ impl Dnode {
                         Content::Clean(block) => {
                             SharedSlice::Copy(padded(block.bytes(), from, take))
                         }
+                        Content::Stored(stored) => {
+                            SharedSlice::Copy(padded(&stored.decode()?, from, take))
+                        }
                     }
                 }
                 Found::Tree(tree) => match self.read_tree(&tree, blkid) {

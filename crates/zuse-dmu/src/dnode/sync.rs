@@ -15,17 +15,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 use zuse_base::range_tree::{RangeTree, Span};
-use zuse_base::{Error, Result, Txg};
-use zuse_format::BlockPointer;
+use zuse_base::{ByteOrder, Error, Result, Txg};
+use zuse_codec::Compression;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_format::dnode::FLAG_USED_BYTES;
-use zuse_format::object_type;
-use zuse_io::{Block, FeatureUse, WritePolicy};
+use zuse_format::object_type::{self, swap_block};
+use zuse_format::{BlockPointer, BpKind};
+use zuse_io::{Block, CryptParams, FeatureUse, RawBlock, WritePolicy};
 
 use super::Dnode;
 use super::blocks::BlockPlace;
-use crate::dirty::{DirtyBlock, Head, SpillChange, Synced};
+use crate::dirty::{Content, DirtyBlock, Head, SpillChange, Synced};
 use crate::settings::Settings;
+use crate::stored::{RawForm, StoredBlock};
 
 /// One sync of an object: what all blocks of the tree need to know.
 struct Tree {
@@ -191,6 +193,9 @@ impl Tree {
         blocks: Vec<(u64, Arc<DirtyBlock>)>,
         freed: &RangeTree,
     ) -> Result<()> {
+        while now.levels < now.head.min_levels {
+            self.add_level(now)?;
+        }
         if blocks.is_empty() && freed.is_empty() {
             return Ok(());
         }
@@ -237,29 +242,34 @@ impl Tree {
             {
                 return Ok(());
             }
-            let old = now.blkptr;
-            let level = now.levels;
-            let top = if old.iter().all(BlockPointer::is_hole) {
-                let any = old.iter().find(|bp| bp.logical_birth() != 0);
-                match any {
-                    Some(_) if self.settings.hole_birth => BlockPointer::hole_with_birth(
-                        1 << self.head.indirect_shift,
-                        self.head.object_type,
-                        level,
-                        self.txg.0,
-                    ),
-                    _ => BlockPointer::HOLE,
-                }
-            } else {
-                let mut bytes = vec![0u8; 1 << self.head.indirect_shift];
-                for (slot, bp) in bytes.as_chunks_mut::<BP_SIZE>().0.iter_mut().zip(&old) {
-                    bp.write_le(slot);
-                }
-                self.write_indirect(level, BlockPointer::HOLE, bytes)?
-            };
-            now.blkptr = [top, BlockPointer::HOLE, BlockPointer::HOLE];
-            now.levels += 1;
+            self.add_level(now)?;
         }
+    }
+
+    fn add_level(&self, now: &mut Synced) -> Result<()> {
+        let old = now.blkptr;
+        let level = now.levels;
+        let top = if old.iter().all(BlockPointer::is_hole) {
+            let any = old.iter().find(|bp| bp.logical_birth() != 0);
+            match any {
+                Some(_) if self.settings.hole_birth => BlockPointer::hole_with_birth(
+                    1 << self.head.indirect_shift,
+                    self.head.object_type,
+                    level,
+                    self.txg.0,
+                ),
+                _ => BlockPointer::HOLE,
+            }
+        } else {
+            let mut bytes = vec![0u8; 1 << self.head.indirect_shift];
+            for (slot, bp) in bytes.as_chunks_mut::<BP_SIZE>().0.iter_mut().zip(&old) {
+                bp.write_le(slot);
+            }
+            self.write_indirect(level, BlockPointer::HOLE, bytes)?
+        };
+        now.blkptr = [top, BlockPointer::HOLE, BlockPointer::HOLE];
+        now.levels += 1;
+        Ok(())
     }
 
     /// Brings the subtree of block `id` of a level up to date and returns its pointer.
@@ -284,7 +294,7 @@ impl Tree {
         }
         if level == 0 {
             return match dirty.first() {
-                Some((_, block)) => self.write_data(old, block),
+                Some((_, block)) => self.write_data(id, old, block),
                 None => {
                     self.kill(&old)?;
                     Ok(self.hole(&old, 0))
@@ -382,7 +392,7 @@ impl Tree {
         let me = self.clone();
         let one = move |(child, old, block): (usize, BlockPointer, Option<Arc<DirtyBlock>>)| {
             let bp = match block {
-                Some(block) => me.write_data(old, &block)?,
+                Some(block) => me.write_data(first + child as u64, old, &block)?,
                 None => {
                     me.kill(&old)?;
                     me.hole(&old, 0)
@@ -406,8 +416,20 @@ impl Tree {
         Ok(())
     }
 
-    fn write_data(&self, old: BlockPointer, block: &DirtyBlock) -> Result<BlockPointer> {
-        let block = block.freeze();
+    fn write_data(&self, id: u64, old: BlockPointer, block: &DirtyBlock) -> Result<BlockPointer> {
+        {
+            let content = block
+                .content
+                .read()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Content::Stored(stored) = &*content {
+                return self.write_stored(&self.policy(0), &old, stored);
+            }
+        }
+        let block = block.freeze()?;
+        if self.dnode.core.raw {
+            return self.write_raw_dnodes(id, &old, block);
+        }
         let data = block.bytes();
         let fill = if self.head.object_type == object_type::DNODE {
             dnodes_in(data)
@@ -424,6 +446,89 @@ impl Tree {
         Ok(written)
     }
 
+    /// Writes a block in its stored form in place of `old` and keeps the books.
+    fn write_stored(
+        &self,
+        policy: &WritePolicy,
+        old: &BlockPointer,
+        stored: &StoredBlock,
+    ) -> Result<BlockPointer> {
+        let core = &self.dnode.core;
+        let bp = match &stored.crypt {
+            Some(form) => {
+                let raw = RawBlock {
+                    stored: &stored.bytes,
+                    logical_size: stored.logical_size.into(),
+                    compression: stored.compression,
+                    order: form.order,
+                    crypt: form.params,
+                };
+                core.io.write_raw(self.txg, policy, &raw, 1)?
+            }
+            None => core.io.write_compressed(
+                self.txg,
+                policy,
+                core.key.as_deref(),
+                &stored.bytes,
+                stored.logical_size.into(),
+                stored.compression,
+                1,
+            )?,
+        };
+        self.kill(old)?;
+        self.born(&bp);
+        Ok(bp)
+    }
+
+    /// Writes a block of a raw object set's dnodes, with the salt, IV and MAC that came for it.
+    fn write_raw_dnodes(
+        &self,
+        id: u64,
+        old: &BlockPointer,
+        block: Arc<Block>,
+    ) -> Result<BlockPointer> {
+        let core = &self.dnode.core;
+        if self.head.object_type != object_type::DNODE {
+            return Err(Error::corrupt(
+                self.place(0, id),
+                "a block in clear in an object set without key",
+            ));
+        }
+        if zuse_codec::is_zero(block.bytes()) {
+            self.kill(old)?;
+            return Ok(self.hole(old, 0));
+        }
+        // Without ones the block is on its way to become empty: its objects go over several txgs.
+        let old_form = (old.kind() == BpKind::Normal && old.uses_crypt()).then(|| RawForm {
+            order: old.byte_order(),
+            params: CryptParams::of(old),
+        });
+        let Some(form) = core.raw_form(self.txg, id).or(old_form) else {
+            return Err(Error::corrupt(
+                self.place(0, id),
+                "no salt, IV and MAC came for a block of dnodes",
+            ));
+        };
+        let mut stored = block.bytes().to_vec();
+        if form.order == ByteOrder::Big {
+            swap_block(object_type::DNODE, 0, &mut stored)
+                .map_err(|e| e.at(self.place(0, id).to_string()))?;
+        }
+        let raw = RawBlock {
+            stored: &stored,
+            logical_size: stored.len() as u64,
+            compression: Compression::Off.to_u8(),
+            order: form.order,
+            crypt: form.params,
+        };
+        let fill = dnodes_in(block.bytes());
+        let bp = core.io.write_raw(self.txg, &self.policy(0), &raw, fill)?;
+        self.kill(old)?;
+        self.born(&bp);
+        core.io.remember_locked(&bp, block);
+        Ok(bp)
+    }
+
     /// Writes a block in place of `old` and keeps the books.
     fn write(
         &self,
@@ -433,6 +538,12 @@ impl Tree {
         fill: u64,
     ) -> Result<BlockPointer> {
         let core = &self.dnode.core;
+        if core.raw && policy.level > 0 {
+            let bp = core.io.write_raw_indirect(self.txg, policy, data, fill)?;
+            self.kill(old)?;
+            self.born(&bp);
+            return Ok(bp);
+        }
         let written =
             core.io
                 .write_keyed(self.txg, policy, core.key.as_deref(), old, data, fill)?;
@@ -556,6 +667,12 @@ impl Tree {
             SpillChange::Remove => {
                 self.kill(&old)?;
                 now.spill = None;
+            }
+            SpillChange::Stored(stored) => {
+                let policy = self
+                    .settings
+                    .policy(self.head.bonus_type, 0, true, 0, 0, self.pass);
+                now.spill = Some(self.write_stored(&policy, &old, stored)?);
             }
             SpillChange::Set(block) => {
                 let policy = self

@@ -12,7 +12,7 @@ use zuse_format::{BlockPointer, ObjsetPhys, object_type};
 use zuse_io::{Block, FeatureUse};
 
 use super::accounting::Sums;
-use super::{Objset, lock};
+use super::{Objset, lock, raw};
 use crate::dirty::Synced;
 use crate::dnode::Dnode;
 use crate::dnode::sync::SyncedObject;
@@ -169,7 +169,12 @@ impl Objset {
                 }
                 for (object, change) in now {
                     if let Some(after) = &change.after {
-                        after.to_phys().write_le(slots_of(bytes, *object, after));
+                        let slots = slots_of(bytes, *object, after);
+                        let phys = after.to_phys();
+                        phys.write_le(slots);
+                        if !after.head.tail.is_empty() {
+                            raw::put_tail(slots, &phys, &after.head.tail);
+                        }
                     }
                 }
             })?;
@@ -217,6 +222,9 @@ impl Objset {
             .core
             .settings()
             .policy(object_type::OBJSET, 0, false, 0, 0, pass);
+        if self.core.raw {
+            return self.write_raw_root(txg, &policy, bytes, fill);
+        }
         let old = self.root();
         let written = self
             .core

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, ObjectId, Result};
-use zuse_dmu::{Dnode, DnodeSpec, Objset, Tx};
+use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result};
+use zuse_dmu::{Dnode, DnodeSpec, Objset, RawForm, Tx};
 use zuse_dsl::{Estimate, ReceiveProgress, Receiving};
 use zuse_format::dnode::{SLOTS_PER_BLOCK, block_pointers_for};
 use zuse_format::object_type;
@@ -22,8 +22,8 @@ const FREES_AT_ONCE: u32 = 256;
 const SLOTS_MAX: u8 = 32;
 
 pub(crate) struct Applier<'a> {
-    receiving: &'a Receiving,
-    os: Arc<Objset>,
+    pub(super) receiving: &'a Receiving,
+    pub(super) os: Arc<Objset>,
     /// Offset in the input where the substream's records begin.
     start: u64,
     /// Bytes received by earlier attempts.
@@ -33,16 +33,20 @@ pub(crate) struct Applier<'a> {
     /// OBJECT says whether there is a spill block.
     spill_flags: bool,
     /// Last WRITE: they come in order.
-    last: (u64, u64),
-    tx: Option<Tx>,
+    pub(super) last: (u64, u64),
+    pub(super) tx: Option<Tx>,
     estimate: u64,
     /// The object that was written last.
-    dnode: Option<Arc<Dnode>>,
-    progress: ReceiveProgress,
+    pub(super) dnode: Option<Arc<Dnode>>,
+    pub(super) progress: ReceiveProgress,
+    /// First object of the block of dnodes that is being received raw, and how it is stored.
+    pub(super) range: Option<(u64, RawForm)>,
+    /// Byte order of the stream.
+    pub(super) order: ByteOrder,
 }
 
 /// A place in the stream as the place of an error that the stream is to blame for.
-fn blame(item: &Item, error: Error) -> Error {
+pub(super) fn blame(item: &Item, error: Error) -> Error {
     match error {
         Error::Refused {
             errno: Errno::INVAL | Errno::NOENT | Errno::EXIST | Errno::NOTSUP,
@@ -59,6 +63,7 @@ impl<'a> Applier<'a> {
         full: bool,
         spill_flags: bool,
         from: ReceiveProgress,
+        order: ByteOrder,
     ) -> Result<Self> {
         Ok(Self {
             receiving,
@@ -72,6 +77,8 @@ impl<'a> Applier<'a> {
             estimate: 0,
             dnode: None,
             progress: from,
+            range: None,
+            order,
         })
     }
 
@@ -91,7 +98,7 @@ impl<'a> Applier<'a> {
         result
     }
 
-    fn begin(&mut self) -> Result<Tx> {
+    pub(super) fn begin(&mut self) -> Result<Tx> {
         match self.tx.take() {
             Some(tx) => Ok(tx),
             None => self.receiving.dataset().begin(Estimate {
@@ -102,13 +109,16 @@ impl<'a> Applier<'a> {
     }
 
     /// Ends the transaction and waits until what was freed is gone from disk.
-    fn settle(&mut self) -> Result<()> {
+    pub(super) fn settle(&mut self) -> Result<()> {
         self.dnode = None;
         self.tx = None;
         self.receiving.wait()
     }
 
     fn item(&mut self, mut item: Item) -> Result<()> {
+        if self.receiving.is_raw() {
+            return self.raw_item(item);
+        }
         let payload = std::mem::take(&mut item.payload);
         match item.record.clone() {
             Record::Object(record) => {
@@ -166,7 +176,7 @@ impl<'a> Applier<'a> {
     }
 
     /// An object that must exist.
-    fn open(&mut self, item: &Item, object: u64) -> Result<Arc<Dnode>> {
+    pub(super) fn open(&mut self, item: &Item, object: u64) -> Result<Arc<Dnode>> {
         if let Some(dnode) = &self.dnode
             && dnode.object().0 == object
             && dnode.exists()
@@ -211,7 +221,7 @@ impl<'a> Applier<'a> {
         done.map_err(|e| blame(item, e))
     }
 
-    fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
+    pub(super) fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
         let end = first.saturating_add(count);
         let mut at = first.saturating_sub(1);
         let mut done = 0;
@@ -240,7 +250,7 @@ impl<'a> Applier<'a> {
     }
 
     fn object(&mut self, item: &Item, record: &ObjectRecord, bonus: &[u8]) -> Result<()> {
-        let spec = spec_of(item, record)?;
+        let spec = spec_of(item, record, false)?;
         let object = ObjectId(record.object);
         self.dnode = None;
         let there = match self.os.dnode(object) {
@@ -330,7 +340,12 @@ impl<'a> Applier<'a> {
         done.map_err(|e| blame(item, e))
     }
 
-    fn allocate(&mut self, item: &Item, object: ObjectId, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
+    pub(super) fn allocate(
+        &mut self,
+        item: &Item,
+        object: ObjectId,
+        spec: &DnodeSpec,
+    ) -> Result<Arc<Dnode>> {
         let slots = u64::from(spec.slots);
         if slots > 1 {
             self.free_objects(object.0 + 1, slots - 1)?;
@@ -376,7 +391,7 @@ fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bonus.get(at..at + 8)?.try_into().ok()?))
 }
 
-fn spec_of(item: &Item, record: &ObjectRecord) -> Result<DnodeSpec> {
+pub(super) fn spec_of(item: &Item, record: &ObjectRecord, raw: bool) -> Result<DnodeSpec> {
     let bad = |what: String| Error::from(item.invalid(what));
     let kind = |number: u32, zero: bool| {
         u8::try_from(number)
@@ -405,7 +420,7 @@ fn spec_of(item: &Item, record: &ObjectRecord) -> Result<DnodeSpec> {
     if record.checksum >= 15 || record.compress >= 17 {
         return Err(bad("an unknown checksum or compression".into()));
     }
-    if record.raw_bonus_len != 0 || record.indirect_shift != 0 || record.levels != 0 {
+    if !raw && (record.raw_bonus_len != 0 || record.indirect_shift != 0 || record.levels != 0) {
         return Err(bad("raw fields in a stream that is not raw".into()));
     }
     let mut spec = DnodeSpec::new(kind(record.object_type, false)?)

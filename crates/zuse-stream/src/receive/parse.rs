@@ -13,6 +13,8 @@ use crate::record::{EmbeddedRecord, Record, WriteRecord};
 
 /// Logical bytes of a batch.
 const BATCH_BYTES: u64 = 1 << 20;
+/// Dnode slots of a block.
+const SLOTS: u64 = 32;
 /// Records of a batch.
 const BATCH_RECORDS: usize = 1024;
 /// Largest block of any pool.
@@ -34,6 +36,7 @@ pub(crate) struct Batch {
 /// What is wrong with the stream; everything before it was given.
 pub(crate) fn batches<R: std::io::Read>(
     reader: &mut StreamReader<R>,
+    raw: bool,
     give: &mut dyn FnMut(Batch) -> bool,
 ) -> StreamResult<()> {
     let mut batch = Batch::default();
@@ -61,7 +64,11 @@ pub(crate) fn batches<R: std::io::Read>(
             }
         };
         if let Some((last, end)) = kept.take() {
-            match prepare(last, order) {
+            let ready = match raw {
+                true => prepare_raw(last),
+                false => prepare(last, order),
+            };
+            match ready {
                 Ok(last) => {
                     batch.bytes += last.payload.len() as u64;
                     batch.end = end;
@@ -151,6 +158,61 @@ fn prepare(mut item: Item, order: ByteOrder) -> StreamResult<Item> {
         _ => {}
     }
     Ok(item)
+}
+
+/// Checks a record of a raw stream by itself; what it brings is stored as it is.
+fn prepare_raw(item: Item) -> StreamResult<Item> {
+    match &item.record {
+        Record::Object(o) => {
+            let (used, room) = (o.bonus_len as usize, item.payload.len());
+            if used > room || (used == 0) != (o.raw_bonus_len == 0) {
+                return Err(item.invalid("a bonus longer than its payload"));
+            }
+        }
+        Record::Write(w) => {
+            check_range(&item, w.offset, w.logical_size)?;
+            checked_type(&item, w.object_type)?;
+            check_stored(&item, w.logical_size, w.compression)?;
+        }
+        Record::WriteEmbedded(_) => {
+            return Err(item.invalid("an embedded block in a raw stream"));
+        }
+        Record::Spill(s) => check_stored(&item, s.length, s.compression)?,
+        Record::ObjectRange { first, slots, .. }
+            if *slots != SLOTS || !first.is_multiple_of(SLOTS) =>
+        {
+            return Err(item.invalid("an OBJECT_RANGE that is no block of dnodes"));
+        }
+        Record::Redact { .. } => return Err(item.invalid("a raw stream that is redacted")),
+        Record::FreeObjects { first, count, .. } if first.checked_add(*count).is_none() => {
+            return Err(item.invalid("object numbers wrap"));
+        }
+        Record::Free { offset, length, .. }
+            if *length != u64::MAX && offset.checked_add(*length).is_none() =>
+        {
+            return Err(item.invalid("a range wraps"));
+        }
+        _ => {}
+    }
+    Ok(item)
+}
+
+/// A raw payload's sizes.
+fn check_stored(item: &Item, logical: u64, compression: u8) -> StreamResult<()> {
+    let size = item.payload.len() as u64;
+    let sized = |n: u64| (512..=BLOCK_MAX).contains(&n) && n.is_multiple_of(512);
+    let kind =
+        Compression::from_u8(compression).filter(|k| *k == Compression::Off || k.is_storable());
+    let fits = sized(size)
+        && sized(logical)
+        && size <= logical
+        && kind.is_some_and(|k| k != Compression::Off || size == logical);
+    match fits {
+        true => Ok(()),
+        false => Err(item.invalid(format!(
+            "a raw block of {size} bytes stands for {logical} with compression {compression}"
+        ))),
+    }
 }
 
 fn checked_type(item: &Item, number: u32) -> StreamResult<u8> {

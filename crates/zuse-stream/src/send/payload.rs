@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Error, Result};
 use zuse_codec::ChecksumKind;
+use zuse_format::dnode::SLOTS_PER_BLOCK;
 use zuse_format::{BlockPointer, BpKind, object_type};
-use zuse_io::{Block, Pipeline, StoredRun};
+use zuse_io::{Block, CryptParams, DatasetKey, Pipeline, StoredRun};
 
 use crate::features;
-use crate::record::{EmbeddedRecord, HEADER, Record, SpillRecord, WriteRecord};
+use crate::record::{
+    Crypt, EmbeddedRecord, HEADER, RAW_BYTESWAP, Record, SpillRecord, WriteRecord,
+};
 use crate::send::walk::{Event, OLD_MAX_BLOCK};
 
 /// Bytes of one record's payload, where they lie.
@@ -49,6 +52,8 @@ impl Made {
 pub(crate) struct Form {
     pub features: u64,
     pub to_guid: u64,
+    /// An encrypted dataset goes out in clear.
+    pub in_clear: bool,
 }
 
 impl Form {
@@ -62,12 +67,13 @@ impl Form {
 
     /// Whether a block goes out as it is stored.
     fn as_stored(self, object_type: u8, bp: &BlockPointer) -> bool {
-        self.has(features::COMPRESSED)
-            && bp.kind() == BpKind::Normal
-            && bp.compression() != 2
-            && bp.byte_order() == ByteOrder::Little
-            && !object_type::is_metadata(object_type)
-            && !self.splits(bp)
+        self.has(features::RAW) && bp.kind() == BpKind::Normal
+            || self.has(features::COMPRESSED)
+                && bp.kind() == BpKind::Normal
+                && bp.compression() != 2
+                && bp.byte_order() == ByteOrder::Little
+                && !object_type::is_metadata(object_type)
+                && !self.splits(bp)
     }
 
     fn as_embedded(self, bp: &BlockPointer) -> bool {
@@ -81,6 +87,7 @@ impl Form {
 
 struct Maker<'a> {
     io: &'a Pipeline,
+    key: Option<&'a DatasetKey>,
     form: Form,
     out: Made,
 }
@@ -95,7 +102,13 @@ enum Got {
 ///
 /// # Errors
 /// A block cannot be read; `name` is for the message.
-pub(crate) fn make(io: &Pipeline, form: Form, name: &str, events: Vec<Event>) -> Result<Made> {
+pub(crate) fn make(
+    io: &Pipeline,
+    key: Option<&DatasetKey>,
+    form: Form,
+    name: &str,
+    events: Vec<Event>,
+) -> Result<Made> {
     let mut wanted = Vec::new();
     let mut objects = Vec::new();
     let mut got: Vec<Option<Got>> = Vec::with_capacity(events.len());
@@ -135,6 +148,7 @@ pub(crate) fn make(io: &Pipeline, form: Form, name: &str, events: Vec<Event>) ->
     let run = io.read_stored_run(&wanted, &place)?;
     let mut maker = Maker {
         io,
+        key,
         form,
         out: Made {
             headers: Vec::with_capacity(events.len()),
@@ -165,6 +179,16 @@ impl Maker<'_> {
                 self.out.last = Some((record.object, 0));
                 let record = Record::Object(crate::record::ObjectRecord { to_guid, ..*record });
                 self.put(&record, Payload::Bytes(bonus));
+            }
+            Event::Range { first, bp } => {
+                let record = Record::ObjectRange {
+                    first,
+                    slots: SLOTS_PER_BLOCK as u64,
+                    to_guid,
+                    flags: turned(&bp),
+                    crypt: crypt_of(&bp),
+                };
+                self.put(&record, Payload::None);
             }
             Event::FreeObjects { first, count } => {
                 let record = Record::FreeObjects {
@@ -202,6 +226,22 @@ impl Maker<'_> {
             }
             Event::Spill { object, flags, bp } => {
                 let place = format!("{name}, object {object}, spill block");
+                if self.form.has(features::RAW)
+                    && let Some(Got::Stored(i)) = got
+                {
+                    let record = Record::Spill(SpillRecord {
+                        object,
+                        length: bp.lsize(),
+                        to_guid,
+                        flags: flags | turned(&bp),
+                        compression: bp.compression(),
+                        compressed_size: bp.psize(),
+                        crypt: crypt_of(&bp),
+                        object_type: 0,
+                    });
+                    self.put(&record, Payload::Stored(i));
+                    return Ok(());
+                }
                 let block = self.decoded(&bp, got, &place)?;
                 let record = Record::Spill(SpillRecord {
                     object,
@@ -232,10 +272,16 @@ impl Maker<'_> {
             Some(Got::Decoded(block)) => Ok(block),
             Some(Got::Stored(i)) => {
                 let stored = self.out.run.get(i);
-                let bytes = self.io.decode_stored(bp, stored, &place)?;
+                let bytes = match self.key {
+                    None => self.io.decode_stored(bp, stored, &place)?,
+                    Some(key) => {
+                        let opened = self.io.decrypt_stored(bp, key, stored, &place)?;
+                        self.io.decode_stored(bp, &opened, &place)?
+                    }
+                };
                 Ok(Arc::new(Block::new(bytes)))
             }
-            None => self.io.read_quietly(bp, &place),
+            None => self.io.read_quietly_keyed(bp, self.key, &place),
         }
     }
 
@@ -275,7 +321,7 @@ impl Maker<'_> {
             checksum_type: 2,
             ..WriteRecord::default()
         };
-        if bp.kind() == BpKind::Normal && !self.form.splits(bp) {
+        if bp.kind() == BpKind::Normal && !self.form.splits(bp) && !self.form.in_clear {
             keyed(&mut write, bp);
         }
         if self.form.as_stored(object_type, bp) {
@@ -284,13 +330,25 @@ impl Maker<'_> {
             let Some(Got::Stored(i)) = got else {
                 return Err(Error::corrupt(place(), "a stored block was not read"));
             };
-            self.put(&Record::Write(write), Payload::Stored(i));
+            if self.form.has(features::RAW) {
+                write.flags |= turned(bp);
+                write.crypt = crypt_of(bp);
+            }
+            let payload = match self.key {
+                None => Payload::Stored(i),
+                Some(key) => {
+                    let stored = self.out.run.get(i);
+                    Payload::Bytes(self.io.decrypt_stored(bp, key, stored, &place())?)
+                }
+            };
+            self.put(&Record::Write(write), payload);
             return Ok(());
         }
         // A block that is stored as it reads needs no buffer of its own.
         if let Some(Got::Stored(i)) = got
             && Pipeline::is_stored_plain(bp)
             && !self.form.splits(bp)
+            && self.key.is_none()
         {
             self.put(&Record::Write(write), Payload::Stored(i));
             return Ok(());
@@ -318,6 +376,23 @@ impl Maker<'_> {
     }
 }
 
+/// The flag of a block that is not in the byte order of the stream.
+fn turned(bp: &BlockPointer) -> u8 {
+    match bp.byte_order() {
+        ByteOrder::Little => 0,
+        ByteOrder::Big => RAW_BYTESWAP,
+    }
+}
+
+fn crypt_of(bp: &BlockPointer) -> Crypt {
+    let of = CryptParams::of(bp);
+    Crypt {
+        salt: of.salt,
+        iv: of.iv,
+        mac: of.mac,
+    }
+}
+
 /// Lets a record name the checksum of its block.
 fn keyed(write: &mut WriteRecord, bp: &BlockPointer) {
     const SIZES_AND_COMPRESSION: u64 = (1 << 39) - 1;
@@ -334,6 +409,7 @@ pub(crate) fn size_of(form: Form, event: &Event) -> u64 {
     let header = HEADER as u64;
     match event {
         Event::Object(_, bonus) => header + bonus.len() as u64,
+        Event::Spill { bp, .. } if form.has(features::RAW) => header + bp.psize(),
         Event::Spill { bp, .. } => header + bp.lsize(),
         Event::Data {
             object_type, bp, ..

@@ -13,13 +13,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use zuse_base::{Error, Result};
+use zuse_base::{ByteOrder, Error, Result};
 use zuse_format::block_pointer::BP_SIZE;
-use zuse_format::dnode::{DNODE_BLOCK, DNODE_SLOT, DnodeView, SLOTS_PER_BLOCK};
+use zuse_format::dnode::{DNODE_BLOCK, DNODE_CORE, DNODE_SLOT, DnodeView, SLOTS_PER_BLOCK};
 use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
-use zuse_io::{Block, Pipeline};
+use zuse_io::{Block, DatasetKey, Pipeline};
 
-use crate::record::{OBJECT_SPILL, ObjectRecord, SPILL_UNMODIFIED};
+use crate::record::{OBJECT_SPILL, ObjectRecord, RAW_BYTESWAP, SPILL_UNMODIFIED};
 
 /// Largest block of a stream without the large-block feature.
 pub(crate) const OLD_MAX_BLOCK: u64 = 128 << 10;
@@ -29,6 +29,11 @@ const TOGETHER: usize = 32;
 /// What the walk meets.
 #[derive(Debug)]
 pub(crate) enum Event {
+    /// What a raw stream needs of a block of dnodes.
+    Range {
+        first: u64,
+        bp: BlockPointer,
+    },
     Object(Box<ObjectRecord>, Vec<u8>),
     FreeObjects {
         first: u64,
@@ -68,6 +73,10 @@ pub(crate) struct Walk<'a> {
     pub large_blocks: bool,
     /// Object and offset from which to go on.
     pub resume: Option<(u64, u64)>,
+    /// Keys of an encrypted dataset that is sent in clear.
+    pub key: Option<&'a DatasetKey>,
+    /// Ciphertext goes out as it is stored.
+    pub raw: bool,
 }
 
 /// A walk ends early when nobody wants its events any more.
@@ -276,14 +285,18 @@ impl Walk<'_> {
             }
             let block = match ahead.get_mut(i - ahead_from).and_then(Option::take) {
                 Some(block) => block,
-                None => tried(self.io.read_quietly(bp, &self.place(tree, level, id)))?,
+                None => tried(self.io.read_quietly_keyed(
+                    bp,
+                    self.key,
+                    &self.place(tree, level, id),
+                ))?,
             };
             if level > 0 {
                 let below = tried(self.pointers(tree, level, id, &block))?;
                 let shift = tree.fanout();
                 self.children(tree, level - 1, id << shift, &below, out)?;
             } else {
-                self.dnodes(id, &block, out)?;
+                self.dnodes(id, bp, &block, out)?;
             }
         }
         Step::Continue(())
@@ -413,7 +426,7 @@ impl Walk<'_> {
         })
     }
 
-    fn dnodes(&self, blkid: u64, block: &Block, out: &mut Merger<'_>) -> Step {
+    fn dnodes(&self, blkid: u64, bp: &BlockPointer, block: &Block, out: &mut Merger<'_>) -> Step {
         let bytes = block.bytes();
         let first = blkid.saturating_mul(SLOTS_PER_BLOCK as u64);
         if bytes.len() != DNODE_BLOCK {
@@ -422,6 +435,15 @@ impl Walk<'_> {
                 format!("a dnode block of {} bytes", bytes.len()),
             ));
         }
+        let mut stored = None;
+        if self.raw {
+            out.push(Event::Range { first, bp: *bp })?;
+            if bp.byte_order() == ByteOrder::Big {
+                let place = format!("{}, dnode block {blkid}", self.name);
+                stored = Some(tried(self.io.read_stored(bp, &place))?);
+            }
+        }
+        let stored = stored.as_deref().unwrap_or(bytes);
         let mut slot = 0;
         while slot < SLOTS_PER_BLOCK {
             let object = first + slot as u64;
@@ -437,9 +459,10 @@ impl Walk<'_> {
                     continue;
                 }
             };
+            let room = stored.get(slot * DNODE_SLOT..).unwrap_or_default();
             slot += dnode.slots();
             if object != 0 && !self.is_skipped(object) {
-                self.object(object, &dnode, out)?;
+                self.object(object, &dnode, room, bp.byte_order(), out)?;
             }
         }
         Step::Continue(())
@@ -449,7 +472,14 @@ impl Walk<'_> {
         self.resume.is_some_and(|(first, _)| object < first)
     }
 
-    fn object(&self, object: u64, dnode: &DnodePhys, out: &mut Merger<'_>) -> Step {
+    fn object(
+        &self,
+        object: u64,
+        dnode: &DnodePhys,
+        stored: &[u8],
+        order: ByteOrder,
+        out: &mut Merger<'_>,
+    ) -> Step {
         let size = dnode.data_block_size();
         let told = if self.large_blocks {
             size
@@ -459,7 +489,7 @@ impl Walk<'_> {
         let mut bonus = dnode.bonus.clone();
         bonus.resize(bonus.len().next_multiple_of(8), 0);
         let spill = dnode.spill.filter(|bp| !bp.is_hole());
-        let record = ObjectRecord {
+        let mut record = ObjectRecord {
             object,
             object_type: dnode.object_type.into(),
             bonus_type: dnode.bonus_type.into(),
@@ -471,6 +501,22 @@ impl Walk<'_> {
             flags: if spill.is_some() { OBJECT_SPILL } else { 0 },
             ..ObjectRecord::default()
         };
+        if self.raw {
+            // MACs cover the whole room of the bonus, and the shape of the tree.
+            if !dnode.bonus.is_empty() {
+                let from = DNODE_CORE + BP_SIZE * usize::from(dnode.nblkptr);
+                let room = stored.get(from..from + dnode.bonus_room());
+                bonus = room.unwrap_or_default().to_vec();
+                record.raw_bonus_len = bonus.len() as u32;
+            }
+            record.indirect_shift = dnode.indirect_shift;
+            record.levels = dnode.levels;
+            record.nblkptr = dnode.nblkptr;
+            record.max_block = dnode.max_block_id;
+            if order == ByteOrder::Big {
+                record.flags |= RAW_BYTESWAP;
+            }
+        }
         out.push(Event::Object(Box::new(record), bonus))?;
         // The tail goes out at once: it never merges with the holes that follow.
         if let Some(offset) = dnode

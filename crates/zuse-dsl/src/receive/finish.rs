@@ -1,0 +1,219 @@
+//! The end of a receive: contents change places in one txg, and the snapshot is taken.
+
+use zuse_base::{Errno, ObjectId, Result};
+use zuse_format::dsl::{BOOKMARK_HAS_FBN, DS_FLAG_INCONSISTENT, DslDatasetPhys, UsedKind};
+
+use super::resume::ALL_KEYS;
+use super::{ReceiveBegin, refuse};
+use crate::admission::Reserve;
+use crate::context::Ctx;
+use crate::deadlist::Deadlist;
+use crate::feature_keys::keys_of;
+use crate::sizes::Sizes;
+
+impl Ctx<'_> {
+    pub(super) fn finish_receive(
+        &self,
+        begin: &ReceiveBegin,
+        object: u64,
+        temporary: bool,
+    ) -> Result<u64> {
+        let phys = self.meta.ds(object)?;
+        if let Some(table) = self.meta.extension(object)? {
+            for key in ALL_KEYS {
+                table.remove(self.tx, key)?;
+            }
+        }
+        self.meta
+            .edit_ds(self.tx, object, |d| d.flags &= !DS_FLAG_INCONSISTENT)?;
+        let head = if temporary {
+            let head = self.dsl.find_ds(&begin.target)?;
+            for snap in self.newer_snapshots(head, phys.prev_snap)? {
+                self.destroy_snapshot(snap)?;
+            }
+            self.swap(object, head)?;
+            head
+        } else {
+            object
+        };
+        let snap = self.take_snapshot(head, &begin.snapshot)?;
+        self.meta.edit_ds(self.tx, snap, |s| {
+            s.guid = begin.to_guid;
+            s.creation_time = begin.creation_time;
+        })?;
+        if let Some(raw) = &begin.raw {
+            self.finish_raw(head, snap, raw)?;
+        }
+        self.log(
+            "finish receiving",
+            head,
+            &format!("snap={}", begin.snapshot),
+        )?;
+        if temporary {
+            self.destroy_head(object)?;
+            if self.dsl.frees_wait()? {
+                self.spa.note_frees();
+            }
+        }
+        self.dsl.refresh_all()?;
+        Ok(snap)
+    }
+
+    /// Snapshots of a head that are newer than one of its history, newest first.
+    fn newer_snapshots(&self, head: u64, source: u64) -> Result<Vec<u64>> {
+        let mut out = Vec::new();
+        let mut at = self.meta.ds(head)?.prev_snap;
+        while at != source && at != 0 && out.len() < 1 << 20 {
+            out.push(at);
+            at = self.meta.ds(at)?.prev_snap;
+        }
+        Ok(out)
+    }
+
+    pub(super) fn check_finish(
+        &self,
+        begin: &ReceiveBegin,
+        object: u64,
+        temporary: bool,
+    ) -> Result<()> {
+        let mine = self.meta.ds(object)?;
+        let head = if temporary {
+            self.dsl.find_ds(&begin.target)?
+        } else {
+            object
+        };
+        let phys = self.meta.ds(head)?;
+        if phys.prev_snap_txg >= self.txg {
+            return refuse(
+                Errno::AGAIN,
+                "the dataset has a snapshot of this txg".into(),
+            );
+        }
+        if self.dsl.find_snapshot(&phys, &begin.snapshot)?.is_some() {
+            return refuse(
+                Errno::EXIST,
+                format!("destination '{}@{}' exists", begin.target, begin.snapshot),
+            );
+        }
+        self.dsl.check_room(Reserve::Most, 0)?;
+        if !temporary {
+            return Ok(());
+        }
+        let newer = self.newer_snapshots(head, mine.prev_snap)?;
+        if !begin.force && (!newer.is_empty() || self.is_modified(&phys)) {
+            return refuse(
+                Errno::TXTBSY,
+                format!(
+                    "destination {} has been modified\nsince most recent snapshot",
+                    begin.target
+                ),
+            );
+        }
+        for snap in newer {
+            let s = self.meta.ds(snap)?;
+            self.check_snapshot_gone(snap, &s, self.is_held(&s)?, &[])?;
+        }
+        let refquota = self.dsl.number_of(head, "refquota")?;
+        if refquota != 0 && refquota < mine.referenced_bytes {
+            return refuse(
+                Errno::DQUOT,
+                "what was received is larger than the reference quota".into(),
+            );
+        }
+        let reserved = self.dsl.number_of(head, "refreservation")?;
+        let more = reserved.min(mine.unique_bytes);
+        let less = reserved.min(phys.unique_bytes);
+        if more.saturating_sub(less) > self.dsl.available_of(phys.dir)? {
+            return refuse(Errno::NOSPC, "no room for the refreservation".into());
+        }
+        Ok(())
+    }
+
+    /// Exchanges the contents of a clone and of the head whose newest snapshot it is a clone of (chapter 04 §7.7).
+    fn swap(&self, clone: u64, head: u64) -> Result<()> {
+        let (c, h) = (self.meta.ds(clone)?, self.meta.ds(head)?);
+        let source = self.meta.ds(h.prev_snap)?;
+        let dir = self.meta.dir(h.dir)?;
+        self.drop_livelist(h.dir)?;
+        self.drop_livelist(c.dir)?;
+        self.swap_features(clone, head)?;
+
+        let theirs = Deadlist::open(self.meta, c.deadlist)?;
+        let mine = Deadlist::open(self.meta, h.deadlist)?;
+        let lost = theirs.range(source.prev_snap_txg, u64::MAX)?;
+        self.meta
+            .edit_ds(self.tx, h.prev_snap, |p| p.unique_bytes = lost.used as u64)?;
+        let whole = |d: &DslDatasetPhys, dead: Sizes| {
+            Sizes::of(d.referenced_bytes, d.compressed_bytes, d.uncompressed_bytes) + dead
+        };
+        let delta = whole(&c, theirs.totals()?) - whole(&h, mine.totals()?);
+        self.charge(h.dir, UsedKind::Head, delta)?;
+        self.charge(c.dir, UsedKind::Head, -delta)?;
+        let origin_txg = self.meta.origin_txg(&dir)?;
+        let held =
+            theirs.range(origin_txg, u64::MAX)?.used - mine.range(origin_txg, u64::MAX)?.used;
+        self.transfer(h.dir, UsedKind::Head, UsedKind::Snap, held)?;
+        let reserved = self.dsl.number_of(head, "refreservation")?;
+        let back = reserved.min(h.unique_bytes) as i64 - reserved.min(c.unique_bytes) as i64;
+        self.charge(
+            h.dir,
+            UsedKind::RefReservation,
+            Sizes {
+                used: back,
+                ..Sizes::default()
+            },
+        )?;
+        let freed = theirs.totals()?;
+        let give = |to: &mut DslDatasetPhys, from: &DslDatasetPhys| {
+            to.bp = from.bp;
+            to.deadlist = from.deadlist;
+            to.referenced_bytes = from.referenced_bytes;
+            to.compressed_bytes = from.compressed_bytes;
+            to.uncompressed_bytes = from.uncompressed_bytes;
+            to.unique_bytes = from.unique_bytes;
+        };
+        self.meta.edit_ds(self.tx, head, |d| give(d, &c))?;
+        self.meta.edit_ds(self.tx, clone, |d| give(d, &h))?;
+        self.bookmarks_recount(head, h.prev_snap_txg, freed)?;
+        for (object, now) in [(head, &c), (clone, &h)] {
+            let handle = self.dsl.dataset_by_object(ObjectId(object))?;
+            handle.close_objset();
+            handle
+                .referenced
+                .store(now.referenced_bytes, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.log(
+            "clone swap",
+            head,
+            &format!("parent={}", self.dsl.dir_name(h.dir)?),
+        )
+    }
+
+    fn swap_features(&self, a: u64, b: u64) -> Result<()> {
+        let (of_a, of_b) = (keys_of(self.meta, a)?, keys_of(self.meta, b)?);
+        for (from, to, have, other) in [(a, b, &of_a, &of_b), (b, a, &of_b, &of_a)] {
+            for (guid, value) in have {
+                if other.iter().any(|(g, _)| g == guid) {
+                    continue;
+                }
+                if let Some(ext) = self.meta.extension(from)? {
+                    ext.remove(self.tx, guid)?;
+                }
+                self.zapify(to)?.put(self.tx, guid, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bookmarks of a head's newest snapshot count what its new content has freed.
+    fn bookmarks_recount(&self, head: u64, txg: u64, freed: Sizes) -> Result<()> {
+        for (name, mut bookmark) in self.dsl.bookmarks_of(head)? {
+            if bookmark.creation_txg == txg && bookmark.flags & BOOKMARK_HAS_FBN != 0 {
+                bookmark.freed_before_next =
+                    [freed.used as u64, freed.comp as u64, freed.uncomp as u64];
+                self.put_bookmark(head, &name, &bookmark)?;
+            }
+        }
+        Ok(())
+    }
+}

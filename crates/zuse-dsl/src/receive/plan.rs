@@ -1,0 +1,258 @@
+//! Where a stream goes, and all refusals before anything is made (chapter 05b §9.2 of the format notes).
+
+use zuse_base::{Errno, Error, Result};
+use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
+
+use super::{ReceiveBegin, TEMPORARY, refuse};
+use crate::admission::Reserve;
+use crate::context::Ctx;
+use crate::key_change::NewEncryption;
+use crate::name::split_last;
+
+/// What a receive starts from.
+pub(super) enum Start {
+    /// A new dataset, empty or a clone of a snapshot.
+    New { origin: Option<u64> },
+    /// The temporary clone of this snapshot; empty if it is the pool's own origin.
+    Temporary { source: u64 },
+    /// What an earlier attempt left.
+    Resume { object: u64, temporary: bool },
+}
+
+impl Ctx<'_> {
+    pub(super) fn check_receive(&self, begin: &ReceiveBegin) -> Result<()> {
+        self.dsl.check_room(Reserve::None, 512 * 1024)?;
+        self.plan_receive(begin).map(|_| ())
+    }
+
+    pub(super) fn plan_receive(&self, begin: &ReceiveBegin) -> Result<Start> {
+        let start = self.plan_place(begin)?;
+        self.check_receive_keys(begin, &start)?;
+        Ok(start)
+    }
+
+    /// How what is received below an encrypted filesystem is encrypted: with the key of its parent's root.
+    pub(super) fn received_encryption(&self, target: &str) -> Result<Option<NewEncryption>> {
+        let Some((parent, _)) = split_last(target) else {
+            return Ok(None);
+        };
+        let parent = self.dsl.key_object(self.dsl.find_dir(parent)?)?;
+        Ok(parent.map(|p| NewEncryption {
+            suite: p.suite,
+            key: None,
+        }))
+    }
+
+    /// Whether the keys that what is received will be written with are at hand.
+    fn check_receive_keys(&self, begin: &ReceiveBegin, start: &Start) -> Result<()> {
+        if let Some(raw) = &begin.raw {
+            return self.check_raw(begin, start, raw);
+        }
+        let loaded = |ds: u64| match self.dsl.is_encrypted(ds)? {
+            true => self.dsl.dataset_key(ds).map(|_| ()),
+            false => Ok(()),
+        };
+        match start {
+            Start::Resume { object, .. } => loaded(*object),
+            Start::New { origin: Some(snap) } => loaded(*snap),
+            Start::New { origin: None } => match (
+                self.received_encryption(&begin.target)?,
+                split_last(&begin.target),
+            ) {
+                (Some(new), Some((parent, _))) => {
+                    self.check_encryption(self.dsl.find_dir(parent)?, &new)
+                }
+                _ => Ok(()),
+            },
+            Start::Temporary { source } if *source == self.meta.origin_snap => {
+                if self.dsl.is_encrypted(self.dsl.find_ds(&begin.target)?)? {
+                    return refuse(
+                        Errno::INVAL,
+                        "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
+                            .to_owned(),
+                    );
+                }
+                Ok(())
+            }
+            Start::Temporary { source } => loaded(*source),
+        }
+    }
+
+    fn plan_place(&self, begin: &ReceiveBegin) -> Result<Start> {
+        let target = &begin.target;
+        let head = match self.dsl.find_ds(target) {
+            Ok(head) => Some(head),
+            Err(e) if e.is(Errno::NOENT) => None,
+            Err(e) => return Err(e),
+        };
+        let temporary = self.dsl.find_ds(&format!("{target}/{TEMPORARY}")).ok();
+        if begin.resuming {
+            return self.plan_resume(begin, head, temporary);
+        }
+        let Some(head) = head else {
+            return self.plan_new(begin);
+        };
+        if begin.origin.is_some() {
+            return refuse(Errno::INVAL, format!("destination '{target}' exists"));
+        }
+        if temporary.is_some() || self.dsl.resume_state_of(head)?.is_some() {
+            return refuse(
+                Errno::BUSY,
+                format!(
+                    "destination '{target}' contains partially-complete state from \"zfs receive -s\"."
+                ),
+            );
+        }
+        let phys = self.meta.ds(head)?;
+        if self.dsl.find_snapshot(&phys, &begin.snapshot)?.is_some() {
+            return refuse(
+                Errno::EXIST,
+                format!("destination '{target}@{}' exists", begin.snapshot),
+            );
+        }
+        if begin.from_guid == 0 {
+            if !begin.force {
+                return refuse(
+                    Errno::EXIST,
+                    format!("destination '{target}' exists\nmust specify -F to overwrite it"),
+                );
+            }
+            if phys.prev_snap != self.meta.origin_snap {
+                return refuse(
+                    Errno::EXIST,
+                    format!(
+                        "destination has snapshots (eg. {target}@…)\nmust destroy them to overwrite it"
+                    ),
+                );
+            }
+            return Ok(Start::Temporary {
+                source: self.meta.origin_snap,
+            });
+        }
+        let source = self.own_snapshot(&phys, begin.from_guid)?;
+        let Some(source) = source else {
+            return refuse(
+                Errno::NODEV,
+                format!("most recent snapshot of {target} does not\nmatch incremental source"),
+            );
+        };
+        if !begin.force && (source != phys.prev_snap || self.is_modified(&phys)) {
+            return refuse(
+                Errno::TXTBSY,
+                format!("destination {target} has been modified\nsince most recent snapshot"),
+            );
+        }
+        let snap = self.meta.ds(source)?;
+        let large = self
+            .meta
+            .extension_value(source, "org.open-zfs:large_blocks")?
+            .is_some();
+        if large && !begin.features.contains(&"org.open-zfs:large_blocks") {
+            return refuse(
+                Errno::INVAL,
+                "incremental send stream requires -L (--large-block), to match previous receive."
+                    .to_owned(),
+            );
+        }
+        if snap.creation_txg >= self.txg {
+            return refuse(Errno::AGAIN, "the source is of this txg".to_owned());
+        }
+        Ok(Start::Temporary { source })
+    }
+
+    fn plan_new(&self, begin: &ReceiveBegin) -> Result<Start> {
+        let target = &begin.target;
+        if begin.from_guid != 0 && begin.origin.is_none() {
+            return refuse(
+                Errno::NOENT,
+                format!("destination '{target}' does not exist"),
+            );
+        }
+        self.check_new(target)?;
+        let origin = match &begin.origin {
+            None => None,
+            Some(name) => {
+                let object = self.dsl.find_ds(name)?;
+                let snap = self.meta.ds(object)?;
+                if !snap.is_snapshot() {
+                    return refuse(Errno::INVAL, format!("'{name}' is not a snapshot"));
+                }
+                if begin.from_guid != 0 && snap.guid != begin.from_guid {
+                    return refuse(
+                        Errno::NODEV,
+                        format!("local origin for clone {target} does not exist"),
+                    );
+                }
+                Some(object)
+            }
+        };
+        Ok(Start::New { origin })
+    }
+
+    fn plan_resume(
+        &self,
+        begin: &ReceiveBegin,
+        head: Option<u64>,
+        temporary: Option<u64>,
+    ) -> Result<Start> {
+        let target = &begin.target;
+        let none = || {
+            Error::refused(
+                Errno::INVAL,
+                format!("kernel modules must be upgraded, or '{target}' has no state to resume"),
+            )
+        };
+        let (object, is_temporary) = match (temporary, head) {
+            (Some(t), _) => (t, true),
+            (None, Some(h)) => (h, false),
+            (None, None) => {
+                return refuse(
+                    Errno::NOENT,
+                    format!("destination '{target}' does not exist"),
+                );
+            }
+        };
+        let have = self.dsl.resume_state_of(object)?.ok_or_else(none)?;
+        self.dsl.check_idle(object)?;
+        let fits = begin.resumable.as_ref().is_some_and(|want| {
+            have.to_guid == want.to_guid
+                && have.from_guid == want.from_guid
+                && have.object == want.object
+                && have.offset == want.offset
+        });
+        if self.meta.ds(object)?.flags & DS_FLAG_INCONSISTENT == 0 || !fits {
+            return refuse(
+                Errno::INVAL,
+                format!("the stream does not go on where '{target}' ends"),
+            );
+        }
+        Ok(Start::Resume {
+            object,
+            temporary: is_temporary,
+        })
+    }
+
+    /// The snapshot of a dataset's own history with a guid.
+    fn own_snapshot(&self, head: &DslDatasetPhys, guid: u64) -> Result<Option<u64>> {
+        let mut at = head.prev_snap;
+        for _ in 0..1 << 20 {
+            if at == 0 {
+                break;
+            }
+            let snap = self.meta.ds(at)?;
+            if snap.dir != head.dir {
+                break;
+            }
+            if snap.guid == guid {
+                return Ok(Some(at));
+            }
+            at = snap.prev_snap;
+        }
+        Ok(None)
+    }
+
+    /// Whether a head has changed since its newest snapshot.
+    pub(super) fn is_modified(&self, head: &DslDatasetPhys) -> bool {
+        head.bp.logical_birth() > head.prev_snap_txg
+    }
+}

@@ -1,0 +1,136 @@
+//! What an interrupted receive leaves behind so that it can go on: entries of the dataset's extension.
+
+use zuse_base::{Error, Result};
+use zuse_dmu::zap::ZapValue;
+
+use super::TEMPORARY;
+use crate::context::{Ctx, Dsl};
+use crate::dataset::Dataset;
+
+const FROM_GUID: &str = "com.delphix:resume_fromguid";
+const TO_GUID: &str = "com.delphix:resume_toguid";
+const TO_NAME: &str = "com.delphix:resume_toname";
+const OBJECT: &str = "com.delphix:resume_object";
+const OFFSET: &str = "com.delphix:resume_offset";
+const BYTES: &str = "com.delphix:resume_bytes";
+const LARGE_BLOCKS: &str = "com.delphix:resume_largeblockok";
+const EMBED: &str = "com.delphix:resume_embedok";
+const COMPRESSED: &str = "com.delphix:resume_compressok";
+const RAW: &str = "com.datto:resume_rawok";
+
+pub(super) const ALL_KEYS: [&str; 10] = [
+    FROM_GUID,
+    TO_GUID,
+    TO_NAME,
+    OBJECT,
+    OFFSET,
+    BYTES,
+    LARGE_BLOCKS,
+    EMBED,
+    COMPRESSED,
+    RAW,
+];
+
+/// What an interrupted receive knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ResumeState {
+    pub from_guid: u64,
+    pub to_guid: u64,
+    pub to_name: String,
+    pub object: u64,
+    pub offset: u64,
+    pub bytes: u64,
+    pub large_blocks: bool,
+    pub embed: bool,
+    pub compressed: bool,
+    pub raw: bool,
+}
+
+impl Dsl {
+    /// What an interrupted receive into a dataset knows, if there is one.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn resume_state(&self, target: &str) -> Result<Option<ResumeState>> {
+        let _config = self.read_config();
+        if let Some(state) = self.resume_state_of(self.find_ds(target)?)? {
+            return Ok(Some(state));
+        }
+        match self.find_ds(&format!("{target}/{TEMPORARY}")) {
+            Ok(object) => self.resume_state_of(object),
+            Err(_) => Ok(None),
+        }
+    }
+
+    pub(super) fn resume_state_of(&self, object: u64) -> Result<Option<ResumeState>> {
+        let Some(table) = self.meta()?.extension(object)? else {
+            return Ok(None);
+        };
+        let Some(to_guid) = table.get_u64(TO_GUID)? else {
+            return Ok(None);
+        };
+        let number = |key: &str| Ok::<_, Error>(table.get_u64(key)?.unwrap_or(0));
+        let flag = |key: &str| Ok::<_, Error>(table.get(key)?.is_some());
+        let name = table.get(TO_NAME)?;
+        Ok(Some(ResumeState {
+            from_guid: number(FROM_GUID)?,
+            to_guid,
+            to_name: name
+                .as_ref()
+                .and_then(ZapValue::as_text)
+                .unwrap_or_default()
+                .to_owned(),
+            object: number(OBJECT)?,
+            offset: number(OFFSET)?,
+            bytes: number(BYTES)?,
+            large_blocks: flag(LARGE_BLOCKS)?,
+            embed: flag(EMBED)?,
+            compressed: flag(COMPRESSED)?,
+            raw: flag(RAW)?,
+        }))
+    }
+}
+
+impl Ctx<'_> {
+    pub(super) fn put_resume_state(&self, object: u64, state: &ResumeState) -> Result<()> {
+        let table = self.zapify(object)?;
+        let tx = self.tx;
+        if state.from_guid != 0 {
+            table.put_u64(tx, FROM_GUID, state.from_guid)?;
+        }
+        table.put_u64(tx, TO_GUID, state.to_guid)?;
+        table.put(tx, TO_NAME, &ZapValue::text(&state.to_name))?;
+        table.put_u64(tx, OBJECT, state.object.max(1))?;
+        table.put_u64(tx, OFFSET, state.offset)?;
+        table.put_u64(tx, BYTES, state.bytes)?;
+        for (set, key) in [
+            (state.large_blocks, LARGE_BLOCKS),
+            (state.embed, EMBED),
+            (state.compressed, COMPRESSED),
+            (state.raw, RAW),
+        ] {
+            if set {
+                table.put_u64(tx, key, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down how far the receive into a dataset came with what this txg holds.
+    pub(crate) fn sync_progress(&self, ds: &Dataset) -> Result<()> {
+        let slot = self.tx.txg().slot::<4>();
+        let Some(progress) = crate::context::lock(&ds.progress)[slot].take() else {
+            return Ok(());
+        };
+        let Some(table) = self.meta.extension(ds.object().0)? else {
+            return Ok(());
+        };
+        if table.get_u64(TO_GUID)?.is_some() {
+            table.put_u64(self.tx, OBJECT, progress.object)?;
+            table.put_u64(self.tx, OFFSET, progress.offset)?;
+            table.put_u64(self.tx, BYTES, progress.bytes)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! Raw streams: encrypted datasets go from pool to pool without their keys, and are what they were when a key comes.
+
+use std::sync::Arc;
+
+use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter};
+use zuse::{Credentials, Errno, KeyMaterial, Pool, PoolAccess, ReceiveRequest};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_pool::{Environment, VdevSpec};
+use zuse_sim::check::{Depth, check};
+use zuse_sim::golden::{Golden, golden_stream, open_whole};
+use zuse_sim::manifests::{differences, expected, of_dataset};
+
+const RAW: SendOptions = SendOptions {
+    large_blocks: true,
+    embed: true,
+    compressed: true,
+    raw: true,
+    resume: None,
+    saved: false,
+};
+
+fn sent(pool: &Arc<Pool>, to: &str, from: Option<&str>, options: SendOptions) -> Vec<u8> {
+    let mut out = StreamWriter::new(Vec::new());
+    let send = pool.send(to, from, options).unwrap();
+    send.run(&mut out, &SendProgress::default()).unwrap();
+    let bytes = out.into_inner().unwrap();
+    assert_eq!(send.exact_size().unwrap(), bytes.len() as u64, "{to}");
+    bytes
+}
+
+fn new_pool() -> Arc<Pool> {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/sim/raw", 512 << 20));
+    let spec = VdevSpec {
+        device,
+        is_disk: false,
+        ashift: Some(12),
+    };
+    Pool::create_on_devices(Environment::default(), "tank", vec![spec], None, &[]).unwrap()
+}
+
+fn into(target: &str) -> ReceiveRequest {
+    ReceiveRequest {
+        target: target.into(),
+        ..ReceiveRequest::default()
+    }
+}
+
+fn receive(pool: &Arc<Pool>, stream: &[u8], request: &ReceiveRequest) -> zuse::Result<()> {
+    pool.receive(stream, request, &mut |_| {})
+}
+
+fn assert_clean(pool: &Arc<Pool>) {
+    pool.sync().unwrap();
+    pool.sync().unwrap();
+    let flaws = zuse_dsl::check_accounting(pool.dsl());
+    assert!(flaws.is_empty(), "{flaws:?}");
+    let report = check(pool.spa(), Depth::All).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.problems);
+}
+
+/// A dataset equals what the golden pool held, but for the space that its blocks take.
+fn assert_holds(pool: &Arc<Pool>, golden: &Golden, name: &str, theirs: &str) {
+    let mut want = expected(&golden.manifest())[theirs].clone();
+    let mut have = of_dataset(pool, name).unwrap();
+    let root = pool.file_system(name).unwrap().root_id().0;
+    want.get_mut(".").unwrap()["ino"] = root.into();
+    for entry in want.values_mut().chain(have.values_mut()) {
+        entry.as_object_mut().unwrap().remove("blocks");
+    }
+    let wrong = differences(name, &want, &have, &[]);
+    assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
+}
+
+fn open_golden(golden: &Golden) -> Arc<Pool> {
+    open_whole(
+        Environment::default(),
+        &golden.block_devices(),
+        &PoolAccess::default(),
+    )
+    .unwrap()
+}
+
+#[test]
+fn golden_raw_streams_are_made_without_keys_and_received_as_their_manifests_say() {
+    let golden = Golden::load("crypt");
+    let from = open_golden(&golden);
+    let pool = new_pool();
+    for (name, theirs) in [
+        ("raw-gcm", "crypt/aes-256-gcm@s1"),
+        ("raw-ccm", "crypt/aes-256-ccm@s1"),
+    ] {
+        let stream = golden_stream("crypt", name);
+        let ours = sent(&from, theirs, None, RAW);
+        assert_eq!(ours.len(), stream.len(), "{name}");
+        let first = ours.iter().zip(&stream).position(|(a, b)| a != b);
+        assert_eq!(first, None, "{name}: the streams differ from there on");
+
+        let target = format!("tank/{name}");
+        receive(&pool, &stream, &into(&target)).unwrap();
+        let locked = pool.file_system(&target).map(drop).unwrap_err();
+        assert!(locked.is(Errno::ACCES), "{locked}");
+    }
+    assert_clean(&pool);
+    // What came without key goes on without key, as it came.
+    for (name, theirs) in [
+        ("raw-gcm", "crypt/aes-256-gcm@s1"),
+        ("raw-ccm", "crypt/aes-256-ccm@s1"),
+    ] {
+        let again = sent(&pool, &format!("tank/{name}@s1"), None, RAW);
+        let stream = golden_stream("crypt", name);
+        // The name is in BEGIN, everything behind its first checksum depends on it.
+        assert_eq!(again.len(), stream.len(), "{theirs}");
+        assert_eq!(bodies(&again), bodies(&stream), "{theirs}");
+    }
+    let opened = pool.try_keys(&golden.keys()).unwrap();
+    assert_eq!(opened.len(), 2, "{opened:?}");
+    for (name, theirs) in [
+        ("raw-gcm", "crypt/aes-256-gcm"),
+        ("raw-ccm", "crypt/aes-256-ccm"),
+    ] {
+        assert_holds(
+            &pool,
+            &golden,
+            &format!("tank/{name}@s1"),
+            &format!("{theirs}@s1"),
+        );
+        // And it is written to like any other.
+        let fs = pool.file_system(&format!("tank/{name}")).unwrap();
+        let file = fs
+            .create(&Credentials::root(), &fs.root().unwrap(), b"new", 0o644)
+            .unwrap();
+        fs.write(&file, 0, b"written here", zuse_zpl::WriteOptions::default())
+            .unwrap();
+        fs.sync().unwrap();
+    }
+    assert_clean(&pool);
+    pool.close().unwrap();
+    from.close().unwrap();
+}
+
+/// The records of a stream but for BEGIN and END.
+fn bodies(stream: &[u8]) -> Vec<(zuse::stream::record::Record, Vec<u8>)> {
+    use zuse::stream::record::Record;
+    let mut reader = zuse::stream::StreamReader::new(stream);
+    let mut out = Vec::new();
+    while let Some(item) = reader.next_record().unwrap() {
+        if !matches!(item.record, Record::Begin(_) | Record::End { .. }) {
+            out.push((item.record, item.payload));
+        }
+    }
+    out
+}
+
+#[test]
+fn encrypted_datasets_are_sent_in_clear_with_their_keys() {
+    let golden = Golden::load("crypt");
+    let from = open_golden(&golden);
+    let refused = from
+        .send("crypt/aes-128-gcm@s1", None, SendOptions::default())
+        .map(drop)
+        .unwrap_err();
+    assert!(refused.is(Errno::ACCES), "{refused}");
+    from.try_keys(&golden.keys()).unwrap();
+    let pool = new_pool();
+    let compressed = SendOptions {
+        compressed: true,
+        ..SendOptions::default()
+    };
+    for (i, (theirs, options)) in [
+        ("crypt/aes-128-gcm", SendOptions::default()),
+        ("crypt/aes-256-ccm", compressed),
+        ("crypt/aes-256-gcm/child", compressed),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let stream = sent(&from, &format!("{theirs}@s1"), None, options);
+        let target = format!("tank/{i}");
+        let request = ReceiveRequest {
+            set: vec![("acltype".into(), "posix".into())],
+            ..into(&target)
+        };
+        receive(&pool, &stream, &request).unwrap();
+        assert_holds(&pool, &golden, &target, &format!("{theirs}@s1"));
+    }
+    assert_clean(&pool);
+    pool.close().unwrap();
+    from.close().unwrap();
+}
+
+struct Seed(u64);
+
+impl Seed {
+    fn next(&mut self) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize
+    }
+}
+
+/// Changes files of a dataset: some are made, some rewritten, cut or removed.
+fn churn(pool: &Arc<Pool>, dataset: &str, seed: &mut Seed) {
+    let fs = pool.file_system(dataset).unwrap();
+    let root = Credentials::root();
+    let dir = fs.root().unwrap();
+    for _ in 0..60 {
+        let name = format!("f{}", seed.next() % 90);
+        let file = match fs.lookup(&root, &dir, name.as_bytes()) {
+            Ok(file) => file,
+            Err(_) => fs.create(&root, &dir, name.as_bytes(), 0o644).unwrap(),
+        };
+        match seed.next() % 5 {
+            0 => fs.unlink(&root, &dir, name.as_bytes()).unwrap(),
+            1 => {
+                let size = (seed.next() % 300_000) as u64;
+                fs.truncate(&root, &file, size).unwrap();
+            }
+            _ => {
+                let at = (seed.next() % 700_000) as u64;
+                let bytes = vec![seed.next() as u8; 1 + seed.next() % 200_000];
+                fs.write(&file, at, &bytes, zuse_zpl::WriteOptions::default())
+                    .unwrap();
+            }
+        }
+    }
+    fs.sync().unwrap();
+}
+
+#[test]
+fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
+    let from = new_pool();
+    let key = KeyMaterial::new(vec![7; 32]);
+    let properties: Vec<(String, String)> = [("encryption", "on"), ("keyformat", "raw")]
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .to_vec();
+    from.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
+        .unwrap();
+    let pool = new_pool();
+    let mut seed = Seed(41);
+    let request = ReceiveRequest {
+        resumable: true,
+        ..into("tank/r")
+    };
+    for round in 0..4 {
+        churn(&from, "tank/e", &mut seed);
+        let to = format!("tank/e@{round}");
+        from.snapshot(std::slice::from_ref(&to), false, &[])
+            .unwrap();
+        let before = format!("@{}", round - 1);
+        let source = (round > 0).then_some(before.as_str());
+        let mut stream = sent(&from, &to, source, RAW);
+        for _ in 0..4 {
+            let cut = 1 + seed.next() % stream.len();
+            receive(&pool, &stream[..cut], &request).unwrap_err();
+            if let Some(token) = pool.resume_token("tank/r").ok().flatten() {
+                let token = ResumeToken::parse(&token.to_text()).unwrap();
+                let mut out = StreamWriter::new(Vec::new());
+                from.plan_resume(&token)
+                    .unwrap()
+                    .run(&mut out, &SendProgress::default(), &mut |_| {})
+                    .unwrap();
+                stream = out.into_inner().unwrap();
+            }
+        }
+        receive(&pool, &stream, &request).unwrap();
+        assert_clean(&pool);
+    }
+    // A stream onto another state of the same dataset is refused.
+    let wrong = sent(&from, "tank/e@3", Some("@1"), RAW);
+    let late = receive(&pool, &wrong, &into("tank/r@late")).unwrap_err();
+    assert!(late.is(Errno::TXTBSY), "{late}");
+    pool.load_key("tank/r", &key, false).unwrap();
+    for round in 0..4 {
+        assert_eq!(
+            of_dataset(&pool, &format!("tank/r@{round}")).unwrap(),
+            of_dataset(&from, &format!("tank/e@{round}")).unwrap(),
+            "{round}"
+        );
+    }
+    pool.close().unwrap();
+    from.close().unwrap();
+}
