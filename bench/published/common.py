@@ -42,8 +42,8 @@ def evict(path):
 
 
 def example(name, *words):
-    """Runs one of the library's examples; its lines of JSON."""
-    text = run(BUILD / "release" / "examples" / name, *words)
+    """Runs one of the library's examples; its lines of JSON. Its heap asks for huge pages, as a mount's does."""
+    text = run(BUILD / "release" / "examples" / name, *words, env=dict(os.environ, GLIBC_TUNABLES="glibc.malloc.hugetlb=1"))
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
@@ -107,9 +107,9 @@ class Record:
         self.data["not_run"][what] = str(why)
         print(f"  not run: {what}: {why}", flush=True)
 
-    def table(self, quotients=()):
+    def table(self, quotients=(), columns=None):
         """Markdown: a line per row, seconds per column, then quotients (title, column, column)."""
-        columns = self.columns()
+        columns = columns or self.columns()
         head = ["", *columns, *(title for title, _, _ in quotients)]
         lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
         for row in self.rows():
@@ -141,12 +141,14 @@ class Record:
 
     def write(self, text, pictures):
         """JSON, SVG (file name suffix to text) and the page's part between this table's marks."""
-        RESULTS.mkdir(exist_ok=True)
-        base = "published-" + self.name + ("" if self.data["size"] != "smoke" else "-smoke")
-        (RESULTS / f"{base}.json").write_text(json.dumps(self.data, indent=1) + "\n")
+        # A smoke run shows that the script works; its figures are nobody's.
+        folder = SCRATCH if self.data["size"] == "smoke" else RESULTS
+        folder.mkdir(exist_ok=True)
+        base = "published-" + self.name
+        (folder / f"{base}.json").write_text(json.dumps(self.data, indent=1) + "\n")
         links = []
         for suffix, svg in pictures.items():
-            (RESULTS / f"{base}{suffix}.svg").write_text(svg)
+            (folder / f"{base}{suffix}.svg").write_text(svg)
             links.append(f"![{self.data['title']}](../bench/results/{base}{suffix}.svg)")
         whole = "\n".join([text, "", *links, "", self.notes()])
         if self.data["size"] == "smoke":

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A walk with the attributes of each file (what ftw(3) does), caches dropped, by files per directory, zap_micro_max_size and ibs."""
 
-import peers
 from common import DRIVER, SCRATCH, begin, chart, driver, each_peer, evict, example, size, timed, zdb_says, zuse
+import peers
 from find_export import export
-from trees import COUNTS, relative, settings
+from trees import COUNTS, HUGE, relative, settings
 
 SIZE = size()
 ROUNDS = 1 if SIZE == "smoke" else 3
@@ -24,6 +24,9 @@ def main():
                 runs.append(next(line for line in lines if line["what"] == "ftw"))
             record.add(row, f"library {name}", runs)
 
+            if count == HUGE and SIZE == "ci" and name != "1M/15":
+                image.unlink()
+                continue
             export(image)  # the library leaves it active, and a mount takes no other host's pool
 
             def walk(peer, _):
@@ -48,6 +51,8 @@ def main():
                 runs.append(timed(DRIVER, "list", peer.mount / "t"))
             record.add(row, peer.name, runs)
 
+        if count == HUGE and SIZE == "ci":
+            continue
         kinds = [peers.Ext4, peers.Xfs, peers.NullFuse] + ([peers.ZfsFuse] if SIZE == "full" else [])
         each_peer(record, kinds, others)
     text = "\n\n".join([record.table(), relative(record, "mount", None), relative(record, "library", None), relative(record, "uncached mount", None)])

@@ -2,9 +2,9 @@
 # Repeats the work of the tables that were published about ZFS on this project and its peers: builds what that needs, measures, writes
 # bench/results/published-*.{json,svg} and the tables of docs/performance.md. Root, for loop mounts and dropping caches.
 #
-#   bench/published/run.sh --ci             a quarter of an hour
+#   bench/published/run.sh --ci             twelve minutes
 #   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk
-#   bench/published/run.sh --ci find xattr  some of: find lookup create xattr
+#   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export PATH="${HOME:-/root}/.cargo/bin:$PATH"
@@ -12,16 +12,16 @@ size= only=()
 for word in "$@"; do
     case $word in
         --ci | --full | --smoke) size=$word ;;
-        find | lookup | create | xattr) only+=("$word") ;;
-        *) echo "usage: bench/published/run.sh --ci|--full [find] [lookup] [create] [xattr]" >&2; exit 2 ;;
+        find | lookup | create | zap | xattr) only+=("$word") ;;
+        *) echo "usage: bench/published/run.sh --ci|--full [find] [lookup] [create] [zap] [xattr]" >&2; exit 2 ;;
     esac
 done
-[ -n "$size" ] || { echo "usage: bench/published/run.sh --ci|--full [find] [lookup] [create] [xattr]" >&2; exit 2; }
-[ ${#only[@]} -gt 0 ] || only=(find lookup create xattr)
+[ -n "$size" ] || { echo "usage: bench/published/run.sh --ci|--full [find] [lookup] [create] [zap] [xattr]" >&2; exit 2; }
+[ ${#only[@]} -gt 0 ] || only=(find lookup create zap xattr)
 
 built=${CARGO_TARGET_DIR:-$PWD/target}
-cargo build --quiet --release --locked -p zuse-cli
-cargo build --quiet --release --locked -p zuse --examples
+# In one go: by themselves they would be built twice, with different features of the crates below.
+cargo build --quiet --release --locked -p zuse-cli -p zuse --bins --examples
 CARGO_TARGET_DIR=$built/bench cargo build --quiet --release --locked --manifest-path bench/driver/Cargo.toml
 CARGO_TARGET_DIR=$built/bench cargo build --quiet --release --manifest-path bench/null-fuse/Cargo.toml
 bench/get-zfs-fuse.sh >/dev/null || echo "bench: zfs-fuse cannot be had here; going on without it" >&2

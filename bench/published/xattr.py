@@ -4,8 +4,8 @@ nothing is gained by compression. `set` ends when the last call returns, `sync` 
 
 import time
 
-import peers
 from common import SCRATCH, begin, chart, driver, each_peer, evict, example, size, zdb_says, zuse
+import peers
 
 SIZES = (1, 32, 256, 1024, 4096, 16384, 65536)
 TITLES = {

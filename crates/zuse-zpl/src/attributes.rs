@@ -196,6 +196,11 @@ impl AttributeStore {
         if self.legacy { 320 } else { 0 }
     }
 
+    /// The tables of attributes.
+    pub fn table(&self) -> &Arc<SaTable> {
+        &self.sa
+    }
+
     /// Reads the attributes of an object. A legacy znode's are at fixed places; of others the bonus is looked through.
     pub fn load(&self, dnode: &Arc<Dnode>) -> Result<Attributes> {
         if let Some(found) = self.load_now(dnode) {

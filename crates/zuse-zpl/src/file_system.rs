@@ -67,6 +67,7 @@ pub struct FileSystem {
     pub(crate) unlinked: Option<Zap>,
     pub(crate) rename: Mutex<()>,
     pub(crate) ahead: crate::ahead::Ahead,
+    pub(crate) xattrs_ahead: Arc<crate::xattr::ahead::XattrsAhead>,
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
     /// As of the last look: asking the pool costs a search per feature.
@@ -143,6 +144,7 @@ impl FileSystem {
             unlinked,
             rename: Mutex::new(()),
             ahead: crate::ahead::Ahead::default(),
+            xattrs_ahead: Arc::default(),
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
             features: RwLock::new(backing.features()),

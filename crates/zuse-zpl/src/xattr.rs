@@ -7,6 +7,7 @@
 //! names are listed with `user.` before them. With `zfs_xattr_compat` new ones are stored bare too; whichever form is
 //! written, the other one goes.
 
+pub(crate) mod ahead;
 mod hidden;
 
 use std::sync::{Arc, PoisonError};
@@ -80,7 +81,7 @@ impl FileSystem {
     /// `Refused(NODATA)`, `Refused(NOTSUP)` for a name space that is off, `Refused(PERM)`, `Refused(ACCES)`.
     pub fn get_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8]) -> Result<Vec<u8>> {
         self.check_name_space(who, znode, name, false)?;
-        match self.xattr_value(znode, name)? {
+        match self.asking_ahead(znode, || self.xattr_value(znode, name))? {
             Some(value) => Ok(value),
             None => refuse(Errno::NODATA, "no such extended attribute"),
         }
@@ -93,7 +94,7 @@ impl FileSystem {
     pub fn list_xattrs(&self, who: &Credentials, znode: &Arc<Znode>) -> Result<Vec<Vec<u8>>> {
         let posix_acl = self.backing.props().posix_acl;
         let mut names: Vec<Vec<u8>> = Vec::new();
-        self.each_stored(znode, &mut |stored| {
+        let mut show = |stored: &[u8]| {
             let shown = if stored.starts_with(USER) || stored.starts_with(SECURITY) {
                 stored.to_vec()
             } else if stored.starts_with(TRUSTED) {
@@ -114,7 +115,8 @@ impl FileSystem {
             if !names.contains(&shown) {
                 names.push(shown);
             }
-        })?;
+        };
+        self.asking_ahead(znode, || self.each_stored(znode, &mut show))?;
         Ok(names)
     }
 

@@ -33,6 +33,7 @@ struct Settings {
 }
 
 fn main() -> Done {
+    zuse::settle_heap();
     let mut settings = Settings {
         xattr: "sa".into(),
         dnodesize: "legacy".into(),

@@ -10,6 +10,7 @@ use zuse_format::BlockPointer;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_io::{Block, BlockIndex, Loan};
 
+use super::near::Children;
 use super::{Dnode, State};
 use crate::dirty::{Content, DirtyBlock, Synced};
 use crate::stored::StoredBlock;
@@ -170,47 +171,75 @@ impl Dnode {
         ))
     }
 
-    /// The pointer to a level-0 block, by way of the tree's shortcuts.
-    fn leaf_bp(&self, tree: &Synced, blkid: u64) -> Result<BlockPointer> {
-        if tree.levels < 2 {
-            return self.lookup_bp(tree, 0, blkid);
-        }
+    /// The level-1 block above a level-0 one, by way of the tree's shortcuts; `None` for a hole.
+    fn parent(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
         let shift = tree.fanout_shift();
         let id = shifted(blkid, shift);
-        let place = self.block_place(1, id);
-        let block = tree.near.get(1, id, || {
+        let blocks = shifted(tree.head.max_block, shift).saturating_add(1);
+        tree.near.indirect(blocks, id, || {
             let bp = self.lookup_bp(tree, 1, id)?;
             if bp.is_hole() {
                 return Ok(None);
             }
+            let place = self.block_place(1, id);
             self.core.read_block(&bp, true, &place).map(Some)
-        })?;
-        let Some(block) = block else {
-            return Ok(BlockPointer::HOLE);
-        };
-        let bp = pointer_in(&block, blkid & ((1 << shift) - 1), &place)?;
-        if !bp.is_hole() {
-            self.check_level(&bp, 0, &self.block_place(0, blkid))?;
-        }
-        Ok(bp)
+        })
     }
 
     /// A level-0 block out of a tree; `None` for a hole.
     pub(crate) fn read_tree(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
-        let bp = self.leaf_bp(tree, blkid)?;
+        if tree.levels < 2 {
+            let bp = self.lookup_bp(tree, 0, blkid)?;
+            return self.read_child(tree, blkid, &bp);
+        }
+        let Some(parent) = self.parent(tree, blkid)? else {
+            return Ok(None);
+        };
+        let child = blkid & ((1 << tree.fanout_shift()) - 1);
+        let size = tree.head.block_size as usize;
+        // What is read once and in order needs no shortcuts.
+        let children = if zuse_format::object_type::is_metadata(tree.head.object_type) {
+            parent.index(Children::of)
+        } else {
+            None
+        };
+        if let Some(block) = children.and_then(|c| c.get(child as usize))
+            && block.bytes().len() == size
+        {
+            return Ok(Some(block));
+        }
+        let id = shifted(blkid, tree.fanout_shift());
+        let bp = pointer_in(&parent, child, &self.block_place(1, id))?;
+        if !bp.is_hole() {
+            self.check_level(&bp, 0, &self.block_place(0, blkid))?;
+        }
+        let block = self.read_child(tree, blkid, &bp)?;
+        if let (Some(children), Some(block), false) = (children, &block, bp.uses_crypt()) {
+            children.set(child as usize, block);
+        }
+        Ok(block)
+    }
+
+    /// A level-0 block by its pointer; `None` for a hole.
+    fn read_child(
+        &self,
+        tree: &Synced,
+        blkid: u64,
+        bp: &BlockPointer,
+    ) -> Result<Option<Arc<Block>>> {
         if bp.is_hole() {
             return Ok(None);
         }
         // What is encrypted is found with the key only: the cache may still hold what a key that is gone has opened.
         if !bp.uses_crypt()
-            && let Some(block) = self.core.io.peek(&bp)
+            && let Some(block) = self.core.io.peek(bp)
             && block.bytes().len() == tree.head.block_size as usize
         {
             return Ok(Some(block));
         }
         let place = self.block_place(0, blkid);
         let metadata = zuse_format::object_type::is_metadata(tree.head.object_type);
-        let block = self.core.read_block(&bp, metadata, &place)?;
+        let block = self.core.read_block(bp, metadata, &place)?;
         if block.bytes().len() != tree.head.block_size as usize {
             return Err(Error::corrupt(
                 place.to_string(),
@@ -298,7 +327,7 @@ impl Dnode {
     ) -> Result<R> {
         let read = |tree: &Arc<Synced>| {
             if near && tree.levels > 1 {
-                tree.near.get(0, blkid, || self.read_tree(tree, blkid))
+                tree.near.data(blkid, || self.read_tree(tree, blkid))
             } else {
                 self.read_tree(tree, blkid)
             }

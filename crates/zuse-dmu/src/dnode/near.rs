@@ -1,59 +1,74 @@
-//! Shortcuts to cached blocks of one tree: level-1 blocks, and level-0 blocks that every operation needs.
+//! Shortcuts to cached blocks of one tree.
 //!
+//! ```text
+//!   Synced ── Near ──► level-1 blocks, and the level-0 blocks that every operation needs (a ZAP's header and table)
+//!                 └──► level-1 block ── Children ──► its level-0 blocks (metadata only)
+//! ```
 //! A random look-up in a large directory reads the header, a table block and a leaf. By the way from the top each of
-//! them is one hit of the block cache per level, with a shard lock and a hash; through a shortcut it is one slot.
+//! them is one hit of the block cache per level: a pointer of 128 bytes, a shard lock, a hash table, each a miss of the
+//! processor's caches. Through a shortcut it is one slot.
 //!
 //! Rules
 //! - A shortcut holds its block weakly: the cache alone decides what stays in memory.
-//! - It belongs to one [`Synced`](crate::dirty::Synced), which never changes: it cannot lead to an old version.
+//! - [`Near`] belongs to one [`Synced`](crate::dirty::Synced), [`Children`] to one version of a level-1 block. Neither ever
+//!   changes: a shortcut cannot lead to an old version.
 //! - Every 32nd use goes by the cache, so that the cache knows that the block is in use.
+//! - What is encrypted has no shortcut: it is found with the key only.
 //!
-//! Memory: nothing for objects of one level; 256 bytes otherwise, once used.
+//! Memory: nothing for objects of one level; otherwise, once used, 40 bytes for each level-1 block (4 to 64), 2.5 KiB for a
+//! ZAP, and 16 bytes a pointer beside each cached level-1 block of metadata, charged to the cache and dropped with it.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::any::Any;
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use zuse_base::Result;
-use zuse_io::Block;
+use zuse_format::block_pointer::BP_SIZE;
+use zuse_io::{Block, BlockIndex};
 
-const SLOTS: usize = 8;
+const FEWEST: usize = 4;
+const MOST: usize = 64;
 const USES: u32 = 32;
 
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Slot {
-    level: u8,
     id: u64,
     uses: u32,
     block: Weak<Block>,
 }
 
-/// The shortcuts of one tree.
+/// Slots for blocks of one level, by the low bits of their number.
 #[derive(Default)]
-pub(crate) struct Near(OnceLock<Box<[Mutex<Slot>; SLOTS]>>);
+struct Slots(OnceLock<Box<[Mutex<Slot>]>>);
 
-impl Near {
-    /// The block of that level and number, by its shortcut or by `read`, which says `None` for a hole.
+impl Slots {
     #[inline]
-    pub fn get(
+    fn get(
         &self,
-        level: u8,
+        blocks: u64,
         id: u64,
         read: impl FnOnce() -> Result<Option<Arc<Block>>>,
     ) -> Result<Option<Arc<Block>>> {
         let slots = self.0.get_or_init(|| {
-            Box::new(std::array::from_fn(|_| {
+            let want = usize::try_from(blocks).unwrap_or(MOST).clamp(FEWEST, MOST);
+            let empty = || {
                 Mutex::new(Slot {
-                    level: u8::MAX,
                     id: 0,
                     uses: 0,
                     block: Weak::new(),
                 })
-            }))
+            };
+            std::iter::repeat_with(empty)
+                .take(want.next_power_of_two())
+                .collect()
         });
-        // Half for each of the two kinds, so that they do not push each other out.
-        let at = (id as usize & (SLOTS / 2 - 1)) | if level == 0 { SLOTS / 2 } else { 0 };
-        let slot = || slots[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let place = &slots[id as usize & (slots.len() - 1)];
         {
-            let mut slot = slot();
-            if slot.level == level && slot.id == id && slot.uses > 0 {
+            let mut slot = lock(place);
+            if slot.id == id && slot.uses > 0 {
                 slot.uses -= 1;
                 if let Some(block) = slot.block.upgrade() {
                     return Ok(Some(block));
@@ -62,14 +77,43 @@ impl Near {
         }
         let block = read()?;
         if let Some(block) = &block {
-            *slot() = Slot {
-                level,
+            *lock(place) = Slot {
                 id,
                 uses: USES,
                 block: Arc::downgrade(block),
             };
         }
         Ok(block)
+    }
+}
+
+/// The shortcuts of one tree.
+#[derive(Default)]
+pub(crate) struct Near {
+    indirect: Slots,
+    data: Slots,
+}
+
+impl Near {
+    /// The level-1 block of that number, of about `blocks` in all, by its shortcut or by `read`, which says `None` for a hole.
+    #[inline]
+    pub fn indirect(
+        &self,
+        blocks: u64,
+        id: u64,
+        read: impl FnOnce() -> Result<Option<Arc<Block>>>,
+    ) -> Result<Option<Arc<Block>>> {
+        self.indirect.get(blocks, id, read)
+    }
+
+    /// A level-0 block that every operation needs, in the same way.
+    #[inline]
+    pub fn data(
+        &self,
+        id: u64,
+        read: impl FnOnce() -> Result<Option<Arc<Block>>>,
+    ) -> Result<Option<Arc<Block>>> {
+        self.data.get(MOST as u64, id, read)
     }
 }
 
@@ -83,5 +127,57 @@ impl Clone for Near {
 impl std::fmt::Debug for Near {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Near")
+    }
+}
+
+/// Shortcuts from a level-1 block to its children; they ride with the cached block.
+pub(crate) struct Children(Box<[Mutex<Weak<Block>>]>);
+
+impl Children {
+    /// None known yet.
+    pub fn of(block: &[u8]) -> Self {
+        let empty = || Mutex::new(Weak::new());
+        Self(
+            std::iter::repeat_with(empty)
+                .take(block.len() / BP_SIZE)
+                .collect(),
+        )
+    }
+
+    /// The child, if it is known and still in memory.
+    #[inline]
+    pub fn get(&self, child: usize) -> Option<Arc<Block>> {
+        thread_local!(static USE: Cell<u32> = const { Cell::new(0) });
+        let now = USE.get().wrapping_add(1);
+        USE.set(now);
+        if now.is_multiple_of(USES) {
+            return None;
+        }
+        lock(self.0.get(child)?).upgrade()
+    }
+
+    /// From now on this is where the child is.
+    pub fn set(&self, child: usize, block: &Arc<Block>) {
+        if let Some(place) = self.0.get(child) {
+            *lock(place) = Arc::downgrade(block);
+        }
+    }
+}
+
+impl BlockIndex for Children {
+    fn clone_index(&self) -> Box<dyn BlockIndex> {
+        let empty = || Mutex::new(Weak::new());
+        Box::new(Self(
+            std::iter::repeat_with(empty).take(self.0.len()).collect(),
+        ))
+    }
+    fn footprint(&self) -> usize {
+        size_of_val::<[Mutex<Weak<Block>>]>(&self.0) + size_of::<Self>()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
     }
 }

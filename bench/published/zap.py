@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""ZAPs by themselves, in the library: opening a full micro ZAP, adding names at every size and setting, random look-ups, and a
+directory that was emptied."""
+
+from common import SCRATCH, bars, begin, example, size, zdb_says
+from find_export import export
+from trees import settings
+
+SIZE = size()
+ROUNDS = 1 if SIZE == "smoke" else 3
+# Names per ZAP, and names in all.
+SIZES = {"smoke": (7, 2_000), "ci": (7, 2_000, 10_000, 100_000, 1_000_000), "full": (7, 2_000, 10_000, 100_000, 1_000_000)}[SIZE]
+TOTAL = {"smoke": 20_000, "ci": 1_000_000, "full": 2_000_000}[SIZE]
+CHURN = {"smoke": 5_000, "ci": 1_000_000, "full": 1_000_000}[SIZE]
+
+
+def main():
+    record = begin("zap", "ZAPs by themselves", SIZE, f"{TOTAL:,} names in all; columns are zap_micro_max_size/ibs")
+    image = SCRATCH / "zap.img"
+    opened = example("directories", "zap-open")[0]
+    record.data["open"] = opened
+    lines = [
+        f"Opening a full micro ZAP of 2,047 entries (hash and order): {opened['seconds'] * 1e6:.1f} µs; a B-tree of the same by insertion takes "
+        f"{opened['btree_ratio']:.1f} times as long; {opened['bytes_per_entry']:.2f} bytes an entry.",
+    ]
+
+    columns = [name for name, _, _ in settings()]
+    rates = {}
+    for count in SIZES:
+        for name, micro, ibs in settings():
+            words = ("--micro-max", micro, "--ibs", ibs, "--size", 8 << 10, "--cache", 512)
+            # A million tiny objects are dnodes above all: a tenth of that shows it.
+            total = TOTAL // 10 if count < 100 else TOTAL
+            runs = [example("directories", "zap-add", image, total, count, *words)[0] for _ in range(ROUNDS)]
+            record.add(f"add {count:,}", name, runs)
+            rates[count, name] = max(r["rate"] for r in runs)
+            image.unlink()
+    table = ["| names added a second, by names per ZAP | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    table += [f"| {count:,} | " + " | ".join(f"{rates[count, c]:,.0f}" for c in columns) + " |" for count in SIZES]
+    lines.append("\n".join(table))
+
+    looks = {}
+    for count in SIZES[1:]:
+        runs = []
+        for _ in range(ROUNDS):
+            words = ("--micro-max", 131_072, "--ibs", 17, "--size", 8 << 10, "--cache", 1024)
+            runs.append(example("directories", "zap-lookup", image, count, *words)[0])
+        record.add(f"look up {count:,}", "128K/17", runs)
+        looks[count] = max(r["rate"] for r in runs)
+        image.unlink()
+    table = ["| random look-ups a second, warm, by names in the ZAP | 128K/17 |", "|---|---:|"]
+    table += [f"| {count:,} | {rate:,.0f} |" for count, rate in looks.items()]
+    lines.append("\n".join(table))
+
+    removed, listed = example("directories", "churn", image, CHURN, "--size", 16 << 10, "--cache", 512)
+    record.data["churn"] = [removed, listed]
+    lines.append(
+        f"A directory of {CHURN:,} files, all removed: {removed['rate']:,.0f} removals a second; listing it with an empty cache takes "
+        f"{listed['seconds'] * 1e3:.2f} ms and reads the device {listed['reads']} times; its dnode holds {listed['used_empty'] / 1024:.1f} KiB "
+        f"(it held {listed['used_full'] / (1 << 20):.1f} MiB)."
+    )
+    record.zdb("the emptied directory's pool", zdb_says(image, "tank") if export(image) else "it could not be exported")
+    image.unlink()
+
+    picture = bars("names added to ZAPs", "thousands a second, by names per ZAP", [f"{c:,}" for c in SIZES],
+                   {c: [rates[n, c] / 1000 for n in SIZES] for c in columns})
+    record.write("\n\n".join(lines), {"": picture})
+
+
+main()
