@@ -6,13 +6,26 @@
 //! are enough: allocation is far from the hot paths' cost. Large blocks stay in the heap instead of being mapped and
 //! unmapped, which would clear and fault every page anew.
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 /// What to put into the environment of such a process when it is started by another: its heap then asks for huge pages.
 /// Blocks that are read fill fresh memory, and a fault for each 4 KiB of it was a tenth of a cold read (measured: 1,250
 /// against 1,070 MB/s, 2 MiB more at the peak). glibc reads this before `main`; other C libraries don't look.
 pub const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
+/// What the process may grow after a trim before it is trimmed once more: a heap that cannot give back is not asked again.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const STEP: usize = 16 << 20;
+
+/// Resident bytes after the last trim; `usize::MAX` in a program that has not called [`settle`], whose heap is its own.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+static TRIMMED_TO: AtomicUsize = AtomicUsize::new(usize::MAX);
+
 /// Sets the heap up. Call it once, at the start of a program that opens pools.
 pub fn settle() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    TRIMMED_TO.store(0, Relaxed);
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     for (what, value) in [
         (libc::M_ARENA_MAX, 2),
@@ -25,4 +38,42 @@ pub fn settle() {
             libc::mallopt(what, value);
         }
     }
+}
+
+/// Gives free pages between blocks in use back when the process has grown beyond `limit` resident bytes.
+///
+/// What 100,000 small objects have left behind is free and in pieces that no block fits into: without this, a cache that
+/// then fills with file data comes on top of it (measured: 693 MiB of a limit of 512; 571 so). Does nothing in a program that has not
+/// called [`settle`].
+pub fn trim_above(limit: usize) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let last = TRIMMED_TO.load(Relaxed);
+        if last == usize::MAX {
+            return;
+        }
+        let Some(now) = resident() else { return };
+        if now < last {
+            TRIMMED_TO.store(now, Relaxed);
+        }
+        if now <= limit || now.saturating_sub(last) < STEP {
+            return;
+        }
+        // SAFETY: malloc_trim takes a plain integer and may be called at any time from any thread; it returns pages that
+        // no allocation uses.
+        unsafe {
+            libc::malloc_trim(0);
+        }
+        TRIMMED_TO.store(resident().unwrap_or(now), Relaxed);
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = limit;
+}
+
+/// Resident bytes of this process.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn resident() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = text.split(' ').nth(1)?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size())
 }

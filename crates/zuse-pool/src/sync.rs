@@ -20,6 +20,8 @@ use crate::pool::{Task, lock};
 use crate::space_map::MosWriter;
 use crate::{Pool, SyncCtx};
 
+/// Memory beyond the block cache before the heap is asked to give back what it has free.
+const HEAP_SLACK: usize = 72 << 20;
 /// More passes than any txg needs.
 const MAX_PASSES: u32 = 40;
 
@@ -44,6 +46,7 @@ impl Pool {
 
     /// Writes a txg. On return its uberblock is on disk, or there was nothing to write.
     pub(crate) fn sync_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
+        zuse_device::heap::trim_above(self.limits().cache.saturating_add(HEAP_SLACK));
         if !self.anything_dirty(txg) {
             self.meter.clear(txg);
             return Ok(());

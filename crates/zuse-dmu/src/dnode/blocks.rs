@@ -444,8 +444,9 @@ impl Dnode {
 
     /// Puts a version into tx's txg; if one is there already (another thread was first) that one stays unless `replace`.
     ///
-    /// Metadata is counted against the block cache while that lends: it mostly is a new version of a cached block. A large
-    /// directory could otherwise dirty so many leaves that a txg ends after a few names, and each name cost a leaf.
+    /// The block cache makes room for it while it lends: cache and changed blocks together stay within its limit. Metadata
+    /// that it lends for is not counted as dirty: it mostly is a new version of a cached block, and a large directory could
+    /// otherwise dirty so many leaves that a txg ends after a few names, and each name cost a leaf.
     fn install(
         &self,
         tx: &Tx,
@@ -469,13 +470,7 @@ impl Dnode {
         d.head.max_block = d.head.max_block.max(blkid);
         let metadata = zuse_format::object_type::is_metadata(d.head.object_type);
         let core = &self.core;
-        let lend = || {
-            if metadata {
-                core.io.cache().lend(len)
-            } else {
-                None
-            }
-        };
+        let lend = || core.io.cache().lend(len);
         use std::collections::btree_map::Entry;
         match d.blocks.entry(blkid) {
             Entry::Occupied(there) if !replace => Ok(there.get().clone()),
@@ -488,12 +483,10 @@ impl Dnode {
             Entry::Vacant(slot) => {
                 let loan = lend();
                 let size = len as u64 + 256;
-                if loan.is_some() {
-                    core.meter.add(tx.txg(), 256);
-                } else if metadata {
-                    core.meter.add(tx.txg(), size);
-                } else {
-                    core.meter.add_data(tx.txg(), size);
+                match (metadata, &loan) {
+                    (true, Some(_)) => core.meter.add(tx.txg(), 256),
+                    (true, None) => core.meter.add(tx.txg(), size),
+                    (false, _) => core.meter.add_data(tx.txg(), size),
                 }
                 let block = make(loan);
                 slot.insert(block.clone());

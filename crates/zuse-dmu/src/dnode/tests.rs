@@ -263,3 +263,22 @@ fn a_number_that_could_not_be_taken_stays_free() {
         .allocate_at(&pool.tx(), number, &spec)
         .expect("the number is free");
 }
+
+#[test]
+fn the_cache_makes_room_for_changed_data_until_it_is_written() {
+    let mut pool = TestPool::new(Settings::default());
+    let tx = Tx::syncing(pool.txg);
+    let spec = DnodeSpec::new(19).block_size(128 << 10);
+    let dnode = pool.os.allocate(&tx, &spec).expect("allocate");
+    let cache = pool.os.io().cache().clone();
+    cache.set_limit(2 << 20, 75);
+    for block in 0..8 {
+        dnode
+            .write_at(&tx, block * (128 << 10), &[7; 128 << 10])
+            .expect("write");
+    }
+    assert!(cache.lend(4096).is_none(), "half is lent to what is dirty");
+    pool.sync();
+    assert!(cache.lend(1 << 20).is_some());
+    assert!(cache.stats().used <= 2 << 20);
+}
