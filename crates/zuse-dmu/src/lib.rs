@@ -24,7 +24,7 @@ pub mod zap;
 
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
-pub use objset::{Changed, Objset, ObjsetEnv, ObjsetSync};
+pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync};
 pub use settings::{Redundancy, Settings};
 pub use stored::{MetaShape, RawForm, StoredBlock};
 pub use tx::{Tx, TxgHold};

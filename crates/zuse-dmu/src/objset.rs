@@ -15,11 +15,13 @@
 
 mod accounting;
 mod compare;
+mod glance;
 mod number;
 mod raw;
 mod sync;
 
 pub use compare::Changed;
+pub use glance::Glance;
 pub use sync::ObjsetSync;
 
 use std::collections::HashMap;
@@ -225,6 +227,13 @@ impl BlockIndex for Starts {
     fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
         self
     }
+}
+
+/// As [`dnode_starts`], found once for a block of the cache.
+fn starts_of(block: &Block) -> u32 {
+    block
+        .index(|bytes| Starts(dnode_starts(bytes)))
+        .map_or_else(|| dnode_starts(block.bytes()), |s| s.0)
 }
 
 impl Objset {
@@ -477,10 +486,7 @@ impl Objset {
             let phys = match block {
                 None => None,
                 Some(block) => {
-                    let starts = block
-                        .index(|bytes| Starts(dnode_starts(bytes)))
-                        .map_or_else(|| dnode_starts(block.bytes()), |s| s.0);
-                    if starts >> slot & 1 == 1 {
+                    if starts_of(&block) >> slot & 1 == 1 {
                         let bytes = &block.bytes()[slot * DNODE_SLOT..];
                         let phys = DnodePhys::parse(bytes).map_err(|e| {
                             e.at(format!("{}, object {}", self.core.place, object.0))

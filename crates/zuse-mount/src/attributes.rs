@@ -36,11 +36,15 @@ fn id(fuid: u64) -> u32 {
 
 /// Attributes of an object.
 pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znode>) -> Attr {
-    let stat = fs.getattr(znode);
+    of_stat(fs, ino, node, &fs.getattr(znode))
+}
+
+/// The same from what `stat` shows.
+pub(crate) fn of_stat(fs: &FileSystem, ino: u64, node: &Node, stat: &zuse_zpl::Attr) -> Attr {
     let a = &stat.attributes;
     let replaced = node.replaced.load(std::sync::atomic::Ordering::Relaxed);
     let mut nlink = u32::try_from(a.links).unwrap_or(u32::MAX);
-    if znode.object() == fs.root_id() && fs.shows_dot_zfs() {
+    if stat.object == fs.root_id() && fs.shows_dot_zfs() {
         nlink = nlink.saturating_add(1);
     }
     Attr {
@@ -107,7 +111,7 @@ impl Session {
             What::DotZfs(volume) => Ok(of_control(&*volume.enter()?, ino, 3)),
             What::Snapshots(volume) => Ok(of_control(&*volume.enter()?, ino, 2)),
             What::Virtual(dir) => of_virtual(ino, &dir.volume),
-            What::Gone(_) => Err(Errno::STALE),
+            What::Listed(..) | What::Gone(_) => Err(Errno::STALE),
         }
     }
 
@@ -132,7 +136,7 @@ impl Session {
     pub fn statfs(&self, ino: u64) -> Answer<StatFs> {
         let node = self.node(ino)?;
         let volume = match &node.what {
-            What::Object(v, _) | What::DotZfs(v) | What::Snapshots(v) => v,
+            What::Object(v, _) | What::Listed(v, _) | What::DotZfs(v) | What::Snapshots(v) => v,
             What::Virtual(dir) => &dir.volume,
             What::Gone(_) => return Err(Errno::STALE),
         };

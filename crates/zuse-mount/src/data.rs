@@ -69,7 +69,7 @@ impl Session {
         let node = self.node(ino)?;
         match &node.what {
             What::Object(volume, znode) => volume.enter()?.fsync(znode).map_err(no),
-            What::Gone(_) => Err(Errno::STALE),
+            What::Listed(..) | What::Gone(_) => Err(Errno::STALE),
             _ => Ok(()),
         }
     }

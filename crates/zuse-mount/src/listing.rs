@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use zuse_fuse::{Attr, DirSink};
-use zuse_zpl::Znode;
+use zuse_zpl::{Wanted, Znode};
 
 use crate::covers::Cover;
 use crate::number;
@@ -48,7 +48,7 @@ impl Session {
             }
             What::DotZfs(volume) => self.list_dot_zfs(volume, offset, sink),
             What::Snapshots(volume) => self.list_snapshots(volume, offset, sink),
-            What::Gone(_) => Err(zuse_base::Errno::STALE),
+            What::Listed(..) | What::Gone(_) => Err(zuse_base::Errno::STALE),
         }
     }
 
@@ -73,13 +73,22 @@ impl Session {
             // Names alone cost little to fetch.
             usize::MAX
         };
-        fs.readdir_some(dir, offset, plus, likely, &mut |entry| {
+        let wanted = if plus {
+            Wanted::Attributes
+        } else {
+            Wanted::Names
+        };
+        fs.readdir_some(dir, offset, wanted, likely, &mut |entry| {
             let cover = covered.and_then(|c| c.get(entry.name));
-            let (number, attr): (u64, Option<Attr>) = match (cover, entry.znode) {
-                (Some(Cover::Root(v)), _) => (number::mount_entry(v.root), None),
-                (Some(Cover::Virtual(v)), _) => (number::mount_entry(v.ino), None),
-                (_, Some(znode)) if plus => {
+            let (number, attr): (u64, Option<Attr>) = match (cover, entry.znode, entry.attr) {
+                (Some(Cover::Root(v)), ..) => (number::mount_entry(v.root), None),
+                (Some(Cover::Virtual(v)), ..) => (number::mount_entry(v.ino), None),
+                (_, Some(znode), _) => {
                     let attr = self.give(fs, volume, znode);
+                    (attr.ino, Some(attr))
+                }
+                (_, None, Some(stored)) => {
+                    let attr = self.give_listed(fs, volume, stored);
                     (attr.ino, Some(attr))
                 }
                 _ if entry.name == b".." && is_root => (volume.above(), None),

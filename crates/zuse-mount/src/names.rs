@@ -40,7 +40,7 @@ impl Session {
             What::DotZfs(volume) => self.in_dot_zfs(volume, name),
             What::Snapshots(volume) => self.snapshot(volume, name),
             What::Virtual(_) => Err(Errno::NOENT),
-            What::Gone(_) => Err(Errno::STALE),
+            What::Listed(..) | What::Gone(_) => Err(Errno::STALE),
         }
     }
 

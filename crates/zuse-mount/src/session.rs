@@ -11,7 +11,7 @@ use zuse_zpl::{Credentials, FileSystem, Znode};
 use crate::attributes;
 use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
-use crate::table::{Node, Table, What};
+use crate::table::{Listed, Node, Table, What};
 use crate::tree::Tree;
 use crate::volume::{Slots, Volume};
 
@@ -32,7 +32,7 @@ pub(crate) fn judged(caller: &Caller) -> Credentials {
 pub(crate) struct Session {
     pub tree: Arc<dyn Tree>,
     pub slots: Arc<Slots>,
-    pub table: Table,
+    pub table: Arc<Table>,
     root: RwLock<Arc<Volume>>,
     covers: RwLock<Arc<Covers>>,
     /// The mounted children, by dataset.
@@ -49,7 +49,7 @@ impl Session {
         Self {
             tree,
             slots,
-            table: Table::new(),
+            table: Arc::new(Table::new()),
             root: RwLock::new(root),
             covers: RwLock::default(),
             children: Mutex::default(),
@@ -119,6 +119,19 @@ impl Session {
             );
             return self.table.get(ino);
         }
+        if let What::Listed(volume, listed) = &node.what {
+            // The first use of what was only listed.
+            let fs = volume.enter()?;
+            let znode = fs.znode(listed.object).map_err(|error| {
+                let errno = no(error);
+                if errno == Errno::NOENT {
+                    Errno::STALE
+                } else {
+                    errno
+                }
+            })?;
+            return self.table.promote(ino, volume, &znode).ok_or(Errno::STALE);
+        }
         Ok(node)
     }
 
@@ -136,6 +149,23 @@ impl Session {
             .table
             .enter(ino, What::Object(volume.clone(), znode.clone()));
         attributes::of_object(fs, ino, &node, znode)
+    }
+
+    /// Gives the kernel a reference on an object that is not in memory.
+    pub fn give_listed(
+        &self,
+        fs: &Arc<FileSystem>,
+        volume: &Arc<Volume>,
+        stat: &zuse_zpl::Attr,
+    ) -> Attr {
+        volume.keep(fs, &self.table);
+        let ino = volume.ino(stat.object);
+        let listed = Listed {
+            object: stat.object,
+            generation: stat.attributes.generation,
+        };
+        let node = self.table.enter(ino, What::Listed(volume.clone(), listed));
+        attributes::of_stat(fs, ino, &node, stat)
     }
 
     /// Gives the kernel a reference on the root of a file system.

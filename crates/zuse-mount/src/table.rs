@@ -1,7 +1,9 @@
 //! The inodes that the kernel knows.
 //!
 //! A [`Node`] lives from the first look-up to the last forget and holds its object in memory: `getattr` and all that
-//! comes without a name costs one hash look-up, and a file without a name stays usable while the kernel has it.
+//! comes without a name costs one hash look-up, and a file without a name stays usable while the kernel has it. What was
+//! only listed is held from its first use on, or when its last name goes: of most entries of a listing the kernel never asks
+//! again.
 //!
 //! Invariants
 //! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one, so that a node never
@@ -15,7 +17,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use zuse_base::Errno;
+use zuse_base::{Errno, ObjectId};
 use zuse_zpl::Znode;
 
 use crate::covers::VirtualDir;
@@ -28,6 +30,8 @@ const SHARDS: usize = 64;
 pub(crate) enum What {
     /// An object of a file system.
     Object(Arc<Volume>, Arc<Znode>),
+    /// An object that the kernel knows from a listing and has not used yet.
+    Listed(Arc<Volume>, Listed),
     /// `.zfs`.
     DotZfs(Arc<Volume>),
     /// `.zfs/snapshot`.
@@ -36,6 +40,19 @@ pub(crate) enum What {
     Virtual(Arc<VirtualDir>),
     /// Its file system has gone. The volume keeps its slot from being used again.
     Gone(#[allow(dead_code)] Arc<Volume>),
+}
+
+/// Which object it was that was listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub object: ObjectId,
+    pub generation: u64,
+}
+
+impl Listed {
+    fn is(&self, znode: &Znode) -> bool {
+        self.object == znode.object() && self.generation == znode.generation()
+    }
 }
 
 /// An inode that the kernel knows.
@@ -52,6 +69,8 @@ impl Node {
         match &self.what {
             What::Object(volume, znode) => Ok((volume, znode)),
             What::Gone(_) => Err(Errno::STALE),
+            // Whoever asks a session for a node gets an object.
+            What::Listed(..) => Err(Errno::STALE),
             // Nothing can be changed there.
             _ => Err(Errno::PERM),
         }
@@ -60,6 +79,10 @@ impl Node {
     fn is_same(&self, other: &What) -> bool {
         match (&self.what, other) {
             (What::Object(_, a), What::Object(_, b)) => Arc::ptr_eq(a, b),
+            (What::Listed(a, old), What::Listed(b, new)) => Arc::ptr_eq(a, b) && old == new,
+            (What::Object(a, znode), What::Listed(b, listed)) => {
+                Arc::ptr_eq(a, b) && listed.is(znode)
+            }
             (What::DotZfs(a), What::DotZfs(b)) | (What::Snapshots(a), What::Snapshots(b)) => {
                 Arc::ptr_eq(a, b)
             }
@@ -68,9 +91,23 @@ impl Node {
         }
     }
 
+    /// Whether `other` is the object that this is known to be from a listing.
+    fn becomes(&self, other: &What) -> bool {
+        match (&self.what, other) {
+            (What::Listed(a, listed), What::Object(b, znode)) => {
+                Arc::ptr_eq(a, b) && listed.is(znode)
+            }
+            _ => false,
+        }
+    }
+
     fn volume(&self) -> Option<&Arc<Volume>> {
         match &self.what {
-            What::Object(v, _) | What::DotZfs(v) | What::Snapshots(v) | What::Gone(v) => Some(v),
+            What::Object(v, _)
+            | What::Listed(v, _)
+            | What::DotZfs(v)
+            | What::Snapshots(v)
+            | What::Gone(v) => Some(v),
             What::Virtual(_) => None,
         }
     }
@@ -142,9 +179,10 @@ impl Table {
             return node.clone();
         }
         let (lookups, replaced) = there.as_ref().map_or((0, 0), |n| {
+            let other = u32::from(!n.becomes(&what));
             (
                 n.lookups.load(Relaxed),
-                n.replaced.load(Relaxed).wrapping_add(1),
+                n.replaced.load(Relaxed).wrapping_add(other),
             )
         });
         let node = Arc::new(Node {
@@ -156,6 +194,28 @@ impl Table {
         drop(shard);
         drop(there);
         node
+    }
+
+    /// Takes hold of an object that the kernel knows from a listing; of another one that has its number, does nothing.
+    /// Returns the node, if the kernel knows the object.
+    pub fn promote(&self, ino: u64, volume: &Arc<Volume>, znode: &Arc<Znode>) -> Option<Arc<Node>> {
+        let mut shard = self.write(ino);
+        let there = shard.get(&ino)?.clone();
+        let what = What::Object(volume.clone(), znode.clone());
+        if there.is_same(&what) {
+            return Some(there);
+        }
+        if !there.becomes(&what) {
+            return None;
+        }
+        let node = Arc::new(Node {
+            what,
+            lookups: AtomicU64::new(there.lookups.load(Relaxed)),
+            replaced: AtomicU32::new(there.replaced.load(Relaxed)),
+        });
+        shard.insert(ino, node.clone());
+        drop(shard);
+        Some(node)
     }
 
     /// The kernel gives references back. Returns the node when it was the last one.

@@ -9,13 +9,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
 use zuse_base::{Errno, ObjectId};
-use zuse_zpl::FileSystem;
+use zuse_zpl::{FileSystem, Keeper, Znode};
 
 use crate::number;
+use crate::table::Table;
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
@@ -53,6 +54,22 @@ pub(crate) struct Volume {
     gate: RwLock<Option<Arc<FileSystem>>>,
     /// Snapshots that have been looked at, while the kernel knows them.
     pub snapshots: Mutex<HashMap<Vec<u8>, Weak<Volume>>>,
+    /// Hears of objects that lose their last name, once some are given out without being held.
+    keeper: OnceLock<Arc<Holds>>,
+}
+
+/// Takes hold of what the kernel knows from a listing when its last name goes: it may be open.
+struct Holds {
+    table: Weak<Table>,
+    volume: Weak<Volume>,
+}
+
+impl Keeper for Holds {
+    fn last_name_goes(&self, znode: &Arc<Znode>) {
+        if let (Some(table), Some(volume)) = (self.table.upgrade(), self.volume.upgrade()) {
+            table.promote(volume.ino(znode.object()), &volume, znode);
+        }
+    }
 }
 
 /// A request inside a file system.
@@ -94,7 +111,21 @@ impl Volume {
             above: AtomicU64::new(root),
             gate: RwLock::new(Some(fs)),
             snapshots: Mutex::default(),
+            keeper: OnceLock::new(),
         }))
+    }
+
+    /// Before an object is given to the kernel without being held.
+    pub fn keep(self: &Arc<Self>, fs: &FileSystem, table: &Arc<Table>) {
+        self.keeper.get_or_init(|| {
+            let holds = Arc::new(Holds {
+                table: Arc::downgrade(table),
+                volume: Arc::downgrade(self),
+            });
+            let weak: Weak<Holds> = Arc::downgrade(&holds);
+            fs.add_keeper(weak);
+            holds
+        });
     }
 
     /// Goes in.

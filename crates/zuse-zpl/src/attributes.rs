@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use zuse_base::{Error, Result, Timestamp};
 use zuse_dmu::sa::{Attr, MAGIC, SA_BONUS, SaTable, SaView, ZNODE_BONUS, ZNODE_SIZE};
 use zuse_dmu::{Dnode, Tx};
+use zuse_format::DnodeView;
 
 use crate::acl::TrivialAcl;
 use crate::{flags, mode};
@@ -243,6 +244,15 @@ impl AttributeStore {
         dnode
             .with_bonus(|b| self.load_fast(b))
             .filter(|_| !dnode.has_spill())
+    }
+
+    /// The same of a dnode as it is stored.
+    pub fn load_stored(&self, dnode: &DnodeView<'_>) -> Option<Attributes> {
+        if dnode.bonus_type() != SA_BONUS || dnode.has_spill() {
+            return None;
+        }
+        self.load_fast(dnode.bonus())
+            .filter(|a| a.generation != 0 && mode::is_valid(a.mode))
     }
 
     /// A bonus of a shape that files and directories have: the canonical attributes at fixed places.

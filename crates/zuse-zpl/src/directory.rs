@@ -4,8 +4,9 @@
 //! larger ones are ZAP positions, which are at least 2^28 behind any entry. They survive changes of the directory.
 //!
 //! Budget of a listing: one search for the position per batch (at most 1,024 names, 256 with their objects), each name copied once, no
-//! allocation per entry. Sub-directories that probably come next are read by other threads ([`crate::ahead`]); with
-//! `plus` each dnode block of a batch is read once, neighbours together.
+//! allocation per entry. Sub-directories that probably come next are read by other threads ([`crate::ahead`]). Where more
+//! than names is wanted each dnode block of a batch is read once, neighbours together; attributes are taken from the bytes
+//! of that block, without making an object in memory of each.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use zuse_dmu::zap::{MatchType, Zap};
 use crate::attributes::field;
 use crate::backing::SnapDir;
 use crate::credentials::{Credentials, MAY_EXEC};
-use crate::file_system::{FileSystem, refuse};
+use crate::file_system::{Attr, FileSystem, refuse};
 use crate::znode::Znode;
 use crate::{dirent, flags, mode, name};
 use zuse_base::Timestamp;
@@ -44,8 +45,30 @@ pub struct DirEntry<'a> {
     pub next: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// The object itself, if asked for and readable; never for `.`, `..`, `.zfs`.
+    /// The object itself, if asked for and readable, or if it is in memory and attributes were asked for; never for `.`,
+    /// `..`, `.zfs`.
     pub znode: Option<&'a Arc<Znode>>,
+    /// What `stat` shows of an object that is not in memory, where attributes were asked for.
+    pub attr: Option<&'a Attr>,
+}
+
+/// What a listing brings beside names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// Nothing.
+    Names,
+    /// Attributes: with the object where it is in memory, else as stored.
+    Attributes,
+    /// Objects.
+    Objects,
+}
+
+/// What is known of the object of an entry.
+#[derive(Clone)]
+enum Known {
+    Nothing,
+    Object(Arc<Znode>),
+    Stored(Attr),
 }
 
 #[derive(Default)]
@@ -53,7 +76,7 @@ struct Batch {
     names: Vec<u8>,
     /// Value, position behind, end of the name.
     entries: Vec<(u64, u64, usize)>,
-    znodes: Vec<Option<Arc<Znode>>>,
+    known: Vec<Known>,
 }
 
 impl FileSystem {
@@ -118,7 +141,8 @@ impl FileSystem {
         plus: bool,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        self.readdir_some(dir, from, plus, usize::MAX, sink)
+        let wanted = if plus { Wanted::Objects } else { Wanted::Names };
+        self.readdir_some(dir, from, wanted, usize::MAX, sink)
     }
 
     /// The same for a sink that will take about `likely` entries: not many more are fetched.
@@ -129,7 +153,7 @@ impl FileSystem {
         &self,
         dir: &Arc<Znode>,
         from: u64,
-        plus: bool,
+        wanted: Wanted,
         likely: usize,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
@@ -141,6 +165,7 @@ impl FileSystem {
                 next,
                 name,
                 znode: None,
+                attr: None,
             })
         };
         if from == 0 && !dot(dir.object(), 1, b".") {
@@ -159,7 +184,10 @@ impl FileSystem {
         let mut at = if from <= 3 { 0 } else { from };
         let mut batch = Batch::default();
         let mut left = likely;
-        let limit = if plus { BATCH } else { BATCH_NAMES };
+        let limit = match wanted {
+            Wanted::Names => BATCH_NAMES,
+            Wanted::Attributes | Wanted::Objects => BATCH,
+        };
         while at != ZAP_END {
             batch.names.clear();
             batch.entries.clear();
@@ -170,17 +198,22 @@ impl FileSystem {
                 batch.entries.push((value, after, batch.names.len()));
                 batch.entries.len() < most
             })?;
-            if plus {
-                self.fetch(&mut batch);
+            if wanted != Wanted::Names {
+                self.fetch(&mut batch, wanted);
             }
             let mut start = 0;
             for (i, &(value, after, end)) in batch.entries.iter().enumerate() {
                 let object = dirent::object(value);
-                let znode = batch.znodes.get(i).and_then(Option::as_ref);
-                let kind = match dirent::kind(value) {
-                    0 => znode
-                        .map_or_else(|| self.znode(object).map_or(0, |z| z.kind()), |z| z.kind()),
-                    kind => kind,
+                let (znode, attr) = match batch.known.get(i) {
+                    Some(Known::Object(znode)) => (Some(znode), None),
+                    Some(Known::Stored(attr)) => (None, Some(attr)),
+                    Some(Known::Nothing) | None => (None, None),
+                };
+                let kind = match (dirent::kind(value), znode, attr) {
+                    (0, Some(znode), _) => znode.kind(),
+                    (0, _, Some(attr)) => attr.attributes.kind(),
+                    (0, None, None) => self.znode(object).map_or(0, |z| z.kind()),
+                    (kind, ..) => kind,
                 };
                 let entry = DirEntry {
                     object,
@@ -188,6 +221,7 @@ impl FileSystem {
                     next: after,
                     name: &batch.names[start..end],
                     znode,
+                    attr,
                 };
                 if !sink(entry) {
                     return Ok(());
@@ -218,18 +252,27 @@ impl FileSystem {
         }
     }
 
-    /// Gets the objects of a batch into memory, neighbours together.
-    fn fetch(&self, batch: &mut Batch) {
+    /// Gets what is wanted of the objects of a batch, neighbours together.
+    fn fetch(&self, batch: &mut Batch, wanted: Wanted) {
         let mut order: Vec<usize> = (0..batch.entries.len()).collect();
         let number = |i: usize| dirent::object(batch.entries[i].0).0;
         order.sort_unstable_by_key(|&i| number(i));
         let mut blocks: Vec<u64> = order.iter().map(|&i| number(i) / 32).collect();
         blocks.dedup();
         self.objset.meta().prefetch_missing(blocks.into_iter());
-        batch.znodes.clear();
-        batch.znodes.resize(order.len(), None);
+        batch.known.clear();
+        batch.known.resize(order.len(), Known::Nothing);
+        let mut glance = self.objset.glance();
         for i in order {
-            batch.znodes[i] = self.znode(dirent::object(batch.entries[i].0)).ok();
+            let object = dirent::object(batch.entries[i].0);
+            let stored = match wanted {
+                Wanted::Attributes => glance.look(object, |dnode| self.stored_attr(object, dnode)),
+                Wanted::Names | Wanted::Objects => None,
+            };
+            batch.known[i] = match stored {
+                Some(attr) => Known::Stored(attr),
+                None => self.znode(object).map_or(Known::Nothing, Known::Object),
+            };
         }
     }
 

@@ -9,14 +9,14 @@
 //! cached; `create` is one transaction, one dnode, one ZAP addition and one edit of the directory's bonus.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Timestamp, Txg};
 use zuse_dmu::sa::SaTable;
 use zuse_dmu::zap::{MatchType, Zap, normalize};
 use zuse_dmu::{Objset, Tx};
 use zuse_format::objset::OBJSET_PROJECT_QUOTA;
-use zuse_format::{ObjsetType, object_type};
+use zuse_format::{DnodeView, ObjsetType, object_type};
 
 use crate::attributes::{AttributeStore, Attributes};
 use crate::backing::{Backing, MountProps, PoolFeatures};
@@ -70,6 +70,7 @@ pub struct FileSystem {
     pub(crate) xattrs_ahead: Arc<crate::xattr::ahead::XattrsAhead>,
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
+    keepers: RwLock<Vec<Weak<dyn Keeper>>>,
     /// As of the last look: asking the pool costs a search per feature.
     features: RwLock<PoolFeatures>,
 }
@@ -147,6 +148,7 @@ impl FileSystem {
             xattrs_ahead: Arc::default(),
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
+            keepers: RwLock::default(),
             features: RwLock::new(backing.features()),
             objset,
             backing,
@@ -437,21 +439,68 @@ impl FileSystem {
 
     /// Attributes as `stat` shows them.
     pub fn getattr(&self, znode: &Znode) -> Attr {
-        let a = znode.attributes();
         let dnode = znode.dnode();
-        let used = dnode.used_bytes();
-        let blksize = match znode.kind() {
-            mode::REGULAR if a.size == 0 && used == 0 => self.props().record_size,
-            _ => dnode.block_size(),
+        self.attr_of(
+            znode.object(),
+            znode.attributes(),
+            dnode.used_bytes(),
+            u64::from(dnode.slots()),
+            dnode.block_size(),
+        )
+    }
+
+    /// The same of an object that is not in memory; `None` if it is of no common shape.
+    pub(crate) fn stored_attr(&self, object: ObjectId, dnode: &DnodeView<'_>) -> Option<Attr> {
+        Some(self.attr_of(
+            object,
+            self.store.load_stored(dnode)?,
+            dnode.used_bytes(),
+            dnode.slots() as u64,
+            u32::from(dnode.data_block_sectors()) * 512,
+        ))
+    }
+
+    fn attr_of(
+        &self,
+        object: ObjectId,
+        attributes: Attributes,
+        used: u64,
+        slots: u64,
+        block_size: u32,
+    ) -> Attr {
+        let blksize = match attributes.kind() {
+            mode::REGULAR if attributes.size == 0 && used == 0 => self.props().record_size,
+            _ => block_size,
         };
         Attr {
-            object: znode.object(),
-            attributes: a,
+            object,
+            attributes,
             // Rounded to the nearest sector. The count comes from disk: any number may be there.
-            blocks: used / 512 + used % 512 / 256 + u64::from(dnode.slots()),
+            blocks: used / 512 + used % 512 / 256 + slots,
             blksize,
         }
     }
+
+    /// From now on `keeper` hears of objects that lose their last name, while it lives.
+    pub fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
+        let mut keepers = self.keepers.write().unwrap_or_else(PoisonError::into_inner);
+        keepers.retain(|k| k.strong_count() > 0);
+        keepers.push(keeper);
+    }
+
+    pub(crate) fn tell_keepers(&self, znode: &Arc<Znode>) {
+        let keepers = self.keepers.read().unwrap_or_else(PoisonError::into_inner);
+        for keeper in keepers.iter().filter_map(Weak::upgrade) {
+            keeper.last_name_goes(znode);
+        }
+    }
+}
+
+/// Somebody who has given out objects without holding them.
+pub trait Keeper: Send + Sync {
+    /// The last name of an object is being taken away, by a transaction that is open. Who holds it when this returns keeps
+    /// it usable. The file system must not be called.
+    fn last_name_goes(&self, znode: &Arc<Znode>);
 }
 
 /// Attributes with what the object's space adds to them.

@@ -39,10 +39,10 @@ pub use backing::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFact
 pub use create::{NewObject, Remade};
 pub use credentials::{Credentials, MAY_EXEC, MAY_READ, MAY_WRITE};
 pub use diff::{Change, ChangeKind, diff};
-pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry};
+pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, Wanted};
 pub use file::{SIZE_MAX, Whence, WriteOptions};
 pub use file_system::{
-    Attr, CaseSensitivity, FileSystem, MASTER_NODE, ZPL_VERSION, device_number, device_of,
+    Attr, CaseSensitivity, FileSystem, Keeper, MASTER_NODE, ZPL_VERSION, device_number, device_of,
 };
 pub use format_new::{FormatOptions, format};
 pub use manifest::{DEFAULT_HASH_LIMIT, Hashing, ManifestEntry, Sha256Sum, manifest};

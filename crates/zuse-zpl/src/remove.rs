@@ -153,6 +153,7 @@ impl FileSystem {
         };
         if links == 0 {
             self.forget_access(&znode);
+            self.tell_keepers(&znode);
             let block = u64::from(znode.dnode().block_size()).max(1);
             let small = znode.is_dir() || size / block < FREE_AT_ONCE;
             if small

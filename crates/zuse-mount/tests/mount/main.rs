@@ -4,6 +4,7 @@
 
 mod datasets;
 mod files;
+mod listed;
 mod snapshots;
 mod stress;
 
