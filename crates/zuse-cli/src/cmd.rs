@@ -9,6 +9,7 @@ pub mod manifest;
 pub mod mount;
 pub mod replicate;
 pub mod serve;
+pub mod stats;
 pub mod stream;
 pub mod tunables;
 pub mod uberblocks;
@@ -46,6 +47,10 @@ pub struct Cli {
     /// Set a tunable for the pools that this command opens (may be repeated; 'zuse tunables' lists them)
     #[arg(long = "tune", global = true, value_name = "NAME=VALUE", value_parser = pair)]
     pub tune: Vec<(String, String)>,
+    /// When done, say as JSON on standard error what the pools that this command opened kept and read ('zuse stats' shows it of
+    /// a pool that is mounted)
+    #[arg(id = "show-stats", long = "stats", global = true)]
+    pub stats: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -77,6 +82,7 @@ enum Command {
     Stream(stream::Stream),
     Replicate(replicate::Replicate),
     Tunables(tunables::Tunables),
+    Stats(stats::Stats),
     Demo(demo::Demo),
     #[command(name = "mount.fuse.zuse", hide = true)]
     MountHelper(mount::Helper),
@@ -110,6 +116,7 @@ impl Cli {
         session.look_in(&self.search_in);
         session.take_keys(&self.keys)?;
         session.at = self.at;
+        session.stats = self.stats;
         session.tune(self.tune)?;
         match self.command {
             Command::Zpool(c) => c.run(session),
@@ -126,6 +133,7 @@ impl Cli {
             Command::Stream(c) => c.run(session),
             Command::Replicate(c) => c.run(session),
             Command::Tunables(c) => c.run(session),
+            Command::Stats(c) => c.run(session),
             Command::Demo(c) => c.run(session),
             Command::MountHelper(c) => c.run(session),
             Command::Serve(c) => c.run(session),

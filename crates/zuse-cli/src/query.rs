@@ -125,6 +125,21 @@ pub struct PoolRow {
     pub disabled_features: usize,
     /// What went wrong beyond the devices, one line each.
     pub warnings: Vec<String>,
+    /// Seconds since the pool was opened.
+    #[serde(default)]
+    pub seconds: f64,
+    /// What is kept in memory.
+    #[serde(default)]
+    pub tiers: Vec<TierRow>,
+}
+
+/// A tier of memory: see [`zuse::Tier`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TierRow {
+    /// Its name.
+    pub name: String,
+    /// Hits, misses, entries, bytes, bound.
+    pub figures: [u64; 5],
 }
 
 impl PoolRow {
@@ -157,6 +172,12 @@ pub struct VdevRow {
     pub class: String,
     /// Children.
     pub children: Vec<VdevRow>,
+    /// Reads, writes, bytes read, bytes written since the pool was opened.
+    #[serde(default)]
+    pub traffic: [u64; 4],
+    /// Room and allocated bytes of a top-level vdev, where known.
+    #[serde(default)]
+    pub space: Option<(u64, u64)>,
 }
 
 impl VdevRow {
@@ -189,6 +210,13 @@ impl VdevRow {
                 .filter(|c| !matches!(c.kind, VdevKind::Hole | VdevKind::Indirect))
                 .map(Self::of)
                 .collect(),
+            traffic: [
+                status.reads,
+                status.writes,
+                status.read_bytes,
+                status.written_bytes,
+            ],
+            space: None,
         }
     }
 
@@ -402,6 +430,12 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
     let figures = pool.figures()?;
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
+    for status in &pool.vdev_status().children {
+        let row = vdevs.children.iter_mut().find(|v| v.guid == status.guid);
+        if let (Some(row), Ok(id)) = (row, u32::try_from(status.id)) {
+            row.space = pool.spa().vdev_space(id);
+        }
+    }
     let features = pool.spa().features();
     let config = pool.config();
     let aux = |list: &str| -> zuse::Result<Vec<VdevRow>> {
@@ -431,6 +465,15 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             .stuck()
             .map(|e| e.to_string())
             .into_iter()
+            .collect(),
+        seconds: pool.age().as_secs_f64(),
+        tiers: pool
+            .tiers()
+            .iter()
+            .map(|t| TierRow {
+                name: t.name.to_owned(),
+                figures: [t.hits, t.misses, t.entries, t.bytes, t.limit],
+            })
             .collect(),
     })
 }
@@ -462,5 +505,7 @@ fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         is_log: false,
         class: if list == "spares" { "spare" } else { "l2cache" }.into(),
         children: Vec::new(),
+        traffic: [0; 4],
+        space: None,
     }
 }

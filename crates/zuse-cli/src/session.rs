@@ -64,6 +64,8 @@ pub struct Session {
     pub at: Option<At>,
     /// Tunables that it names.
     pub tuned: Vec<(String, String)>,
+    /// Figures of the pools that it opened are shown at its end.
+    pub stats: bool,
     opened: Vec<Opened>,
 }
 
@@ -81,6 +83,7 @@ impl Session {
             key_files: Vec::new(),
             at: None,
             tuned: Vec::new(),
+            stats: false,
             opened: Vec::new(),
         }
     }
@@ -383,6 +386,10 @@ impl Session {
         let mut result = Ok(());
         for opened in std::mem::take(&mut self.opened) {
             let name = opened.pool.name();
+            if self.stats {
+                let figures = crate::cmd::stats::figures(&opened.pool);
+                self.ui.say(figures.to_string());
+            }
             let closed = if opened.export {
                 opened.pool.export()
             } else {

@@ -7,3 +7,4 @@ mod mounts;
 mod pools;
 mod streams;
 mod support;
+mod upkeep;

@@ -432,6 +432,7 @@ impl Batch<'_> {
                     let stored = table.name_of(object)?.unwrap_or_else(|| old.clone());
                     table.remove(ctx.tx, &stored)?;
                     table.put_u64(ctx.tx, new, object)?;
+                    dsl.tier.note_names([(object, new.as_str())]);
                     ctx.note_snapshots_changed(phys.dir)?;
                     ctx.log_named(
                         "rename",

@@ -320,6 +320,7 @@ impl Ctx<'_> {
         self.meta
             .table(self.meta.dir(parent)?.child_map)?
             .put_u64(self.tx, child, dir)?;
+        self.dsl.tier.note_names([(dir, child)]);
         self.count_up(parent, FS_COUNT, 1)?;
         if self.spa.feature_count(LIMITS) > 0 {
             let table = self.zapify(dir)?;

@@ -563,9 +563,9 @@ impl Ctx<'_> {
                 self.free(table)?;
             }
         }
-        let siblings = self.meta.table(self.meta.dir(dir.parent)?.child_map)?;
-        if let Some(name) = siblings.name_of(object)? {
-            siblings.remove(self.tx, &name)?;
+        let siblings = self.meta.dir(dir.parent)?.child_map;
+        if let Some(name) = self.dsl.name_in(siblings, object)? {
+            self.meta.table(siblings)?.remove(self.tx, &name)?;
         }
         crate::context::lock(&self.dsl.dirs).remove(&object);
         self.free_extended(object)

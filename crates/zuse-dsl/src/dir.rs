@@ -110,14 +110,29 @@ impl Dsl {
             .map(|(_, v)| v))
     }
 
+    /// The name under which a ZAP lists an object. A remembered one is proved by looking it up; only where that fails the
+    /// ZAP is searched, and all its names are remembered: naming each of n children costs n steps, not n².
+    pub(crate) fn name_in(&self, table: u64, object: u64) -> Result<Option<String>> {
+        let map = self.meta()?.table(table)?;
+        if let Some(name) = self.tier.name(object)
+            && map.get_u64(&name)? == Some(object)
+        {
+            return Ok(Some(name.as_ref().to_owned()));
+        }
+        let all = map.numbers()?;
+        self.tier
+            .note_names(all.iter().map(|(name, object)| (*object, name.as_str())));
+        let found = all.into_iter().find(|(_, o)| *o == object);
+        Ok(found.map(|(name, _)| name))
+    }
+
     /// The full name of a directory.
     pub(crate) fn dir_name(&self, dir: u64) -> Result<String> {
         let meta = self.meta()?;
         let mut parts = Vec::new();
         let chain = meta.ancestry(dir)?;
         for pair in chain.windows(2) {
-            let map = meta.table(meta.dir(pair[1])?.child_map)?;
-            let name = map.name_of(pair[0])?;
+            let name = self.name_in(meta.dir(pair[1])?.child_map, pair[0])?;
             parts.push(name.ok_or_else(|| {
                 Error::corrupt(
                     format!("directory {}", pair[0]),
@@ -139,7 +154,7 @@ impl Dsl {
             return Ok(dir);
         }
         let head = meta.ds(meta.dir(phys.dir)?.head_dataset)?;
-        let snap = meta.table(head.snapnames)?.name_of(object)?;
+        let snap = self.name_in(head.snapnames, object)?;
         let snap = snap.ok_or_else(|| {
             Error::corrupt(format!("snapshot {object}"), "its dataset does not list it")
         })?;

@@ -350,8 +350,8 @@ impl Dsl {
             .try_for_each(|ds| ds.refresh())
     }
 
-    /// Figures of the metadata tier.
-    pub fn tier_stats(&self) -> crate::tier::TierStats {
+    /// Figures of the metadata tier, by table.
+    pub fn tier_stats(&self) -> [crate::tier::TierStats; 4] {
         self.tier.stats()
     }
 

@@ -194,6 +194,7 @@ impl Ctx<'_> {
         self.meta
             .table(phys.snapnames)?
             .put_u64(self.tx, snap, new)?;
+        self.dsl.tier.note_names([(new, snap)]);
         self.note_snapshots_changed(phys.dir)?;
         Ok(new)
     }

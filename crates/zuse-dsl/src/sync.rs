@@ -153,6 +153,22 @@ impl Dsl {
         Ok(phys.num_blkptrs > 0 || phys.subobjs != 0 && phys.num_subobjs > 0)
     }
 
+    /// Bytes that wait to be freed in the background; 1 at least as long as anything does.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn waiting_frees(&self) -> Result<u64> {
+        let _config = self.read_config();
+        if !self.frees_wait()? {
+            return Ok(0);
+        }
+        let meta = self.meta()?;
+        if meta.free_dir == 0 {
+            return Ok(1);
+        }
+        Ok(meta.dir(meta.free_dir)?.used_bytes.max(1))
+    }
+
     /// Bounds the blocks that one txg frees in the background.
     pub fn set_frees_per_txg(&self, blocks: u64) {
         self.frees_per_txg.store(blocks.max(1), Relaxed);

@@ -4,6 +4,7 @@
 //!   stored    property ZAP           → decoded entries
 //!   resolved  directory              → every property that takes effect there, with where it comes from
 //!   roots     root block pointer     → type of the object set, properties that stand inside it
+//!   names     directory or snapshot  → the name under which its parent lists it
 //! ```
 //! File data never pushes anything out of here: each table has a bound of its own and forgets what was not asked for
 //! since it last filled up.
@@ -11,6 +12,7 @@
 //! Invariants
 //! - `stored` and `resolved` are true to the MOS: a sync task that changes properties or moves directories drops what it
 //!   makes wrong, under the configuration lock.
+//! - `names` are guesses: whoever takes one looks it up in the parent's ZAP, which proves it ([`Dsl::name_in`]).
 //! - `roots` is keyed by the address and birth of a block that never changes: an entry cannot become wrong.
 
 use std::collections::HashMap;
@@ -28,10 +30,13 @@ use crate::property::{Resolved, Stored};
 const STORED_MAX: usize = 131_072;
 const RESOLVED_MAX: usize = 131_072;
 const ROOTS_MAX: usize = 262_144;
+const NAMES_MAX: usize = 262_144;
 
-/// Figures of the metadata tier.
+/// Figures of one table of the metadata tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStats {
+    /// What it keeps.
+    pub name: &'static str,
     /// Questions that were answered from memory.
     pub hits: u64,
     /// Questions that went to the MOS or an object set.
@@ -40,12 +45,16 @@ pub struct TierStats {
     pub entries: u64,
     /// Bytes of them, about.
     pub bytes: u64,
+    /// Entries that it may have.
+    pub limit: u64,
 }
 
 /// A table of two generations: when the young one is full it becomes the old one, and what the old one held is forgotten
 /// unless it was asked for in between.
 struct Table<K, V> {
     max: usize,
+    hits: u64,
+    misses: u64,
     young: HashMap<K, V>,
     old: HashMap<K, V>,
 }
@@ -54,6 +63,8 @@ impl<K: Hash + Eq + Copy, V: Clone> Table<K, V> {
     fn new(max: usize) -> Self {
         Self {
             max,
+            hits: 0,
+            misses: 0,
             young: HashMap::new(),
             old: HashMap::new(),
         }
@@ -89,8 +100,16 @@ impl<K: Hash + Eq + Copy, V: Clone> Table<K, V> {
         self.young.len() + self.old.len()
     }
 
-    fn values(&self) -> impl Iterator<Item = &V> {
-        self.young.values().chain(self.old.values())
+    fn stats(&self, name: &'static str, size: impl Fn(&V) -> usize) -> TierStats {
+        let all = self.young.values().chain(self.old.values());
+        TierStats {
+            name,
+            hits: self.hits,
+            misses: self.misses,
+            entries: self.len() as u64,
+            bytes: all.map(size).sum::<usize>() as u64,
+            limit: self.max as u64,
+        }
     }
 }
 
@@ -110,10 +129,9 @@ pub(crate) struct Tier {
     stored: Mutex<Table<u64, Stored>>,
     resolved: Mutex<Table<u64, Arc<Resolved>>>,
     roots: Mutex<Table<RootKey, Arc<Root>>>,
+    names: Mutex<Table<u64, Arc<str>>>,
     /// Grows with every change: what was read before one is not kept after it.
     changes: AtomicU64,
-    hits: AtomicU64,
-    misses: AtomicU64,
 }
 
 impl Default for Tier {
@@ -123,9 +141,8 @@ impl Default for Tier {
             stored: Mutex::new(Table::new(STORED_MAX)),
             resolved: Mutex::new(Table::new(RESOLVED_MAX)),
             roots: Mutex::new(Table::new(ROOTS_MAX)),
+            names: Mutex::new(Table::new(NAMES_MAX)),
             changes: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
         }
     }
 }
@@ -138,11 +155,14 @@ impl Tier {
         load: impl FnOnce() -> Result<V>,
     ) -> Result<V> {
         let off = self.off.load(Relaxed);
-        if !off && let Some(there) = lock(table).get(&key) {
-            self.hits.fetch_add(1, Relaxed);
-            return Ok(there);
+        {
+            let mut table = lock(table);
+            if !off && let Some(there) = table.get(&key) {
+                table.hits += 1;
+                return Ok(there);
+            }
+            table.misses += 1;
         }
-        self.misses.fetch_add(1, Relaxed);
         let before = self.changes.load(Relaxed);
         let made = load()?;
         let mut table = lock(table);
@@ -173,6 +193,28 @@ impl Tier {
         self.get_or(&self.roots, key, load)
     }
 
+    /// The name that an object had when it was last met.
+    pub fn name(&self, object: u64) -> Option<Arc<str>> {
+        let mut names = lock(&self.names);
+        let found = names.get(&object);
+        match found {
+            Some(_) => names.hits += 1,
+            None => names.misses += 1,
+        }
+        found
+    }
+
+    /// Remembers names of objects.
+    pub fn note_names<'a>(&self, names: impl IntoIterator<Item = (u64, &'a str)>) {
+        if self.off.load(Relaxed) {
+            return;
+        }
+        let mut table = lock(&self.names);
+        for (object, name) in names {
+            table.put(object, name.into());
+        }
+    }
+
     /// A property ZAP changed.
     pub fn forget_stored(&self, object: u64) {
         self.changes.fetch_add(1, Relaxed);
@@ -193,33 +235,19 @@ impl Tier {
             lock(&self.stored).clear();
             lock(&self.resolved).clear();
             lock(&self.roots).clear();
+            lock(&self.names).clear();
         }
     }
 
-    pub fn stats(&self) -> TierStats {
-        let stored = lock(&self.stored);
-        let resolved = lock(&self.resolved);
-        let roots = lock(&self.roots);
+    /// Figures of each table.
+    pub fn stats(&self) -> [TierStats; 4] {
         let entry = 96;
-        let stored_bytes: usize = stored.values().map(|s| s.len() * entry).sum();
-        let resolved_bytes: usize = resolved.values().map(|r| r.len() * entry).sum();
-        Self::sum(
-            self,
-            stored.len() + resolved.len() + roots.len(),
-            stored_bytes
-                + resolved_bytes
-                + (stored.len() + resolved.len()) * 64
-                + roots.len() * 320,
-        )
-    }
-
-    fn sum(&self, entries: usize, bytes: usize) -> TierStats {
-        TierStats {
-            hits: self.hits.load(Relaxed),
-            misses: self.misses.load(Relaxed),
-            entries: entries as u64,
-            bytes: bytes as u64,
-        }
+        [
+            lock(&self.stored).stats("properties", |s| 64 + s.len() * entry),
+            lock(&self.resolved).stats("effective properties", |r| 64 + r.len() * entry),
+            lock(&self.roots).stats("object sets", |_| 320),
+            lock(&self.names).stats("names", |n| 64 + n.len()),
+        ]
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Limits {
     pub atime: Option<bool>,
     /// Instead of every dataset's `primarycache`, by its stored number.
     pub primary_cache: Option<u8>,
+    /// Decoded metadata of datasets is kept; off to measure what that brings.
+    pub metadata_tier: bool,
 }
 
 impl Default for Limits {
@@ -50,6 +52,7 @@ impl Default for Limits {
             record_size: None,
             atime: None,
             primary_cache: None,
+            metadata_tier: true,
         }
     }
 }

@@ -568,6 +568,12 @@ impl Pool {
         }
     }
 
+    /// Room and allocated bytes of a top-level vdev; `None` where its space maps were not read (the pool is open read-only).
+    pub fn vdev_space(&self, vdev: u32) -> Option<(u64, u64)> {
+        let figures = self.allocator.get()?.vdev_figures(vdev);
+        Some((figures.capacity, figures.allocated))
+    }
+
     /// Space of a pool that is open read-only: from the vdev tree, usage from the root directory is the caller's.
     fn space_by_config(&self) -> Space {
         let tops = self.vdevs.tops();

@@ -167,6 +167,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.xattr_bare = v == Some(1),
     },
     Tunable {
+        name: "zuse_metadata_cache",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "keep what listing and get ask for decoded, apart from the block cache (off: to measure without)",
+        live: true,
+        get: |l| Some(u64::from(l.metadata_tier)),
+        set: |l, v| l.metadata_tier = v != Some(0),
+    },
+    Tunable {
         name: "recordsize",
         alias: None,
         unit: Unit::Property,

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Result, Timestamp};
+use zuse_base::{Errno, Error, Result, Timestamp};
 use zuse_dmu::sa::SaTable;
-use zuse_dmu::zap::{Zap, ZapOptions, normalize};
+use zuse_dmu::zap::{Zap, ZapOptions, ZapValue, normalize};
 use zuse_dmu::{DnodeSpec, Objset, Tx};
 use zuse_format::object_type;
 use zuse_format::objset::{
@@ -164,4 +164,29 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
     }
     objset.set_flags(tx, os_flags);
     Ok(())
+}
+
+/// Makes an object set a file system of a newer version; objects are rewritten when they are changed next. Who has it open must
+/// open it anew.
+///
+/// # Errors
+/// `Refused(INVAL)` for versions that there are not, or that are older.
+pub fn upgrade(objset: &Arc<Objset>, tx: &Tx, version: u64) -> Result<()> {
+    let master = Zap::open(&objset.dnode(MASTER_NODE)?)?;
+    let now = master.lookup_u64(b"VERSION")?.unwrap_or(0);
+    if version > ZPL_VERSION {
+        return Err(Error::refused(
+            Errno::INVAL,
+            format!("'version' {version} is not known"),
+        ));
+    }
+    if version < now {
+        let why = format!("Can not downgrade; already at version {now}");
+        return Err(Error::refused(Errno::INVAL, why));
+    }
+    if version >= 5 && master.lookup_u64(b"SA_ATTRS")?.is_none() {
+        let (object, _) = SaTable::create(objset, tx)?;
+        master.add_u64(tx, b"SA_ATTRS", object.0)?;
+    }
+    master.update(tx, b"VERSION", &ZapValue::U64(version))
 }

@@ -44,7 +44,7 @@ pub use file::{SIZE_MAX, Whence, WriteOptions};
 pub use file_system::{
     Attr, CaseSensitivity, FileSystem, Keeper, MASTER_NODE, ZPL_VERSION, device_number, device_of,
 };
-pub use format_new::{FormatOptions, format};
+pub use format_new::{FormatOptions, format, upgrade};
 pub use manifest::{DEFAULT_HASH_LIMIT, Hashing, ManifestEntry, Sha256Sum, manifest};
 pub use name::{LONG_NAME_MAX, NAME_MAX};
 pub use posix_acl::PosixAcl;

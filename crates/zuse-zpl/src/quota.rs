@@ -6,7 +6,7 @@
 use std::sync::{PoisonError, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
-use zuse_dmu::zap::{Zap, ZapOptions};
+use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_format::object_type;
 use zuse_format::objset::{
     OBJSET_PROJECT_QUOTA, OBJSET_USER_ACCOUNTING, OBJSET_USEROBJ_ACCOUNTING,
@@ -153,6 +153,28 @@ impl FileSystem {
         } else {
             zap.update_int(&tx, id, limit)
         }
+    }
+
+    /// Sets the limit of all ids that have none of their own; 0 removes it.
+    ///
+    /// # Errors
+    /// As [`Self::set_quota`].
+    pub fn set_default_quota(&self, owner: QuotaOwner, kind: QuotaKind, limit: u64) -> Result<()> {
+        self.check_writable()?;
+        self.check_counted(owner, kind)?;
+        self.load_quotas()?;
+        let tx = self.begin(estimate::CREATE)?;
+        let mut rows = self
+            .quotas
+            .rows
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let i = row(owner, kind);
+        let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
+        master.update(&tx, TABLES[i].3.as_bytes(), &ZapValue::U64(limit))?;
+        rows.defaults[i] = limit;
+        rows.any[kind as usize] |= limit != 0;
+        Ok(())
     }
 
     fn check_counted(&self, owner: QuotaOwner, kind: QuotaKind) -> Result<()> {

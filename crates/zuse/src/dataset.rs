@@ -290,10 +290,11 @@ impl Pool {
             .into_iter()
             .map(|l| l.name)
             .collect();
+        let known: std::collections::HashSet<&str> = all.iter().map(String::as_str).collect();
         for snapshot in all.iter().filter(|n| n.contains('@')) {
-            let stat = self.dsl().stat(&*self.dsl().dataset(snapshot)?)?;
+            let clones = self.dsl().clones_of_named(snapshot)?;
             plan.clones
-                .extend(stat.clones.into_iter().filter(|c| !all.contains(c)));
+                .extend(clones.into_iter().filter(|c| !known.contains(c.as_str())));
         }
         if !recursive {
             plan.dependents = all.split_off(1);

@@ -16,6 +16,7 @@ pub struct Pool {
     dsl: Arc<Dsl>,
     open: OpenFileSystems,
     mounts: RwLock<Option<Arc<dyn Mounts>>>,
+    since: std::time::Instant,
 }
 
 impl Pool {
@@ -25,7 +26,9 @@ impl Pool {
             dsl,
             open: OpenFileSystems::default(),
             mounts: RwLock::new(None),
+            since: std::time::Instant::now(),
         });
+        pool.dsl.set_tier(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
         pool.spa.set_reopen(|_, path| {
             let device = zuse_device::FileDevice::open(path?, zuse_device::Access::Write).ok()?;
@@ -90,6 +93,7 @@ impl Pool {
     /// Properties of datasets cannot be read.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
         self.spa.set_limits(limits);
+        self.dsl.set_tier(limits.metadata_tier);
         self.dsl.tunables_changed()?;
         self.open.refresh()
     }
@@ -163,6 +167,11 @@ impl Pool {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// How long it has been open.
+    pub fn age(&self) -> std::time::Duration {
+        self.since.elapsed()
     }
 
     pub(crate) fn open_file_systems(&self) -> &OpenFileSystems {

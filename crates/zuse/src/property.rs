@@ -111,19 +111,27 @@ impl Dataset {
             .iter()
             .partition(|(name, _)| Accounted::parse(name).is_some());
         let mut size = None;
+        let mut inside = Vec::new();
         for (name, text) in properties {
             let known = dataset_property(name);
             if known.is_some_and(|p| p.name == "volsize") && kind == Kind::Volume {
                 size = Some(table::parse_number(text).or_else(|e| refuse(e.to_string()))?);
                 continue;
             }
-            if let Some(known) = known.filter(|p| p.is_set_once() || p.home == Home::MasterNode) {
+            if let Some(known) = known.filter(|p| p.is_set_once()) {
                 return refuse(format!("'{}' is readonly", known.name));
+            }
+            if let Some(known) = known.filter(|p| p.home == Home::MasterNode) {
+                inside.push((known.name, text));
+                continue;
             }
             values.push(parse(name, text, kind)?);
         }
         for (name, text) in limits {
             self.set_limit(name, text, kind)?;
+        }
+        for (name, text) in inside {
+            self.set_inside(name, text, kind)?;
         }
         if let Some(size) = size {
             self.set_volume_size(size)?;

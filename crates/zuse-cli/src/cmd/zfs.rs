@@ -1,5 +1,6 @@
 //! `zuse zfs …`
 
+mod allow;
 mod bookmark;
 mod clone;
 mod create;
@@ -12,6 +13,7 @@ mod keys;
 mod list;
 mod mount;
 mod program;
+mod project;
 mod promote;
 mod receive;
 mod rename;
@@ -20,7 +22,10 @@ mod send;
 mod set;
 mod snapshot;
 mod unmount;
+mod upgrade;
 mod userspace;
+mod wait;
+mod zone;
 
 use clap::{Args, Subcommand};
 use zuse::QuotaOwner;
@@ -67,6 +72,19 @@ enum Command {
     Groupspace(userspace::Space),
     /// Show what each project uses, and its limits
     Projectspace(userspace::Space),
+    Project(project::Project),
+    Upgrade(upgrade::Upgrade),
+    Wait(wait::Wait),
+    Allow(allow::Allow),
+    Unallow(allow::Unallow),
+    #[command(hide = true)]
+    Jail(zone::Zone),
+    #[command(hide = true)]
+    Unjail(zone::Zone),
+    #[command(hide = true)]
+    Zone(zone::Zone),
+    #[command(hide = true)]
+    Unzone(zone::Zone),
     LoadKey(keys::LoadKey),
     UnloadKey(keys::UnloadKey),
     ChangeKey(keys::ChangeKey),
@@ -101,6 +119,15 @@ impl Zfs {
             Command::Userspace(c) => c.run(QuotaOwner::User, session),
             Command::Groupspace(c) => c.run(QuotaOwner::Group, session),
             Command::Projectspace(c) => c.run(QuotaOwner::Project, session),
+            Command::Project(c) => c.run(session),
+            Command::Upgrade(c) => c.run(session),
+            Command::Wait(c) => c.run(session),
+            Command::Allow(c) => c.run(session),
+            Command::Unallow(c) => c.run(session),
+            Command::Jail(c) => c.run("jail"),
+            Command::Unjail(c) => c.run("unjail"),
+            Command::Zone(c) => c.run("zone"),
+            Command::Unzone(c) => c.run("unzone"),
             Command::LoadKey(c) => c.run(session),
             Command::UnloadKey(c) => c.run(session),
             Command::ChangeKey(c) => c.run(session),

@@ -7,6 +7,7 @@ mod export;
 mod get;
 mod history;
 mod import;
+mod iostat;
 mod labelclear;
 mod list;
 mod set;
@@ -14,7 +15,9 @@ mod status;
 mod sync;
 mod trim;
 mod version;
+mod wait;
 
+pub use list::ask as ask_pools;
 pub use version::Version;
 
 use clap::{Args, Subcommand};
@@ -35,6 +38,7 @@ enum Command {
     Create(create::Create),
     Destroy(destroy::Destroy),
     Import(import::Import),
+    Iostat(iostat::Iostat),
     Export(export::Export),
     List(list::List),
     Status(status::Status),
@@ -44,6 +48,7 @@ enum Command {
     Trim(trim::Trim),
     Sync(sync::Sync),
     History(history::History),
+    Wait(wait::Wait),
     Labelclear(labelclear::LabelClear),
     Version(Version),
 }
@@ -55,6 +60,7 @@ impl Zpool {
             Command::Create(c) => c.run(session),
             Command::Destroy(c) => c.run(session),
             Command::Import(c) => c.run(session),
+            Command::Iostat(c) => c.run(session),
             Command::Export(c) => c.run(session),
             Command::List(c) => c.run(session),
             Command::Status(c) => c.run(session),
@@ -64,6 +70,7 @@ impl Zpool {
             Command::Trim(c) => c.run(session),
             Command::Sync(c) => c.run(session),
             Command::History(c) => c.run(session),
+            Command::Wait(c) => c.run(session),
             Command::Labelclear(c) => c.run(session),
             Command::Version(c) => c.run(session),
         }

@@ -556,6 +556,19 @@ impl Dsl {
             .wrapping_add(last))
     }
 
+    /// Names of the clones of a snapshot that is named.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the MOS cannot be read.
+    pub fn clones_of_named(&self, snapshot: &str) -> Result<Vec<String>> {
+        let _config = self.read_config();
+        let phys = self.meta()?.ds(self.find_ds(snapshot)?)?;
+        if !phys.is_snapshot() {
+            return Ok(Vec::new());
+        }
+        self.clones_of(&phys)
+    }
+
     /// Names of a snapshot's clones.
     pub(crate) fn clones_of(&self, phys: &DslDatasetPhys) -> Result<Vec<String>> {
         let meta = self.meta()?;

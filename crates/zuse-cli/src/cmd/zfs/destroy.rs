@@ -205,23 +205,20 @@ impl Destroy {
     ) -> Outcome {
         for name in snapshots {
             let cannot = || format!("cannot destroy '{name}'");
-            let stat = pool
-                .dataset(name)
-                .and_then(|d| d.stat())
-                .or_cannot(cannot)?;
-            if stat.clones.is_empty() {
+            let clones = pool.dsl().clones_of_named(name).or_cannot(cannot)?;
+            if clones.is_empty() {
                 continue;
             }
             if !self.clones {
                 let mut error =
                     CommandError::new(format!("{}: snapshot has dependent clones", cannot()))
                         .hint("use '-R' to destroy the following datasets:");
-                for clone in &stat.clones {
+                for clone in &clones {
                     error = error.hint(clone.clone());
                 }
                 return Err(error.into());
             }
-            for clone in &stat.clones {
+            for clone in &clones {
                 self.tell(session, clone)?;
                 pool.destroy_dataset(clone, true, self.force, false)
                     .or_cannot(|| format!("cannot destroy '{clone}'"))?;

@@ -1,0 +1,189 @@
+//! `zfs project`
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use clap::Args;
+use zuse::{Credentials, FileSystem};
+use zuse_zpl::{SETTABLE_FLAGS, Znode, flags, mode};
+
+use crate::cmd::ls::{missing, place};
+use crate::error::{Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// Show, set, check or clear project ids of files and directories
+///
+/// Without -c, -C, -p and -s it lists: project id, P where new files inherit it, path.
+#[derive(Args, Debug)]
+pub struct Project {
+    /// The directory itself, not what is in it
+    #[arg(short, conflicts_with = "recursive")]
+    directory: bool,
+    /// With everything below
+    #[arg(short)]
+    recursive: bool,
+    /// Name what has another id than -p or its directory says, or does not hand it down
+    #[arg(short, conflicts_with_all = ["clear", "set"])]
+    check: bool,
+    /// Take the id and the inheritance away
+    #[arg(short = 'C', conflicts_with_all = ["set", "project"])]
+    clear: bool,
+    /// With -C: the ids stay
+    #[arg(short = 'k', requires = "clear")]
+    keep: bool,
+    /// This id; that of the directory by default
+    #[arg(short, value_name = "ID")]
+    project: Option<u32>,
+    /// New files inherit it
+    #[arg(short)]
+    set: bool,
+    /// With -c: names alone, each ended by a zero byte
+    #[arg(short = '0', requires = "check")]
+    zero: bool,
+    /// Where
+    #[arg(required = true, value_name = "DATASET:/PATH")]
+    places: Vec<OsString>,
+}
+
+/// One command at work on one dataset.
+struct Work<'a> {
+    how: &'a Project,
+    session: &'a mut Session,
+    fs: Arc<FileSystem>,
+    root: Credentials,
+    /// The id that is set or expected.
+    id: u32,
+}
+
+impl Project {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let changes = self.clear || (self.set || self.project.is_some()) && !self.check;
+        let need = if changes { Need::Write } else { Need::Read };
+        for text in &self.places {
+            let target = place(text)?;
+            let pool = session.pool_for(&target.dataset, need)?;
+            let fs = pool
+                .file_system(&target.dataset)
+                .or_cannot(|| format!("cannot open '{}'", target.dataset))?;
+            let root = Credentials::root();
+            let znode = fs
+                .resolve(&root, &target.path)
+                .map_err(|e| missing(&format!("cannot open '{target}'"), &e))?;
+            let id = self.project.unwrap_or(znode.attributes().projid as u32);
+            let name = target.to_string();
+            let mut work = Work {
+                how: &self,
+                session: &mut *session,
+                fs,
+                root,
+                id,
+            };
+            let lists = !changes && !self.check;
+            let inside = znode.is_dir() && !self.directory && (lists || self.recursive);
+            if !lists || !inside {
+                work.one(&znode, &name, changes)?;
+            }
+            if inside {
+                work.below(&znode, name.trim_end_matches('/'), changes)?;
+            }
+            drop(work);
+            if changes {
+                session.log(&pool);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Work<'_> {
+    fn below(&mut self, dir: &Arc<Znode>, name: &str, changes: bool) -> Outcome {
+        let mut found = Vec::new();
+        self.fs
+            .readdir(dir, 0, false, &mut |e| {
+                if !matches!(e.name, b"." | b".." | b".zfs") {
+                    found.push((e.name.to_vec(), e.object));
+                }
+                true
+            })
+            .or_cannot(|| format!("cannot list '{name}'"))?;
+        found.sort_unstable();
+        for (own, object) in found {
+            let path = format!("{name}/{}", String::from_utf8_lossy(&own));
+            let znode = self
+                .fs
+                .znode(object)
+                .or_cannot(|| format!("cannot open '{path}'"))?;
+            self.one(&znode, &path, changes)?;
+            if self.how.recursive && znode.is_dir() {
+                self.below(&znode, &path, changes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, znode: &Arc<Znode>, path: &str, changes: bool) -> Outcome {
+        let a = znode.attributes();
+        let hands_down = a.flags & flags::PROJINHERIT != 0;
+        if changes {
+            return self.change(znode, path);
+        }
+        if !self.how.check {
+            let mark = if hands_down { 'P' } else { '-' };
+            self.session
+                .ui
+                .line(format!("{:5} {mark} {path}", a.projid))?;
+            return Ok(());
+        }
+        let mut faults = Vec::new();
+        if a.projid != u64::from(self.id) {
+            faults.push(format!(
+                "project ID is not set properly ({}/{})",
+                a.projid, self.id
+            ));
+        }
+        if znode.is_dir() && !hands_down {
+            faults.push("project inherit flag is not set".to_owned());
+        }
+        for fault in &faults {
+            if self.how.zero {
+                self.session.ui.print(format!("{path}\0"))?;
+                break;
+            }
+            self.session.ui.line(format!("{path} - {fault}"))?;
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, znode: &Arc<Znode>, path: &str) -> Outcome {
+        if !matches!(znode.kind(), mode::REGULAR | mode::DIRECTORY) {
+            // Links and devices have no project.
+            return Ok(());
+        }
+        let cannot = || format!("cannot set project of '{path}'");
+        let old = znode.attributes().flags & SETTABLE_FLAGS;
+        let new = if self.how.clear {
+            old & !flags::PROJINHERIT
+        } else if self.how.set {
+            old | flags::PROJINHERIT
+        } else {
+            old
+        };
+        let id = match (self.how.clear, self.how.keep) {
+            (true, true) => None,
+            (true, false) => Some(0),
+            _ => Some(self.id),
+        };
+        if let Some(id) = id {
+            self.fs
+                .set_project(&self.root, znode, id)
+                .or_cannot(cannot)?;
+        }
+        if new != old {
+            self.fs
+                .set_flags(&self.root, znode, new)
+                .or_cannot(cannot)?;
+        }
+        Ok(())
+    }
+}

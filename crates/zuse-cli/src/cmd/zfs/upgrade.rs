@@ -1,0 +1,153 @@
+//! `zfs upgrade`
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use zuse::{Which, ZPL_VERSION};
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// Show filesystems of older versions, or make them ones of a newer version
+#[derive(Args, Debug)]
+#[command(disable_version_flag = true)]
+pub struct Upgrade {
+    /// List the versions
+    #[arg(short = 'v')]
+    versions: bool,
+    /// All filesystems of all pools
+    #[arg(short, conflicts_with = "filesystems")]
+    all: bool,
+    /// Also what is below
+    #[arg(short)]
+    recursive: bool,
+    /// To this version; the newest by default
+    #[arg(short = 'V', id = "to", value_name = "VERSION", value_parser = clap::value_parser!(u64).range(1..=ZPL_VERSION))]
+    to: Option<u64>,
+    /// The filesystems
+    #[arg(value_name = "FILESYSTEM")]
+    filesystems: Vec<String>,
+}
+
+const VERSIONS: [&str; 5] = [
+    "Initial ZFS filesystem version",
+    "Enhanced directory entries",
+    "Case insensitive and filesystem user identifier (FUID)",
+    "userquota, groupquota properties",
+    "System attributes",
+];
+
+impl Upgrade {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        if self.versions {
+            session.ui.line("The following filesystem versions are supported:\n\nVER  DESCRIPTION\n---  --------------------------------------------------------")?;
+            for (i, text) in VERSIONS.iter().enumerate() {
+                session.ui.line(format!("{:2}   {text}", i + 1))?;
+            }
+            return Ok(());
+        }
+        if !self.all && self.filesystems.is_empty() {
+            if self.to.is_some() || self.recursive {
+                return Err(CommandError::usage("missing filesystem arguments").into());
+            }
+            return list(session);
+        }
+        let to = self.to.unwrap_or(ZPL_VERSION);
+        let roots = if self.all {
+            session.pool_names()?
+        } else {
+            self.filesystems.clone()
+        };
+        let (mut done, mut same, mut failed) = (0, 0, false);
+        for root in &roots {
+            let pool = session.pool_for(root, Need::Write)?;
+            let depth = if self.all || self.recursive {
+                None
+            } else {
+                Some(0)
+            };
+            for (name, version) in filesystems(&pool, root, depth)? {
+                if version >= to {
+                    same += 1;
+                    continue;
+                }
+                match pool
+                    .upgrade(&name, to)
+                    .or_cannot(|| format!("cannot upgrade '{name}'"))
+                {
+                    Ok(_) => done += 1,
+                    Err(crate::error::Stop::Failed(e)) => {
+                        crate::say_error(&mut session.ui, &e);
+                        failed = true;
+                    }
+                    Err(stop) => return Err(stop),
+                }
+            }
+            session.log(&pool);
+        }
+        session.ui.line(format!("{done} filesystems upgraded"))?;
+        if same > 0 {
+            session
+                .ui
+                .line(format!("{same} filesystems already at this version"))?;
+        }
+        if failed {
+            return Err(CommandError::new("").into());
+        }
+        Ok(())
+    }
+}
+
+/// Filesystems with their versions.
+fn filesystems(
+    pool: &std::sync::Arc<zuse::Pool>,
+    root: &str,
+    depth: Option<usize>,
+) -> Outcome<Vec<(String, u64)>> {
+    let which = Which {
+        volumes: false,
+        ..Which::HEADS
+    };
+    let mut names = Vec::new();
+    pool.dsl()
+        .walk(root, depth, which, &mut |entry| {
+            names.push(entry.name);
+            Ok(())
+        })
+        .or_cannot(|| format!("cannot open '{root}'"))?;
+    let mut out = Vec::new();
+    for name in names {
+        let version = pool
+            .version_of(&name)
+            .or_cannot(|| format!("cannot open '{name}'"))?;
+        out.push((name, version));
+    }
+    Ok(out)
+}
+
+fn list(session: &mut Session) -> Outcome {
+    let mut old: BTreeMap<String, u64> = BTreeMap::new();
+    for name in session.pool_names()? {
+        let pool = session.pool_for(&name, Need::Read)?;
+        old.extend(
+            filesystems(&pool, &name, None)?
+                .into_iter()
+                .filter(|(_, v)| *v < ZPL_VERSION),
+        );
+    }
+    session.ui.line(format!(
+        "This system is currently running ZFS filesystem version {ZPL_VERSION}.\n"
+    ))?;
+    if old.is_empty() {
+        session
+            .ui
+            .line("All filesystems are formatted with the current version.")?;
+        return Ok(());
+    }
+    session.ui.line("The following filesystems are out of date, and can be upgraded.  After being\nupgraded, these filesystems (and any 'zfs send' streams generated from\nsubsequent snapshots) will no longer be accessible by older software versions.\n\n\nVER  FILESYSTEM\n---  ------------")?;
+    for (name, version) in old {
+        session.ui.line(format!("{version:2}   {name}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! `zpool wait`
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+
+use crate::args::list;
+use crate::date;
+use crate::error::{CommandError, Explain, Outcome};
+use crate::nicenum::nicebytes;
+use crate::session::{Need, Session};
+
+/// Wait until background work of a pool is done
+///
+/// Freeing is work of Zuse. Scrubs, resilvers, removals and expansions that another host began do not go on here, so waiting for
+/// them is refused while one is unfinished.
+#[derive(Args, Debug)]
+pub struct Wait {
+    /// With an interval: no header, fields separated by one tab
+    #[arg(short = 'H')]
+    scripted: bool,
+    /// With an interval: exact numbers
+    #[arg(short)]
+    parsable: bool,
+    /// With an interval: a time before each line, d as a date, u in seconds
+    #[arg(short = 'T', value_name = "d|u", value_parser = ["d", "u"])]
+    time: Option<String>,
+    /// What to wait for: discard, free, initialize, replace, remove, resilver, scrub, trim, raidz_expand; all by default
+    #[arg(short = 't', value_name = "ACTIVITY,…")]
+    activities: Option<String>,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: String,
+    /// Seconds from report to report of what is left
+    #[arg(value_name = "INTERVAL")]
+    interval: Option<f64>,
+}
+
+const ACTIVITIES: [&str; 9] = [
+    "discard",
+    "free",
+    "initialize",
+    "replace",
+    "remove",
+    "resilver",
+    "scrub",
+    "trim",
+    "raidz_expand",
+];
+
+impl Wait {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let wanted = match &self.activities {
+            Some(text) => list(text),
+            None => ACTIVITIES.iter().map(ToString::to_string).collect(),
+        };
+        if let Some(odd) = wanted.iter().find(|a| !ACTIVITIES.contains(&a.as_str())) {
+            return Err(CommandError::usage(format!("invalid activity '{odd}' for wait")).into());
+        }
+        let pause = match self.interval {
+            None => None,
+            Some(seconds) => Some(
+                Duration::try_from_secs_f64(seconds)
+                    .ok()
+                    .filter(|p| !p.is_zero())
+                    .ok_or_else(|| CommandError::usage("interval cannot be zero"))?,
+            ),
+        };
+        let name = &self.pool;
+        let cannot = || format!("cannot wait for pool '{name}'");
+        let pool = session.pool(name, Need::Write)?;
+        let status = pool.vdev_status();
+        let unfinished = |v: &zuse::VdevStatus| v.removing;
+        if wanted.iter().any(|a| a == "remove") && status.children.iter().any(unfinished) {
+            return Err(CommandError::new(format!(
+                "{}: a removal that another host began does not go on here",
+                cannot()
+            ))
+            .into());
+        }
+        if !wanted.iter().any(|a| a == "free") {
+            return Ok(());
+        }
+        let mut shown = false;
+        loop {
+            let left = pool.dsl().waiting_frees().or_cannot_pool(cannot)?;
+            if let Some(pause) = pause {
+                self.report(session, left, !shown)?;
+                shown = true;
+                if left > 0 {
+                    std::thread::sleep(pause);
+                }
+            }
+            if left == 0 {
+                return Ok(());
+            }
+            if let Some(why) = pool.dsl().stuck() {
+                return Err(CommandError::new(format!("{}: {why}", cannot())).into());
+            }
+            pool.sync().or_cannot_pool(cannot)?;
+        }
+    }
+
+    fn report(&self, session: &mut Session, left: u64, first: bool) -> Outcome {
+        if let Some(form) = &self.time {
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |d| d.as_secs());
+            session.ui.line(if form == "u" {
+                now.to_string()
+            } else {
+                date::seconds(now)
+            })?;
+        }
+        if first && !self.scripted {
+            session.ui.line("free")?;
+        }
+        session.ui.line(if self.parsable {
+            left.to_string()
+        } else {
+            nicebytes(left)
+        })?;
+        session.ui.flush()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! Permissions, versions, projects, limits of everyone, waiting, figures: what is done to a pool now and then.
+
+use crate::support::TestEnv;
+
+#[test]
+fn permissions_are_noted_shown_and_taken_away() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.ok("zfs create tank/a/b");
+    assert_eq!(env.ok("zfs allow tank/a"), "");
+    env.ok("zfs allow -s @back hold,send tank/a");
+    env.ok("zfs allow -c destroy tank/a");
+    env.ok("zfs allow -l root @back tank/a");
+    env.ok("zfs allow -d -g root quota tank/a");
+    env.ok("zfs allow -u root create,mount tank/a");
+    env.ok("zfs allow everyone snapshot tank/a");
+    let shown = "\
+---- Permissions on tank/a -------------------------------------------
+Permission sets:
+\t@back hold,send
+Create time permissions:
+\tdestroy
+Local permissions:
+\tuser root @back
+Descendent permissions:
+\tgroup root quota
+Local+Descendent permissions:
+\teveryone snapshot
+\tuser root create,mount
+";
+    assert_eq!(env.ok("zfs allow tank/a"), shown);
+    assert_eq!(
+        env.ok("zfs allow tank/a/b"),
+        shown,
+        "those above are shown too"
+    );
+    env.ok("zfs unallow -r everyone tank/a");
+    env.ok("zfs unallow -u root mount tank/a");
+    env.ok("zfs unallow -s @back tank/a");
+    env.ok("zfs unallow -c tank/a");
+    assert_eq!(
+        env.ok("zfs allow tank/a"),
+        "\
+---- Permissions on tank/a -------------------------------------------
+Local permissions:
+\tuser root @back
+Descendent permissions:
+\tgroup root quota
+Local+Descendent permissions:
+\tuser root create
+"
+    );
+    assert!(
+        env.fails(2, "zfs allow root fly tank/a")
+            .contains("invalid permission 'fly'")
+    );
+    assert!(
+        env.fails(2, "zfs allow nobody-of-that-name mount tank/a")
+            .contains("invalid user/group")
+    );
+    assert!(
+        env.fails(1, "zfs allow -e mount tank/none")
+            .contains("dataset does not exist")
+    );
+    assert!(
+        env.ok("zpool history -i tank")
+            .contains("permission update tank/a")
+    );
+    env.ok("zfs destroy -r tank/a");
+}
+
+#[test]
+fn a_filesystem_is_made_one_of_a_newer_version_and_keeps_its_files() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create -o version=4 tank/old");
+    env.write("file", b"old");
+    env.ok("cp file tank/old:/");
+    let listed = env.ok("zfs upgrade");
+    assert!(
+        listed.contains("\n 4   tank/old\n") && !listed.contains("  tank\n"),
+        "{listed}"
+    );
+    assert_eq!(env.ok("zfs upgrade -v").lines().count(), 9);
+    assert!(
+        env.fails(1, "zfs set version=3 tank/old")
+            .contains("Can not downgrade; already at version 4")
+    );
+    env.ok("zfs snapshot tank/old@four");
+    assert_eq!(
+        env.ok("zfs upgrade -a"),
+        "1 filesystems upgraded\n1 filesystems already at this version\n"
+    );
+    assert_eq!(env.ok("zfs get -H -o value version tank/old@four"), "4\n");
+    assert_eq!(env.ok("zfs get -H -o value version tank/old"), "5\n");
+    assert_eq!(env.ok("cat tank/old:/file"), "old");
+    env.write("file", b"changed");
+    env.ok("cp file tank/old:/");
+    env.ok("cp file tank/old:/second");
+    assert_eq!(env.ok("cat tank/old:/file"), "changed");
+    assert!(
+        env.ok("zfs upgrade")
+            .contains("All filesystems are formatted with the current version.")
+    );
+    assert_eq!(
+        env.ok("zfs upgrade -V 4 tank/old"),
+        "0 filesystems upgraded\n1 filesystems already at this version\n"
+    );
+    env.fails(2, "zfs upgrade -V 6 tank/old");
+}
+
+#[test]
+fn projects_are_set_listed_checked_and_cleared() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.write("d/one", b"1");
+    env.write("d/e/two", b"2");
+    env.ok("cp -r d tank/a:/");
+    assert_eq!(env.ok("zfs project -d tank/a:/d"), "    0 - tank/a:/d\n");
+    env.ok("zfs project -r -s -p 7 tank/a:/d");
+    assert_eq!(
+        env.ok("zfs project -r tank/a:/d"),
+        "    7 P tank/a:/d/e\n    7 P tank/a:/d/e/two\n    7 P tank/a:/d/one\n"
+    );
+    assert_eq!(env.ok("zfs project -c -r tank/a:/d"), "");
+    env.ok("zfs project -p 8 tank/a:/d/one");
+    assert_eq!(
+        env.ok("zfs project -c -r tank/a:/d"),
+        "tank/a:/d/one - project ID is not set properly (8/7)\n"
+    );
+    assert_eq!(env.ok("zfs project -c -0 -r tank/a:/d"), "tank/a:/d/one\0");
+    // What is made inside has the project of its directory.
+    env.write("three", b"3");
+    env.ok("cp three tank/a:/d/e/");
+    assert!(
+        env.ok("zfs project tank/a:/d/e")
+            .contains("    7 P tank/a:/d/e/three\n")
+    );
+    env.ok("zfs project -C -k -r tank/a:/d/e");
+    assert_eq!(
+        env.ok("zfs project -d tank/a:/d/e"),
+        "    7 - tank/a:/d/e\n"
+    );
+    env.ok("zfs project -C -r tank/a:/d");
+    assert!(!env.ok("zfs project -r tank/a:/d").contains('7'));
+}
+
+#[test]
+fn limits_of_everyone_hold_for_who_has_none_of_its_own() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    assert_eq!(env.ok("zfs get -H -o value defaultuserquota tank/a"), "0\n");
+    env.ok("zfs set defaultuserquota=1M tank/a");
+    assert_eq!(
+        env.ok("zfs get -H -o value,source defaultuserquota tank/a"),
+        "1M\t-\n"
+    );
+    env.ok("zfs set defaultuserquota=none tank/a");
+    assert_eq!(
+        env.ok("zfs get -Hp -o value defaultuserquota tank/a"),
+        "0\n"
+    );
+    assert!(
+        env.fails(1, "zfs set defaultuserquota=much tank/a")
+            .contains("bad numeric value 'much'")
+    );
+}
+
+#[test]
+fn waiting_ends_when_nothing_is_left_to_free() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.write("file", &vec![7; 3 << 20]);
+    env.ok("cp file tank/a:/");
+    env.ok("zfs wait tank/a");
+    env.ok("zfs destroy tank/a");
+    env.ok("zpool wait tank");
+    assert!(
+        env.ok("zpool wait -H -p -t free tank 0.01")
+            .ends_with("0\n")
+    );
+    assert!(
+        env.fails(2, "zpool wait -t sleep tank")
+            .contains("invalid activity 'sleep'")
+    );
+    assert!(
+        env.fails(2, "zfs wait -t scrub tank")
+            .contains("invalid activity 'scrub'")
+    );
+}
+
+#[test]
+fn jails_and_zones_are_refused_with_the_reason() {
+    let env = TestEnv::new();
+    for verb in [
+        "jail 1",
+        "unjail 1",
+        "zone /proc/1/ns/user",
+        "unzone /proc/1/ns/user",
+    ] {
+        assert!(
+            env.fails(1, &format!("zfs {verb} tank"))
+                .contains("there is none at work here")
+        );
+    }
+}
+
+#[test]
+fn reads_and_writes_are_counted_by_device() {
+    let env = TestEnv::with_pool();
+    let report = env.ok("zpool iostat");
+    let lines: Vec<&str> = report.lines().collect();
+    assert_eq!(
+        lines[0],
+        "              capacity     operations     bandwidth "
+    );
+    assert_eq!(
+        lines[1],
+        "pool        alloc   free   read  write   read  write"
+    );
+    assert_eq!(
+        lines[2],
+        "----------  -----  -----  -----  -----  -----  -----"
+    );
+    assert!(
+        lines[3].starts_with("tank       ") && lines.len() == 4,
+        "{report}"
+    );
+    let lines = env.ok("zpool iostat -v -H -p tank");
+    let fields: Vec<Vec<&str>> = lines.lines().map(|l| l.split('\t').collect()).collect();
+    assert_eq!((fields.len(), fields[0].len()), (2, 7), "{lines}");
+    assert!(
+        fields[0][3].parse::<u64>().unwrap() > 0,
+        "opening it reads: {lines}"
+    );
+    assert!(fields[1][0].ends_with("tank.img"));
+    assert_eq!(env.ok("zpool iostat -y -H tank 0.01 2").lines().count(), 2);
+    assert!(
+        env.fails(2, "zpool iostat tank 0")
+            .contains("interval cannot be zero")
+    );
+    assert!(
+        env.fails(1, "zpool iostat -l")
+            .contains("they are not counted")
+    );
+}
+
+#[test]
+fn figures_tell_what_the_metadata_tier_spares() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    let figures = |line: &str| -> serde_json::Value {
+        let ran = env.run(line);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let all: serde_json::Value = serde_json::from_str(ran.err.trim()).unwrap();
+        all["tank"]["tiers"]["properties"].clone()
+    };
+    let with = figures("--stats zfs get -r all tank");
+    let without = figures("--stats --tune zuse_metadata_cache=off zfs get -r all tank");
+    assert!(
+        with["hits"].as_u64() > Some(0) && with["bytes"].as_u64() > Some(0),
+        "{with}"
+    );
+    assert_eq!(
+        (without["hits"].as_u64(), without["bytes"].as_u64()),
+        (Some(0), Some(0)),
+        "{without}"
+    );
+    assert!(
+        with["misses"].as_u64() < without["misses"].as_u64(),
+        "{with} {without}"
+    );
+    let table = env.ok("stats");
+    for tier in [
+        "blocks",
+        "properties",
+        "effective properties",
+        "object sets",
+        "device reads",
+    ] {
+        assert!(table.contains(tier), "{table}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&env.ok("stats --json tank")).unwrap();
+    assert!(
+        json["pools"]["tank"]["devices"]["reads"].as_u64() > Some(0),
+        "{json}"
+    );
+}

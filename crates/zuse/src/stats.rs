@@ -1,0 +1,76 @@
+//! What an open pool keeps in memory and what it asked of its devices.
+
+use zuse_vdev::VdevStatus;
+
+use crate::Pool;
+
+/// Figures of one tier of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tier {
+    /// Its name.
+    pub name: &'static str,
+    /// Questions that it answered.
+    pub hits: u64,
+    /// Questions that went on to what lies below.
+    pub misses: u64,
+    /// Things in it; 0 where they are not counted.
+    pub entries: u64,
+    /// Bytes of them; of decoded metadata about.
+    pub bytes: u64,
+    /// Its bound: bytes of the block cache, entries of a table.
+    pub limit: u64,
+}
+
+/// What devices were asked for since the pool was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+impl Traffic {
+    /// Of a vdev; an interior one's are the sums of what is below it.
+    pub fn of(vdev: &VdevStatus) -> Self {
+        Self {
+            reads: vdev.reads,
+            read_bytes: vdev.read_bytes,
+            writes: vdev.writes,
+            written_bytes: vdev.written_bytes,
+        }
+    }
+}
+
+impl Pool {
+    /// Figures of the block cache and of the tables of decoded metadata, in this order.
+    pub fn tiers(&self) -> Vec<Tier> {
+        let blocks = self.spa().io().cache().stats();
+        let mut out = vec![Tier {
+            name: "blocks",
+            hits: blocks.hits,
+            misses: blocks.misses,
+            entries: 0,
+            bytes: blocks.used as u64,
+            limit: blocks.limit as u64,
+        }];
+        out.extend(self.dsl().tier_stats().iter().map(|t| Tier {
+            name: t.name,
+            hits: t.hits,
+            misses: t.misses,
+            entries: t.entries,
+            bytes: t.bytes,
+            limit: t.limit,
+        }));
+        out
+    }
+
+    /// What its devices were asked for.
+    pub fn traffic(&self) -> Traffic {
+        Traffic::of(&self.vdev_status())
+    }
+}
