@@ -206,3 +206,32 @@ fn a_pool_that_is_mounted_in_place_is_found_by_its_name() {
             .contains("The pool can be imported using its name")
     );
 }
+
+#[test]
+fn a_stream_is_mounted_without_a_pool() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.write("hello", b"from a stream");
+    env.ok("cp hello tank/a:/");
+    env.ok("zfs snapshot tank/a@one");
+    let sent = env
+        .command(&["zfs", "send", "-c", "tank/a@one"])
+        .output()
+        .unwrap();
+    env.write("one.zs", &sent.stdout);
+    env.ok("zpool export tank");
+    std::fs::create_dir_all(env.path("mnt")).unwrap();
+    env.ok("stream mount one.zs mnt");
+    let mount = Mounted(&env, env.path("mnt"));
+    assert_eq!(
+        std::fs::read(env.path("mnt/hello")).unwrap(),
+        b"from a stream"
+    );
+    assert!(std::fs::write(env.path("mnt/hello"), b"other").is_err());
+    env.ok(&format!("umount {}", env.path("mnt").display()));
+    assert!(until(|| !env.path("mnt/hello").exists()));
+    drop(mount);
+}

@@ -124,3 +124,64 @@ fn a_stream_is_looked_into_without_a_pool() {
     );
     env.fails(1, "stream token --from-file one.zs");
 }
+
+#[test]
+fn two_snapshots_of_streams_are_compared() {
+    let env = with_files();
+    for (words, file) in [
+        (vec!["zfs", "send", "tank/home@one"], "one.zs"),
+        (vec!["zfs", "send", "-i", "@one", "tank/home@two"], "two.zs"),
+    ] {
+        let sent = env.command(&words).output().unwrap();
+        env.write(file, &sent.stdout);
+    }
+    assert_eq!(env.ok("stream diff -H one.zs two.zs"), "M\t/\n+\t/late\n");
+    env.fails(1, "stream diff one.zs");
+}
+
+#[test]
+fn a_raw_stream_is_looked_into_with_its_key() {
+    let env = TestEnv::with_pool();
+    env.write("key", &[5; 32]);
+    let location = format!("keylocation=file://{}", env.path("key").display());
+    env.ok(&format!(
+        "zfs create -o encryption=on -o keyformat=raw -o {location} tank/e"
+    ));
+    env.write("secret", b"for those who have the key");
+    env.ok("--key key cp secret tank/e:/");
+    env.ok("zfs snapshot tank/e@s");
+    let sent = env
+        .command(&["zfs", "send", "-w", "tank/e@s"])
+        .output()
+        .unwrap();
+    assert!(sent.status.success());
+    env.write("raw.zs", &sent.stdout);
+    assert_eq!(
+        env.ok("stream cat --key key -p secret raw.zs"),
+        "for those who have the key"
+    );
+    let without = env.fails(1, "stream ls raw.zs");
+    assert!(without.contains("is not loaded"), "{without}");
+    piped(
+        &env,
+        "zfs send -w tank/e@s",
+        "zfs receive tank/copy",
+        usize::MAX,
+    );
+    assert_eq!(
+        env.ok("zfs get -H -o value keystatus tank/copy"),
+        "unavailable\n"
+    );
+    assert_eq!(
+        env.ok("zfs get -H -o value encryptionroot tank/copy"),
+        "tank/copy\n"
+    );
+    assert_eq!(
+        env.ok("zfs get -H -o value keylocation tank/copy"),
+        "prompt\n"
+    );
+    assert_eq!(
+        env.ok("--key key cat tank/copy:/secret"),
+        "for those who have the key"
+    );
+}

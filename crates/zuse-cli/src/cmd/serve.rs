@@ -6,6 +6,7 @@
 //! ```
 //! No process is forked with threads in it: the server is this program anew.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -44,6 +45,20 @@ impl Serve {
 
 /// Starts a server that mounts, and waits until it has.
 pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
+    let mut words: Vec<OsString> = vec!["serve".into()];
+    for option in &mount.options {
+        words.extend(["-o".into(), option.into()]);
+    }
+    words.extend([
+        "--".into(),
+        mount.dataset.clone().into(),
+        mount.mountpoint.clone().into(),
+    ]);
+    start_as(session, &words, Stdio::null())
+}
+
+/// Starts this program anew with these words as a server, and waits until it has mounted.
+pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outcome {
     let program = std::env::current_exe().or_cannot(|| "cannot find this program".into())?;
     let mut command = Command::new(program);
     for place in &session.search {
@@ -55,11 +70,7 @@ pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     for (name, value) in &session.tuned {
         command.arg("--tune").arg(format!("{name}={value}"));
     }
-    command.arg("serve");
-    for option in &mount.options {
-        command.arg("-o").arg(option);
-    }
-    command.arg("--").arg(&mount.dataset).arg(&mount.mountpoint);
+    command.args(words);
     command.current_dir(&session.cwd);
     let (name, value) = zuse::HEAP_TUNABLES;
     if std::env::var_os(name).is_none() {
@@ -67,7 +78,7 @@ pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     }
     let [_, _, err] = session.ui.streams()?;
     command
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::from(err));
     let mut child = command

@@ -3,6 +3,9 @@
 //! A stream (a full one, then its incrementals) is received into a pool in a nameless file; the ordinary verbs then work
 //! on that pool.
 
+mod diff;
+mod mount;
+
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -30,6 +33,8 @@ enum Command {
     Cat(Cat),
     Extract(Extract),
     Manifest(Manifest),
+    Mount(mount::Mount),
+    Diff(diff::Diff),
     Info(Info),
     Verify(Verify),
     Token(Token),
@@ -43,6 +48,8 @@ impl Stream {
             Command::Cat(c) => c.run(session),
             Command::Extract(c) => c.run(session),
             Command::Manifest(c) => c.run(session),
+            Command::Mount(c) => c.run(session),
+            Command::Diff(c) => c.run(session),
             Command::Info(c) => c.run(session),
             Command::Verify(c) => c.run(session),
             Command::Token(c) => c.run(session),
@@ -64,6 +71,11 @@ struct Sources {
 impl Sources {
     /// Receives the streams; the snapshot to be looked at.
     fn open(&self, session: &mut Session) -> Outcome<String> {
+        Ok(self.open_all(session)?.0)
+    }
+
+    /// Receives the streams; the snapshot to be looked at, and all that there are.
+    fn open_all(&self, session: &mut Session) -> Outcome<(String, Vec<String>)> {
         let mut wanted = None;
         let mut inputs: Vec<Box<dyn Read>> = Vec::new();
         for path in &self.streams {
@@ -96,12 +108,17 @@ impl Sources {
                 })
                 .cloned(),
         };
-        found.ok_or_else(|| {
-            let own = wanted.unwrap_or_default();
-            CommandError::new(format!("there is no snapshot '{own}' in the stream"))
-                .hint(format!("it has: {}", snapshots.join(" ")))
-                .into()
-        })
+        match found {
+            Some(found) => Ok((found, snapshots)),
+            None => {
+                let own = wanted.unwrap_or_default();
+                Err(
+                    CommandError::new(format!("there is no snapshot '{own}' in the stream"))
+                        .hint(format!("it has: {}", snapshots.join(" ")))
+                        .into(),
+                )
+            }
+        }
     }
 }
 

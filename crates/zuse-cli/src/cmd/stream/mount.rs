@@ -1,0 +1,90 @@
+//! `zuse stream mount`: a stream as a directory.
+//!
+//! The process in the background holds the pool that the stream unpacks to, in its nameless file; both go with the mount.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use clap::Args;
+
+use super::Sources;
+use crate::cmd::mount::MountArgs;
+use crate::cmd::serve;
+use crate::error::{CommandError, Outcome};
+use crate::session::Session;
+
+/// Mount a stream read-only on a directory, without a pool
+///
+/// The last of the names is the directory; before it come a full stream and its incrementals. 'zuse umount DIR' or
+/// 'fusermount3 -u DIR' ends it.
+#[derive(Args, Debug)]
+pub struct Mount {
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// Options, separated by commas, as of 'zuse mount'
+    #[arg(short = 'o', value_name = "OPTION,…")]
+    options: Vec<String>,
+    /// This is the process in the background
+    #[arg(long, hide = true)]
+    served: bool,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+impl Mount {
+    /// Does it.
+    pub fn run(mut self, session: &mut Session) -> Outcome {
+        let directory = self.sources.streams.pop().unwrap_or_default();
+        if self.sources.streams.is_empty() {
+            return Err(CommandError::usage(
+                "missing argument: a stream and a directory".to_owned(),
+            )
+            .into());
+        }
+        let path = session.path(&directory);
+        if !path.is_dir() {
+            return Err(CommandError::new(format!(
+                "cannot mount: '{}' is not a directory",
+                path.display()
+            ))
+            .hint(format!("mkdir '{}'", path.display()))
+            .into());
+        }
+        if !self.foreground && !self.served {
+            return self.start(session, &path);
+        }
+        let snapshot = self.sources.open(session)?;
+        let mut options = self.options;
+        options.push("ro".to_owned());
+        let mount = MountArgs {
+            dataset: snapshot,
+            mountpoint: path,
+            options,
+        };
+        serve::serve(session, &[mount], self.foreground)
+    }
+
+    fn start(&self, session: &mut Session, path: &std::path::Path) -> Outcome {
+        let mut words: Vec<OsString> = ["stream", "mount", "--served"].map(OsString::from).into();
+        for option in &self.options {
+            words.extend(["-o".into(), option.into()]);
+        }
+        if let Some(dir) = &self.sources.tmp {
+            words.extend(["--tmp".into(), session.path(dir).into()]);
+        }
+        words.push("--".into());
+        let is_input = |p: &PathBuf| p.as_os_str() == "-";
+        words.extend(self.sources.streams.iter().map(|p| match is_input(p) {
+            true => p.into(),
+            false => session.path(p).into(),
+        }));
+        words.push(path.into());
+        let input = match self.sources.streams.iter().any(is_input) {
+            true => Stdio::from(session.ui.input.try_clone()?),
+            false => Stdio::null(),
+        };
+        serve::start_as(session, &words, input)
+    }
+}
