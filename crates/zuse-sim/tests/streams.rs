@@ -210,7 +210,6 @@ fn golden_streams_are_received_as_their_manifests_say() {
     )
     .unwrap();
     assert_holds(&pool, "tank/rich@s5", &want, "dsl/home@s5");
-
     let s0 = sent(&from, "dsl/clone3@s0", None, plain);
     receive(&pool, &s0, &into("tank/all")).unwrap();
     let done = receive(&pool, &golden_stream("dsl", "I-all"), &into("tank/all")).unwrap();
@@ -612,6 +611,52 @@ fn every_file_system_of_a_golden_pool_survives_a_stream() {
         pool.close().unwrap();
         from.close().unwrap();
     }
+}
+
+#[test]
+fn compressed_blocks_are_stored_as_they_come() {
+    use zuse::stream::record::Record;
+    let golden = Golden::load("codecs");
+    let access = zuse::PoolAccess::default();
+    let from = open_whole(Environment::default(), &golden.block_devices(), &access).unwrap();
+    let pool = new_pool();
+    let options = SendOptions {
+        large_blocks: true,
+        compressed: true,
+        ..SendOptions::default()
+    };
+    let packed = |stream: &[u8]| {
+        let all = bodies(stream).into_iter();
+        all.filter(|(r, _)| matches!(r, Record::Write(w) if w.compression != 0))
+            .collect::<Vec<_>>()
+    };
+    let mut kinds = std::collections::BTreeSet::new();
+    for (i, name) in expected(&golden.manifest()).keys().enumerate() {
+        if name.contains('@') {
+            continue;
+        }
+        let stream = sent(&from, name, None, options);
+        let came = packed(&stream);
+        receive(&pool, &stream, &into(&format!("tank/{i}@x"))).unwrap();
+        let mut again = packed(&sent(&pool, &format!("tank/{i}@x"), None, options));
+        // What came plain was compressed here.
+        let place = |r: &Record| match r {
+            Record::Write(w) => (w.object, w.offset),
+            _ => (0, 0),
+        };
+        let places: Vec<_> = came.iter().map(|(r, _)| place(r)).collect();
+        again.retain(|(r, _)| places.contains(&place(r)));
+        assert!(again == came, "{name}");
+        kinds.extend(came.iter().map(|(r, _)| match r {
+            Record::Write(w) => w.compression,
+            _ => 0,
+        }));
+    }
+    // lzjb, gzip, zle, lz4, zstd
+    assert!(kinds.len() >= 5, "{kinds:?}");
+    assert_clean(&pool);
+    pool.close().unwrap();
+    from.close().unwrap();
 }
 
 #[test]

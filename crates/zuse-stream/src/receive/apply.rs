@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result};
-use zuse_dmu::{Dnode, DnodeSpec, Objset, RawForm, Tx};
+use zuse_dmu::{Dnode, DnodeSpec, Objset, RawForm, StoredBlock, Tx};
 use zuse_dsl::{Estimate, ReceiveProgress, Receiving};
 use zuse_format::dnode::{SLOTS_PER_BLOCK, block_pointers_for};
 use zuse_format::object_type;
 
 use crate::reader::Item;
-use crate::receive::parse::Batch;
+use crate::receive::parse::{Batch, is_packed, unpack_into};
 use crate::record::{OBJECT_SPILL, ObjectRecord, Record, SPILL_UNMODIFIED, WriteRecord};
 
 /// Objects freed in one transaction.
@@ -198,8 +198,31 @@ impl<'a> Applier<'a> {
         self.last = (w.object, w.offset);
         let dnode = self.open(item, w.object)?;
         let size = u64::from(dnode.block_size());
+        let whole = w.logical_size == size && w.offset.is_multiple_of(size.max(1));
+        let packed = is_packed(w);
+        let as_stored = packed
+            && whole
+            && bytes.len().is_multiple_of(512)
+            && (bytes.len() as u64) < size
+            && !object_type::is_metadata(dnode.object_type());
+        let bytes = match packed && !as_stored {
+            true => {
+                let mut out = Vec::new();
+                unpack_into(item, w, &bytes, &mut out)?;
+                out
+            }
+            false => bytes,
+        };
         let tx = self.begin()?;
-        let done = if w.logical_size == size && w.offset.is_multiple_of(size.max(1)) {
+        let done = if as_stored {
+            let block = StoredBlock {
+                bytes,
+                logical_size: size as u32,
+                compression: w.compression,
+                crypt: None,
+            };
+            dnode.write_stored(&tx, w.offset / size, block)
+        } else if whole {
             dnode.write_block(&tx, w.offset / size, bytes)
         } else {
             dnode.write_at(&tx, w.offset, &bytes)

@@ -42,6 +42,7 @@ pub(crate) fn batches<R: std::io::Read>(
     let mut batch = Batch::default();
     let mut kept: Option<(Item, u64)> = None;
     let order = reader.order();
+    let mut scratch = Vec::new();
     loop {
         let next = reader.next_record();
         let ended = match next {
@@ -66,7 +67,7 @@ pub(crate) fn batches<R: std::io::Read>(
         if let Some((last, end)) = kept.take() {
             let ready = match raw {
                 true => prepare_raw(last),
-                false => prepare(last, order),
+                false => prepare(last, order, &mut scratch),
             };
             match ready {
                 Ok(last) => {
@@ -107,8 +108,9 @@ pub(crate) fn batches<R: std::io::Read>(
     }
 }
 
-/// Checks a record by itself and makes its payload plain and little-endian.
-fn prepare(mut item: Item, order: ByteOrder) -> StreamResult<Item> {
+/// Checks a record by itself and makes its payload little-endian. What is compressed was decompressed once and stays as it
+/// came: it is stored so.
+fn prepare(mut item: Item, order: ByteOrder, scratch: &mut Vec<u8>) -> StreamResult<Item> {
     match &item.record {
         Record::Object(o) => {
             let bonus_type = u8::try_from(o.bonus_type)
@@ -126,7 +128,7 @@ fn prepare(mut item: Item, order: ByteOrder) -> StreamResult<Item> {
             let w = w.clone();
             check_range(&item, w.offset, w.logical_size)?;
             let kind = checked_type(&item, w.object_type)?;
-            plain(&mut item, &w)?;
+            check_packed(&item, &w, scratch)?;
             if order == ByteOrder::Big && w.compression == 0 {
                 swap_block(kind, 0, &mut item.payload).map_err(|e| item.invalid(e.to_string()))?;
             }
@@ -232,21 +234,37 @@ fn check_range(item: &Item, offset: u64, length: u64) -> StreamResult<()> {
     }
 }
 
-/// Takes compression off a WRITE.
-fn plain(item: &mut Item, w: &WriteRecord) -> StreamResult<()> {
-    if w.compression == 0 || w.compression == Compression::Off.to_u8() {
+/// Whether a WRITE brings its block compressed.
+pub(crate) fn is_packed(w: &WriteRecord) -> bool {
+    w.compression != 0 && w.compression != Compression::Off.to_u8()
+}
+
+/// Checks that a WRITE's payload is its block.
+fn check_packed(item: &Item, w: &WriteRecord, scratch: &mut Vec<u8>) -> StreamResult<()> {
+    if !is_packed(w) {
         if item.payload.len() as u64 != w.logical_size {
             return Err(item.invalid("a plain block with two sizes"));
         }
         return Ok(());
     }
+    unpack_into(item, w, &item.payload, scratch)
+}
+
+/// The block of a WRITE that is compressed.
+///
+/// # Errors
+/// It does not decompress.
+pub(crate) fn unpack_into(
+    item: &Item,
+    w: &WriteRecord,
+    payload: &[u8],
+    out: &mut Vec<u8>,
+) -> StreamResult<()> {
     let kind = Compression::from_u8(w.compression)
         .filter(|k| k.is_storable())
         .ok_or_else(|| item.invalid(format!("compression {}", w.compression)))?;
-    let mut out = vec![0; w.logical_size as usize];
-    decompress(kind, &item.payload, &mut out).map_err(|e| item.invalid(e.to_string()))?;
-    item.payload = out;
-    Ok(())
+    out.resize(w.logical_size as usize, 0);
+    decompress(kind, payload, out).map_err(|e| item.invalid(e.to_string()))
 }
 
 fn unpack(item: &Item, e: &EmbeddedRecord) -> StreamResult<Vec<u8>> {
