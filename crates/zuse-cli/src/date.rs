@@ -22,6 +22,17 @@ pub fn ctime(seconds: u64) -> String {
     print(seconds, "%a %b %e %H:%M:%S %Y")
 }
 
+/// As [`ctime`], of a time that may lie before 1970.
+pub fn ctime_signed(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(
+        |_| seconds.to_string(),
+        |stamp| {
+            let zoned = stamp.to_zoned(TimeZone::system());
+            zoned.strftime("%a %b %e %H:%M:%S %Y").to_string()
+        },
+    )
+}
+
 /// `2026-11-21.19:22:45`, as in `zpool history`.
 pub fn history(seconds: u64) -> String {
     print(seconds, "%Y-%m-%d.%H:%M:%S")

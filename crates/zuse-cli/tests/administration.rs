@@ -1,26 +1,12 @@
 //! Snapshots, clones, holds, bookmarks, quotas by owner; and what OpenZFS printed about its own pool.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use crate::support::TestEnv;
+use crate::support::{TestEnv, unpack};
 
 fn golden(name: &str, file: &str) -> String {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
     std::fs::read_to_string(top.join(name).join(file)).expect("a saved text")
-}
-
-/// The golden pool unpacked below a test's directory.
-fn unpack(env: &TestEnv, name: &str) -> PathBuf {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let dir = env.path(name);
-    let done = Command::new(top.join("scripts/unpack-golden"))
-        .arg(name)
-        .arg(&dir)
-        .status()
-        .expect("unpack-golden");
-    assert!(done.success());
-    dir
 }
 
 /// Lines that differ, but for those that `skip` passes over.

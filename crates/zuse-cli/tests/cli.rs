@@ -8,3 +8,4 @@ mod pools;
 mod streams;
 mod support;
 mod upkeep;
+mod zdb;

@@ -86,3 +86,16 @@ pub fn ran(output: Output) -> Ran {
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
+
+/// The golden pool unpacked below a test's directory.
+pub fn unpack(env: &TestEnv, name: &str) -> PathBuf {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let dir = env.path(name);
+    let done = Command::new(top.join("scripts/unpack-golden"))
+        .arg(name)
+        .arg(&dir)
+        .status()
+        .expect("unpack-golden");
+    assert!(done.success());
+    dir
+}

@@ -319,6 +319,21 @@ impl Dnode {
         })
     }
 
+    /// Compression override, 0 for none.
+    pub fn compress(&self) -> u8 {
+        self.fact(|h| h.compress)
+    }
+
+    /// Checksum override, 0 for none.
+    pub fn checksum(&self) -> u8 {
+        self.fact(|h| h.checksum)
+    }
+
+    /// The spill pointer as of the last synced txg.
+    pub fn spill_pointer(&self) -> Option<zuse_format::BlockPointer> {
+        self.read_state().synced.as_ref().and_then(|s| s.spill)
+    }
+
     /// Bytes the bonus may take if there is no spill block.
     pub fn bonus_capacity(&self) -> usize {
         self.fact(|h| {

@@ -44,7 +44,7 @@ use key::Ask;
 pub use key::{TOO_BIG, ZapValue};
 use micro::{MicroHeader, MicroIndex};
 pub use normalize::MatchType;
-pub use stats::ZapStats;
+pub use stats::{LeafHistograms, ZapStats};
 use store::{Blocks, ObjectBlocks, ObjectEdit};
 
 pub(crate) const MICRO_TYPE: u64 = 0x8000_0000_0000_0003;

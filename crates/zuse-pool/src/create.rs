@@ -363,6 +363,13 @@ impl Pool {
         directory.add_u64(ctx.tx, b"spares", object.object().0)
     }
 
+    /// First byte and bytes of a metaslab of a top-level vdev that is there; of dRAID those in whole rows.
+    pub fn metaslab_region(&self, vdev: u32, metaslab: u64) -> Option<(u64, u64)> {
+        let info = self.vdev_infos().into_iter().find(|i| i.vdev == vdev)?;
+        let region = info.region(metaslab);
+        Some((region.span.start, region.span.size))
+    }
+
     /// What the allocator must know of each vdev that data may live on.
     pub(crate) fn vdev_infos(&self) -> Vec<VdevInfo> {
         let tops = self.vdevs.tops();

@@ -18,6 +18,7 @@ mod device;
 mod encryption;
 mod file_system;
 mod import;
+pub mod inspect;
 mod mounts;
 mod pool;
 mod pool_property;
@@ -68,7 +69,7 @@ pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Shape, Space, TopSpec};
 pub use zuse_stream as stream;
 pub use zuse_vdev::{
-    Address, Aux, FoundPool, Health, Labels, PoolConfig, PoolState, Scan, VdevClass, VdevConfig,
-    VdevKind, VdevState, VdevStatus,
+    Address, Aux, FoundPool, Health, IndirectConfig, Labels, PoolConfig, PoolState, Scan,
+    VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
 pub use zuse_zpl::{Credentials, FileSystem, QuotaKind, QuotaOwner, XattrMode};

@@ -426,8 +426,7 @@ impl<'a> Worker<'a> {
         if matches!(bp.kind(), BpKind::Redacted | BpKind::Unknown) {
             return false;
         }
-        let metadata = Settings::is_metadata(bp.object_type(), bp.level());
-        self.figures.add(bp, row, metadata);
+        self.figures.add(bp, row);
         if bp.kind() != BpKind::Normal {
             return true;
         }

@@ -1,10 +1,20 @@
 //! `zuse zdb`: what is in labels and objects, read-only.
 
 mod blocks;
+mod features;
+mod histogram;
 mod label;
 mod logs;
+mod metaslabs;
+mod object;
 mod objects;
+mod pointer;
+mod range;
 mod raw;
+mod record;
+mod tree;
+mod zap;
+mod znode;
 
 use std::path::PathBuf;
 
@@ -12,8 +22,28 @@ use clap::Args;
 
 use crate::args::pair;
 use crate::cmd::At;
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Outcome};
 use crate::session::{Need, Session};
+
+/// How much is printed, and how.
+#[derive(Clone, Copy, Debug)]
+struct Style {
+    /// How often the letter was given.
+    level: u8,
+    /// Exact numbers.
+    exact: bool,
+}
+
+impl Style {
+    /// A size or a count, for people or exact.
+    fn number(self, n: u64) -> String {
+        if self.exact {
+            n.to_string()
+        } else {
+            crate::nicenum::nicenum(n)
+        }
+    }
+}
 
 /// Look into pools: labels, uberblock, configuration, objects
 #[derive(Args, Debug)]
@@ -27,9 +57,12 @@ pub struct Zdb {
     /// The configuration
     #[arg(short = 'C')]
     config: bool,
-    /// Datasets; twice also their objects
+    /// Datasets; twice also their objects, four times what is in these, five times their blocks
     #[arg(short = 'd', action = clap::ArgAction::Count)]
     datasets: u8,
+    /// Metaslabs; twice with histograms, four times with their entries
+    #[arg(short = 'm', action = clap::ArgAction::Count)]
+    metaslabs: u8,
     /// Blocks by type, and whether anything leaked; twice as a table, thrice also by level
     #[arg(short = 'b', action = clap::ArgAction::Count)]
     blocks: u8,
@@ -62,7 +95,8 @@ pub struct Zdb {
     tunables: Vec<(String, String)>,
     /// A device, a pool or a dataset
     what: Option<String>,
-    /// What of it
+    /// What of it: objects (N, or FIRST:LAST[:FLAGS])
+    #[arg(allow_negative_numbers = true)]
     rest: Vec<String>,
 }
 
@@ -100,8 +134,12 @@ impl Zdb {
                 .try_for_each(|block| raw::run(session, &pool, block));
         }
         let walks = self.blocks > 0 || self.checksums > 0;
-        let all =
-            !self.config && self.uberblock == 0 && self.datasets == 0 && !walks && self.logs == 0;
+        let all = !self.config
+            && self.uberblock == 0
+            && self.datasets == 0
+            && !walks
+            && self.logs == 0
+            && self.metaslabs == 0;
         let is_pool = *what == pool.name();
         if (self.config || all) && is_pool {
             session.ui.line("\nMOS Configuration:")?;
@@ -115,9 +153,29 @@ impl Zdb {
                 .ui
                 .print(label::uberblock_text(&pool.uberblock(), 1))?;
         }
+        if self.metaslabs > 0 && is_pool {
+            let asked = metaslabs::Asked {
+                histograms: self.metaslabs > 1,
+                entries: self.metaslabs > 3,
+            };
+            metaslabs::run(session, &pool, asked)?;
+        }
         if self.datasets > 0 || all {
-            objects::run(session, &pool, what, self.datasets)
-                .or_cannot(|| format!("cannot open '{what}'"))??;
+            let ranges = self
+                .rest
+                .iter()
+                .map(|text| range::Range::parse(text))
+                .collect::<Result<Vec<_>, _>>()?;
+            let style = Style {
+                level: self.datasets,
+                exact: self.exact,
+            };
+            let asked = objects::Asked {
+                what,
+                ranges: &ranges,
+                style,
+            };
+            objects::run(session, &pool, &asked)?;
         }
         if self.logs > 0 {
             logs::run(session, &pool, what, self.logs)?;

@@ -152,10 +152,10 @@ fn each_entry(
 impl Space {
     pub fn load(pool: &Pool, threads: usize) -> Result<Self> {
         let tops = pool.spa().vdevs().tops();
-        if tops.iter().any(|t| t.indirect().is_some()) {
+        if tops.iter().any(|t| t.is_removing()) {
             return Err(Error::unsupported(
                 format!("pool {}", pool.name()),
-                "comparing space maps after a device was removed",
+                "comparing space maps while a device is being removed",
             ));
         }
         let mut vdevs = BTreeMap::new();
@@ -181,9 +181,14 @@ impl Space {
             let objects = words(pool, top.metaslab_array(), count)?;
             let jobs: Vec<(u64, u64)> = (0..count).zip(objects).filter(|(_, o)| *o != 0).collect();
             let done = run_all_borrowed(threads, jobs, |(i, object)| -> Result<()> {
+                // Metaslabs of dRAID begin and end with whole rows.
+                let (start, size) = pool
+                    .spa()
+                    .metaslab_region(top.id(), i)
+                    .unwrap_or((i << shift, 1 << shift));
                 let geometry = MapGeometry {
-                    start: i << shift,
-                    size: 1 << shift,
+                    start,
+                    size,
                     shift: ashift,
                 };
                 let header = each_entry(pool, object, geometry, &mut |e| {
@@ -293,15 +298,23 @@ impl Space {
         let mut shared = 0;
         let mut wrong = None;
         io.each_piece(bp, &mut |dva| {
-            let Some(vdev) = self.vdevs.get(&dva.vdev()) else {
-                wrong = Some((dva, "its vdev has no space maps"));
+            let len = usize::try_from(dva.asize()).unwrap_or(0);
+            // What lies on a removed vdev belongs to where it went.
+            let Ok(parts) = io.vdevs().resolve(dva.vdev(), dva.offset(), len) else {
+                wrong = Some((dva, "no mapping knows it"));
                 return;
             };
-            match vdev.change(dva.offset(), dva.asize(), false) {
-                None => wrong = Some((dva, "it lies behind the end of its vdev")),
-                Some(bytes) if bytes == dva.asize() => {}
-                Some(0) if bp.dedup() || self.sharing => shared += dva.asize(),
-                Some(_) => wrong = Some((dva, "its space is free or another block's")),
+            for (id, offset, asize) in parts {
+                let Some(vdev) = self.vdevs.get(&id) else {
+                    wrong = Some((dva, "its vdev has no space maps"));
+                    return;
+                };
+                match vdev.change(offset, asize, false) {
+                    None => wrong = Some((dva, "it lies behind the end of its vdev")),
+                    Some(bytes) if bytes == asize => {}
+                    Some(0) if bp.dedup() || self.sharing => shared += asize,
+                    Some(_) => wrong = Some((dva, "its space is free or another block's")),
+                }
             }
         })?;
         match wrong {

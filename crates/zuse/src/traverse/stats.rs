@@ -35,7 +35,8 @@ pub struct Stat {
 }
 
 impl Stat {
-    fn add(&mut self, other: &Self) {
+    /// Adds another sum to this one.
+    pub fn add(&mut self, other: &Self) {
         self.blocks += other.blocks;
         self.lsize = self.lsize.saturating_add(other.lsize);
         self.psize = self.psize.saturating_add(other.psize);
@@ -57,8 +58,6 @@ pub struct Bin {
 pub struct Totals {
     /// All blocks.
     pub all: Stat,
-    /// Metadata among them.
-    pub metadata: Stat,
     /// Copies of gang blocks.
     pub gangs: u64,
     /// Pointers that are their blocks.
@@ -111,7 +110,7 @@ impl Figures {
         sum
     }
 
-    pub(crate) fn add(&mut self, bp: &BlockPointer, row: usize, metadata: bool) {
+    pub(crate) fn add(&mut self, bp: &BlockPointer, row: usize) {
         let normal = bp.kind() == BpKind::Normal;
         let stat = Stat {
             blocks: 1,
@@ -120,18 +119,14 @@ impl Figures {
             asize: if normal { bp.asize() } else { 0 },
         };
         let level = usize::from(bp.level()).min(7);
-        if !normal {
-            self.totals.all.add(&stat);
-            self.totals.embedded += 1;
-            return;
-        }
         if let Some(place) = self.by_type.get_mut(row).and_then(|r| r.get_mut(level)) {
             place.add(&stat);
         }
         let totals = &mut self.totals;
         totals.all.add(&stat);
-        if metadata && row < DEFERRED {
-            totals.metadata.add(&stat);
+        if !normal {
+            totals.embedded += 1;
+            return;
         }
         totals.gangs += bp.dvas().filter(|d| d.is_gang()).count() as u64;
         let vdevs: Vec<u32> = bp.dvas().map(|d| d.vdev()).collect();
@@ -173,7 +168,6 @@ impl Figures {
         }
         let (a, b) = (&mut self.totals, &other.totals);
         a.all.add(&b.all);
-        a.metadata.add(&b.metadata);
         a.gangs += b.gangs;
         a.embedded += b.embedded;
         a.ditto_on_one += b.ditto_on_one;

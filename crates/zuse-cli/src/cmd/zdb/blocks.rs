@@ -146,13 +146,13 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
     for f in report.errors.iter().take(SHOWN) {
         let _ = writeln!(
             out,
-            "zdb_blkptr_cb: Got error {} reading <{}, {}, {}, {:x}> {:?} -- skipping\n\t{}",
+            "zdb_blkptr_cb: Got error {} reading <{}, {}, {}, {:x}> {} -- skipping\n\t{}",
             f.error.errno().0,
             f.objset,
             f.object as i64,
             f.level,
             if f.block == u64::MAX { 0 } else { f.block },
-            f.bp,
+            super::pointer::full(&f.bp),
             f.error
         );
     }
@@ -218,6 +218,21 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
         let _ = writeln!(out, "\tDittoed blocks on same vdev: {}", t.ditto_on_one);
     }
     let _ = asked.exact;
+    for (id, top) in pool.config().vdev_tree.children.iter().enumerate() {
+        let Some(mapping) = &top.indirect else {
+            continue;
+        };
+        let segments = pool.spa().mos().dnode(zuse::ObjectId(mapping.object));
+        if let Ok(dnode) = segments {
+            let header = dnode.bonus_vec();
+            let words = header.as_chunks::<8>().0;
+            let count = words.get(2).map_or(0, |w| u64::from_le_bytes(*w));
+            let _ = writeln!(
+                out,
+                "\tindirect vdev id {id} has {count} segments ({count} in memory)"
+            );
+        }
+    }
     sound && report.failed == 0
 }
 
@@ -264,7 +279,11 @@ fn bias(pool: &Pool, vdev: u32) -> Option<String> {
 fn classes(out: &mut String, pool: &Pool, report: &Report) {
     let tops = pool.spa().vdevs().tops();
     let mut sums = [(0u64, 0u64); 4];
-    for top in tops.iter().filter(|t| t.is_concrete()) {
+    // The space of a removed vdev still counts.
+    for top in tops
+        .iter()
+        .filter(|t| t.is_concrete() || *t.kind() == zuse::VdevKind::Indirect)
+    {
         let stored = report
             .allocated
             .iter()
@@ -299,11 +318,15 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
             }
         }
         line("Embedded log class", 0, 0);
+        // Special vdevs have one of their own.
+        if sums.get(1).is_some_and(|(_, space)| *space > 0) {
+            line("Special embedded log", 0, 0);
+        }
     }
 }
 
 fn row(out: &mut String, stat: &Stat, total: &Stat, name: &str) {
-    if stat.blocks == 0 {
+    if stat.asize == 0 {
         let _ = writeln!(
             out,
             "{:>6}\t{:>5}\t{:>5}\t{:>5}\t{:>5}\t{:>5}\t{:>6}\t{name}",
@@ -322,6 +345,19 @@ fn row(out: &mut String, stat: &Stat, total: &Stat, name: &str) {
         ratio(stat.lsize, stat.psize),
         100.0 * stat.asize as f64 / total.asize.max(1) as f64,
     );
+}
+
+/// Metadata: what lies above level 0, and the types that are metadata. Rows that print as empty do not count.
+fn metadata(figures: &Figures) -> Stat {
+    let mut sum = Stat::default();
+    for i in 0..DEFERRED {
+        let is_metadata = object_type::is_metadata(u8::try_from(i).unwrap_or(0));
+        if figures.row(i, None).asize > 0 {
+            let from = usize::from(!is_metadata);
+            (from..8).for_each(|level| sum.add(&figures.row(i, Some(level))));
+        }
+    }
+    sum
 }
 
 fn table(out: &mut String, figures: &Figures, asked: Asked) {
@@ -349,7 +385,7 @@ fn table(out: &mut String, figures: &Figures, asked: Asked) {
         row(out, &sum, total, name);
     }
     row(out, total, total, "Total");
-    row(out, &figures.totals.metadata, total, "Metadata Total");
+    row(out, &metadata(figures), total, "Metadata Total");
 }
 
 fn histogram(out: &mut String, figures: &Figures) {

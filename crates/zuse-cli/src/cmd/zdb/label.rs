@@ -107,7 +107,7 @@ pub fn uberblock_text(u: &Uberblock, indent: usize) -> String {
         u.timestamp,
         date::ctime(u.timestamp)
     );
-    let _ = writeln!(out, "{pad}bp = {:?}", u.root);
+    let _ = writeln!(out, "{pad}bp = {}", super::pointer::full(&u.root));
     if u.mmp_magic == MMP_MAGIC {
         let _ = writeln!(out, "{pad}mmp_magic = {:016x}", u.mmp_magic);
         let _ = writeln!(out, "{pad}mmp_delay = {}", u.mmp_delay);

@@ -55,10 +55,23 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, what: &str, level: u8) -> Ou
             "Dataset {}, ID {}, cr_txg {}",
             found.name, stat.object, stat.create_txg
         ))?;
-        let text = log(pool, &header, level).or_cannot(cannot)?;
+        let text = beside(pool, &header, level).or_cannot(cannot)?;
         session.ui.print(text)?;
     }
     Ok(())
+}
+
+/// The log of a dataset as it prints among other things of it: nothing where there is none.
+///
+/// # Errors
+/// The chain cannot be read.
+pub fn beside(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
+    if header.log.is_hole() {
+        return Ok(String::new());
+    }
+    let mut text = log(pool, header, level)?;
+    text.push('\n');
+    Ok(text)
 }
 
 fn log(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
@@ -72,18 +85,28 @@ fn log(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
         header.replay_seq,
         header.flags
     );
+    if level > 3 {
+        out.push('\n');
+    }
     let mut counts = [0u64; 25];
     pool.dsl().visit_log(header, &mut |met| {
         match met {
             LogMet::Block(bp) if level > 3 => {
                 let _ = writeln!(
                     out,
-                    "\tBlock seqno {}, {} {bp:?}",
+                    "\tBlock seqno {}, {}{}",
                     bp.checksum()[3],
                     if header.is_claimed() {
                         "already claimed"
-                    } else {
+                    } else if bp.logical_birth() > pool.uberblock().txg {
                         "will claim"
+                    } else {
+                        "won't claim"
+                    },
+                    if level > 4 {
+                        format!(", {}", super::pointer::full(bp))
+                    } else {
+                        String::new()
                     }
                 );
             }
@@ -115,11 +138,11 @@ fn log(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
         }
         Ok(true)
     })?;
-    if level > 1 {
+    if level > 1 && counts[0] > 0 {
+        out.push('\n');
         for (name, count) in NAMES.iter().zip(counts) {
             let _ = writeln!(out, "\t\t{name:<20}{count}");
         }
-        out.push('\n');
     }
     Ok(out)
 }
@@ -185,7 +208,7 @@ fn content(out: &mut String, record: &Record<'_>) {
                 "{PAD}foid {object}, offset {offset:x}, length {length:x}"
             );
             if data.is_none() && block.kind() != BpKind::Hole {
-                writeln!(out, "{PAD}has blkptr, {block:?}")
+                writeln!(out, "{PAD}has blkptr, {}", super::pointer::full(block))
             } else {
                 Ok(())
             }

@@ -109,12 +109,12 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
     let mut out = String::new();
     if has('b') {
         if let Some(bp) = BlockPointer::at(&bytes, at) {
-            let _ = writeln!(out, "{bp:?}");
+            let _ = writeln!(out, "{}", super::pointer::full(&bp));
         }
     } else if has('i') {
         for i in 0..bytes.len() / 128 {
             if let Some(bp) = BlockPointer::at(&bytes, i * 128) {
-                let _ = writeln!(out, "{bp:?}");
+                let _ = writeln!(out, "{}", super::pointer::full(&bp));
             }
         }
     } else {

@@ -1,0 +1,179 @@
+//! `zuse zdb` beside what OpenZFS's zdb 2.4 printed of its own pools. What may differ is in `docs/zdb.md`.
+
+use std::path::Path;
+
+use crate::support::{TestEnv, unpack};
+
+/// All golden pools: folder and pool.
+const POOLS: [(&str, &str); 30] = [
+    ("bigblocks", "bigblocks"),
+    ("brt", "brt"),
+    ("checkpoint", "checkpoint"),
+    ("classes", "classes"),
+    ("codecs", "codecs"),
+    ("compat07", "compat07"),
+    ("crypt", "crypt"),
+    ("dedup", "dedup"),
+    ("dedup-legacy", "dedup_legacy"),
+    ("deg-mirror", "deg_mirror"),
+    ("deg-raidz1", "deg_raidz1"),
+    ("deg-raidz2", "deg_raidz2"),
+    ("draid", "xdraid"),
+    ("dsl", "dsl"),
+    ("expanded", "expanded"),
+    ("features", "features"),
+    ("gang", "gang"),
+    ("mirror", "xmirror"),
+    ("mirrors", "xmirrors"),
+    ("names", "names"),
+    ("raidz1", "xraidz1"),
+    ("raidz2", "xraidz2"),
+    ("raidz3", "xraidz3"),
+    ("removed", "removed"),
+    ("stripe", "stripe"),
+    ("v28", "v28"),
+    ("v28-fs3", "v28_fs3"),
+    ("v28-fs4", "v28_fs4"),
+    ("zil", "zil"),
+    ("zil-slog", "zil_slog"),
+];
+
+/// Lines that stand in one text and not in the other, in order, without empty ones.
+fn differences(ours: &str, theirs: &str) -> Vec<String> {
+    let (a, b): (Vec<&str>, Vec<&str>) = (ours.lines().collect(), theirs.lines().collect());
+    let (mut i, mut j) = (0, 0);
+    let mut out = Vec::new();
+    while i < a.len() || j < b.len() {
+        if i < a.len() && j < b.len() && a[i] == b[j] {
+            (i, j) = (i + 1, j + 1);
+            continue;
+        }
+        // The nearest place where both go on alike.
+        let ahead = (1..200).find_map(|d| {
+            (0..=d).find_map(|k| {
+                let (x, y) = (i + k, j + d - k);
+                (x < a.len() && y < b.len() && a[x] == b[y]).then_some((x, y))
+            })
+        });
+        let (x, y) = ahead.unwrap_or((a.len(), b.len()));
+        out.extend(a[i..x].iter().map(|l| format!("ours:   {l}")));
+        out.extend(b[j..y].iter().map(|l| format!("theirs: {l}")));
+        (i, j) = (x, y);
+    }
+    out
+}
+
+/// What zdb printed, uncompressed by `unpack-golden`.
+fn saved(dir: &Path, file: &str) -> String {
+    String::from_utf8_lossy(&std::fs::read(dir.join(file)).expect("a saved text")).into_owned()
+}
+
+#[test]
+fn every_object_prints_as_openzfs_printed_it() {
+    for (folder, pool) in POOLS {
+        let env = TestEnv::new();
+        let dir = unpack(&env, folder);
+        let out = env
+            .command(&["zdb", "-e", "-p", folder, "-dddd", pool])
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "{folder}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        // Devices are found elsewhere than where they were.
+        let here = format!("{}/", dir.display());
+        let ours = String::from_utf8_lossy(&out.stdout).replace(&here, "/pools/");
+        let found: Vec<String> = differences(&ours, &saved(&dir, "zdb-dddd.txt"))
+            .into_iter()
+            .filter(|line| !is_documented(line))
+            .collect();
+        assert!(
+            found.is_empty(),
+            "{folder}: {} differences\n{}",
+            found.len(),
+            found.into_iter().take(40).collect::<Vec<_>>().join("\n")
+        );
+    }
+}
+
+/// The rows of `docs/zdb.md`.
+fn is_documented(line: &str) -> bool {
+    line.contains("\t\t\tAT_") || line.contains("outage [") || line.contains("DTL-")
+}
+
+/// Without lines of progress, which zdb prints over everything.
+fn without_progress(text: &str) -> String {
+    let kept: String = text
+        .split_inclusive('\n')
+        .filter(|l| !l.starts_with("loading ") && !l.starts_with("verifying "))
+        .collect();
+    // In `checkpoint` progress came into the middle of a row.
+    kept.replace("\t 1\n\n70K", "\t 170K")
+}
+
+#[test]
+fn blocks_are_counted_as_openzfs_counted_them() {
+    for (folder, pool) in POOLS {
+        let env = TestEnv::new();
+        let dir = unpack(&env, folder);
+        let ours = env.ok(&format!("zdb -e -p {folder} -bbcc {pool}"));
+        let theirs = without_progress(&saved(&dir, "zdb-b.txt"));
+        let theirs = theirs
+            .split("\nCheckpointed uberblock")
+            .next()
+            .unwrap_or_default();
+        let lines = |text: &str| -> String {
+            let mut all: Vec<&str> = text.lines().collect();
+            all.retain(|l| !l.trim().is_empty());
+            all.join("\n")
+        };
+        let found = differences(&lines(&ours), &lines(theirs));
+        assert!(found.is_empty(), "{folder}:\n{}", found.join("\n"));
+        assert!(
+            ours.contains("No leaks (block sum matches space maps exactly)"),
+            "{folder}"
+        );
+    }
+}
+
+#[test]
+fn objects_are_chosen_by_number_range_and_kind() {
+    let env = TestEnv::new();
+    unpack(&env, "dsl");
+    let rows = |args: &str| -> Vec<String> {
+        let out = env.ok(&format!("zdb -e -p dsl {args}"));
+        let rows = out
+            .lines()
+            .filter(|l| l.ends_with("directory") || l.ends_with("file"));
+        rows.map(|l| l.split_whitespace().next().unwrap_or_default().to_owned())
+            .collect()
+    };
+    assert_eq!(rows("-d dsl/home 34 3"), ["34", "3"]);
+    assert_eq!(rows("-d dsl/home 0:-1:d"), ["34"]);
+    assert_eq!(rows("-d dsl/home 4:128:f"), ["4", "6", "128"]);
+    assert_eq!(rows("-d dsl/82 34"), ["34"], "a dataset by its object");
+    let out = env.ok("zdb -e -p dsl -d dsl/home -1");
+    assert!(out.contains("ZFS user/group/project used"), "{out}");
+    let said = env.fails(1, "zdb -e -p dsl -d dsl/home 999");
+    assert!(said.contains("dmu_object_info() failed, errno 2"), "{said}");
+}
+
+#[test]
+fn five_times_shows_paths_pointers_and_segments() {
+    let env = TestEnv::new();
+    unpack(&env, "features");
+    let out = env.ok("zdb -e -p features -ddddd features/ 415 5757 5907");
+    // As OpenZFS's zdb prints them.
+    for expected in [
+        "\tpath\t/sparse/terabyte\n",
+        "               0 L3    0:6cc000:1000 20000L/1000P F=2 B=47/47 cksum=00000089eba1d802:0001f63d86be5b60:039539bdb9df6c6a:6019f60b000f8258\n",
+        "     10000000000    L0 0:6c9000:1000 20000L/1000P F=1 B=47/47 cksum=00000081255d491b:0001e201f4aa98e6:0385d86a36dfe9ae:67d83740b2ccd832\n\n\t\tsegment [0000000000000000, 0000000000020000) size  128K\n\t\tsegment [0000010000000000, 0000010000020000) size  128K\n",
+        "\tpath\t/kinds/ln-long\n\ttarget\t/long/long/",
+        "\nSpill block: EMBEDDED et=0 400L/22P B=4168\nIndirect blocks:\n\n",
+        "\tpath\t/xattr/one-60000/<xattrdir>\n",
+    ] {
+        assert!(out.contains(expected), "{expected}\n{out}");
+    }
+}
