@@ -235,8 +235,14 @@ def chart(record, title, unit, columns=None, rows=None, log=False, labels=None):
 def begin(name, title, size_, setting):
     record = Record(name, title, size_, setting)
     record.data["load"] = load()
+    # What a run that was interrupted has left mounted.
+    with open("/proc/self/mounts") as mounts:
+        left = [line.split()[1].replace("\\040", " ") for line in mounts]
+    for folder in left:
+        if folder.startswith(f"{SCRATCH}/"):
+            run("umount", "-l", folder)
     shutil.rmtree(SCRATCH, ignore_errors=True)
-    SCRATCH.mkdir(parents=True)
+    SCRATCH.mkdir(parents=True, exist_ok=True)
     return record
 
 

@@ -1,9 +1,9 @@
-//! How often directories go to the devices, seen by a device that records.
+//! How often directories and extended attributes go to the devices, seen by a device that records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::{BlockDevice, Credentials, Environment, FileSystem, Pool, PoolAccess};
+use zuse::{BlockDevice, Credentials, Environment, FileSystem, Pool, PoolAccess, XattrMode};
 use zuse_base::ObjectId;
 use zuse_device::{MemDevice, RecordingDevice};
 use zuse_dmu::zap::{Zap, ZapOptions};
@@ -194,4 +194,51 @@ fn a_directory_that_was_emptied_is_small_and_listed_at_once() {
     fs.readdir(&dir, 2, false, &mut |_| panic!("an entry"))
         .unwrap();
     assert!(bench.device.tally().reads <= 4);
+}
+
+#[test]
+fn extended_attributes_asked_in_order_are_read_once_each_ahead_or_not() {
+    let bench = Bench::new();
+    let who = Credentials::root();
+    // In the dnode, in a spill block, in a hidden directory.
+    let lengths = [8, 700, 40_000];
+    // Noise: what can be compressed would fit into block pointers.
+    let value = |i: usize| -> Vec<u8> {
+        let mut state = i as u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        };
+        (0..lengths[i % lengths.len()]).map(|_| next()).collect()
+    };
+    let count = 300;
+    {
+        let root = bench.fs.root().unwrap();
+        for i in 0..count {
+            let name = format!("file-{i:08}");
+            let file = bench
+                .fs
+                .create(&who, &root, name.as_bytes(), 0o644)
+                .unwrap();
+            bench
+                .fs
+                .set_xattr(&who, &file, b"user.x", &value(i), XattrMode::Any)
+                .unwrap();
+        }
+    }
+    let bench = bench.reopened();
+    for i in 0..count {
+        let file = bench
+            .fs
+            .resolve(&who, format!("file-{i:08}").as_bytes())
+            .unwrap();
+        let got = bench.fs.get_xattr(&who, &file, b"user.x").unwrap();
+        assert_eq!(got, value(i), "file {i}");
+    }
+    let reads = bench.reads();
+    assert_eq!(reads[0].1, 1, "{reads:?}");
+    assert!(reads.len() >= count / 2, "{} reads", reads.len());
+    bench.pool.close().unwrap();
 }
