@@ -21,7 +21,7 @@ use zuse_codec::{ChecksumKind, open_zil, open_zil_legacy, zil_sums};
 use zuse_format::objset::{ZIL_HEADER_AT, ZIL_HEADER_SIZE};
 use zuse_format::zil::{Body, LogBlock, REPLAY_NEEDED, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind, BpLimits, object_type};
-use zuse_io::Pipeline;
+use zuse_io::{DatasetKey, Pipeline};
 use zuse_vdev::{Address, ReadOutcome};
 
 use crate::context::{Ctx, Dsl};
@@ -101,13 +101,29 @@ fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Opt
     }
 }
 
-/// Walks a chain within the limits of its header. `visit` says whether to go on.
+/// Where the MAC of an encrypted log block is: the last two words of its checksum.
+const MAC_AT: usize = 168;
+
+/// Decrypts a log block in place.
 ///
 /// # Errors
-/// A device cannot be read; those of `visit`.
+/// `Corrupt`: it was not written with this key.
+fn decrypt(key: &DatasetKey, bp: &BlockPointer, bytes: &mut [u8], order: ByteOrder) -> Result<()> {
+    let place = "a block of the intent log";
+    let mac = bytes.get(MAC_AT..).and_then(|b| b.first_chunk::<16>());
+    let mac = *mac.ok_or_else(|| Error::corrupt(place, "too short for a MAC"))?;
+    key.open_zil(bp, &mac, bytes, order, &place)
+}
+
+/// Walks a chain within the limits of its header. `visit` says whether to go on. Without its key, what is in clear of an
+/// encrypted log's records is as it was written, and the rest is not to be believed.
+///
+/// # Errors
+/// A device cannot be read; a block does not open with the key; those of `visit`.
 pub(crate) fn walk(
     io: &Pipeline,
     header: &ZilHeader,
+    key: Option<&DatasetKey>,
     visit: &mut dyn FnMut(Met<'_>) -> Result<bool>,
 ) -> Result<Walked> {
     let mut walked = Walked::default();
@@ -126,6 +142,9 @@ pub(crate) fn walk(
         let Some(order) = read_block(io, &bp, &mut buf)? else {
             break;
         };
+        if let (Some(key), true) = (key, bp.uses_crypt()) {
+            decrypt(key, &bp, &mut buf, order)?;
+        }
         let Ok(block) = LogBlock::parse(&buf, order, is_legacy(&bp), bp.checksum()) else {
             break;
         };
@@ -186,7 +205,7 @@ impl Dsl {
         header: &ZilHeader,
         visit: &mut dyn FnMut(LogMet<'_>) -> Result<bool>,
     ) -> Result<()> {
-        walk(&self.meta()?.io, header, &mut |met| match met {
+        walk(&self.meta()?.io, header, None, &mut |met| match met {
             Met::Block(bp) => visit(LogMet::Block(bp)),
             Met::Record(seq, bytes, order) => match Record::parse(bytes, order) {
                 Ok(record) => visit(LogMet::Record(&record)),
@@ -234,7 +253,7 @@ impl Dataset {
     /// [`Dataset::replayed`].
     ///
     /// # Errors
-    /// A record does not parse, or is encrypted; a device cannot be read; those of `apply`.
+    /// A record does not parse, or does not open with the dataset's key; a device cannot be read; those of `apply`.
     pub fn each_log_record(&self, apply: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<()> {
         let Some(header) = self.live_log()? else {
             return Ok(());
@@ -248,12 +267,15 @@ impl Dataset {
         } else {
             dsl.spa()?.disk_txg() + 1
         };
-        walk(&io, &header, &mut |met| {
+        let objset = self.objset()?;
+        let key = objset.key().map(AsRef::as_ref);
+        walk(&io, &header, key, &mut |met| {
             let (seq, bytes, order) = match met {
-                Met::Block(bp) if bp.uses_crypt() => {
-                    return Err(Error::unsupported(
-                        format!("dataset {name}"),
-                        "replaying the intent log of an encrypted dataset",
+                // A log in clear beside encrypted data was written by nobody who had the key.
+                Met::Block(bp) if bp.uses_crypt() != key.is_some() => {
+                    return Err(Error::corrupt(
+                        format!("dataset {name}, intent log"),
+                        "it is not encrypted as the dataset is",
                     ));
                 }
                 Met::Block(_) => return Ok(true),
@@ -371,7 +393,7 @@ impl Ctx<'_> {
             }
             Ok(())
         };
-        walk(&io, header, &mut |met| {
+        walk(&io, header, None, &mut |met| {
             match met {
                 Met::Block(bp) => {
                     if !header.is_claimed() && bp.logical_birth() > synced {

@@ -289,7 +289,8 @@ impl FileSystem {
             return self.rewrite(znode, start, &vec![0; zeros as usize], end);
         }
         let place = format!("{}, a block of the intent log", znode.dnode().place());
-        let block = self.objset.io().read(bp, &place)?;
+        let key = self.objset.key().map(AsRef::as_ref);
+        let block = self.objset.io().read_keyed(bp, key, &place)?;
         self.rewrite(znode, start, block.bytes(), end)
     }
 

@@ -270,7 +270,8 @@ impl VolumeLog {
             return self.data.free_range(tx, at, bp.lsize());
         }
         let place = format!("{}, a block of the intent log", objset.place());
-        let block = objset.io().read(bp, &place)?;
+        let key = objset.key().map(AsRef::as_ref);
+        let block = objset.io().read_keyed(bp, key, &place)?;
         self.data.write_at(tx, at, block.bytes())
     }
 }

@@ -91,7 +91,7 @@ impl Dsl {
     fn check_log(&self, name: &str, header: &ZilHeader, first: u64) -> Result<u64> {
         let io = &self.meta()?.io;
         let mut newest = 0;
-        walk(io, header, &mut |met| {
+        walk(io, header, None, &mut |met| {
             match met {
                 Met::Block(bp) => newest = newest.max(bp.logical_birth()),
                 Met::Record(seq, bytes, order) => {
@@ -140,7 +140,7 @@ impl Dsl {
             }
             claim_block(pool, bp, txg)
         };
-        let walked = walk(io, header, &mut |met| match met {
+        let walked = walk(io, header, None, &mut |met| match met {
             Met::Block(bp) => claim(bp),
             Met::Record(_, bytes, order) => {
                 let Ok(record) = Record::parse(bytes, order) else {
