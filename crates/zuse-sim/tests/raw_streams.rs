@@ -282,3 +282,82 @@ fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
     pool.close().unwrap();
     from.close().unwrap();
 }
+
+#[test]
+fn a_raw_package_brings_encryption_roots_holds_and_properties_of_snapshots() {
+    let from = new_pool();
+    let key = KeyMaterial::new(vec![9; 32]);
+    let pairs = |list: &[(&str, &str)]| -> Vec<(String, String)> {
+        let own = |(a, b): &(&str, &str)| ((*a).to_owned(), (*b).to_owned());
+        list.iter().map(own).collect()
+    };
+    let properties = pairs(&[("encryption", "on"), ("keyformat", "raw")]);
+    from.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
+        .unwrap();
+    from.create_filesystem_with_key("tank/e/child", &[], (0, 0), None)
+        .unwrap();
+    let mut seed = Seed(5);
+    churn(&from, "tank/e", &mut seed);
+    churn(&from, "tank/e/child", &mut seed);
+    from.snapshot(
+        &["tank/e@s".to_owned()],
+        true,
+        &pairs(&[("my:note", "kept")]),
+    )
+    .unwrap();
+    from.dsl()
+        .hold(&["tank/e/child@s".to_owned()], "keep")
+        .unwrap();
+    let request = zuse::SendRequest {
+        to: "tank/e@s".into(),
+        recursive: true,
+        holds: true,
+        options: RAW,
+        ..zuse::SendRequest::default()
+    };
+    let send = |request: &zuse::SendRequest| -> zuse::Result<Vec<u8>> {
+        let mut out = StreamWriter::new(Vec::new());
+        let plan = from.plan_send(request)?;
+        plan.run(&mut out, &SendProgress::default(), &mut |_| {})?;
+        Ok(out.into_inner().unwrap())
+    };
+    let clear = zuse::SendRequest {
+        options: SendOptions::default(),
+        ..request.clone()
+    };
+    let refused = send(&clear).unwrap_err();
+    assert!(refused.to_string().contains("raw flag"), "{refused}");
+
+    let pool = new_pool();
+    receive(&pool, &send(&request).unwrap(), &into("tank/r")).unwrap();
+    for (name, is_root) in [("tank/r", true), ("tank/r/child", false)] {
+        let info = pool.dsl().encryption(name).unwrap().unwrap();
+        assert_eq!(
+            (info.root.as_str(), info.is_root),
+            ("tank/r", is_root),
+            "{name}"
+        );
+    }
+    assert_eq!(pool.dsl().holds("tank/r/child@s").unwrap().len(), 1);
+    assert_eq!(pool.dsl().holds("tank/r@s").unwrap().len(), 0);
+    let note = pool
+        .dataset("tank/r@s")
+        .unwrap()
+        .property("my:note")
+        .unwrap();
+    assert_eq!(note.map(|p| p.value).as_deref(), Some("kept"));
+    pool.load_key("tank/r", &key, false).unwrap();
+    for (ours, theirs) in [
+        ("tank/r@s", "tank/e@s"),
+        ("tank/r/child@s", "tank/e/child@s"),
+    ] {
+        assert_eq!(
+            of_dataset(&pool, ours).unwrap(),
+            of_dataset(&from, theirs).unwrap(),
+            "{ours}"
+        );
+    }
+    assert_clean(&pool);
+    pool.close().unwrap();
+    from.close().unwrap();
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dsl::CreateOptions;
-use zuse_dsl::property::Value;
+use zuse_dsl::property::{SetAs, Value};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::property::{Access, Home, dataset_property, is_user_property};
 use zuse_stream::record::{Begin, Header, Record};
@@ -48,6 +48,8 @@ pub struct ReceiveRequest {
     pub set: Vec<(String, String)>,
     /// Ignore these of the stream (`-x`).
     pub exclude: Vec<String>,
+    /// Leave out holds (`-h`).
+    pub no_holds: bool,
 }
 
 /// A snapshot of the stream, before and after it was received.
@@ -72,29 +74,69 @@ struct Package {
 }
 
 impl Package {
-    /// The received properties of a dataset, as far as they can be stored here.
-    fn properties(&self, dataset: &str, exclude: &[String]) -> Vec<(String, Value)> {
-        let all = self.list.get_list("fss");
-        let own = all.and_then(|fss| {
+    /// What is said of a dataset.
+    fn dataset(&self, dataset: &str) -> Option<&NvList> {
+        self.list.get_list("fss").and_then(|fss| {
             fss.iter().find_map(|(_, v)| match v {
                 NvValue::List(fs) if fs.get_str("name") == Some(dataset) => Some(fs),
                 _ => None,
             })
-        });
-        let Some(props) = own.and_then(|fs| fs.get_list("props")) else {
-            return Vec::new();
-        };
-        let value = |v: &NvValue| match v {
-            NvValue::Uint64(n) => Some(Value::Number(*n)),
-            NvValue::String(s) => Some(Value::Text(s.clone())),
-            _ => None,
-        };
-        props
-            .iter()
-            .filter(|(name, _)| !exclude.iter().any(|x| x == name) && is_storable(name))
-            .filter_map(|(name, v)| Some((name.to_owned(), value(v)?)))
-            .collect()
+        })
     }
+
+    fn is_raw(&self) -> bool {
+        self.list.contains("raw")
+    }
+
+    /// The received properties of a dataset, as far as they can be stored here.
+    fn properties(&self, dataset: &str, exclude: &[String]) -> Vec<(String, Value)> {
+        let props = self.dataset(dataset).and_then(|fs| fs.get_list("props"));
+        let mut out = values_of(props, exclude);
+        // An encryption root gets it when it is one.
+        out.retain(|(name, _)| name != "keylocation" || !self.is_raw());
+        out
+    }
+
+    /// Those of a snapshot.
+    fn snapshot_properties(
+        &self,
+        dataset: &str,
+        own: &str,
+        exclude: &[String],
+    ) -> Vec<(String, Value)> {
+        let props = self
+            .dataset(dataset)
+            .and_then(|fs| fs.get_list("snapprops")?.get_list(own));
+        let mut out = values_of(props, exclude);
+        out.retain(|(name, _)| is_user_property(name));
+        out
+    }
+
+    /// The holds of a snapshot.
+    fn holds(&self, dataset: &str, own: &str) -> Vec<String> {
+        let tags = self
+            .dataset(dataset)
+            .and_then(|fs| fs.get_list("snapholds")?.get_list(own));
+        tags.map_or_else(Vec::new, |t| {
+            t.iter().map(|(tag, _)| tag.to_owned()).collect()
+        })
+    }
+}
+
+fn values_of(props: Option<&NvList>, exclude: &[String]) -> Vec<(String, Value)> {
+    let value = |v: &NvValue| match v {
+        NvValue::Uint64(n) => Some(Value::Number(*n)),
+        NvValue::String(s) => Some(Value::Text(s.clone())),
+        _ => None,
+    };
+    let Some(props) = props else {
+        return Vec::new();
+    };
+    props
+        .iter()
+        .filter(|(name, _)| !exclude.iter().any(|x| x == name) && is_storable(name))
+        .filter_map(|(name, v)| Some((name.to_owned(), value(v)?)))
+        .collect()
 }
 
 /// Whether a received property can be stored; the others are what the sender computes.
@@ -216,8 +258,52 @@ impl Pool {
         if let Some(mounts) = self.mounts() {
             mounts.created(&told.to);
         }
+        self.after_snapshot(begin, &told, package, request, !exists)?;
         tell(&told);
         flaw.map_or(Ok(()), Err)
+    }
+
+    /// What a package says of a snapshot besides its content: properties and holds; and of a new encrypted dataset.
+    fn after_snapshot(
+        self: &Arc<Self>,
+        begin: &Begin,
+        told: &ReceivedSnapshot,
+        package: &Package,
+        request: &ReceiveRequest,
+        is_new: bool,
+    ) -> Result<()> {
+        let dsl = self.dsl();
+        let (sent, own) = begin
+            .to_name
+            .split_once('@')
+            .unwrap_or((&begin.to_name, ""));
+        let values = package.snapshot_properties(sent, own, &request.exclude);
+        if !values.is_empty() {
+            dsl.set_properties(&told.to, &values, SetAs::Received)?;
+        }
+        if !request.no_holds {
+            for tag in package.holds(sent, own) {
+                match dsl.hold(std::slice::from_ref(&told.to), &tag) {
+                    Err(e) if e.is(Errno::EXIST) => {}
+                    other => other?,
+                }
+            }
+        }
+        if is_new && package.is_raw() {
+            let target = dataset_of(&told.to);
+            let Some(fs) = package.dataset(sent) else {
+                return Ok(());
+            };
+            if !fs.contains("is_encroot") {
+                return dsl.inherit_received_key(target);
+            }
+            let location = fs.get_list("props").and_then(|p| p.get_str("keylocation"));
+            if let Some(text) = location.filter(|t| *t != "none") {
+                let value = Value::Text(text.to_owned());
+                dsl.set_properties(target, &[("keylocation".to_owned(), value)], SetAs::Local)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets a mount go of a dataset while it gets its new content.

@@ -321,6 +321,9 @@ impl Pool {
         if !request.recursive {
             list.insert_flag("not_recursive");
         }
+        if request.options.raw {
+            list.insert_flag("raw");
+        }
         let mut fss = NvList::new();
         for (i, member) in members.iter().enumerate() {
             let mut fs = NvList::new();
@@ -336,9 +339,22 @@ impl Pool {
             if let Some((_, guid)) = &member.origin {
                 fs.insert("origin", *guid);
             }
+            let encryption = dsl.encryption(&member.name)?;
+            if encryption.is_some() && !request.options.raw {
+                return Err(Error::refused(
+                    Errno::INVAL,
+                    format!(
+                        "could not send {}: encrypted dataset {} may not be sent with properties without the raw flag",
+                        request.to, member.name
+                    ),
+                ));
+            }
             if request.recursive || request.properties || request.received_only {
                 let own = dsl.own_properties(&member.head, request.received_only)?;
                 fs.insert("props", list_of(own));
+            }
+            if request.options.raw && encryption.is_some_and(|e| e.is_root) {
+                fs.insert_flag("is_encroot");
             }
             let first = if request.recursive {
                 0

@@ -256,7 +256,7 @@ fn raw_spec(item: &Item, record: &ObjectRecord, room: &[u8]) -> Result<DnodeSpec
         || !(12..=17).contains(&shift)
         || !(1..=12).contains(&record.levels)
         || reach > 60
-        || record.max_block >= blocks.min(pointers << reach)
+        || record.max_block >= blocks
         || 64 + 128 * pointers + spill + room.len() as u64 > size
     {
         return Err(bad(format!(

@@ -81,6 +81,7 @@ impl Receive {
             resumable: self.resumable,
             dry_run: self.dry_run,
             exclude: self.exclude.clone(),
+            no_holds: self.no_holds,
             ..ReceiveRequest::default()
         };
         for pair in &self.set {
