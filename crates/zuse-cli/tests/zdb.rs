@@ -177,3 +177,28 @@ fn five_times_shows_paths_pointers_and_segments() {
         assert!(out.contains(expected), "{expected}\n{out}");
     }
 }
+
+#[test]
+fn an_object_is_found_by_its_path_and_copied_out() {
+    let env = TestEnv::new();
+    unpack(&env, "dsl");
+    // As OpenZFS's zdb prints it.
+    assert_eq!(
+        env.ok("zdb -e -p dsl -O dsl/home f5"),
+        "\n    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type\n       129    1   128K    98K   100K     512    98K  100.00  ZFS plain file\n"
+    );
+    let said = env.fails(2, "zdb -e -p dsl -O dsl/home nope");
+    assert!(
+        said.contains("failed to lookup dataset=dsl/home path=/nope: No such file or directory"),
+        "{said}"
+    );
+    let said = env.ok("zdb -e -p dsl -r dsl/home f5 copied");
+    assert!(said.ends_with("Object 129 is 100005 bytes\n"), "{said}");
+    let copied = std::fs::read(env.path("copied")).unwrap();
+    let read = env
+        .command(&["cat", "-d", "dsl", "dsl/home:/f5"])
+        .output()
+        .unwrap();
+    assert_eq!(copied.len(), 100_005);
+    assert!(copied == read.stdout);
+}

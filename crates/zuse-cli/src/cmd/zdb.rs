@@ -8,6 +8,7 @@ mod logs;
 mod metaslabs;
 mod object;
 mod objects;
+mod path;
 mod pointer;
 mod range;
 mod raw;
@@ -75,6 +76,12 @@ pub struct Zdb {
     /// Intent logs; twice their records, thrice what is in them
     #[arg(short = 'i', action = clap::ArgAction::Count)]
     logs: u8,
+    /// The objects behind paths: DATASET PATH…
+    #[arg(short = 'O')]
+    by_path: bool,
+    /// Copy a file out: DATASET PATH TARGET
+    #[arg(short = 'r')]
+    copy: bool,
     /// A block by its place: VDEV:OFFSET:SIZE[:FLAGS], offset and size in hex
     #[arg(short = 'R')]
     raw: bool,
@@ -132,6 +139,20 @@ impl Zdb {
                 .rest
                 .iter()
                 .try_for_each(|block| raw::run(session, &pool, block));
+        }
+        if self.by_path {
+            let style = Style {
+                level: self.datasets.max(1),
+                exact: self.exact,
+            };
+            return path::show(session, &pool, what, &self.rest, style);
+        }
+        if self.copy {
+            let [path, target] = self.rest.as_slice() else {
+                return Err(CommandError::usage("-r takes DATASET PATH TARGET").into());
+            };
+            let target = session.path(target.as_ref());
+            return path::copy(session, &pool, what, path, &target);
         }
         let walks = self.blocks > 0 || self.checksums > 0;
         let all = !self.config
