@@ -10,7 +10,7 @@
 //!   find a block among the dirty ones finds it in the tree it sees.
 //! - No lock here is held across I/O. Locks: `state`, then a block's `content`.
 
-mod blocks;
+pub(crate) mod blocks;
 pub(crate) mod near;
 mod ranges;
 pub(crate) mod sync;

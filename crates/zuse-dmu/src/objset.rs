@@ -528,6 +528,14 @@ impl Objset {
         }
     }
 
+    fn is_meta_tree(&self, tree: &Arc<Synced>) -> bool {
+        let state = self.meta.read_state();
+        state
+            .synced
+            .as_ref()
+            .is_some_and(|now| Arc::ptr_eq(now, tree))
+    }
+
     fn dnode_block(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<zuse_io::Block>>> {
         if blkid > tree.head.max_block {
             return Ok(None);

@@ -17,6 +17,8 @@ use crate::volume::{Inside, Volume};
 const DIRECTORY: u32 = 0o040_000;
 /// Bytes of an entry with attributes and a name of common length.
 const LIKELY_ENTRY: usize = 168;
+/// Most entries of the first answer with attributes: each may be a read of its own, and who wants names alone pays for all.
+const FIRST: usize = 64;
 /// Positions from here on are those of extra names.
 const EXTRA: u64 = 1 << 62;
 
@@ -52,7 +54,7 @@ impl Session {
         }
     }
 
-    /// Lists what the directory itself has; `true` when the sink was full.
+    /// Lists what the directory itself has; `true` when there is more.
     fn list_object(
         &self,
         ino: u64,
@@ -78,7 +80,13 @@ impl Session {
         } else {
             Wanted::Names
         };
-        fs.readdir_some(dir, offset, wanted, likely, &mut |entry| {
+        // The kernel always asks for attributes at first, and goes on so if they were used.
+        let most = if plus && offset == 0 {
+            FIRST
+        } else {
+            usize::MAX
+        };
+        let ended = fs.readdir_some(dir, offset, wanted, (likely, most), &mut |entry| {
             let cover = covered.and_then(|c| c.get(entry.name));
             let (number, attr): (u64, Option<Attr>) = match (cover, entry.znode, entry.attr) {
                 (Some(Cover::Root(v)), ..) => (number::mount_entry(v.root), None),
@@ -109,9 +117,8 @@ impl Session {
                 self.forget(number, 1);
             }
             !full
-        })
-        .map_err(no)?;
-        Ok(full)
+        });
+        Ok(full || !ended.map_err(no)?)
     }
 
     /// Lists names that are there only because something is mounted at or below them.

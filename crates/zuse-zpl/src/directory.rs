@@ -142,10 +142,12 @@ impl FileSystem {
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let wanted = if plus { Wanted::Objects } else { Wanted::Names };
-        self.readdir_some(dir, from, wanted, usize::MAX, sink)
+        self.readdir_some(dir, from, wanted, (usize::MAX, usize::MAX), sink)
+            .map(|_| ())
     }
 
-    /// The same for a sink that will take about `likely` entries: not many more are fetched.
+    /// The same for a sink that will take about `likely` entries, of which not many more are fetched, and is given at most
+    /// `most` stored ones. Says whether the listing came to its end.
     ///
     /// # Errors
     /// As [`Self::readdir`].
@@ -154,9 +156,9 @@ impl FileSystem {
         dir: &Arc<Znode>,
         from: u64,
         wanted: Wanted,
-        likely: usize,
+        (likely, mut most): (usize, usize),
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let zap = dir.entries()?;
         let mut dot = |object, next, name: &[u8]| {
             sink(DirEntry {
@@ -169,14 +171,14 @@ impl FileSystem {
             })
         };
         if from == 0 && !dot(dir.object(), 1, b".") {
-            return Ok(());
+            return Ok(false);
         }
         if from <= 1 && !dot(ObjectId(dir.read().attrs.parent), 2, b"..") {
-            return Ok(());
+            return Ok(false);
         }
         let shows = dir.object() == self.root_id() && self.shows_dot_zfs();
         if from <= 2 && shows && !dot(DOT_ZFS, 3, DOT_ZFS_NAME) {
-            return Ok(());
+            return Ok(false);
         }
         if from <= 3 {
             self.read_ahead(dir.object());
@@ -191,12 +193,12 @@ impl FileSystem {
         while at != ZAP_END {
             batch.names.clear();
             batch.entries.clear();
-            let most = left.clamp(FEW, limit);
-            left = left.saturating_sub(most);
+            let some = left.clamp(FEW, limit).min(most);
+            left = left.saturating_sub(some);
             at = zap.list(at, &mut |name, value, after| {
                 batch.names.extend_from_slice(name);
                 batch.entries.push((value, after, batch.names.len()));
-                batch.entries.len() < most
+                batch.entries.len() < some
             })?;
             if wanted != Wanted::Names {
                 self.fetch(&mut batch, wanted);
@@ -224,16 +226,20 @@ impl FileSystem {
                     attr,
                 };
                 if !sink(entry) {
-                    return Ok(());
+                    return Ok(false);
                 }
                 if kind == mode::DIRECTORY {
                     self.ahead.note(object);
                 }
                 start = end;
             }
+            most -= batch.entries.len().min(most);
+            if most == 0 && at != ZAP_END {
+                return Ok(false);
+            }
         }
         self.note_access(dir, &self.backing.props());
-        Ok(())
+        Ok(true)
     }
 
     /// A directory is being listed: those that probably follow are read and put in order by other threads.
@@ -257,12 +263,10 @@ impl FileSystem {
         let mut order: Vec<usize> = (0..batch.entries.len()).collect();
         let number = |i: usize| dirent::object(batch.entries[i].0).0;
         order.sort_unstable_by_key(|&i| number(i));
-        let mut blocks: Vec<u64> = order.iter().map(|&i| number(i) / 32).collect();
-        blocks.dedup();
-        self.objset.meta().prefetch_missing(blocks.into_iter());
+        let objects = order.iter().map(|&i| ObjectId(number(i)));
+        let mut glance = self.objset.glance(objects);
         batch.known.clear();
         batch.known.resize(order.len(), Known::Nothing);
-        let mut glance = self.objset.glance();
         for i in order {
             let object = dirent::object(batch.entries[i].0);
             let stored = match wanted {

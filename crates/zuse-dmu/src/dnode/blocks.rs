@@ -121,6 +121,19 @@ impl State {
     }
 }
 
+/// The level-1 block that was looked at last, with its number.
+pub(crate) type Parent = Option<(u64, Arc<Block>)>;
+
+/// What [`Dnode::at_hand`] found.
+pub(crate) enum AtHand {
+    /// The block, in the cache.
+    Block(Arc<Block>),
+    /// There is nothing to read from a device.
+    Nothing,
+    /// It must be read.
+    No,
+}
+
 impl Dnode {
     fn block_place(&self, level: u8, blkid: u64) -> BlockPlace<'_> {
         BlockPlace {
@@ -253,34 +266,57 @@ impl Dnode {
         Ok(Some(block))
     }
 
-    /// Whether a block of a tree can be had without reading from a device. A look, nothing more.
-    pub(crate) fn is_at_hand(&self, tree: &Synced, blkid: u64) -> bool {
+    /// A block of a tree if it can be had without reading from a device. `parent` remembers the level-1 block that was looked
+    /// at last, which many blocks in a row share.
+    pub(crate) fn at_hand(&self, tree: &Synced, blkid: u64, parent: &mut Parent) -> AtHand {
         let shift = tree.fanout_shift();
         let mut at = tree.levels - 1;
-        let top = shifted(blkid, shift * u32::from(at));
-        let roots = &tree.blkptr[..usize::from(tree.head.nblkptr.min(3))];
-        let Some(mut bp) = usize::try_from(top)
-            .ok()
-            .and_then(|top| roots.get(top))
-            .copied()
-        else {
-            return true;
+        let child_of = |block: &Block, at: u8| {
+            let child = shifted(blkid, shift * u32::from(at)) & ((1 << shift) - 1);
+            BlockPointer::at(block.bytes(), child as usize * BP_SIZE)
+        };
+        let mut next = match parent {
+            Some((id, block)) if at > 0 && *id == shifted(blkid, shift) => {
+                at = 0;
+                child_of(block, 0)
+            }
+            _ => {
+                let top = shifted(blkid, shift * u32::from(at));
+                let roots = &tree.blkptr[..usize::from(tree.head.nblkptr.min(3))];
+                usize::try_from(top)
+                    .ok()
+                    .and_then(|top| roots.get(top))
+                    .copied()
+            }
         };
         loop {
-            if bp.is_hole() || bp.kind() != zuse_format::BpKind::Normal {
-                return true;
+            let Some(bp) = next.filter(|bp| bp.kind() == zuse_format::BpKind::Normal) else {
+                return AtHand::Nothing;
+            };
+            if bp.level() != at {
+                // Whoever reads it learns what is wrong.
+                return AtHand::No;
+            }
+            if at == 0 {
+                let there = if bp.uses_crypt() {
+                    None
+                } else {
+                    self.core.io.peek(&bp)
+                };
+                return match there {
+                    Some(block) if block.bytes().len() == tree.head.block_size as usize => {
+                        AtHand::Block(block)
+                    }
+                    _ => AtHand::No,
+                };
             }
             let Some(block) = self.core.io.glance(&bp) else {
-                return false;
+                return AtHand::No;
             };
-            if at == 0 {
-                return true;
-            }
             at -= 1;
-            let child = shifted(blkid, shift * u32::from(at)) & ((1 << shift) - 1);
-            match BlockPointer::at(block.bytes(), child as usize * BP_SIZE) {
-                Some(next) => bp = next,
-                None => return true,
+            next = child_of(&block, at);
+            if at == 0 {
+                *parent = Some((shifted(blkid, shift), block));
             }
         }
     }

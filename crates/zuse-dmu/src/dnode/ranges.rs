@@ -349,37 +349,24 @@ impl Dnode {
         }
     }
 
-    /// Asks for blocks that will be read soon, in ascending order, but for those that are in the cache; returns at once.
-    pub fn prefetch_missing(&self, blocks: impl Iterator<Item = u64>) {
+    /// Asks for blocks that will be read soon, in ascending order; returns at once.
+    pub(crate) fn prefetch_these(&self, blocks: &[u64]) {
         let size = u64::from(self.block_size()).max(1);
         let batch = usize::try_from((PREFETCH_JOB / size).max(1)).unwrap_or(1);
         let Some(me) = self.me.upgrade() else { return };
-        let Some(tree) = self.read_state().synced.clone() else {
-            return;
-        };
-        let mut missing = Vec::new();
-        let submit = |blocks: Vec<u64>| {
-            let me = me.clone();
+        for some in blocks.chunks(batch) {
+            let (me, some) = (me.clone(), some.to_vec());
             let job = Box::new(move || {
-                for blkid in blocks {
-                    if let Found::Tree(tree) = me.read_state().find(blkid) {
+                for blkid in some {
+                    let found = me.read_state().find(blkid);
+                    if let Found::Tree(tree) = found {
                         let _ = me.read_tree(&tree, blkid);
                     }
                 }
             });
-            self.core.work.try_submit(job).is_ok()
-        };
-        for blkid in blocks {
-            if self.is_at_hand(&tree, blkid) {
-                continue;
-            }
-            missing.push(blkid);
-            if missing.len() == batch && !submit(std::mem::take(&mut missing)) {
+            if self.core.work.try_submit(job).is_err() {
                 return;
             }
-        }
-        if !missing.is_empty() {
-            submit(missing);
         }
     }
 

@@ -282,3 +282,40 @@ fn the_cache_makes_room_for_changed_data_until_it_is_written() {
     assert!(cache.lend(1 << 20).is_some());
     assert!(cache.stats().used <= 2 << 20);
 }
+
+#[test]
+fn a_glance_shows_what_is_stored_of_objects_that_nobody_has() {
+    let mut pool = TestPool::new(Settings::default());
+    let tx = Tx::syncing(pool.txg);
+    let made: Vec<_> = (0..100)
+        .map(|_| {
+            pool.os
+                .allocate(&tx, &DnodeSpec::new(19))
+                .expect("allocate")
+        })
+        .collect();
+    let mut numbers: Vec<_> = made.iter().map(|d| d.object()).collect();
+    numbers.sort();
+    let seen = |pool: &TestPool| -> Vec<bool> {
+        let mut glance = pool.os.glance(numbers.iter().copied());
+        let look = |object| glance.look(object, |d| Some(d.object_type())) == Some(19);
+        numbers.iter().copied().map(look).collect()
+    };
+    assert!(!seen(&pool).contains(&true), "in memory only");
+    pool.sync();
+    assert!(!seen(&pool).contains(&true), "in memory and stored");
+    drop(made);
+    assert!(!seen(&pool).contains(&false), "stored, and at hand");
+    pool.drop_cache();
+    assert!(!seen(&pool).contains(&false), "stored, and read for it");
+    let held = pool.os.dnode(numbers[3]).expect("dnode");
+    pool.os
+        .free(&Tx::syncing(pool.txg), numbers[7])
+        .expect("free");
+    let now = seen(&pool);
+    assert!(!now[3] && !now[7] && now.iter().filter(|s| **s).count() == 98);
+    drop(held);
+    pool.sync();
+    let now = seen(&pool);
+    assert!(now[3] && !now[7] && now.iter().filter(|s| **s).count() == 99);
+}

@@ -13,22 +13,42 @@ use zuse_io::Block;
 
 use super::{Objset, lock, starts_of};
 use crate::dirty::Synced;
+use crate::dnode::blocks::AtHand;
 
-/// A look at several objects; cheapest in the order of their numbers.
+/// A look at several objects, in the order of their numbers.
 pub struct Glance<'a> {
     os: &'a Objset,
     tree: Arc<Synced>,
-    /// The dnode block that was looked at last.
-    last: Option<(u64, Arc<Block>)>,
+    /// Dnode blocks that are at hand, by number.
+    blocks: Vec<(u64, Arc<Block>)>,
+    /// Where in `blocks` the last look was.
+    at: usize,
 }
 
 impl Objset {
-    /// A look at objects without putting them into memory.
-    pub fn glance(&self) -> Glance<'_> {
+    /// A look at objects, in the order of their numbers, without putting them into memory. Their dnode blocks are gathered
+    /// first; those that have to be read are asked for together.
+    pub fn glance(&self, objects: impl Iterator<Item = ObjectId>) -> Glance<'_> {
+        let tree = self.meta_tree();
+        let (mut blocks, mut missing) = (Vec::new(), Vec::new());
+        let (mut parent, mut last) = (None, None);
+        for object in objects {
+            let blkid = object.0 / SLOTS_PER_BLOCK as u64;
+            if last.replace(blkid) == Some(blkid) || blkid > tree.head.max_block {
+                continue;
+            }
+            match self.meta.at_hand(&tree, blkid, &mut parent) {
+                AtHand::Block(block) => blocks.push((blkid, block)),
+                AtHand::Nothing => {}
+                AtHand::No => missing.push(blkid),
+            }
+        }
+        self.meta.prefetch_these(&missing);
         Glance {
             os: self,
-            tree: self.meta_tree(),
-            last: None,
+            tree,
+            blocks,
+            at: 0,
         }
     }
 
@@ -51,12 +71,11 @@ impl Glance<'_> {
             return None;
         }
         let found = self.read(object, f);
-        let now = self.os.meta_tree();
-        if Arc::ptr_eq(&self.tree, &now) {
+        if self.os.is_meta_tree(&self.tree) {
             return found;
         }
-        self.tree = now;
-        self.last = None;
+        self.tree = self.os.meta_tree();
+        self.blocks.clear();
         None
     }
 
@@ -66,11 +85,15 @@ impl Glance<'_> {
         f: impl FnOnce(&DnodeView<'_>) -> Option<R>,
     ) -> Option<R> {
         let blkid = object.0 / SLOTS_PER_BLOCK as u64;
-        if self.last.as_ref().is_none_or(|(id, _)| *id != blkid) {
-            let block = self.os.dnode_block(&self.tree, blkid).ok()??;
-            self.last = Some((blkid, block));
+        while self.blocks.get(self.at).is_some_and(|(id, _)| *id < blkid) {
+            self.at += 1;
         }
-        let (_, block) = self.last.as_ref()?;
+        if self.blocks.get(self.at).is_none_or(|(id, _)| *id != blkid) {
+            let block = self.os.dnode_block(&self.tree, blkid).ok()??;
+            self.at = self.blocks.partition_point(|(id, _)| *id < blkid);
+            self.blocks.insert(self.at, (blkid, block));
+        }
+        let (_, block) = self.blocks.get(self.at)?;
         let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
         if starts_of(block) >> slot & 1 == 0 {
             return None;
