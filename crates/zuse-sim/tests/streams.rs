@@ -485,6 +485,38 @@ fn five_thousand_mutated_streams_are_parsed_to_an_error_or_the_end() {
 
 /// A stream with a few damaged bytes; in half of the cases its checksums are made anew, so that the damage reaches what
 /// is behind them.
+#[test]
+fn mutated_raw_streams_give_errors_or_datasets_that_can_be_destroyed() {
+    let golden = golden_stream("crypt", "raw-gcm");
+    let pool = new_pool();
+    let mut seed = 4711u64;
+    let mut next = move || {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 20) as usize
+    };
+    let (mut failed, mut taken) = (0, 0);
+    for round in 0..160 {
+        let target = format!("tank/raw{round}");
+        match receive(&pool, &mutated(&golden, &mut next), &into(&target)) {
+            Err(e) => {
+                failed += 1;
+                assert!(!e.to_string().is_empty());
+                assert!(pool.dsl().dataset(&target).is_err(), "{e}");
+            }
+            // What no MAC was asked about is only seen with the key.
+            Ok(_) => {
+                taken += 1;
+                pool.destroy_dataset(&target, true, true, false).unwrap();
+            }
+        }
+    }
+    assert!(failed > 60 && taken > 10, "{failed} {taken}");
+    assert_clean(&pool);
+    pool.close().unwrap();
+}
+
 fn mutated(stream: &[u8], next: &mut dyn FnMut() -> usize) -> Vec<u8> {
     use zuse::stream::record::{HEADER, Record, TAIL_AT, order_of, set_tail};
     let mut bytes = stream.to_vec();
