@@ -179,6 +179,10 @@ impl Dsl {
     }
 }
 
+/// log2 of the indirect blocks of directories and datasets. Their extension entries are a few blocks; with the usual 128K an
+/// indirect block took more memory and time than everything else of a directory, and 4,000 of them filled the cache.
+const SMALL_TREE: u8 = 12;
+
 /// The little that is needed before there is a [`Meta`].
 struct Ctx2<'a> {
     mos: &'a Arc<zuse_dmu::Objset>,
@@ -198,7 +202,9 @@ impl Ctx2<'_> {
             flags: DIR_FLAG_USED_BREAKDOWN,
             ..DslDirPhys::default()
         };
-        let spec = DnodeSpec::new(ot::DSL_DIR).bonus(ot::DSL_DIR, DslDirPhys::SIZE as u16);
+        let spec = DnodeSpec::new(ot::DSL_DIR)
+            .bonus(ot::DSL_DIR, DslDirPhys::SIZE as u16)
+            .indirect_shift(SMALL_TREE);
         let dnode = self.mos.allocate(self.tx, &spec)?;
         dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
         Ok(dnode.object().0)
@@ -296,8 +302,9 @@ impl Ctx<'_> {
     }
 
     pub(crate) fn allocate_ds(&self) -> Result<u64> {
-        let spec =
-            DnodeSpec::new(ot::DSL_DATASET).bonus(ot::DSL_DATASET, DslDatasetPhys::SIZE as u16);
+        let spec = DnodeSpec::new(ot::DSL_DATASET)
+            .bonus(ot::DSL_DATASET, DslDatasetPhys::SIZE as u16)
+            .indirect_shift(SMALL_TREE);
         Ok(self.meta.mos.allocate(self.tx, &spec)?.object().0)
     }
 
@@ -398,6 +405,10 @@ pub(crate) const SNAP_COUNT: &str = "com.joyent:snapshot_count";
 impl Ctx<'_> {
     /// Changes a count from a directory upward, as far as it is kept.
     pub(crate) fn count_up(&self, dir: u64, key: &str, delta: i64) -> Result<()> {
+        // Nowhere in the pool is anything counted before the first limit.
+        if self.spa.feature_count(LIMITS) == 0 {
+            return Ok(());
+        }
         for object in self.meta.ancestry(dir)? {
             let Some(table) = self.meta.extension(object)? else {
                 return Ok(());
@@ -412,6 +423,10 @@ impl Ctx<'_> {
 
     /// Whether a count may grow.
     pub(crate) fn check_count(&self, dir: u64, key: &str, limit: &str, more: u64) -> Result<()> {
+        // Nowhere in the pool is anything counted before the first limit.
+        if self.spa.feature_count(LIMITS) == 0 {
+            return Ok(());
+        }
         for object in self.meta.ancestry(dir)? {
             let Some(table) = self.meta.extension(object)? else {
                 return Ok(());

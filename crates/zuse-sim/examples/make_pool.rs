@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use zuse::{Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search};
 use zuse_base::{Entropy, Errno, Result, SeededPrng};
+use zuse_sim::administration::Administration;
 use zuse_sim::check::{Depth, check};
 use zuse_zpl::{WriteOptions, Znode};
 
@@ -41,6 +42,9 @@ const SCENARIOS: &[Scenario] = &[
     scenario("many", 4 * G, "12", many),
     scenario("big", 8 * G, "12", big),
     scenario("cycles", G, "12", cycles),
+    scenario("administration", G, "12", |pool, _| {
+        Administration::new(pool, 11).run(250)
+    }),
     scenario("full", 128 << 20, "12", full),
     scenario("ashift9", G, "9", mixed),
     scenario("ashift13", G, "13", mixed),

@@ -11,6 +11,7 @@
 //! What is under test is `tests/`: power cuts, damaged input, goldens.
 #![forbid(unsafe_code)]
 
+pub mod administration;
 pub mod check;
 pub mod files;
 pub mod golden;

@@ -1,0 +1,53 @@
+//! Random sequences of administration: after each step the books equal a full recount. Make `ZUSE_SIM_SEED` and
+//! `ZUSE_SIM_STEPS` larger for longer runs; the suite `zdb` has OpenZFS judge such a pool.
+
+use std::sync::Arc;
+
+use zuse::{Shape, TopSpec, VdevClass};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_pool::{Environment, VdevSpec};
+use zuse_sim::administration::Administration;
+use zuse_sim::check::{Depth, check};
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(default)
+}
+
+fn run(seed: u64, steps: u64) {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/d/0", 256 << 20));
+    let spec = VdevSpec {
+        device,
+        is_disk: false,
+        ashift: Some(9),
+    };
+    let top = TopSpec {
+        shape: Shape::Single,
+        devices: 1,
+        class: VdevClass::Normal,
+    };
+    let pool =
+        zuse::Pool::create_with_layout(Environment::default(), "tank", vec![spec], &[top], &[])
+            .expect("create");
+    if let Err(e) = Administration::new(&pool, seed).run(steps) {
+        panic!("seed {seed}: {e}");
+    }
+    let report = check(pool.spa(), Depth::All).expect("check");
+    assert!(
+        report.problems.is_empty(),
+        "seed {seed}: {:?}",
+        report.problems
+    );
+    pool.export().expect("export");
+}
+
+#[test]
+fn the_books_equal_a_recount_after_each_step() {
+    let steps = number("ZUSE_SIM_STEPS", 80);
+    match std::env::var_os("ZUSE_SIM_SEED") {
+        Some(_) => run(number("ZUSE_SIM_SEED", 1), steps),
+        None => (1..=6).for_each(|seed| run(seed, steps)),
+    }
+}
