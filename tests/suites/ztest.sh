@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Pools as OpenZFS's own torture test leaves them: `zuse zdb -bcc` says of them what OpenZFS's zdb says, leaks included.
+#
+#   ZTEST_SECONDS=120 ZTEST_ROUNDS=5 scripts/run-suites ztest
+#
+# ztest chooses at random what it does, so that no two rounds are alike: it runs only where a time is given, not in the gate.
+# It aborts by itself now and then; such a round is tried again.
+# limit: 3600
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+top=$PWD
+seconds=${ZTEST_SECONDS:-0} rounds=${ZTEST_ROUNDS:-1}
+[ "$seconds" -gt 0 ] || { echo "ztest: nothing is compared unless ZTEST_SECONDS is set"; exit 0; }
+
+oracle=${ORACLE:-$top/target/oracle}
+scripts/openzfs-oracle "$oracle"
+# ztest calls zdb by name.
+export PATH=$oracle/bin:$PATH XDG_STATE_HOME=$SUITE_TMP/state
+
+# What both print: leaks and the sums, without progress, and without the histogram, which zdb bins otherwise from 2.4 on.
+figures() {
+    tr '\r' '\n' | sed -n \
+        -e '/^[[:space:]]*$/d' \
+        -e '/Dittoed blocks in same metaslab/d' \
+        -e '/^Block Size Histogram/q' \
+        -e '/^leaked space\|^block traversal\|No leaks\|bp \|ganged\|class \|embedded log\|additional, \|Dittoed\|\t/p'
+}
+
+# By default ztest nests raidz in mirrors, which no command makes and Zuse does not open: mirrors and raidz take turns here.
+shapes=("-m 2 -r 1" "-m 1 -r 4 -K raidz")
+
+for ((round = 1; round <= rounds; round++)); do
+    read -ra shape <<<"${shapes[round % 2]}"
+    for ((try = 1; ; try++)); do
+        dir=$SUITE_TMP/$round.$try
+        mkdir "$dir"
+        if ztest -k 0 -T "$seconds" -f "$dir" -s 256m "${shape[@]}" -p ztest >"$dir/log" 2>&1; then break; fi
+        [ $try -lt 5 ] || { tail -n 5 "$dir/log" >&2; echo "ztest: it aborted five times" >&2; exit 1; }
+        rm -rf "$dir"
+    done
+    "$oracle/bin/zdb" -e -p "$dir" -bbcc ztest 2>/dev/null | figures >"$dir/theirs" || true
+    "$ZUSE" zdb -e -p "$dir" -bbcc ztest 2>"$dir/errors" | figures >"$dir/ours" || true
+    if ! grep -q 'bp count' "$dir/theirs"; then
+        echo "ztest: round $round: OpenZFS's zdb does not get to its end" >&2
+        continue
+    fi
+    if ! diff "$dir/theirs" "$dir/ours" >&2; then
+        head -n 5 "$dir/errors" >&2
+        echo "ztest: round $round: the two disagree about the pool in $dir" >&2
+        exit 1
+    fi
+    echo "ztest: round $round: $(sed -n 's/.*bp count: *//p' "$dir/ours") blocks, $(grep -c 'leaked space' "$dir/ours") leaks, the same"
+    rm -rf "$dir"
+done
