@@ -196,18 +196,12 @@ impl Tree {
         while now.levels < now.head.min_levels {
             self.add_level(now)?;
         }
+        // The highest block is within reach of the tree, also where it was freed before it was written.
+        let last = blocks.last().map_or(0, |(id, _)| *id);
+        self.grow(now, last.max(now.head.max_block))?;
         if blocks.is_empty() && freed.is_empty() {
             return Ok(());
         }
-        let last = blocks
-            .last()
-            .map_or(0, |(id, _)| *id)
-            .max(if blocks.is_empty() {
-                0
-            } else {
-                now.head.max_block
-            });
-        self.grow(now, last)?;
         let level = now.levels - 1;
         let shift = self.fanout() * u32::from(level);
         let mut rest = &blocks[..];

@@ -139,6 +139,30 @@ fn an_object_reads_as_a_model_does_over_many_txgs() {
 }
 
 #[test]
+fn the_highest_block_is_within_reach_though_it_was_freed_at_once() {
+    let mut pool = TestPool::new(Settings::default());
+    let dnode = pool
+        .os
+        .allocate(&pool.tx(), &DnodeSpec::new(19).block_size(4096))
+        .expect("allocate");
+    dnode.write_at(&pool.tx(), 0, b"near").expect("write");
+    pool.sync();
+    dnode.write_at(&pool.tx(), 1 << 30, b"far").expect("write");
+    dnode
+        .free_range(&pool.tx(), 1 << 30, 4096)
+        .expect("punched");
+    pool.sync();
+    let phys = pool.reopened().dnode(dnode.object()).expect("dnode");
+    let shift = (u32::from(phys.indirect_shift()) - 7) * (u32::from(phys.levels()) - 1);
+    assert!(u64::from(phys.pointer_count()) << shift > phys.max_block());
+    let mut buf = [1; 4];
+    phys.read_at(0, &mut buf).expect("read");
+    assert_eq!(&buf, b"near");
+    phys.read_at(1 << 30, &mut buf).expect("read");
+    assert_eq!(buf, [0; 4]);
+}
+
+#[test]
 fn a_block_far_away_costs_only_the_way_to_it() {
     let mut pool = TestPool::new(Settings::default());
     let dnode = pool

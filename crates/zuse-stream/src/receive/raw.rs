@@ -257,6 +257,7 @@ fn raw_spec(item: &Item, record: &ObjectRecord, room: &[u8]) -> Result<DnodeSpec
         || !(1..=12).contains(&record.levels)
         || reach > 60
         || record.max_block >= blocks
+        || record.max_block >> reach >= pointers
         || 64 + 128 * pointers + spill + room.len() as u64 > size
     {
         return Err(bad(format!(
