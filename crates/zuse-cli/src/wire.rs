@@ -54,17 +54,20 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(
+    let sent = sendmsg(
         &stream,
         &[IoSlice::new(&length)],
         &mut control,
         SendFlags::empty(),
-    )?;
-    if let Err(e) = stream.write_all(&payload) {
-        return if e.kind() == io::ErrorKind::BrokenPipe {
-            Ok(None)
-        } else {
-            Err(e)
+    );
+    // A holder that ends drops whoever still waits to be let in: nothing of the command was done there.
+    if let Err(e) = sent
+        .map_err(io::Error::from)
+        .and_then(|_| stream.write_all(&payload))
+    {
+        return match e.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(None),
+            _ => Err(e),
         };
     }
     // A holder that is about to end does not take the command: it is as if nobody listened.
