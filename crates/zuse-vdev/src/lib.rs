@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assemble;
+mod branches;
 pub mod config;
 mod copies;
 pub mod geometry;

@@ -1,7 +1,7 @@
 //! The open vdev tree: where a block's bytes are read and written.
 //!
 //! ```text
-//!   Vdevs ── tops[id] ── Top ── layout: copies │ stripes with parity │ elsewhere (removed) │ nothing
+//!   Vdevs ── tops[id] ── Top ── layout: copies │ stripes with parity │ copies of such stripes │ elsewhere (removed) │ nothing
 //!                         └──── node: the shape of the tree, for health and status
 //!                                 └── leaf (shared with the layout)
 //! ```
@@ -10,7 +10,7 @@
 //!   locked over I/O. A change of the tree ([`Vdevs::reconfigure`]) swaps the row of tops; I/O under way
 //!   ends on the old one. Leaves live on by guid, with their device and counters.
 //! - An I/O outside a top-level vdev, or not on a sector, is `Corrupt`: only a broken block pointer asks.
-//! - Layouts that are not served (raidz over something that is no leaf) still open their leaves: labels, uberblocks
+//! - Layouts that are not served (raidz over raidz) still open their leaves: labels, uberblocks
 //!   and status work; a block on them is `Unsupported`, naming the vdev.
 
 mod blocks;
@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
 use zuse_device::BlockDevice;
 
+use crate::branches::Branches;
 use crate::config::{IndirectConfig, TopConfig, VdevConfig, VdevKind};
 use crate::copies::Copies;
 use crate::health::{Health, VdevState};
@@ -52,6 +53,8 @@ enum Layout {
     Copies(Copies),
     /// Columns and parity on children.
     Stripes(Stripes),
+    /// Copies that are themselves in columns.
+    Branches(Branches),
     /// Removed: blocks are elsewhere.
     Indirect(Indirect),
     /// Hole, missing: there is nothing.
@@ -217,7 +220,7 @@ impl Top {
     pub fn is_served(&self) -> bool {
         matches!(
             self.layout,
-            Layout::Copies(_) | Layout::Stripes(_) | Layout::Indirect(_)
+            Layout::Copies(_) | Layout::Stripes(_) | Layout::Branches(_) | Layout::Indirect(_)
         )
     }
 

@@ -149,6 +149,9 @@ impl Vdevs {
                 Layout::Stripes(stripes) => {
                     stripes.write(piece.place.offset, piece.place.birth.0, here)?;
                 }
+                Layout::Branches(branches) => {
+                    branches.write((piece.place.offset, piece.place.birth.0), here)?;
+                }
                 _ => return Err(piece.top.no_block(piece.place.offset)),
             }
         }
@@ -166,12 +169,12 @@ impl Vdevs {
             .checked_add(len)
             .is_some_and(|end| end <= top.asize());
         match &top.layout {
-            Layout::Copies(_) | Layout::Stripes(_) if !fits => Err(Error::corrupt(
-                top.at(offset),
-                format!("discard of {len} bytes"),
-            )),
+            Layout::Copies(_) | Layout::Stripes(_) | Layout::Branches(_) if !fits => Err(
+                Error::corrupt(top.at(offset), format!("discard of {len} bytes")),
+            ),
             Layout::Copies(copies) => copies.discard(offset, len),
             Layout::Stripes(stripes) => stripes.discard(offset, len),
+            Layout::Branches(branches) => branches.discard(offset, len),
             _ => Ok(false),
         }
     }
@@ -268,6 +271,7 @@ impl Piece {
         match &self.top.layout {
             Layout::Copies(copies) => copies.read(at.0, buf, psize, verify, heal),
             Layout::Stripes(stripes) => stripes.read(at, buf, psize, verify, heal),
+            Layout::Branches(branches) => branches.read(at, buf, psize, verify, heal),
             _ => Err(self.top.no_block(at.0)),
         }
     }
@@ -283,6 +287,7 @@ impl Piece {
         match &self.top.layout {
             Layout::Copies(copies) => copies.check(at.0, buf, psize, verify, heal),
             Layout::Stripes(stripes) => stripes.check(at, buf, psize, verify, heal),
+            Layout::Branches(branches) => branches.check(at, buf, psize, verify, heal),
             _ => CopiesCheck::default(),
         }
     }
@@ -393,7 +398,7 @@ impl Top {
     fn check_block(&self, place: Address, psize: usize) -> Result<()> {
         let offset = place.offset;
         let unit = match &self.layout {
-            Layout::Copies(_) => 1 << self.ashift,
+            Layout::Copies(_) | Layout::Branches(_) => 1 << self.ashift,
             Layout::Stripes(stripes) => stripes.unit().unwrap_or(1 << self.ashift),
             _ => return Err(self.no_block(offset)),
         };

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
 
 use super::{Devices, Layout, Node, Top, Tops, Vdevs};
+use crate::branches::{self, Branches};
 use crate::config::{TopConfig, VdevConfig, VdevKind};
 use crate::copies::{Copies, MAX_COPIES};
 use crate::geometry::{ASHIFT_MAX, ASHIFT_MIN};
@@ -275,11 +276,7 @@ impl Node {
 
 impl Top {
     fn fit(&self, pool_guid: u64, check_labels: bool) -> Fit {
-        let asize = share(
-            &self.node.config.kind,
-            self.node.children.len(),
-            &self.config,
-        );
+        let asize = share(&self.node.config, &self.config);
         Fit {
             pool_guid,
             ashift: self.ashift,
@@ -291,7 +288,7 @@ impl Top {
 
 /// Bytes that each leaf of a top-level vdev must have. Whole metaslabs count: old pools recorded a
 /// size with a tail that a slightly smaller device need not have.
-fn share(kind: &VdevKind, children: usize, top: &TopConfig) -> u64 {
+fn share(config: &VdevConfig, top: &TopConfig) -> u64 {
     let tail = 1u64
         .checked_shl(top.metaslab_shift as u32)
         .map_or(0, |m| m.wrapping_sub(1));
@@ -300,7 +297,12 @@ fn share(kind: &VdevKind, children: usize, top: &TopConfig) -> u64 {
     } else {
         top.asize & !tail
     };
-    match kind {
+    share_of(config, asize)
+}
+
+fn share_of(config: &VdevConfig, asize: u64) -> u64 {
+    let children = config.children.len();
+    match &config.kind {
         VdevKind::Raidz { expanding, .. } => {
             asize
                 / (children as u64)
@@ -308,6 +310,10 @@ fn share(kind: &VdevKind, children: usize, top: &TopConfig) -> u64 {
                     .max(1)
         }
         VdevKind::Draid { nspares, .. } => child_asize(asize, children, *nspares),
+        kind if kind.is_mirror_like() => {
+            let shares = config.children.iter().map(|c| share_of(c, asize));
+            shares.min().unwrap_or(asize)
+        }
         _ => asize,
     }
 }
@@ -365,8 +371,9 @@ impl Builder<'_> {
                 format!("metaslab shift {}", keys.metaslab_shift),
             ));
         }
-        let size_rule = SizeRule::new(&config.kind, config.children.len(), ashift);
-        let asize = share(&config.kind, config.children.len(), &keys);
+        let dealt = dealt(config);
+        let size_rule = SizeRule::new(&dealt.kind, dealt.children.len(), ashift);
+        let asize = share(config, &keys);
         let fit = Fit {
             pool_guid: self.pool_guid,
             ashift,
@@ -390,11 +397,22 @@ impl Builder<'_> {
                 }
                 Layout::Copies(Copies::new(leaves, ashift))
             }
-            kind => match stripe_map(kind, config.children.len(), ashift) {
-                Some(map) => match node.children.iter().map(member_child).collect() {
-                    Some(children) => Layout::Stripes(Stripes::new(map, children)),
+            kind if kind.is_mirror_like() => {
+                let rule = |c: &VdevConfig| SizeRule::new(&c.kind, c.children.len(), ashift);
+                let alike = |n: &Node| is_copies(&n.config) || rule(&n.config) == size_rule;
+                let branches: Option<Vec<_>> = node
+                    .children
+                    .iter()
+                    .map(|n| alike(n).then(|| branch(n, ashift)).flatten())
+                    .collect();
+                match branches {
+                    Some(branches) => Layout::Branches(Branches::new(branches)),
                     None => Layout::Unserved("nested"),
-                },
+                }
+            }
+            kind => match stripes(&node, ashift) {
+                Some(stripes) => Layout::Stripes(stripes),
+                None if kind.spare_children(1) > 0 => Layout::Unserved("nested"),
                 None => Layout::Unserved(kind.name()),
             },
         };
@@ -469,6 +487,38 @@ fn stripe_map(kind: &VdevKind, children: usize, ashift: u8) -> Option<Map> {
         } => DraidMap::new(children, *nparity, *ndata, *nspares, *ngroups, ashift).map(Map::Draid),
         _ => None,
     }
+}
+
+/// The columns of a vdev with parity, if its children are leaves or mirrors of them.
+fn stripes(node: &Node, ashift: u8) -> Option<Stripes> {
+    let map = stripe_map(&node.config.kind, node.children.len(), ashift)?;
+    let children = node.children.iter().map(member_child);
+    Some(Stripes::new(map, children.collect::<Option<_>>()?))
+}
+
+/// A child of a mirror over vdevs with parity, with its leaves.
+fn branch(node: &Node, ashift: u8) -> Option<(branches::Form, Vec<Arc<Leaf>>)> {
+    let leaves: Vec<_> = node.leaves().into_iter().cloned().collect();
+    let form = if is_copies(&node.config) {
+        if leaves.len() > MAX_COPIES {
+            return None;
+        }
+        branches::Form::Copies(Copies::new(leaves.clone(), ashift))
+    } else if matches!(&node.config.kind, VdevKind::Raidz { expanding, .. } if !expanding) {
+        branches::Form::Stripes(stripes(node, ashift)?)
+    } else {
+        return None;
+    };
+    Some((form, leaves))
+}
+
+/// The vdev that decides how much space a block takes: of a mirror over vdevs with parity the first of those.
+fn dealt(config: &VdevConfig) -> &VdevConfig {
+    if is_copies(config) || !config.kind.is_mirror_like() {
+        return config;
+    }
+    let nested = config.children.iter().find(|c| !is_copies(c));
+    nested.unwrap_or(config)
 }
 
 /// What holds a child of a vdev with parity: a leaf, or those of a `spare` or `replacing`. `None` for anything else.

@@ -791,4 +791,5 @@ fn absurd_geometry_is_refused_or_harmless() {
 }
 
 mod golden;
+mod nested;
 mod power_cut;

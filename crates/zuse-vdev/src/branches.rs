@@ -1,0 +1,191 @@
+//! Mirrors over vdevs with parity: whole copies of a block that are themselves dealt to columns. No command makes one,
+//! but a pool may hold one, and OpenZFS's torture test makes them by default.
+//!
+//! - A branch is what a mirror's child is: copies on leaves, or stripes with parity. All use the same offsets.
+//! - A branch that gives no right bytes, with all its own redundancy, is rewritten as a whole from another.
+//! - A write needs one branch. The leaves of one that failed are marked as lacking blocks.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+
+use crate::copies::{Copies, CopiesCheck, ReadOutcome};
+use crate::leaf::Leaf;
+use crate::stripes::Stripes;
+
+/// How a branch holds its copy.
+#[derive(Debug)]
+pub(crate) enum Form {
+    /// Whole, on leaves.
+    Copies(Copies),
+    /// In columns.
+    Stripes(Stripes),
+}
+
+#[derive(Debug)]
+struct Branch {
+    form: Form,
+    leaves: Box<[Arc<Leaf>]>,
+}
+
+/// The children of such a mirror.
+#[derive(Debug)]
+pub(crate) struct Branches(Box<[Branch]>);
+
+impl Branches {
+    /// Each branch with all leaves below it.
+    pub(crate) fn new(branches: Vec<(Form, Vec<Arc<Leaf>>)>) -> Self {
+        let branch = |(form, leaves): (Form, Vec<_>)| Branch {
+            form,
+            leaves: leaves.into(),
+        };
+        Self(branches.into_iter().map(branch).collect())
+    }
+
+    /// The branches in the order in which they are asked: those with fewer leaves out of order first.
+    fn ranked(&self) -> Vec<&Branch> {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_by_key(|b| {
+            b.leaves
+                .iter()
+                .filter(|l| !l.is_usable() || l.is_outdated())
+                .count()
+        });
+        all
+    }
+
+    /// Reads `psize` bytes that `verify` accepts; `at` is offset and birth.
+    pub(crate) fn read(
+        &self,
+        at: (u64, u64),
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: &dyn Fn() -> bool,
+    ) -> Result<ReadOutcome> {
+        let mut outcome: Result<ReadOutcome> = Err(Error::device("vdev", Errno::NXIO, "no device"));
+        let mut wrong: Vec<&Branch> = Vec::new();
+        for branch in self.ranked() {
+            match branch.read(at, buf, psize, verify, heal) {
+                Ok(ReadOutcome::Good) => {
+                    if !wrong.is_empty() && heal() {
+                        for branch in wrong {
+                            // What fails is counted on the leaves.
+                            let _ = branch.write(at, buf);
+                        }
+                    }
+                    return Ok(ReadOutcome::Good);
+                }
+                Ok(ReadOutcome::BadChecksum) => outcome = Ok(ReadOutcome::BadChecksum),
+                Err(error) if outcome.is_err() => outcome = Err(error),
+                Err(_) => {}
+            }
+            wrong.push(branch);
+        }
+        if outcome.is_ok() {
+            // The last branch asked may have failed and left half a buffer.
+            buf.resize(psize, 0);
+        }
+        outcome
+    }
+
+    /// Reads and verifies every copy; with `heal` the bad ones are rewritten. `buf` is left with the block if any was good.
+    pub(crate) fn check(
+        &self,
+        at: (u64, u64),
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: bool,
+    ) -> CopiesCheck {
+        let mut all = CopiesCheck::default();
+        let mut good = None;
+        let mut wrong = Vec::new();
+        for branch in &self.0 {
+            let found = match &branch.form {
+                Form::Copies(copies) => copies.check(at.0, buf, psize, verify, heal),
+                Form::Stripes(stripes) => stripes.check(at, buf, psize, verify, heal),
+            };
+            all.good += found.good;
+            all.bad += found.bad;
+            all.repaired += found.repaired;
+            if found.good == 0 {
+                wrong.push(branch);
+            } else if good.is_none() {
+                good = Some(std::mem::take(buf));
+            }
+        }
+        if let Some(bytes) = good {
+            for branch in wrong.into_iter().filter(|_| heal) {
+                all.repaired += u32::from(branch.write(at, &bytes).is_ok());
+            }
+            *buf = bytes;
+        }
+        all
+    }
+
+    /// Writes to every branch; one is enough.
+    pub(crate) fn write(&self, at: (u64, u64), data: &[u8]) -> Result<()> {
+        let mut done = false;
+        let mut failed = Vec::new();
+        let mut first = None;
+        for branch in &self.0 {
+            match branch.write(at, data) {
+                Ok(()) => done = true,
+                Err(error) => {
+                    failed.push(branch);
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        if done {
+            let missed = failed.iter().flat_map(|b| b.leaves.iter());
+            missed.for_each(|leaf| leaf.note_missed());
+            return Ok(());
+        }
+        Err(first.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
+    }
+
+    /// Tells every branch that the range holds nothing; false when none can be told.
+    pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
+        let mut told = false;
+        let mut failed = None;
+        for branch in &self.0 {
+            let result = match &branch.form {
+                Form::Copies(copies) => copies.discard(offset, len),
+                Form::Stripes(stripes) => stripes.discard(offset, len),
+            };
+            match result {
+                Ok(done) => told |= done,
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if !told => Err(error),
+            _ => Ok(told),
+        }
+    }
+}
+
+impl Branch {
+    fn read(
+        &self,
+        at: (u64, u64),
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: &dyn Fn() -> bool,
+    ) -> Result<ReadOutcome> {
+        match &self.form {
+            Form::Copies(copies) => copies.read(at.0, buf, psize, verify, heal),
+            Form::Stripes(stripes) => stripes.read(at, buf, psize, verify, heal),
+        }
+    }
+
+    fn write(&self, at: (u64, u64), data: &[u8]) -> Result<()> {
+        match &self.form {
+            Form::Copies(copies) => copies.write(at.0, data),
+            Form::Stripes(stripes) => stripes.write(at.0, at.1, data),
+        }
+    }
+}
