@@ -248,3 +248,33 @@ fn tunables_are_listed_and_their_values_come_from_where_they_were_set() {
         "no tunable 'zap_max'\n'zuse tunables' lists names and ranges\n"
     );
 }
+
+#[test]
+fn a_pool_whose_own_filesystem_is_encrypted_needs_its_key_again() {
+    let env = TestEnv::with_pool();
+    env.write("key", b"a phrase of some length\n");
+    let options = format!(
+        "-O encryption=aes-128-gcm -O keyformat=passphrase -O keylocation=file://{}",
+        env.path("key").display()
+    );
+    let made = format!("zpool create --size 128M {options} vault vault.img");
+    env.ok(&made);
+    env.write("secret", b"for those who know");
+    env.ok("--key key cp secret vault:/");
+    env.ok("--key key zfs create vault/below");
+    assert_eq!(
+        env.ok("zfs get -H -o value encryption,encryptionroot,keystatus vault/below"),
+        "aes-128-gcm\nvault\nunavailable\n"
+    );
+    env.ok("zpool export vault");
+    env.ok("zpool import -d vault.img vault");
+    env.fails(1, "cat vault:/secret");
+    env.write("wrong", b"another phrase, as long\n");
+    env.fails(1, "--key wrong cat vault:/secret");
+    assert_eq!(env.ok("--key key cat vault:/secret"), "for those who know");
+    assert_eq!(env.ok("--key key manifest vault/below").lines().count(), 1);
+    let without = format!("zpool create -d --size 128M {options} other other.img");
+    let text = env.fails(1, &without);
+    assert!(text.contains("Encryption feature not enabled"), "{text}");
+    assert!(!env.path("other.img").exists());
+}

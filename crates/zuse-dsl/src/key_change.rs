@@ -49,18 +49,18 @@ fn refused<T>(errno: Errno, what: impl Into<String>) -> Result<T> {
     Err(Error::refused(errno, what.into()))
 }
 
-impl Dsl {
-    /// Makes a key ready to be set. `rounds` count for passphrases only; `None` is the default.
+impl NewKey {
+    /// Makes a key ready to be set. `rounds` count for passphrases only, `None` is the default; `random` gives the salt.
     ///
     /// # Errors
     /// `Refused(INVAL)`: the material is no key of that format, too few rounds, no such location.
-    pub fn new_key(
-        &self,
+    pub fn derive(
         material: &KeyMaterial,
         format: KeyFormat,
         rounds: Option<u64>,
         location: &str,
-    ) -> Result<NewKey> {
+        random: impl FnOnce() -> u64,
+    ) -> Result<Self> {
         material.check_new(format)?;
         check_location(location)?;
         let (salt, rounds) = match (format, rounds) {
@@ -72,7 +72,7 @@ impl Dsl {
                         format!("pbkdf2iters must be at least {PBKDF2_MIN}"),
                     );
                 }
-                (self.spa()?.random().max(1), rounds)
+                (random().max(1), rounds)
             }
             (_, Some(_)) => {
                 return refused(
@@ -82,13 +82,30 @@ impl Dsl {
             }
             (_, None) => (0, 0),
         };
-        Ok(NewKey {
+        Ok(Self {
             wrapping: material.wrapping_key(format, salt, rounds)?,
             format,
             salt,
             rounds,
             location: location.to_owned(),
         })
+    }
+}
+
+impl Dsl {
+    /// [`NewKey::derive`] with a salt of the pool's source of randomness.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new_key(
+        &self,
+        material: &KeyMaterial,
+        format: KeyFormat,
+        rounds: Option<u64>,
+        location: &str,
+    ) -> Result<NewKey> {
+        let spa = self.spa()?;
+        NewKey::derive(material, format, rounds, location, || spa.random())
     }
 
     /// Gives a dataset, and what inherits its key, another key. It becomes an encryption root if it is none.

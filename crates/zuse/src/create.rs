@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result};
 use zuse_device::{Access, FileDevice, MIN_DEVICE_SIZE};
-use zuse_dsl::Dsl;
+use zuse_dsl::{Dsl, KeyMaterial, NewEncryption};
 use zuse_format::feature::Feature;
 use zuse_pool::{CreateOptions, Environment, TopSpec, VdevSpec};
 
 use crate::dataset::NewFileSystem;
+use crate::encryption::root_encryption;
 use crate::pool_property;
 use crate::{DeviceUse, Pool};
 
@@ -37,10 +38,46 @@ pub struct NewPool {
     pub properties: Vec<(String, String)>,
     /// Properties of the root dataset, as texts.
     pub root_properties: Vec<(String, String)>,
+    /// Key of the root dataset, where these ask for one ([`crate::root_key_request`]).
+    pub root_key: Option<KeyMaterial>,
     /// Owner of the root directory.
     pub owner: (u32, u32),
     /// Take devices although an exported or potentially active pool is on them.
     pub force: bool,
+}
+
+/// What the root dataset is made from.
+struct NewRoot {
+    content: NewFileSystem,
+    encryption: Option<NewEncryption>,
+}
+
+impl NewRoot {
+    fn parse(env: &Environment, new: &NewPool) -> Result<Self> {
+        let content = NewFileSystem::parse(&new.root_properties, new.owner)?;
+        let key = new.root_key.as_ref();
+        let encryption = root_encryption(&new.root_properties, key, || env.entropy.u64())?;
+        let enabled = |features: &Vec<&Feature>| features.iter().any(|f| f.name() == "encryption");
+        if encryption.is_some() && !new.features.as_ref().is_none_or(enabled) {
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "Encryption feature not enabled.",
+            ));
+        }
+        Ok(Self {
+            content,
+            encryption,
+        })
+    }
+}
+
+/// A pool of which only its root dataset's properties and its features matter.
+fn plain(root: &[(String, String)], features: Option<Vec<&'static Feature>>) -> NewPool {
+    NewPool {
+        root_properties: root.to_vec(),
+        features,
+        ..NewPool::default()
+    }
 }
 
 impl Pool {
@@ -72,8 +109,7 @@ impl Pool {
                 _ => stored.push((name.clone(), text.clone())),
             }
         }
-        check_root(&new.root_properties)?;
-        let root = NewFileSystem::parse(&new.root_properties, new.owner)?;
+        let root = NewRoot::parse(&env, new)?;
         for device in &new.devices {
             if device.path.exists() {
                 check_device(&device.path, new.force)?;
@@ -112,7 +148,7 @@ impl Pool {
         new: &NewPool,
         ashift: Option<u8>,
         (comment, compatibility): (Option<String>, Option<String>),
-        root: NewFileSystem,
+        root: NewRoot,
         made: &mut Vec<PathBuf>,
     ) -> Result<Arc<Self>> {
         let mut vdevs = Vec::new();
@@ -153,8 +189,7 @@ impl Pool {
         root_properties: &[(String, String)],
     ) -> Result<Arc<Self>> {
         check_name(name)?;
-        check_root(root_properties)?;
-        let root = NewFileSystem::parse(root_properties, (0, 0))?;
+        let root = NewRoot::parse(&env, &plain(root_properties, features.clone()))?;
         Self::create_with(env, name, (vdevs, &[]), features, (None, None), root)
     }
 
@@ -170,7 +205,7 @@ impl Pool {
         root_properties: &[(String, String)],
     ) -> Result<Arc<Self>> {
         check_name(name)?;
-        let root = NewFileSystem::parse(root_properties, (0, 0))?;
+        let root = NewRoot::parse(&env, &plain(root_properties, None))?;
         Self::create_with(env, name, (vdevs, layout), None, (None, None), root)
     }
 
@@ -180,11 +215,13 @@ impl Pool {
         (vdevs, layout): (Vec<VdevSpec>, &[TopSpec]),
         features: Option<Vec<&'static Feature>>,
         (comment, compatibility): (Option<String>, Option<String>),
-        root: NewFileSystem,
+        root: NewRoot,
     ) -> Result<Arc<Self>> {
         let now = env.clock.now();
-        let (fill, props) = root.into_parts(now, zuse_zpl::PoolFeatures::default());
-        let dsl = Dsl::for_create(fill, props, None);
+        let (fill, props) = root
+            .content
+            .into_parts(now, zuse_zpl::PoolFeatures::default());
+        let dsl = Dsl::for_create(fill, props, root.encryption);
         let options = CreateOptions {
             name: name.to_owned(),
             vdevs,
@@ -240,16 +277,5 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         no("name is reserved".into())
     } else {
         Ok(())
-    }
-}
-
-/// What a pool's own filesystem cannot be yet.
-fn check_root(properties: &[(String, String)]) -> Result<()> {
-    match crate::encryption::plan(None, properties)? {
-        None => Ok(()),
-        Some(_) => Err(Error::refused(
-            Errno::NOTSUP,
-            "a pool's own filesystem is not made encrypted: make an encrypted one below it",
-        )),
     }
 }

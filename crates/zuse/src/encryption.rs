@@ -2,7 +2,7 @@
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::crypt::Suite;
-use zuse_dsl::{EncryptionInfo, KeyFormat, KeyMaterial, NewEncryption};
+use zuse_dsl::{EncryptionInfo, KeyFormat, KeyMaterial, NewEncryption, NewKey};
 
 use crate::Pool;
 
@@ -125,6 +125,33 @@ pub(crate) fn plan(parent: Option<Suite>, properties: &[(String, String)]) -> Re
         }
         None => Ok(Some((suite, None))),
     }
+}
+
+/// The key that a new pool's own filesystem needs with such properties, if it becomes encrypted.
+///
+/// # Errors
+/// `Refused(INVAL)` for properties that do not go together.
+pub fn root_key_request(properties: &[(String, String)]) -> Result<Option<KeyRequest>> {
+    Ok(plan(None, properties)?.and_then(|(_, request)| request))
+}
+
+/// How a new pool's own filesystem is encrypted.
+pub(crate) fn root_encryption(
+    properties: &[(String, String)],
+    key: Option<&KeyMaterial>,
+    random: impl FnOnce() -> u64,
+) -> Result<Option<NewEncryption>> {
+    let Some((suite, Some(r))) = plan(None, properties)? else {
+        return Ok(None);
+    };
+    let Some(key) = key else {
+        return refuse("a new encryption root needs its key");
+    };
+    let key = NewKey::derive(key, r.format, r.rounds, &r.location, random)?;
+    Ok(Some(NewEncryption {
+        suite,
+        key: Some(key),
+    }))
 }
 
 impl Pool {

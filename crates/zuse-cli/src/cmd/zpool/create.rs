@@ -9,6 +9,7 @@ use zuse::{Errno, NewDevice, NewPool, Pool};
 
 use crate::args::{no_duplicates, pair, size};
 use crate::error::{CommandError, Outcome, explain};
+use crate::keys::obtain;
 use crate::session::Session;
 use crate::vdev_spec::VdevSpecs;
 
@@ -123,6 +124,12 @@ impl Create {
             }
             return Ok(());
         }
+        let request = zuse::root_key_request(&root_properties)
+            .map_err(|e| explain(&format!("cannot create '{name}'"), &e, true))?;
+        let root_key = match request {
+            Some(r) => Some(obtain(session, r.format, &r.location, None, true)?),
+            None => None,
+        };
         let owner = (
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),
@@ -134,6 +141,7 @@ impl Create {
             features,
             properties,
             root_properties,
+            root_key,
             owner,
             force: self.force,
         };
