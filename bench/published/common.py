@@ -127,7 +127,7 @@ class Record:
         info = self.data["machine"]
         lines = [
             f"Seconds, the best run; {self.data['size']} size ({self.data['setting']}); {info.get('cpu', 'unknown CPU')}, {info['cpus']} CPUs, "
-            f"{info['memory_kib'] / (1 << 20):.0f} GiB, Linux {info['kernel']}; commit {info['commit']}, {self.data['date'][:10]}; "
+            f"{info['memory_kib'] / (1 << 20):.0f} GiB, Linux {info['kernel']}, {bench.cores(info)}; commit {info['commit']}, {self.data['date'][:10]}; "
             f"load at the start {self.data['load']:.1f}."
         ]
         if not info["root"]:
