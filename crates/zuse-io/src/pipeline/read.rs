@@ -1,0 +1,272 @@
+//! Reading: from the cache, or stored bytes → checksum (another copy if it fails, the bad one rewritten) → decryption →
+//! decompression → byte order → the MACs of what is in clear.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use zuse_base::{ByteOrder, Error, Result};
+use zuse_codec::{ChecksumKind, Compression, decompress, verify, verify_truncated};
+use zuse_format::object_type::swap_block;
+use zuse_format::{BlockPointer, BpKind, BpLimits, Protection, object_type};
+
+use super::{Pipeline, address_of};
+use crate::cache::{Class, Key};
+use crate::crypt::{cache_key, check_indirect, unprotected};
+use crate::gang::is_truncated;
+use crate::{Block, DatasetKey};
+
+impl Pipeline {
+    /// The block a pointer names: decoded, little-endian, from the cache or the devices.
+    ///
+    /// # Errors
+    /// `Corrupt` if no copy passes its checksum or the bytes do not decode; `Device` if no copy can be read;
+    /// a hole is refused by the caller, not here (`Corrupt`). Without a key, of an encrypted dataset: what is in clear
+    /// there is given unproved, dnodes with their bonuses encrypted; anything else is `Refused(ACCES)`.
+    pub fn read(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
+        self.read_keyed(bp, None, place)
+    }
+
+    /// As [`Self::read`], of a dataset with that key: everything is proved by it.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; `Corrupt` also if authentication fails, or the block is not protected at all.
+    pub fn read_keyed(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        place: &dyn Display,
+    ) -> Result<Arc<Block>> {
+        match bp.kind() {
+            BpKind::Hole => Err(Error::corrupt(
+                place.to_string(),
+                "a hole was read as a block",
+            )),
+            BpKind::Redacted => Err(Error::corrupt(
+                place.to_string(),
+                "the block is redacted: its data is not in this dataset",
+            )),
+            BpKind::Unknown => Err(Error::corrupt(
+                place.to_string(),
+                "the block pointer embeds something unknown",
+            )),
+            BpKind::Embedded if key.is_some() => Err(unprotected(place)),
+            BpKind::Embedded => self
+                .decode_embedded(bp, place)
+                .map(|b| Arc::new(Block::new(b))),
+            BpKind::Normal => self
+                .cache
+                .get_or(cache_key(bp, key, place)?, Class::of(bp), || {
+                    self.fetch(bp, key, place).map(Block::new)
+                }),
+        }
+    }
+
+    /// As [`Self::read`], but leaves no trace in the cache when it has to go to the devices.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_around(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
+        self.read_around_keyed(bp, None, place)
+    }
+
+    /// As [`Self::read_keyed`], but leaves no trace in the cache when it has to go to the devices.
+    ///
+    /// # Errors
+    /// As [`Self::read_keyed`].
+    pub fn read_around_keyed(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        place: &dyn Display,
+    ) -> Result<Arc<Block>> {
+        if bp.kind() == BpKind::Normal {
+            if let Some(block) = self.cache.get(&cache_key(bp, key, place)?) {
+                return Ok(block);
+            }
+            return self.fetch(bp, key, place).map(|b| Arc::new(Block::new(b)));
+        }
+        self.read_keyed(bp, key, place)
+    }
+
+    /// The block, if the cache holds it.
+    pub fn peek(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
+        (bp.kind() == BpKind::Normal)
+            .then(|| self.cache.get(&Key::of(bp)))
+            .flatten()
+    }
+
+    fn decode_embedded(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Vec<u8>> {
+        bp.validate(BpLimits::default())
+            .map_err(|e| Error::corrupt(place.to_string(), e))?;
+        let (payload, len) = bp.embedded_payload().map_err(|e| e.at(place.to_string()))?;
+        let mut out = vec![0u8; bp.lsize() as usize];
+        self.decompress_into(bp, &payload[..len], &mut out, place)?;
+        self.to_little(bp, &mut out, place)?;
+        Ok(out)
+    }
+
+    /// Stored bytes of a normal pointer: checksummed, still compressed and encrypted. With them and the pointer's
+    /// [`CryptParams`](crate::CryptParams) a raw stream can be made, without a key.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_stored(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Vec<u8>> {
+        bp.validate(BpLimits::default())
+            .map_err(|e| Error::corrupt(place.to_string(), e))?;
+        self.read_tree(bp, place, 0)
+    }
+
+    /// Reads one pointer, gang or plain, of any kind of checksum. `depth` counts nested gang headers.
+    pub(crate) fn read_tree(
+        &self,
+        bp: &BlockPointer,
+        place: &dyn Display,
+        depth: u32,
+    ) -> Result<Vec<u8>> {
+        if bp.is_gang() {
+            return self.read_gang(bp, place, depth);
+        }
+        let kind = ChecksumKind::from_u8(bp.checksum_kind()).ok_or_else(|| {
+            Error::corrupt(
+                place.to_string(),
+                format!("unknown checksum function {}", bp.checksum_kind()),
+            )
+        })?;
+        let context = self.checksums();
+        let order = bp.byte_order();
+        let expected = bp.checksum();
+        let mut buf = Vec::new();
+        let mut last: Option<Error> = None;
+        let mut unknown: Option<Error> = None;
+        let mut bad: Vec<usize> = Vec::new();
+        for (i, dva) in bp.dvas().enumerate() {
+            let mut check = |bytes: &[u8]| {
+                let good = if is_truncated(bp) {
+                    verify_truncated(kind, bytes, order, &context, &expected)
+                } else {
+                    verify(kind, bytes, order, &context, &expected)
+                };
+                good.unwrap_or_else(|e| {
+                    unknown = Some(Error::corrupt(place.to_string(), e));
+                    false
+                })
+            };
+            match self.vdevs.read_and_heal_if(
+                address_of(&dva, bp),
+                &mut buf,
+                bp.psize() as usize,
+                &mut check,
+                &|| self.freed.is_current(bp),
+            ) {
+                Ok(zuse_vdev::ReadOutcome::Good) => {
+                    for j in bad {
+                        self.heal(bp, j, &buf);
+                    }
+                    return Ok(buf);
+                }
+                Ok(zuse_vdev::ReadOutcome::BadChecksum) => {
+                    bad.push(i);
+                    last = Some(Error::corrupt(
+                        place.to_string(),
+                        format!(
+                            "checksum mismatch on vdev {} at offset {:#x} ({} bytes)",
+                            dva.vdev(),
+                            dva.offset(),
+                            bp.psize()
+                        ),
+                    ));
+                }
+                Err(e) => last = Some(e),
+            }
+            if let Some(e) = unknown.take() {
+                return Err(e);
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            Error::corrupt(place.to_string(), "the block pointer has no valid address")
+        }))
+    }
+
+    /// Rewrites copy `at` of a block whose other copy was good. Best effort: a failure leaves the copy as it is.
+    fn heal(&self, bp: &BlockPointer, at: usize, good: &[u8]) {
+        if self.allocator.get().is_none() || !self.freed.is_current(bp) {
+            return;
+        }
+        if let Some(dva) = bp.dvas().nth(at) {
+            let _ = self.vdevs.write(address_of(&dva, bp), good);
+        }
+    }
+
+    pub(crate) fn fetch(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        place: &dyn Display,
+    ) -> Result<Vec<u8>> {
+        let mut stored = self.read_stored(bp, place)?;
+        if let Some(key) = key {
+            key.open_stored(bp, &mut stored, place)?;
+        }
+        let mut out = if bp.compression() == Compression::Off.to_u8() {
+            if stored.len() as u64 != bp.lsize() {
+                return Err(Error::corrupt(
+                    place.to_string(),
+                    "an uncompressed block has two sizes",
+                ));
+            }
+            stored
+        } else {
+            let mut out = vec![0u8; bp.lsize() as usize];
+            self.decompress_into(bp, &stored, &mut out, place)?;
+            out
+        };
+        self.to_little(bp, &mut out, place)?;
+        match (bp.protection(), key) {
+            (Protection::IndirectMac, _) => check_indirect(bp, &out, place)?,
+            (Protection::Authenticated, Some(key)) if bp.object_type() == object_type::OBJSET => {
+                key.check_objset(&out, place)?;
+            }
+            _ => {}
+        }
+        Ok(out)
+    }
+
+    pub(crate) fn decompress_into(
+        &self,
+        bp: &BlockPointer,
+        stored: &[u8],
+        out: &mut [u8],
+        place: &dyn Display,
+    ) -> Result<()> {
+        let kind = Compression::from_u8(bp.compression()).ok_or_else(|| {
+            Error::corrupt(
+                place.to_string(),
+                format!("unknown compression {}", bp.compression()),
+            )
+        })?;
+        if kind == Compression::Off {
+            if stored.len() != out.len() {
+                return Err(Error::corrupt(
+                    place.to_string(),
+                    "an uncompressed block has two sizes",
+                ));
+            }
+            out.copy_from_slice(stored);
+            return Ok(());
+        }
+        decompress(kind, stored, out).map_err(|e| Error::corrupt(place.to_string(), e))
+    }
+
+    pub(crate) fn to_little(
+        &self,
+        bp: &BlockPointer,
+        bytes: &mut [u8],
+        place: &dyn Display,
+    ) -> Result<()> {
+        if bp.byte_order() == ByteOrder::Big {
+            swap_block(bp.object_type(), bp.level(), bytes)
+                .map_err(|e| Error::corrupt(place.to_string(), e))?;
+        }
+        Ok(())
+    }
+}

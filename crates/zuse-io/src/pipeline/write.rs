@@ -1,0 +1,320 @@
+//! Writing: zeros become a hole → compression → encryption → checksum → a place, or the old one in a later pass → the devices.
+
+use zuse_base::{ByteOrder, Error, Result, Txg};
+use zuse_codec::{Compression, checksum, compress, is_zero, truncate};
+use zuse_format::block_pointer::MAX_BLOCK;
+use zuse_format::{BlockPointer, BpKind, BpProps, object_type};
+
+use super::{Pipeline, SCRATCH, Written};
+use crate::cache::Key;
+use crate::crypt::indirect_mac;
+use crate::gang::is_truncated;
+use crate::{AllocClass, Allocation, DatasetKey, WritePolicy};
+
+/// Largest payload that fits in a pointer.
+const EMBEDDED_MAX: usize = 112;
+
+impl Pipeline {
+    /// Writes one block in `txg` and returns its pointer.
+    ///
+    /// `old` is the pointer it replaces (a hole if none); the caller kills it unless the result is `in_place`.
+    /// `data` is the decoded, little-endian content, `fill` its fill count. `block` is what the cache keeps
+    /// (the same bytes); pass `None` where the block will not be read soon.
+    ///
+    /// # Errors
+    /// `Refused(NOSPC)` if the pool is full; `Device` if a copy could not be written.
+    pub fn write(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        old: &BlockPointer,
+        data: &[u8],
+        fill: u64,
+    ) -> Result<Written> {
+        self.write_keyed(txg, policy, None, old, data, fill)
+    }
+
+    /// As [`Self::write`], into a dataset with that key. An objset block is signed by the caller
+    /// ([`DatasetKey::sign_objset`]).
+    ///
+    /// # Errors
+    /// As [`Self::write`]; `Unsupported` for a block that the suite does not take.
+    pub fn write_keyed(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        key: Option<&DatasetKey>,
+        old: &BlockPointer,
+        data: &[u8],
+        fill: u64,
+    ) -> Result<Written> {
+        let policy = &match key {
+            Some(_) => policy.encrypted(),
+            None => *policy,
+        };
+        debug_assert!(
+            data.len() as u64 <= MAX_BLOCK && data.len().is_multiple_of(512) && !data.is_empty()
+        );
+        let zero_test = policy.compression != Compression::Off
+            || key.is_some() && policy.object_type == object_type::DNODE && policy.level == 0;
+        if zero_test && is_zero(data) {
+            let birth = if policy.hole_birth && old.logical_birth() != 0 {
+                txg.0
+            } else {
+                0
+            };
+            return Ok(Written {
+                bp: BlockPointer::hole_with_birth(
+                    data.len() as u64,
+                    policy.object_type,
+                    policy.level,
+                    birth,
+                ),
+                in_place: false,
+            });
+        }
+        SCRATCH.with(|scratch| {
+            let scratch = &mut *scratch.borrow_mut();
+            self.write_with(txg, policy, key, old, data, fill, scratch)
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn write_with(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        key: Option<&DatasetKey>,
+        old: &BlockPointer,
+        data: &[u8],
+        fill: u64,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Written> {
+        let allocator = self.allocator()?;
+        let rewrite = policy.pass > 1
+            && !old.is_hole()
+            && !old.is_embedded()
+            && !old.is_gang()
+            && old.logical_birth() == txg.0
+            && old.physical_birth() == txg.0;
+        let (stored, compression) =
+            match self.squeeze(policy, allocator.min_allocation(), data, scratch) {
+                Squeezed::Plain => (data, Compression::Off),
+                Squeezed::Embed(len) if !rewrite => {
+                    let bp = BlockPointer::embed(
+                        &scratch[..len],
+                        data.len() as u64,
+                        policy.compression.to_u8(),
+                        policy.object_type,
+                        txg.0,
+                    )
+                    .map_err(|e| e.at("write pipeline"))?;
+                    return Ok(Written {
+                        bp,
+                        in_place: false,
+                    });
+                }
+                Squeezed::Embed(len) => {
+                    pad(scratch, len, allocator.min_allocation() as usize);
+                    (&scratch[..], policy.compression)
+                }
+                Squeezed::Stored => (&scratch[..], policy.compression),
+            };
+        if rewrite {
+            // Keep the place if the bytes fit it: a smaller result is padded, an uncompressed one may not change size.
+            let room = old.psize() as usize;
+            if compression != Compression::Off && stored.len() <= room && room < data.len() {
+                let len = stored.len();
+                pad(scratch, len, room);
+                return self.overwrite(
+                    txg,
+                    policy,
+                    old,
+                    &scratch[..],
+                    compression,
+                    data.len(),
+                    fill,
+                );
+            }
+            if room == data.len() {
+                return self.overwrite(txg, policy, old, data, Compression::Off, data.len(), fill);
+            }
+            if stored.len() == room {
+                return self.overwrite(txg, policy, old, stored, compression, data.len(), fill);
+            }
+        }
+        let context = self.checksums();
+        let mut bp = normal(policy, data.len(), stored.len(), compression);
+        let stored = match key {
+            None => stored,
+            Some(key) => {
+                if compression == Compression::Off {
+                    scratch.clear();
+                    scratch.extend_from_slice(data);
+                }
+                bp.set_crypt();
+                key.seal_stored(&mut bp, scratch)?;
+                if policy.level > 0 {
+                    bp.set_mac(&indirect_mac(data));
+                }
+                &scratch[..]
+            }
+        };
+        let sum = checksum(policy.checksum, stored, ByteOrder::Little, &context)
+            .map_err(|e| Error::unsupported("write pipeline", e))?;
+        if is_truncated(&bp) {
+            bp.set_truncated_checksum(truncate(policy.checksum, sum));
+        } else {
+            bp.set_checksum(sum);
+        }
+        if policy.nopwrite && can_nopwrite(&bp, old, policy) {
+            return Ok(Written {
+                bp: *old,
+                in_place: true,
+            });
+        }
+        bp.set_birth(txg.0, txg.0);
+        bp.set_fill(fill);
+        self.store(txg, policy, &mut bp, stored)?;
+        Ok(Written {
+            bp,
+            in_place: false,
+        })
+    }
+
+    /// Finds places for the stored bytes of a block, writes them there and notes them in its pointer.
+    pub(crate) fn store(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        bp: &mut BlockPointer,
+        stored: &[u8],
+    ) -> Result<()> {
+        match self.allocator()?.allocate(
+            txg,
+            stored.len() as u64,
+            usize::from(policy.copies),
+            match policy.class {
+                AllocClass::Normal if stored.len() as u64 <= u64::from(policy.small) => {
+                    AllocClass::Small
+                }
+                class => class,
+            },
+        )? {
+            Some(Allocation { dvas, count }) => {
+                for (i, dva) in dvas[..count.min(3)].iter().enumerate() {
+                    bp.set_dva(i, *dva);
+                }
+                for dva in bp.dvas() {
+                    self.put(txg, &dva, stored)?;
+                }
+                Ok(())
+            }
+            None => self.write_gang(txg, policy, bp, stored),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn overwrite(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        old: &BlockPointer,
+        stored: &[u8],
+        compression: Compression,
+        lsize: usize,
+        fill: u64,
+    ) -> Result<Written> {
+        let context = self.checksums();
+        let sum = checksum(policy.checksum, stored, ByteOrder::Little, &context)
+            .map_err(|e| Error::unsupported("write pipeline", e))?;
+        let mut bp = normal(policy, lsize, stored.len(), compression);
+        bp.set_checksum(sum);
+        bp.set_birth(txg.0, txg.0);
+        bp.set_fill(fill);
+        for (i, dva) in old.dvas().enumerate() {
+            bp.set_dva(i, dva);
+            self.freed.note(txg, &dva);
+            self.put(txg, &dva, stored)?;
+        }
+        self.cache.remove(&Key::of(old));
+        Ok(Written { bp, in_place: true })
+    }
+
+    pub(crate) fn squeeze(
+        &self,
+        policy: &WritePolicy,
+        unit: u64,
+        data: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Squeezed {
+        if matches!(policy.compression, Compression::Off | Compression::Empty) {
+            return Squeezed::Plain;
+        }
+        let unit = unit.max(512) as usize;
+        let len = data.len();
+        let mut limit = len - len / 8;
+        if policy.compression != Compression::Zle {
+            limit -= limit % unit;
+            if limit < unit {
+                limit = EMBEDDED_MAX;
+            }
+        }
+        let Some(n) = compress(policy.compression, policy.zstd_level, data, scratch, limit) else {
+            return Squeezed::Plain;
+        };
+        if n <= EMBEDDED_MAX && policy.embed {
+            return Squeezed::Embed(n);
+        }
+        let size = if n <= unit {
+            unit
+        } else {
+            n.next_multiple_of(unit)
+        };
+        if size >= len {
+            return Squeezed::Plain;
+        }
+        pad(scratch, n, size);
+        Squeezed::Stored
+    }
+}
+
+pub(crate) enum Squeezed {
+    Plain,
+    Embed(usize),
+    Stored,
+}
+
+fn normal(
+    policy: &WritePolicy,
+    lsize: usize,
+    psize: usize,
+    compression: Compression,
+) -> BlockPointer {
+    BlockPointer::with_props(BpProps {
+        lsize: lsize as u64,
+        psize: psize as u64,
+        compression: compression.to_u8(),
+        checksum: policy.checksum as u8,
+        object_type: policy.object_type,
+        level: policy.level,
+        dedup: false,
+        crypt: false,
+        order: ByteOrder::Little,
+    })
+}
+
+fn pad(buf: &mut Vec<u8>, used: usize, size: usize) {
+    buf.truncate(used);
+    buf.resize(size, 0);
+}
+
+fn can_nopwrite(new: &BlockPointer, old: &BlockPointer, policy: &WritePolicy) -> bool {
+    old.kind() == BpKind::Normal
+        && !old.uses_crypt()
+        && !old.dedup()
+        // Word 6 holds sizes, compression, checksum function, type and level.
+        && old.words[6] == new.words[6]
+        && old.dvas().count() == usize::from(policy.copies)
+        && old.checksum() == new.checksum()
+}
