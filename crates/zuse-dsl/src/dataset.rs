@@ -42,6 +42,8 @@ pub struct Dataset {
     snapshot: bool,
     /// A raw stream is received into it: its object set is opened without key.
     raw: AtomicBool,
+    /// Its intent log is claimed without its key in a txg that is being written.
+    claimed: AtomicBool,
     /// Own directory first, then up to the root.
     pub(crate) chain: RwLock<Vec<Arc<DirState>>>,
     pub(crate) referenced: AtomicU64,
@@ -101,6 +103,7 @@ impl Dsl {
             replayed: AtomicBool::new(false),
             snapshot: phys.is_snapshot(),
             raw: AtomicBool::new(false),
+            claimed: AtomicBool::new(false),
             chain: RwLock::new(self.dir_chain(phys.dir)?),
             referenced: AtomicU64::new(phys.referenced_bytes),
             refquota: AtomicU64::new(self.number_of(object.0, "refquota")?),
@@ -305,6 +308,23 @@ impl Dataset {
     pub(crate) fn set_raw(&self, raw: bool) {
         if self.raw.swap(raw, Relaxed) != raw {
             self.close_objset();
+        }
+    }
+
+    /// Its object set, to change the header of its intent log and nothing else. That of an encrypted dataset is opened
+    /// without its key, which nobody could have loaded yet, until the txg is on disk: the header is in no MAC.
+    pub(crate) fn objset_to_claim(&self) -> Result<Arc<Objset>> {
+        if self.dsl.is_encrypted(self.object().0)? {
+            self.set_raw(true);
+            self.claimed.store(true, Relaxed);
+        }
+        self.objset()
+    }
+
+    /// The txg that claimed its log is on disk.
+    pub(crate) fn end_claim(&self) {
+        if self.claimed.swap(false, Relaxed) {
+            self.set_raw(false);
         }
     }
 

@@ -131,6 +131,7 @@ impl DslHooks for Dsl {
         }
         for ds in std::mem::take(&mut *lock(&self.dirty[slot])).into_values() {
             ds.land(txg);
+            ds.end_claim();
         }
         self.note_space();
     }

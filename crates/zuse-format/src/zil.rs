@@ -23,7 +23,7 @@
 
 mod record;
 
-pub use record::{Body, Create, Record, SetAttr, XattrFlags};
+pub use record::{Body, Create, LoggedAcl, Record, SetAttr, XattrFlags};
 
 use zuse_base::ByteOrder;
 

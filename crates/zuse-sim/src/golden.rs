@@ -304,7 +304,11 @@ pub fn open(
     Pool::open(env, &config, &by_guid, options, hooks)
 }
 
-fn found(devices: &[Arc<dyn BlockDevice>]) -> Result<(PoolConfig, OpenDevices)> {
+/// The configuration of the only pool on some devices, and they by guid.
+///
+/// # Errors
+/// `Refused(NOENT)` if no label tells of a pool.
+pub(crate) fn found(devices: &[Arc<dyn BlockDevice>]) -> Result<(PoolConfig, OpenDevices)> {
     let by_path: BTreeMap<&str, &Arc<dyn BlockDevice>> =
         devices.iter().map(|d| (d.path(), d)).collect();
     let scan = assemble(&read_labels(devices));

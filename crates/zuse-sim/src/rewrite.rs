@@ -8,29 +8,35 @@
 //! Blocks that a pointer embeds become blocks of their own. Gang headers, labels and uberblocks carry their own
 //! checksums and are sealed where they lie. Births, fill counts and space maps are left as they were: readers must bear it.
 
+mod change;
+mod survey;
+
+pub use change::{aim, damage, mutate, scramble};
+
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use zuse_base::range_tree::{ByPlace, Ranges};
-use zuse_base::{ByteOrder, Entropy, Error, Result, SeededPrng, Span};
-use zuse_codec::{ChecksumContext, ChecksumKind, Salt, checksum, open_trailer, seal_trailer};
+use zuse_base::range_tree::Ranges;
+use zuse_base::{Errno, Error, Result, Span, Txg};
+use zuse_codec::{ChecksumContext, ChecksumKind, Compression, Salt, ZstdLevel};
+use zuse_codec::{open_trailer, seal_trailer, seal_zil};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_dmu::zap::ZapValue;
 use zuse_format::block_pointer::BP_SIZE;
-use zuse_format::dnode::{DNODE_SLOT, DnodeView};
-use zuse_format::dsl::DslDatasetPhys;
 use zuse_format::label::{
     CONFIG_AT, CONFIG_SIZE, LABEL_START, RING_AT, Trailer, label_offset, slot_size,
 };
-use zuse_format::objset::ObjsetPhys;
 use zuse_format::uberblock::Uberblock;
 use zuse_format::{BlockPointer, BpKind, Dva, object_type};
-use zuse_io::Pipeline;
+use zuse_io::{AllocClass, Allocate, Allocation, Cache, DatasetKey, Pipeline, WritePolicy};
 use zuse_pool::{Environment, OpenOptions, Pool};
-use zuse_vdev::PoolState;
+use zuse_vdev::{Address, OpenMode, Vdevs};
 
 use crate::golden::{self, Golden};
 use crate::no_datasets::NoDatasets;
+use survey::Survey;
 
 /// A block, and where its pointer is.
 #[derive(Debug)]
@@ -41,6 +47,8 @@ pub struct Place {
     parent: Option<(Rc<Place>, usize)>,
     /// What it is, in words.
     pub what: String,
+    /// Key of the encrypted object set that it is in.
+    key: Option<Arc<DatasetKey>>,
 }
 
 /// Kinds of structures, so that rare ones are hit as often as common ones.
@@ -76,6 +84,8 @@ pub enum Structure {
     Spill,
     /// Gang headers.
     Gang,
+    /// Blocks of intent logs.
+    Log,
     /// Other metadata.
     Other,
 }
@@ -87,257 +97,69 @@ pub struct Atlas {
     free: Vec<Span>,
     salt: Option<Salt>,
     uberblock: Uberblock,
+    /// The top-level vdev that takes new blocks.
+    home: u32,
     ashifts: Vec<u8>,
 }
 
-struct Survey<'a> {
-    io: &'a Pipeline,
-    places: Vec<(Structure, Rc<Place>)>,
-    used: Ranges<ByPlace>,
-    ashift: u8,
-    datasets: Vec<(Rc<Place>, usize, u64)>,
-}
-
-impl Survey<'_> {
-    fn note(&mut self, structure: Structure, place: &Rc<Place>) {
-        self.places.push((structure, place.clone()));
-        if place.bp.is_gang() {
-            self.places.push((Structure::Gang, place.clone()));
-        }
-    }
-
-    fn use_space(&mut self, bp: &BlockPointer) {
-        if bp.kind() != BpKind::Normal {
-            return;
-        }
-        for dva in bp.dvas().filter(|d| d.vdev() == 0) {
-            // Generous: gang members are not looked up, so what lies beyond every block is used for new ones.
-            let size = dva.asize().next_multiple_of(1 << self.ashift);
-            let _ = self.used.add_missing(Span::new(dva.offset(), size));
-        }
-    }
-
-    fn objset(
-        &mut self,
-        bp: BlockPointer,
-        parent: Option<(Rc<Place>, usize)>,
-        name: &str,
-        is_mos: bool,
-    ) -> Result<()> {
-        if bp.is_hole() {
-            return Ok(());
-        }
-        self.use_space(&bp);
-        let place = Rc::new(Place {
-            bp,
-            parent,
-            what: format!("{name}, object set"),
-        });
-        self.note(Structure::Objset, &place);
-        let block = self.io.read(&bp, &place.what)?;
-        let bytes = block.bytes().to_vec();
-        ObjsetPhys::parse(&bytes).map_err(|e| e.at(place.what.clone()))?;
-        let mut leaves = Vec::new();
-        for at in [0, 1024, 1536, 2048] {
-            let Some(raw) = bytes.get(at..at + DNODE_SLOT) else {
-                continue;
-            };
-            let Ok(Some(view)) = DnodeView::parse(raw) else {
-                continue;
-            };
-            let structure = if at == 0 { None } else { Some(Structure::Zap) };
-            self.dnode(
-                &view,
-                &place,
-                at,
-                &format!("{name}, object of its own at {at}"),
-                structure,
-                &mut leaves,
-            )?;
-        }
-        for leaf in leaves {
-            self.note(
-                if is_mos {
-                    Structure::MosDnode
-                } else {
-                    Structure::Dnode
-                },
-                &leaf,
-            );
-            let block = self.io.read(&leaf.bp, &leaf.what)?;
-            let bytes = block.bytes().to_vec();
-            let mut slot = 0;
-            while let Some(raw) = bytes.get(slot * DNODE_SLOT..).filter(|r| !r.is_empty()) {
-                let Ok(Some(view)) = DnodeView::parse(raw) else {
-                    slot += 1;
-                    continue;
-                };
-                let what = format!(
-                    "{name}, a dnode of type {} in slot {slot}",
-                    view.object_type()
-                );
-                let structure = of_type(view.object_type(), is_mos);
-                self.dnode(
-                    &view,
-                    &leaf,
-                    slot * DNODE_SLOT,
-                    &what,
-                    structure,
-                    &mut Vec::new(),
-                )?;
-                if view.bonus_len() > 0 {
-                    self.places.push((
-                        if is_mos {
-                            Structure::MosBonus
-                        } else {
-                            Structure::FileBonus
-                        },
-                        leaf.clone(),
-                    ));
-                }
-                if is_mos && view.bonus_type() == object_type::DSL_DATASET {
-                    let at =
-                        slot * DNODE_SLOT + 64 + BP_SIZE * view.nblkptr() + DslDatasetPhys::BP_AT;
-                    self.datasets.push((leaf.clone(), at, slot as u64));
-                }
-                slot += view.slots();
-            }
-        }
-        Ok(())
-    }
-
-    /// Surveys the tree of a dnode. Level-0 blocks go into `leaves` where `structure` is `None`.
-    fn dnode(
-        &mut self,
-        view: &DnodeView<'_>,
-        holder: &Rc<Place>,
-        at: usize,
-        what: &str,
-        structure: Option<Structure>,
-        leaves: &mut Vec<Rc<Place>>,
-    ) -> Result<()> {
-        for i in 0..view.nblkptr() {
-            self.tree(
-                view.blkptr(i),
-                (holder.clone(), at + 64 + BP_SIZE * i),
-                view.levels() - 1,
-                what,
-                structure,
-                leaves,
-            )?;
-        }
-        if let Some(spill) = view.spill().filter(|s| !s.is_hole()) {
-            self.use_space(&spill);
-            let at = at + view.slots() * DNODE_SLOT - BP_SIZE;
-            let place = Rc::new(Place {
-                bp: spill,
-                parent: Some((holder.clone(), at)),
-                what: format!("{what}, spill block"),
-            });
-            self.note(Structure::Spill, &place);
-        }
-        Ok(())
-    }
-
-    fn tree(
-        &mut self,
-        bp: BlockPointer,
-        parent: (Rc<Place>, usize),
-        level: u8,
-        what: &str,
-        structure: Option<Structure>,
-        leaves: &mut Vec<Rc<Place>>,
-    ) -> Result<()> {
-        if bp.is_hole() {
-            return Ok(());
-        }
-        self.use_space(&bp);
-        let place = Rc::new(Place {
-            bp,
-            parent: Some(parent),
-            what: format!("{what}, level {level}"),
-        });
-        if level > 0 {
-            self.note(Structure::Indirect, &place);
-            let block = self.io.read(&bp, &place.what)?;
-            for i in 0..block.bytes().len() / BP_SIZE {
-                let child = BlockPointer::at(block.bytes(), i * BP_SIZE).unwrap_or_default();
-                self.tree(
-                    child,
-                    (place.clone(), i * BP_SIZE),
-                    level - 1,
-                    what,
-                    structure,
-                    leaves,
-                )?;
-            }
-            return Ok(());
-        }
-        match structure {
-            None => leaves.push(place),
-            // Contents of files are no structure, but a gang header over them is.
-            Some(Structure::Other)
-                if bp.object_type() == object_type::PLAIN_FILE_CONTENTS
-                    || bp.object_type() == 23 =>
-            {
-                if bp.is_gang() {
-                    self.places.push((Structure::Gang, place));
-                }
-            }
-            Some(structure) => self.note(structure, &place),
-        }
-        Ok(())
-    }
-}
-
-fn of_type(kind: u8, is_mos: bool) -> Option<Structure> {
-    use zuse_format::object_type::{SwapClass, swap_class};
-    Some(match kind {
-        3 => Structure::Packed,
-        5 => Structure::Bpobj,
-        8 => Structure::SpaceMap,
-        _ if swap_class(kind) == Some(SwapClass::Zap) => {
-            if is_mos {
-                Structure::MosZap
-            } else {
-                Structure::Zap
-            }
-        }
-        _ => Structure::Other,
-    })
-}
-
 impl Atlas {
-    /// Surveys a golden pool.
+    /// Surveys a golden pool, its encrypted datasets too where their keys lie beside it.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn survey(golden: &Golden) -> Result<Self> {
-        let pool = golden::open(
+        let pool = golden::open_whole(
             Environment::default(),
             &golden.block_devices(),
-            &OpenOptions::default(),
-            Arc::new(NoDatasets),
+            &zuse::PoolAccess::default(),
         )?;
+        pool.try_keys(&golden.keys())?;
         let atlas = Self::of(&pool);
-        pool.close(PoolState::Active)?;
+        pool.close()?;
         atlas
     }
 
-    fn of(pool: &Arc<Pool>) -> Result<Self> {
+    fn of(whole: &Arc<zuse::Pool>) -> Result<Self> {
+        let pool = whole.spa();
         let salt = match pool.directory()?.lookup(b"org.illumos:checksum_salt")? {
             Some(ZapValue::Bytes(bytes)) => bytes.try_into().ok().map(Salt),
             _ => None,
         };
         let tops = pool.vdevs().tops();
         let ashifts: Vec<u8> = tops.iter().map(|t| t.ashift()).collect();
+        let takes = |t: &&Arc<zuse_vdev::Top>| {
+            t.is_concrete() && !t.is_log() && t.class() == zuse_vdev::VdevClass::Normal
+        };
+        let Some(home) = tops.iter().find(takes) else {
+            return Err(Error::refused(Errno::NODEV, "no vdev takes new blocks"));
+        };
+        let (mut keys, mut logs) = (BTreeMap::new(), Vec::new());
+        for item in whole.list(&whole.name(), None, true)? {
+            let dataset = whole.dsl().dataset(&item.name)?;
+            if let Ok(objset) = dataset.objset()
+                && let Some(key) = objset.key()
+            {
+                keys.insert(survey::at(&dataset.root()?), key.clone());
+            }
+            if !dataset.is_snapshot() {
+                whole.dsl().visit_log(&dataset.log_header()?, &mut |met| {
+                    if let zuse::LogMet::Block(bp) = met {
+                        logs.push(*bp);
+                    }
+                    Ok(true)
+                })?;
+            }
+        }
         let uberblock = pool.uberblock();
         let mut survey = Survey {
             io: pool.io(),
             places: Vec::new(),
             used: Ranges::new(),
-            ashift: ashifts[0],
+            home: home.id(),
+            ashift: home.ashift(),
             datasets: Vec::new(),
+            keys: &keys,
+            key: None,
         };
         survey.objset(uberblock.root, None, "MOS", true)?;
         for (leaf, at, slot) in std::mem::take(&mut survey.datasets) {
@@ -350,6 +172,17 @@ impl Atlas {
                 false,
             )?;
         }
+        // The last block of a log is allocated and was never written.
+        for (i, bp) in logs.into_iter().enumerate() {
+            survey.use_space(&bp);
+            let place = Rc::new(Place {
+                bp,
+                parent: None,
+                what: format!("block {i} of an intent log"),
+                key: None,
+            });
+            survey.places.push((Structure::Log, place));
+        }
         // Behind everything that is used there is room in all golden pools.
         let end = survey
             .used
@@ -357,10 +190,9 @@ impl Atlas {
             .map_or(0, Span::end)
             .next_multiple_of(1 << 20)
             + (8 << 20);
-        let asize = tops.iter().next().map_or(0, |t| t.asize());
         let mut free: Vec<Span> = survey
             .used
-            .gaps_in(Span::between(0, asize))
+            .gaps_in(Span::between(0, home.asize()))
             .filter(|s| s.size >= 1 << 20)
             .collect();
         free.sort_by_key(|s| std::cmp::Reverse(if s.start >= end { u64::MAX } else { s.size }));
@@ -371,6 +203,7 @@ impl Atlas {
             free,
             salt,
             uberblock,
+            home: home.id(),
             ashifts,
         })
     }
@@ -384,14 +217,50 @@ impl Atlas {
     }
 }
 
+/// Gives out the atlas's free space from its beginning on, and takes nothing back.
+struct Room {
+    vdevs: Arc<Vdevs>,
+    home: u32,
+    unit: u64,
+    next: AtomicU64,
+    end: u64,
+}
+
+impl Allocate for Room {
+    fn allocate(
+        &self,
+        _txg: Txg,
+        psize: u64,
+        _copies: usize,
+        _class: AllocClass,
+    ) -> Result<Option<Allocation>> {
+        let asize = self.vdevs.asize(self.home, psize)?;
+        let offset = self.next.fetch_add(asize, Relaxed);
+        if offset + asize > self.end {
+            return Err(Error::refused(
+                Errno::NOSPC,
+                "the rewriter has no room left",
+            ));
+        }
+        let mut dvas = [Dva::EMPTY; 3];
+        dvas[0] = Dva::new(self.home, offset, asize, false);
+        Ok(Some(Allocation { dvas, count: 1 }))
+    }
+    fn free_dva(&self, _txg: Txg, _vdev: u32, _offset: u64, _asize: u64) -> Result<()> {
+        Ok(())
+    }
+    fn min_allocation(&self) -> u64 {
+        self.unit
+    }
+}
+
 /// Edits one copy of a golden pool.
 pub struct Rewriter<'a> {
     atlas: &'a Atlas,
     golden: &'a Golden,
     io: Arc<Pool>,
-    context: ChecksumContext,
-    next: u64,
-    end: u64,
+    vdevs: Arc<Vdevs>,
+    writer: Pipeline,
 }
 
 impl<'a> Rewriter<'a> {
@@ -407,14 +276,30 @@ impl<'a> Rewriter<'a> {
             &options,
             Arc::new(NoDatasets),
         )?;
+        let devices = golden.block_devices();
+        let by_guid = golden::found(&devices)?.1;
+        let vdevs = Arc::new(Vdevs::open(
+            &io.config().vdev_tree,
+            &|leaf| by_guid.get(&leaf.guid).cloned(),
+            OpenMode::CREATE,
+        )?);
         let room = atlas.free.first().copied().unwrap_or(Span::new(0, 0));
+        let unit = vdevs.top(atlas.home)?.allocation_unit().max(512);
+        let writer = Pipeline::new(vdevs.clone(), Arc::new(Cache::new(1 << 20)));
+        writer.set_checksums(ChecksumContext::new(atlas.salt.as_ref()));
+        writer.set_allocator(Arc::new(Room {
+            vdevs: vdevs.clone(),
+            home: atlas.home,
+            unit: 1 << atlas.ashifts[atlas.home as usize],
+            next: AtomicU64::new(room.start.next_multiple_of(unit)),
+            end: room.end(),
+        }));
         Ok(Self {
             atlas,
             golden,
             io,
-            context: ChecksumContext::new(atlas.salt.as_ref()),
-            next: room.start,
-            end: room.end(),
+            vdevs,
+            writer,
         })
     }
 
@@ -425,13 +310,15 @@ impl<'a> Rewriter<'a> {
     /// Writes a block's new bytes, and new pointers all the way up.
     ///
     /// # Errors
-    /// No room left, or a block above cannot be read.
+    /// No room left, or a block above cannot be read; `Corrupt`: an encrypted block cannot be sealed with such content.
     pub fn edit(&mut self, place: &Place, change: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
-        let mut bytes = self.io.io().read(&place.bp, &place.what)?.bytes().to_vec();
+        let key = place.key.as_deref();
+        let block = self.io.io().read_keyed(&place.bp, key, &place.what)?;
+        let mut bytes = block.bytes().to_vec();
         let len = bytes.len();
         change(&mut bytes);
-        bytes.resize(len, 0);
-        let bp = self.store(&place.bp, &bytes)?;
+        bytes.resize(len.next_multiple_of(512), 0);
+        let bp = self.store(&place.bp, key, &mut bytes)?;
         match &place.parent {
             None => self.root(bp),
             Some((parent, at)) => self.edit(parent, &mut |bytes| {
@@ -442,39 +329,57 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    fn store(&mut self, old: &BlockPointer, bytes: &[u8]) -> Result<BlockPointer> {
-        let asize = (bytes.len() as u64).next_multiple_of(1 << self.atlas.ashifts[0]);
-        if self.next + asize > self.end {
-            return Err(Error::refused(
-                zuse_base::Errno::NOSPC,
-                "the rewriter has no room left",
-            ));
-        }
-        let offset = self.next;
-        self.next += asize;
-        self.device(0).write_at(bytes, LABEL_START + offset)?;
+    fn store(
+        &mut self,
+        old: &BlockPointer,
+        key: Option<&DatasetKey>,
+        bytes: &mut [u8],
+    ) -> Result<BlockPointer> {
+        let is_normal = old.kind() == BpKind::Normal;
         let kind = ChecksumKind::from_u8(old.checksum_kind())
-            .filter(|_| old.kind() == BpKind::Normal)
+            .filter(|_| is_normal)
             .unwrap_or(ChecksumKind::Fletcher4);
-        let mut props = old.props();
-        props.psize = bytes.len() as u64;
-        props.lsize = bytes.len() as u64;
-        props.compression = 2;
-        props.checksum = kind as u8;
-        props.order = ByteOrder::Little;
-        props.dedup = false;
-        let mut bp = BlockPointer::with_props(props);
-        bp.set_birth(old.logical_birth(), old.logical_birth());
-        bp.set_fill(if old.kind() == BpKind::Normal {
-            old.fill()
-        } else {
-            1
-        });
-        bp.set_dva(0, Dva::new(0, offset, asize, false));
-        let sum = checksum(kind, bytes, ByteOrder::Little, &self.context)
-            .map_err(|e| Error::corrupt("rewriter", e))?;
-        bp.set_checksum(sum);
-        Ok(bp)
+        let policy = WritePolicy {
+            object_type: old.object_type(),
+            level: old.level(),
+            checksum: kind,
+            compression: Compression::Off,
+            zstd_level: ZstdLevel::default(),
+            copies: 1,
+            gang_copies: 1,
+            embed: false,
+            hole_birth: false,
+            nopwrite: false,
+            class: AllocClass::Normal,
+            small: 0,
+            pass: 1,
+        };
+        if let (Some(key), object_type::OBJSET) = (key, old.object_type()) {
+            key.sign_objset(bytes)?;
+        }
+        let fill = if is_normal { old.fill() } else { 1 };
+        let birth = Txg(old.logical_birth());
+        let hole = BlockPointer::default();
+        let written = self
+            .writer
+            .write_keyed(birth, &policy, key, &hole, bytes, fill)?;
+        Ok(written.bp)
+    }
+
+    /// Changes a block of an intent log where it lies, and seals it again.
+    ///
+    /// # Errors
+    /// A device cannot be read or written.
+    pub fn log(&mut self, place: &Place, change: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let dva = place.bp.dva(0);
+        let at = Address::new(dva.vdev(), dva.offset(), Txg(place.bp.physical_birth()));
+        let mut bytes = Vec::new();
+        let size = place.bp.psize() as usize;
+        self.io.vdevs().read(at, &mut bytes, size, &mut |_| true)?;
+        change(&mut bytes);
+        // A length that fits nowhere cannot be sealed: such a block ends the log.
+        let _ = seal_zil(&mut bytes, place.bp.checksum());
+        self.vdevs.write(at, &bytes)
     }
 
     fn root(&mut self, bp: BlockPointer) -> Result<()> {
@@ -489,7 +394,10 @@ impl<'a> Rewriter<'a> {
     /// A device cannot be read or written.
     pub fn uberblocks(&mut self, change: &mut dyn FnMut(&mut [u8])) -> Result<()> {
         for (i, device) in self.golden.devices.iter().enumerate() {
-            let ashift = u32::from(self.atlas.ashifts.get(i).copied().unwrap_or(9));
+            // Of devices in groups all groups are alike.
+            let plain = self.golden.devices.len() == self.atlas.ashifts.len();
+            let top = if plain { i } else { self.atlas.home as usize };
+            let ashift = u32::from(self.atlas.ashifts.get(top).copied().unwrap_or(9));
             let size = slot_size(ashift);
             for label in 0..4 {
                 let ring = label_offset(device.size(), label) + RING_AT;
@@ -550,231 +458,5 @@ impl<'a> Rewriter<'a> {
             device.write_at(&bytes, LABEL_START + dva.offset())?;
         }
         Ok(())
-    }
-}
-
-/// A value that parsers may not expect.
-fn odd(prng: &SeededPrng, was: u64, width: usize) -> u64 {
-    let top = 1u64 << (width * 8 - 1);
-    match prng.below(12) {
-        0 => 0,
-        1 => u64::MAX,
-        2 => top,
-        3 => top - 1,
-        4 => was.wrapping_add(1),
-        5 => was.wrapping_sub(1),
-        6 => was ^ (1 << prng.below(width as u64 * 8)),
-        7 => 1 << prng.below(width as u64 * 8),
-        8 => prng.below(256),
-        9 => was.wrapping_mul(2),
-        10 => prng.below(1 << 20),
-        _ => prng.u64(),
-    }
-}
-
-/// Changes one to three fields between `from` and `to`; says which.
-pub fn scramble(prng: &SeededPrng, bytes: &mut [u8], from: usize, to: usize) -> String {
-    let mut said = Vec::new();
-    for _ in 0..prng.range(1..4) {
-        let width = [1usize, 2, 4, 8, 8][prng.below(5) as usize];
-        let room = to.min(bytes.len()).saturating_sub(from) / width;
-        if room == 0 {
-            continue;
-        }
-        let at = from + prng.below(room as u64) as usize * width;
-        let mut word = [0; 8];
-        word[..width].copy_from_slice(&bytes[at..at + width]);
-        let was = u64::from_le_bytes(word);
-        let new = odd(prng, was, width);
-        bytes[at..at + width].copy_from_slice(&new.to_le_bytes()[..width]);
-        said.push(format!(
-            "{width} bytes at {at}: {was:#x} -> {:#x}",
-            new & (u64::MAX >> (64 - 8 * width))
-        ));
-    }
-    said.join(", ")
-}
-
-/// Where in a block of that structure a change should fall.
-pub fn aim(prng: &SeededPrng, structure: Structure, bytes: &[u8]) -> (usize, usize) {
-    let len = bytes.len();
-    match structure {
-        Structure::MosDnode | Structure::Dnode | Structure::MosBonus | Structure::FileBonus => {
-            let used: Vec<usize> = (0..len / DNODE_SLOT)
-                .filter(|s| bytes[s * DNODE_SLOT] != 0)
-                .collect();
-            let slot = prng.pick(&used).copied().unwrap_or(0) * DNODE_SLOT;
-            let pointers = usize::from(bytes.get(slot + 3).copied().unwrap_or(1)).min(3);
-            let bonus = slot + 64 + BP_SIZE * pointers;
-            if matches!(structure, Structure::MosDnode | Structure::Dnode) {
-                if prng.chance(1, 2) {
-                    (slot, slot + 64)
-                } else {
-                    (slot + 64, bonus)
-                }
-            } else {
-                let used = usize::from(u16::from_le_bytes([bytes[slot + 10], bytes[slot + 11]]))
-                    .clamp(8, 320);
-                (bonus, (bonus + used).min(slot + DNODE_SLOT))
-            }
-        }
-        Structure::Indirect => {
-            let used: Vec<usize> = (0..len / BP_SIZE)
-                .filter(|i| bytes[i * BP_SIZE..][..BP_SIZE].iter().any(|b| *b != 0))
-                .collect();
-            let at = prng.pick(&used).copied().unwrap_or(0) * BP_SIZE;
-            (at, at + BP_SIZE)
-        }
-        Structure::Gang => (0, 384),
-        Structure::Uberblock => (0, 216),
-        Structure::Objset => {
-            if prng.chance(2, 3) {
-                (0, 512)
-            } else {
-                (512, len.min(2560))
-            }
-        }
-        _ => {
-            let last = bytes.iter().rposition(|b| *b != 0).unwrap_or(0) + 8;
-            match prng.below(3) {
-                0 => (0, 128.min(len)),
-                1 => {
-                    let at = prng.below(last as u64) as usize & !7;
-                    (at, (at + 64).min(len))
-                }
-                _ => (0, last.min(len)),
-            }
-        }
-    }
-}
-
-/// One seeded change of one structure; what was done, in words.
-///
-/// # Errors
-/// The rewriter's.
-pub fn mutate(atlas: &Atlas, golden: &Golden, prng: &SeededPrng) -> Result<String> {
-    let structures = atlas.structures();
-    let structure = prng
-        .pick(&structures)
-        .copied()
-        .unwrap_or(Structure::Uberblock);
-    let mut rewriter = Rewriter::new(atlas, golden)?;
-    let mut said = String::new();
-    let fork = prng.fork();
-    let what = match structure {
-        Structure::Label => {
-            // Every label the same change, so that none is left to fall back on.
-            rewriter.labels(&mut |bytes| {
-                let again = fork.clone();
-                let last = bytes.iter().rposition(|b| *b != 0).unwrap_or(0) + 1;
-                said = scramble(&again, bytes, 0, last);
-            })?;
-            "labels".to_owned()
-        }
-        Structure::Uberblock => {
-            rewriter.uberblocks(&mut |bytes| said = scramble(&fork.clone(), bytes, 0, 216))?;
-            "uberblock".to_owned()
-        }
-        _ => {
-            let all: Vec<&Rc<Place>> = atlas
-                .places
-                .iter()
-                .filter(|p| p.0 == structure)
-                .map(|p| &p.1)
-                .collect();
-            let Some(place) = prng.pick(&all) else {
-                return Ok("nothing".into());
-            };
-            if structure == Structure::Gang {
-                rewriter.gang(place, &mut |bytes| {
-                    said = scramble(&fork.clone(), bytes, 0, 384)
-                })?;
-            } else {
-                rewriter.edit(place, &mut |bytes| {
-                    let (from, to) = aim(&fork, structure, bytes);
-                    said = scramble(&fork, bytes, from, to);
-                })?;
-            }
-            place.what.clone()
-        }
-    };
-    rewriter.io.close(PoolState::Active)?;
-    Ok(format!("{structure:?} in {}: {what}: {said}", golden.name))
-}
-
-/// One seeded change of raw bytes; what was done, in words.
-pub fn damage(golden: &mut Golden, prng: &SeededPrng) -> String {
-    let which = prng.below(golden.devices.len() as u64) as usize;
-    let device = golden.devices[which].clone();
-    let size = device.size();
-    // Most of a golden pool is empty: half of the changes fall where labels and first blocks are.
-    let somewhere = |prng: &SeededPrng| match prng.below(4) {
-        0 => prng.below(4 * (256 << 10)),
-        1 => size - 1 - prng.below(512 << 10),
-        _ => (4 << 20) + prng.below((size / 4).min(24 << 20)),
-    };
-    let write = |bytes: &[u8], at: u64| {
-        let room = size.saturating_sub(at).min(bytes.len() as u64) as usize;
-        let _ = device.write_at(&bytes[..room], at);
-    };
-    let sector = |at: u64| at / 512 * 512;
-    let read = |at: u64, len: u64| {
-        let mut bytes = vec![0; len.min(size - at) as usize];
-        let _ = device.read_at(&mut bytes, at);
-        bytes
-    };
-    match prng.below(5) {
-        0 => {
-            let count = prng.range(1..64);
-            for _ in 0..count {
-                let at = somewhere(prng);
-                write(&[read(at, 1)[0] ^ 1 << prng.below(8)], at);
-            }
-            format!("{} device {which}: {count} bits flipped", golden.name)
-        }
-        1 => {
-            let (at, len) = (sector(somewhere(prng)), 512 * prng.range(1..2000));
-            write(&vec![0; len as usize], at);
-            format!("{} device {which}: {len} bytes at {at} zeroed", golden.name)
-        }
-        2 => {
-            let (a, b, len) = (
-                sector(somewhere(prng)),
-                sector(somewhere(prng)),
-                512 * prng.range(1..400),
-            );
-            let (at_a, at_b) = (read(a, len), read(b, len));
-            write(&at_a, b);
-            write(&at_b, a);
-            format!(
-                "{} device {which}: {len} bytes at {a} and {b} swapped",
-                golden.name
-            )
-        }
-        3 => {
-            let (at, len) = (sector(somewhere(prng)), 512 * prng.range(1..200));
-            let mut noise = vec![0; len as usize];
-            prng.fill(&mut noise);
-            write(&noise, at);
-            format!(
-                "{} device {which}: {len} bytes of noise at {at}",
-                golden.name
-            )
-        }
-        _ => {
-            let new = match prng.below(4) {
-                0 => prng.below(size),
-                1 => size - prng.below(1 << 20),
-                2 => prng.below(8 << 20),
-                _ => size / 2,
-            };
-            let short = MemDevice::new(device.path(), new);
-            short.restore(&device.snapshot());
-            golden.devices[which] = Arc::new(short);
-            format!(
-                "{} device {which}: cut to {new} of {size} bytes",
-                golden.name
-            )
-        }
     }
 }

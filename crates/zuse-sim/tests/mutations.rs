@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use zuse_base::{Error, SeededPrng};
 use zuse_pool::{Environment, Limits};
-use zuse_sim::golden::{Golden, NAMES, open_whole};
+use zuse_sim::golden::{Golden, NAMES, READ_ONLY, REDUNDANT, open_whole};
 use zuse_sim::manifests::{differences, expected, of_dataset, of_volume};
 use zuse_sim::rewrite::{Atlas, damage, mutate};
 
@@ -126,15 +126,16 @@ fn everything(golden: &Golden, write: bool) -> Outcome {
                 let dataset = pool.dataset(&item.name);
                 let stat = dataset.and_then(|d| {
                     d.stat()?;
-                    d.properties().map(|_| d.kind())
+                    d.properties()?;
+                    pool.dsl().dataset(&item.name)?.is_volume()
                 });
                 match stat {
                     Err(e) => out.errors.push(e),
-                    Ok(Ok(zuse::Kind::Volume)) => match of_volume(&pool, &item.name) {
+                    Ok(true) => match of_volume(&pool, &item.name) {
                         Ok(sum) => drop(out.volumes.insert(item.name, sum)),
                         Err(e) => out.errors.push(e),
                     },
-                    Ok(_) => match of_dataset(&pool, &item.name) {
+                    Ok(false) => match of_dataset(&pool, &item.name) {
                         Ok(tree) => drop(out.trees.insert(item.name, tree)),
                         Err(e) => out.errors.push(e),
                     },
@@ -192,13 +193,20 @@ fn run(golden: Golden, write: bool) -> Result<Outcome, String> {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| everything(&golden, write)));
         let _ = send.send(done.ok());
     });
-    let done = receive.recv_timeout(Duration::from_secs(20));
+    // Processor time counts: the machine may be busy. A deadlock uses none.
+    let (mut done, from) = (None, processor_seconds());
+    for _ in 0..120 {
+        done = receive.recv_timeout(Duration::from_secs(1)).ok();
+        if done.is_some() || processor_seconds() - from > 20.0 {
+            break;
+        }
+    }
     let panics = std::mem::take(&mut *PANICS.lock().unwrap_or_else(|e| e.into_inner()));
     if !panics.is_empty() {
         return Err(format!("panic: {}", panics.join("; ")));
     }
-    let Ok(Some(outcome)) = done else {
-        return Err("hang: no end after 20 s".into());
+    let Some(Some(outcome)) = done else {
+        return Err("hang: no end after 20 s of processor time or 120 s".into());
     };
     let _ = thread.join();
     let peak = PEAK.load(Relaxed).saturating_sub(before);
@@ -215,6 +223,31 @@ fn run(golden: Golden, write: bool) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
+/// What this process has used, in user and system mode.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = |i: usize| fields.split(' ').nth(i).and_then(|f| f.parse::<f64>().ok());
+    (ticks(12).unwrap_or(0.0) + ticks(13).unwrap_or(0.0)) / 100.0
+}
+
+/// All golden pools.
+fn every_pool() -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().chain(REDUNDANT).chain(READ_ONLY)
+}
+
+/// Says how far a long run has come.
+fn tell(kind: &str, seed: u64, failures: &[String]) {
+    if seeds().end - seeds().start > 1000 && seed % 100 == 99 {
+        let last = failures.last().map_or("", String::as_str);
+        println!(
+            "{kind} damage, up to seed {seed}: {} failures; {last}",
+            failures.len()
+        );
+    }
+}
+
+/// The cases of each of the two kinds: `ZUSE_SIM_MUTATIONS=FROM..TO`; the long run is `0..20000`.
 fn seeds() -> std::ops::Range<u64> {
     let text = std::env::var("ZUSE_SIM_MUTATIONS").unwrap_or_else(|_| "0..500".into());
     let (from, to) = text.split_once("..").expect("FROM..TO");
@@ -227,7 +260,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 fn raw_damage_gives_the_right_data_or_an_error() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     watch_panics();
-    let goldens: Vec<Golden> = NAMES.into_iter().map(Golden::load).collect();
+    let goldens: Vec<Golden> = every_pool().map(Golden::load).collect();
     let wanted: Vec<_> = goldens.iter().map(|g| expected(&g.manifest())).collect();
     let mut failures = Vec::new();
     let (mut clean, mut refused) = (0, 0);
@@ -236,6 +269,7 @@ fn raw_damage_gives_the_right_data_or_an_error() {
         let prng = SeededPrng::new(seed);
         let mut golden = goldens[which].copy();
         let what = damage(&mut golden, &prng);
+        tell("raw", seed, &failures);
         match run(golden, seed % 4 == 0) {
             Err(why) => failures.push(format!("seed {seed}: {what}: {why}")),
             Ok(outcome) => {
@@ -249,6 +283,8 @@ fn raw_damage_gives_the_right_data_or_an_error() {
                     let Some(want) = wanted[which]
                         .get(name)
                         .filter(|_| name != "codecs/k-off" && !name.contains('@'))
+                        // Damage to a log ends it.
+                        .filter(|_| !matches!(goldens[which].name, "zil" | "zil-slog"))
                     else {
                         continue;
                     };
@@ -275,9 +311,7 @@ fn raw_damage_gives_the_right_data_or_an_error() {
 fn sealed_damage_is_met_by_the_parsers() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     watch_panics();
-    // The rewriter has no keys: what it changes in encrypted datasets is never met by a parser (`ciphertext.rs`).
-    let plain = NAMES.into_iter().filter(|name| *name != "crypt");
-    let goldens: Vec<Golden> = plain.map(Golden::load).collect();
+    let goldens: Vec<Golden> = every_pool().map(Golden::load).collect();
     let atlases: Vec<Atlas> = goldens
         .iter()
         .map(|g| Atlas::survey(g).expect("survey"))
@@ -298,6 +332,7 @@ fn sealed_damage_is_met_by_the_parsers() {
         let count = structures
             .entry(what.split(' ').next().unwrap_or_default().to_owned())
             .or_default();
+        tell("sealed", seed, &failures);
         match run(golden, seed % 2 == 0) {
             Err(why) => failures.push(format!("seed {seed}: {what}: {why}")),
             Ok(outcome) => {
@@ -340,17 +375,19 @@ fn sealed_damage_is_met_by_the_parsers() {
 #[test]
 fn a_rewritten_path_reads_as_before() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
-    for name in ["features", "gang", "compat07", "stripe"] {
+    for name in every_pool() {
         let golden = Golden::load(name);
         let atlas = Atlas::survey(&golden).expect("survey");
         let want = expected(&golden.manifest());
         let prng = SeededPrng::new(5);
-        for _ in 0..6 {
+        for _ in 0..2 {
             let copy = golden.copy();
             let (_, place) = prng.pick(&atlas.places).expect("a place");
             let mut rewriter = zuse_sim::rewrite::Rewriter::new(&atlas, &copy).expect("rewriter");
             rewriter.edit(place, &mut |_| {}).expect("edit");
-            let outcome = everything(&copy, false);
+            let mut outcome = everything(&copy, false);
+            // Of keys that are not tried here.
+            outcome.errors.retain(|e| !e.is(zuse_base::Errno::ACCES));
             assert!(
                 outcome.errors.is_empty(),
                 "{}: {:?}",
@@ -359,7 +396,10 @@ fn a_rewritten_path_reads_as_before() {
             );
             for (dataset, have) in outcome.trees.iter().filter(|(d, _)| !d.contains('@')) {
                 let points: Vec<String> = have.keys().map(|p| format!("{dataset}/{p}")).collect();
-                let wrong = differences(dataset, &want[dataset], have, &points);
+                let Some(want) = want.get(dataset).filter(|_| !name.starts_with("zil")) else {
+                    continue;
+                };
+                let wrong = differences(dataset, want, have, &points);
                 assert!(wrong.is_empty(), "{}: {wrong:?}", place.what);
             }
         }

@@ -1,7 +1,9 @@
 //! The NFSv4-style ACL that every object carries, as far as the mode makes it (chapter 03b §7 of the format notes).
 //!
 //! Only trivial ACLs are made: they say what the mode says and are rebuilt at each `chmod`. Richer ones, made by
-//! other systems, are kept until then.
+//! other systems (`list`), are kept until then.
+
+pub(crate) mod list;
 
 use crate::mode;
 

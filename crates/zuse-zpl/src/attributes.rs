@@ -469,14 +469,35 @@ impl AttributeStore {
                 &[(Attr::ZnodeAcl, &acl.legacy(self.acl_version_1))],
             );
         }
+        self.store_entries(tx, dnode, acl.count(), acl.bytes())
+    }
+
+    /// Whether an object is a legacy znode.
+    pub fn is_legacy(&self, dnode: &Arc<Dnode>) -> bool {
+        dnode.bonus_type() == ZNODE_BONUS
+    }
+
+    /// Replaces the ACL of an object with system attributes.
+    pub fn store_entries(
+        &self,
+        tx: &Tx,
+        dnode: &Arc<Dnode>,
+        count: u64,
+        entries: &[u8],
+    ) -> Result<()> {
         self.sa.update(
             tx,
             dnode,
             &[
-                (Attr::DaclCount, &acl.count().to_le_bytes()),
-                (Attr::DaclAces, acl.bytes()),
+                (Attr::DaclCount, &count.to_le_bytes()),
+                (Attr::DaclAces, entries),
             ],
         )
+    }
+
+    /// Replaces the ACL area of a legacy znode.
+    pub fn store_legacy_area(&self, tx: &Tx, dnode: &Arc<Dnode>, area: &[u8; 88]) -> Result<()> {
+        self.sa.update(tx, dnode, &[(Attr::ZnodeAcl, area)])
     }
 
     /// All attributes, to look for some; `None` for an object of a shape that has neither a list of extended attributes

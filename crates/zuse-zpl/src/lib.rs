@@ -22,6 +22,7 @@ mod format_new;
 mod manifest;
 pub mod mode;
 mod name;
+mod nfs4_acl;
 mod posix_acl;
 mod quota;
 mod range_lock;

@@ -9,6 +9,7 @@
 use std::sync::{Arc, PoisonError};
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
+use zuse_dmu::Tx;
 use zuse_format::zil::{Body, Create, Record, SetAttr as Logged, XattrFlags};
 use zuse_format::{BlockPointer, BpKind};
 
@@ -45,7 +46,7 @@ impl FileSystem {
     /// never written.
     ///
     /// # Errors
-    /// `Corrupt` where the record cannot be one of this file system; `Unsupported` for ACLs; a block cannot be read.
+    /// `Corrupt` where the record cannot be one of this file system; a block cannot be read.
     pub fn replay(&self, record: &Record<'_>, in_memory: bool) -> Result<()> {
         let done = self.apply(&record.body, in_memory);
         match (done, record.body.out_of_order_object()) {
@@ -119,7 +120,11 @@ impl FileSystem {
                 length,
             } => self.retruncate(&znode(*object)?, *offset, *length),
             Body::SetAttr(set) => self.reset_attributes(&znode(set.object)?, set),
-            Body::Acl { .. } => Err(Error::unsupported(self.place(), "an ACL in the intent log")),
+            Body::Acl { object, acl } => {
+                let znode = znode(*object)?;
+                let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::CREATE)?;
+                self.restore_acl(&tx, &znode, acl, false)
+            }
             Body::SetXattr {
                 object,
                 name,
@@ -137,12 +142,6 @@ impl FileSystem {
 
     /// Makes an object with a name again.
     fn remake(&self, new: &Create<'_>, in_memory: bool) -> Result<()> {
-        if new.acl.is_some() {
-            return Err(Error::unsupported(
-                self.place(),
-                "an object with an ACL in the intent log",
-            ));
-        }
         let mode = self.mode_of(new)?;
         let dir = self.znode(ObjectId(new.dir))?;
         let entries = dir.entries()?;
@@ -179,11 +178,15 @@ impl FileSystem {
         if new.name.len() > name::NAME_MAX {
             self.backing.note_longname(&tx);
         }
-        drop((tx, names));
-        match &new.flags {
-            Some(set) => self.reset_flags(&znode, set),
-            None => Ok(()),
+        // In the same transaction: the header says that the record is applied as soon as its name is there.
+        if let Some(acl) = &new.acl {
+            self.restore_acl(&tx, &znode, acl, true)?;
         }
+        if let Some(set) = &new.flags {
+            self.put_flags(&tx, &znode, set)?;
+        }
+        drop((tx, names));
+        Ok(())
     }
 
     fn mode_of(&self, new: &Create<'_>) -> Result<u32> {
@@ -387,6 +390,10 @@ impl FileSystem {
 
     fn reset_flags(&self, znode: &Arc<Znode>, set: &XattrFlags) -> Result<()> {
         let tx = self.begin_freeing(estimate::ATTRIBUTES)?;
+        self.put_flags(&tx, znode, set)
+    }
+
+    fn put_flags(&self, tx: &Tx, znode: &Arc<Znode>, set: &XattrFlags) -> Result<()> {
         let now = self.now();
         let mut state = znode.write();
         let a = &mut state.attrs;
@@ -405,7 +412,7 @@ impl FileSystem {
             fields |= field::PROJID;
         }
         a.ctime = now;
-        self.store.store(&tx, znode.dnode(), &state.attrs, fields)
+        self.store.store(tx, znode.dnode(), &state.attrs, fields)
     }
 
     fn reset_xattr(&self, znode: &Arc<Znode>, name: &[u8], value: Option<&[u8]>) -> Result<()> {

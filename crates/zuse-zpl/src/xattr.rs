@@ -22,7 +22,7 @@ use crate::credentials::{Credentials, MAY_READ, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
 use crate::posix_acl::{self, PosixAcl};
 use crate::znode::Znode;
-use crate::{estimate, flags, mode};
+use crate::{estimate, flags, mode, nfs4_acl};
 
 /// Longest name, with its prefix.
 const NAME_MAX: usize = 255;
@@ -80,6 +80,12 @@ impl FileSystem {
     /// # Errors
     /// `Refused(NODATA)`, `Refused(NOTSUP)` for a name space that is off, `Refused(PERM)`, `Refused(ACCES)`.
     pub fn get_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8]) -> Result<Vec<u8>> {
+        if name == nfs4_acl::XDR {
+            return match self.nfs4_acl(znode)? {
+                Some(acl) => Ok(acl),
+                None => refuse(Errno::NOTSUP, "an object without an ACL"),
+            };
+        }
         self.check_name_space(who, znode, name, false)?;
         match self.asking_ahead(znode, || self.xattr_value(znode, name))? {
             Some(value) => Ok(value),

@@ -51,12 +51,6 @@ impl Dsl {
                 continue;
             };
             if cleared && header != ZilHeader::default() || is_live(&meta.io, &header)? {
-                if header.log.uses_crypt() && (cleared || !header.is_claimed()) {
-                    return Err(Error::unsupported(
-                        format!("dataset {name}"),
-                        "claiming the intent log of an encrypted dataset (the pool can be opened with readonly=on)",
-                    ));
-                }
                 if cleared || !header.is_claimed() {
                     newest = newest.max(self.check_log(&name, &header, first)?);
                     live.push(Pending {
@@ -81,7 +75,7 @@ impl Dsl {
                 self.claim_log(pool, &pending.header, first, tx.txg())?
             };
             let ds = self.dataset_by_object(zuse_base::ObjectId(pending.object))?;
-            ds.objset()?.set_zil_header(&tx, header.to_bytes());
+            ds.objset_to_claim()?.set_zil_header(&tx, header.to_bytes());
             ds.note_dirty(tx.txg());
         }
         Ok(())

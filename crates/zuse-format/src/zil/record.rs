@@ -10,7 +10,7 @@ use zuse_base::{ByteOrder, Timestamp};
 use super::RECORD_HEAD;
 use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatError, FormatResult, bad};
-use crate::field::{swap_array, u32_in, u64_in};
+use crate::field::{u32_in, u64_in};
 
 /// The name was looked up without regard to case.
 const CASE_INSENSITIVE: u64 = 1 << 63;
@@ -61,12 +61,27 @@ pub struct Create<'a> {
     pub rdev: u64,
     /// Optional attributes to set with it.
     pub flags: Option<XattrFlags>,
-    /// The ACL: its entries as stored.
-    pub acl: Option<&'a [u8]>,
+    /// The ACL.
+    pub acl: Option<LoggedAcl<'a>>,
     /// Name in the directory.
     pub name: &'a [u8],
     /// Target of a symbolic link.
     pub target: &'a [u8],
+}
+
+/// An ACL as a record holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedAcl<'a> {
+    /// Number of entries.
+    pub count: u64,
+    /// ACL flags.
+    pub flags: u64,
+    /// The entries as stored, in `order`.
+    pub entries: &'a [u8],
+    /// They are in the form of ZPL versions 1 and 2.
+    pub old: bool,
+    /// Byte order of the record's writer.
+    pub order: ByteOrder,
 }
 
 /// Optional attributes: which are given, and what they are.
@@ -196,18 +211,12 @@ pub enum Body<'a> {
     },
     /// Attributes were changed.
     SetAttr(SetAttr),
-    /// An ACL was set: its entries as stored.
+    /// An ACL was set.
     Acl {
         /// The object.
         object: u64,
-        /// Number of entries.
-        count: u64,
-        /// ACL flags.
-        flags: u64,
-        /// Entries of the current form; else those of ZPL versions 1 and 2.
-        entries: &'a [u8],
-        /// They are in the form of ZPL versions 1 and 2.
-        old: bool,
+        /// The ACL.
+        acl: LoggedAcl<'a>,
     },
     /// An extended attribute among the system attributes was set, or removed where `value` is `None`.
     SetXattr {
@@ -372,7 +381,13 @@ impl<'a> Bytes<'a> {
             let end = at
                 .checked_add(bytes)
                 .ok_or_else(|| FormatError::new("an ACL of a log record is too long"))?;
-            new.acl = Some(self.part(at..end)?);
+            new.acl = Some(LoggedAcl {
+                count: self.u64(104),
+                flags: self.u64(136),
+                entries: self.part(at..end)?,
+                old: false,
+                order: self.order,
+            });
             at = end.next_multiple_of(8);
         } else {
             at = self.skip_domains([new.uid, new.gid], at)?;
@@ -487,10 +502,13 @@ impl<'a> Bytes<'a> {
             .ok_or_else(|| FormatError::new("an ACL of a log record is too long"))?;
         Ok(Body::Acl {
             object: self.u64(32),
-            count,
-            flags: if old { 0 } else { self.u64(72) },
-            entries: self.part(head..end)?,
-            old,
+            acl: LoggedAcl {
+                count,
+                flags: if old { 0 } else { self.u64(72) },
+                entries: self.part(head..end)?,
+                old,
+                order: self.order,
+            },
         })
     }
 
@@ -614,26 +632,5 @@ impl<'a> Record<'a> {
             case_insensitive: word & CASE_INSENSITIVE != 0,
             body,
         })
-    }
-
-    /// Turns an ACL of the other byte order, as stored in a record, into this one's. Entries are 8 to 16 bytes; their
-    /// first 8 are two 16-bit and one 32-bit field, then a 64-bit id.
-    pub fn swap_acl(entries: &mut [u8]) {
-        let mut rest = entries;
-        while rest.len() >= 8 {
-            let (head, tail) = rest.split_at_mut(8);
-            swap_array(&mut head[..4], 2);
-            swap_array(&mut head[4..], 4);
-            let flags = u16::from_le_bytes([head[2], head[3]]);
-            // Owner, group and everyone have no id.
-            let plain = matches!(flags & 0x7040, 0x1000 | 0x2040 | 0x4000);
-            if plain || tail.len() < 8 {
-                rest = tail;
-                continue;
-            }
-            let (id, tail) = tail.split_at_mut(8);
-            swap_array(id, 8);
-            rest = tail;
-        }
     }
 }

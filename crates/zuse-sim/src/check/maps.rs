@@ -16,6 +16,9 @@ const MAX_MAP: u64 = 256 << 20;
 
 fn words(pool: &Pool, object: u64, at: u64, count: u64) -> Result<Vec<u64>> {
     let dnode = pool.mos().dnode(ObjectId(object))?;
+    if count.saturating_mul(8) > MAX_MAP {
+        return Err(Error::corrupt(dnode.place(), format!("{count} space maps")));
+    }
     let mut raw = vec![0; (count * 8) as usize];
     dnode.read_at(at * 8, &mut raw)?;
     Ok(raw

@@ -1,5 +1,6 @@
 pub(crate) mod pool;
 
+mod acls;
 mod clean;
 mod crowd;
 mod data;

@@ -223,7 +223,7 @@ fn content(out: &mut String, record: &Record<'_>) {
             "{PAD}foid {object}, offset 0x{offset:x}, length 0x{length:x}"
         ),
         Body::SetAttr(set) => writeln!(out, "{PAD}foid {}, mask 0x{:x}", set.object, set.mask),
-        Body::Acl { object, count, .. } => writeln!(out, "{PAD}foid {object}, aclcnt {count}"),
+        Body::Acl { object, acl } => writeln!(out, "{PAD}foid {object}, aclcnt {}", acl.count),
         Body::SetXattr {
             object,
             name: n,
