@@ -31,7 +31,7 @@ impl Dsl {
     /// older txg, and its logs with what they promised are given up.
     ///
     /// # Errors
-    /// A log's device cannot be read; `Unsupported` for logs of encrypted datasets and of cloned ranges. A head whose
+    /// A log's device cannot be read; `Unsupported` for logs of cloned ranges. A head whose
     /// objset block is damaged is passed over: others need not suffer from it.
     pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, cleared: bool) -> Result<()> {
         let meta = self.meta()?;
@@ -50,14 +50,13 @@ impl Dsl {
             let Some(header) = header_of(block.bytes()) else {
                 continue;
             };
-            if cleared && header != ZilHeader::default() || is_live(&meta.io, &header)? {
-                if cleared || !header.is_claimed() {
-                    newest = newest.max(self.check_log(&name, &header, first)?);
-                    live.push(Pending {
-                        object: head,
-                        header,
-                    });
-                }
+            let wanted = cleared && header != ZilHeader::default() || is_live(&meta.io, &header)?;
+            if wanted && (cleared || !header.is_claimed()) {
+                newest = newest.max(self.check_log(&name, &header, first)?);
+                live.push(Pending {
+                    object: head,
+                    header,
+                });
             }
         }
         if live.is_empty() {
