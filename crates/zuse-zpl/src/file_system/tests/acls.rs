@@ -29,7 +29,7 @@ fn entry(kind: u16, flags: u16, mask: u32, who: Option<u64>, order: ByteOrder) -
     } else {
         mask.to_le_bytes()
     });
-    for who in who {
+    if let Some(who) = who {
         out.extend(if big {
             who.to_be_bytes()
         } else {
