@@ -9,10 +9,11 @@
 //! thread (compressor contexts). Every decoder takes hostile bytes: it never panics, never reads
 //! or writes outside its slices, and sizes nothing by what the bytes claim.
 //!
-//! `unsafe` is used for two things: calling a function compiled for a CPU feature after that
-//! feature was detected, and loading and storing whole arrays as vectors.
+//! `unsafe` is used for three things: calling a function compiled for a CPU feature after that
+//! feature was detected, loading and storing whole arrays as vectors, and prefetching.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod ahead;
 pub mod checksum;
 pub mod compress;
 mod crc64;
@@ -21,6 +22,7 @@ mod error;
 pub mod parity;
 mod zero;
 
+pub use ahead::read_soon;
 pub use checksum::{
     ChecksumContext, ChecksumKind, Fletcher4, Salt, TRAILER_MAGIC, TRAILER_SIZE, ZilSums, checksum,
     open_trailer, open_trailer_truncated, open_zil, open_zil_legacy, seal_trailer,

@@ -137,6 +137,10 @@ impl Pipeline {
         let Some(first) = bps.first().filter(|bp| plain(bp)) else {
             return 1;
         };
+        // Some bytes of a run may not be on the device yet: block by block they are found.
+        if self.gather.may_hold(first.physical_birth()) {
+            return 1;
+        }
         let start = first.dva(0);
         if !self.is_linear(start.vdev()) {
             return 1;
@@ -146,6 +150,7 @@ impl Pipeline {
         for bp in &bps[1..] {
             let dva = bp.dva(0);
             let fits = plain(bp)
+                && !self.gather.may_hold(bp.physical_birth())
                 && dva.vdev() == start.vdev()
                 && dva.offset() >= end
                 && dva.offset() - end <= GAP
@@ -160,7 +165,7 @@ impl Pipeline {
     }
 
     /// Whether blocks of a top-level vdev lie in one piece, at their offsets.
-    fn is_linear(&self, vdev: u32) -> bool {
+    pub(crate) fn is_linear(&self, vdev: u32) -> bool {
         self.vdevs().top(vdev).is_ok_and(|top| {
             matches!(
                 top.kind(),

@@ -253,7 +253,7 @@ impl Pipeline {
                 i,
                 Dva::new(dva.vdev(), dva.offset(), dva.asize() + members, true),
             );
-            self.put(txg, dva, &bytes)?;
+            self.put_now(txg, dva, &bytes)?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ mod cache;
 mod crypt;
 mod freed;
 mod gang;
+mod gather;
 mod pipeline;
 mod policy;
 mod raw;

@@ -3,7 +3,7 @@
 //! Read budget for a cached block: one cache hit. For an uncached one: one buffer for the stored bytes, one for
 //! the decoded bytes, one device read, one checksum pass, one decompression.
 //! Write budget for a block: one compression into a scratch buffer that is reused by the thread, one checksum
-//! pass, one device write per copy; the caller's bytes are moved into the cache, not copied.
+//! pass, one device write per copy (small neighbours share one); the caller's bytes are moved into the cache, not copied.
 //!
 //! Rules
 //! - A block is never overwritten once an uberblock names it. In-place rewrites happen only for blocks born in
@@ -13,7 +13,7 @@
 //! Here: the pipeline itself, its books and freeing. `read` and `write` have a file each.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, RwLock};
 
 use zuse_base::{Errno, Error, Result, Txg};
@@ -23,6 +23,7 @@ use zuse_vdev::{Address, Vdevs};
 
 use crate::cache::{Class, Key};
 use crate::freed::Freed;
+use crate::gather::{Gather, Run, SMALL};
 use crate::{AllocClass, Allocate, Block, Cache, WritePolicy};
 
 mod read;
@@ -105,6 +106,8 @@ pub struct Pipeline {
     pub(crate) gang_header: AtomicU64,
     /// Bytes written to devices since the start, for statistics.
     pub(crate) written: AtomicU64,
+    pub(crate) gather: Gather,
+    gathers: AtomicBool,
 }
 
 thread_local! {
@@ -123,6 +126,8 @@ impl Pipeline {
             freed: Freed::default(),
             gang_header: AtomicU64::new(512),
             written: AtomicU64::new(0),
+            gather: Gather::default(),
+            gathers: AtomicBool::new(false),
         }
     }
 
@@ -160,12 +165,48 @@ impl Pipeline {
         }
     }
 
-    /// Writes stored bytes, born in `txg`, to one place.
-    pub(crate) fn put(&self, txg: Txg, dva: &Dva, bytes: &[u8]) -> Result<()> {
-        let place = Address::new(dva.vdev(), dva.offset(), txg);
+    /// From now on small writes wait for their neighbours ([`crate::gather`]): whoever flushes the devices calls [`Self::drain`]
+    /// before.
+    pub fn gather_writes(&self) {
+        self.gathers.store(true, Relaxed);
+    }
+
+    /// Writes what waits for its neighbours.
+    ///
+    /// # Errors
+    /// That of the device, once the fault policy passes it on.
+    pub fn drain(&self) -> Result<()> {
+        self.gather.drain(&|run| self.write_run(run))
+    }
+
+    fn write_run(&self, run: &Run) -> Result<()> {
+        self.write_through(Address::new(run.vdev, run.start, run.txg), &run.bytes)
+    }
+
+    fn write_through(&self, place: Address, bytes: &[u8]) -> Result<()> {
         self.insist(|| self.vdevs.write(place, bytes))?;
         self.written.fetch_add(bytes.len() as u64, Relaxed);
         Ok(())
+    }
+
+    /// Writes stored bytes, born in `txg`, to one place, at the latest when the pipeline is drained.
+    pub(crate) fn put(&self, txg: Txg, dva: &Dva, bytes: &[u8]) -> Result<()> {
+        if !self.gathers.load(Relaxed) || bytes.len() > SMALL || !self.is_linear(dva.vdev()) {
+            return self.put_now(txg, dva, bytes);
+        }
+        let place = (txg, dva.vdev(), dva.offset());
+        self.gather
+            .put(place, bytes, dva.asize(), &|run| self.write_run(run))
+    }
+
+    /// As [`Self::put`], at once.
+    pub(crate) fn put_now(&self, txg: Txg, dva: &Dva, bytes: &[u8]) -> Result<()> {
+        let (vdev, start) = (dva.vdev(), dva.offset());
+        if self.gathers.load(Relaxed) {
+            self.gather
+                .make_way(vdev, start, bytes.len(), &|run| self.write_run(run))?;
+        }
+        self.write_through(Address::new(vdev, start, txg), bytes)
     }
 
     /// Says that gang headers of this size may be met (feature `dynamic_gang_header`).

@@ -186,7 +186,17 @@ impl Session {
         if ino == number::ROOT {
             return;
         }
-        // Nobody waits for the answer to this. What has no name any more is freed with the next removal, or soon.
-        drop(self.table.forget(ino, n));
+        let Some(node) = self.table.forget(ino, n) else {
+            return;
+        };
+        let volume = match &node.what {
+            What::Object(volume, _) => Some(volume.clone()),
+            _ => None,
+        };
+        drop(node);
+        // Nobody waits for the answer to this: a good moment to free what has no name any more.
+        if let Some(Ok(fs)) = volume.as_ref().map(|v| v.enter()) {
+            fs.reap_quietly();
+        }
     }
 }

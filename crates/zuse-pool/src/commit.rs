@@ -46,6 +46,7 @@ impl Pool {
             checkpoint_txg,
             raidz_reflow: last.raidz_reflow,
         };
+        self.io.drain()?;
         // A flush that failed cannot be tried again: what the host dropped is gone.
         self.vdevs.flush_written()?;
         // A leaf that missed what its siblings took is read last from now on.

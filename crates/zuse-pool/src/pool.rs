@@ -149,6 +149,7 @@ impl Pool {
         let cache = Arc::new(Cache::new(env.limits.cache));
         cache.set_limit(env.limits.cache, env.limits.cache_metadata_percent);
         let io = Arc::new(Pipeline::new(vdevs.clone(), cache));
+        io.gather_writes();
         let meter = Arc::new(DirtyMeter::default());
         let work = WorkPool::new("zuse-work", env.limits.threads.max(1), 1024)
             .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no threads: {e}")))?;

@@ -358,10 +358,12 @@ fn a_discard_that_fails_or_does_nothing_harms_nobody() {
 
 #[test]
 fn a_pool_that_is_suspended_anywhere_in_a_txg_can_be_looked_at() {
+    // Ten records, each a write of its own; what leads to them goes in a few more.
+    const LEN: usize = 1_300_000;
     let mut suspended = 0;
     for skip in (0..12).chain((12..60).step_by(4)) {
         let b = bench(&[]);
-        let data = noise(10, 400_000);
+        let data = noise(10, LEN);
         write(&b.fs, "old", &data).expect("write");
         fsync(&b.fs, "old").expect("fsync");
         b.pool
@@ -384,8 +386,8 @@ fn a_pool_that_is_suspended_anywhere_in_a_txg_can_be_looked_at() {
             let _ = (pool.vdev_status(), pool.config(), pool.spa().space());
             let n = pool.list("tank", None, true)?.len();
             pool.dataset("tank/child")?.property("compression")?;
-            assert_eq!(read(&fs, "old")?.len(), 400_000);
-            assert_eq!(read(&fs, "new")?.len(), 400_000);
+            assert_eq!(read(&fs, "old")?.len(), LEN);
+            assert_eq!(read(&fs, "new")?.len(), LEN);
             fs.getattr(&*fs.root()?);
             Ok(n)
         });

@@ -194,9 +194,12 @@ impl FileSystem {
         result
     }
 
-    pub(crate) fn reap_quietly(&self) {
-        if !lock(&self.cache.orphans).is_empty() {
-            // The removal has succeeded; what cannot be freed now waits in the set.
+    /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed now waits in the set. One
+    /// thread at a time, so that of those who forget files no more than one can get stuck on a pool that does not go on.
+    pub fn reap_quietly(&self) {
+        if !lock(&self.cache.orphans).is_empty()
+            && let Ok(_one) = self.cache.reaping.try_lock()
+        {
             let _ = self.reap();
         }
     }

@@ -187,6 +187,8 @@ pub(crate) struct ZnodeCache {
     shards: [Mutex<Shard>; SHARDS],
     /// Nameless objects whose last holder went.
     pub orphans: Mutex<Vec<(ObjectId, u64)>>,
+    /// Held by who frees them in passing.
+    pub reaping: Mutex<()>,
 }
 
 impl ZnodeCache {
@@ -194,6 +196,7 @@ impl ZnodeCache {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             orphans: Mutex::default(),
+            reaping: Mutex::default(),
         })
     }
 

@@ -277,6 +277,15 @@ impl Dnode {
         };
         let mut next = match parent {
             Some((id, block)) if at > 0 && *id == shifted(blkid, shift) => {
+                let child = blkid & ((1 << shift) - 1);
+                // Who was found once is found by its shortcut.
+                if let Some(there) = block
+                    .index(Children::of)
+                    .and_then(|c| c.get(child as usize))
+                    && there.bytes().len() == tree.head.block_size as usize
+                {
+                    return AtHand::Block(there);
+                }
                 at = 0;
                 child_of(block, 0)
             }
@@ -305,6 +314,10 @@ impl Dnode {
                 };
                 return match there {
                     Some(block) if block.bytes().len() == tree.head.block_size as usize => {
+                        let children = parent.as_ref().and_then(|(_, p)| p.index(Children::of));
+                        if let Some(children) = children {
+                            children.set((blkid & ((1 << shift) - 1)) as usize, &block);
+                        }
                         AtHand::Block(block)
                     }
                     _ => AtHand::No,

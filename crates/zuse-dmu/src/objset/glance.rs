@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use zuse_base::ObjectId;
+use zuse_codec::read_soon;
 use zuse_format::DnodeView;
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
 use zuse_io::Block;
@@ -25,20 +26,38 @@ pub struct Glance<'a> {
     at: usize,
 }
 
+/// Asks the processor for what a look at a common file reads: the dnode's core, and the bonus behind one block pointer.
+fn ask_for(block: &Block, slot: usize) {
+    if let Some(dnode) = block
+        .bytes()
+        .get(slot * DNODE_SLOT..(slot + 1) * DNODE_SLOT)
+    {
+        read_soon(&dnode[..64]);
+        read_soon(&dnode[192..384]);
+    }
+}
+
 impl Objset {
     /// A look at objects, in the order of their numbers, without putting them into memory. Their dnode blocks are gathered
     /// first; those that have to be read are asked for together.
     pub fn glance(&self, objects: impl Iterator<Item = ObjectId>) -> Glance<'_> {
         let tree = self.meta_tree();
-        let (mut blocks, mut missing) = (Vec::new(), Vec::new());
+        let (mut blocks, mut missing) = (Vec::<(u64, Arc<Block>)>::new(), Vec::new());
         let (mut parent, mut last) = (None, None);
         for object in objects {
             let blkid = object.0 / SLOTS_PER_BLOCK as u64;
+            let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
             if last.replace(blkid) == Some(blkid) || blkid > tree.head.max_block {
+                if let Some((_, block)) = blocks.last().filter(|(id, _)| *id == blkid) {
+                    ask_for(block, slot);
+                }
                 continue;
             }
             match self.meta.at_hand(&tree, blkid, &mut parent) {
-                AtHand::Block(block) => blocks.push((blkid, block)),
+                AtHand::Block(block) => {
+                    ask_for(&block, slot);
+                    blocks.push((blkid, block));
+                }
                 AtHand::Nothing => {}
                 AtHand::No => missing.push(blkid),
             }

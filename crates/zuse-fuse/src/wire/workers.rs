@@ -14,7 +14,8 @@
 //! Invariants:
 //! - One worker is at the door whenever all others are parked or serving; while nobody is, somebody is called as soon as
 //!   it is seen that a message waits: by who has just taken one and finds another behind it, or else by the watch, which
-//!   looks every [`TICK`] while there is work. So a request that waits (for a disk, for a suspended pool) delays the others
+//!   looks every [`TICK`] while there is work. For the sake of a FORGET nobody is called: it is done sooner than anybody comes,
+//!   and behind the removal of a file there always is one, with the next request right behind. So a request that waits (for a disk, for a suspended pool) delays the others
 //!   by two ticks at the most, until all workers wait.
 //! - Looking (instead of sleeping) has to pay: who looked in vain does it less, until messages come in quick succession again.
 //!   It yields the core between two looks, so that whoever the answer woke can run there.
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Channel;
+use super::abi::op;
 
 /// How often the watch looks.
 const TICK: Duration = Duration::from_millis(1);
@@ -78,6 +80,13 @@ impl Patience {
         self.not_before = None;
         self.sure >= SURE
     }
+}
+
+/// Whether a message only takes references back.
+fn is_forget(message: &[u8]) -> bool {
+    // `fuse_in_header`: length, then the opcode.
+    let opcode = message.get(4..8).and_then(|b| b.first_chunk());
+    opcode.is_some_and(|b| matches!(u32::from_ne_bytes(*b), op::FORGET | op::BATCH_FORGET))
 }
 
 /// The workers of a session, seen from the door.
@@ -207,7 +216,11 @@ impl Worker<'_> {
         if self.all.watch_sleeps.load(SeqCst) {
             self.all.wake_watch();
         }
-        if others == 0 && matches!(received, Ok(Some(_))) && self.is_there_more() {
+        if others == 0
+            && let Ok(Some(message)) = &received
+            && !is_forget(message)
+            && self.is_there_more()
+        {
             self.all.call_one();
         }
         received

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use zuse_base::{ByteOrder, Error, Result};
+use zuse_base::{ByteOrder, Error, Result, Txg};
 use zuse_codec::{ChecksumKind, Compression, decompress, verify, verify_truncated};
 use zuse_format::object_type::swap_block;
 use zuse_format::{BlockPointer, BpKind, BpLimits, Protection, object_type};
@@ -151,6 +151,14 @@ impl Pipeline {
                     false
                 })
             };
+            let (vdev, start) = (dva.vdev(), dva.offset());
+            let born = Txg(bp.physical_birth());
+            let waits = self.gather.peek(born, vdev, start, bp.psize() as usize);
+            if let Some(bytes) = waits
+                && check(&bytes)
+            {
+                return Ok(bytes);
+            }
             match self.vdevs.read_and_heal_if(
                 address_of(&dva, bp),
                 &mut buf,

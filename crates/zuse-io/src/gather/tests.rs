@@ -1,0 +1,132 @@
+use std::sync::Mutex;
+
+use zuse_base::{Errno, Error, Result, Txg};
+
+use super::{FULL, Gather, OPEN, Run, SMALL};
+
+const T: Txg = Txg(7);
+
+/// Remembers what was written: vdev, start, bytes.
+#[derive(Default)]
+struct Device(Mutex<Vec<(u32, u64, Vec<u8>)>>);
+
+impl Device {
+    fn take(&self) -> Vec<(u32, u64, Vec<u8>)> {
+        std::mem::take(&mut *self.0.lock().expect("fine"))
+    }
+
+    fn write(&self, run: &Run) -> Result<()> {
+        let one = (run.vdev, run.start, run.bytes.clone());
+        self.0.lock().expect("fine").push(one);
+        Ok(())
+    }
+}
+
+fn put(gather: &Gather, device: &Device, start: u64, bytes: &[u8]) {
+    gather
+        .put((T, 0, start), bytes, 4096, &|run| device.write(run))
+        .expect("fine");
+}
+
+fn drain(gather: &Gather, device: &Device) {
+    gather.drain(&|run| device.write(run)).expect("fine");
+}
+
+#[test]
+fn neighbours_are_written_at_once_and_padded_to_their_places() {
+    let (gather, device) = (Gather::default(), Device::default());
+    put(&gather, &device, 0, &[1; 4096]);
+    put(&gather, &device, 4096, &[2; 512]);
+    put(&gather, &device, 8192, &[3; 4096]);
+    assert!(device.take().is_empty(), "nothing is due yet");
+    drain(&gather, &device);
+    let want = [vec![1; 4096], vec![2; 512], vec![0; 3584], vec![3; 4096]].concat();
+    assert_eq!(device.take(), [(0, 0, want)]);
+    drain(&gather, &device);
+    assert!(device.take().is_empty(), "each byte is written once");
+}
+
+#[test]
+fn neighbours_that_come_out_of_order_are_joined() {
+    let (gather, device) = (Gather::default(), Device::default());
+    for start in [8192, 0, 4096, 12288] {
+        put(&gather, &device, start, &[start as u8; 4096]);
+        put(&gather, &device, start + (1 << 20), &[9; 4096]);
+    }
+    drain(&gather, &device);
+    let mut written = device.take();
+    written.sort();
+    let places: Vec<_> = written.iter().map(|(v, s, b)| (*v, *s, b.len())).collect();
+    assert_eq!(places, [(0, 0, 16384), (0, 1 << 20, 16384)]);
+}
+
+#[test]
+fn a_full_run_is_written_without_being_asked() {
+    let (gather, device) = (Gather::default(), Device::default());
+    for i in 0..(FULL as u64 / 4096) {
+        put(&gather, &device, i * 4096, &[i as u8; 4096]);
+    }
+    let written = device.take();
+    assert_eq!(written.len(), 1);
+    assert_eq!(written[0].2.len(), FULL);
+}
+
+#[test]
+fn of_too_many_runs_the_oldest_is_written() {
+    let (gather, device) = (Gather::default(), Device::default());
+    for i in 0..=OPEN as u64 {
+        put(&gather, &device, i << 20, &[1; 4096]);
+    }
+    let starts: Vec<_> = device.take().into_iter().map(|w| w.1).collect();
+    assert_eq!(starts, [0]);
+}
+
+#[test]
+fn a_block_that_is_rewritten_in_place_changes_in_its_run() {
+    let (gather, device) = (Gather::default(), Device::default());
+    put(&gather, &device, 0, &[1; 4096]);
+    put(&gather, &device, 4096, &[2; 4096]);
+    put(&gather, &device, 0, &[3; 4096]);
+    drain(&gather, &device);
+    let want = [vec![3; 4096], vec![2; 4096]].concat();
+    assert_eq!(device.take(), [(0, 0, want)]);
+}
+
+#[test]
+fn who_writes_directly_comes_after_what_waits_there() {
+    let (gather, device) = (Gather::default(), Device::default());
+    put(&gather, &device, 0, &[1; 4096]);
+    put(&gather, &device, 1 << 20, &[1; 4096]);
+    let write = |run: &Run| device.write(run);
+    gather.make_way(0, 0, 2 * SMALL, &write).expect("fine");
+    let starts: Vec<_> = device.take().into_iter().map(|w| w.1).collect();
+    assert_eq!(starts, [0], "the other run stays");
+}
+
+#[test]
+fn what_waits_can_be_read() {
+    let (gather, device) = (Gather::default(), Device::default());
+    put(&gather, &device, 4096, &[5; 4096]);
+    let there = gather.peek(T, 0, 4096, 512);
+    assert_eq!(there.as_deref(), Some(&[5; 512][..]));
+    assert!(gather.peek(T, 1, 4096, 512).is_none(), "another vdev");
+    assert!(gather.peek(T, 0, 4096, 8192).is_none(), "more than waits");
+    // Also while the device has it.
+    let write = |run: &Run| {
+        assert!(gather.peek(T, 0, run.start, 4096).is_some());
+        device.write(run)
+    };
+    gather.drain(&write).expect("fine");
+    assert!(gather.peek(T, 0, 4096, 512).is_none());
+}
+
+#[test]
+fn a_run_that_cannot_be_written_is_an_error_and_not_a_hang() {
+    let gather = Gather::default();
+    let fails = |_: &Run| -> Result<()> { Err(Error::device("disk", Errno::IO, "gone")) };
+    gather
+        .put((T, 0, 0), &[1; 512], 4096, &fails)
+        .expect("waits");
+    assert!(gather.drain(&fails).is_err());
+    gather.drain(&fails).expect("nothing is left");
+}
