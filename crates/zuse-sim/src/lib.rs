@@ -6,6 +6,7 @@
 //!   power    cuts in chains against a model; objects and files are workloads for it
 //!   manifests     what a pool holds, against what it should
 //!   rewrite  metadata changed and sealed again, raw bytes changed
+//!   fuzz     what fuzzers run: parsers behind their checksums
 //!   no_datasets   the least dataset layer, for pools that are only an object set
 //! ```
 //! What is under test is `tests/`: power cuts, damaged input, goldens.
@@ -14,6 +15,7 @@
 pub mod administration;
 pub mod check;
 pub mod files;
+pub mod fuzz;
 pub mod golden;
 pub mod manifests;
 pub mod no_datasets;

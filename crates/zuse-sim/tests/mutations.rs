@@ -1,47 +1,20 @@
 //! Damaged input: each ends in the right data or an error that names the place; no panic, no hang, no allocation
 //! beyond 1 GiB.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "support/counting.rs"]
+mod counting;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use counting::{Counting, processor_seconds};
 use serde_json::Value;
 use zuse_base::{Error, SeededPrng};
 use zuse_pool::{Environment, Limits};
 use zuse_sim::golden::{Golden, NAMES, READ_ONLY, REDUNDANT, open_whole};
 use zuse_sim::manifests::{differences, expected, of_dataset, of_volume};
 use zuse_sim::rewrite::{Atlas, damage, mutate};
-
-struct Counting;
-
-static NOW: AtomicU64 = AtomicU64::new(0);
-static PEAK: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: all work is the system allocator's; only sizes are counted beside it.
-unsafe impl GlobalAlloc for Counting {
-    // SAFETY: the caller's promise about the layout is passed on.
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size() as u64, Relaxed) + layout.size() as u64;
-        PEAK.fetch_max(now, Relaxed);
-        // SAFETY: as above.
-        unsafe { System.alloc(layout) }
-    }
-    // SAFETY: as above. Zeroed memory that is never touched counts too: it was asked for.
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size() as u64, Relaxed) + layout.size() as u64;
-        PEAK.fetch_max(now, Relaxed);
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    // SAFETY: the pointer came from `alloc` with this layout, which is the system's.
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size() as u64, Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -184,8 +157,7 @@ fn change(pool: &std::sync::Arc<zuse::Pool>) -> zuse_base::Result<()> {
 
 /// Runs one case in its own thread: what it found, or why it fails.
 fn run(golden: Golden, write: bool) -> Result<Outcome, String> {
-    let before = NOW.load(Relaxed);
-    PEAK.store(before, Relaxed);
+    let before = counting::start();
     PANICS.lock().unwrap_or_else(|e| e.into_inner()).clear();
     let (send, receive) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -209,7 +181,7 @@ fn run(golden: Golden, write: bool) -> Result<Outcome, String> {
         return Err("hang: no end after 20 s of processor time or 120 s".into());
     };
     let _ = thread.join();
-    let peak = PEAK.load(Relaxed).saturating_sub(before);
+    let peak = counting::peak().saturating_sub(before);
     if peak > 1 << 30 {
         return Err(format!("{peak} bytes of memory"));
     }
@@ -221,14 +193,6 @@ fn run(golden: Golden, write: bool) -> Result<Outcome, String> {
         }
     }
     Ok(outcome)
-}
-
-/// What this process has used, in user and system mode.
-fn processor_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = |i: usize| fields.split(' ').nth(i).and_then(|f| f.parse::<f64>().ok());
-    (ticks(12).unwrap_or(0.0) + ticks(13).unwrap_or(0.0)) / 100.0
 }
 
 /// All golden pools.

@@ -282,3 +282,15 @@ fn insert_moves_a_name_to_the_end_and_replace_keeps_its_place() {
         (Some(3), None, None)
     );
 }
+
+#[test]
+fn a_string_ends_at_its_first_nul_in_both_encodings() {
+    let list = NvList::new().with("name", "inside");
+    let mut bytes = list.encode_xdr();
+    let at = bytes.windows(6).position(|w| w == b"inside").unwrap();
+    bytes[at + 2] = 0;
+    let cut = NvList::decode(&bytes).unwrap();
+    assert_eq!(cut.get_str("name"), Some("in"));
+    let again = NvList::decode(&cut.encode(NvEncoding::Native)).unwrap();
+    assert_eq!(again, cut);
+}

@@ -39,9 +39,12 @@ impl<'a> Reader<'a> {
         Ok(data)
     }
 
+    /// A string ends at its first NUL, as in the other encoding.
     fn string(&mut self) -> FormatResult<String> {
         let len = self.u32()? as usize;
-        Ok(String::from_utf8_lossy(self.padded(len)?).into_owned())
+        let raw = self.padded(len)?;
+        let end = raw.iter().position(|b| *b == 0).unwrap_or(len);
+        Ok(String::from_utf8_lossy(&raw[..end]).into_owned())
     }
 
     fn boolean(&mut self) -> FormatResult<bool> {
