@@ -120,16 +120,12 @@ fn blocks_are_counted_as_openzfs_counted_them() {
         let dir = unpack(&env, folder);
         let ours = env.ok(&format!("zdb -e -p {folder} -bbcc {pool}"));
         let theirs = without_progress(&saved(&dir, "zdb-b.txt"));
-        let theirs = theirs
-            .split("\nCheckpointed uberblock")
-            .next()
-            .unwrap_or_default();
         let lines = |text: &str| -> String {
             let mut all: Vec<&str> = text.lines().collect();
             all.retain(|l| !l.trim().is_empty());
             all.join("\n")
         };
-        let found = differences(&lines(&ours), &lines(theirs));
+        let found = differences(&lines(&ours), &lines(&theirs));
         assert!(found.is_empty(), "{folder}:\n{}", found.join("\n"));
         assert!(
             ours.contains("No leaks (block sum matches space maps exactly)"),
@@ -201,4 +197,128 @@ fn an_object_is_found_by_its_path_and_copied_out() {
         .unwrap();
     assert_eq!(copied.len(), 100_005);
     assert!(copied == read.stdout);
+}
+
+/// What OpenZFS's zdb 2.3 prints of the pool.
+const DEDUP: &str = "\
+DDT-sha256: version=1 [FDT]; flags=0x03 [FLAT LOG]; rootobj=130
+DDT-sha256-zap-duplicate: dspace=36864; mspace=65536; entries=8
+DDT-log-sha256-0: flags=0x01 [FLUSHING]; obj=131; len=0; txg=24; entries=0
+DDT-log-sha256-1: flags=0x00; obj=132; len=0; txg=32; entries=0
+DDT-sha512: version=1 [FDT]; flags=0x03 [FLAT LOG]; rootobj=158
+DDT-sha512-zap-duplicate: dspace=36864; mspace=65536; entries=2
+DDT-log-sha512-0: flags=0x01 [FLUSHING]; obj=159; len=0; txg=35; entries=0
+DDT-log-sha512-1: flags=0x00; obj=160; len=0; txg=43; entries=0
+";
+const DEDUP_HISTOGRAM: &str = "
+bucket              allocated                       referenced          
+______   ______________________________   ______________________________
+refcnt   blocks   LSIZE   PSIZE   DSIZE   blocks   LSIZE   PSIZE   DSIZE
+------   ------   -----   -----   -----   ------   -----   -----   -----
+     2        2    256K    256K    256K        4    512K    512K    512K
+     4        7    896K    896K    896K       39   4.88M   4.88M   4.88M
+     8        1    128K    128K    128K        9   1.12M   1.12M   1.12M
+ Total       10   1.25M   1.25M   1.25M       52   6.50M   6.50M   6.50M
+
+dedup = 5.20, compress = 1.00, copies = 1.00, dedup * compress / copies = 5.20
+
+";
+
+#[test]
+fn dedup_tables_print_as_they_are_and_as_they_would_be() {
+    let env = TestEnv::new();
+    unpack(&env, "dedup");
+    unpack(&env, "dedup-legacy");
+    unpack(&env, "stripe");
+    assert_eq!(
+        env.ok("zdb -e -p dedup -DD dedup"),
+        format!("{DEDUP}\nDDT histogram (aggregated over all DDTs):\n{DEDUP_HISTOGRAM}")
+    );
+    assert_eq!(
+        env.ok("zdb -e -p dedup -S dedup"),
+        format!("Simulated DDT histogram:\n{DEDUP_HISTOGRAM}")
+    );
+    assert_eq!(env.ok("zdb -e -p stripe -D stripe"), "All DDTs are empty\n");
+    // The old form, each entry of it.
+    let out = env.ok("zdb -e -p dedup-legacy -DDDD dedup_legacy");
+    for expected in [
+        "DDT-sha256: version=0 [LEGACY]; flags=0x00; rootobj=1\n",
+        "DDT-sha256-zap-duplicate: object=71\n\nbucket ",
+        "     4        7    896K    896K    896K       40      5M      5M      5M\n",
+        "\nDDT-sha256-zap-duplicate contents:\n\nindex 101cbc4a7b2c6 refcnt 4 phys 1 DVA[0]=<0:40000:20000> [L0 deduplicated block] sha256 uncompressed unencrypted LE contiguous dedup single size=20000L/20000P birth=9L/9P fill=1 cksum=01cbc4a7b2c60902:b246fbd2a79bfde6:43a9d588cb30c859:c3824d53668abf65\n",
+    ] {
+        assert!(out.contains(expected), "{expected}\n{out}");
+    }
+}
+
+#[test]
+fn each_device_shows_what_it_holds_and_did() {
+    let env = TestEnv::new();
+    unpack(&env, "classes");
+    let out = env.ok("zdb -e -p classes -s classes");
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "                            capacity   operations   bandwidth  ---- errors ----",
+            "description                used avail  read write  read write  read write cksum",
+        ]
+    );
+    // As OpenZFS's zdb prints them, up to the columns of traffic.
+    assert!(
+        lines[2].starts_with("classes                   5.21M  139M "),
+        "{out}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|l| l.starts_with("  mirror (special)         968K 47.1M ")),
+        "{out}"
+    );
+    assert!(
+        lines.iter().any(|l| l.contains("(dedup)   72K 47.9M ")),
+        "{out}"
+    );
+    assert!(
+        lines.iter().any(|l| l.contains("(log)     0   48M ")),
+        "{out}"
+    );
+    assert!(
+        lines[2..].iter().all(|l| l.ends_with("     0     0     0")),
+        "no errors: {out}"
+    );
+}
+
+#[test]
+fn a_log_prints_beside_its_dataset_and_uberblocks_beside_their_label() {
+    let env = TestEnv::new();
+    let dir = unpack(&env, "zil");
+    unpack(&env, "stripe");
+    let out = env.ok("zdb -e -p zil -ii zil");
+    let log = "\n    ZIL header: claim_txg 0, claim_blk_seq 0, claim_lr_seq 0 replay_seq 0, flags 0x0\n\n\
+               \t\tTX_SETATTR          len    112, txg 22, seq 24\n\t\tTX_CREATE           len    112, txg 22, seq 25\n\
+               \t\tTX_WRITE            len    200, txg 22, seq 26\n\t\tTX_SETATTR          len    112, txg 22, seq 27\n\
+               \t\tTX_WRITE            len    200, txg 22, seq 28\n\t\tTotal               5\n\t\tTX_CREATE           1\n\
+               \t\tTX_WRITE            2\n\t\tTX_SETATTR          2\n\nVerified ";
+    assert!(out.contains(log), "{out}");
+    let out = env.ok("zdb -e -p zil -iiiii zil");
+    assert!(
+        out.contains("\t\t\tfoid 9, offset 0, length 4\n\t\t\tl a s t \n"),
+        "{out}"
+    );
+    drop(dir);
+    let out = env.ok("zdb -lu stripe/stripe0.img");
+    assert!(
+        out.contains("    labels = 0 1 2 3 \n    Uberblock[4]\n\tmagic = 0000000000bab10c\n"),
+        "{out}"
+    );
+    assert!(
+        out.ends_with("\traidz_reflow state=0 off=0\n        labels = 0 1 2 3 \n"),
+        "{out}"
+    );
+    assert_eq!(out.lines().count(), 162);
+    assert_eq!(env.ok("zdb -luu stripe/stripe0.img").lines().count(), 259);
+    assert_eq!(env.ok("zdb -luuu stripe/stripe0.img").lines().count(), 649);
+    let out = env.ok("zdb -e -p stripe -uv stripe");
+    assert!(out.starts_with("\nUberblock:\n\tmagic = "), "{out}");
 }

@@ -205,15 +205,24 @@ impl Dsl {
         header: &ZilHeader,
         visit: &mut dyn FnMut(LogMet<'_>) -> Result<bool>,
     ) -> Result<()> {
-        walk(&self.meta()?.io, header, None, &mut |met| match met {
-            Met::Block(bp) => visit(LogMet::Block(bp)),
-            Met::Record(seq, bytes, order) => match Record::parse(bytes, order) {
-                Ok(record) => visit(LogMet::Record(&record)),
-                Err(e) => visit(LogMet::Broken(seq, e)),
-            },
-        })?;
-        Ok(())
+        visit_with(&self.meta()?.io, header, None, visit)
     }
+}
+
+fn visit_with(
+    io: &Pipeline,
+    header: &ZilHeader,
+    key: Option<&DatasetKey>,
+    visit: &mut dyn FnMut(LogMet<'_>) -> Result<bool>,
+) -> Result<()> {
+    walk(io, header, key, &mut |met| match met {
+        Met::Block(bp) => visit(LogMet::Block(bp)),
+        Met::Record(seq, bytes, order) => match Record::parse(bytes, order) {
+            Ok(record) => visit(LogMet::Record(&record)),
+            Err(e) => visit(LogMet::Broken(seq, e)),
+        },
+    })?;
+    Ok(())
 }
 
 impl Dataset {
@@ -239,6 +248,26 @@ impl Dataset {
         let place = format!("dataset {}, objset block", self.object().0);
         let block = self.dsl.meta()?.io.read(&phys.bp, &place)?;
         Ok(header_of(block.bytes()).unwrap_or_default())
+    }
+
+    /// As [`Dsl::visit_log`], decrypted if the dataset's key is loaded; `visit` is told whether what it gets is readable.
+    ///
+    /// # Errors
+    /// As there; a block does not open with the key.
+    pub fn visit_log(
+        &self,
+        header: &ZilHeader,
+        visit: &mut dyn FnMut(bool, LogMet<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let objset = self.objset().ok();
+        let key = objset.as_ref().and_then(|o| o.key()).map(AsRef::as_ref);
+        let mut readable = true;
+        visit_with(&self.dsl.meta()?.io, header, key, &mut |met| {
+            if let LogMet::Block(bp) = met {
+                readable = key.is_some() || !bp.uses_crypt();
+            }
+            visit(readable, met)
+        })
     }
 
     /// Whether records of an intent log are to be replayed before the content is what was promised.

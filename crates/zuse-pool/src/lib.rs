@@ -13,6 +13,7 @@ pub mod allocator;
 mod classes;
 mod commit;
 mod create;
+pub mod dedup;
 mod dtl;
 mod features;
 mod hooks;

@@ -65,9 +65,11 @@ pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Stat, Which};
 pub use zuse_format::compatibility;
 pub use zuse_format::{Uberblock, feature, property as property_table};
+pub use zuse_pool::dedup;
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Shape, Space, TopSpec};
 pub use zuse_stream as stream;
+pub use zuse_vdev::ring::read_ring;
 pub use zuse_vdev::{
     Address, Aux, FoundPool, Health, IndirectConfig, Labels, PoolConfig, PoolState, Scan,
     VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,

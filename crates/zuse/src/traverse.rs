@@ -25,8 +25,8 @@ use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys};
 use zuse_format::zil::ZilHeader;
 use zuse_format::{BlockPointer, BpKind, DnodePhys, DnodeView, ObjsetPhys, object_type};
 
-pub use space::Leak;
 use space::Space;
+pub use space::{Leak, space_by_maps};
 pub use stats::{Bin, DEFERRED, Figures, Stat, Totals};
 
 use crate::Pool;
@@ -61,6 +61,8 @@ pub struct Options {
     pub space: bool,
     /// End at the first failure.
     pub stop_at_error: bool,
+    /// Neither what waits to be freed nor the blocks of intent logs.
+    pub only_datasets: bool,
     /// Threads.
     pub threads: usize,
 }
@@ -72,6 +74,7 @@ impl Default for Options {
             born_after: 0,
             space: false,
             stop_at_error: false,
+            only_datasets: false,
             threads: std::thread::available_parallelism().map_or(2, usize::from) * 2,
         }
     }
@@ -131,9 +134,13 @@ struct Job {
     bp: BlockPointer,
 }
 
+/// Told of each block that belongs to the pool or a dataset: object set (0 the pool's) and pointer. Called by several threads.
+pub type Visitor<'a> = dyn Fn(u64, &BlockPointer) + Sync + 'a;
+
 struct Shared<'a> {
     pool: &'a Pool,
     options: Options,
+    visitor: &'a Visitor<'a>,
     space: Option<Space>,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -164,6 +171,19 @@ pub fn traverse(
     options: &Options,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Report> {
+    traverse_each(pool, options, progress, &|_, _| {})
+}
+
+/// As [`traverse`], and tells of each block.
+///
+/// # Errors
+/// As there.
+pub fn traverse_each(
+    pool: &Arc<Pool>,
+    options: &Options,
+    progress: &(dyn Fn(u64) + Sync),
+    visitor: &Visitor<'_>,
+) -> Result<Report> {
     let mut report = Report::default();
     let space = if options.space {
         match Space::load(pool, options.threads) {
@@ -179,6 +199,7 @@ pub fn traverse(
     let shared = Shared {
         pool,
         options: *options,
+        visitor,
         space,
         queue: Mutex::default(),
         changed: Condvar::new(),
@@ -214,7 +235,7 @@ pub fn traverse(
         })
         .collect();
     figures.merge(shared.run(jobs, progress));
-    if options.born_after == 0 {
+    if options.born_after == 0 && !options.only_datasets {
         let mut waiting = Worker::new(&shared);
         if let Err(error) = waiting.queues() {
             shared.fail(Failure {
@@ -402,6 +423,7 @@ impl<'a> Worker<'a> {
         if !self.count(&job, bp.object_type()) {
             return;
         }
+        (self.shared.visitor)(job.set.objset, &bp);
         let read = if job.block == ROOT {
             self.objset(&job, true)
         } else if job.level > 0 {
@@ -468,7 +490,7 @@ impl<'a> Worker<'a> {
         let io = self.shared.pool.spa().io();
         let block = io.read_around(&job.bp, &Self::place(job))?;
         let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(Self::place(job)))?;
-        if job.set.head {
+        if job.set.head && !self.shared.options.only_datasets {
             self.log(job, &ZilHeader::parse(&phys.zil_header))?;
         }
         if !follow {

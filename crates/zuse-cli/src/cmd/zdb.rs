@@ -1,8 +1,10 @@
 //! `zuse zdb`: what is in labels and objects, read-only.
 
 mod blocks;
+mod dedup;
 mod features;
 mod histogram;
+mod io_stats;
 mod label;
 mod logs;
 mod metaslabs;
@@ -23,7 +25,7 @@ use clap::Args;
 
 use crate::args::pair;
 use crate::cmd::At;
-use crate::error::{CommandError, Outcome};
+use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
 
 /// How much is printed, and how.
@@ -56,8 +58,20 @@ pub struct Zdb {
     #[arg(short = 'u', action = clap::ArgAction::Count)]
     uberblock: u8,
     /// The configuration
-    #[arg(short = 'C')]
-    config: bool,
+    #[arg(short = 'C', action = clap::ArgAction::Count)]
+    config: u8,
+    /// Dedup tables; twice with a histogram, thrice one of each, four times what is shared, five times all entries
+    #[arg(short = 'D', action = clap::ArgAction::Count)]
+    dedup: u8,
+    /// What a dedup table of all data would hold
+    #[arg(short = 'S', action = clap::ArgAction::Count)]
+    simulate: u8,
+    /// Reads, writes and errors of each device
+    #[arg(short = 's', action = clap::ArgAction::Count)]
+    io_stats: u8,
+    /// As if each letter were given once more
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    verbose: u8,
     /// Datasets; twice also their objects, four times what is in these, five times their blocks
     #[arg(short = 'd', action = clap::ArgAction::Count)]
     datasets: u8,
@@ -108,8 +122,30 @@ pub struct Zdb {
 }
 
 impl Zdb {
+    /// Gives each letter that was given once more for each `-v`.
+    fn raise(&mut self) {
+        for level in [
+            &mut self.label,
+            &mut self.uberblock,
+            &mut self.config,
+            &mut self.datasets,
+            &mut self.metaslabs,
+            &mut self.blocks,
+            &mut self.checksums,
+            &mut self.logs,
+            &mut self.dedup,
+            &mut self.simulate,
+            &mut self.io_stats,
+        ] {
+            if *level > 0 {
+                *level = level.saturating_add(self.verbose);
+            }
+        }
+    }
+
     /// Does it.
-    pub fn run(self, session: &mut Session) -> Outcome {
+    pub fn run(mut self, session: &mut Session) -> Outcome {
+        self.raise();
         session.look_in(&self.places);
         session.tune(self.tunables.clone())?;
         if self.exported && session.search.is_empty() {
@@ -124,11 +160,8 @@ impl Zdb {
             return Ok(());
         };
         if self.label > 0 {
-            return label::run(
-                session,
-                &session.path(what.as_ref()),
-                self.label > 1 || self.uberblock > 0,
-            );
+            let path = session.path(what.as_ref());
+            return label::run(session, &path, self.label, self.uberblock);
         }
         if let Some(txg) = self.txg {
             session.at = Some(At::Txg(txg));
@@ -154,15 +187,22 @@ impl Zdb {
             let target = session.path(target.as_ref());
             return path::copy(session, &pool, what, path, &target);
         }
+        if self.simulate > 0 {
+            return dedup::simulate(session, &pool);
+        }
         let walks = self.blocks > 0 || self.checksums > 0;
-        let all = !self.config
-            && self.uberblock == 0
-            && self.datasets == 0
-            && !walks
-            && self.logs == 0
-            && self.metaslabs == 0;
+        let letters = [
+            self.config,
+            self.uberblock,
+            self.datasets,
+            self.logs,
+            self.metaslabs,
+            self.dedup,
+            self.io_stats,
+        ];
+        let all = !walks && letters.iter().all(|level| *level == 0);
         let is_pool = *what == pool.name();
-        if (self.config || all) && is_pool {
+        if (self.config > 0 || all) && is_pool {
             session.ui.line("\nMOS Configuration:")?;
             session
                 .ui
@@ -172,7 +212,11 @@ impl Zdb {
             session.ui.line("\nUberblock:")?;
             session
                 .ui
-                .print(label::uberblock_text(&pool.uberblock(), 1))?;
+                .print(label::uberblock_dump(&pool.uberblock(), self.uberblock))?;
+            session.ui.line("")?;
+        }
+        if self.dedup > 0 && is_pool {
+            dedup::run(session, &pool, self.dedup)?;
         }
         if self.metaslabs > 0 && is_pool {
             let asked = metaslabs::Asked {
@@ -181,7 +225,7 @@ impl Zdb {
             };
             metaslabs::run(session, &pool, asked)?;
         }
-        if self.datasets > 0 || all {
+        if self.datasets > 0 || self.logs > 0 || all {
             let ranges = self
                 .rest
                 .iter()
@@ -195,11 +239,9 @@ impl Zdb {
                 what,
                 ranges: &ranges,
                 style,
+                logs: self.logs,
             };
             objects::run(session, &pool, &asked)?;
-        }
-        if self.logs > 0 {
-            logs::run(session, &pool, what, self.logs)?;
         }
         if walks && is_pool {
             let asked = blocks::Asked {
@@ -209,6 +251,15 @@ impl Zdb {
                 exact: self.exact,
             };
             blocks::run(session, &pool, asked)?;
+        }
+        if self.io_stats > 0 && is_pool {
+            io_stats::run(session, &pool)?;
+        }
+        if is_pool && self.rest.is_empty() {
+            let mut text = String::new();
+            objects::checkpoint(&pool, &mut text)
+                .or_cannot(|| format!("cannot read the checkpoint of '{what}'"))?;
+            session.ui.print(text)?;
         }
         if self.label == 0 && what.is_empty() {
             return Err(CommandError::usage("missing pool name").into());

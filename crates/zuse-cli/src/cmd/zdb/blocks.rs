@@ -79,6 +79,33 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
     }
 }
 
+/// Prints what could not be read by a walk that serves something else.
+pub fn failures(session: &mut Session, report: &Report) -> Outcome {
+    let mut out = String::new();
+    failure_lines(&mut out, report);
+    session.ui.print(out)?;
+    if report.failed > 0 {
+        return Err(silent(3));
+    }
+    Ok(())
+}
+
+fn failure_lines(out: &mut String, report: &Report) {
+    for f in report.errors.iter().take(SHOWN) {
+        let _ = writeln!(
+            out,
+            "zdb_blkptr_cb: Got error {} reading <{}, {}, {}, {:x}> {} -- skipping\n\t{}",
+            f.error.errno().0,
+            f.objset,
+            f.object as i64,
+            f.level,
+            if f.block == u64::MAX { 0 } else { f.block },
+            super::pointer::full(&f.bp),
+            f.error
+        );
+    }
+}
+
 fn silent(code: u8) -> Stop {
     let mut error = CommandError::new("");
     error.code = code;
@@ -143,19 +170,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 /// The first part; says whether the space maps agree.
 fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool {
     let t = &report.figures.totals;
-    for f in report.errors.iter().take(SHOWN) {
-        let _ = writeln!(
-            out,
-            "zdb_blkptr_cb: Got error {} reading <{}, {}, {}, {:x}> {} -- skipping\n\t{}",
-            f.error.errno().0,
-            f.objset,
-            f.object as i64,
-            f.level,
-            if f.block == u64::MAX { 0 } else { f.block },
-            super::pointer::full(&f.bp),
-            f.error
-        );
-    }
+    failure_lines(out, report);
     let mut sound = true;
     if let Some(e) = &report.no_space {
         let _ = writeln!(out, "\tLeaks are not looked for: {e}\n");

@@ -1,9 +1,11 @@
 //! `zdb -l`: the four labels of a device; nvlists as text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use zuse::{FileDevice, Labels};
+use zuse::{FileDevice, Labels, read_ring};
+use zuse_format::label::{LABELS, slot_count};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::uberblock::{MMP_MAGIC, UBERBLOCK_MAGIC, Uberblock};
 
@@ -11,8 +13,9 @@ use crate::date;
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
 
-/// Prints the labels of a device: equal ones once.
-pub fn run(session: &mut Session, path: &Path, uberblocks: bool) -> Outcome {
+/// Prints the labels of a device: equal ones once, or from `level` 3 on each. With `rings` their uberblocks as well: equal
+/// ones once, from 2 on the slots that hold none, from 3 on each.
+pub fn run(session: &mut Session, path: &Path, level: u8, rings: u8) -> Outcome {
     let device = FileDevice::open(path, zuse::DeviceAccess::Probe)
         .map_err(|e| CommandError::new(format!("cannot open '{}': {e}", path.display())))?;
     let labels = Labels::read(&device);
@@ -30,15 +33,29 @@ pub fn run(session: &mut Session, path: &Path, uberblocks: bool) -> Outcome {
             None => seen.push((config, vec![i])),
         }
     }
-    for (config, at) in &seen {
-        let rule = "-".repeat(36);
-        let first = at.first().copied().unwrap_or(0);
-        session.ui.line(format!("{rule}\nLABEL {first} \n{rule}"))?;
-        session.ui.print(config)?;
-        let list: String = at.iter().map(|i| format!("{i} ")).collect();
-        session.ui.line(format!("    labels = {list}"))?;
+    let mut lists = labels.slots().iter().flatten();
+    let ashift = lists.next().map_or(9, |content| ashift_of(&content.list));
+    let found = if rings > 0 {
+        Rings::read(&device, ashift)
+    } else {
+        Rings::default()
+    };
+    for i in 0..labels.slots().len() {
+        let Some((config, at)) = seen.iter().find(|(_, at)| at.contains(&i)) else {
+            continue;
+        };
+        let shown = level > 2 || at.first() == Some(&i);
+        let uberblocks = found.text(i, rings);
+        if shown || !uberblocks.is_empty() {
+            let rule = "-".repeat(36);
+            session.ui.line(format!("{rule}\nLABEL {i} \n{rule}"))?;
+        }
+        if shown {
+            session.ui.print(config)?;
+            session.ui.line(format!("    labels = {}", list(at)))?;
+        }
+        session.ui.print(uberblocks)?;
     }
-    let _ = uberblocks;
     let code = match (failed, seen.is_empty()) {
         (_, true) => 2,
         (0, _) => 0,
@@ -53,6 +70,72 @@ pub fn run(session: &mut Session, path: &Path, uberblocks: bool) -> Outcome {
             code,
         }
         .into())
+    }
+}
+
+/// Numbers, a blank behind each.
+fn list(numbers: &[usize]) -> String {
+    numbers.iter().map(|i| format!("{i} ")).collect()
+}
+
+/// Sector shift of the top-level vdev that a label tells of.
+fn ashift_of(label: &NvList) -> u8 {
+    let tree = label.get_list("vdev_tree");
+    let shift = tree.and_then(|t| t.get_u64("ashift"));
+    shift.and_then(|n| u8::try_from(n).ok()).unwrap_or(9)
+}
+
+/// The uberblocks of a device's four rings.
+#[derive(Default)]
+struct Rings {
+    slots: usize,
+    /// By label, by slot.
+    rings: Vec<BTreeMap<usize, Uberblock>>,
+}
+
+impl Rings {
+    fn read(device: &FileDevice, ashift: u8) -> Self {
+        let ring = |label| {
+            let entries = read_ring(device, label, ashift).unwrap_or_default();
+            entries.iter().map(|e| (e.slot, e.uberblock)).collect()
+        };
+        Self {
+            slots: usize::try_from(slot_count(u32::from(ashift))).unwrap_or(0),
+            rings: (0..LABELS).map(ring).collect(),
+        }
+    }
+
+    /// The labels that have an uberblock.
+    fn labels_of(&self, uberblock: &Uberblock) -> Vec<usize> {
+        let rings = self.rings.iter().enumerate();
+        let with = rings.filter(|(_, ring)| ring.values().any(|u| u == uberblock));
+        with.map(|(label, _)| label).collect()
+    }
+
+    /// What is to be printed of a label's ring.
+    fn text(&self, label: usize, level: u8) -> String {
+        let mut out = String::new();
+        let Some(ring) = self.rings.get(label) else {
+            return out;
+        };
+        for slot in 0..self.slots {
+            let Some(uberblock) = ring.get(&slot) else {
+                if level > 1 {
+                    let _ = writeln!(out, "    Uberblock[{slot}] invalid");
+                }
+                continue;
+            };
+            let labels = self.labels_of(uberblock);
+            if level > 2 || labels.first() == Some(&label) {
+                let _ = writeln!(
+                    out,
+                    "    Uberblock[{slot}]\n{}        labels = {}",
+                    uberblock_dump(uberblock, level),
+                    list(&labels)
+                );
+            }
+        }
+        out
     }
 }
 
@@ -90,6 +173,23 @@ fn write(list: &NvList, indent: usize, out: &mut String) {
             }
             other => writeln!(out, "{pad}{name}: {other:?}"),
         };
+    }
+}
+
+/// An uberblock as `-u` prints it; from level 4 on with the whole root pointer once more.
+pub fn uberblock_dump(u: &Uberblock, level: u8) -> String {
+    let text = uberblock_text(u, 1);
+    if level < 4 {
+        return text;
+    }
+    let root = format!("\trootbp = {}\n", super::pointer::full(&u.root));
+    match text.find("\tcheckpoint_txg") {
+        Some(at) => format!(
+            "{}{root}{}",
+            text.get(..at).unwrap_or_default(),
+            text.get(at..).unwrap_or_default()
+        ),
+        None => text + &root,
     }
 }
 

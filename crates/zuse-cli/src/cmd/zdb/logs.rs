@@ -1,15 +1,15 @@
 //! `zdb -i`: intent logs.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use zuse::{LogMet, Pool};
+use zuse::{LogMet, ObjectId, Pool};
 use zuse_format::BpKind;
 use zuse_format::zil::{Body, Record, ZilHeader};
 
 use crate::date;
-use crate::error::{Explain, Outcome};
-use crate::session::Session;
+
+/// Bytes of written data that are shown.
+const SHOWN: usize = 20;
 
 /// Names of the record types, by number.
 const NAMES: [&str; 25] = [
@@ -40,41 +40,18 @@ const NAMES: [&str; 25] = [
     "TX_CLONE_RANGE",
 ];
 
-/// Prints the log of each head below `what`.
-pub fn run(session: &mut Session, pool: &Arc<Pool>, what: &str, level: u8) -> Outcome {
-    let cannot = || format!("cannot read the intent logs of '{what}'");
-    let depth = if what == pool.name() { None } else { Some(0) };
-    for found in pool.list(what, depth, false).or_cannot(cannot)? {
-        let dataset = pool.dataset(&found.name).or_cannot(cannot)?;
-        let header = dataset.handle().log_header().or_cannot(cannot)?;
-        if header.log.is_hole() {
-            continue;
-        }
-        let stat = dataset.stat().or_cannot(cannot)?;
-        session.ui.line(format!(
-            "Dataset {}, ID {}, cr_txg {}",
-            found.name, stat.object, stat.create_txg
-        ))?;
-        let text = beside(pool, &header, level).or_cannot(cannot)?;
-        session.ui.print(text)?;
-    }
-    Ok(())
-}
-
 /// The log of a dataset as it prints among other things of it: nothing where there is none.
 ///
 /// # Errors
 /// The chain cannot be read.
-pub fn beside(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
+pub fn beside(pool: &Pool, object: u64, header: &ZilHeader, level: u8) -> zuse::Result<String> {
     if header.log.is_hole() {
         return Ok(String::new());
     }
-    let mut text = log(pool, header, level)?;
-    text.push('\n');
-    Ok(text)
+    log(pool, object, header, level)
 }
 
-fn log(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
+fn log(pool: &Pool, object: u64, header: &ZilHeader, level: u8) -> zuse::Result<String> {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -85,11 +62,12 @@ fn log(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
         header.replay_seq,
         header.flags
     );
-    if level > 3 {
+    if level > 1 {
         out.push('\n');
     }
     let mut counts = [0u64; 25];
-    pool.dsl().visit_log(header, &mut |met| {
+    let dataset = pool.dsl().dataset_by_object(ObjectId(object))?;
+    dataset.visit_log(header, &mut |readable, met| {
         match met {
             LogMet::Block(bp) if level > 3 => {
                 let _ = writeln!(
@@ -128,9 +106,14 @@ fn log(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
                         record.seq
                     );
                 }
-                if level > 2 {
-                    content(&mut out, record);
+                if level > 2 && readable {
+                    content(&mut out, record, level);
+                } else if level > 2 {
+                    out.push_str("\t\t\t(encrypted)\n");
                 }
+            }
+            LogMet::Broken(seq, _) if !readable => {
+                let _ = writeln!(out, "\t\trecord {seq}: encrypted");
             }
             LogMet::Broken(seq, e) => {
                 let _ = writeln!(out, "\t\trecord {seq}: {e}");
@@ -138,11 +121,16 @@ fn log(pool: &Pool, header: &ZilHeader, level: u8) -> zuse::Result<String> {
         }
         Ok(true)
     })?;
-    if level > 1 && counts[0] > 0 {
+    if level > 3 {
         out.push('\n');
+    }
+    if level > 1 && counts[0] > 0 {
         for (name, count) in NAMES.iter().zip(counts) {
-            let _ = writeln!(out, "\t\t{name:<20}{count}");
+            if level > 2 || count > 0 {
+                let _ = writeln!(out, "\t\t{name:<20}{count}");
+            }
         }
+        out.push('\n');
     }
     Ok(out)
 }
@@ -151,7 +139,16 @@ fn number_of(record: &Record<'_>) -> usize {
     usize::try_from(record.kind).unwrap_or(0)
 }
 
-fn content(out: &mut String, record: &Record<'_>) {
+/// A byte of data: a letter, or two digits.
+fn sign(byte: u8) -> String {
+    if byte.is_ascii_graphic() || byte == b' ' {
+        format!("{} ", char::from(byte))
+    } else {
+        format!("{byte:02X}")
+    }
+}
+
+fn content(out: &mut String, record: &Record<'_>, level: u8) {
     const PAD: &str = "\t\t\t";
     let name = |n: &[u8]| String::from_utf8_lossy(n).into_owned();
     let _ = match &record.body {
@@ -209,6 +206,9 @@ fn content(out: &mut String, record: &Record<'_>) {
             );
             if data.is_none() && block.kind() != BpKind::Hole {
                 writeln!(out, "{PAD}has blkptr, {}", super::pointer::full(block))
+            } else if let (Some(data), true) = (data, level > 4) {
+                let shown: String = data.iter().take(SHOWN).map(|b| sign(*b)).collect();
+                writeln!(out, "{PAD}{shown}")
             } else {
                 Ok(())
             }

@@ -44,6 +44,8 @@ pub struct Asked<'a> {
     pub ranges: &'a [Range],
     /// How much, and how.
     pub style: Style,
+    /// Intent logs, how much of them.
+    pub logs: u8,
 }
 
 /// Things found wrong on the way.
@@ -134,15 +136,15 @@ fn whole_pool(
     session.ui.print(text)?;
     let mut text = String::new();
     wrong.features |= !users.judge(pool, &mut text).or_cannot(cannot)?;
-    if style.level > 2 {
-        checkpoint(pool, &mut text).or_cannot(cannot)?;
-    }
     session.ui.print(text)?;
     Ok(())
 }
 
 /// The uberblock of the checkpoint, if there is one.
-fn checkpoint(pool: &Arc<Pool>, out: &mut String) -> Result<()> {
+///
+/// # Errors
+/// It cannot be read.
+pub fn checkpoint(pool: &Arc<Pool>, out: &mut String) -> Result<()> {
     let directory = pool.spa().directory()?;
     if let Some(value) = directory.lookup(b"com.delphix:zpool_checkpoint")? {
         let bytes: Vec<u8> = value.ints().iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -374,9 +376,10 @@ fn one(
         }
     };
     let some = !asked.ranges.is_empty();
-    if style.level > 1 && !some && !found.is_snapshot {
+    let level = asked.logs.max(style.level);
+    if (asked.logs > 0 || style.level > 1) && !some && !found.is_snapshot {
         let header = ZilHeader::parse(&objset.zil_header());
-        let text = logs::beside(pool, &header, style.level).or_cannot(cannot)?;
+        let text = logs::beside(pool, found.object, &header, level).or_cannot(cannot)?;
         session.ui.print(text)?;
     }
     if style.level > 2 && !some {

@@ -96,7 +96,12 @@ fn words(bp: &BlockPointer) -> String {
 
 /// The pointer with all that is in it.
 pub fn full(bp: &BlockPointer) -> String {
-    let what = format!("[L{} {}]", bp.level(), type_name(bp.object_type()));
+    full_as(bp, type_name(bp.object_type()))
+}
+
+/// The pointer with all that is in it, as that of a block of some kind.
+pub fn full_as(bp: &BlockPointer, kind: &str) -> String {
+    let what = format!("[L{} {kind}]", bp.level());
     match bp.kind() {
         BpKind::Hole => format!(
             "HOLE {what} size={:x}L birth={}L",

@@ -1,0 +1,130 @@
+//! Blocks by how many pointers they share: buckets of powers of two.
+
+use zuse_io::Pipeline;
+
+use super::{Entry, Key};
+
+/// Buckets.
+const BUCKETS: usize = 64;
+/// Words of a bucket on disk.
+const WORDS: usize = 8;
+
+/// Sums over some blocks, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// How many.
+    pub blocks: u64,
+    /// After decompression.
+    pub lsize: u64,
+    /// As stored.
+    pub psize: u64,
+    /// In the books: all copies, deflated.
+    pub dsize: u64,
+}
+
+impl Figures {
+    fn add(&mut self, other: &Self, times: u64) {
+        for (mine, theirs) in [
+            (&mut self.blocks, other.blocks),
+            (&mut self.lsize, other.lsize),
+            (&mut self.psize, other.psize),
+            (&mut self.dsize, other.dsize),
+        ] {
+            *mine = mine.saturating_add(theirs.saturating_mul(times));
+        }
+    }
+
+    fn parse(words: &[u64]) -> Self {
+        let word = |i: usize| words.get(i).copied().unwrap_or(0);
+        Self {
+            blocks: word(0),
+            lsize: word(1),
+            psize: word(2),
+            dsize: word(3),
+        }
+    }
+}
+
+/// In each bucket, 2^n up to 2^(n+1) pointers: the blocks as they lie on disk, and as often as they are pointed to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Box<[(Figures, Figures); BUCKETS]>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: Box::new([Default::default(); BUCKETS]),
+        }
+    }
+}
+
+impl Histogram {
+    /// From the words of `DDT-statistics`.
+    pub fn parse(words: &[u64]) -> Self {
+        let mut out = Self::default();
+        for (bucket, words) in out.buckets.iter_mut().zip(words.chunks_exact(WORDS)) {
+            let (stored, referenced) = words.split_at(WORDS / 2);
+            *bucket = (Figures::parse(stored), Figures::parse(referenced));
+        }
+        out
+    }
+
+    /// Adds blocks that are `references` times pointed to.
+    pub fn add(&mut self, blocks: &Figures, references: u64) {
+        let Some(bucket) = references.checked_ilog2() else {
+            return;
+        };
+        if let Some((stored, referenced)) = self.buckets.get_mut(bucket as usize) {
+            stored.add(blocks, 1);
+            referenced.add(blocks, references);
+        }
+    }
+
+    /// Adds the blocks of an entry: its bucket is that of all their pointers together.
+    pub fn add_entry(&mut self, io: &Pipeline, key: &Key, entry: &Entry, checksum: u8) {
+        let live = || entry.iter().filter(|s| s.references > 0);
+        let total = live().fold(0u64, |sum, s| sum.saturating_add(s.references));
+        let Some(bucket) = total.checked_ilog2() else {
+            return;
+        };
+        let Some((stored, referenced)) = self.buckets.get_mut(bucket as usize) else {
+            return;
+        };
+        for shared in live() {
+            let block = Figures {
+                blocks: 1,
+                lsize: key.lsize(),
+                psize: key.psize(),
+                dsize: io.dsize(&shared.pointer(key, checksum)),
+            };
+            stored.add(&block, 1);
+            referenced.add(&block, shared.references);
+        }
+    }
+
+    /// Adds another one.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.buckets.iter_mut().zip(other.buckets.iter()) {
+            mine.0.add(&theirs.0, 1);
+            mine.1.add(&theirs.1, 1);
+        }
+    }
+
+    /// The buckets that count something: least number of pointers, as stored, as pointed to.
+    pub fn rows(&self) -> impl Iterator<Item = (u64, &Figures, &Figures)> {
+        let rows = self.buckets.iter().enumerate();
+        rows.filter(|(_, (stored, _))| stored.blocks > 0)
+            .map(|(i, (stored, referenced))| (1 << i, stored, referenced))
+    }
+
+    /// The sums of all buckets: as stored, as pointed to.
+    pub fn total(&self) -> (Figures, Figures) {
+        let mut sum = (Figures::default(), Figures::default());
+        for (stored, referenced) in self.buckets.iter() {
+            sum.0.add(stored, 1);
+            sum.1.add(referenced, 1);
+        }
+        sum
+    }
+}
