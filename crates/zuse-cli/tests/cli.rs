@@ -5,6 +5,7 @@ mod administration;
 mod datasets;
 mod mounts;
 mod pools;
+mod redaction;
 mod streams;
 mod support;
 mod upkeep;

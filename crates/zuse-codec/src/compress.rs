@@ -74,6 +74,22 @@ pub fn decompress(kind: Compression, src: &[u8], dst: &mut [u8]) -> Result<(), C
     done.ok_or(CodecError::Broken(kind.name()))
 }
 
+/// Whether stored bytes would decompress into `len` bytes; `scratch` is for the methods that have to be run for that.
+///
+/// # Errors
+/// As [`decompress`].
+pub fn check(
+    kind: Compression,
+    src: &[u8],
+    len: usize,
+    scratch: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    match kind {
+        Compression::Lz4 => lz4::check(src, len).ok_or(CodecError::Broken(kind.name())),
+        _ => decompress(kind, src, room(scratch, len)),
+    }
+}
+
 /// The first `len` bytes of a scratch vector; only growth is zeroed.
 fn room(dst: &mut Vec<u8>, len: usize) -> &mut [u8] {
     dst.resize(len, 0);

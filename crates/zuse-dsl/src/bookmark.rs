@@ -1,6 +1,6 @@
 //! Bookmarks: what must be kept in step so that those that count freed space stay right, and their removal.
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::ZapValue;
 use zuse_format::BlockPointer;
 use zuse_format::dsl::{BOOKMARK_HAS_FBN, BOOKMARK_SNAPSHOT_EXISTS, BookmarkPhys, DslDatasetPhys};
@@ -157,8 +157,7 @@ impl Ctx<'_> {
                 self.feature_add(V2_FEATURE, -1)?;
             }
             if bookmark.redaction_obj != 0 {
-                self.feature_add("com.delphix:redaction_bookmarks", -1)?;
-                self.free(bookmark.redaction_obj)?;
+                self.free_redaction(bookmark.redaction_obj)?;
             }
         }
         ext.remove(self.tx, KEY)?;
@@ -183,15 +182,12 @@ impl Ctx<'_> {
 
     fn remove_bookmark(&self, head: u64, name: &str, bookmark: &BookmarkPhys) -> Result<()> {
         if bookmark.redaction_obj != 0 {
-            self.free(bookmark.redaction_obj)?;
+            self.free_redaction(bookmark.redaction_obj)?;
         }
         self.remove_bookmark_entry(head, name, bookmark)
     }
 
     fn remove_bookmark_entry(&self, head: u64, name: &str, bookmark: &BookmarkPhys) -> Result<()> {
-        if bookmark.redaction_obj != 0 {
-            self.feature_add("com.delphix:redaction_bookmarks", -1)?;
-        }
         let Some(table) = self.dsl.bookmark_table(head)? else {
             return Ok(());
         };
@@ -252,9 +248,6 @@ impl Ctx<'_> {
         name: &str,
         bookmark: &BookmarkPhys,
     ) -> Result<()> {
-        if bookmark.redaction_obj != 0 {
-            self.feature_add("com.delphix:redaction_bookmarks", 1)?;
-        }
         self.put_new_bookmark(to, name, bookmark)?;
         // The redaction list goes along: what is removed here is the entry only.
         self.remove_bookmark_entry(from, name, bookmark)
@@ -403,11 +396,32 @@ impl Ctx<'_> {
             return self.log_named("bookmark", dataset, head, &text);
         }
         let object = self.dsl.find_ds(source)?;
+        // What a redacted snapshot lacks, its bookmark remembers as a source.
+        let list = match self.dsl.redacted_by(ObjectId(object))? {
+            Some(snaps) if self.enabled(crate::redact::LISTS) => {
+                self.create_empty_redaction(snaps)?
+            }
+            _ => 0,
+        };
+        self.create_bookmark_with(source, bookmark, list)
+    }
+
+    /// A bookmark of a snapshot, with its redaction list (or 0).
+    pub(crate) fn create_bookmark_with(
+        &self,
+        source: &str,
+        bookmark: &str,
+        redaction_obj: u64,
+    ) -> Result<()> {
+        let (dataset, name) = Self::split_bookmark(bookmark)?;
+        let head = self.dsl.find_ds(dataset)?;
+        let object = self.dsl.find_ds(source)?;
         let snap = self.meta.ds(object)?;
         let mut phys = BookmarkPhys {
             guid: snap.guid,
             creation_txg: snap.creation_txg,
             creation_time: snap.creation_time,
+            redaction_obj,
             ..BookmarkPhys::default()
         };
         if self.enabled(WRITTEN_FEATURE) {
@@ -420,7 +434,7 @@ impl Ctx<'_> {
         }
         self.put_new_bookmark(head, name, &phys)?;
         let text = format!(
-            "name={name} creation_txg={} target_snap={object} redact_obj=0",
+            "name={name} creation_txg={} target_snap={object} redact_obj={redaction_obj}",
             snap.creation_txg
         );
         self.log_named("bookmark", dataset, head, &text)

@@ -80,6 +80,10 @@ pub struct ReceiveBegin {
     pub resuming: bool,
     /// Keys and MACs of a raw stream.
     pub raw: Option<RawReceive>,
+    /// What the stream is redacted with respect to.
+    pub redacted_by: Option<Vec<u64>>,
+    /// What its source was redacted with respect to.
+    pub source_redacted_by: Option<Vec<u64>>,
 }
 
 /// A receive at work.
@@ -232,6 +236,7 @@ impl Ctx<'_> {
                 (ds, true, source == self.meta.origin_snap)
             }
         };
+        self.set_redacted(object, begin.redacted_by.as_deref())?;
         for guid in &begin.features {
             self.activate(object, guid, &ZapValue::U64(0))?;
         }

@@ -30,6 +30,8 @@ pub struct SendSource {
     pub bookmark: Option<BookmarkPhys>,
     /// Identity of the IVs of an encrypted one, 0 for none.
     pub ivset: u64,
+    /// What a redacted snapshot is redacted with respect to.
+    pub redacted_by: Option<Vec<u64>>,
 }
 
 impl Dsl {
@@ -78,6 +80,7 @@ impl Dsl {
                 other_dataset: dir != target.dir,
                 ivset: phys.ivset_guid,
                 bookmark: Some(phys),
+                redacted_by: None,
             });
         }
         if split_snapshot(from).1.is_none() {
@@ -103,6 +106,7 @@ impl Dsl {
             other_dataset: phys.dir != target.dir,
             bookmark: None,
             ivset: self.ivset_of(object)?,
+            redacted_by: self.redacted_by(ObjectId(object))?,
         })
     }
 

@@ -164,6 +164,20 @@ pub fn receive<R: Read>(
         dsl, item, begin, target, snapshot, options, before, resuming,
     )?;
     plan.raw = raw;
+    let guids = |name: &str| list.get_u64s(name).map(<[u64]>::to_vec);
+    plan.redacted_by = guids("redact_snaps");
+    plan.source_redacted_by = guids("redact_from_snaps");
+    if begin.features() & features::REDACTED != 0 && plan.redacted_by.is_none() {
+        return Err(item
+            .invalid("a redacted stream that does not say by what")
+            .into());
+    }
+    if let Some(state) = &mut plan.resumable {
+        state.redacted_by.clone_from(&plan.redacted_by);
+        state
+            .source_redacted_by
+            .clone_from(&plan.source_redacted_by);
+    }
     let full = begin.from_guid == 0 && plan.origin.is_none();
     let mut receiving = dsl.begin_receive(plan)?;
     let outcome = set_properties(dsl, target, options)
@@ -267,6 +281,7 @@ fn plan(
         embed: word & features::EMBED_DATA != 0,
         compressed: word & features::COMPRESSED != 0,
         raw: word & features::RAW != 0,
+        ..ResumeState::default()
     };
     Ok(ReceiveBegin {
         target: target.to_owned(),
@@ -283,6 +298,8 @@ fn plan(
         resumable: (options.resumable || resuming).then_some(state),
         resuming,
         raw: None,
+        redacted_by: None,
+        source_redacted_by: None,
     })
 }
 

@@ -7,8 +7,9 @@
 //! several device reads are in flight, and memory is bounded by the queue times a batch.
 
 mod payload;
-mod walk;
+pub(crate) mod walk;
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zuse_base::{Error, Result};
 use zuse_dmu::zap::Zap;
-use zuse_dsl::{Dataset, SendSource};
-use zuse_format::dsl::DS_FLAG_CI_DATASET;
+use zuse_dsl::{Dataset, RedactionList, SendSource};
+use zuse_format::dsl::{BookmarkPhys, DS_FLAG_CI_DATASET};
 use zuse_format::nvlist::{NvEncoding, NvList};
 use zuse_format::{ObjsetPhys, ObjsetType};
 use zuse_io::{DatasetKey, Pipeline};
@@ -25,6 +26,7 @@ use zuse_io::{DatasetKey, Pipeline};
 use crate::record::{
     Begin, FLAG_CI_DATA, FLAG_CLONE, FLAG_FREERECORDS, FLAG_SPILL_BLOCK, Header, Record,
 };
+use crate::redact::{Cover, check_list};
 use crate::writer::StreamWriter;
 use crate::{features, keydata};
 use payload::{Form, Made, make};
@@ -76,6 +78,10 @@ pub struct Send {
     options: SendOptions,
     /// Keys of an encrypted dataset that is sent in clear.
     key: Option<Arc<DatasetKey>>,
+    /// Blocks that are left out.
+    redact: Option<RedactionList>,
+    /// Blocks that the source lacks: the receiver may not have them.
+    missing: Option<RedactionList>,
 }
 
 impl Send {
@@ -88,6 +94,20 @@ impl Send {
         dataset: &Arc<Dataset>,
         name: &str,
         from: Option<&SendSource>,
+        options: SendOptions,
+    ) -> Result<Self> {
+        Self::redacted(dataset, name, from, None, options)
+    }
+
+    /// As [`Self::new`], without the blocks that a redaction bookmark of the snapshot lists.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; `Refused(INVAL)` for a bookmark of something else, or one that is not complete.
+    pub fn redacted(
+        dataset: &Arc<Dataset>,
+        name: &str,
+        from: Option<&SendSource>,
+        redact: Option<&BookmarkPhys>,
         options: SendOptions,
     ) -> Result<Self> {
         let phys = dataset.phys()?;
@@ -108,7 +128,19 @@ impl Send {
         let place = format!("{name}, objset block");
         let block = io.read_quietly_keyed(&phys.bp, key.as_deref(), &place)?;
         let objset = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
-        let features = feature_word(dataset, &objset, options)?;
+        let mut features = feature_word(dataset, &objset, options)?;
+        let list = match redact {
+            Some(bookmark) => {
+                check_list(bookmark.guid, phys.guid, options.raw)?;
+                features |= features::REDACTED;
+                dataset.dsl().redaction_list(bookmark)?
+            }
+            None => None,
+        };
+        let missing = match from.and_then(|f| f.bookmark.as_ref()) {
+            Some(bookmark) => dataset.dsl().redaction_list(bookmark)?,
+            None => None,
+        };
         let mut flags = FLAG_FREERECORDS | FLAG_SPILL_BLOCK;
         if phys.flags & DS_FLAG_CI_DATASET != 0 {
             flags |= FLAG_CI_DATA;
@@ -125,6 +157,21 @@ impl Send {
         if let Some((object, offset)) = options.resume {
             pairs.insert("resume_object", object);
             pairs.insert("resume_offset", offset);
+        }
+        let by = match (redact, &list) {
+            (Some(_), list) => Some(list.as_ref().map_or(&[][..], |l| l.snapshots()).to_vec()),
+            (None, _) => dataset.dsl().redacted_by(dataset.object())?,
+        };
+        if let Some(by) = by {
+            pairs.insert("redact_snaps", by);
+        }
+        let lacks = match (&missing, from) {
+            (Some(list), _) => Some(list.snapshots().to_vec()),
+            (None, Some(from)) => from.redacted_by.clone(),
+            (None, None) => None,
+        };
+        if let Some(lacks) = lacks {
+            pairs.insert("redact_from_snaps", lacks);
         }
         if options.raw {
             let keys = dataset.raw_keys(&objset, from)?;
@@ -154,12 +201,19 @@ impl Send {
             from_txg: from.map_or(0, |f| f.txg),
             options,
             key,
+            redact: list,
+            missing,
         })
     }
 
     /// The record that the stream begins with.
     pub fn begin(&self) -> &Begin {
         &self.begin
+    }
+
+    /// Whether blocks are left out, or sent again because the source was redacted.
+    pub fn is_redacted(&self) -> bool {
+        self.redact.is_some() || self.missing.is_some()
     }
 
     /// What is sent.
@@ -254,7 +308,14 @@ impl Send {
         Ok(total)
     }
 
+    /// What a stream of this would hold, in its order, without data.
+    pub(crate) fn walk_events(&self, sink: &mut dyn FnMut(Event) -> Step) -> Result<()> {
+        self.walker().run(&self.objset.meta_dnode, sink)
+    }
+
     fn walker(&self) -> Walk<'_> {
+        let cover =
+            |list: &Option<RedactionList>| list.clone().map(|l| RefCell::new(Cover::new(l)));
         Walk {
             io: &self.io,
             name: &self.begin.to_name,
@@ -263,6 +324,8 @@ impl Send {
             resume: self.options.resume,
             key: self.key.as_deref(),
             raw: self.options.raw,
+            redact: cover(&self.redact),
+            missing: cover(&self.missing),
         }
     }
 

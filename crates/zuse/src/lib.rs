@@ -24,6 +24,7 @@ mod pool;
 mod pool_property;
 mod property;
 mod receive;
+mod redact;
 mod replay;
 mod rewind;
 mod send;

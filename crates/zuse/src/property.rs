@@ -78,6 +78,7 @@ pub(crate) fn parse(name: &str, text: &str, kind: Kind) -> Result<(String, Value
 }
 
 const RESUME_TOKEN: &str = "receive_resume_token";
+const REDACT_SNAPS: &str = "redact_snaps";
 
 impl Dataset {
     /// One property; `None` if the dataset has none of that name.
@@ -205,14 +206,19 @@ impl Pool {
                     (name, Some(property))
                 })
                 .collect();
-            if let Some(token) = self.token_property(entry)? {
+            let late = [
+                self.token_property(entry)?,
+                self.redact_property(entry, REDACT_SNAPS)?,
+            ];
+            if late.iter().any(Option::is_some) {
                 let place = |name: &str| {
                     table::DATASET_PROPERTIES
                         .iter()
                         .position(|p| p.name == name)
                         .unwrap_or(usize::MAX)
                 };
-                all.push((RESUME_TOKEN.to_owned(), Some(token)));
+                let late = late.into_iter().flatten();
+                all.extend(late.map(|p| (p.name.clone(), Some(p))));
                 all.sort_by_key(|(name, _)| place(name));
             }
             return Ok(all);
@@ -227,11 +233,33 @@ impl Pool {
             let property = match shown {
                 Some((value, source)) => Some(made(name, value, source)),
                 None if *name == RESUME_TOKEN => self.token_property(entry)?,
+                None if name.starts_with("redact") => self.redact_property(entry, name)?,
                 None => self.accounted(entry, name)?,
             };
             out.push(((*name).to_owned(), property));
         }
         Ok(out)
+    }
+
+    /// What is redacted, and with respect to which snapshots.
+    fn redact_property(&self, entry: &Entry, name: &str) -> Result<Option<Property>> {
+        let Some(snaps) = self.redact_snaps(entry)? else {
+            return Ok(None);
+        };
+        let value = match name {
+            REDACT_SNAPS if snaps.is_empty() => "none".to_owned(),
+            REDACT_SNAPS => {
+                let texts: Vec<String> = snaps.iter().map(u64::to_string).collect();
+                texts.join(",")
+            }
+            "redacted" if entry.kind != Kind::Bookmark => "1".to_owned(),
+            _ => return Ok(None),
+        };
+        Ok(Some(Property {
+            name: name.to_owned(),
+            value,
+            source: Source::None,
+        }))
     }
 
     /// What a sender needs to go on with an interrupted receive.

@@ -376,7 +376,8 @@ pub(crate) fn token_of(state: &zuse_dsl::ResumeState) -> ResumeToken {
         embed: state.embed,
         compressed: state.compressed,
         raw: state.raw,
-        ..ResumeToken::default()
+        redact_snaps: state.redacted_by.clone(),
+        book_redact_snaps: state.source_redacted_by.clone(),
     }
 }
 

@@ -33,6 +33,8 @@ pub struct SendRequest {
     pub skip_missing: bool,
     /// Leave these out, with everything below (`-X`).
     pub exclude: Vec<String>,
+    /// Without the blocks that this redaction bookmark of the snapshot lists (`--redact`); its own name, or all of it.
+    pub redact: Option<String>,
     /// Form of the blocks.
     pub options: SendOptions,
 }
@@ -130,10 +132,16 @@ impl Pool {
         from: Option<&str>,
         options: SendOptions,
     ) -> Result<Send> {
-        Ok(self.planned(to, from, options)?.send)
+        Ok(self.planned(to, from, None, options)?.send)
     }
 
-    fn planned(&self, to: &str, from: Option<&str>, options: SendOptions) -> Result<PlannedStream> {
+    fn planned(
+        &self,
+        to: &str,
+        from: Option<&str>,
+        redact: Option<&str>,
+        options: SendOptions,
+    ) -> Result<PlannedStream> {
         let dataset = self.dsl().dataset(to)?;
         if !dataset.is_snapshot() && self.is_writable() && dataset.is_owned() {
             return Err(Error::refused(
@@ -145,11 +153,15 @@ impl Pool {
             Some(name) => Some(self.dsl().send_source(&dataset, &full_source(to, name))?),
             None => None,
         };
-        let send = Send::new(&dataset, to, source.as_ref(), options)?;
+        let mark = match redact {
+            Some(name) => Some(self.redaction_bookmark(to, name)?),
+            None => None,
+        };
+        let send = Send::redacted(&dataset, to, source.as_ref(), mark.as_deref(), options)?;
         let estimate = self.estimated(&dataset, source.as_ref(), options)?;
         let estimate = match estimate {
-            Some(bytes) => bytes,
-            None => send.exact_size()?,
+            Some(bytes) if !send.is_redacted() => bytes,
+            _ => send.exact_size()?,
         };
         Ok(PlannedStream {
             to: to.to_owned(),
@@ -192,12 +204,23 @@ impl Pool {
             request.recursive || request.properties || request.holds || request.received_only;
         let packs = wants_list || request.intermediate;
         if !packs {
-            let stream = self.planned(&request.to, request.from.as_deref(), request.options)?;
+            let stream = self.planned(
+                &request.to,
+                request.from.as_deref(),
+                request.redact.as_deref(),
+                request.options,
+            )?;
             return Ok(SendPlan {
                 streams: vec![stream],
                 notes: Vec::new(),
                 front: None,
             });
+        }
+        if request.redact.is_some() {
+            return Err(Error::refused(
+                Errno::INVAL,
+                "a redacted stream holds one snapshot, without properties and holds",
+            ));
         }
         let Some((top, tosnap)) = request.to.split_once('@') else {
             return Err(Error::refused(
@@ -209,7 +232,7 @@ impl Pool {
         let members = self.members(request, top, tosnap, &mut notes)?;
         let mut streams = Vec::new();
         for (to, from) in order(&members, request) {
-            streams.push(self.planned(&to, from.as_deref(), request.options)?);
+            streams.push(self.planned(&to, from.as_deref(), None, request.options)?);
         }
         let list = if wants_list {
             Some(self.front(request, tosnap, &members)?)
@@ -420,12 +443,38 @@ impl Pool {
         let from = if token.from_guid == 0 {
             None
         } else {
-            Some(self.point_by_guid(&to, token.from_guid)?.ok_or_else(|| {
+            let found = match &token.book_redact_snaps {
+                Some(snaps) => self.redaction_bookmark_by(&to, token.from_guid, snaps)?,
+                None => None,
+            };
+            let found = match found {
+                Some(name) => Some(name),
+                None => self.point_by_guid(&to, token.from_guid)?,
+            };
+            Some(found.ok_or_else(|| {
                 Error::refused(
                     Errno::NOENT,
                     format!("incremental source {:#x} no longer exists", token.from_guid),
                 )
             })?)
+        };
+        let redact = match &token.redact_snaps {
+            // A snapshot that is redacted itself says so without a bookmark.
+            Some(snaps)
+                if self
+                    .dsl()
+                    .redacted_by(self.dsl().dataset(&to)?.object())?
+                    .is_none() =>
+            {
+                let found = self.redaction_bookmark_by(&to, token.to_guid, snaps)?;
+                Some(found.ok_or_else(|| {
+                    Error::refused(
+                        Errno::NOENT,
+                        "the redaction bookmark used in the initial send no longer exists",
+                    )
+                })?)
+            }
+            _ => None,
         };
         let options = SendOptions {
             large_blocks: token.large_blocks,
@@ -435,7 +484,7 @@ impl Pool {
             resume: Some((token.object, token.offset)),
             ..SendOptions::default()
         };
-        let mut stream = self.planned(&to, from.as_deref(), options)?;
+        let mut stream = self.planned(&to, from.as_deref(), redact.as_deref(), options)?;
         stream.estimate = stream.estimate.saturating_sub(token.bytes);
         Ok(SendPlan {
             streams: vec![stream],

@@ -16,6 +16,7 @@ mod program;
 mod project;
 mod promote;
 mod receive;
+mod redact;
 mod rename;
 mod rollback;
 mod send;
@@ -57,6 +58,7 @@ enum Command {
     Rollback(rollback::Rollback),
     Send(send::Send),
     Receive(receive::Receive),
+    Redact(redact::Redact),
     Rename(rename::Rename),
     Clone(clone::Clone),
     Promote(promote::Promote),
@@ -107,6 +109,7 @@ impl Zfs {
             Command::Rollback(c) => c.run(session),
             Command::Send(c) => c.run(session),
             Command::Receive(c) => c.run(session),
+            Command::Redact(c) => c.run(session),
             Command::Rename(c) => c.run(session),
             Command::Clone(c) => c.run(session),
             Command::Promote(c) => c.run(session),

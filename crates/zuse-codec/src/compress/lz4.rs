@@ -7,6 +7,8 @@ use lz4_flex::block::{
 use std::cell::RefCell;
 
 const HEADER: usize = 4;
+/// Shortest match.
+const SHORTEST: usize = 4;
 
 /// Inputs below this size use the table with 16-bit positions, as the library would.
 const SMALL: usize = u16::MAX as usize;
@@ -34,4 +36,48 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<()> {
     let length = usize::try_from(u32::from_be_bytes(*header)).ok()?;
     let written = decompress_into(body.get(..length)?, dst).ok()?;
     (written == dst.len()).then_some(())
+}
+
+/// Whether [`decompress`] would fill `len` bytes: the sequences are followed, nothing is copied.
+pub(super) fn check(src: &[u8], len: usize) -> Option<()> {
+    let (header, body) = src.split_first_chunk::<HEADER>()?;
+    let length = usize::try_from(u32::from_be_bytes(*header)).ok()?;
+    let mut rest = body.get(..length)?;
+    let mut written = 0usize;
+    loop {
+        let token = usize::from(take(&mut rest)?);
+        let literals = extended(token >> 4, &mut rest)?;
+        rest = rest.get(literals..)?;
+        written = written.checked_add(literals).filter(|n| *n <= len)?;
+        if rest.is_empty() {
+            return (written == len).then_some(());
+        }
+        let offset = usize::from(u16::from_le_bytes([take(&mut rest)?, take(&mut rest)?]));
+        let matched = extended(token & 15, &mut rest)?.checked_add(SHORTEST)?;
+        if offset == 0 || offset > written {
+            return None;
+        }
+        written = written.checked_add(matched).filter(|n| *n <= len)?;
+    }
+}
+
+fn take(rest: &mut &[u8]) -> Option<u8> {
+    let (first, after) = rest.split_first()?;
+    *rest = after;
+    Some(*first)
+}
+
+/// A length whose four bits are all set goes on in bytes, the last of which is below 255.
+fn extended(bits: usize, rest: &mut &[u8]) -> Option<usize> {
+    let mut length = bits;
+    if bits == 15 {
+        loop {
+            let more = take(rest)?;
+            length = length.checked_add(usize::from(more))?;
+            if more < 255 {
+                break;
+            }
+        }
+    }
+    Some(length)
 }

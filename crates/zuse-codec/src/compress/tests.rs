@@ -384,3 +384,22 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn what_passes_the_check_decompresses_and_nothing_else(
+        plain in data(), flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), wrong in 0usize..3
+    ) {
+        let mut stored = Vec::new();
+        if compress(Compression::Lz4, ZstdLevel::DEFAULT, &plain, &mut stored, plain.len() + 100).is_some() {
+            for (at, value) in &flips {
+                let at = at.index(stored.len());
+                stored[at] = *value;
+            }
+            let len = plain.len() + wrong;
+            let mut out = vec![0; len];
+            let good = decompress(Compression::Lz4, &stored, &mut out).is_ok();
+            prop_assert_eq!(check(Compression::Lz4, &stored, len, &mut Vec::new()).is_ok(), good);
+        }
+    }
+}

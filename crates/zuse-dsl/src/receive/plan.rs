@@ -1,6 +1,6 @@
 //! Where a stream goes, and all refusals before anything is made (chapter 05b §9.2 of the format notes).
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
 
 use super::{ReceiveBegin, TEMPORARY, refuse};
@@ -8,6 +8,7 @@ use crate::admission::Reserve;
 use crate::context::Ctx;
 use crate::key_change::NewEncryption;
 use crate::name::split_last;
+use crate::redact::REDACTED;
 
 /// What a receive starts from.
 pub(super) enum Start {
@@ -27,6 +28,19 @@ impl Ctx<'_> {
 
     pub(super) fn plan_receive(&self, begin: &ReceiveBegin) -> Result<Start> {
         let start = self.plan_place(begin)?;
+        if begin.redacted_by.is_some() && !self.enabled(REDACTED) {
+            return refuse(
+                Errno::NOTSUP,
+                "the stream is redacted, and feature redacted_datasets is not enabled".to_owned(),
+            );
+        }
+        match &start {
+            Start::New { origin: Some(snap) } => self.check_redacted(begin, *snap)?,
+            Start::Temporary { source } if begin.from_guid != 0 => {
+                self.check_redacted(begin, *source)?;
+            }
+            _ => {}
+        }
         self.check_receive_keys(begin, &start)?;
         Ok(start)
     }
@@ -41,6 +55,33 @@ impl Ctx<'_> {
             suite: p.suite,
             key: None,
         }))
+    }
+
+    /// Whether a stream brings what a redacted source lacks (chapter 05b §9.7).
+    fn check_redacted(&self, begin: &ReceiveBegin, source: u64) -> Result<()> {
+        let Some(have) = self.dsl.redacted_by(ObjectId(source))? else {
+            return Ok(());
+        };
+        let among = |guids: &Option<Vec<u64>>| {
+            guids
+                .as_ref()
+                .is_some_and(|g| g.iter().all(|guid| have.contains(guid)))
+        };
+        let fits = match &begin.source_redacted_by {
+            Some(_) => among(&begin.source_redacted_by),
+            None if begin.redacted_by.is_some() => among(&begin.redacted_by),
+            None => have.contains(&begin.to_guid),
+        };
+        match fits {
+            true => Ok(()),
+            false => refuse(
+                Errno::INVAL,
+                format!(
+                    "the source of the stream is redacted in '{}' in a way that the stream does not make up for",
+                    begin.target
+                ),
+            ),
+        }
     }
 
     /// Whether the keys that what is received will be written with are at hand.
@@ -219,6 +260,8 @@ impl Ctx<'_> {
                 && have.from_guid == want.from_guid
                 && have.object == want.object
                 && have.offset == want.offset
+                && have.redacted_by == begin.redacted_by
+                && have.source_redacted_by == begin.source_redacted_by
         });
         if self.meta.ds(object)?.flags & DS_FLAG_INCONSISTENT == 0 || !fits {
             return refuse(

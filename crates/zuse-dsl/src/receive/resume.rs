@@ -6,6 +6,7 @@ use zuse_dmu::zap::ZapValue;
 use super::TEMPORARY;
 use crate::context::{Ctx, Dsl};
 use crate::dataset::Dataset;
+use crate::redact::REDACTED;
 
 const FROM_GUID: &str = "com.delphix:resume_fromguid";
 const TO_GUID: &str = "com.delphix:resume_toguid";
@@ -17,8 +18,9 @@ const LARGE_BLOCKS: &str = "com.delphix:resume_largeblockok";
 const EMBED: &str = "com.delphix:resume_embedok";
 const COMPRESSED: &str = "com.delphix:resume_compressok";
 const RAW: &str = "com.datto:resume_rawok";
+const SOURCE_REDACTED: &str = "com.delphix:resume_redact_book_snaps";
 
-pub(super) const ALL_KEYS: [&str; 10] = [
+pub(super) const ALL_KEYS: [&str; 11] = [
     FROM_GUID,
     TO_GUID,
     TO_NAME,
@@ -29,6 +31,7 @@ pub(super) const ALL_KEYS: [&str; 10] = [
     EMBED,
     COMPRESSED,
     RAW,
+    SOURCE_REDACTED,
 ];
 
 /// What an interrupted receive knows.
@@ -45,6 +48,10 @@ pub struct ResumeState {
     pub embed: bool,
     pub compressed: bool,
     pub raw: bool,
+    /// What the stream is redacted with respect to: the dataset itself remembers it.
+    pub redacted_by: Option<Vec<u64>>,
+    /// What the source of the stream was redacted with respect to.
+    pub source_redacted_by: Option<Vec<u64>>,
 }
 
 impl Dsl {
@@ -88,6 +95,8 @@ impl Dsl {
             embed: flag(EMBED)?,
             compressed: flag(COMPRESSED)?,
             raw: flag(RAW)?,
+            redacted_by: table.get(REDACTED)?.map(|v| v.ints()),
+            source_redacted_by: table.get(SOURCE_REDACTED)?.map(|v| v.ints()),
         }))
     }
 }
@@ -113,6 +122,9 @@ impl Ctx<'_> {
             if set {
                 table.put_u64(tx, key, 1)?;
             }
+        }
+        if let Some(guids) = &state.source_redacted_by {
+            table.put(tx, SOURCE_REDACTED, &ZapValue::u64s(guids))?;
         }
         Ok(())
     }

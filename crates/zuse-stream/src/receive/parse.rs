@@ -4,7 +4,7 @@
 //! last record before a cut or a damage is never applied.
 
 use zuse_base::ByteOrder;
-use zuse_codec::{Compression, decompress};
+use zuse_codec::{Compression, check_compressed, decompress};
 use zuse_format::object_type::{is_valid, swap_block, swap_bonus};
 
 use crate::error::{Flaw, StreamError, StreamResult};
@@ -108,8 +108,8 @@ pub(crate) fn batches<R: std::io::Read>(
     }
 }
 
-/// Checks a record by itself and makes its payload little-endian. What is compressed was decompressed once and stays as it
-/// came: it is stored so.
+/// Checks a record by itself and makes its payload little-endian. What is compressed is proved to decompress and stays as
+/// it came: it is stored so.
 fn prepare(mut item: Item, order: ByteOrder, scratch: &mut Vec<u8>) -> StreamResult<Item> {
     match &item.record {
         Record::Object(o) => {
@@ -247,7 +247,15 @@ fn check_packed(item: &Item, w: &WriteRecord, scratch: &mut Vec<u8>) -> StreamRe
         }
         return Ok(());
     }
-    unpack_into(item, w, &item.payload, scratch)
+    let kind = packing(item, w)?;
+    check_compressed(kind, &item.payload, w.logical_size as usize, scratch)
+        .map_err(|e| item.invalid(e.to_string()))
+}
+
+fn packing(item: &Item, w: &WriteRecord) -> StreamResult<Compression> {
+    Compression::from_u8(w.compression)
+        .filter(|k| k.is_storable())
+        .ok_or_else(|| item.invalid(format!("compression {}", w.compression)))
 }
 
 /// The block of a WRITE that is compressed.
@@ -260,9 +268,7 @@ pub(crate) fn unpack_into(
     payload: &[u8],
     out: &mut Vec<u8>,
 ) -> StreamResult<()> {
-    let kind = Compression::from_u8(w.compression)
-        .filter(|k| k.is_storable())
-        .ok_or_else(|| item.invalid(format!("compression {}", w.compression)))?;
+    let kind = packing(item, w)?;
     out.resize(w.logical_size as usize, 0);
     decompress(kind, payload, out).map_err(|e| item.invalid(e.to_string()))
 }

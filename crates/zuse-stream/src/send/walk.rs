@@ -10,6 +10,7 @@
 //! - Memory is bounded by the depth of the tree times a few indirect blocks.
 //! - A pointer is followed only if its level and the size of its block are what its place demands.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
 use zuse_io::{Block, DatasetKey, Pipeline};
 
 use crate::record::{OBJECT_SPILL, ObjectRecord, RAW_BYTESWAP, SPILL_UNMODIFIED};
+use crate::redact::Cover;
 
 /// Largest block of a stream without the large-block feature.
 pub(crate) const OLD_MAX_BLOCK: u64 = 128 << 10;
@@ -77,6 +79,10 @@ pub(crate) struct Walk<'a> {
     pub key: Option<&'a DatasetKey>,
     /// Ciphertext goes out as it is stored.
     pub raw: bool,
+    /// Blocks that are left out.
+    pub redact: Option<RefCell<Cover>>,
+    /// Blocks that are sent although they are old: the source was redacted.
+    pub missing: Option<RefCell<Cover>>,
 }
 
 /// A walk ends early when nobody wants its events any more.
@@ -238,6 +244,33 @@ impl Walk<'_> {
         birth > self.from_txg || birth == 0 && bp.is_hole()
     }
 
+    /// Whether something below a pointer that is not visited has to be sent all the same.
+    fn is_missed(&self, tree: &Tree<'_>, begins: u64, span: u64) -> Result<bool> {
+        let Some(missing) = &self.missing else {
+            return Ok(false);
+        };
+        let ends = begins.saturating_add(span);
+        let (from, to) = if tree.object == 0 {
+            let per = SLOTS_PER_BLOCK as u64;
+            (
+                (begins.saturating_mul(per), 0),
+                (ends.saturating_mul(per), 0),
+            )
+        } else {
+            let size = tree.dnode.data_block_size();
+            let at = |blocks: u64| (tree.object, blocks.saturating_mul(size));
+            (at(begins), at(ends))
+        };
+        missing.borrow_mut().meets(from, to)
+    }
+
+    fn is_left_out(&self, object: u64, offset: u64, size: u64) -> Result<bool> {
+        match &self.redact {
+            Some(list) => list.borrow_mut().covers(object, offset, size),
+            None => Ok(false),
+        }
+    }
+
     fn tops(&self, tree: &Tree<'_>, out: &mut Merger<'_>) -> Step {
         let level = tree.dnode.levels.saturating_sub(1);
         let tops = tree.dnode.blkptrs().to_vec();
@@ -262,7 +295,11 @@ impl Walk<'_> {
             let id = first + i as u64;
             let span = tree.span(level);
             let begins = id.saturating_mul(span);
-            if begins.saturating_add(span) <= tree.first || !self.is_visited(bp) {
+            if begins.saturating_add(span) <= tree.first {
+                continue;
+            }
+            let visited = self.is_visited(bp);
+            if !visited && (bp.is_hole() || !tried(self.is_missed(tree, begins, span))?) {
                 continue;
             }
             if bp.is_hole() {
@@ -276,7 +313,7 @@ impl Walk<'_> {
                 ));
             }
             if !deep {
-                self.leaf(tree, id, bp, out)?;
+                self.leaf(tree, id, bp, visited, out)?;
                 continue;
             }
             if i >= ahead_from + ahead.len() {
@@ -296,7 +333,7 @@ impl Walk<'_> {
                 let shift = tree.fanout();
                 self.children(tree, level - 1, id << shift, &below, out)?;
             } else {
-                self.dnodes(id, bp, &block, out)?;
+                self.dnodes(id, bp, &block, visited, out)?;
             }
         }
         Step::Continue(())
@@ -394,7 +431,14 @@ impl Walk<'_> {
         })
     }
 
-    fn leaf(&self, tree: &Tree<'_>, id: u64, bp: &BlockPointer, out: &mut Merger<'_>) -> Step {
+    fn leaf(
+        &self,
+        tree: &Tree<'_>,
+        id: u64,
+        bp: &BlockPointer,
+        visited: bool,
+        out: &mut Merger<'_>,
+    ) -> Step {
         let size = tree.dnode.data_block_size();
         let Some(offset) = id.checked_mul(size) else {
             return stop(Error::corrupt(
@@ -402,7 +446,12 @@ impl Walk<'_> {
                 "a block beyond 64 bits",
             ));
         };
-        if bp.is_redacted() {
+        let left_out = bp.is_redacted() || tried(self.is_left_out(tree.object, offset, size))?;
+        if left_out && !visited {
+            // The source lacks it as well.
+            return Step::Continue(());
+        }
+        if left_out {
             return out.push(Event::Redact {
                 object: tree.object,
                 offset,
@@ -426,7 +475,14 @@ impl Walk<'_> {
         })
     }
 
-    fn dnodes(&self, blkid: u64, bp: &BlockPointer, block: &Block, out: &mut Merger<'_>) -> Step {
+    fn dnodes(
+        &self,
+        blkid: u64,
+        bp: &BlockPointer,
+        block: &Block,
+        visited: bool,
+        out: &mut Merger<'_>,
+    ) -> Step {
         let bytes = block.bytes();
         let first = blkid.saturating_mul(SLOTS_PER_BLOCK as u64);
         if bytes.len() != DNODE_BLOCK {
@@ -452,7 +508,7 @@ impl Walk<'_> {
             let dnode = match tried(parsed.map_err(|e| e.at(place())))? {
                 Some(view) => view.to_phys(),
                 None => {
-                    if !self.is_skipped(object) {
+                    if visited && !self.is_skipped(object) {
                         out.free_objects(object, 1)?;
                     }
                     slot += 1;
@@ -461,7 +517,14 @@ impl Walk<'_> {
             };
             let room = stored.get(slot * DNODE_SLOT..).unwrap_or_default();
             slot += dnode.slots();
-            if object != 0 && !self.is_skipped(object) {
+            if object != 0 && !self.is_skipped(object) && !visited {
+                let tree = Tree {
+                    object,
+                    dnode: &dnode,
+                    first: self.first_block(object, dnode.data_block_size()),
+                };
+                self.tops(&tree, out)?;
+            } else if object != 0 && !self.is_skipped(object) {
                 self.object(object, &dnode, room, bp.byte_order(), out)?;
             }
         }
@@ -470,6 +533,14 @@ impl Walk<'_> {
 
     fn is_skipped(&self, object: u64) -> bool {
         self.resume.is_some_and(|(first, _)| object < first)
+    }
+
+    /// Where the walk of an object begins.
+    fn first_block(&self, object: u64, size: u64) -> u64 {
+        match self.resume {
+            Some((at, offset)) if at == object => offset / size,
+            _ => 0,
+        }
     }
 
     fn object(
@@ -539,14 +610,10 @@ impl Walk<'_> {
                 bp,
             })?;
         }
-        let first = match self.resume {
-            Some((at, offset)) if at == object => offset / size,
-            _ => 0,
-        };
         let tree = Tree {
             object,
             dnode,
-            first,
+            first: self.first_block(object, size),
         };
         self.tops(&tree, out)?;
         match spill.filter(|_| modified) {

@@ -66,6 +66,9 @@ pub struct Send {
     /// All blocks as they are
     #[arg(short = 'w', long = "raw")]
     raw: bool,
+    /// Without the blocks that this redaction bookmark of the snapshot lists
+    #[arg(short = 'd', long = "redact", value_name = "BOOKMARK")]
+    redact: Option<String>,
     /// Refused: streams are not deduplicated any more
     #[arg(short = 'D', long = "dedup")]
     dedup: bool,
@@ -155,6 +158,7 @@ impl Send {
             holds: self.holds,
             skip_missing: self.skip_missing,
             exclude: self.exclude.clone(),
+            redact: self.redact.clone(),
             options: self.options(),
         };
         let pool = session.pool_for(&name, Need::Read)?;

@@ -1,0 +1,60 @@
+//! `zfs redact`
+
+use clap::Args;
+use zuse::Errno;
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// List the blocks of a snapshot that other snapshots have changed, so that a send can leave them out
+///
+/// The list becomes a bookmark. It names the blocks of files and volumes that every one of the redaction snapshots has
+/// changed or freed; `zfs send --redact BOOKMARK` does without them. Redaction snapshots are later ones, or of clones.
+#[derive(Args, Debug)]
+pub struct Redact {
+    /// The snapshot to be sent
+    #[arg(value_name = "SNAPSHOT")]
+    snapshot: String,
+    /// Own name of the new bookmark
+    #[arg(value_name = "BOOKMARK")]
+    bookmark: String,
+    /// What has to be hidden is changed in these
+    #[arg(value_name = "REDACTION_SNAPSHOT", required = true)]
+    snapshots: Vec<String>,
+}
+
+impl Redact {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let name = &self.snapshot;
+        let Some((dataset, _)) = name.split_once('@') else {
+            return Err(CommandError::new(format!("'{name}' is not a snapshot")).into());
+        };
+        let own = self.bookmark.rsplit('#').next().unwrap_or_default();
+        let bookmark = format!("{dataset}#{own}");
+        let pool = session.pool_for(name, Need::Write)?;
+        let whole = |short: &String| match short.strip_prefix('@') {
+            Some(own) => format!("{dataset}@{own}"),
+            None => short.clone(),
+        };
+        let snaps: Vec<String> = self.snapshots.iter().map(whole).collect();
+        for snap in std::iter::once(name).chain(&snaps) {
+            if !snap.contains('@') || pool.dsl().dataset(snap).is_err() {
+                let text = format!("provided snapshot {snap} does not exist");
+                return Err(CommandError::new(text).into());
+            }
+        }
+        let done = pool.redact(name, &bookmark, &snaps);
+        match done {
+            Err(e) if e.is(Errno::EXIST) => Err(CommandError::new(format!(
+                "specified redaction bookmark ({bookmark}) provided already exists"
+            ))
+            .into()),
+            Err(e) if e.is(Errno::XDEV) => Err(CommandError::new(
+                "redaction snapshot must be descendent of snapshot being redacted",
+            )
+            .into()),
+            other => other.or_cannot(|| format!("cannot redact '{name}'")),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Redaction bookmarks, and streams that leave out what they list.
+
+use crate::support::{Ran, TestEnv, ran};
+
+fn piped(env: &TestEnv, from: &str, to: &str) -> Ran {
+    let words: Vec<&str> = from.split(' ').collect();
+    let sent = env.command(&words).output().unwrap();
+    let err = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert!(sent.status.success(), "{from}: {err}");
+    env.write("piped.zs", &sent.stdout);
+    let words: Vec<&str> = to.split(' ').collect();
+    let input = std::fs::File::open(env.path("piped.zs")).unwrap();
+    ran(env.command(&words).stdin(input).output().unwrap())
+}
+
+fn received(env: &TestEnv, from: &str, to: &str) {
+    let done = piped(env, from, to);
+    assert_eq!(done.code, 0, "{from} | {to}: {}", done.err);
+}
+
+fn noise(len: u32, seed: u32) -> Vec<u8> {
+    (0..len / 4)
+        .flat_map(|i| (i ^ seed).wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect()
+}
+
+/// `tank/a@base` with an open file and a secret one; in `tank/c@hidden`, of a clone, the secret one is another.
+fn with_secret() -> TestEnv {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create -o recordsize=8K tank/a");
+    env.write("open", &noise(200_000, 1));
+    env.write("secret", &noise(100_000, 2));
+    env.ok("cp open secret tank/a:/");
+    env.ok("zfs snapshot tank/a@base");
+    env.ok("zfs clone tank/a@base tank/c");
+    env.write("secret", &noise(5_000, 3));
+    env.ok("cp secret tank/c:/");
+    env.ok("zfs snapshot tank/c@hidden");
+    env
+}
+
+#[test]
+fn a_redacted_stream_lacks_the_blocks_that_were_changed_and_nothing_else() {
+    let env = with_secret();
+    env.ok("zfs redact tank/a@base book tank/c@hidden");
+    let guid = env.ok("zfs get -Hp -o value guid tank/c@hidden");
+    assert_eq!(env.ok("zfs get -H -o value redact_snaps tank/a#book"), guid);
+    received(
+        &env,
+        "zfs send --redact book tank/a@base",
+        "zfs receive tank/copy",
+    );
+    assert_eq!(
+        env.ok("zfs get -H -o value redact_snaps tank/copy@base"),
+        guid
+    );
+    let bytes = |name: &str| {
+        let words = ["cat", name];
+        env.command(&words).output().unwrap().stdout
+    };
+    assert_eq!(bytes("tank/copy:/open"), noise(200_000, 1));
+    assert_eq!(bytes("tank/copy:/secret"), vec![0; 100_000]);
+    // What it was redacted for can follow, and is whole.
+    received(
+        &env,
+        "zfs send -i tank/a@base tank/c@hidden",
+        "zfs receive tank/open",
+    );
+    assert_eq!(
+        env.ok("manifest tank/c@hidden"),
+        env.ok("manifest tank/open@hidden")
+    );
+    // Another snapshot cannot, from the snapshot: blocks would be missing.
+    env.write("more", b"more");
+    env.ok("cp more tank/a:/");
+    env.ok("zfs snapshot tank/a@next");
+    let refused = piped(
+        &env,
+        "zfs send -i @base tank/a@next",
+        "zfs receive tank/copy",
+    );
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("redacted"), "{}", refused.err);
+    // From the bookmark it brings them along.
+    received(
+        &env,
+        "zfs send -i #book tank/a@next",
+        "zfs receive tank/copy",
+    );
+    assert_eq!(bytes("tank/copy:/secret"), noise(100_000, 2));
+    assert_eq!(bytes("tank/copy:/open"), noise(200_000, 1));
+    assert_eq!(bytes("tank/copy:/more"), b"more");
+}
+
+#[test]
+fn an_interrupted_redacted_stream_goes_on_redacted() {
+    let env = with_secret();
+    env.ok("zfs redact tank/a@base book tank/c@hidden");
+    let words = ["zfs", "send", "--redact", "book", "tank/a@base"];
+    let sent = env.command(&words).output().unwrap();
+    env.write("cut.zs", &sent.stdout[..150_000]);
+    let input = std::fs::File::open(env.path("cut.zs")).unwrap();
+    let words = ["zfs", "receive", "-s", "tank/copy"];
+    let cut = ran(env.command(&words).stdin(input).output().unwrap());
+    assert_eq!(cut.code, 1, "{}", cut.err);
+    let token = env.ok("zfs get -H -o value receive_resume_token tank/copy");
+    received(
+        &env,
+        &format!("zfs send -t {}", token.trim()),
+        "zfs receive -s tank/copy",
+    );
+    let words = ["cat", "tank/copy:/secret"];
+    assert_eq!(
+        env.command(&words).output().unwrap().stdout,
+        vec![0; 100_000]
+    );
+}
+
+#[test]
+fn redact_says_what_does_not_fit() {
+    let env = with_secret();
+    env.ok("zfs snapshot tank/a@late");
+    for (words, says) in [
+        (
+            "tank/a@late book tank/c@hidden",
+            "redaction snapshot must be descendent of snapshot being redacted",
+        ),
+        (
+            "tank/a@base book tank/c@none",
+            "provided snapshot tank/c@none does not exist",
+        ),
+    ] {
+        let done = env.fails(1, &format!("zfs redact {words}"));
+        assert!(done.contains(says), "{words}: {done}");
+    }
+    env.ok("zfs redact tank/a@base book tank/c@hidden");
+    let again = env.fails(1, "zfs redact tank/a@base book tank/c@hidden");
+    assert!(again.contains("already exists"), "{again}");
+    env.ok("zfs destroy tank/a#book");
+    assert_eq!(env.ok("zfs list -H -t bookmark -o name"), "");
+    assert_eq!(
+        env.ok("zpool get -H -o value feature@redaction_bookmarks tank"),
+        "enabled\n"
+    );
+}

@@ -1,0 +1,285 @@
+//! Redaction: lists of blocks that a send leaves out, and what received datasets remember of theirs (chapters 04 §12.5 and
+//! 05b §5.6 of the format notes).
+//!
+//! ```text
+//!   bookmark ─ redaction_obj ─► object: bonus or spill: header with the guids of the redaction snapshots
+//!                                       data: 32 bytes per run of blocks, by object and block
+//!   dataset  ─ extension entry com.delphix:redacted_datasets: the guids it was redacted with respect to
+//! ```
+//! A list is written over several txgs, a piece in each, and says how far it is: one that is not complete is not used.
+//! Memory is bounded by a piece.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::zap::ZapValue;
+use zuse_dmu::{Dnode, DnodeSpec};
+use zuse_format::dsl::{BookmarkPhys, RedactBlockPhys, RedactionListPhys};
+use zuse_format::object_type::UINT64_METADATA;
+
+use crate::context::{Ctx, Dsl};
+
+/// Feature of pools with redaction lists.
+pub(crate) const LISTS: &str = "com.delphix:redaction_bookmarks";
+/// Feature, and key, of redacted datasets.
+pub(crate) const REDACTED: &str = "com.delphix:redacted_datasets";
+/// Feature of lists whose header does not fit a bonus.
+const SPILLED: &str = "com.delphix:redaction_list_spill";
+const BLOCK: u32 = 128 << 10;
+const ENTRY: u64 = RedactBlockPhys::SIZE as u64;
+/// Entries that are written in one txg.
+pub const REDACTION_PIECE: usize = BLOCK as usize / RedactBlockPhys::SIZE;
+/// Redaction snapshots whose guids fit a bonus.
+const SNAPS_MAX: usize = (320 - 32) / 8;
+const BLOCKS_MASK: u64 = (1 << 48) - 1;
+
+/// Neighbouring blocks of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedactedBlocks {
+    /// Object.
+    pub object: u64,
+    /// First block.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// Bytes of each, a multiple of 512.
+    pub size: u64,
+}
+
+/// A complete list of blocks.
+#[derive(Clone)]
+pub struct RedactionList {
+    dnode: Arc<Dnode>,
+    header: RedactionListPhys,
+}
+
+impl RedactionList {
+    /// Guids of the redaction snapshots.
+    pub fn snapshots(&self) -> &[u64] {
+        &self.header.snaps
+    }
+
+    /// Entries.
+    pub fn len(&self) -> u64 {
+        self.header.num_entries
+    }
+
+    /// Whether it names nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads up to a block's worth of entries from `from` on.
+    ///
+    /// # Errors
+    /// The MOS cannot be read, or the entries are not in order.
+    pub fn read(&self, from: u64) -> Result<Vec<RedactedBlocks>> {
+        let piece = REDACTION_PIECE as u64;
+        let count = self.len().saturating_sub(from).min(piece);
+        let mut bytes = vec![0; (count * ENTRY) as usize];
+        self.dnode.read_at(from.saturating_mul(ENTRY), &mut bytes)?;
+        let mut out: Vec<RedactedBlocks> = Vec::with_capacity(count as usize);
+        for raw in bytes.as_chunks::<{ RedactBlockPhys::SIZE }>().0 {
+            let entry =
+                RedactBlockPhys::parse(raw).map_err(|e| e.at(self.dnode.place().to_string()))?;
+            let blocks = RedactedBlocks {
+                object: entry.object,
+                first: entry.blkid,
+                count: entry.size_count & BLOCKS_MASK,
+                size: (entry.size_count >> 48) * 512,
+            };
+            let ordered = out
+                .last()
+                .is_none_or(|l| (l.object, l.first) < (blocks.object, blocks.first));
+            let end = blocks
+                .first
+                .checked_add(blocks.count)
+                .and_then(|n| n.checked_mul(blocks.size));
+            if !ordered || end.is_none() || blocks.size == 0 || blocks.count == 0 {
+                return Err(Error::corrupt(
+                    self.dnode.place(),
+                    format!("an impossible entry for object {}", blocks.object),
+                ));
+            }
+            out.push(blocks);
+        }
+        Ok(out)
+    }
+}
+
+impl Dsl {
+    /// The list of a redaction bookmark; `None` of another one.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if it is not complete; the MOS cannot be read.
+    pub fn redaction_list(&self, bookmark: &BookmarkPhys) -> Result<Option<RedactionList>> {
+        if bookmark.redaction_obj == 0 {
+            return Ok(None);
+        }
+        let dnode = self.meta()?.dnode(bookmark.redaction_obj)?;
+        let header = header_of(&dnode)?;
+        if !header.is_complete() {
+            return Err(Error::refused(
+                Errno::INVAL,
+                "the redaction bookmark is not complete: 'zfs redact' was interrupted",
+            ));
+        }
+        let room = dnode
+            .max_block()
+            .saturating_add(1)
+            .saturating_mul(u64::from(dnode.block_size()));
+        if header.num_entries > room / ENTRY {
+            return Err(Error::corrupt(
+                dnode.place(),
+                format!("a list of {} entries is too short", header.num_entries),
+            ));
+        }
+        Ok(Some(RedactionList { dnode, header }))
+    }
+
+    /// Guids of the snapshots that a dataset or snapshot was redacted with respect to; `None` if it is whole.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn redacted_by(&self, object: ObjectId) -> Result<Option<Vec<u64>>> {
+        let found = self.meta()?.extension_value(object.0, REDACTED)?;
+        Ok(found.map(|value| value.ints()))
+    }
+
+    /// Makes a redaction bookmark of a snapshot with an empty, incomplete list, and returns the list's object.
+    ///
+    /// # Errors
+    /// `Refused`: NOTSUP without the feature, EXIST, NOENT, INVAL for more snapshots than a list takes.
+    pub fn begin_redaction(&self, snapshot: &str, bookmark: &str, snaps: &[u64]) -> Result<u64> {
+        let check = (snapshot.to_owned(), bookmark.to_owned(), snaps.len());
+        let apply = (snapshot.to_owned(), bookmark.to_owned(), snaps.to_vec());
+        self.task(
+            move |ctx| ctx.check_redaction(&check.0, &check.1, check.2),
+            move |ctx| {
+                let header = RedactionListPhys {
+                    snaps: apply.2,
+                    ..RedactionListPhys::default()
+                };
+                ctx.create_redaction(&apply.0, &apply.1, &header)
+            },
+        )
+    }
+
+    /// Appends to a list that is not complete; an empty piece completes it.
+    ///
+    /// # Errors
+    /// The list is gone; the pool is suspended.
+    pub fn append_redaction(&self, object: u64, piece: Vec<RedactedBlocks>) -> Result<()> {
+        self.task(|_| Ok(()), move |ctx| ctx.append_redaction(object, &piece))
+    }
+}
+
+fn header_of(dnode: &Dnode) -> Result<RedactionListPhys> {
+    let parsed = match dnode.spill()? {
+        Some(block) => RedactionListPhys::parse(block.bytes()),
+        None => dnode.with_bonus(RedactionListPhys::parse),
+    };
+    parsed.map_err(|e| e.at(dnode.place().to_string()))
+}
+
+impl Ctx<'_> {
+    fn check_redaction(&self, snapshot: &str, bookmark: &str, snaps: usize) -> Result<()> {
+        if !self.enabled(LISTS) {
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "redaction bookmarks feature not enabled",
+            ));
+        }
+        if snaps > SNAPS_MAX {
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("{snaps} redaction snapshots: a list takes at most {SNAPS_MAX}"),
+            ));
+        }
+        self.check_bookmark(snapshot, bookmark)
+    }
+
+    fn create_redaction(
+        &self,
+        snapshot: &str,
+        bookmark: &str,
+        header: &RedactionListPhys,
+    ) -> Result<u64> {
+        let bytes = header.to_bytes();
+        let spec = DnodeSpec::new(UINT64_METADATA)
+            .block_size(BLOCK)
+            .bonus(UINT64_METADATA, bytes.len() as u16);
+        let dnode = self.meta.mos.allocate(self.tx, &spec)?;
+        dnode.set_bonus(self.tx, &bytes)?;
+        self.feature_add(LISTS, 1)?;
+        self.create_bookmark_with(snapshot, bookmark, dnode.object().0)?;
+        Ok(dnode.object().0)
+    }
+
+    /// A complete, empty list: what a bookmark of a redacted snapshot has.
+    pub(crate) fn create_empty_redaction(&self, snaps: Vec<u64>) -> Result<u64> {
+        let header = RedactionListPhys {
+            last_object: u64::MAX,
+            last_blkid: u64::MAX,
+            num_entries: 0,
+            snaps,
+        };
+        let bytes = header.to_bytes();
+        let spec = DnodeSpec::new(UINT64_METADATA)
+            .block_size(BLOCK)
+            .bonus(UINT64_METADATA, bytes.len() as u16);
+        let dnode = self.meta.mos.allocate(self.tx, &spec)?;
+        dnode.set_bonus(self.tx, &bytes)?;
+        self.feature_add(LISTS, 1)?;
+        Ok(dnode.object().0)
+    }
+
+    fn append_redaction(&self, object: u64, piece: &[RedactedBlocks]) -> Result<()> {
+        let dnode = self.meta.dnode(object)?;
+        let mut header = header_of(&dnode)?;
+        let bytes: Vec<u8> = piece
+            .iter()
+            .flat_map(|b| {
+                let words = [
+                    b.object,
+                    b.first,
+                    (b.size / 512) << 48 | b.count & BLOCKS_MASK,
+                    0,
+                ];
+                words.into_iter().flat_map(u64::to_le_bytes)
+            })
+            .collect();
+        if !bytes.is_empty() {
+            dnode.write_at(self.tx, header.num_entries * ENTRY, &bytes)?;
+        }
+        header.num_entries += piece.len() as u64;
+        (header.last_object, header.last_blkid) = match piece.last() {
+            Some(last) => (last.object, last.first + last.count - 1),
+            None => (u64::MAX, u64::MAX),
+        };
+        dnode.set_bonus(self.tx, &header.to_bytes())
+    }
+
+    /// Frees a bookmark's list.
+    pub(crate) fn free_redaction(&self, object: u64) -> Result<()> {
+        if self.meta.dnode(object)?.has_spill() {
+            self.feature_add(SPILLED, -1)?;
+        }
+        self.feature_add(LISTS, -1)?;
+        self.free(object)
+    }
+
+    /// Says what a dataset that is received into is redacted with respect to, in place of what its origin says.
+    pub(crate) fn set_redacted(&self, ds: u64, snaps: Option<&[u64]>) -> Result<()> {
+        if let Some(table) = self.meta.extension(ds)?
+            && table.get(REDACTED)?.is_some()
+        {
+            table.remove(self.tx, REDACTED)?;
+            self.feature_add(REDACTED, -1)?;
+        }
+        match snaps {
+            Some(guids) => self.activate(ds, REDACTED, &ZapValue::u64s(guids)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Redaction bookmarks: making them, finding the one that a stream was made with.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dsl::{Entry, Kind};
+use zuse_format::dsl::BookmarkPhys;
+
+use crate::Pool;
+
+impl Pool {
+    /// Makes the redaction bookmark `pool/fs#book` of `snapshot`: the list of its blocks that all of `snaps` (later
+    /// snapshots, and snapshots of clones) have changed or freed.
+    ///
+    /// # Errors
+    /// `Refused`: NOENT, EXIST, NOTSUP without the pool feature, XDEV if one of `snaps` does not descend from `snapshot`.
+    pub fn redact(&self, snapshot: &str, bookmark: &str, snaps: &[String]) -> Result<()> {
+        zuse_stream::redact(self.dsl(), snapshot, bookmark, snaps)
+    }
+
+    /// The redaction bookmark of what is sent, by its own name or all of it.
+    pub(crate) fn redaction_bookmark(&self, to: &str, name: &str) -> Result<Arc<BookmarkPhys>> {
+        let dataset = to.split('@').next().unwrap_or(to);
+        let full = match name.split_once('#') {
+            Some(("", own)) => format!("{dataset}#{own}"),
+            Some(_) => name.to_owned(),
+            None => format!("{dataset}#{name}"),
+        };
+        match self.dsl().entry(&full)?.bookmark {
+            Some(mark) if mark.redaction_obj != 0 => Ok(mark),
+            _ => Err(Error::refused(
+                Errno::INVAL,
+                format!("bookmark '{full}' is not a redaction bookmark"),
+            )),
+        }
+    }
+
+    /// The redaction bookmark of a snapshot whose list is with respect to just these snapshots.
+    pub(crate) fn redaction_bookmark_by(
+        &self,
+        to: &str,
+        guid: u64,
+        snaps: &[u64],
+    ) -> Result<Option<String>> {
+        let dataset = to.split('@').next().unwrap_or(to);
+        for (own, mark) in self.dsl().bookmarks(dataset)? {
+            if mark.guid == guid
+                && let Ok(Some(list)) = self.dsl().redaction_list(&mark)
+                && same(list.snapshots(), snaps)
+            {
+                return Ok(Some(format!("{dataset}#{own}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The guids that `redact_snaps` shows.
+    pub(crate) fn redact_snaps(&self, entry: &Entry) -> Result<Option<Vec<u64>>> {
+        match (&entry.bookmark, entry.kind) {
+            (Some(mark), _) => Ok(self
+                .dsl()
+                .redaction_list(mark)?
+                .map(|list| list.snapshots().to_vec())),
+            (None, Kind::Bookmark) => Ok(None),
+            (None, _) => self.dsl().redacted_by(entry.object),
+        }
+    }
+}
+
+fn same(a: &[u64], b: &[u64]) -> bool {
+    a.len() == b.len() && a.iter().all(|guid| b.contains(guid))
+}
