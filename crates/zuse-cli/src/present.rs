@@ -2,6 +2,8 @@
 //!
 //! Values come in exact form (bytes, seconds, words); which of them are sizes is decided by their names.
 
+use std::borrow::Cow;
+
 use zuse::property_table::{Property, PropertyKind, dataset_property, pool_property};
 use zuse::{Accounted, Source};
 
@@ -34,35 +36,42 @@ const PLAIN: [&str; 7] = [
 ];
 
 /// A dataset property for people, or exact.
-pub fn dataset_value(name: &str, exact: &str, parsable: bool) -> String {
-    if matches!(name, "compressratio" | "refcompressratio") && !parsable {
-        return format!("{exact}x");
+pub fn dataset_value<'a>(name: &str, exact: &'a str, parsable: bool) -> Cow<'a, str> {
+    if parsable {
+        return exact.into();
     }
-    let number = exact.parse::<u64>().ok();
-    if let (Some((prefix, _)), Some(n), false) = (Accounted::split(name), number, parsable) {
-        return match (prefix.contains("quota"), prefix.contains("obj")) {
-            (true, _) if n == 0 => "none".into(),
-            (_, true) => nicenum(n),
-            _ => nicebytes(n),
+    if matches!(name, "compressratio" | "refcompressratio") {
+        return match exact {
+            "1.00" => "1.00x".into(),
+            _ => format!("{exact}x").into(),
         };
     }
-    if let (true, Some(n), false) = (
-        name.starts_with("written") && name.contains(['@', '#']),
-        number,
-        parsable,
-    ) {
-        return nicebytes(n);
+    if !exact.starts_with(|c: char| c.is_ascii_digit()) {
+        return exact.into();
     }
-    let Some(n) = number.filter(|_| !parsable && is_number(dataset_property(name))) else {
-        return exact.to_owned();
+    let number = exact.parse::<u64>().ok();
+    if let (Some((prefix, _)), Some(n)) = (Accounted::split(name), number) {
+        return match (prefix.contains("quota"), prefix.contains("obj")) {
+            (true, _) if n == 0 => "none".into(),
+            (_, true) => nicenum(n).into(),
+            _ => nicebytes(n).into(),
+        };
+    }
+    let since = name.starts_with("written") && name.contains(['@', '#']);
+    if let (true, Some(n)) = (since, number) {
+        return nicebytes(n).into();
+    }
+    let Some(n) = number.filter(|_| is_number(dataset_property(name))) else {
+        return exact.into();
     };
     match name {
-        "creation" => date::minutes(n),
-        "snapshots_changed" => date::seconds(n),
+        "creation" => date::minutes(n).into(),
+        "snapshots_changed" => date::seconds(n).into(),
         _ if LIMITS.contains(&name) && n == 0 => "none".into(),
-        _ if LIMITS.contains(&name) || BYTES.contains(&name) => nicebytes(n),
-        _ if PLAIN.contains(&name) => exact.to_owned(),
-        _ => nicenum(n),
+        _ if BYTES.contains(&name) && n == 0 => "0B".into(),
+        _ if LIMITS.contains(&name) || BYTES.contains(&name) => nicebytes(n).into(),
+        _ if n < 1000 || PLAIN.contains(&name) => exact.into(),
+        _ => nicenum(n).into(),
     }
 }
 
@@ -90,12 +99,12 @@ pub fn is_number(property: Option<&'static Property>) -> bool {
 }
 
 /// The word of the SOURCE column.
-pub fn source_text(source: &Source) -> String {
+pub fn source_text(source: &Source) -> Cow<'static, str> {
     match source {
         Source::None => "-".into(),
         Source::Default => "default".into(),
         Source::Local => "local".into(),
-        Source::Inherited(from) => format!("inherited from {from}"),
+        Source::Inherited(from) => format!("inherited from {from}").into(),
         Source::Received => "received".into(),
     }
 }

@@ -3,12 +3,14 @@
 //! A listing may span pools that different processes hold. So it is put together from answers: to a question about one
 //! pool, given here if the pool can be opened here, else by the process that holds it (as JSON through `zuse answer`).
 
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use zuse::{Entry, Kind, Pool, VdevKind, VdevStatus, Which};
+use zuse::property_table::{Home, dataset_property};
+use zuse::{Entry, Kind, Needs, Pool, VdevKind, VdevStatus, Which};
 
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::present::source_text;
@@ -58,16 +60,19 @@ pub enum Answer {
     Pool(Box<PoolRow>),
 }
 
+/// A text; most are words of a table.
+pub type Text = Cow<'static, str>;
+
 /// A value with its source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
     /// Exact form; `None` if the property has no value.
-    pub value: Option<String>,
+    pub value: Option<Text>,
     /// Word of the SOURCE column.
-    pub source: String,
+    pub source: Text,
     /// The value that was received, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub received: Option<String>,
+    pub received: Option<Box<str>>,
 }
 
 /// A dataset.
@@ -80,10 +85,18 @@ pub struct DatasetRow {
     /// Txg of its creation.
     pub create_txg: u64,
     /// Properties, in the order asked for; `None` where it has none of that name.
-    pub cells: Vec<(String, Option<Cell>)>,
+    pub cells: Vec<(Text, Option<Cell>)>,
 }
 
 impl DatasetRow {
+    /// A property that was asked for, most likely as the `at`-th.
+    pub fn cell_at(&self, at: usize, name: &str) -> Option<&Cell> {
+        match self.cells.get(at) {
+            Some((n, cell)) if n == name => cell.as_ref(),
+            _ => self.cell(name),
+        }
+    }
+
     /// A property that was asked for.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
         self.cells
@@ -259,10 +272,16 @@ impl Question {
                     .map(|names| names.iter().map(String::as_str).collect());
                 let mut rows = Vec::new();
                 pool.dsl()
-                    .walk(root, *depth, which, &mut |entry| {
-                        rows.push(dataset_row(pool, &entry, names.as_deref(), *received)?);
-                        Ok(())
-                    })
+                    .walk_for(
+                        root,
+                        *depth,
+                        which,
+                        needs_of(names.as_deref()),
+                        &mut |entry| {
+                            rows.push(dataset_row(pool, &entry, names.as_deref(), *received)?);
+                            Ok(())
+                        },
+                    )
                     .or_cannot(cannot)?;
                 Ok(Answer::Datasets(rows))
             }
@@ -357,32 +376,54 @@ pub fn answer_here(session: &mut Session, json: &str) -> Outcome {
     Ok(())
 }
 
+/// What answering for these properties is going to read.
+fn needs_of(names: Option<&[&str]>) -> Needs {
+    let Some(names) = names else {
+        return Needs::ALL;
+    };
+    let home = |n: &&str| dataset_property(n).map(|p| p.home);
+    let inside = |n: &&str| matches!(home(n), Some(Home::MasterNode | Home::Volume));
+    Needs {
+        properties: names
+            .iter()
+            .any(|n| home(n) != Some(Home::Computed) && !inside(n) || beside(n)),
+        inside: names.iter().any(inside),
+        written: names.iter().any(|n| n.starts_with("written")),
+    }
+}
+
+/// Whether a computed property stands beside a directory, or takes others to work out.
+fn beside(name: &str) -> bool {
+    matches!(
+        name,
+        "available" | "filesystem_count" | "snapshot_count" | "snapshots_changed"
+    )
+}
+
 fn dataset_row(
     pool: &Arc<Pool>,
     entry: &Entry,
     properties: Option<&[&str]>,
     received: bool,
 ) -> zuse::Result<DatasetRow> {
-    let mut cells = Vec::new();
-    for (at, (name, found)) in pool
-        .properties_of(entry, properties)?
-        .into_iter()
-        .enumerate()
-    {
+    let all = pool.properties_of(entry, properties)?;
+    let mut cells = Vec::with_capacity(all.len());
+    for (at, (name, found)) in all.into_iter().enumerate() {
         let received = if received {
             pool.dsl().received_value(entry, &name)?
         } else {
             None
         };
-        let cell = found.map(|p| Cell {
-            value: Some(p.value),
-            source: source_text(&p.source),
-            received,
+        let cell = found.map(|(value, source)| Cell {
+            value: Some(value),
+            source: source_text(&source),
+            received: received.map(String::into_boxed_str),
         });
         // Under the name that was asked for.
-        let name = properties
-            .and_then(|names| names.get(at))
-            .map_or(name, |n| (*n).to_owned());
+        let name = match properties.and_then(|names| names.get(at)) {
+            Some(asked) if *asked != name => (*asked).to_owned().into(),
+            _ => name,
+        };
         cells.push((name, cell));
     }
     let kind = match entry.kind {
@@ -401,7 +442,7 @@ fn dataset_row(
 
 fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
     let cell = |p: zuse::PoolProperty| Cell {
-        value: p.value,
+        value: p.value.map(Into::into),
         source: source_text(&p.source),
         received: None,
     };

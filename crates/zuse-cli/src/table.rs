@@ -3,7 +3,8 @@
 //! Widths are those of the longest cell; numbers stand right, words left; a last column that stands left has no
 //! blanks after it.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
+use std::io;
 
 /// Which side a column's cells stand on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Column {
     pub side: Side,
     /// Least width.
     pub least: usize,
+    /// `least` is its width: no cell needs to be measured.
+    pub exact: bool,
 }
 
 impl Column {
@@ -37,6 +40,7 @@ impl Column {
             header: header.to_uppercase(),
             side,
             least: 0,
+            exact: false,
         }
     }
 }
@@ -44,42 +48,114 @@ impl Column {
 /// Prints rows below headers; `scripted` leaves the headers out and separates cells by TABs.
 pub fn render(columns: &[Column], rows: &[Vec<String>], scripted: bool) -> String {
     let mut out = String::new();
-    if scripted {
-        for row in rows {
-            out.push_str(&row.join("\t"));
-            out.push('\n');
-        }
-        return out;
-    }
-    let widths: Vec<usize> = columns
+    let mut put = |line: &str| {
+        out.push_str(line);
+        Ok(())
+    };
+    // A String takes everything.
+    let _ = stream(
+        columns,
+        rows.iter(),
+        scripted,
+        |row, i| text_at(row, i),
+        &mut put,
+    );
+    out
+}
+
+fn text_at(row: &[String], i: usize) -> Cow<'_, str> {
+    row.get(i).map_or("", String::as_str).into()
+}
+
+/// As [`render`], of any number of lines, which are gone through twice (the first time to measure) and handed out as they are
+/// made. A column with `exact` set is not measured.
+///
+/// # Errors
+/// Those of `put`.
+pub fn stream<'a, L: Copy + 'a>(
+    columns: &[Column],
+    lines: impl Iterator<Item = L> + Clone,
+    scripted: bool,
+    cell: impl Fn(L, usize) -> Cow<'a, str>,
+    put: &mut dyn FnMut(&str) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut out = String::with_capacity(BATCH + 4096);
+    let last = columns.len().saturating_sub(1);
+    let mut widths: Vec<usize> = columns
         .iter()
-        .enumerate()
-        .map(|(i, c)| {
-            let cells = rows
-                .iter()
-                .filter_map(|r| r.get(i))
-                .map(|c| c.chars().count());
-            cells
-                .chain([c.header.chars().count(), c.least])
-                .max()
-                .unwrap_or(0)
-        })
+        .map(|c| c.least.max(c.header.chars().count()))
         .collect();
-    let header: Vec<String> = columns.iter().map(|c| c.header.clone()).collect();
-    for row in std::iter::once(&header).chain(rows) {
-        let last = columns.len().saturating_sub(1);
-        for (i, (column, width)) in columns.iter().zip(&widths).enumerate() {
-            let cell = row.get(i).map_or("", String::as_str);
-            let gap = if i == 0 { "" } else { "  " };
-            let _ = match column.side {
-                Side::Right => write!(out, "{gap}{cell:>width$}"),
-                Side::Left if i == last => write!(out, "{gap}{cell}"),
-                Side::Left => write!(out, "{gap}{cell:<width$}"),
-            };
+    if !scripted {
+        for line in lines.clone() {
+            for (i, column) in columns.iter().enumerate() {
+                // What nothing follows needs no width.
+                if !(column.exact || i == last && column.side == Side::Left) {
+                    widths[i] = widths[i].max(wide(&cell(line, i)));
+                }
+            }
+        }
+        for (i, column) in columns.iter().enumerate() {
+            put_cell(&mut out, &column.header, column.side, widths[i], i, last);
         }
         out.push('\n');
     }
-    out
+    for line in lines {
+        for (i, column) in columns.iter().enumerate() {
+            let text = cell(line, i);
+            if scripted {
+                if i > 0 {
+                    out.push('\t');
+                }
+                out.push_str(&text);
+            } else {
+                put_cell(&mut out, &text, column.side, widths[i], i, last);
+            }
+        }
+        out.push('\n');
+        if out.len() >= BATCH {
+            put(&out)?;
+            out.clear();
+        }
+    }
+    put(&out)
+}
+
+/// Bytes that are handed out together.
+const BATCH: usize = 64 << 10;
+
+fn wide(text: &str) -> usize {
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.chars().count()
+    }
+}
+
+fn put_cell(out: &mut String, text: &str, side: Side, width: usize, i: usize, last: usize) {
+    const BLANKS: &str = "                                                                ";
+    let blanks = |mut n: usize, out: &mut String| {
+        while n > 0 {
+            let some = n.min(BLANKS.len());
+            out.push_str(&BLANKS[..some]);
+            n -= some;
+        }
+    };
+    if i > 0 {
+        out.push_str("  ");
+    }
+    let missing = width.saturating_sub(wide(text));
+    match side {
+        Side::Right => {
+            blanks(missing, out);
+            out.push_str(text);
+        }
+        Side::Left => {
+            out.push_str(text);
+            if i != last {
+                blanks(missing, out);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -60,6 +60,58 @@ fn listing_and_properties_are_what_openzfs_printed_of_its_pool() {
 }
 
 #[test]
+fn what_zpool_says_is_what_openzfs_printed_of_its_pool() {
+    for name in ["dsl", "features", "codecs"] {
+        let env = TestEnv::new();
+        let dir = unpack(&env, name);
+        let at = format!("--in {}", dir.display());
+        // It is open read-only here and has no space maps; the last txgs came after the text was saved.
+        let live = |line: &str| {
+            let words = [
+                "readonly",
+                "fragmentation",
+                "load_guid",
+                "free",
+                "allocated",
+            ];
+            line.split('\t').nth(1).is_some_and(|p| words.contains(&p))
+        };
+        let get = env.ok(&format!("{at} zpool get -Hp all {name}"));
+        assert_eq!(
+            differences(&get, &golden(name, "zpool-get.txt"), live),
+            Vec::new(),
+            "{name}"
+        );
+        // But for the place of the images and what depends on its length.
+        let words = |text: &str| {
+            let text = text.replace(&format!("{}/", dir.display()), "/pools/");
+            let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            words
+        };
+        let status = env.ok(&format!("{at} zpool status {name}"));
+        assert_eq!(
+            words(&status),
+            words(&golden(name, "zpool-status.txt")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn reservations_are_not_what_a_pool_has_allocated() {
+    let env = TestEnv::with_pool();
+    let before = number(&env.ok("zpool get -Hp -o value allocated tank"));
+    env.ok("zfs create -o reservation=8M tank/a");
+    env.ok("zfs create -o refreservation=8M tank/a/b");
+    let after = number(&env.ok("zpool get -Hp -o value allocated tank"));
+    assert!(after < before + (4 << 20), "{before} {after}");
+}
+
+fn number(text: &str) -> u64 {
+    text.trim().parse().expect("a number")
+}
+
+#[test]
 fn a_clone_is_made_promoted_and_its_old_origin_destroyed() {
     let env = TestEnv::with_pool();
     env.ok("zfs create tank/a");

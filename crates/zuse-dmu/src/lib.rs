@@ -14,6 +14,7 @@
 
 mod dirty;
 pub mod dnode;
+mod gather;
 mod ledger;
 pub mod objset;
 pub mod sa;
@@ -23,9 +24,10 @@ mod tx;
 pub mod zap;
 
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
+pub use gather::{Inside, look_inside};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
 pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync};
 pub use settings::{Redundancy, Settings};
 pub use stored::{MetaShape, RawForm, StoredBlock};
 pub use tx::{Tx, TxgHold};
-pub use zuse_io::BlockIndex;
+pub use zuse_io::{Ahead, BlockIndex};

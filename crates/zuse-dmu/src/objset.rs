@@ -521,7 +521,7 @@ impl Objset {
         }
     }
 
-    fn meta_tree(&self) -> Arc<Synced> {
+    pub(crate) fn meta_tree(&self) -> Arc<Synced> {
         match &self.meta.read_state().synced {
             Some(tree) => tree.clone(),
             None => unreachable!("the meta dnode always has a tree"),

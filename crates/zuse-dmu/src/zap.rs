@@ -42,6 +42,7 @@ pub use fat::ZapMatch;
 use flaw::{Checked, Flaw};
 use key::Ask;
 pub use key::{TOO_BIG, ZapValue};
+pub(crate) use micro::numbers_of;
 use micro::{MicroHeader, MicroIndex};
 pub use normalize::MatchType;
 pub use stats::{LeafHistograms, ZapStats};

@@ -23,7 +23,7 @@ use crate::dataset::Kind;
 use crate::listing::Entry;
 use crate::meta::is_public;
 use crate::name::split_snapshot;
-use crate::property::Value;
+use crate::property::{Source, Text, Value};
 
 /// What one unit of an operation's cost stands for: a block with three copies.
 const COST: u64 = 16384 * 3;
@@ -169,10 +169,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn user_properties(
-        &self,
-        entry: &Entry,
-    ) -> Result<Vec<(String, String, crate::property::Source)>> {
+    pub fn user_properties(&self, entry: &Entry) -> Result<Vec<(Text, Text, Source)>> {
         self.note(self.ctx.dsl.user_unlocked(entry))
     }
 

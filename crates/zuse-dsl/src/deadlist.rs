@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse_base::{Error, Result};
+use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::Dnode;
 use zuse_dmu::zap::{Zap, ZapOptions};
 use zuse_format::BlockPointer;
@@ -48,6 +48,11 @@ impl<'a> Deadlist<'a> {
     pub fn totals_of(meta: &Meta, object: u64) -> Result<Sizes> {
         if object == 0 {
             return Ok(Sizes::default());
+        }
+        if let Some(phys) = meta.mos.look_at(ObjectId(object), |view| {
+            (view.object_type() == ot::DEADLIST).then(|| DeadlistPhys::parse(view.bonus()).ok())?
+        }) {
+            return Ok(Sizes::of(phys.used, phys.compressed, phys.uncompressed));
         }
         let dnode = meta.dnode(object)?;
         match dnode.object_type() {

@@ -7,7 +7,7 @@ use zuse_format::property::dataset_property;
 
 use crate::context::Dsl;
 use crate::keyring::{FORMAT, ROOT, ROUNDS, SUITE};
-use crate::property::Source;
+use crate::property::{Shown, Source, Text};
 
 impl Dsl {
     fn key_number(&self, object: u64, key: &str) -> Result<u64> {
@@ -15,10 +15,8 @@ impl Dsl {
     }
 
     /// A property that lives in the key object, as text; `None` where the dataset has no such property.
-    pub(crate) fn encryption_text(&self, ds: u64, name: &str) -> Result<Option<(String, Source)>> {
-        let meta = self.meta()?;
-        let dir = meta.ds(ds)?.dir;
-        let Some(own) = self.key_object_number(dir)? else {
+    pub(crate) fn encryption_text(&self, own: Option<u64>, name: &str) -> Result<Option<Shown>> {
+        let Some(own) = own else {
             let default =
                 dataset_property(name).and_then(|p| p.default_number().map(|n| p.format_number(n)));
             return Ok(match name {
@@ -31,18 +29,18 @@ impl Dsl {
         };
         let root_dir = self.key_number(own, ROOT)?;
         let root = self.key_object_number(root_dir)?.unwrap_or(own);
-        let plain = |text: String| Some((text, Source::None));
+        let plain = |text: Text| Some((text, Source::None));
         let format = |name: &str, n: u64| {
-            dataset_property(name).map_or_else(|| n.to_string(), |p| p.format_number(n))
+            dataset_property(name).map_or_else(|| n.to_string().into(), |p| p.format_number(n))
         };
         Ok(match name {
             "encryption" => plain(format(name, self.key_number(own, SUITE)?)),
             "keyformat" => plain(format(name, self.key_number(root, FORMAT)?)),
             "pbkdf2iters" => match self.key_number(root, ROUNDS)? {
                 0 => Some(("0".into(), Source::Default)),
-                n => plain(n.to_string()),
+                n => plain(n.to_string().into()),
             },
-            "encryptionroot" => plain(self.dir_name(root_dir)?),
+            "encryptionroot" => plain(self.dir_name(root_dir)?.into()),
             "keystatus" => {
                 let status = if self.is_loaded(root_dir) {
                     "available"

@@ -17,6 +17,7 @@
 
 mod accounting_check;
 mod admission;
+mod ahead;
 mod batch;
 mod bookmark;
 mod books;
@@ -60,6 +61,7 @@ mod zil;
 
 pub use accounting_check::check_accounting;
 pub use admission::Estimate;
+pub use ahead::Needs;
 pub use batch::{Batch, Operation, Outcome};
 pub use context::{Dsl, Fill};
 pub use create::CreateOptions;

@@ -3,7 +3,7 @@
 //! Names stand in the ZAPs of parents only: whoever has an object and wants its name searches a whole ZAP. A walk carries
 //! the names down, so listing costs a constant per entry.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result};
 use zuse_dmu::zap::Zap;
@@ -11,6 +11,7 @@ use zuse_dmu::{Objset, ObjsetEnv};
 use zuse_format::dsl::{BookmarkPhys, DslDatasetPhys};
 use zuse_format::{BlockPointer, ObjsetType};
 
+use crate::ahead::{HEADS_AT_ONCE, Needs, root_key};
 use crate::books::Books;
 use crate::context::Dsl;
 use crate::dataset::Kind;
@@ -115,41 +116,64 @@ impl Dsl {
         which: Which,
         f: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
+        self.walk_for(root, depth, which, Needs::default(), f)
+    }
+
+    /// As [`Self::walk`], with what `f` is going to ask for brought together before.
+    ///
+    /// # Errors
+    /// As [`Self::walk`].
+    pub fn walk_for(
+        &self,
+        root: &str,
+        depth: Option<usize>,
+        which: Which,
+        needs: Needs,
+        f: &mut dyn FnMut(Entry) -> Result<()>,
+    ) -> Result<()> {
         if root.contains(['@', '#']) {
             let entry = self.entry(root)?;
             return f(entry);
         }
+        let mut gather = self.gatherer()?;
         let tree = {
             let _config = self.read_config();
-            let mut tree = Vec::new();
-            self.tree_into(root.to_owned(), self.find_dir(root)?, &mut tree)?;
-            tree
+            self.tree_below(root, self.find_dir(root)?, depth, needs, &mut gather)?
         };
-        let levels = |n: &str| n.matches('/').count();
-        let base = levels(root);
-        let wanted: Vec<_> = tree
-            .into_iter()
-            .map(|(name, _, head)| (levels(&name) - base, name, head))
-            .filter(|(below, ..)| depth.is_none_or(|d| *below <= d))
-            .collect();
+        let whole_pool = !root.contains('/');
         let only_snapshots = !which.filesystems && !which.volumes;
-        for (below, name, head) in wanted {
-            let deeper = depth.is_none_or(|d| below < d);
-            let mut found = Vec::new();
-            {
+        for some in tree.chunks(HEADS_AT_ONCE) {
+            if let Some(gather) = &mut gather {
                 let _config = self.read_config();
-                // It may have gone since the tree was read.
-                match self.entries_of(&name, head, which, only_snapshots, deeper, &mut found) {
-                    Ok(()) => {}
-                    Err(_) if self.find_ds(&name).is_ok_and(|o| o == head) => {
-                        found.clear();
-                        self.entries_of(&name, head, which, only_snapshots, deeper, &mut found)?;
-                    }
-                    Err(e) if base == 0 && below == 0 => return Err(e),
-                    Err(_) => continue,
-                }
+                let heads: Vec<u64> = some.iter().map(|met| met.head).collect();
+                let deeper = some.iter().any(|met| depth.is_none_or(|d| met.below < d));
+                let which = Which {
+                    snapshots: which.snapshots && deeper,
+                    bookmarks: which.bookmarks && deeper,
+                    ..which
+                };
+                self.gather_heads(gather, &heads, which, needs)?;
             }
-            found.into_iter().try_for_each(&mut *f)?;
+            for met in some {
+                let deeper = depth.is_none_or(|d| met.below < d);
+                let mut found = Vec::new();
+                let (name, head) = (&met.name, met.head);
+                {
+                    let _config = self.read_config();
+                    // It may have gone since the tree was read.
+                    match self.entries_of(name, head, which, only_snapshots, deeper, &mut found) {
+                        Ok(()) => {}
+                        Err(_) if self.find_ds(name).is_ok_and(|o| o == head) => {
+                            found.clear();
+                            let out = &mut found;
+                            self.entries_of(name, head, which, only_snapshots, deeper, out)?;
+                        }
+                        Err(e) if whole_pool && met.below == 0 => return Err(e),
+                        Err(_) => continue,
+                    }
+                }
+                found.into_iter().try_for_each(&mut *f)?;
+            }
         }
         Ok(())
     }
@@ -211,17 +235,10 @@ impl Dsl {
     /// What is known of a dataset's object set without opening it.
     pub(crate) fn root_of(&self, phys: &DslDatasetPhys) -> Result<Arc<Root>> {
         if phys.bp.is_hole() {
-            return Ok(Arc::new(Root {
-                kind: ObjsetType::Zfs,
-                inside: OnceLock::new(),
-            }));
+            return Ok(Arc::new(Root::of(ObjsetType::Zfs)));
         }
         let bp = phys.bp;
-        let first = bp
-            .dvas()
-            .next()
-            .map_or([0, 0], |d| [u64::from(d.vdev()), d.offset()]);
-        let key = [first[0], first[1], bp.physical_birth()];
+        let key = root_key(&bp);
         self.tier.root(key, || {
             let place = Place::new("an objset block");
             let block = self.meta()?.io.read(&bp, &place)?;
@@ -229,10 +246,7 @@ impl Dsl {
                 zuse_format::field::u64_at(block.bytes(), zuse_format::objset::OBJSET_TYPE_AT);
             let kind = ObjsetType::from_number(number)
                 .ok_or_else(|| Error::corrupt(place, format!("object set of type {number}")))?;
-            Ok(Arc::new(Root {
-                kind,
-                inside: OnceLock::new(),
-            }))
+            Ok(Arc::new(Root::of(kind)))
         })
     }
 
@@ -271,6 +285,16 @@ fn plain(name: String, object: u64, kind: Kind) -> Entry {
     }
 }
 
+/// Entries of a master node, or of a volume's table, under the names of the properties that they are.
+pub(crate) fn named_numbers(volume: bool, numbers: Vec<(String, u64)>) -> Vec<(String, u64)> {
+    let named = |(name, n): (String, u64)| match (volume, name.as_str()) {
+        (true, "size") => ("volsize".to_owned(), n),
+        (_, "VERSION") => ("version".to_owned(), n),
+        _ => (name, n),
+    };
+    numbers.into_iter().map(named).collect()
+}
+
 /// The numbers of an open object set.
 pub(crate) fn read_numbers(os: &Arc<Objset>) -> Result<Vec<(String, u64)>> {
     let volume = os.kind() == ObjsetType::Zvol;
@@ -279,14 +303,10 @@ pub(crate) fn read_numbers(os: &Arc<Objset>) -> Result<Vec<(String, u64)>> {
     let mut cursor = zap.cursor(0);
     while let Some(entry) = cursor.next()? {
         if let (Ok(name), Some(n)) = (String::from_utf8(entry.name), entry.value.first()) {
-            let name = match (volume, name.as_str()) {
-                (true, "size") => "volsize".to_owned(),
-                (_, "VERSION") => "version".to_owned(),
-                _ => name,
-            };
             out.push((name, n));
         }
     }
+    let mut out = named_numbers(volume, out);
     if volume {
         let data = os.dnode(ObjectId(1))?;
         out.push(("volblocksize".to_owned(), u64::from(data.block_size())));

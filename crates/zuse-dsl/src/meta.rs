@@ -127,10 +127,21 @@ impl Meta {
     }
 
     pub fn dir(&self, object: u64) -> Result<DslDirPhys> {
+        if let Some(phys) = self.mos.look_at(ObjectId(object), |view| {
+            (view.bonus_type() == ot::DSL_DIR).then(|| DslDirPhys::parse(view.bonus()).ok())?
+        }) {
+            return Ok(phys);
+        }
         dir_of(&*self.dnode(object)?)
     }
 
     pub fn ds(&self, object: u64) -> Result<DslDatasetPhys> {
+        if let Some(phys) = self.mos.look_at(ObjectId(object), |view| {
+            (view.bonus_type() == ot::DSL_DATASET)
+                .then(|| DslDatasetPhys::parse(view.bonus()).ok())?
+        }) {
+            return Ok(phys);
+        }
         ds_of(&*self.dnode(object)?)
     }
 
@@ -164,6 +175,12 @@ impl Meta {
 
     /// The table of extension entries of a directory or dataset, if it has one.
     pub fn extension(&self, object: u64) -> Result<Option<Table>> {
+        let plain = self.mos.look_at(ObjectId(object), |view| {
+            Some(matches!(view.object_type(), ot::DSL_DIR | ot::DSL_DATASET))
+        });
+        if plain == Some(true) {
+            return Ok(None);
+        }
         let dnode = self.dnode(object)?;
         if is_zapified(&dnode) {
             Table::of(dnode).map(Some)

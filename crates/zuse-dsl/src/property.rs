@@ -20,7 +20,7 @@ use zuse_format::property::{
     HAS_RECEIVED_KEY, dataset_property, ignore_unknown_key, inherit_key, received_key,
 };
 
-pub use computed::Shown;
+pub use computed::{Shown, Text};
 pub use set::SetAs;
 pub(crate) use set::{check_on_snapshot, check_settable};
 pub use zuse_format::property::PropertyValue as Value;
@@ -86,6 +86,16 @@ pub(crate) type Resolved = HashMap<Box<str>, Found>;
 pub(crate) struct Found {
     pub value: Value,
     pub from: From,
+}
+
+impl Found {
+    /// The same, seen from below the directory that has it.
+    fn seen_below(&self, dir: u64) -> Self {
+        Self {
+            value: self.value.clone(),
+            from: self.from.seen_below(dir),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -176,14 +186,7 @@ impl Dsl {
             if phys.parent != 0 {
                 for (name, found) in self.resolved_at(phys.parent, depth + 1)?.iter() {
                     if dataset_property(name).is_none_or(|p| p.inheritable()) {
-                        let up = found.from.seen_below(phys.parent);
-                        all.insert(
-                            name.clone(),
-                            Found {
-                                value: found.value.clone(),
-                                from: up,
-                            },
-                        );
+                        all.insert(name.clone(), found.seen_below(phys.parent));
                     }
                 }
             }
@@ -241,10 +244,7 @@ impl Dsl {
             return Ok(None);
         }
         let above = self.resolved(phys.dir)?;
-        Ok(above.get(name).map(|found| Found {
-            value: found.value.clone(),
-            from: found.from.seen_below(phys.dir),
-        }))
+        Ok(above.get(name).map(|found| found.seen_below(phys.dir)))
     }
 
     /// The effective value of a number or index property, its default if nothing is stored.

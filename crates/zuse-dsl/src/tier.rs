@@ -120,6 +120,16 @@ pub(crate) struct Root {
     pub inside: OnceLock<Arc<Vec<(String, u64)>>>,
 }
 
+impl Root {
+    /// One of which the kind is known.
+    pub fn of(kind: ObjsetType) -> Self {
+        Self {
+            kind,
+            inside: OnceLock::new(),
+        }
+    }
+}
+
 /// Key of a root: first words of its address, and its birth.
 pub(crate) type RootKey = [u64; 3];
 
@@ -191,6 +201,23 @@ impl Tier {
         load: impl FnOnce() -> Result<Arc<Root>>,
     ) -> Result<Arc<Root>> {
         self.get_or(&self.roots, key, load)
+    }
+
+    /// What is known of an object set already; does not count as a question.
+    pub fn known_root(&self, key: &RootKey) -> Option<Arc<Root>> {
+        lock(&self.roots).get(key)
+    }
+
+    /// Remembers what was learned of an object set.
+    pub fn note_root(&self, key: RootKey, root: Root) {
+        if !self.is_off() {
+            lock(&self.roots).put(key, Arc::new(root));
+        }
+    }
+
+    /// Whether it is switched off.
+    pub fn is_off(&self) -> bool {
+        self.off.load(Relaxed)
     }
 
     /// The name that an object had when it was last met.

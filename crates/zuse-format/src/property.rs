@@ -6,6 +6,10 @@
 
 mod dataset;
 mod pool;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 pub use dataset::{B, DATASET_PROPERTIES, F, S, V};
 pub use pool::POOL_PROPERTIES;
 
@@ -230,13 +234,13 @@ impl Property {
     }
 
     /// The exact text of a stored number: its word, `none`, or decimal. Human-readable sizes are the command's affair.
-    pub fn format_number(&self, number: u64) -> String {
+    pub fn format_number(&self, number: u64) -> Cow<'static, str> {
         match (self.kind, self.none) {
             (PropertyKind::Index, _) => self
                 .word_of(number)
-                .map_or_else(|| number.to_string(), str::to_owned),
-            (PropertyKind::Number, NoneMeans::Max) if number == u64::MAX => "none".to_owned(),
-            _ => number.to_string(),
+                .map_or_else(|| number.to_string().into(), Cow::Borrowed),
+            (PropertyKind::Number, NoneMeans::Max) if number == u64::MAX => "none".into(),
+            _ => number.to_string().into(),
         }
     }
 }
@@ -308,7 +312,10 @@ pub fn parse_number(text: &str) -> Result<u64, PropertyError> {
 
 /// A dataset property by name or list column.
 pub fn dataset_property(name: &str) -> Option<&'static Property> {
-    find(&DATASET_PROPERTIES, name)
+    static BY_NAME: LazyLock<HashMap<&'static str, &'static Property>> =
+        LazyLock::new(|| DATASET_PROPERTIES.iter().map(|p| (p.name, p)).collect());
+    let known = BY_NAME.get(name).copied();
+    known.or_else(|| find(&DATASET_PROPERTIES, name))
 }
 
 /// A pool property by name or list column.

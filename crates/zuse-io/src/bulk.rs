@@ -241,7 +241,7 @@ impl Pipeline {
 }
 
 /// A pointer whose first copy can be read in one piece as it lies.
-fn plain(bp: &BlockPointer) -> bool {
+pub(crate) fn plain(bp: &BlockPointer) -> bool {
     bp.kind() == BpKind::Normal
         && !bp.is_gang()
         && bp.validate(BpLimits::default()).is_ok()

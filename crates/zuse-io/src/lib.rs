@@ -5,6 +5,7 @@
 //! Nothing here knows objects, datasets or transactions beyond their txg number.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod allocate;
 mod block;
 mod bulk;
@@ -17,6 +18,7 @@ mod pipeline;
 mod policy;
 mod raw;
 
+pub use ahead::Ahead;
 pub use allocate::{AllocClass, Allocate, Allocation};
 pub use block::{Block, BlockIndex};
 pub use bulk::StoredRun;

@@ -407,7 +407,7 @@ fn get_prop(lua: &Lua, batch: &Batch<'_>, name: &str, property: &str) -> LuaResu
         None if property.starts_with("written@") => {
             Value::Integer(integer(text.as_bytes()).unwrap_or(0))
         }
-        _ => Value::String(lua.create_string(&text)?),
+        _ => Value::String(lua.create_string(text.as_ref())?),
     };
     let from = match source {
         Source::None => None,
@@ -462,7 +462,7 @@ fn list(lua: &Lua, batch: &Batch<'_>, what: &str, name: &str) -> LuaResult<Answe
                 _ => entry.name.clone(),
             };
             all.into_iter()
-                .map(|(n, v, s)| vec![n, v, from(s)])
+                .map(|(n, v, s)| vec![n.into_owned(), v.into_owned(), from(s)])
                 .collect()
         }),
         "system_properties" => {

@@ -304,10 +304,13 @@ impl Pool {
             }
             _ => match (own, known.kind) {
                 (Some(v), PropertyKind::Text) => (v.as_text().map(str::to_owned), Source::Local),
-                (Some(v), _) => (v.first().map(|n| known.format_number(n)), Source::Local),
+                (Some(v), _) => (
+                    v.first().map(|n| known.format_number(n).into_owned()),
+                    Source::Local,
+                ),
                 (None, _) => {
                     let text = match known.default {
-                        DefaultValue::Number(n) => Some(known.format_number(n)),
+                        DefaultValue::Number(n) => Some(known.format_number(n).into_owned()),
                         DefaultValue::Text(t) => Some(t.to_owned()),
                         DefaultValue::None => None,
                     };

@@ -1,7 +1,7 @@
 //! Properties of datasets as texts in their exact form, with their sources; and texts to stored values.
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::property::{SetAs, Source, Value};
+use zuse_dsl::property::{SetAs, Shown, Source, Text, Value};
 use zuse_dsl::{Entry, Kind};
 use zuse_format::property::{self as table, Home, dataset_property, is_user_property};
 
@@ -17,6 +17,16 @@ pub struct Property {
     pub value: String,
     /// Where the value comes from.
     pub source: Source,
+}
+
+impl Property {
+    fn of(name: Text, (value, source): Shown) -> Self {
+        Self {
+            name: name.into_owned(),
+            value: value.into_owned(),
+            source,
+        }
+    }
 }
 
 fn refuse<T>(why: impl Into<String>) -> Result<T> {
@@ -88,7 +98,8 @@ impl Dataset {
     pub fn property(&self, name: &str) -> Result<Option<Property>> {
         let entry = self.pool().dsl().entry_of(self.handle())?;
         let found = self.pool().properties_of(&entry, Some(&[name]))?;
-        Ok(found.into_iter().next().and_then(|(_, p)| p))
+        let found = found.into_iter().next();
+        Ok(found.and_then(|(name, shown)| Some(Property::of(name, shown?))))
     }
 
     /// All properties that `get all` shows, in its order.
@@ -98,7 +109,8 @@ impl Dataset {
     pub fn properties(&self) -> Result<Vec<Property>> {
         let entry = self.pool().dsl().entry_of(self.handle())?;
         let found = self.pool().properties_of(&entry, None)?;
-        Ok(found.into_iter().filter_map(|(_, p)| p).collect())
+        let property = |(name, shown): (Text, Option<Shown>)| Some(Property::of(name, shown?));
+        Ok(found.into_iter().filter_map(property).collect())
     }
 
     /// Sets properties, all or none.
@@ -185,25 +197,13 @@ impl Pool {
         &self,
         entry: &Entry,
         names: Option<&[&str]>,
-    ) -> Result<Vec<(String, Option<Property>)>> {
-        let made = |name: &str, value: String, source: Source| {
-            self.finish(
-                entry,
-                Property {
-                    name: name.to_owned(),
-                    value,
-                    source,
-                },
-            )
-        };
+    ) -> Result<Vec<(Text, Option<Shown>)>> {
         let Some(names) = names else {
-            let mut all: Vec<(String, Option<Property>)> = self
-                .dsl()
-                .entry_properties(entry)?
-                .into_iter()
+            let all = self.dsl().entry_properties(entry)?.into_iter();
+            let mut all: Vec<(Text, Option<Shown>)> = all
                 .map(|(name, value, source)| {
-                    let property = made(&name, value, source);
-                    (name, Some(property))
+                    let shown = self.finish(entry, &name, (value, source));
+                    (name, Some(shown))
                 })
                 .collect();
             let late = [
@@ -217,32 +217,33 @@ impl Pool {
                         .position(|p| p.name == name)
                         .unwrap_or(usize::MAX)
                 };
-                let late = late.into_iter().flatten();
-                all.extend(late.map(|p| (p.name.clone(), Some(p))));
+                let late = late.into_iter().zip([RESUME_TOKEN, REDACT_SNAPS]);
+                all.extend(late.filter_map(|(p, name)| Some((name.into(), Some(p?)))));
                 all.sort_by_key(|(name, _)| place(name));
             }
             return Ok(all);
         };
-        let canonical: Vec<&str> = names
-            .iter()
-            .map(|n| dataset_property(n).map_or(*n, |p| p.name))
-            .collect();
-        let found = self.dsl().entry_some(entry, &canonical)?;
+        let canonical = names.iter().map(|n| {
+            dataset_property(n).map_or_else(|| Text::from((*n).to_owned()), |p| p.name.into())
+        });
+        let canonical: Vec<Text> = canonical.collect();
+        let asked: Vec<&str> = canonical.iter().map(AsRef::as_ref).collect();
+        let found = self.dsl().entry_some(entry, &asked)?;
         let mut out = Vec::with_capacity(names.len());
-        for (name, shown) in canonical.iter().zip(found) {
-            let property = match shown {
-                Some((value, source)) => Some(made(name, value, source)),
-                None if *name == RESUME_TOKEN => self.token_property(entry)?,
-                None if name.starts_with("redact") => self.redact_property(entry, name)?,
-                None => self.accounted(entry, name)?,
+        for (name, shown) in canonical.into_iter().zip(found) {
+            let shown = match shown {
+                Some(shown) => Some(self.finish(entry, &name, shown)),
+                None if name == RESUME_TOKEN => self.token_property(entry)?,
+                None if name.starts_with("redact") => self.redact_property(entry, &name)?,
+                None => self.accounted(entry, &name)?,
             };
-            out.push(((*name).to_owned(), property));
+            out.push((name, shown));
         }
         Ok(out)
     }
 
     /// What is redacted, and with respect to which snapshots.
-    fn redact_property(&self, entry: &Entry, name: &str) -> Result<Option<Property>> {
+    fn redact_property(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
         let Some(snaps) = self.redact_snaps(entry)? else {
             return Ok(None);
         };
@@ -255,28 +256,21 @@ impl Pool {
             "redacted" if entry.kind != Kind::Bookmark => "1".to_owned(),
             _ => return Ok(None),
         };
-        Ok(Some(Property {
-            name: name.to_owned(),
-            value,
-            source: Source::None,
-        }))
+        Ok(Some((value.into(), Source::None)))
     }
 
     /// What a sender needs to go on with an interrupted receive.
-    fn token_property(&self, entry: &Entry) -> Result<Option<Property>> {
+    fn token_property(&self, entry: &Entry) -> Result<Option<Shown>> {
         if !matches!(entry.kind, Kind::Filesystem | Kind::Volume) {
             return Ok(None);
         }
         let state = self.dsl().resume_state(&entry.name)?;
-        Ok(state.map(|s| Property {
-            name: RESUME_TOKEN.to_owned(),
-            value: crate::receive::token_of(&s).to_text(),
-            source: Source::None,
-        }))
+        let text = |s| crate::receive::token_of(&s).to_text().into();
+        Ok(state.map(|s| (text(s), Source::None)))
     }
 
     /// `userused@1000`, `groupquota@50`, …: source is always local.
-    fn accounted(&self, entry: &Entry, name: &str) -> Result<Option<Property>> {
+    fn accounted(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
         let Some(column) = Accounted::parse(name) else {
             return Ok(None);
         };
@@ -288,21 +282,17 @@ impl Pool {
             Err(e) if e.is(Errno::NOTSUP) => return Ok(None),
             Err(e) => return Err(e),
         };
-        Ok(Some(Property {
-            name: name.to_owned(),
-            value: value.to_string(),
-            source: Source::Local,
-        }))
+        Ok(Some((value.to_string().into(), Source::Local)))
     }
 
-    fn finish(&self, entry: &Entry, mut property: Property) -> Property {
-        if property.name == "mounted" {
-            let mounted = self
-                .mounts()
-                .is_some_and(|m| m.mountpoint(&entry.name).is_some());
-            property.value = if mounted { "yes" } else { "no" }.into();
+    fn finish(&self, entry: &Entry, name: &str, (value, source): Shown) -> Shown {
+        if name != "mounted" {
+            return (value, source);
         }
-        property
+        let mounted = self
+            .mounts()
+            .is_some_and(|m| m.mountpoint(&entry.name).is_some());
+        (if mounted { "yes" } else { "no" }.into(), source)
     }
 
     fn properties_changed(&self, dataset: &str) -> Result<()> {

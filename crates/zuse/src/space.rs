@@ -47,7 +47,7 @@ impl Pool {
         let allocated = if writable {
             space.allocated
         } else {
-            self.dsl().stat(&*self.dsl().dataset(&self.name())?)?.used
+            self.dsl().written()?
         };
         Ok(PoolFigures {
             size: space.capacity,

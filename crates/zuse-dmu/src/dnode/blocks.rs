@@ -667,7 +667,7 @@ fn pointer_in(block: &Block, child: u64, place: &BlockPlace<'_>) -> Result<Block
         .ok_or_else(|| Error::corrupt(place.to_string(), "an indirect block is too short"))
 }
 
-pub(super) fn shifted(value: u64, shift: u32) -> u64 {
+pub(crate) fn shifted(value: u64, shift: u32) -> u64 {
     if shift >= 64 { 0 } else { value >> shift }
 }
 

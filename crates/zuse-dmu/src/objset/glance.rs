@@ -71,6 +71,29 @@ impl Objset {
         }
     }
 
+    /// What `f` makes of one object as it stands in its dnode block, without putting it into memory. `None` when it is in
+    /// memory, is none, or does not parse: [`Objset::dnode`] knows more.
+    pub fn look_at<R>(
+        &self,
+        object: ObjectId,
+        f: impl FnOnce(&DnodeView<'_>) -> Option<R>,
+    ) -> Option<R> {
+        if object.0 == 0 || object.0 >= OBJECT_LIMIT {
+            return None;
+        }
+        let tree = self.meta_tree();
+        let block = self
+            .dnode_block(&tree, object.0 / SLOTS_PER_BLOCK as u64)
+            .ok()??;
+        let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
+        if starts_of(&block) >> slot & 1 == 0 || self.is_in_memory(object) {
+            return None;
+        }
+        let bytes = block.bytes().get(slot * DNODE_SLOT..);
+        let found = f(&DnodeView::parse(bytes?).ok()??);
+        found.filter(|_| self.is_meta_tree(&tree))
+    }
+
     fn is_in_memory(&self, object: ObjectId) -> bool {
         lock(self.core.shard(object))
             .get(&object.0)

@@ -118,6 +118,17 @@ pub(crate) fn slot(b: &[u8], i: usize) -> Option<Slot<'_>> {
     })
 }
 
+/// Names and values of a block that is a micro ZAP with names that are text.
+pub(crate) fn numbers_of(b: &[u8]) -> Option<Vec<(String, u64)>> {
+    if u64_at(b, 0) != MICRO_TYPE || b.len() < 2 * SLOT {
+        return None;
+    }
+    (0..slots(b))
+        .filter_map(|i| slot(b, i))
+        .map(|s| Some((std::str::from_utf8(s.name).ok()?.to_owned(), s.value)))
+        .collect()
+}
+
 fn is_named(b: &[u8], i: usize, name: &[u8]) -> bool {
     let Some(s) = slot_bytes(b, i) else {
         return false;

@@ -2,6 +2,7 @@
 //!
 //! A [`View`] reads of an entry only what the properties asked for need, and that once.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -15,14 +16,16 @@ use zuse_format::property::{
     received_key,
 };
 
-use super::{Found, From, Source, Value, decoded};
+use super::{Found, From, Resolved, Source, Value, decoded};
 use crate::context::Dsl;
 use crate::dataset::{Dataset, Kind};
 use crate::deadlist::Deadlist;
 use crate::listing::{Entry, read_numbers};
 
+/// A text; most are words of a table.
+pub type Text = Cow<'static, str>;
 /// A text and where it comes from.
-pub type Shown = (String, Source);
+pub type Shown = (Text, Source);
 
 impl Dsl {
     /// The entry of an open dataset.
@@ -50,7 +53,7 @@ impl Dsl {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn properties(&self, ds: &Dataset) -> Result<Vec<(String, String, Source)>> {
+    pub fn properties(&self, ds: &Dataset) -> Result<Vec<(Text, Text, Source)>> {
         self.entry_properties(&self.entry_of(ds)?)
     }
 
@@ -77,7 +80,7 @@ impl Dsl {
     ///
     /// # Errors
     /// As [`Self::property`].
-    pub fn entry_properties(&self, entry: &Entry) -> Result<Vec<(String, String, Source)>> {
+    pub fn entry_properties(&self, entry: &Entry) -> Result<Vec<(Text, Text, Source)>> {
         let _config = self.read_config();
         View::of(self, entry)?.all()
     }
@@ -101,12 +104,12 @@ impl Dsl {
         Ok(out)
     }
 
-    pub(crate) fn user_unlocked(&self, entry: &Entry) -> Result<Vec<(String, String, Source)>> {
+    pub(crate) fn user_unlocked(&self, entry: &Entry) -> Result<Vec<(Text, Text, Source)>> {
         let view = View::of(self, entry)?;
         let mut out = Vec::new();
         for name in view.user_names()? {
             if let Some((text, source)) = view.stored_text(&name, None)? {
-                out.push((name, text, source));
+                out.push((name.into(), text, source));
             }
         }
         Ok(out)
@@ -134,7 +137,7 @@ impl Dsl {
             .get(&received_key(name))
             .and_then(decoded);
         Ok(value.map(|v| match (v, known) {
-            (Value::Number(n), Some(known)) => known.format_number(n),
+            (Value::Number(n), Some(known)) => known.format_number(n).into_owned(),
             (Value::Number(n), None) => n.to_string(),
             (Value::Text(t), _) => t,
         }))
@@ -152,6 +155,9 @@ impl Dsl {
     }
 }
 
+/// Numbers by the property that they are.
+type Numbers = Arc<Vec<(String, u64)>>;
+
 /// An entry with what was read of it.
 struct View<'a> {
     dsl: &'a Dsl,
@@ -159,15 +165,21 @@ struct View<'a> {
     phys: DslDatasetPhys,
     dir: OnceCell<DslDirPhys>,
     volume: OnceCell<bool>,
+    /// The object with its encryption key, if it is encrypted.
+    key_object: OnceCell<Option<u64>>,
+    /// Own directory and those above it.
+    ancestry: OnceCell<Vec<u64>>,
+    inside: OnceCell<Option<Numbers>>,
+    resolved: OnceCell<Arc<Resolved>>,
 }
 
 /// A value that is read at most once.
-fn once<T: Copy>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<T> {
+fn once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
     match cell.get() {
-        Some(v) => Ok(*v),
+        Some(v) => Ok(v),
         None => {
             let v = read()?;
-            Ok(*cell.get_or_init(|| v))
+            Ok(cell.get_or_init(|| v))
         }
     }
 }
@@ -180,18 +192,47 @@ impl<'a> View<'a> {
             phys: dsl.meta()?.ds(entry.object.0)?,
             dir: OnceCell::new(),
             volume: OnceCell::new(),
+            key_object: OnceCell::new(),
+            ancestry: OnceCell::new(),
+            inside: OnceCell::new(),
+            resolved: OnceCell::new(),
         })
     }
 
     fn dir(&self) -> Result<DslDirPhys> {
-        once(&self.dir, || self.dsl.meta()?.dir(self.phys.dir))
+        once(&self.dir, || self.dsl.meta()?.dir(self.phys.dir)).copied()
+    }
+
+    fn ancestry(&self) -> Result<&[u64]> {
+        let read = || self.dsl.meta()?.ancestry(self.phys.dir);
+        once(&self.ancestry, read).map(Vec::as_slice)
+    }
+
+    fn encryption(&self, name: &str) -> Result<Option<Shown>> {
+        let read = || self.dsl.key_object_number(self.phys.dir);
+        let own = *once(&self.key_object, read)?;
+        self.dsl.encryption_text(own, name)
+    }
+
+    fn effective(&self, name: &str, inheritable: bool) -> Result<Option<Found>> {
+        let resolved = || once(&self.resolved, || self.dsl.resolved(self.phys.dir));
+        if !self.phys.is_snapshot() {
+            return Ok(resolved()?.get(name).cloned());
+        }
+        if self.phys.props != 0 {
+            return self.dsl.effective_for(&self.phys, name);
+        }
+        if !inheritable {
+            return Ok(None);
+        }
+        Ok(resolved()?.get(name).map(|f| f.seen_below(self.phys.dir)))
     }
 
     fn is_volume(&self) -> Result<bool> {
         match self.entry.kind {
             Kind::Filesystem => Ok(false),
             Kind::Volume => Ok(true),
-            _ => once(&self.volume, || self.dsl.is_volume(&self.phys)),
+            _ => once(&self.volume, || self.dsl.is_volume(&self.phys)).copied(),
         }
     }
 
@@ -225,13 +266,13 @@ impl<'a> View<'a> {
         }
     }
 
-    fn all(&self) -> Result<Vec<(String, String, Source)>> {
+    fn all(&self) -> Result<Vec<(Text, Text, Source)>> {
         let mut out = Vec::with_capacity(80);
         for known in DATASET_PROPERTIES.iter().filter(|p| p.in_all) {
             if self.has(known)?
                 && let Some((text, source)) = self.native(known)?
             {
-                out.push((known.name.to_owned(), text, source));
+                out.push((known.name.into(), text, source));
             }
         }
         if self.entry.kind == Kind::Bookmark {
@@ -239,7 +280,7 @@ impl<'a> View<'a> {
         }
         for name in self.user_names()? {
             if let Some((text, source)) = self.stored_text(&name, None)? {
-                out.push((name, text, source));
+                out.push((name.into(), text, source));
             }
         }
         Ok(out)
@@ -257,8 +298,8 @@ impl<'a> View<'a> {
                 }
             }
         };
-        for dir in meta.ancestry(self.phys.dir)? {
-            take(&*self.dsl.stored(meta.dir(dir)?.props)?);
+        for dir in self.ancestry()? {
+            take(&*self.dsl.stored(meta.dir(*dir)?.props)?);
         }
         take(&*self.dsl.stored(self.phys.props)?);
         Ok(names)
@@ -269,9 +310,9 @@ impl<'a> View<'a> {
             return Ok(of_bookmark(known.name, bookmark));
         }
         match known.home {
-            Home::KeyObject => self.dsl.encryption_text(self.entry.object.0, known.name),
+            Home::KeyObject => self.encryption(known.name),
             Home::Computed if matches!(known.name, "encryptionroot" | "keystatus") => {
-                self.dsl.encryption_text(self.entry.object.0, known.name)
+                self.encryption(known.name)
             }
             Home::Computed => self.computed(known.name),
             Home::MasterNode | Home::Volume => self.inside(known),
@@ -279,20 +320,23 @@ impl<'a> View<'a> {
         }
     }
 
+    fn numbers(&self) -> Result<Option<Numbers>> {
+        if self.phys.bp.uses_crypt() {
+            let open = self.dsl.dataset_by_object(self.entry.object)?.objset();
+            let numbers = open.and_then(|os| read_numbers(&os));
+            return Ok(numbers.ok().map(Arc::new));
+        }
+        match self.dsl.inside(&self.phys) {
+            Ok(numbers) => Ok(Some(numbers)),
+            Err(_) if self.phys.flags & DS_FLAG_INCONSISTENT != 0 => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// What stands in the object set. A dataset whose content cannot be opened (a key is missing) has no such values.
     fn inside(&self, known: &'static Property) -> Result<Option<Shown>> {
-        let numbers = if self.phys.bp.uses_crypt() {
-            let open = self.dsl.dataset_by_object(self.entry.object)?.objset();
-            match open.and_then(|os| read_numbers(&os)) {
-                Ok(numbers) => Arc::new(numbers),
-                Err(_) => return Ok(None),
-            }
-        } else {
-            match self.dsl.inside(&self.phys) {
-                Ok(numbers) => numbers,
-                Err(_) if self.phys.flags & DS_FLAG_INCONSISTENT != 0 => return Ok(None),
-                Err(e) => return Err(e),
-            }
+        let Some(numbers) = once(&self.inside, || self.numbers())? else {
+            return Ok(None);
         };
         let found = numbers
             .iter()
@@ -304,24 +348,25 @@ impl<'a> View<'a> {
             } else {
                 Source::None
             };
-            return Ok(found.map(|n| (n.to_string(), source)));
+            return Ok(found.map(|n| (n.to_string().into(), source)));
         }
         // Old filesystems leave out what has its default.
         let number = found.or(known.default_number()).unwrap_or(0);
         let text = match known.name.starts_with("default") {
-            true => number.to_string(),
+            true => number.to_string().into(),
             false => known.format_number(number),
         };
         Ok(Some((text, Source::None)))
     }
 
     fn stored_text(&self, name: &str, known: Option<&Property>) -> Result<Option<Shown>> {
-        let Some(Found { value, from }) = self.dsl.effective_for(&self.phys, name)? else {
+        let inheritable = known.is_none_or(Property::inheritable);
+        let Some(Found { value, from }) = self.effective(name, inheritable)? else {
             let Some(known) = known else { return Ok(None) };
             let text = match known.default {
                 DefaultValue::Number(n) => known.format_number(n),
-                DefaultValue::Text("/") => format!("/{}", self.entry.name),
-                DefaultValue::Text(t) => t.to_owned(),
+                DefaultValue::Text("/") => format!("/{}", self.entry.name).into(),
+                DefaultValue::Text(t) => t.into(),
                 DefaultValue::None => return Ok(None),
             };
             let plain = known.access == Access::ReadOnly;
@@ -337,21 +382,20 @@ impl<'a> View<'a> {
         };
         let text = match (value, known) {
             (Value::Number(n), Some(known)) => known.format_number(n),
-            (Value::Number(n), None) => n.to_string(),
+            (Value::Number(n), None) => n.to_string().into(),
             (Value::Text(path), Some(known)) if known.name == "mountpoint" => {
-                self.mountpoint(path, &source)
+                self.mountpoint(path, &source).into()
             }
-            (Value::Text(text), _) => text,
+            (Value::Text(text), _) => text.into(),
         };
         Ok(Some((text, source)))
     }
 
     /// The name of a directory above: so many components of the entry's own name.
     fn name_of_dir(&self, dir: u64) -> Result<String> {
-        let meta = self.dsl.meta()?;
         let mut name = self.entry.dataset_name();
-        for at in meta.ancestry(self.phys.dir)? {
-            if at == dir {
+        for at in self.ancestry()? {
+            if *at == dir {
                 return Ok(name.to_owned());
             }
             name = name.rsplit_once('/').map_or(name, |(above, _)| above);
@@ -382,18 +426,21 @@ impl<'a> View<'a> {
             let ext = self.dsl.meta()?.extension(self.phys.dir)?;
             let count = ext.map(|t| t.get_u64(&key)).transpose()?.flatten();
             return Ok(Some(match count {
-                Some(n) => (n.to_string(), Source::Local),
-                None => ("none".to_owned(), Source::Default),
+                Some(n) => (n.to_string().into(), Source::Local),
+                None => ("none".into(), Source::Default),
             }));
         }
         Ok(self.figure(name)?.map(|text| (text, Source::None)))
     }
 
-    fn figure(&self, name: &str) -> Result<Option<String>> {
+    fn figure(&self, name: &str) -> Result<Option<Text>> {
         let (p, meta) = (&self.phys, self.dsl.meta()?);
         let snapshot = p.is_snapshot();
-        let number = |n: u64| Ok(Some(n.to_string()));
-        let word = |w: &str| Ok(Some(w.to_owned()));
+        let number = |n: u64| match n {
+            0 => Ok(Some(Text::Borrowed("0"))),
+            _ => Ok(Some(n.to_string().into())),
+        };
+        let word = |w: &'static str| Ok(Some(Text::Borrowed(w)));
         match name {
             "type" => word(match self.entry.kind {
                 Kind::Filesystem => "filesystem",
@@ -401,7 +448,7 @@ impl<'a> View<'a> {
                 Kind::Snapshot => "snapshot",
                 Kind::Bookmark => "bookmark",
             }),
-            "name" => word(&self.entry.name),
+            "name" => Ok(Some(self.entry.name.clone().into())),
             "creation" => number(p.creation_time),
             "createtxg" => number(p.creation_txg),
             "guid" => number(p.guid),
@@ -434,13 +481,13 @@ impl<'a> View<'a> {
             "origin" => {
                 let dir = self.dir()?;
                 if meta.is_clone(&dir) {
-                    Ok(Some(self.dsl.ds_name(dir.origin)?))
+                    Ok(Some(self.dsl.ds_name(dir.origin)?.into()))
                 } else {
                     Ok(None)
                 }
             }
             "prevsnap" if p.prev_snap != 0 && meta.ds(p.prev_snap)?.dir == p.dir => {
-                Ok(Some(self.dsl.ds_name(p.prev_snap)?))
+                Ok(Some(self.dsl.ds_name(p.prev_snap)?.into()))
             }
             "defer_destroy" => word(if p.flags & DS_FLAG_DEFER_DESTROY != 0 {
                 "on"
@@ -452,7 +499,7 @@ impl<'a> View<'a> {
             "numclones" => number(self.dsl.clones_of(p)?.len() as u64),
             "clones" => {
                 let clones = self.dsl.clones_of(p)?;
-                Ok((!clones.is_empty()).then(|| clones.join(",")))
+                Ok((!clones.is_empty()).then(|| clones.join(",").into()))
             }
             "snapshots_changed" => {
                 let ext = meta.extension(p.dir)?;
@@ -460,7 +507,7 @@ impl<'a> View<'a> {
                     .map(|t| t.get("com.ixsystems:snapshots_changed"))
                     .transpose()?;
                 let when = when.flatten().and_then(|v| v.first());
-                Ok(when.filter(|n| *n != 0).map(|n| n.to_string()))
+                Ok(when.filter(|n| *n != 0).map(|n| n.to_string().into()))
             }
             _ => Ok(None),
         }
@@ -481,7 +528,7 @@ impl<'a> View<'a> {
                 .and_then(|s| self.dsl.written_between(&self.phys, s))
         };
         match found {
-            Ok(n) => Ok(Some((n.to_string(), Source::Local))),
+            Ok(n) => Ok(Some((n.to_string().into(), Source::Local))),
             Err(e) if e.is(Errno::NOENT) || e.is(Errno::XDEV) => Ok(None),
             Err(e) => Err(e),
         }
@@ -585,23 +632,26 @@ impl Dsl {
 
 fn of_bookmark(name: &str, b: &BookmarkPhys) -> Option<Shown> {
     let counted = b.flags & BOOKMARK_HAS_FBN != 0;
-    let text = match name {
-        "type" => "bookmark".to_owned(),
-        "creation" => b.creation_time.to_string(),
-        "createtxg" => b.creation_txg.to_string(),
-        "guid" => b.guid.to_string(),
-        "referenced" if counted => b.referenced.to_string(),
-        "logicalreferenced" if counted => b.uncompressed.to_string(),
+    let text: Text = match name {
+        "type" => "bookmark".into(),
+        "creation" => b.creation_time.to_string().into(),
+        "createtxg" => b.creation_txg.to_string().into(),
+        "guid" => b.guid.to_string().into(),
+        "referenced" if counted => b.referenced.to_string().into(),
+        "logicalreferenced" if counted => b.uncompressed.to_string().into(),
         _ => return None,
     };
     Some((text, Source::None))
 }
 
-fn ratio(uncompressed: u64, compressed: u64) -> String {
+fn ratio(uncompressed: u64, compressed: u64) -> Text {
     let hundredths = if compressed == 0 {
         100
     } else {
         (u128::from(uncompressed) * 100 / u128::from(compressed)).max(100)
     };
-    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+    match hundredths {
+        100 => "1.00".into(),
+        n => format!("{}.{:02}", n / 100, n % 100).into(),
+    }
 }

@@ -127,7 +127,7 @@ fn none_is_zero_for_quotas_and_infinity_for_limits() {
     assert_eq!(limit.parse("none"), Ok(PropertyValue::Number(u64::MAX)));
     assert_eq!(
         (limit.default_number(), limit.format_number(u64::MAX)),
-        (Some(u64::MAX), "none".to_owned())
+        (Some(u64::MAX), "none".into())
     );
     assert!(
         dataset_property("recordsize")

@@ -1,16 +1,19 @@
 //! `zfs get`
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use clap::Args;
-use zuse::property_table::{PropertyKind, dataset_property};
+use zuse::property_table::{Property, PropertyKind, dataset_property};
 
 use super::list::{Kinds, Scope, canonical, json_row};
 use crate::args::list;
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
 use crate::present::dataset_value;
-use crate::query::DatasetRow;
+use crate::query::{Cell, DatasetRow};
 use crate::session::Session;
-use crate::table::{Column, Side, render};
+use crate::table::{Column, Side, stream};
 
 /// Show properties of datasets
 #[derive(Args, Debug)]
@@ -93,7 +96,7 @@ impl Get {
         let rows = only_from(rows, sources.as_deref());
         if self.json {
             let entries = rows.iter().map(|r| {
-                let names: Vec<String> = r.cells.iter().map(|(n, _)| n.clone()).collect();
+                let names: Vec<String> = r.cells.iter().map(|(n, _)| n.to_string()).collect();
                 (r.name.clone(), json_row(r, &names, exact, self.json_int))
             });
             let payload = vec![(
@@ -107,43 +110,47 @@ impl Get {
             session.ui.say("no datasets available");
             return Ok(());
         }
-        let width = value_width(&rows);
+        let width = value_width(&rows, exact);
         let columns: Vec<Column> = fields
             .iter()
             .map(|f| Column {
                 least: if f == "value" { width } else { 0 },
+                exact: f == "value",
                 ..Column::new(f, Side::Left)
             })
             .collect();
-        let mut lines = Vec::new();
-        for row in &rows {
-            for (name, cell) in &row.cells {
-                let (value, source) = match (name.as_str(), cell) {
-                    ("name", _) => (row.name.clone(), "-"),
-                    (_, Some(cell)) => {
-                        let text = cell
-                            .value
-                            .as_deref()
-                            .map_or_else(|| "-".into(), |v| dataset_value(name, v, exact));
-                        (text, cell.source.as_str())
-                    }
-                    (_, None) => ("-".into(), "-"),
-                };
-                let cells = fields.iter().map(|f| match f.as_str() {
-                    "name" => row.name.clone(),
-                    "property" => name.clone(),
-                    "value" => value.clone(),
-                    "received" => cell
-                        .as_ref()
-                        .and_then(|c| c.received.as_deref())
-                        .map_or_else(|| "-".into(), |v| dataset_value(name, v, exact)),
-                    _ => source.to_owned(),
-                });
-                lines.push(cells.collect());
-            }
-        }
-        session.ui.print(render(&columns, &lines, self.scripted))?;
+        let lines = rows
+            .iter()
+            .flat_map(|row| row.cells.iter().map(move |(name, cell)| (row, name, cell)));
+        let field = |i: usize| fields.get(i).map_or("", String::as_str);
+        stream(
+            &columns,
+            lines,
+            self.scripted,
+            |(row, name, cell), i| field_text(field(i), row, name, cell.as_ref(), exact),
+            &mut |some| session.ui.print(some),
+        )?;
         Ok(())
+    }
+}
+
+/// A field of a line.
+fn field_text<'a>(
+    field: &str,
+    row: &'a DatasetRow,
+    name: &'a str,
+    cell: Option<&'a Cell>,
+    exact: bool,
+) -> Cow<'a, str> {
+    let shown = |v: Option<&'a str>| v.map_or("-".into(), |v| dataset_value(name, v, exact));
+    match field {
+        "name" => row.name.as_str().into(),
+        "property" => name.into(),
+        "value" if name == "name" => row.name.as_str().into(),
+        "value" => shown(cell.and_then(|c| c.value.as_deref())),
+        "received" => shown(cell.and_then(|c| c.received.as_deref())),
+        _ if name == "name" => "-".into(),
+        _ => cell.map_or("-", |c| &c.source).into(),
     }
 }
 
@@ -152,7 +159,7 @@ fn only_from(mut rows: Vec<DatasetRow>, sources: Option<&[String]>) -> Vec<Datas
     let Some(sources) = sources else { return rows };
     for row in &mut rows {
         row.cells.retain(|(_, cell)| {
-            let class = match cell.as_ref().map_or("-", |c| c.source.as_str()) {
+            let class = match cell.as_ref().map_or("-", |c| &c.source) {
                 "-" => "none",
                 s if s.starts_with("inherited") => "inherited",
                 s => s,
@@ -166,28 +173,40 @@ fn only_from(mut rows: Vec<DatasetRow>, sources: Option<&[String]>) -> Vec<Datas
 
 /// Width of the VALUE column: the headers of the properties, five for numbers, the longest word that could stand there, and
 /// the longest text.
-fn value_width(rows: &[DatasetRow]) -> usize {
-    let mut width = 0;
-    for (name, cell) in rows.iter().flat_map(|r| &r.cells) {
-        let known = dataset_property(name);
-        width = width.max(known.map_or(name.as_str(), |p| p.column()).len());
-        let text = || {
-            cell.as_ref()
-                .and_then(|c| c.value.as_deref())
-                .map_or(1, |v| dataset_value(name, v, false).chars().count())
-        };
-        width = width.max(match known {
-            Some(p) if p.kind == PropertyKind::Index => {
-                p.words.iter().map(|(w, _)| w.len()).max().unwrap_or(0)
+fn value_width(rows: &[DatasetRow], exact: bool) -> usize {
+    let mut width = "VALUE".len();
+    let mut last: Option<(&str, Option<&Property>)> = None;
+    let mut seen = HashSet::new();
+    for row in rows {
+        for (name, cell) in &row.cells {
+            let known = match last {
+                Some((n, known)) if n == name => known,
+                _ => dataset_property(name),
+            };
+            last = Some((name, known));
+            if seen.insert(name.as_ref()) {
+                width = width.max(known.map_or(name.as_ref(), |p| p.column()).len());
+                width = width.max(match known {
+                    Some(p) if p.kind == PropertyKind::Index => {
+                        p.words.iter().map(|(w, _)| w.len()).max().unwrap_or(0)
+                    }
+                    Some(p) if p.kind == PropertyKind::Number => 5,
+                    _ => 1,
+                });
             }
-            Some(p)
-                if p.kind == PropertyKind::Number
-                    && !matches!(p.name, "creation" | "snapshots_changed") =>
-            {
-                5
+            let Some(value) = cell.as_ref().and_then(|c| c.value.as_deref()) else {
+                continue;
+            };
+            // A number is at most one character longer for people, unless it is a date.
+            let date = known.is_some_and(|p| is_date(p.name));
+            if date || value.len() >= width {
+                width = width.max(dataset_value(name, value, exact && !date).chars().count());
             }
-            _ => text(),
-        });
+        }
     }
     width
+}
+
+fn is_date(name: &str) -> bool {
+    matches!(name, "creation" | "snapshots_changed")
 }

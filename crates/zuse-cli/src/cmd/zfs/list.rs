@@ -1,5 +1,6 @@
 //! `zfs list`
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use clap::Args;
@@ -11,7 +12,7 @@ use crate::json::{Json, envelope};
 use crate::present::{dataset_value, is_number, source_json};
 use crate::query::{Answer, DatasetRow, Question};
 use crate::session::Session;
-use crate::table::{Column, Side, render};
+use crate::table::{Column, Side, stream};
 use crate::target::pool_of;
 
 /// List datasets
@@ -264,21 +265,23 @@ impl List {
             return Ok(());
         }
         let head: Vec<Column> = columns.iter().map(|n| column(n)).collect();
-        let lines: Vec<Vec<String>> = rows
-            .iter()
-            .map(|row| columns.iter().map(|n| value(row, n, exact)).collect())
-            .collect();
-        session.ui.print(render(&head, &lines, self.scripted))?;
+        let cell = |row, i: usize| match columns.get(i) {
+            Some(name) => value_at(row, i, name, exact),
+            None => "".into(),
+        };
+        stream(&head, rows.iter(), self.scripted, cell, &mut |some| {
+            session.ui.print(some)
+        })?;
         Ok(())
     }
 }
 
 /// A cell for people.
-pub fn value(row: &DatasetRow, name: &str, exact: bool) -> String {
+fn value_at<'a>(row: &'a DatasetRow, i: usize, name: &str, exact: bool) -> Cow<'a, str> {
     if name == "name" {
-        return row.name.clone();
+        return row.name.as_str().into();
     }
-    match row.cell(name).and_then(|c| c.value.as_deref()) {
+    match row.cell_at(i, name).and_then(|c| c.value.as_deref()) {
         Some(text) => dataset_value(name, text, exact),
         None => "-".into(),
     }
@@ -318,7 +321,8 @@ fn compare(a: &DatasetRow, b: &DatasetRow, name: &str, down: bool) -> Ordering {
         if name == "name" {
             Some(r.name.clone())
         } else {
-            r.cell(name).and_then(|c| c.value.clone())
+            r.cell(name)
+                .and_then(|c| c.value.as_deref().map(str::to_owned))
         }
     };
     match (text(a), text(b)) {
@@ -348,12 +352,13 @@ pub fn json_row(row: &DatasetRow, columns: &[String], exact: bool, as_int: bool)
         entries.push(("dataset".into(), text(dataset)));
         entries.push(("snapshot_name".into(), text(snapshot)));
     }
-    let properties = columns.iter().filter(|n| *n != "name").map(|name| {
-        let source = row.cell(name).map_or("-", |c| c.source.as_str());
+    let named = columns.iter().enumerate().filter(|(_, n)| *n != "name");
+    let properties = named.map(|(i, name)| {
+        let source = row.cell_at(i, name).map_or("-", |c| &c.source);
         (
             name.clone(),
             Json::object([
-                ("value", Json::text(&value(row, name, exact), as_int)),
+                ("value", Json::text(&value_at(row, i, name, exact), as_int)),
                 ("source", source_json(source)),
             ]),
         )

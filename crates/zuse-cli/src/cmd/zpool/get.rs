@@ -104,7 +104,7 @@ impl Get {
                     "name" => row.name.clone(),
                     "property" => name.clone(),
                     "value" => pool_value(name, cell.value.as_deref(), exact),
-                    _ => cell.source.clone(),
+                    _ => cell.source.to_string(),
                 });
                 lines.push(cells.collect());
             }

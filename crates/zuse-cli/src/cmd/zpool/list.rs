@@ -225,6 +225,8 @@ fn vdev_lines(
             exact,
         ),
         "health" => vdev.state.clone(),
+        // OpenZFS sets it to the right here, of pools to the left.
+        "altroot" => "      -".into(),
         _ => "-".into(),
     });
     out.push(cells.collect());

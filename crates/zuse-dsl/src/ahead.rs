@@ -1,0 +1,273 @@
+//! What a listing is going to read, brought together before it asks: whole layers in disk order instead of one object after
+//! the other.
+//!
+//! ```text
+//!   directories of a level ─► their child maps, property tables ─► … next level
+//!   heads ─► tables of snapshots ─► snapshots ─► deadlists, object sets
+//! ```
+//! What is gathered goes into the block cache, the numbers inside object sets into the metadata tier. Nothing here fails:
+//! what is wrong is met again by the listing itself.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use zuse_base::{Error, Result};
+use zuse_dmu::{Ahead, look_inside};
+use zuse_format::dsl::{DslDatasetPhys, DslDirPhys, UsedKind};
+use zuse_format::{BlockPointer, ObjsetType};
+
+use crate::context::Dsl;
+use crate::listing::Which;
+use crate::meta::{Meta, is_public};
+use crate::tier::{Root, RootKey};
+
+/// What will be asked of the entries of a listing, besides what stands in their own objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Stored properties, and what stands beside directories and heads.
+    pub properties: bool,
+    /// What stands inside object sets.
+    pub inside: bool,
+    /// What was written since the snapshot before.
+    pub written: bool,
+}
+
+impl Needs {
+    /// All of it.
+    pub const ALL: Self = Self {
+        properties: true,
+        inside: true,
+        written: true,
+    };
+}
+
+/// Heads that are looked at together.
+pub(crate) const HEADS_AT_ONCE: usize = 1024;
+/// Directories that a walk may meet: beyond, the tree bites its own tail.
+const MOST: usize = 10_000_000;
+
+/// A directory that a walk met.
+pub(crate) struct Met {
+    /// Levels below where the walk began.
+    pub below: usize,
+    pub name: String,
+    pub head: u64,
+    /// Bytes that count as used here and are only reserved.
+    pub reserved: u64,
+}
+
+struct Node {
+    name: String,
+    below: usize,
+    phys: DslDirPhys,
+    children: Vec<usize>,
+}
+
+impl Dsl {
+    /// One who gathers for a listing; none where the metadata tier is off.
+    pub(crate) fn gatherer(&self) -> Result<Option<Ahead>> {
+        let spa = self.spa()?;
+        let on = !self.tier.is_off();
+        Ok(on.then(|| Ahead::new(spa.io(), spa.work())))
+    }
+
+    /// A directory and those below it, down to `depth` levels: parents before children, children by name.
+    pub(crate) fn tree_below(
+        &self,
+        name: &str,
+        dir: u64,
+        depth: Option<usize>,
+        needs: Needs,
+        gather: &mut Option<Ahead>,
+    ) -> Result<Vec<Met>> {
+        let meta = self.meta()?;
+        let mut nodes: Vec<Node> = Vec::new();
+        // Name, parent and object of the directories of a level.
+        let mut level = vec![(name.to_owned(), None, dir)];
+        let mut below = 0;
+        while !level.is_empty() {
+            if nodes.len() + level.len() > MOST {
+                return Err(Error::corrupt(name, "directories without end"));
+            }
+            if let Some(gather) = gather {
+                gather_dirs(meta, gather, level.iter().map(|(.., dir)| *dir), needs);
+            }
+            let mut next = Vec::new();
+            for (name, parent, dir) in level {
+                let (at, phys) = (nodes.len(), meta.dir(dir)?);
+                if let Some(parent) = parent
+                    && let Some(parent) = nodes.get_mut::<usize>(parent)
+                {
+                    parent.children.push(at);
+                }
+                if depth.is_none_or(|d| below < d) {
+                    for (child, object) in meta.children(&phys)? {
+                        if is_public(&child) {
+                            next.push((format!("{name}/{child}"), Some(at), object));
+                        }
+                    }
+                }
+                nodes.push(Node {
+                    name,
+                    below,
+                    phys,
+                    children: Vec::new(),
+                });
+            }
+            level = next;
+            below += 1;
+        }
+        Ok(in_order(nodes))
+    }
+
+    /// Brings together what a listing of these heads reads.
+    pub(crate) fn gather_heads(
+        &self,
+        gather: &mut Ahead,
+        heads: &[u64],
+        which: Which,
+        needs: Needs,
+    ) -> Result<()> {
+        let meta = self.meta()?;
+        let mos = &meta.mos;
+        mos.gather_objects(gather, heads.iter().copied());
+        let mut all: Vec<DslDatasetPhys> = heads.iter().filter_map(|h| meta.ds(*h).ok()).collect();
+        if which.bookmarks {
+            mos.gather_contents(gather, heads.iter().copied());
+        }
+        if which.snapshots {
+            let tables: Vec<u64> = all
+                .iter()
+                .map(|p| p.snapnames)
+                .filter(|o| *o != 0)
+                .collect();
+            mos.gather_contents(gather, tables.iter().copied());
+            let numbers = |o: &u64| meta.table(*o)?.numbers();
+            let snapshots = tables.iter().filter_map(|o| numbers(o).ok()).flatten();
+            let snapshots: Vec<u64> = snapshots.map(|(_, object)| object).collect();
+            mos.gather_objects(gather, snapshots.iter().copied());
+            if needs != Needs::default() {
+                all.extend(snapshots.iter().filter_map(|s| meta.ds(*s).ok()));
+            }
+        }
+        if needs.written {
+            mos.gather_objects(gather, all.iter().map(|p| p.deadlist));
+        }
+        if needs.properties {
+            mos.gather_contents(gather, all.iter().map(|p| p.props));
+        }
+        if needs.inside || which.filesystems || which.volumes {
+            self.gather_roots(&all, needs.inside)?;
+        }
+        Ok(())
+    }
+
+    /// Learns of what kind object sets are, and the numbers inside them.
+    fn gather_roots(&self, all: &[DslDatasetPhys], inside: bool) -> Result<()> {
+        let mut seen = HashSet::new();
+        let unknown = |key: &RootKey| match self.tier.known_root(key) {
+            Some(root) => inside && root.inside.get().is_none(),
+            None => true,
+        };
+        let roots: Vec<BlockPointer> = all
+            .iter()
+            .map(|p| p.bp)
+            .filter(|bp| !bp.is_hole() && !bp.uses_crypt())
+            .filter(|bp| seen.insert(root_key(bp)) && unknown(&root_key(bp)))
+            .collect();
+        if roots.is_empty() {
+            return Ok(());
+        }
+        let spa = self.spa()?;
+        let mut gather = Ahead::new(spa.io(), spa.work());
+        if !inside {
+            let at = zuse_format::objset::OBJSET_TYPE_AT;
+            let kinds = gather.look(&roots, move |_, block| {
+                ObjsetType::from_number(zuse_format::field::u64_at(block, at))
+            });
+            for (bp, kind) in roots.iter().zip(kinds) {
+                if let Some(kind) = kind {
+                    self.tier.note_root(root_key(bp), Root::of(kind));
+                }
+            }
+            return Ok(());
+        }
+        let mut gather = gather.reaching_down();
+        for (bp, found) in roots.iter().zip(look_inside(&mut gather, &roots)) {
+            if let Some((kind, numbers)) = found {
+                let root = Root::of(kind);
+                let numbers = crate::listing::named_numbers(kind == ObjsetType::Zvol, numbers);
+                let _ = root.inside.set(Arc::new(numbers));
+                self.tier.note_root(root_key(bp), root);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the books of a directory count as used that nobody wrote.
+fn reserved(phys: &DslDirPhys) -> u64 {
+    let parts = phys.used_breakdown;
+    let of = |kind: UsedKind| parts.get(kind as usize).copied().unwrap_or(0);
+    of(UsedKind::ChildReservation).saturating_add(of(UsedKind::RefReservation))
+}
+
+impl Dsl {
+    /// Bytes that all datasets hold together, without what is only reserved.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn written(&self) -> Result<u64> {
+        let _config = self.read_config();
+        let (meta, name) = (self.meta()?, self.spa()?.name());
+        let mut gather = self.gatherer()?;
+        let tree = self.tree_below(&name, meta.root_dir, None, Needs::default(), &mut gather)?;
+        let reserved = tree.iter().map(|met| met.reserved);
+        let used = meta.dir(meta.root_dir)?.used_bytes;
+        Ok(reserved.fold(used, u64::saturating_sub))
+    }
+}
+
+/// Key under which the tier knows an object set: first words of its address, and its birth.
+pub(crate) fn root_key(bp: &BlockPointer) -> RootKey {
+    let first = bp
+        .dvas()
+        .next()
+        .map_or([0, 0], |d| [u64::from(d.vdev()), d.offset()]);
+    [first[0], first[1], bp.physical_birth()]
+}
+
+/// Directories with their child maps, and with what stands beside them.
+fn gather_dirs(
+    meta: &Meta,
+    gather: &mut Ahead,
+    dirs: impl Iterator<Item = u64> + Clone,
+    needs: Needs,
+) {
+    let mos = &meta.mos;
+    mos.gather_objects(gather, dirs.clone());
+    let all: Vec<DslDirPhys> = dirs.clone().filter_map(|d| meta.dir(d).ok()).collect();
+    let maps = all.iter().map(|p| p.child_map);
+    if needs.properties {
+        mos.gather_contents(gather, maps.chain(all.iter().map(|p| p.props)).chain(dirs));
+    } else {
+        mos.gather_contents(gather, maps);
+    }
+}
+
+/// Parents before children, each child with all that is below it.
+fn in_order(mut nodes: Vec<Node>) -> Vec<Met> {
+    let mut out = Vec::with_capacity(nodes.len());
+    let mut stack = vec![0usize];
+    while let Some(at) = stack.pop() {
+        let Some(node) = nodes.get_mut(at) else { break };
+        stack.extend(node.children.iter().rev());
+        out.push(Met {
+            below: node.below,
+            name: std::mem::take(&mut node.name),
+            head: node.phys.head_dataset,
+            reserved: reserved(&node.phys),
+        });
+    }
+    out
+}

@@ -1,0 +1,313 @@
+//! Bringing many blocks into the cache in the order in which they lie on the devices.
+//!
+//! ```text
+//!   pointers in any order ─► sorted by place ─► runs ─► one device read each ─► every block's checksum ─► cache
+//! ```
+//! What was written in one txg lies together: an object set's blocks within some dozen KiB. So the bytes of the last runs are
+//! kept for a while, and a run begins somewhat before its first block: the layer below is then often at hand without a read.
+//!
+//! It is only a hint. What cannot be read or verified this way is left to whoever needs it: that reader has the other copies,
+//! heals, and says what is wrong. Encrypted blocks and such that lie in several pieces (raidz, gangs) are left out.
+
+use std::cell::RefCell;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use zuse_base::WorkPool;
+use zuse_codec::{ChecksumContext, ChecksumKind, verify, verify_truncated};
+use zuse_format::{BlockPointer, BpKind};
+use zuse_vdev::{Address, ReadOutcome};
+
+use crate::bulk::plain;
+use crate::cache::Key;
+use crate::gang::is_truncated;
+use crate::pipeline::address_of;
+use crate::{Block, Pipeline};
+
+/// Bytes between two blocks that are read along rather than asked for in two reads.
+const GAP: u64 = 128 << 10;
+/// Bytes before the first block of a run that are read along.
+const BEFORE: u64 = 48 << 10;
+/// Largest device read.
+const RUN: u64 = 1 << 20;
+/// Bytes of runs that are kept.
+const KEPT: usize = 24 << 20;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Bytes of a device that were read in one piece.
+struct Run {
+    vdev: u32,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    fn part(&self, bp: &BlockPointer) -> Option<&[u8]> {
+        let dva = bp.dva(0);
+        if dva.vdev() != self.vdev {
+            return None;
+        }
+        let from = usize::try_from(dva.offset().checked_sub(self.start)?).ok()?;
+        let len = usize::try_from(bp.psize()).ok()?;
+        self.bytes.get(from..from.checked_add(len)?)
+    }
+}
+
+/// One who brings blocks into the cache, layer by layer.
+pub struct Ahead {
+    io: Arc<Pipeline>,
+    work: Arc<WorkPool>,
+    runs: VecDeque<Arc<Run>>,
+    kept: usize,
+    room: u64,
+    before: u64,
+}
+
+impl Ahead {
+    /// One that brings at most three quarters of what the cache may hold.
+    pub fn new(io: &Arc<Pipeline>, work: &Arc<WorkPool>) -> Self {
+        Self {
+            io: io.clone(),
+            work: work.clone(),
+            runs: VecDeque::new(),
+            kept: 0,
+            room: io.cache().stats().limit as u64 / 4 * 3,
+            before: 0,
+        }
+    }
+
+    /// For pointers that lead to others: each run begins somewhat before its first block.
+    pub fn reaching_down(self) -> Self {
+        Self {
+            before: BEFORE,
+            ..self
+        }
+    }
+
+    /// The pipeline that it reads through.
+    pub fn io(&self) -> &Arc<Pipeline> {
+        &self.io
+    }
+
+    /// Brings blocks into the cache that are not there.
+    pub fn bring(&mut self, bps: impl IntoIterator<Item = BlockPointer>) {
+        let mut seen = HashSet::new();
+        let wanted: Vec<(usize, BlockPointer)> = bps
+            .into_iter()
+            .filter(|bp| self.takes(bp) && seen.insert(Key::of(bp)))
+            .filter(|bp| self.io.glance(bp).is_none())
+            .map(|bp| (0, bp))
+            .collect();
+        let (_, used) = self.read(wanted, Some(self.room), |_, bp, stored, io| {
+            let decoded = io.decode_stored(bp, stored, &"a block").ok()?;
+            io.remember(bp, Arc::new(Block::new(decoded)));
+            None::<()>
+        });
+        self.room = self.room.saturating_sub(used);
+    }
+
+    /// What `f` makes of each block, in their order, without keeping them in the cache: `None` where it cannot be read here.
+    pub fn look<T: Send + 'static>(
+        &mut self,
+        bps: &[BlockPointer],
+        f: impl Fn(usize, &[u8]) -> Option<T> + Send + Sync + 'static,
+    ) -> Vec<Option<T>> {
+        let mut out: Vec<Option<T>> = bps.iter().map(|_| None).collect();
+        let mut wanted = Vec::new();
+        for (i, bp) in bps.iter().enumerate() {
+            let there = match bp.kind() {
+                BpKind::Embedded => self.io.read(bp, &"a block").ok(),
+                _ => self.io.glance(bp),
+            };
+            match there {
+                Some(block) => out[i] = f(i, block.bytes()),
+                None if self.takes(bp) => wanted.push((i, *bp)),
+                None => {}
+            }
+        }
+        let (found, _) = self.read(wanted, None, move |i, bp, stored, io| {
+            SCRATCH.with(|scratch| {
+                let scratch = &mut *scratch.borrow_mut();
+                let size = usize::try_from(bp.lsize()).ok()?;
+                if scratch.len() < size {
+                    scratch.resize(size, 0);
+                }
+                let decoded = scratch.get_mut(..size)?;
+                io.decompress_into(bp, stored, decoded, &"a block").ok()?;
+                io.to_little(bp, decoded, &"a block").ok()?;
+                f(i, decoded)
+            })
+        });
+        for (i, value) in found {
+            if let Some(slot) = out.get_mut(i) {
+                *slot = Some(value);
+            }
+        }
+        out
+    }
+
+    /// Whether a block can be read here.
+    fn takes(&self, bp: &BlockPointer) -> bool {
+        plain(bp) && !bp.uses_crypt() && self.io.is_linear(bp.dva(0).vdev())
+    }
+
+    /// Reads blocks in the order of their places, not more than `room` decoded bytes of them. Gives what `f` makes of them,
+    /// by number, and their decoded bytes.
+    fn read<T: Send + 'static>(
+        &mut self,
+        mut wanted: Vec<(usize, BlockPointer)>,
+        room: Option<u64>,
+        f: impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T> + Send + Sync + 'static,
+    ) -> (Vec<(usize, T)>, u64) {
+        wanted.sort_unstable_by_key(|(_, bp)| (bp.dva(0).vdev(), bp.dva(0).offset()));
+        let (mut jobs, mut from, mut sum) = (Vec::new(), 0, 0u64);
+        while from < wanted.len() && room.is_none_or(|room| sum < room) {
+            let to = from + run_length(&wanted[from..]);
+            let some = &wanted[from..to];
+            from = to;
+            sum += some.iter().map(|(_, bp)| bp.lsize()).sum::<u64>();
+            self.split(some, &mut jobs);
+        }
+        let (io, before) = (self.io.clone(), self.before);
+        let done = self
+            .work
+            .try_run_all(jobs, move |job| io.carry_out(job, before, &f));
+        let mut out = Vec::new();
+        for (run, found) in done.into_iter().flatten() {
+            out.extend(found);
+            if let Some(run) = run {
+                self.kept += run.bytes.len();
+                self.runs.push_front(run);
+            }
+        }
+        while self.kept > KEPT
+            && let Some(old) = self.runs.pop_back()
+        {
+            self.kept -= old.bytes.len();
+        }
+        (out, sum)
+    }
+
+    /// Neighbours out of runs that are at hand; the others in one read.
+    fn split(&self, some: &[(usize, BlockPointer)], jobs: &mut Vec<Job>) {
+        let mut rest = some.to_vec();
+        for run in &self.runs {
+            let here: Vec<_> = rest
+                .extract_if(.., |(_, bp)| run.part(bp).is_some())
+                .collect();
+            if !here.is_empty() {
+                jobs.push(Job {
+                    run: Some(run.clone()),
+                    blocks: here,
+                });
+            }
+            if rest.is_empty() {
+                return;
+            }
+        }
+        jobs.push(Job {
+            run: None,
+            blocks: rest,
+        });
+    }
+}
+
+/// Blocks that come out of one run, with their numbers.
+struct Job {
+    run: Option<Arc<Run>>,
+    blocks: Vec<(usize, BlockPointer)>,
+}
+
+/// A run if it was read now, and what was made of its blocks.
+type Done<T> = (Option<Arc<Run>>, Vec<(usize, T)>);
+
+impl Pipeline {
+    /// Verifies blocks and gives them to `f`.
+    fn carry_out<T>(
+        &self,
+        job: Job,
+        before: u64,
+        f: &impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T>,
+    ) -> Done<T> {
+        let fresh = job.run.is_none();
+        let run = job
+            .run
+            .or_else(|| self.read_run(&job.blocks, before).map(Arc::new));
+        let Some(run) = run else {
+            return (None, Vec::new());
+        };
+        let context = self.checksums();
+        let found = job.blocks.iter().filter_map(|(n, bp)| {
+            let part = run.part(bp)?;
+            if !fresh && !is_good(bp, part, &context) {
+                return None;
+            }
+            Some((*n, f(*n, bp, part, self)?))
+        });
+        let found = found.collect();
+        (fresh.then_some(run), found)
+    }
+
+    fn read_run(&self, blocks: &[(usize, BlockPointer)], before: u64) -> Option<Run> {
+        let (_, first) = blocks.first()?;
+        let (vdev, at) = (first.dva(0).vdev(), first.dva(0).offset());
+        let ends = blocks
+            .iter()
+            .map(|(_, bp)| bp.dva(0).offset().saturating_add(bp.psize()));
+        let start = at - before.min(at);
+        let len = usize::try_from(ends.max()?.checked_sub(start)?).ok()?;
+        // The newest of them: what a mirror's child has missed is not read there.
+        let (_, newest) = blocks.iter().max_by_key(|(_, bp)| bp.physical_birth())?;
+        let place = Address {
+            offset: start,
+            ..address_of(&first.dva(0), newest)
+        };
+        let context = self.checksums();
+        let mut bytes = Vec::new();
+        let mut check = |bytes: &[u8]| {
+            blocks.iter().all(|(_, bp)| {
+                let from = (bp.dva(0).offset() - start) as usize;
+                bytes
+                    .get(from..from + bp.psize() as usize)
+                    .is_some_and(|part| is_good(bp, part, &context))
+            })
+        };
+        let found = self
+            .vdevs()
+            .read_and_heal_if(place, &mut bytes, len, &mut check, &|| false);
+        matches!(found, Ok(ReadOutcome::Good)).then_some(Run { vdev, start, bytes })
+    }
+}
+
+fn is_good(bp: &BlockPointer, stored: &[u8], context: &ChecksumContext) -> bool {
+    let Some(kind) = ChecksumKind::from_u8(bp.checksum_kind()) else {
+        return false;
+    };
+    let (order, sum) = (bp.byte_order(), bp.checksum());
+    let good = if is_truncated(bp) {
+        verify_truncated(kind, stored, order, context, &sum)
+    } else {
+        verify(kind, stored, order, context, &sum)
+    };
+    good.unwrap_or(false)
+}
+
+/// How many of the first blocks, which are sorted, one read takes.
+fn run_length(blocks: &[(usize, BlockPointer)]) -> usize {
+    let Some(first) = blocks.first().map(|(_, bp)| bp.dva(0)) else {
+        return 0;
+    };
+    let mut end = first.offset();
+    let fits = |(_, bp): &&(usize, BlockPointer)| {
+        let dva = bp.dva(0);
+        let fits = dva.vdev() == first.vdev()
+            && dva.offset().saturating_sub(end) <= GAP
+            && dva.offset().saturating_add(bp.psize()) - first.offset() <= RUN;
+        end = end.max(dva.offset().saturating_add(bp.psize()));
+        fits
+    };
+    blocks.iter().take_while(fits).count().max(1)
+}
