@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, ObjectId, Result};
+use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{MatchType, Zap};
 
 use crate::attributes::field;
@@ -108,8 +108,22 @@ impl FileSystem {
         }
         match self.find(dir, name)? {
             Some((object, _)) => self.znode(object),
-            None => refuse(Errno::NOENT, "no such name"),
+            None => Err(self.absent(name)),
         }
+    }
+
+    /// What is said of a name that a directory does not hold: one that could not be made either is too long, as other file
+    /// systems say before they look. (A long name that is there is found, whatever the property says by now.)
+    pub(crate) fn absent(&self, name: &[u8]) -> Error {
+        if name.len() > name::NAME_MAX && !self.takes_long_names() {
+            return Error::refused(Errno::NAMETOOLONG, "a file name");
+        }
+        Error::refused(Errno::NOENT, "no such name")
+    }
+
+    /// Whether names of more than 255 bytes may be made.
+    pub(crate) fn takes_long_names(&self) -> bool {
+        self.backing.props().longname && self.features().longname
     }
 
     /// Follows a path of names from the root; symbolic links are not followed.
@@ -323,11 +337,7 @@ impl FileSystem {
     /// Whether a new name may be made in a directory.
     pub(crate) fn check_new_name(&self, dir: &Znode, name: &[u8]) -> Result<()> {
         let props = self.backing.props();
-        name::check_new(
-            name,
-            props.longname && self.features().longname,
-            self.utf8_only,
-        )?;
+        name::check_new(name, self.takes_long_names(), self.utf8_only)?;
         if dir.object() == self.root_id()
             && name == DOT_ZFS_NAME
             && props.snapdir != SnapDir::Disabled

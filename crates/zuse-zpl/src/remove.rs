@@ -37,7 +37,7 @@ impl FileSystem {
         {
             let _names = lock(&dir.names);
             let Some((object, _)) = self.find(dir, name)? else {
-                return refuse(Errno::NOENT, "no such name");
+                return Err(self.absent(name));
             };
             let child = self.znode(object)?;
             if child.is_dir() {
@@ -69,7 +69,7 @@ impl FileSystem {
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
         loop {
             let Some((object, _)) = self.find(dir, name)? else {
-                return refuse(Errno::NOENT, "no such name");
+                return Err(self.absent(name));
             };
             let child = self.znode(object)?;
             if !child.is_dir() {

@@ -108,7 +108,7 @@ impl FileSystem {
     ) -> Result<bool> {
         let seen = (self.find(from.dir, from.name)?, self.find(to.dir, to.name)?);
         let Some((source_id, _)) = seen.0 else {
-            return refuse(Errno::NOENT, "no such name");
+            return Err(self.absent(from.name));
         };
         let source = self.znode(source_id)?;
         let target = match seen.1 {
@@ -155,7 +155,7 @@ impl FileSystem {
                 }
             }
         } else if how.exchange {
-            return refuse(Errno::NOENT, "no such name to exchange with");
+            return Err(self.absent(to.name));
         }
         self.check_move(who, from, to, &source, target.as_ref(), how)?;
 

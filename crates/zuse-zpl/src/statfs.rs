@@ -35,7 +35,7 @@ impl FileSystem {
             files: space.objects.saturating_add(files_free),
             files_free,
             unit: unit as u32,
-            name_max: if props.longname {
+            name_max: if self.takes_long_names() {
                 name::LONG_NAME_MAX
             } else {
                 name::NAME_MAX
