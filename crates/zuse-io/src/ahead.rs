@@ -149,9 +149,12 @@ impl Ahead {
         out
     }
 
-    /// Whether a block can be read here.
+    /// Whether a block can be read here. What may not have reached the devices yet would look damaged there.
     fn takes(&self, bp: &BlockPointer) -> bool {
-        plain(bp) && !bp.uses_crypt() && self.io.is_linear(bp.dva(0).vdev())
+        plain(bp)
+            && !bp.uses_crypt()
+            && !self.io.gather.may_hold(bp.physical_birth())
+            && self.io.is_linear(bp.dva(0).vdev())
     }
 
     /// Reads blocks in the order of their places, not more than `room` decoded bytes of them. Gives what `f` makes of them,
