@@ -71,6 +71,44 @@ fn an_interrupted_stream_is_kept_and_gone_on_with() {
 }
 
 #[test]
+fn what_an_interrupted_receive_has_can_be_sent_on_and_gone_on_with() {
+    let env = with_files();
+    for (from, origin) in [("", None), ("-i @one ", Some("tank/home@one"))] {
+        let stream = match origin {
+            None => "zfs send tank/home@one".to_owned(),
+            Some(_) => format!("zfs send {from}tank/home@two"),
+        };
+        // An incremental stream is small: it is cut close to its end.
+        let words: Vec<&str> = stream.split(' ').collect();
+        let whole = env.command(&words).output().unwrap().stdout.len();
+        let cut = piped(&env, &stream, "zfs receive -s tank/near", whole - 700);
+        assert_eq!(cut.code, 1, "{}", cut.err);
+        let saved = piped(
+            &env,
+            "zfs send -S tank/near",
+            "zfs receive -s tank/far",
+            usize::MAX,
+        );
+        assert_eq!(saved.code, 1, "it has no end: {}", saved.err);
+        for target in ["tank/near", "tank/far"] {
+            let token = env.ok(&format!(
+                "zfs get -H -o value receive_resume_token {target}"
+            ));
+            let send = format!("zfs send -t {}", token.trim());
+            let rest = piped(&env, &send, &format!("zfs receive -s {target}"), usize::MAX);
+            assert_eq!(rest.code, 0, "{target}: {}", rest.err);
+        }
+    }
+    for snap in ["one", "two"] {
+        let manifest = env.ok(&format!("manifest tank/home@{snap}"));
+        assert_eq!(manifest, env.ok(&format!("manifest tank/near@{snap}")));
+        assert_eq!(manifest, env.ok(&format!("manifest tank/far@{snap}")));
+    }
+    let none = env.fails(1, "zfs send -S tank/near");
+    assert!(none.contains("resumable receive state"), "{none}");
+}
+
+#[test]
 fn replicate_brings_what_is_missing() {
     let env = with_files();
     let said = env.ok("replicate tank/home@one tank/copy");

@@ -261,6 +261,11 @@ impl Dataset {
     /// `Refused(ACCES)` for encrypted datasets whose key is not loaded; `Refused(NXIO)` where the content is not usable (a receive or a destroy
     /// was begun); the objset block cannot be read.
     pub fn objset(&self) -> Result<Arc<Objset>> {
+        self.check_consistent()?;
+        self.objset_received()
+    }
+
+    fn check_consistent(&self) -> Result<()> {
         if self.phys()?.flags & DS_FLAG_INCONSISTENT != 0 {
             return Err(Error::refused(
                 Errno::NXIO,
@@ -270,7 +275,7 @@ impl Dataset {
                 ),
             ));
         }
-        self.objset_received()
+        Ok(())
     }
 
     /// A name for messages: a rename may be under way.
@@ -282,7 +287,10 @@ impl Dataset {
     }
 
     /// Its object set, also where it is only partly received.
-    pub(crate) fn objset_received(&self) -> Result<Arc<Objset>> {
+    ///
+    /// # Errors
+    /// `Refused(ACCES)` without the key of an encrypted one; it cannot be read.
+    pub fn objset_received(&self) -> Result<Arc<Objset>> {
         let mut slot = lock(&self.objset);
         if let Some(os) = &*slot {
             return Ok(os.clone());
@@ -298,7 +306,16 @@ impl Dataset {
     /// # Errors
     /// As [`Self::objset`], but for the key.
     pub fn objset_in_clear(&self) -> Result<Arc<Objset>> {
-        match self.objset() {
+        self.check_consistent()?;
+        self.objset_received_in_clear()
+    }
+
+    /// As [`Self::objset_in_clear`], also where it is only partly received.
+    ///
+    /// # Errors
+    /// As [`Self::objset_received`], but for the key.
+    pub fn objset_received_in_clear(&self) -> Result<Arc<Objset>> {
+        match self.objset_received() {
             Err(e) if e.is(Errno::ACCES) => self.open_content(false),
             other => other,
         }

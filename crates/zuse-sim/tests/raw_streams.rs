@@ -16,7 +16,7 @@ const RAW: SendOptions = SendOptions {
     compressed: true,
     raw: true,
     resume: None,
-    saved: false,
+    saved: None,
 };
 
 fn sent(pool: &Arc<Pool>, to: &str, from: Option<&str>, options: SendOptions) -> Vec<u8> {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zuse_base::{Error, Result};
 use zuse_dmu::zap::Zap;
-use zuse_dsl::{Dataset, RedactionList, SendSource};
+use zuse_dsl::{Dataset, Owner, RedactionList, ResumeState, SendSource};
 use zuse_format::dsl::{BookmarkPhys, DS_FLAG_CI_DATASET};
 use zuse_format::nvlist::{NvEncoding, NvList};
 use zuse_format::{ObjsetPhys, ObjsetType};
@@ -52,8 +52,8 @@ pub struct SendOptions {
     pub raw: bool,
     /// Go on at this object and offset.
     pub resume: Option<(u64, u64)>,
-    /// Leave out END: the receiver stays resumable (`-S`).
-    pub saved: bool,
+    /// Send a partial receive up to this object and offset, without END: the receiver stays resumable (`-S`).
+    pub saved: Option<(u64, u64)>,
 }
 
 /// Figures of a send that runs.
@@ -82,6 +82,8 @@ pub struct Send {
     redact: Option<RedactionList>,
     /// Blocks that the source lacks: the receiver may not have them.
     missing: Option<RedactionList>,
+    /// A partial receive that is sent does not change meanwhile.
+    partial: Option<Owner>,
 }
 
 impl Send {
@@ -122,6 +124,7 @@ impl Send {
             ..options
         };
         let key = match is_encrypted && !options.raw {
+            true if options.saved.is_some() => dataset.objset_received()?.key().cloned(),
             true => dataset.objset()?.key().cloned(),
             false => None,
         };
@@ -203,7 +206,27 @@ impl Send {
             key,
             redact: list,
             missing,
+            partial: None,
         })
+    }
+
+    /// Prepares a send of what an interrupted receive has. Nobody goes on with the receive until the send is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn saved(partial: Owner, state: &ResumeState, from: Option<&SendSource>) -> Result<Self> {
+        let options = SendOptions {
+            large_blocks: state.large_blocks,
+            embed: state.embed,
+            compressed: state.compressed,
+            raw: state.raw,
+            saved: Some((state.object, state.offset)),
+            resume: None,
+        };
+        let mut send = Self::new(partial.dataset(), &state.to_name, from, options)?;
+        send.begin.to_guid = state.to_guid;
+        send.partial = Some(partial);
+        Ok(send)
     }
 
     /// The record that the stream begins with.
@@ -281,7 +304,7 @@ impl Send {
             drop(order_out);
             written
         })?;
-        if self.options.saved {
+        if self.options.saved.is_some() {
             out.flush()?;
         } else {
             out.end(self.begin.to_guid)?;
@@ -295,7 +318,9 @@ impl Send {
     /// # Errors
     /// Metadata cannot be read.
     pub fn exact_size(&self) -> Result<u64> {
-        let mut total = 2 * crate::record::HEADER as u64 + self.payload.len() as u64;
+        // A partial receive has no END.
+        let ends = if self.partial.is_some() { 1 } else { 2 };
+        let mut total = ends * crate::record::HEADER as u64 + self.payload.len() as u64;
         let form = Form {
             features: self.begin.features(),
             to_guid: 0,
@@ -324,6 +349,7 @@ impl Send {
             resume: self.options.resume,
             key: self.key.as_deref(),
             raw: self.options.raw,
+            until: self.options.saved,
             redact: cover(&self.redact),
             missing: cover(&self.missing),
         }
@@ -372,7 +398,8 @@ struct Job {
 fn feature_word(dataset: &Arc<Dataset>, objset: &ObjsetPhys, options: SendOptions) -> Result<u64> {
     let dsl = dataset.dsl();
     let mut word = 0;
-    if objset.objset_type == ObjsetType::Zfs && zpl_version(dataset)? >= 5 {
+    if objset.objset_type == ObjsetType::Zfs && zpl_version(dataset, options.saved.is_some())? >= 5
+    {
         word |= features::SA_SPILL;
     }
     if options.large_blocks && dataset.uses_feature("org.open-zfs:large_blocks")? {
@@ -418,7 +445,15 @@ fn feature_word(dataset: &Arc<Dataset>, objset: &ObjsetPhys, options: SendOption
     Ok(word)
 }
 
-fn zpl_version(dataset: &Arc<Dataset>) -> Result<u64> {
-    let master = dataset.objset_in_clear()?.dnode(zuse_base::ObjectId(1))?;
+fn zpl_version(dataset: &Arc<Dataset>, is_partial: bool) -> Result<u64> {
+    let objset = match is_partial {
+        true => dataset.objset_received_in_clear()?,
+        false => dataset.objset_in_clear()?,
+    };
+    let master = match objset.dnode(zuse_base::ObjectId(1)) {
+        // Nothing came yet.
+        Err(e) if is_partial && e.is(zuse_base::Errno::NOENT) => return Ok(0),
+        other => other?,
+    };
     Ok(Zap::open(&master)?.lookup_u64(b"VERSION")?.unwrap_or(0))
 }

@@ -493,6 +493,49 @@ impl Pool {
         })
     }
 
+    /// Plans a send of what an interrupted receive into `target` has so far.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if there is none; its source is not here any more.
+    pub fn plan_saved(self: &Arc<Self>, target: &str) -> Result<SendPlan> {
+        let (partial, state) = self.dsl().saved_receive(target)?;
+        let from = match state.from_guid {
+            0 => None,
+            guid => match self.point_by_guid(target, guid)? {
+                None => {
+                    return Err(Error::refused(
+                        Errno::NOENT,
+                        format!(
+                            "the snapshot with guid {guid:#x} that it builds on does not exist any more"
+                        ),
+                    ));
+                }
+                found => found,
+            },
+        };
+        let source = match &from {
+            Some(name) => {
+                let mut source = self.dsl().send_source(partial.dataset(), name)?;
+                // What is received beside a dataset belongs to it: no clone is to be made of its own snapshot.
+                source.other_dataset = name.split(['@', '#']).next() != Some(target);
+                Some(source)
+            }
+            None => None,
+        };
+        let send = Send::saved(partial, &state, source.as_ref())?;
+        let stream = PlannedStream {
+            to: state.to_name.clone(),
+            from,
+            estimate: send.exact_size()?,
+            send,
+        };
+        Ok(SendPlan {
+            streams: vec![stream],
+            notes: Vec::new(),
+            front: None,
+        })
+    }
+
     /// A snapshot or bookmark with a guid, near a snapshot.
     fn point_by_guid(&self, near: &str, guid: u64) -> Result<Option<String>> {
         let dataset = near.split('@').next().unwrap_or(near);

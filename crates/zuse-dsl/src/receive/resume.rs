@@ -1,11 +1,11 @@
 //! What an interrupted receive leaves behind so that it can go on: entries of the dataset's extension.
 
-use zuse_base::{Error, Result};
+use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
 
 use super::TEMPORARY;
 use crate::context::{Ctx, Dsl};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Owner};
 use crate::redact::REDACTED;
 
 const FROM_GUID: &str = "com.delphix:resume_fromguid";
@@ -68,6 +68,39 @@ impl Dsl {
             Ok(object) => self.resume_state_of(object),
             Err(_) => Ok(None),
         }
+    }
+
+    /// What an interrupted receive into a dataset has so far, and what it knows. While it is owned, nobody goes on with the
+    /// receive or throws it away.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if there is none, `Refused(BUSY)` while one is at work; the MOS cannot be read.
+    pub fn saved_receive(&self, target: &str) -> Result<(Owner, ResumeState)> {
+        let state_of = |dataset: &Dataset| {
+            let _config = self.read_config();
+            self.resume_state_of(dataset.object().0)
+        };
+        for name in [format!("{target}/{TEMPORARY}"), target.to_owned()] {
+            let dataset = match self.dataset(&name) {
+                Err(e) if e.is(Errno::NOENT) && name != target => continue,
+                other => other?,
+            };
+            if state_of(&dataset)?.is_none() {
+                continue;
+            }
+            let owner = dataset.own().map_err(|_| {
+                let what = format!("'{target}' is being received into");
+                Error::refused(Errno::BUSY, what)
+            })?;
+            // It may have ended in between.
+            if let Some(state) = state_of(&dataset)? {
+                return Ok((owner, state));
+            }
+        }
+        Err(Error::refused(
+            Errno::INVAL,
+            format!("'{target}' does not contain any resumable receive state"),
+        ))
     }
 
     pub(super) fn resume_state_of(&self, object: u64) -> Result<Option<ResumeState>> {

@@ -64,6 +64,30 @@ pub(crate) enum Event {
     },
 }
 
+impl Event {
+    /// Object and offset that it begins at; of the tail of an object, which comes first, only the object.
+    fn place(&self) -> (u64, u64) {
+        match self {
+            Self::Range { first, .. } | Self::FreeObjects { first, .. } => (*first, 0),
+            Self::Object(record, _) => (record.object, 0),
+            Self::Free {
+                object,
+                length: u64::MAX,
+                ..
+            }
+            | Self::Spill {
+                object,
+                flags: SPILL_UNMODIFIED,
+                ..
+            } => (*object, 0),
+            Self::Spill { object, .. } => (*object, u64::MAX),
+            Self::Free { object, offset, .. }
+            | Self::Redact { object, offset, .. }
+            | Self::Data { object, offset, .. } => (*object, *offset),
+        }
+    }
+}
+
 /// What to walk.
 pub(crate) struct Walk<'a> {
     pub io: &'a Pipeline,
@@ -79,6 +103,8 @@ pub(crate) struct Walk<'a> {
     pub key: Option<&'a DatasetKey>,
     /// Ciphertext goes out as it is stored.
     pub raw: bool,
+    /// Last object and offset that are sent: what lies behind was not received yet.
+    pub until: Option<(u64, u64)>,
     /// Blocks that are left out.
     pub redact: Option<RefCell<Cover>>,
     /// Blocks that are sent although they are old: the source was redacted.
@@ -206,8 +232,12 @@ impl Walk<'_> {
     /// # Errors
     /// A block of metadata cannot be read or is none.
     pub fn run(&self, meta: &DnodePhys, sink: &mut dyn FnMut(Event) -> Step) -> Result<()> {
+        let mut sink = |event: Event| match self.until {
+            Some(last) if event.place() > last => Step::Break(Ok(())),
+            _ => sink(event),
+        };
         let mut out = Merger {
-            sink,
+            sink: &mut sink,
             pending: None,
             object_limit: meta
                 .max_block_id

@@ -87,8 +87,11 @@ pub struct Send {
     /// Go on where an interrupted receive ended
     #[arg(short = 't', value_name = "TOKEN", conflicts_with = "snapshot")]
     token: Option<String>,
+    /// Send what an interrupted receive into this dataset has so far
+    #[arg(short = 'S', long = "saved", value_name = "DATASET", conflicts_with_all = ["snapshot", "token"])]
+    saved: Option<String>,
     /// What is sent
-    #[arg(value_name = "SNAPSHOT", required_unless_present = "token")]
+    #[arg(value_name = "SNAPSHOT", required_unless_present_any = ["token", "saved"])]
     snapshot: Option<String>,
 }
 
@@ -107,9 +110,13 @@ impl Send {
                     .into(),
             );
         }
-        let plan = match &self.token {
-            Some(token) => self.resumed(session, token)?,
-            None => self.planned(session)?,
+        let plan = match (&self.token, &self.saved) {
+            (Some(token), _) => self.resumed(session, token)?,
+            (None, Some(target)) => session
+                .pool_for(target, Need::Read)?
+                .plan_saved(target)
+                .or_cannot(|| format!("cannot send saved state of '{target}'"))?,
+            (None, None) => self.planned(session)?,
         };
         let speaks = self.dry_run || self.verbose > 0 || self.parsable;
         if speaks {
