@@ -109,6 +109,90 @@ fn what_an_interrupted_receive_has_can_be_sent_on_and_gone_on_with() {
 }
 
 #[test]
+fn an_incremental_package_renames_promotes_and_destroys_what_the_sender_did() {
+    let env = TestEnv::with_pool();
+    for name in ["src", "src/a", "src/b", "src/gone", "src/left", "src/base"] {
+        env.ok(&format!("zfs create tank/{name}"));
+    }
+    env.write("f", b"one");
+    env.ok("cp f tank/src/a:/");
+    env.ok("zfs snapshot tank/src/base@old");
+    env.ok("zfs clone tank/src/base@old tank/src/clone");
+    env.ok("zfs snapshot -r tank/src@0");
+    let send = |words: &str, receive: &str| {
+        let sent = piped(&env, &format!("zfs send {words}"), receive, usize::MAX);
+        assert_eq!(sent.code, 0, "{words}: {}", sent.err);
+    };
+    send("-R tank/src@0", "zfs receive tank/dst");
+    env.ok("zfs snapshot tank/src/a@drop");
+    env.ok("zfs snapshot -r tank/src@1");
+    send("-R -I @0 tank/src@1", "zfs receive tank/dst");
+    // Not the sender's, even with a snapshot of the same name: they stay.
+    for own in ["dst/own", "dst/left/own"] {
+        env.ok(&format!("zfs create tank/{own}"));
+        env.ok(&format!("zfs snapshot tank/{own}@1"));
+    }
+    env.ok("zfs rename tank/src/a tank/src/passing");
+    env.ok("zfs rename tank/src/b tank/src/a");
+    env.ok("zfs rename tank/src/passing tank/src/b");
+    env.ok("zfs destroy tank/src/b@drop");
+    env.ok("zfs destroy -r tank/src/gone");
+    env.ok("zfs destroy -r tank/src/left");
+    env.ok("zfs promote tank/src/clone");
+    env.ok("zfs rename tank/src/clone@old tank/src/clone@older");
+    env.write("f", b"two");
+    env.ok("cp f tank/src/b:/");
+    env.ok("zfs snapshot -r tank/src@2");
+    let tree = |root: &str| {
+        let listed = env.ok(&format!(
+            "zfs list -H -r -t all -o name,origin,guid tank/{root}"
+        ));
+        let line = |line: &str| {
+            // Guids of snapshots are the sender's, those of heads are not.
+            let mut words: Vec<&str> = line.split('\t').collect();
+            if !words[0].contains('@') {
+                words.truncate(2);
+            }
+            words.join(" ").replace(&format!("tank/{root}"), "T")
+        };
+        listed.lines().map(line).collect::<Vec<_>>()
+    };
+    let has = |line: &str| tree("dst").iter().any(|l| l.starts_with(line));
+    send("-R -i @1 tank/src@2", "zfs receive tank/dst");
+    let manifest = |root: &str, snap: &str| env.ok(&format!("manifest tank/{root}/b@{snap}"));
+    assert_eq!(manifest("src", "2"), manifest("dst", "2"));
+    assert!(has("T/clone - ") || has("T/clone -"), "{:?}", tree("dst"));
+    for kept in [
+        "T/b@drop",
+        "T/gone@1",
+        "T/left@1",
+        "T/own@1",
+        "T/left/own@1",
+    ] {
+        assert!(has(kept), "without -F nothing is destroyed: {kept}");
+    }
+    env.ok("zfs snapshot -r tank/src@3");
+    send("-R -i @2 tank/src@3", "zfs receive -F tank/dst");
+    assert!(
+        has("T/gone@1"),
+        "without the source snapshot it is not the package's"
+    );
+    assert!(!has("T/b@drop"), "{:?}", tree("dst"));
+    // Once more from the beginning: now it is.
+    env.ok("zfs destroy -r tank/dst/own");
+    env.ok("zfs create tank/dst/own");
+    env.ok("zfs snapshot tank/dst/own@1");
+    send("-R -I @1 tank/src@3", "zfs receive -F tank/dst");
+    assert!(!has("T/gone"), "{:?}", tree("dst"));
+    for kept in ["T/left@1", "T/own@1", "T/left/own@1"] {
+        assert!(has(kept), "{kept}: {:?}", tree("dst"));
+    }
+    let mut here = tree("dst");
+    here.retain(|line| !line.starts_with("T/own") && !line.starts_with("T/left"));
+    assert_eq!(tree("src"), here);
+}
+
+#[test]
 fn replicate_brings_what_is_missing() {
     let env = with_files();
     let said = env.ok("replicate tank/home@one tank/copy");

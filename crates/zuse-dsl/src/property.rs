@@ -12,7 +12,7 @@ mod set;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use zuse_base::Result;
+use zuse_base::{ObjectId, Result};
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
 use zuse_dmu::zap::ZapValue;
 use zuse_dmu::{Redundancy, Settings};
@@ -280,6 +280,29 @@ impl Dsl {
     pub fn property_number(&self, ds: &crate::Dataset, name: &str) -> Result<u64> {
         let _config = self.read_config();
         self.number_of(ds.object().0, name)
+    }
+
+    /// Whether a head was received together with its properties.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn is_received(&self, head: ObjectId) -> Result<bool> {
+        let _config = self.read_config();
+        let meta = self.meta()?;
+        let props = meta.dir(meta.ds(head.0)?.dir)?.props;
+        Ok(self.stored(props)?.contains_key(HAS_RECEIVED_KEY))
+    }
+
+    /// Notes that a head was received together with its properties.
+    ///
+    /// # Errors
+    /// As [`Self::set_properties`].
+    pub fn mark_received(&self, name: &str) -> Result<()> {
+        if self.is_received(self.dataset(name)?.object())? {
+            return Ok(());
+        }
+        let mark = (HAS_RECEIVED_KEY.to_owned(), Value::Number(0));
+        self.set_properties(name, &[mark], SetAs::Local)
     }
 
     /// Whether received values were ever stored at a directory or above it.

@@ -1,5 +1,7 @@
 //! Receiving streams into an open pool: packages and single snapshots, names, mounts.
 
+mod align;
+
 use std::io::Read;
 use std::sync::Arc;
 
@@ -82,6 +84,11 @@ impl Package {
                 _ => None,
             })
         })
+    }
+
+    fn brings_properties(&self, dataset: &str) -> bool {
+        let said = self.dataset(dataset);
+        said.is_some_and(|fs| fs.get_list("props").is_some())
     }
 
     fn is_raw(&self) -> bool {
@@ -186,6 +193,7 @@ impl Pool {
             Some(other) => return Err(other.invalid("a package's front has an END").into()),
             None => return Err(first.invalid("the package ends behind its front").into()),
         }
+        self.align(&package, request)?;
         loop {
             let Some(item) = reader.next_record()? else {
                 return Err(Error::corrupt(
@@ -194,7 +202,7 @@ impl Pool {
                 ));
             };
             if matches!(item.record, Record::End { .. }) {
-                return Ok(());
+                return self.align(&package, request);
             }
             self.substream(&mut reader, &item, &package, request, tell)?;
         }
@@ -257,6 +265,9 @@ impl Pool {
         }
         if let Some(mounts) = self.mounts() {
             mounts.created(&told.to);
+        }
+        if package.brings_properties(dataset_of(&begin.to_name)) {
+            self.dsl().mark_received(&target)?;
         }
         self.after_snapshot(begin, &told, package, request, !exists)?;
         tell(&told);
