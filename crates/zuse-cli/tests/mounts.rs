@@ -222,6 +222,14 @@ fn a_stream_is_mounted_without_a_pool() {
         .output()
         .unwrap();
     env.write("one.zs", &sent.stdout);
+    env.write("hello", b"from another");
+    env.ok("cp hello tank/a:/");
+    env.ok("zfs snapshot tank/a@two");
+    let sent = env
+        .command(&["zfs", "send", "-c", "tank/a@two"])
+        .output()
+        .unwrap();
+    env.write("two.zs", &sent.stdout);
     env.ok("zpool export tank");
     std::fs::create_dir_all(env.path("mnt")).unwrap();
     env.ok("stream mount one.zs mnt");
@@ -231,6 +239,18 @@ fn a_stream_is_mounted_without_a_pool() {
         b"from a stream"
     );
     assert!(std::fs::write(env.path("mnt/hello"), b"other").is_err());
+    // Another beside it has nothing to do with it.
+    std::fs::create_dir_all(env.path("other")).unwrap();
+    env.ok("stream mount two.zs other");
+    let other = Mounted(&env, env.path("other"));
+    assert_eq!(
+        std::fs::read(env.path("other/hello")).unwrap(),
+        b"from another"
+    );
+    env.ok(&format!("umount {}", env.path("other").display()));
+    assert!(until(|| !env.path("other/hello").exists()));
+    drop(other);
+    assert!(env.path("mnt/hello").exists());
     env.ok(&format!("umount {}", env.path("mnt").display()));
     assert!(until(|| !env.path("mnt/hello").exists()));
     drop(mount);

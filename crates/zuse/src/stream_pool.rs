@@ -14,10 +14,12 @@ use zuse_pool::{Environment, Limits, VdevSpec};
 
 use crate::{Pool, ReceiveRequest};
 
-/// Name of the pool that streams are read through.
+/// Name of the pool that streams are read through, where no other command sees it.
 pub const STREAM_POOL: &str = "stream";
 /// The dataset in it that a stream's top dataset becomes.
 pub const STREAM_DATASET: &str = "stream/s";
+/// That dataset without its pool.
+const TOP: &str = "s";
 /// Sparse: only what is written takes space.
 const SIZE: u64 = 1 << 40;
 /// Memory of the pool's cache.
@@ -27,12 +29,14 @@ const DIRTY: u64 = 24 << 20;
 
 impl Pool {
     /// Makes a pool in a nameless file in `folder` and receives streams into it, in order. What a stream that ends early
-    /// holds is there too; its error is returned beside the pool.
+    /// holds is there too; its error is returned beside the pool. One that other commands find by its name needs a `name`
+    /// that no other pool has.
     ///
     /// # Errors
     /// The file cannot be made, or the first stream gives nothing.
     pub fn of_streams(
         env: Environment,
+        name: &str,
         folder: &Path,
         inputs: Vec<Box<dyn Read>>,
     ) -> Result<(Arc<Self>, Vec<String>, Option<zuse_base::Error>)> {
@@ -54,11 +58,11 @@ impl Pool {
             is_disk: false,
             ashift: Some(9),
         };
-        let pool = Self::create_on_devices(env, STREAM_POOL, vec![spec], None, &[])?;
+        let pool = Self::create_on_devices(env, name, vec![spec], None, &[])?;
         pool.set_patient(false);
         let mut snapshots = Vec::new();
         let request = ReceiveRequest {
-            target: STREAM_DATASET.to_owned(),
+            target: format!("{name}/{TOP}"),
             salvage: true,
             ..ReceiveRequest::default()
         };

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use zuse::stream::record::{HEADER, Header, Record};
 use zuse::stream::{ResumeToken, StreamReader, features};
-use zuse::{Pool, STREAM_DATASET};
+use zuse::{Pool, STREAM_DATASET, STREAM_POOL};
 
 use super::zstream::{input, said};
 use crate::error::{CommandError, Explain, Outcome};
@@ -71,11 +71,11 @@ struct Sources {
 impl Sources {
     /// Receives the streams; the snapshot to be looked at.
     fn open(&self, session: &mut Session) -> Outcome<String> {
-        Ok(self.open_all(session)?.0)
+        Ok(self.open_all(session, STREAM_POOL)?.0)
     }
 
-    /// Receives the streams; the snapshot to be looked at, and all that there are.
-    fn open_all(&self, session: &mut Session) -> Outcome<(String, Vec<String>)> {
+    /// Receives the streams into a pool of that name; the snapshot to be looked at, and all that there are.
+    fn open_all(&self, session: &mut Session, pool: &str) -> Outcome<(String, Vec<String>)> {
         let mut wanted = None;
         let mut inputs: Vec<Box<dyn Read>> = Vec::new();
         for path in &self.streams {
@@ -90,8 +90,8 @@ impl Sources {
             None => std::env::temp_dir(),
         };
         let env = session.environment()?;
-        let (pool, snapshots, flaw) =
-            Pool::of_streams(env, &folder, inputs).or_cannot(|| "cannot read stream".to_owned())?;
+        let (pool, snapshots, flaw) = Pool::of_streams(env, pool, &folder, inputs)
+            .or_cannot(|| "cannot read stream".to_owned())?;
         session.adopt(pool);
         if let Some(flaw) = flaw {
             session.ui.say(format!(

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use zuse::STREAM_DATASET;
+use zuse::{STREAM_DATASET, STREAM_POOL};
 
 use super::{Sources, verb};
 use crate::error::{CommandError, Outcome};
@@ -37,7 +37,7 @@ pub struct Diff {
 impl Diff {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let (later, all) = self.sources.open_all(session)?;
+        let (later, all) = self.sources.open_all(session, STREAM_POOL)?;
         let dataset = later.split('@').next().unwrap_or(&later).to_owned();
         let own: Vec<&String> = all
             .iter()

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use clap::Args;
+use zuse::STREAM_POOL;
 
 use super::Sources;
 use crate::cmd::mount::MountArgs;
@@ -55,7 +56,10 @@ impl Mount {
         if !self.foreground && !self.served {
             return self.start(session, &path);
         }
-        let snapshot = self.sources.open(session)?;
+        // Commands find a mounted pool by its name: two mounts at once, or a pool of the user's, are not to be mixed up.
+        let unique = session.environment()?.entropy.u64();
+        let name = format!("{STREAM_POOL}-{unique:016x}");
+        let (snapshot, _) = self.sources.open_all(session, &name)?;
         let mut options = self.options;
         options.push("ro".to_owned());
         let mount = MountArgs {
