@@ -135,6 +135,13 @@ impl DslHooks for Dsl {
         }
         self.note_space();
     }
+
+    fn closed(&self) {
+        for slot in &self.dirty {
+            let never_written = std::mem::take(&mut *lock(slot));
+            drop(never_written);
+        }
+    }
 }
 
 impl Dsl {

@@ -57,6 +57,9 @@ pub trait DslHooks: Send + Sync {
 
     /// The txg is on disk.
     fn synced(&self, txg: Txg);
+
+    /// The pool was closed: what is dirty in txgs that were never written is let go. It may hold this layer itself.
+    fn closed(&self) {}
 }
 
 /// The dataset layer of a pool, until the pool is closed.
@@ -87,7 +90,9 @@ impl Hooks {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        drop(hooks);
+        if let Some(hooks) = hooks {
+            hooks.closed();
+        }
     }
 
     pub fn create(&self, ctx: &SyncCtx<'_>) -> Result<()> {

@@ -152,7 +152,7 @@ pub struct Rules {
     pub ashift: u8,
     /// Cuts in the chain.
     pub cuts: u32,
-    /// Operations (writes, flushes) within which a cut comes.
+    /// Operations (writes, flushes) within which a cut comes. A write may hold many blocks: small neighbours are joined.
     pub within: u64,
     /// Steps of the workload, more than fit before the cut.
     pub steps: u64,
@@ -169,7 +169,7 @@ impl Default for Rules {
             size: 1 << 30,
             ashift: 12,
             cuts: 10,
-            within: 400,
+            within: 100,
             steps: 40,
             ignore_flushes: false,
             judge_every: 1,

@@ -14,7 +14,7 @@ fn rules(ignore_flushes: bool) -> Vec<Rules> {
         Rules { ashift: 12, ..base },
         Rules {
             ashift: 13,
-            within: 2000,
+            within: 400,
             ..base
         },
         Rules {
@@ -22,9 +22,9 @@ fn rules(ignore_flushes: bool) -> Vec<Rules> {
             ashift: 12,
             ..base
         },
-        Rules { within: 40, ..base },
+        Rules { within: 25, ..base },
         Rules {
-            within: 3000,
+            within: 600,
             steps: 100,
             cuts: 4,
             ..base
