@@ -19,7 +19,11 @@ pub(super) fn compress(level: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
         stream.reset();
         match stream.compress(src, dst, FlushCompress::Finish) {
             Ok(Status::StreamEnd) => usize::try_from(stream.total_out()).ok(),
-            _ => None,
+            _ => {
+                // A reset forgets that a block was begun, and the next stream would lack a header (zlib-rs, level 1).
+                *kept = None;
+                None
+            }
         }
     })
 }

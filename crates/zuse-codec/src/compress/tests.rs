@@ -403,3 +403,24 @@ proptest! {
         }
     }
 }
+
+/// A compressor that ran out of room in the middle of a block would begin the next stream without a block's header.
+#[test]
+fn gzip_is_sound_after_what_did_not_fit() {
+    use zuse_base::{Entropy, SeededPrng};
+    let prng = SeededPrng::new(5);
+    let mut noise = vec![0; 512 << 10];
+    prng.fill(&mut noise);
+    let mut text = vec![7; 12_800];
+    prng.fill(&mut text[..90]);
+    for level in 1..=9 {
+        let kind = Compression::Gzip(level);
+        let mut out = Vec::new();
+        let failed = compress(kind, ZstdLevel::default(), &noise, &mut out, 448 << 10);
+        assert_eq!(failed, None);
+        compress(kind, ZstdLevel::default(), &text, &mut out, 4096).expect("it fits");
+        let mut back = vec![1; text.len()];
+        decompress(kind, &out, &mut back).expect("a sound stream");
+        assert_eq!(back, text, "level {level}");
+    }
+}
