@@ -45,6 +45,7 @@ const SCENARIOS: &[Scenario] = &[
     scenario("administration", G, "12", |pool, _| {
         Administration::new(pool, 11).run(250)
     }),
+    scenario("received", G, "12", received),
     scenario("full", 128 << 20, "12", full),
     scenario("ashift9", G, "9", mixed),
     scenario("ashift13", G, "13", mixed),
@@ -94,6 +95,14 @@ fn noise(prng: &SeededPrng, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     prng.fill(&mut bytes);
     bytes
+}
+
+/// Random datasets that came through streams with random flags, some of them interrupted and resumed.
+fn received(pool: &Arc<Pool>, _: &str) -> Result<()> {
+    for seed in 0..12 {
+        zuse_sim::round_trip::run(seed, pool)?;
+    }
+    Ok(())
 }
 
 /// What is in /usr/include, as a tree of text files.

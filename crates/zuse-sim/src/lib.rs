@@ -5,6 +5,7 @@
 //!   check    offline judge: every pointer against the space maps, every sum against its parts
 //!   power    cuts in chains against a model; objects and files are workloads for it
 //!   manifests     what a pool holds, against what it should
+//!   round_trip    random datasets through streams
 //!   rewrite  metadata changed and sealed again, raw bytes changed
 //!   fuzz     what fuzzers run: parsers behind their checksums
 //!   no_datasets   the least dataset layer, for pools that are only an object set
@@ -22,3 +23,4 @@ pub mod no_datasets;
 pub mod objects;
 pub mod power;
 pub mod rewrite;
+pub mod round_trip;
