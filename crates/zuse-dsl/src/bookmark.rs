@@ -424,6 +424,10 @@ impl Ctx<'_> {
             redaction_obj,
             ..BookmarkPhys::default()
         };
+        if self.enabled(V2_FEATURE) {
+            // A raw increment from the bookmark names it.
+            phys.ivset_guid = self.dsl.ivset_of(object)?;
+        }
         if self.enabled(WRITTEN_FEATURE) {
             let dead = Deadlist::totals_of(self.meta, self.meta.ds(snap.next_snap)?.deadlist)?;
             phys.flags = BOOKMARK_HAS_FBN | BOOKMARK_SNAPSHOT_EXISTS;

@@ -173,6 +173,19 @@ impl Dsl {
         self.destroy(target, false, false)
     }
 
+    /// Destroys what an interrupted receive left beside a dataset that is to be destroyed itself.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` while a receive is at work.
+    pub fn drop_partial(&self, name: &str) -> Result<()> {
+        let temporary = format!("{name}/{TEMPORARY}");
+        match self.dataset(&temporary) {
+            Ok(_) => self.destroy(&temporary, false, false),
+            Err(e) if e.is(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
     /// The snapshot with a guid, searched from a name upward.
     ///
     /// # Errors

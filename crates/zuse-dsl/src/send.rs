@@ -111,7 +111,7 @@ impl Dsl {
     }
 
     /// Identity of the IVs of a snapshot, 0 for none.
-    fn ivset_of(&self, ds: u64) -> Result<u64> {
+    pub(crate) fn ivset_of(&self, ds: u64) -> Result<u64> {
         let found = self.meta()?.extension_value(ds, IVSET_GUID)?;
         Ok(found.and_then(|v| v.first()).unwrap_or(0))
     }

@@ -7,6 +7,7 @@
 //!   manifests     what a pool holds, against what it should
 //!   round_trip    random datasets through streams
 //!   rewrite  metadata changed and sealed again, raw bytes changed
+//!   hostile_stream   streams changed, their checksums made anew
 //!   fuzz     what fuzzers run: parsers behind their checksums
 //!   no_datasets   the least dataset layer, for pools that are only an object set
 //! ```
@@ -18,6 +19,7 @@ pub mod check;
 pub mod files;
 pub mod fuzz;
 pub mod golden;
+pub mod hostile_stream;
 pub mod manifests;
 pub mod no_datasets;
 pub mod objects;

@@ -102,7 +102,8 @@ impl<R: Read> StreamReader<R> {
         }
     }
 
-    fn flaw(&self, flaw: Flaw) -> StreamError {
+    /// A flaw of the record that would come next.
+    pub fn flaw(&self, flaw: Flaw) -> StreamError {
         StreamError::Flaw {
             record: self.number,
             offset: self.offset,

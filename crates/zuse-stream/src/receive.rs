@@ -345,9 +345,5 @@ pub fn skip<R: Read>(reader: &mut StreamReader<R>) -> StreamResult<()> {
         }
         reader.recycle(item.payload);
     }
-    Err(crate::StreamError::Flaw {
-        record: u64::MAX,
-        offset: reader.offset(),
-        flaw: Flaw::Truncated,
-    })
+    Err(reader.flaw(Flaw::Truncated))
 }

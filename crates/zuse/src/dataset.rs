@@ -317,7 +317,7 @@ impl Pool {
     }
 
     /// Destroys a filesystem, volume or snapshot, with `recursive` all that is below it, in one txg. `defer` lets a held
-    /// snapshot go later.
+    /// snapshot go later. What an interrupted receive left in it goes too.
     ///
     /// # Errors
     /// `Refused(BUSY)`, `Refused(EXIST)` with dependents, `Refused(NOENT)`.
@@ -329,6 +329,9 @@ impl Pool {
         defer: bool,
     ) -> Result<()> {
         let plan = self.plan_destroy(name, recursive)?;
+        for head in plan.names.iter().filter(|n| !n.contains('@')) {
+            self.dsl().drop_partial(head)?;
+        }
         match self.mounts() {
             Some(mounts) => {
                 for name in &plan.names {

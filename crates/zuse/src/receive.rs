@@ -12,7 +12,7 @@ use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::property::{Access, Home, dataset_property, is_user_property};
 use zuse_stream::record::{Begin, Header, Record};
 use zuse_stream::{
-    Item, ReceiveOptions, Received, ResumeToken, StreamReader, check_begin, receive, skip,
+    Flaw, Item, ReceiveOptions, Received, ResumeToken, StreamReader, check_begin, receive, skip,
 };
 
 use crate::Pool;
@@ -196,10 +196,8 @@ impl Pool {
         self.align(&package, request)?;
         loop {
             let Some(item) = reader.next_record()? else {
-                return Err(Error::corrupt(
-                    format!("stream at offset {}", reader.offset()),
-                    "the package ends without its END",
-                ));
+                let what = "the package ends without its END".to_owned();
+                return Err(reader.flaw(Flaw::Invalid(what)).into());
             };
             if matches!(item.record, Record::End { .. }) {
                 return self.align(&package, request);

@@ -184,21 +184,25 @@ impl Ctx<'_> {
             );
         }
         let snap = self.meta.ds(source)?;
-        let large = self
-            .meta
-            .extension_value(source, "org.open-zfs:large_blocks")?
-            .is_some();
-        if large && !begin.features.contains(&"org.open-zfs:large_blocks") {
+        self.check_large_blocks(begin, source)?;
+        if snap.creation_txg >= self.txg {
+            return refuse(Errno::AGAIN, "the source is of this txg".to_owned());
+        }
+        Ok(Start::Temporary { source })
+    }
+
+    /// Who has taken large blocks takes no split ones on top.
+    fn check_large_blocks(&self, begin: &ReceiveBegin, source: u64) -> Result<()> {
+        const LARGE: &str = "org.open-zfs:large_blocks";
+        let have = self.meta.extension_value(source, LARGE)?;
+        if begin.from_guid != 0 && have.is_some() && !begin.features.contains(&LARGE) {
             return refuse(
                 Errno::INVAL,
                 "incremental send stream requires -L (--large-block), to match previous receive."
                     .to_owned(),
             );
         }
-        if snap.creation_txg >= self.txg {
-            return refuse(Errno::AGAIN, "the source is of this txg".to_owned());
-        }
-        Ok(Start::Temporary { source })
+        Ok(())
     }
 
     fn plan_new(&self, begin: &ReceiveBegin) -> Result<Start> {
@@ -224,6 +228,7 @@ impl Ctx<'_> {
                         format!("local origin for clone {target} does not exist"),
                     );
                 }
+                self.check_large_blocks(begin, object)?;
                 Some(object)
             }
         };

@@ -234,8 +234,9 @@ impl Trip<'_> {
     /// Each dataset by itself: the first snapshot, then `-I` to the last one.
     fn intermediates(&mut self) -> Result<Vec<String>> {
         let mut all = Vec::new();
+        let mut top_large = false;
         for name in self.source.datasets.clone() {
-            let mut large = false;
+            let mut large = name.ends_with("/twin") && top_large;
             let last = self.source.rounds - 1;
             let (first, origin) = match &self.source.clone {
                 Some((clone, round)) if *clone == name => {
@@ -267,6 +268,7 @@ impl Trip<'_> {
                 };
                 all.extend(self.send(&more, &target, flags)?);
             }
+            top_large |= large;
         }
         Ok(all)
     }
@@ -274,9 +276,10 @@ impl Trip<'_> {
     /// Each dataset snapshot by snapshot, some of them passed over, from snapshots and bookmarks.
     fn chains(&mut self) -> Result<Vec<String>> {
         let mut all: Vec<String> = Vec::new();
+        let mut top_large = false;
         for name in self.source.datasets.clone() {
             let target = self.here(&name);
-            let mut large = false;
+            let mut large = name.ends_with("/twin") && top_large;
             let mut before: Option<usize> = None;
             for round in 0..self.source.rounds {
                 let to = format!("{name}@s{round}");
@@ -313,6 +316,7 @@ impl Trip<'_> {
                 all.extend(self.send(&request, &target, flags)?);
                 before = Some(round);
             }
+            top_large |= large;
         }
         Ok(all)
     }

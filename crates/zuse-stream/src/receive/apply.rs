@@ -332,14 +332,15 @@ impl<'a> Applier<'a> {
         bonus: &[u8],
     ) -> Result<()> {
         let old = dnode.block_size();
-        let plain = |kind: u8| kind == object_type::PLAIN_FILE_CONTENTS;
+        let plain = |kind: u8| matches!(kind, object_type::PLAIN_FILE_CONTENTS | object_type::ZVOL);
         let tx = self.begin()?;
         let done = (|| {
             if old != record.block_size {
                 let one_file = plain(dnode.object_type()) && plain(spec.object_type);
-                let grows = !self.full && one_file && dnode.max_block() > 0;
+                let is_volume = dnode.object_type() == object_type::ZVOL;
+                let grows = !self.full && one_file && (dnode.max_block() > 0 || is_volume);
                 if grows && same_generation(dnode, spec.bonus_type, bonus) {
-                    // The sender switched to large blocks: the old size stays.
+                    // The sender switched to large blocks: the old size stays, of a volume too.
                     if record.block_size < old {
                         return Err(Error::refused(
                             Errno::INVAL,
@@ -392,6 +393,10 @@ impl<'a> Applier<'a> {
 
 /// Whether the bonus of a record is of the same file as the object there, not of a later one with its number.
 fn same_generation(dnode: &Dnode, bonus_type: u8, bonus: &[u8]) -> bool {
+    // A volume is one object for ever.
+    if dnode.object_type() == object_type::ZVOL {
+        return true;
+    }
     let old = dnode.with_bonus(|b| generation(dnode.bonus_type(), b));
     old.is_some() && old == generation(bonus_type, bonus)
 }

@@ -7,7 +7,7 @@ use zuse_base::ByteOrder;
 use zuse_codec::{Compression, check_compressed, decompress};
 use zuse_format::object_type::{is_valid, swap_block, swap_bonus};
 
-use crate::error::{Flaw, StreamError, StreamResult};
+use crate::error::{Flaw, StreamResult};
 use crate::reader::{Item, StreamReader};
 use crate::record::{EmbeddedRecord, Record, WriteRecord};
 
@@ -47,11 +47,7 @@ pub(crate) fn batches<R: std::io::Read>(
         let next = reader.next_record();
         let ended = match next {
             Ok(Some(item)) => Ok(Some(item)),
-            Ok(None) => Err(StreamError::Flaw {
-                record: u64::MAX,
-                offset: reader.offset(),
-                flaw: Flaw::Truncated,
-            }),
+            Ok(None) => Err(reader.flaw(Flaw::Truncated)),
             Err(e) => Err(e),
         };
         let item = match ended {
