@@ -334,6 +334,20 @@ fn transfer<R: Read>(
     })
 }
 
+/// Reads a substream to its END and checks each record by itself, as [`receive`] does before it applies any.
+///
+/// # Errors
+/// What is wrong with the stream: [`receive`] finds the same, unless a record before does not fit the objects.
+pub fn examine<R: Read>(reader: &mut StreamReader<R>, item: &Item) -> StreamResult<()> {
+    let begin = check_begin(item)?;
+    let list = list_of(item)?;
+    let raw = begin.features() & features::RAW != 0;
+    if raw {
+        check_raw(item, begin, &list)?;
+    }
+    parse::batches(reader, raw, &mut |_| true)
+}
+
 /// Reads a substream to its END without looking at it.
 ///
 /// # Errors
