@@ -29,5 +29,5 @@ pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
 pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync};
 pub use settings::{Redundancy, Settings};
 pub use stored::{MetaShape, RawForm, StoredBlock};
-pub use tx::{Tx, TxgHold};
+pub use tx::{BeforeClose, Tx, TxgHold};
 pub use zuse_io::{Ahead, BlockIndex};

@@ -16,6 +16,17 @@ use zuse_base::Txg;
 pub trait TxgHold: Send + Sync {
     /// One transaction of `txg` ended; `reserved` is the estimate it was admitted with, in bytes.
     fn release(&self, txg: Txg, reserved: u64);
+
+    /// Has `work` called before `txg` is closed, with a transaction of it. False: it cannot be done.
+    fn before_close(&self, _txg: Txg, _work: Arc<dyn BeforeClose>) -> bool {
+        false
+    }
+}
+
+/// What was put off until a txg is closed, in the hope that it will not be needed at all.
+pub trait BeforeClose: Send + Sync {
+    /// The txg of `tx` is about to close: all that has to be in it is changed now. Others may still be at work in it.
+    fn before_close(&self, tx: &Tx);
 }
 
 /// Permission to change things in one txg. The txg stays open until this is dropped.
@@ -47,6 +58,14 @@ impl Tx {
     /// The txg that the changes belong to.
     pub fn txg(&self) -> Txg {
         self.txg
+    }
+
+    /// Has `work` called once before the txg of this transaction is closed. False where that cannot be had: the work has to be
+    /// done at once.
+    pub fn before_close(&self, work: Arc<dyn BeforeClose>) -> bool {
+        self.hold
+            .as_ref()
+            .is_some_and(|hold| hold.before_close(self.txg, work))
     }
 
     /// Whether this is the sync thread's own.

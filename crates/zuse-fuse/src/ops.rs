@@ -156,6 +156,10 @@ pub trait Ops: Send + Sync + 'static {
     /// The kernel gives `n` references back.
     fn forget(&self, ino: u64, n: u64);
 
+    /// A worker has nothing to do at the moment: work that nobody waits for can be done, until `is_over` says that somebody
+    /// asks for something. Called very often, so it has to be cheap when there is none.
+    fn idle(&self, _is_over: &dyn Fn() -> bool) {}
+
     /// Attributes of an inode.
     fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr>;
 

@@ -323,7 +323,8 @@ fn work<O: Ops>(
     let mut buffer = vec![0; len.max(MIN_BUFFER)];
     let mut scratch = Out::default();
     let mut worker = all.worker(channel, number);
-    while let Some(bytes) = worker.next(&mut buffer)? {
+    let idle = |is_over: &dyn Fn() -> bool| server.idle(is_over);
+    while let Some(bytes) = worker.next(&mut buffer, &idle)? {
         let message = Message::parse(bytes).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "a message without a header")
         })?;

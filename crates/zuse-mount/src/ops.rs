@@ -24,6 +24,10 @@ impl Ops for Session {
         Session::forget(self, ino, n);
     }
 
+    fn idle(&self, is_over: &dyn Fn() -> bool) {
+        Session::idle(self, is_over);
+    }
+
     fn getattr(&self, ino: u64, _fh: Option<u64>) -> Answer<Attr> {
         Session::getattr(self, ino)
     }

@@ -13,7 +13,7 @@ use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
 use crate::table::{Listed, Node, Table, What};
 use crate::tree::Tree;
-use crate::volume::{Slots, Volume};
+use crate::volume::{Slots, Volume, lock};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
 
@@ -42,6 +42,10 @@ pub(crate) struct Session {
     /// Held exclusively while the root of the session is replaced.
     root_gate: RwLock<()>,
     over: AtomicBool,
+    /// Volumes with files to free in an idle moment.
+    to_reap: Mutex<Vec<Arc<Volume>>>,
+    /// Whether there are any.
+    reaps: AtomicBool,
 }
 
 impl Session {
@@ -56,6 +60,8 @@ impl Session {
             paths: Mutex::default(),
             root_gate: RwLock::default(),
             over: AtomicBool::new(false),
+            to_reap: Mutex::default(),
+            reaps: AtomicBool::new(false),
         }
     }
 
@@ -194,9 +200,44 @@ impl Session {
             _ => None,
         };
         drop(node);
-        // Nobody waits for the answer to this: a good moment to free what has no name any more.
-        if let Some(Ok(fs)) = volume.as_ref().map(|v| v.enter()) {
+        // It may have been the last hold on something without a name. The next request is right behind this one: that is freed
+        // in an idle moment.
+        if let Some(volume) = volume
+            && let Ok(fs) = volume.enter()
+        {
             fs.reap_quietly();
+            if fs.has_orphans() {
+                self.note_orphans(&volume);
+            }
+        }
+    }
+
+    fn note_orphans(&self, volume: &Arc<Volume>) {
+        let mut volumes = lock(&self.to_reap);
+        if !volumes.iter().any(|v| Arc::ptr_eq(v, volume)) {
+            volumes.push(volume.clone());
+        }
+        self.reaps.store(true, Relaxed);
+    }
+
+    /// Frees what has no name any more, one after the other, until somebody asks for something.
+    pub fn idle(&self, is_over: &dyn Fn() -> bool) {
+        if !self.reaps.load(Relaxed) || is_over() {
+            return;
+        }
+        let volumes = {
+            let mut volumes = lock(&self.to_reap);
+            self.reaps.store(false, Relaxed);
+            std::mem::take(&mut *volumes)
+        };
+        for volume in volumes {
+            let Ok(fs) = volume.enter() else { continue };
+            while fs.reap_one() {
+                if is_over() {
+                    self.note_orphans(&volume);
+                    break;
+                }
+            }
         }
     }
 }

@@ -58,6 +58,9 @@ pub(crate) struct Volume {
     keeper: OnceLock<Arc<Holds>>,
 }
 
+/// Most files that wait to be freed until nobody asks for anything.
+const MAY_WAIT: usize = 256;
+
 /// Takes hold of what the kernel knows from a listing when its last name goes: it may be open.
 struct Holds {
     table: Weak<Table>,
@@ -95,6 +98,7 @@ impl Volume {
         is_snapshot: bool,
     ) -> Result<Arc<Self>, Errno> {
         let slot = slots.take()?;
+        fs.let_orphans_wait(MAY_WAIT);
         let root_object = fs.root_id();
         let root = if is_root {
             number::ROOT

@@ -3,6 +3,7 @@
 //! ```text
 //!   begin() ─► open txg N+1 … callers go on
 //!                 │ time, dirty bytes, or somebody waits for it
+//!                 │   what was put off until now is done, in two rounds: the first beside everybody else
 //!              quiescing: no new transaction begins until those of the txg have ended
 //!                 │
 //!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind it
@@ -16,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use zuse_base::{Errno, Error, Result, Txg};
-use zuse_dmu::{DirtyMeter, Tx, TxgHold};
+use zuse_dmu::{BeforeClose, DirtyMeter, Tx, TxgHold};
 
 struct State {
     open: Txg,
@@ -28,6 +29,8 @@ struct State {
     closing: bool,
     /// The quiesce thread was told that the open txg has grown enough.
     kicked: bool,
+    /// What wants to be called before the open txg is closed.
+    put_off: Vec<Arc<dyn BeforeClose>>,
     /// Ready to be written.
     quiesced: Option<Txg>,
     syncing: Option<Txg>,
@@ -80,6 +83,7 @@ impl Txgs {
                 reserved: [0; 4],
                 closing: false,
                 kicked: false,
+                put_off: Vec::new(),
                 quiesced: None,
                 syncing: None,
                 synced,
@@ -190,7 +194,7 @@ impl Txgs {
     }
 
     /// The quiesce thread: moves one open txg to quiesced. False when the pool closes.
-    pub fn quiesce_next(&self) -> bool {
+    pub fn quiesce_next(self: &Arc<Self>) -> bool {
         let mut state = self.lock();
         loop {
             if state.stop || state.failed.is_some() {
@@ -213,9 +217,14 @@ impl Txgs {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+        state = self.do_put_off(state);
         state.closing = true;
         while state.holds > 0 {
             state = self.wait(state);
+        }
+        // What came between: little, and its blocks are in memory by now.
+        while !state.put_off.is_empty() {
+            state = self.do_put_off(state);
         }
         state.quiesced = Some(state.open);
         state.open = state.open.next();
@@ -226,6 +235,25 @@ impl Txgs {
         state.reserved[slot] = 0;
         self.changed.notify_all();
         true
+    }
+
+    /// Does what was put off until the open txg closes, without the lock, holding the txg.
+    fn do_put_off<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
+        let work = std::mem::take(&mut state.put_off);
+        if work.is_empty() {
+            return state;
+        }
+        state.holds += 1;
+        let tx = Tx::open(state.open, 0, self.clone());
+        drop(state);
+        for one in work {
+            one.before_close(&tx);
+        }
+        drop(tx);
+        self.lock()
     }
 
     /// The sync thread: waits for a quiesced txg. `None` when the pool closes.
@@ -293,6 +321,13 @@ impl TxgHold for Txgs {
         if state.holds == 0 && state.closing {
             self.changed.notify_all();
         }
+    }
+
+    fn before_close(&self, txg: Txg, work: Arc<dyn BeforeClose>) -> bool {
+        let mut state = self.lock();
+        debug_assert_eq!(txg, state.open, "a transaction outlived its txg");
+        state.put_off.push(work);
+        true
     }
 }
 

@@ -20,6 +20,7 @@ use zuse_format::{DnodeView, ObjsetType, object_type};
 
 use crate::attributes::{AttributeStore, Attributes};
 use crate::backing::{Backing, MountProps, PoolFeatures};
+use crate::limbo::Limbo;
 use crate::znode::{Znode, ZnodeCache, lock};
 use crate::{estimate, mode};
 
@@ -65,6 +66,8 @@ pub struct FileSystem {
     root: ObjectId,
     root_znode: Mutex<Option<Arc<Znode>>>,
     pub(crate) unlinked: Option<Zap>,
+    /// What will be in the unlinked set when the txg closes.
+    limbo: Option<Arc<Limbo>>,
     pub(crate) rename: Mutex<()>,
     pub(crate) ahead: crate::ahead::Ahead,
     pub(crate) xattrs_ahead: Arc<crate::xattr::ahead::XattrsAhead>,
@@ -142,6 +145,7 @@ impl FileSystem {
             utf8_only: optional("utf8only")? != 0 || normalization != 0,
             root,
             root_znode: Mutex::new(None),
+            limbo: unlinked.clone().map(Limbo::new),
             unlinked,
             rename: Mutex::new(()),
             ahead: crate::ahead::Ahead::default(),
@@ -284,6 +288,12 @@ impl FileSystem {
             .ok_or_else(|| Error::corrupt(self.place(), "the master node has no DELETE_QUEUE"))
     }
 
+    pub(crate) fn limbo(&self) -> Result<&Arc<Limbo>> {
+        self.limbo
+            .as_ref()
+            .ok_or_else(|| Error::corrupt(self.place(), "the master node has no DELETE_QUEUE"))
+    }
+
     /// How a plain lookup matches names.
     pub(crate) fn match_type(&self) -> MatchType {
         match (self.normflags, self.case) {
@@ -405,6 +415,14 @@ impl FileSystem {
         self.backing.wait_synced(self.backing.open_txg())
     }
 
+    /// Puts what has lost its name and is held into the unlinked set now, not when the txg closes.
+    pub(crate) fn remember_nameless(&self) -> Result<()> {
+        if let Some(limbo) = self.limbo.as_ref().filter(|l| !l.is_empty()) {
+            limbo.empty(&self.begin_freeing(estimate::REMOVE)?);
+        }
+        Ok(())
+    }
+
     /// Before the dataset goes: writes what waits and lets go of the root. Objects still held by others stay valid
     /// until dropped; nameless ones are freed at the next mount.
     ///
@@ -414,7 +432,9 @@ impl FileSystem {
         let written = if self.is_read_only() {
             Ok(())
         } else {
-            self.write_atimes().and_then(|()| self.reap())
+            self.write_atimes()
+                .and_then(|()| self.reap())
+                .and_then(|()| self.remember_nameless())
         };
         *lock(&self.root_znode) = None;
         written

@@ -19,6 +19,7 @@ mod file;
 mod file_system;
 pub mod flags;
 mod format_new;
+mod limbo;
 mod manifest;
 pub mod mode;
 mod name;

@@ -1,10 +1,12 @@
 //! Taking names away, and freeing what has none left.
 //!
 //! An object whose last name goes is freed in the same transaction if nobody holds it and it is small; else it gets
-//! link count 0 and an entry in the unlinked set, in the same transaction, and is freed when its last holder goes or
-//! at the next mount. A crash at any point leaves either a name, or an entry in the set, or neither object nor entry.
+//! link count 0 and an entry in the unlinked set, in the same txg, and is freed when its last holder goes or
+//! at the next mount. A crash at any point leaves either a name, or an entry in the set, or neither object nor entry. What is
+//! freed in the txg in which it lost its name never gets an entry ([`crate::limbo`]).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
@@ -167,7 +169,7 @@ impl FileSystem {
                     Err(_) => znode.revive(),
                 }
             }
-            self.unlinked_set()?.add_int(tx, object.0, object.0)?;
+            self.limbo()?.enter(tx, object)?;
         }
         let mut state = znode.write();
         let a = &mut state.attrs;
@@ -197,11 +199,37 @@ impl FileSystem {
     /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed now waits in the set. One
     /// thread at a time, so that of those who forget files no more than one can get stuck on a pool that does not go on.
     pub fn reap_quietly(&self) {
-        if !lock(&self.cache.orphans).is_empty()
+        if lock(&self.cache.orphans).len() > self.cache.may_wait.load(Relaxed)
             && let Ok(_one) = self.cache.reaping.try_lock()
         {
             let _ = self.reap();
         }
+    }
+
+    /// From now on up to `n` nameless objects may wait for [`Self::reap_one`] or [`Self::reap`], which somebody calls again and
+    /// again, instead of being freed in passing.
+    pub fn let_orphans_wait(&self, n: usize) {
+        self.cache.may_wait.store(n, Relaxed);
+    }
+
+    /// Whether nameless objects wait to be freed.
+    pub fn has_orphans(&self) -> bool {
+        !lock(&self.cache.orphans).is_empty()
+    }
+
+    /// Frees one of the nameless objects that wait, in the way of [`Self::reap_quietly`]. Says whether there may be more.
+    pub fn reap_one(&self) -> bool {
+        if self.is_read_only() {
+            return false;
+        }
+        let Ok(_one) = self.cache.reaping.try_lock() else {
+            return false;
+        };
+        let Some((object, generation)) = lock(&self.cache.orphans).pop() else {
+            return false;
+        };
+        // What fails comes back when its object is dropped, and has its entry in the set.
+        self.free_nameless(object, Some(generation)).is_ok() && self.has_orphans()
     }
 
     /// Lets go of an object, freeing it if it has no name and nobody else holds it.
@@ -280,15 +308,20 @@ impl FileSystem {
                 self.unlinked_set()?.add_int(&tx, xattr, xattr)?;
                 waiting.push((ObjectId(xattr), Some(space.generation())));
             }
-            match self.unlinked_set()?.remove_int(&tx, object.0) {
+            let was_in_limbo = match self.limbo()?.leave(&tx, object) {
                 Err(error) if !error.is(Errno::NOENT) => return Err(error),
-                _ => {}
-            }
+                other => other.unwrap_or(false),
+            };
             let acl = self.store.external_acl(znode.dnode());
-            if acl != 0 {
-                self.objset.free(&tx, ObjectId(acl))?;
+            let freed = match acl {
+                0 => Ok(()),
+                acl => self.objset.free(&tx, ObjectId(acl)),
+            };
+            let freed = freed.and_then(|()| self.objset.free(&tx, object));
+            if freed.is_err() && was_in_limbo {
+                self.limbo()?.enter(&tx, object)?;
             }
-            self.objset.free(&tx, object)?;
+            freed?;
         }
         // The holds on freed attribute space are gone by now; its queue entries are stale.
         Ok(())

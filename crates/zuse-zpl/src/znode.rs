@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
@@ -187,6 +187,8 @@ pub(crate) struct ZnodeCache {
     shards: [Mutex<Shard>; SHARDS],
     /// Nameless objects whose last holder went.
     pub orphans: Mutex<Vec<(ObjectId, u64)>>,
+    /// So many may wait.
+    pub may_wait: AtomicUsize,
     /// Held by who frees them in passing.
     pub reaping: Mutex<()>,
 }
@@ -196,6 +198,7 @@ impl ZnodeCache {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             orphans: Mutex::default(),
+            may_wait: AtomicUsize::new(0),
             reaping: Mutex::default(),
         })
     }

@@ -131,6 +131,10 @@ impl<O: Ops> Server<O> {
         Ok(())
     }
 
+    pub(super) fn idle(&self, is_over: &dyn Fn() -> bool) {
+        self.ops.idle(is_over);
+    }
+
     fn forget(&self, m: &Message<'_>) -> Done {
         let mut body = m.body;
         if m.opcode == op::FORGET {

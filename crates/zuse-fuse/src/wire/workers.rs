@@ -19,6 +19,8 @@
 //!   by two ticks at the most, until all workers wait.
 //! - Looking (instead of sleeping) has to pay: who looked in vain does it less, until messages come in quick succession again.
 //!   It yields the core between two looks, so that whoever the answer woke can run there.
+//! - What nobody waits for is done while the asker digests an answer, and before going to sleep; never at the door, which
+//!   counts as attended.
 //! - The watch sleeps for good when nothing came for [`QUIET`]; who then takes a message wakes it.
 
 use std::io;
@@ -110,7 +112,12 @@ pub(super) struct Worker<'a> {
     channel: &'a Channel,
     patience: Patience,
     number: u64,
+    /// The last message was answered: whoever asked it needs a moment before it asks the next.
+    answered: bool,
 }
+
+/// Does what nobody waits for, until it is told that somebody asks.
+pub(super) type Idle<'a> = &'a dyn Fn(&dyn Fn() -> bool);
 
 impl Workers {
     pub(super) fn new() -> Self {
@@ -134,6 +141,7 @@ impl Workers {
                 not_before: None,
             },
             number,
+            answered: false,
         }
     }
 
@@ -195,17 +203,25 @@ impl Workers {
 
 impl Worker<'_> {
     /// Waits for a message that this worker is to serve; `None` when the session has ended.
-    pub(super) fn next<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+    pub(super) fn next<'b>(
+        &mut self,
+        buffer: &'b mut [u8],
+        idle: Idle<'_>,
+    ) -> io::Result<Option<&'b [u8]>> {
+        if self.answered {
+            idle(&|| self.is_there_more());
+        }
         self.come_to_the_door();
         if self.all.over.load(SeqCst) {
             self.all.waiting.fetch_sub(1, SeqCst);
             return Ok(None);
         }
         let since = self.all.may_look.then(Instant::now);
-        if let Some(since) = since
-            && self.patience.is_worth_it(since)
-        {
-            self.look(since);
+        let found = since.is_some_and(|since| self.patience.is_worth_it(since) && self.look(since));
+        if !found {
+            self.all.waiting.fetch_sub(1, SeqCst);
+            idle(&|| self.is_there_more());
+            self.come_to_the_door();
         }
         let received = self.channel.receive(buffer);
         let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
@@ -216,11 +232,8 @@ impl Worker<'_> {
         if self.all.watch_sleeps.load(SeqCst) {
             self.all.wake_watch();
         }
-        if others == 0
-            && let Ok(Some(message)) = &received
-            && !is_forget(message)
-            && self.is_there_more()
-        {
+        self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message));
+        if others == 0 && self.answered && self.is_there_more() {
             self.all.call_one();
         }
         received
@@ -258,19 +271,21 @@ impl Worker<'_> {
         poll(&mut fds, Some(&AT_ONCE)).is_ok_and(|n| n > 0)
     }
 
-    fn look(&mut self, since: Instant) {
+    /// Looks for a message for a while; says whether there is one.
+    fn look(&mut self, since: Instant) -> bool {
         let mut last = since;
         while !self.is_there_more() {
             thread::yield_now();
             let now = Instant::now();
             if now - last > CROWDED {
                 self.patience.not_before = Some(now + AFTER_CROWD);
-                return;
+                return false;
             }
             if now - since > LOOK {
-                return;
+                return false;
             }
             last = now;
         }
+        true
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom as OsSeek};
 
-use crate::{errno, fixture, fixture_with};
+use crate::{Fixture, errno, fixture, fixture_with};
 
 fn bytes(n: usize, seed: u8) -> Vec<u8> {
     (0..n)
@@ -467,6 +467,37 @@ fn a_read_only_mount_refuses_changes() {
     assert_eq!(errno(fs::create_dir(f.path("x"))), 30);
 }
 
+/// The device as a power cut would leave it, at best.
+fn after_a_power_cut(f: &Fixture) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let done = std::process::Command::new("cp")
+        .arg("--sparse=always")
+        .args([f.dir.path().join("disk"), copy.path().join("disk")])
+        .status()
+        .unwrap();
+    assert!(done.success());
+    copy
+}
+
+#[test]
+fn a_removed_file_that_was_open_at_a_power_cut_is_freed_at_the_next_mount() {
+    let Some(f) = fixture() else { return };
+    let mut open = fs::File::create(f.path("open")).unwrap();
+    open.write_all(&bytes(300_000, 9)).unwrap();
+    let object = zuse::ObjectId(open.metadata().unwrap().ino() & ((1 << 48) - 1));
+    fs::remove_file(f.path("open")).unwrap();
+    open.sync_all().unwrap();
+    let copy = after_a_power_cut(&f);
+    assert_eq!(open.metadata().unwrap().len(), 300_000, "usable as ever");
+    let pool = crate::import(copy.path());
+    let lib = pool.file_system("tank").unwrap();
+    // It was there, and opening the file system has freed it.
+    assert!(lib.znode(object).is_err_and(|e| e.is(zuse::Errno::NOENT)));
+    drop(lib);
+    pool.export().unwrap();
+    drop(open);
+}
+
 #[test]
 fn what_fsync_promised_is_on_the_device() {
     let Some(f) = fixture() else { return };
@@ -474,9 +505,7 @@ fn what_fsync_promised_is_on_the_device() {
     let mut file = fs::File::create(f.path("safe")).unwrap();
     file.write_all(&data).unwrap();
     file.sync_all().unwrap();
-    // The device as a power cut would leave it, at best.
-    let copy = tempfile::tempdir().unwrap();
-    fs::copy(f.dir.path().join("disk"), copy.path().join("disk")).unwrap();
+    let copy = after_a_power_cut(&f);
     drop(file);
     let pool = crate::import(copy.path());
     let lib = pool.file_system("tank").unwrap();

@@ -91,6 +91,7 @@ pub(crate) fn check(fs: &FileSystem) {
             assert_eq!(a.links, subdirs + 2, "links of directory {object}");
         }
     }
+    fs.remember_nameless().expect("written");
     let mut unlinked = BTreeSet::new();
     fs.unlinked_set()
         .expect("there")

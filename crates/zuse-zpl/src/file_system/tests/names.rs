@@ -146,6 +146,36 @@ fn an_unlinked_file_lives_as_long_as_it_is_held() {
 }
 
 #[test]
+fn who_is_let_go_in_the_same_txg_was_never_in_the_set() {
+    let t = TestFs::new();
+    let top = t.fs.root().expect("root");
+    let files: Vec<_> = (0..3)
+        .map(|i| {
+            let name = format!("f{i}");
+            t.fs.create(&root(), &top, name.as_bytes(), 0o644)
+                .expect("made")
+        })
+        .collect();
+    t.fs.sync().expect("synced");
+    let set = t.fs.unlinked_set().expect("set");
+    let changed = || set.dnode().newest_dirty();
+    for name in [b"f0", b"f1", b"f2"] {
+        t.fs.unlink(&root(), &top, name).expect("removed");
+    }
+    let mut files = files.into_iter();
+    t.fs.release(files.next().expect("f0")).expect("released");
+    assert_eq!((changed(), set.count().expect("count")), (None, 0));
+    t.fs.sync().expect("synced");
+    assert_eq!(set.count().expect("count"), 2, "f1 and f2 are held");
+    t.fs.release(files.next().expect("f1")).expect("released");
+    assert_eq!(set.count().expect("count"), 1);
+    drop(files);
+    t.fs.sync().expect("synced");
+    assert_eq!(set.count().expect("count"), 0);
+    clean::check(&t.fs);
+}
+
+#[test]
 fn what_was_open_at_a_crash_is_freed_at_the_next_mount() {
     let t = TestFs::new();
     let top = t.fs.root().expect("root");
@@ -168,9 +198,11 @@ fn what_was_open_at_a_crash_is_freed_at_the_next_mount() {
         t.fs.create(&root(), &dir, b"x", 0o644)
             .is_err_and(|e| e.is(Errno::NOENT))
     );
-    assert_eq!(t.fs.unlinked_set().expect("set").count().expect("count"), 3);
+    let waiting = || t.fs.unlinked_set().expect("set").count().expect("count");
+    assert_eq!(waiting(), 1, "made without a name");
     let numbers = [file.object(), dir.object(), nameless.object()];
     t.fs.sync().expect("synced");
+    assert_eq!(waiting(), 3);
     let backing = t.backing.reopen();
     std::mem::forget((file, dir, nameless));
     let fs = crate::FileSystem::open(backing).expect("opens");

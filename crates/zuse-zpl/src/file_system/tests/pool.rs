@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use zuse_base::{Clock, ManualClock, Place, Result, Timestamp, Txg, WorkPool};
 use zuse_device::{BlockDevice, MemDevice};
-use zuse_dmu::{DirtyMeter, FreeingLedger, Objset, ObjsetEnv, Settings, Tx, TxgHold};
+use zuse_dmu::{BeforeClose, DirtyMeter, FreeingLedger, Objset, ObjsetEnv, Settings, Tx, TxgHold};
 use zuse_format::{Dva, ObjsetType};
 use zuse_io::{AllocClass, Allocate, Allocation, Cache, Pipeline};
 use zuse_vdev::{OpenMode, TopConfig, VdevConfig, VdevKind, Vdevs};
@@ -53,6 +53,7 @@ struct Gate {
 }
 
 struct Engine {
+    put_off: Mutex<Vec<Arc<dyn BeforeClose>>>,
     gate: Mutex<Gate>,
     idle: Condvar,
 }
@@ -61,6 +62,11 @@ impl TxgHold for Engine {
     fn release(&self, _txg: Txg, _reserved: u64) {
         self.gate.lock().expect("gate").holders -= 1;
         self.idle.notify_all();
+    }
+
+    fn before_close(&self, _txg: Txg, work: Arc<dyn BeforeClose>) -> bool {
+        self.put_off.lock().expect("work").push(work);
+        true
     }
 }
 
@@ -115,6 +121,7 @@ impl TestBacking {
             io,
             objset,
             engine: Arc::new(Engine {
+                put_off: Mutex::default(),
                 gate: Mutex::new(Gate {
                     open: 8,
                     holders: 0,
@@ -140,6 +147,7 @@ impl TestBacking {
             io: self.io.clone(),
             objset,
             engine: Arc::new(Engine {
+                put_off: Mutex::default(),
                 gate: Mutex::new(Gate {
                     open: self.open_txg().0,
                     holders: 0,
@@ -177,6 +185,15 @@ impl Backing for TestBacking {
         while gate.open <= txg.0 {
             while gate.holders > 0 {
                 gate = self.engine.idle.wait(gate).expect("gate");
+            }
+            let work = std::mem::take(&mut *self.engine.put_off.lock().expect("work"));
+            if !work.is_empty() {
+                drop(gate);
+                let tx = self.begin(0, true)?;
+                work.iter().for_each(|w| w.before_close(&tx));
+                drop(tx);
+                gate = self.engine.gate.lock().expect("gate");
+                continue;
             }
             let now = Txg(gate.open);
             self.objset.sync(now, 1)?;

@@ -1,0 +1,102 @@
+//! Objects without a name that are not in the unlinked set yet.
+//!
+//! ```text
+//!   last name goes, somebody holds it ──> in limbo ──last holder goes──> freed, in the same txg: the set was never touched
+//!                                            └──────the txg closes─────> in the set on disk
+//! ```
+//! Most objects that lose their name while somebody holds them are let go at once: a kernel that serves a mount gives back
+//! each file right after removing it. An entry in the set, and its removal, would be two changes of a table for nothing.
+//!
+//! Invariants
+//! - When a txg has closed, each nameless object of it is in the set or free: what a crash leaves is as if the entry had been made
+//!   with the removal.
+//! - An object is here only while the txg in which it lost its name is open, unless the set could not be changed when that
+//!   closed; then it is put there when the next one closes.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use zuse_base::{ObjectId, Result, Txg};
+use zuse_dmu::zap::Zap;
+use zuse_dmu::{BeforeClose, Tx};
+
+use crate::znode::lock;
+
+#[derive(Default)]
+struct Inside {
+    objects: HashSet<u64>,
+    /// The txg before whose closing we are called.
+    asked: Option<Txg>,
+}
+
+/// See the head of the module.
+pub(crate) struct Limbo {
+    set: Zap,
+    inside: Mutex<Inside>,
+}
+
+impl Limbo {
+    /// What will put objects into the unlinked set `set`.
+    pub fn new(set: Zap) -> Arc<Self> {
+        Arc::new(Self {
+            set,
+            inside: Mutex::default(),
+        })
+    }
+
+    /// An object has lost its last name in this transaction.
+    ///
+    /// # Errors
+    /// It had to be put into the set, which cannot be changed.
+    pub fn enter(self: &Arc<Self>, tx: &Tx, object: ObjectId) -> Result<()> {
+        let mut inside = lock(&self.inside);
+        if inside.asked == Some(tx.txg()) || tx.before_close(self.clone()) {
+            inside.asked = Some(tx.txg());
+            inside.objects.insert(object.0);
+            return Ok(());
+        }
+        drop(inside);
+        self.set.add_int(tx, object.0, object.0)
+    }
+
+    /// Takes an object that will be freed in this transaction out of here or out of the set. Says whether it was here: then
+    /// it has to come back if it is not freed after all.
+    ///
+    /// # Errors
+    /// The set cannot be changed, or has no such entry (`NOENT`).
+    pub fn leave(&self, tx: &Tx, object: ObjectId) -> Result<bool> {
+        if lock(&self.inside).objects.remove(&object.0) {
+            return Ok(true);
+        }
+        self.set.remove_int(tx, object.0).map(|()| false)
+    }
+
+    /// Whether nothing is here.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.inside).objects.is_empty()
+    }
+
+    /// Puts all that is here into the set.
+    pub fn empty(&self, tx: &Tx) {
+        let objects: Vec<u64> = {
+            let mut inside = lock(&self.inside);
+            inside.asked = None;
+            inside.objects.iter().copied().collect()
+        };
+        for object in objects {
+            if self.set.add_int(tx, object, object).is_err() {
+                continue;
+            }
+            // It was freed meanwhile, by somebody who knew that the set had no entry.
+            if !lock(&self.inside).objects.remove(&object) {
+                let _ = self.set.remove_int(tx, object);
+            }
+        }
+    }
+}
+
+impl BeforeClose for Limbo {
+    fn before_close(&self, tx: &Tx) {
+        self.empty(tx);
+    }
+}
