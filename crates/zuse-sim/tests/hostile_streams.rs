@@ -334,6 +334,7 @@ fn half(which: usize) {
     let before = ["tank/d", "tank/e"].map(|name| (name, seen(&to, name)));
     let manifest = of_dataset(&to, "tank/d").unwrap();
     let mut tally = Tally::default();
+    let mut most = 0;
     let everything = std::env::var_os("ZUSE_SIM_STREAMS").is_some();
     for seed in seeds() {
         let prng = SeededPrng::new(seed * 2 + which as u64);
@@ -359,12 +360,13 @@ fn half(which: usize) {
             seed * 2 + which as u64
         );
         let peak = counting::peak().saturating_sub(start);
+        most = most.max(peak);
         assert!(
             peak < MEMORY,
             "seed {seed}, case {at}: {peak} bytes of memory"
         );
     }
-    println!("{tally:?}");
+    println!("{tally:?}, {} MiB at most", most >> 20);
     assert!(
         tally.flaws > tally.streams / 3 && tally.kept > 0,
         "{tally:?}"
