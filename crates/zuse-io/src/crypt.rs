@@ -290,6 +290,20 @@ impl DatasetKey {
         }
     }
 
+    /// Encrypts a block of a file or volume as it was: with the salt and IV of its pointer. False if the MAC is another
+    /// then: what was there was something else. An IV is never used for a second content, because only the same bytes pass.
+    pub(crate) fn seal_as(&self, bp: &BlockPointer, stored: &mut [u8]) -> bool {
+        match bp.protection() {
+            Protection::Encrypted if bp.object_type() != object_type::DNODE => {
+                let params = CryptParams::of(bp);
+                let mac = self.cipher(&params.salt).seal(&params.iv, &[], stored);
+                mac.is_ok_and(|mac| equal(&mac, &params.mac))
+            }
+            Protection::Encrypted => false,
+            _ => true,
+        }
+    }
+
     /// Decrypts an intent log block in place. `bp` is the pointer that leads to it; `mac` are words 2 and 3 of its
     /// embedded checksum, as bytes. The embedded checksum was verified before; `block` is in its writer's byte order.
     ///

@@ -90,6 +90,15 @@ impl Pipeline {
         }))
     }
 
+    /// What the header of a gang block lists.
+    pub(crate) fn gang_members(
+        &self,
+        bp: &BlockPointer,
+        place: &dyn Display,
+    ) -> Result<Vec<BlockPointer>> {
+        self.read_header(bp, place).map(|(members, _)| members)
+    }
+
     pub(crate) fn read_gang(
         &self,
         bp: &BlockPointer,

@@ -14,6 +14,7 @@ mod crypt;
 mod freed;
 mod gang;
 mod gather;
+mod mend;
 mod pipeline;
 mod policy;
 mod raw;

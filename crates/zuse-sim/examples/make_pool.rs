@@ -2,11 +2,12 @@
 //!
 //! Without arguments it lists the scenarios. Each pool has the name of its scenario.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use zuse::{Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search};
-use zuse_base::{Entropy, Errno, Result, SeededPrng};
+use zuse_base::{Entropy, Errno, Error, Result, SeededPrng};
 use zuse_sim::administration::Administration;
 use zuse_sim::check::{Depth, check};
 use zuse_zpl::{WriteOptions, Znode};
@@ -46,6 +47,7 @@ const SCENARIOS: &[Scenario] = &[
         Administration::new(pool, 11).run(250)
     }),
     scenario("received", G, "12", received),
+    scenario("healed", G, "12", healed),
     scenario("full", 128 << 20, "12", full),
     scenario("ashift9", G, "9", mixed),
     scenario("ashift13", G, "13", mixed),
@@ -101,6 +103,45 @@ fn noise(prng: &SeededPrng, len: usize) -> Vec<u8> {
 fn received(pool: &Arc<Pool>, _: &str) -> Result<()> {
     for seed in 0..12 {
         zuse_sim::round_trip::run(seed, pool)?;
+    }
+    Ok(())
+}
+
+/// Blocks that rotted and were healed by streams of their snapshots.
+fn healed(pool: &Arc<Pool>, name: &str) -> Result<()> {
+    use zuse::stream::{SendProgress, StreamWriter};
+    let prng = SeededPrng::new(1);
+    mixed(pool, name)?;
+    let top = format!("{name}@heal");
+    pool.snapshot(std::slice::from_ref(&top), true, &[])?;
+    let leaves = pool.spa().io().vdevs().leaves();
+    let device = leaves.first().and_then(|leaf| leaf.path());
+    let device = device.ok_or_else(|| Error::corrupt(name, "a pool without a device"))?;
+    let file = std::fs::OpenOptions::new().write(true).open(&*device);
+    let file = file.map_err(|e| Error::corrupt(device, e))?;
+    for entry in pool.list(name, None, true)? {
+        if !entry.name.ends_with("@heal") {
+            continue;
+        }
+        let plan = pool.plan_send(&zuse::SendRequest {
+            to: entry.name.clone(),
+            options: zuse::stream::SendOptions {
+                large_blocks: true,
+                compressed: true,
+                ..Default::default()
+            },
+            ..Default::default()
+        })?;
+        let mut out = StreamWriter::new(Vec::new());
+        plan.run(&mut out, &SendProgress::default(), &mut |_| {})?;
+        let mut failed = None;
+        let spoilt = zuse_sim::rot::spoil(pool, &entry.name, 3, &prng, &mut |at, bytes| {
+            failed = file.write_all_at(bytes, at).err().or(failed.take());
+        })?;
+        let done = pool.heal(&out.into_inner()?[..], &entry.name)?;
+        if failed.is_some() || done.healed != spoilt || done.bad != 0 {
+            return Err(Error::corrupt(entry.name, format!("{done:?} of {spoilt}")));
+        }
     }
     Ok(())
 }

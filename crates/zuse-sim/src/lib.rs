@@ -25,4 +25,5 @@ pub mod no_datasets;
 pub mod objects;
 pub mod power;
 pub mod rewrite;
+pub mod rot;
 pub mod round_trip;

@@ -25,7 +25,7 @@ mod writer;
 pub use dump::{DumpOptions, dump};
 pub use error::{Flaw, StreamError, StreamResult};
 pub use reader::{Item, StreamReader};
-pub use receive::{ReceiveOptions, Received, check_begin, examine, receive, skip};
+pub use receive::{Healing, ReceiveOptions, Received, check_begin, examine, heal, receive, skip};
 pub use redact::redact;
 pub use send::{Send, SendOptions, SendProgress};
 pub use token::{ResumeToken, TokenFlaw, unpack_token};

@@ -6,6 +6,7 @@
 //! Input is read by the caller's thread, batches are applied by another one; a bounded number of them is under way.
 
 mod apply;
+mod heal;
 mod parse;
 mod raw;
 
@@ -26,6 +27,7 @@ use crate::record::{
 };
 use crate::{features, keydata};
 use apply::Applier;
+pub use heal::{Healing, heal};
 
 /// Batches under way.
 const IN_FLIGHT: usize = 4;

@@ -12,7 +12,8 @@ use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::property::{Access, Home, dataset_property, is_user_property};
 use zuse_stream::record::{Begin, Header, Record};
 use zuse_stream::{
-    Flaw, Item, ReceiveOptions, Received, ResumeToken, StreamReader, check_begin, receive, skip,
+    Flaw, Healing, Item, ReceiveOptions, Received, ResumeToken, StreamReader, check_begin, heal,
+    receive, skip,
 };
 
 use crate::Pool;
@@ -204,6 +205,32 @@ impl Pool {
             }
             self.substream(&mut reader, &item, &package, request, tell)?;
         }
+    }
+
+    /// Heals bad blocks of a snapshot that is here already with a stream of it; of a package with the part that is of it.
+    ///
+    /// # Errors
+    /// The stream is not of this snapshot, or broken. What could be healed until then is.
+    pub fn heal(self: &Arc<Self>, input: impl Read, snapshot: &str) -> Result<Healing> {
+        let guid = self.dsl().dataset(snapshot).and_then(|d| d.guid()).ok();
+        let mut reader = StreamReader::new(input);
+        let mut packed = false;
+        let mut found = None;
+        while let Some(item) = reader.next_record()? {
+            match &item.record {
+                Record::Begin(begin) if begin.header() == Header::Package => packed = true,
+                Record::Begin(begin) if packed && Some(begin.to_guid) != guid => skip(&mut reader)?,
+                Record::Begin(_) => {
+                    found = Some(heal(self.dsl(), &mut reader, &item, snapshot)?);
+                }
+                Record::End { .. } => {}
+                _ => return Err(item.invalid("a record outside of a snapshot").into()),
+            }
+        }
+        found.ok_or_else(|| {
+            let what = "local snapshot doesn't match the snapshot in the provided stream";
+            Error::refused(Errno::NOTSUP, what)
+        })
     }
 
     fn substream<R: Read>(

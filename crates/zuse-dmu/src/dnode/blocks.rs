@@ -174,6 +174,22 @@ impl Dnode {
         Ok(bp)
     }
 
+    /// The pointer to a block as it is on disk; `None` for a hole, and for what is not written yet.
+    ///
+    /// # Errors
+    /// An indirect block cannot be read.
+    pub fn stored_pointer(&self, blkid: u64) -> Result<Option<BlockPointer>> {
+        let found = self.read_state().find(blkid);
+        let Found::Tree(tree) = found else {
+            return Ok(None);
+        };
+        if blkid > self.max_block() {
+            return Ok(None);
+        }
+        let bp = self.lookup_bp(&tree, 0, blkid)?;
+        Ok((!bp.is_hole()).then_some(bp))
+    }
+
     fn check_level(&self, bp: &BlockPointer, level: u8, place: &BlockPlace<'_>) -> Result<()> {
         if bp.level() == level {
             return Ok(());

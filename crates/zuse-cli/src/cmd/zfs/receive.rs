@@ -41,6 +41,9 @@ pub struct Receive {
     /// Throw away what an interrupted receive has kept
     #[arg(short = 'A')]
     abort: bool,
+    /// Heal blocks of an existing snapshot that cannot be read, with a stream of it
+    #[arg(short = 'c', conflicts_with_all = ["force", "resumable", "drop_pool", "last", "abort", "unmounted"])]
+    heal: bool,
     /// Accepted: a mount never stands in the way
     #[arg(short = 'M')]
     force_unmount: bool,
@@ -69,6 +72,9 @@ impl Receive {
                 .or_cannot(|| format!("cannot abort receive of '{target}'"))?;
             session.log(&pool);
             return Ok(());
+        }
+        if self.heal {
+            return self.heal(session, &pool);
         }
         let mut request = ReceiveRequest {
             target: target.clone(),
@@ -148,6 +154,28 @@ impl Receive {
             return Err(self.failure(&pool, kind, &error).into());
         }
         session.log(&pool);
+        Ok(())
+    }
+
+    fn heal(&self, session: &mut Session, pool: &std::sync::Arc<zuse::Pool>) -> Outcome {
+        let input = BufReader::with_capacity(1 << 20, session.ui.input.try_clone()?);
+        let healing = match pool.heal(input, &self.target) {
+            Ok(healing) => healing,
+            Err(error) => return Err(self.failure(pool, "corrective", &error).into()),
+        };
+        session.log(pool);
+        if self.verbose > 0 {
+            session.ui.line(format!(
+                "{}: {} blocks of the stream looked at, {} healed, {} cannot be healed by it",
+                self.target, healing.blocks, healing.healed, healing.bad
+            ))?;
+        }
+        if healing.bad > 0 {
+            return Err(CommandError::new(
+                "cannot receive corrective stream: corrective receive was not able to reconstruct the data needed for healing.",
+            )
+            .into());
+        }
         Ok(())
     }
 

@@ -1,0 +1,136 @@
+//! Bytes of a block that come from elsewhere (a healing receive) take the place of bad ones.
+//!
+//! Invariants
+//! - Nothing is written that has not the checksum of its pointer: the right bytes at their own place do no harm, whatever
+//!   was there.
+//! - Whoever asks holds what points to the block, so that its space is not freed meanwhile.
+
+use std::fmt::Display;
+
+use zuse_base::{ByteOrder, Result};
+use zuse_codec::{ChecksumKind, Compression, ZstdLevel, compress, verify, verify_truncated};
+use zuse_format::{BlockPointer, BpKind, object_type};
+
+use crate::gang::is_truncated;
+use crate::pipeline::address_of;
+use crate::{DatasetKey, Pipeline};
+
+/// Nested gang headers.
+const MAX_DEPTH: u32 = 8;
+
+impl Pipeline {
+    /// Whether stored bytes have the checksum of a pointer.
+    pub(crate) fn is_block(&self, bp: &BlockPointer, stored: &[u8]) -> bool {
+        let Some(kind) = ChecksumKind::from_u8(bp.checksum_kind()) else {
+            return false;
+        };
+        let (context, order, sum) = (self.checksums(), bp.byte_order(), bp.checksum());
+        let good = match is_truncated(bp) {
+            true => verify_truncated(kind, stored, order, &context, &sum),
+            false => verify(kind, stored, order, &context, &sum),
+        };
+        good.unwrap_or(false)
+    }
+
+    /// Writes stored bytes over every copy of a block. False if they are not the block's.
+    ///
+    /// # Errors
+    /// A device refuses; the header of a gang block cannot be read.
+    pub fn mend(&self, bp: &BlockPointer, stored: &[u8], place: &dyn Display) -> Result<bool> {
+        if bp.kind() != BpKind::Normal || stored.len() as u64 != bp.psize() {
+            return Ok(false);
+        }
+        self.mend_tree(bp, stored, place, 0)
+    }
+
+    fn mend_tree(
+        &self,
+        bp: &BlockPointer,
+        stored: &[u8],
+        place: &dyn Display,
+        depth: u32,
+    ) -> Result<bool> {
+        if bp.is_gang() {
+            if depth >= MAX_DEPTH {
+                return Ok(false);
+            }
+            let members = self.gang_members(bp, place)?;
+            let mut rest = stored;
+            for member in members.iter().filter(|m| !m.is_hole()) {
+                let Some((piece, after)) = rest.split_at_checked(member.psize() as usize) else {
+                    return Ok(false);
+                };
+                rest = after;
+                if !self.mend_tree(member, piece, place, depth + 1)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(rest.is_empty());
+        }
+        if !self.is_block(bp, stored) {
+            return Ok(false);
+        }
+        for dva in bp.dvas() {
+            self.vdevs().write(address_of(&dva, bp), stored)?;
+        }
+        Ok(true)
+    }
+
+    /// The stored form of a block of a file or volume, made again of its content: compressed as its pointer says, encrypted
+    /// with the salt and IV that it names. `None` if no way of doing that gives the bytes that were there: another
+    /// compressor made them, or the content is another.
+    pub fn stored_again(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        level: ZstdLevel,
+        content: &[u8],
+    ) -> Option<Vec<u8>> {
+        let kind = Compression::from_u8(bp.compression())?;
+        if content.len() as u64 != bp.lsize()
+            || bp.byte_order() == ByteOrder::Big && object_type::is_metadata(bp.object_type())
+        {
+            return None;
+        }
+        let finish = |mut stored: Vec<u8>| {
+            stored.resize(bp.psize() as usize, 0);
+            if let Some(key) = key
+                && !key.seal_as(bp, &mut stored)
+            {
+                return None;
+            }
+            self.is_block(bp, &stored).then_some(stored)
+        };
+        if kind == Compression::Off {
+            return finish(content.to_vec());
+        }
+        let others = (1..=19).filter_map(ZstdLevel::from_library);
+        let levels = std::iter::once(level).chain(others.filter(|l| *l != level));
+        let tries = if kind == Compression::Zstd { 20 } else { 1 };
+        let mut out = Vec::new();
+        levels.take(tries).find_map(|level| {
+            compress(kind, level, content, &mut out, bp.psize() as usize)?;
+            finish(out.clone())
+        })
+    }
+
+    /// Encrypted bytes of a block that come compressed and in clear. `None` if they are not the block's.
+    pub fn sealed_again(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        clear: &[u8],
+    ) -> Option<Vec<u8>> {
+        let mut stored = clear.to_vec();
+        if stored.len() as u64 > bp.psize() {
+            return None;
+        }
+        stored.resize(bp.psize() as usize, 0);
+        if let Some(key) = key
+            && !key.seal_as(bp, &mut stored)
+        {
+            return None;
+        }
+        self.is_block(bp, &stored).then_some(stored)
+    }
+}

@@ -1,0 +1,242 @@
+//! `zfs receive -c`: blocks of a snapshot that have rotted get their bytes back from a stream.
+
+use std::sync::Arc;
+
+use zuse::stream::{Healing, SendOptions, SendProgress, StreamWriter};
+use zuse::{Credentials, Errno, KeyMaterial, NewVolume, Pool, ReceiveRequest, SendRequest};
+use zuse_base::{Entropy, SeededPrng};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_pool::{Environment, VdevSpec};
+use zuse_sim::manifests::{of_dataset, of_volume};
+use zuse_sim::rot::spoil;
+use zuse_sim::round_trip::prove;
+use zuse_zpl::WriteOptions;
+
+fn new_pool() -> (Arc<Pool>, Arc<MemDevice>) {
+    let device = Arc::new(MemDevice::new("/sim/tank", 512 << 20));
+    let spec = VdevSpec {
+        device: device.clone(),
+        is_disk: false,
+        ashift: Some(9),
+    };
+    let pool = Pool::create_on_devices(Environment::default(), "tank", vec![spec], None, &[]);
+    (pool.unwrap(), device)
+}
+
+fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    let own = |(a, b): &(&str, &str)| ((*a).to_owned(), (*b).to_owned());
+    list.iter().map(own).collect()
+}
+
+fn fill(pool: &Arc<Pool>, name: &str, prng: &SeededPrng) {
+    let fs = pool.file_system(name).unwrap();
+    let (root, top) = (Credentials::root(), fs.root().unwrap());
+    for i in 0..20 {
+        let file = fs.create(&root, &top, format!("f{i}").as_bytes(), 0o644);
+        let mut data = vec![i as u8; 200_000];
+        data.chunks_mut(512).for_each(|c| prng.fill(&mut c[..100]));
+        let mut done = 0;
+        let file = file.unwrap();
+        while done < data.len() {
+            let options = WriteOptions::default();
+            done += fs
+                .write(&file, done as u64, &data[done..], options)
+                .unwrap() as usize;
+        }
+    }
+    fs.sync().unwrap();
+}
+
+fn stream(pool: &Arc<Pool>, request: &SendRequest) -> Vec<u8> {
+    let mut out = StreamWriter::new(Vec::new());
+    let plan = pool.plan_send(request).unwrap();
+    plan.run(&mut out, &SendProgress::default(), &mut |_| {})
+        .unwrap();
+    out.into_inner().unwrap()
+}
+
+fn of(name: &str, compressed: bool, raw: bool) -> SendRequest {
+    SendRequest {
+        to: name.to_owned(),
+        options: SendOptions {
+            large_blocks: true,
+            compressed,
+            raw,
+            ..SendOptions::default()
+        },
+        ..SendRequest::default()
+    }
+}
+
+#[test]
+fn rotten_blocks_are_healed_by_a_stream_of_their_snapshot() {
+    let (pool, device) = new_pool();
+    let prng = SeededPrng::new(3);
+    let mut rot = |at: u64, bytes: &[u8]| device.write_at(bytes, at).unwrap();
+    for (name, properties) in [
+        (
+            "tank/off",
+            [
+                ("compression", "off"),
+                ("recordsize", "128K"),
+                ("copies", "2"),
+            ],
+        ),
+        (
+            "tank/lz4",
+            [
+                ("compression", "lz4"),
+                ("recordsize", "16K"),
+                ("checksum", "sha256"),
+            ],
+        ),
+        (
+            "tank/zstd",
+            [
+                ("compression", "zstd-7"),
+                ("recordsize", "1M"),
+                ("copies", "1"),
+            ],
+        ),
+        (
+            "tank/gzip",
+            [
+                ("compression", "gzip"),
+                ("recordsize", "64K"),
+                ("checksum", "blake3"),
+            ],
+        ),
+    ] {
+        pool.create_filesystem(name, &pairs(&properties), (0, 0))
+            .unwrap();
+        fill(&pool, name, &prng);
+        let snap = format!("{name}@s");
+        pool.snapshot(std::slice::from_ref(&snap), false, &[])
+            .unwrap();
+        let before = of_dataset(&pool, &snap).unwrap();
+        for compressed in [true, false] {
+            let bytes = stream(&pool, &of(&snap, compressed, false));
+            let spoilt = spoil(&pool, &snap, 3, &prng, &mut rot).unwrap();
+            assert!(spoilt > 2, "{name}: {spoilt}");
+            of_dataset(&pool, &snap).unwrap_err();
+            let done = pool.heal(&bytes[..], &snap).unwrap();
+            assert_eq!((done.healed, done.bad), (spoilt, 0), "{name} {compressed}");
+            assert_eq!(of_dataset(&pool, &snap).unwrap(), before);
+            // A second time there is nothing to do.
+            let again = pool.heal(&bytes[..], &snap).unwrap();
+            assert_eq!((again.healed, again.blocks), (0, done.blocks));
+        }
+    }
+    prove(&pool).unwrap();
+    pool.close().unwrap();
+}
+
+#[test]
+fn encrypted_blocks_are_healed_raw_without_the_key_and_in_clear_with_it() {
+    let (pool, device) = new_pool();
+    let prng = SeededPrng::new(4);
+    let mut rot = |at: u64, bytes: &[u8]| device.write_at(bytes, at).unwrap();
+    let key = KeyMaterial::new(vec![7; 32]);
+    let properties = pairs(&[
+        ("encryption", "on"),
+        ("keyformat", "raw"),
+        ("compression", "lz4"),
+    ]);
+    pool.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
+        .unwrap();
+    fill(&pool, "tank/e", &prng);
+    pool.snapshot(&["tank/e@s".to_owned()], false, &[]).unwrap();
+    let before = of_dataset(&pool, "tank/e@s").unwrap();
+    let clear = stream(&pool, &of("tank/e@s", false, false));
+    let raw = stream(&pool, &of("tank/e@s", true, true));
+    let spoilt = spoil(&pool, "tank/e@s", 2, &prng, &mut rot).unwrap();
+    let done = pool.heal(&clear[..], "tank/e@s").unwrap();
+    assert_eq!((done.healed, done.bad), (spoilt, 0));
+    assert_eq!(of_dataset(&pool, "tank/e@s").unwrap(), before);
+    // Another pool has it, but not the key.
+    let (other, device) = new_pool();
+    let mut rot = |at: u64, bytes: &[u8]| device.write_at(bytes, at).unwrap();
+    let request = ReceiveRequest {
+        target: "tank/r".into(),
+        ..ReceiveRequest::default()
+    };
+    other.receive(&raw[..], &request, &mut |_| {}).unwrap();
+    let spoilt = spoil(&other, "tank/r@s", 2, &prng, &mut rot).unwrap();
+    let locked = other.heal(&clear[..], "tank/r@s").unwrap_err();
+    assert!(locked.is(Errno::ACCES), "{locked}");
+    let done = other.heal(&raw[..], "tank/r@s").unwrap();
+    assert_eq!((done.healed, done.bad), (spoilt, 0));
+    other.load_key("tank/r", &key, false).unwrap();
+    assert_eq!(of_dataset(&other, "tank/r@s").unwrap(), before);
+    prove(&other).unwrap();
+    other.close().unwrap();
+    prove(&pool).unwrap();
+    pool.close().unwrap();
+}
+
+#[test]
+fn only_what_the_stream_has_is_healed_and_nothing_else_is_written() {
+    let (pool, device) = new_pool();
+    let prng = SeededPrng::new(5);
+    let mut rot = |at: u64, bytes: &[u8]| device.write_at(bytes, at).unwrap();
+    pool.create_filesystem("tank/a", &[], (0, 0)).unwrap();
+    pool.create_filesystem("tank/a/b", &[], (0, 0)).unwrap();
+    fill(&pool, "tank/a", &prng);
+    fill(&pool, "tank/a/b", &prng);
+    let volume = NewVolume {
+        size: 4 << 20,
+        block_size: 8192,
+        sparse: true,
+        properties: Vec::new(),
+    };
+    pool.create_volume("tank/a/v", &volume).unwrap();
+    let v = pool.volume("tank/a/v").unwrap();
+    v.write(8192, &[9; 300_000]).unwrap();
+    v.flush().unwrap();
+    drop(v);
+    pool.snapshot(&["tank/a@s".to_owned()], true, &[]).unwrap();
+    let package = SendRequest {
+        recursive: true,
+        ..of("tank/a@s", true, false)
+    };
+    let bytes = stream(&pool, &package);
+    for (name, text) in [
+        ("tank/a@none", "must specify an existing snapshot"),
+        ("tank/a", "existing snapshot"),
+    ] {
+        let only = stream(&pool, &of("tank/a@s", true, false));
+        let e = pool.heal(&only[..], name).unwrap_err();
+        assert!(e.to_string().contains(text), "{e}");
+    }
+    let other = stream(&pool, &of("tank/a/b@s", true, false));
+    let e = pool.heal(&other[..], "tank/a@s").unwrap_err();
+    assert!(e.to_string().contains("doesn't match"), "{e}");
+
+    let hash = of_volume(&pool, "tank/a/v@s").unwrap();
+    let before = of_dataset(&pool, "tank/a/b@s").unwrap();
+    let spoilt = spoil(&pool, "tank/a/v@s", 2, &prng, &mut rot).unwrap();
+    let b = spoil(&pool, "tank/a/b@s", 2, &prng, &mut rot).unwrap();
+    // A stream that was cut heals what it has, and says that it was cut.
+    pool.heal(&other[..other.len() / 2], "tank/a/b@s")
+        .unwrap_err();
+    let rest = pool.heal(&bytes[..], "tank/a/b@s").unwrap();
+    assert!(
+        rest.healed > 0 && rest.healed < b && rest.bad == 0,
+        "{rest:?} of {b}"
+    );
+    assert_eq!(of_dataset(&pool, "tank/a/b@s").unwrap(), before);
+    let done = pool.heal(&bytes[..], "tank/a/v@s").unwrap();
+    assert_eq!(done.healed, spoilt);
+    assert_eq!(of_volume(&pool, "tank/a/v@s").unwrap(), hash);
+    let none = pool.heal(&bytes[..], "tank/a@s").unwrap();
+    assert_eq!(
+        Healing {
+            blocks: 0,
+            bytes: 0,
+            ..none
+        },
+        Healing::default()
+    );
+    prove(&pool).unwrap();
+    pool.close().unwrap();
+}
