@@ -16,7 +16,8 @@ mod ranges;
 pub(crate) mod sync;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};
@@ -178,6 +179,8 @@ pub struct Dnode {
     object: ObjectId,
     state: RwLock<State>,
     stream: ranges::Stream,
+    /// See [`Self::stamp`].
+    stamp: AtomicU64,
     /// The newest txg whose changes left `dirty`: written, but perhaps not committed.
     written: AtomicU64,
     /// In-memory companions of the object, one of a type at most: a ZAP's lock, a znode.
@@ -194,6 +197,7 @@ impl Dnode {
             object,
             state: RwLock::new(state),
             stream: ranges::Stream::default(),
+            stamp: AtomicU64::new(1),
             companions: RwLock::default(),
         })
     }
@@ -229,14 +233,45 @@ impl Dnode {
     }
 
     pub(crate) fn write_state(&self) -> RwLockWriteGuard<'_, State> {
-        self.state
+        let state = self
+            .state
             .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.note_change();
+        state
+    }
+
+    /// A number that changes with everything that changes about the object, never 0: what was read while it had a value
+    /// holds as long as it has that value.
+    ///
+    /// It changes under the lock that the change is made under, before the change: who finds the new number and then reads
+    /// waits for the change.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp.load(Acquire)
+    }
+
+    /// The stamp, and the tree if that is all there is: nothing is dirty.
+    pub(crate) fn settled(&self) -> (u64, Option<Arc<Synced>>) {
+        let state = self.read_state();
+        let tree = state.synced.as_ref().filter(|_| state.dirty.is_empty());
+        (self.stamp(), tree.cloned())
+    }
+
+    /// Called under the lock of what is about to change.
+    #[inline]
+    fn note_change(&self) {
+        self.stamp.fetch_add(1, Release);
     }
 
     /// The object's number.
     pub fn object(&self) -> ObjectId {
         self.object
+    }
+
+    /// Whether the object set's contents are found with a key only.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.core.key.is_some() || self.core.raw
     }
 
     /// The settings of the object set now.

@@ -249,6 +249,16 @@ impl Dnode {
         Ok(block)
     }
 
+    /// As [`Self::read_tree`], for the few blocks of an object that most operations need: by a shortcut.
+    #[inline]
+    pub(crate) fn read_tree_near(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
+        if tree.levels > 1 {
+            tree.near.data(blkid, || self.read_tree(tree, blkid))
+        } else {
+            self.read_tree(tree, blkid)
+        }
+    }
+
     /// A level-0 block by its pointer; `None` for a hole.
     fn read_child(
         &self,
@@ -391,8 +401,8 @@ impl Dnode {
         f: impl FnOnce(BlockView<'_>) -> R,
     ) -> Result<R> {
         let read = |tree: &Arc<Synced>| {
-            if near && tree.levels > 1 {
-                tree.near.data(blkid, || self.read_tree(tree, blkid))
+            if near {
+                self.read_tree_near(tree, blkid)
             } else {
                 self.read_tree(tree, blkid)
             }
@@ -450,10 +460,24 @@ impl Dnode {
         f: impl FnOnce(BlockEdit<'_>) -> R,
     ) -> Result<R> {
         let block = self.own_block(tx, blkid)?;
+        self.edit_own(&block, f)
+    }
+
+    /// As [`Self::edit_block`], of the version that [`Self::own_block`] gave for the same txg.
+    ///
+    /// # Errors
+    /// The content does not decode; its txg was written.
+    #[inline]
+    pub(crate) fn edit_own<R>(
+        &self,
+        block: &DirtyBlock,
+        f: impl FnOnce(BlockEdit<'_>) -> R,
+    ) -> Result<R> {
         let mut content = block
             .content
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.note_change();
         if let Content::Stored(stored) = &*content {
             let bytes = stored.decode()?;
             *content = Content::Dirty {
@@ -471,8 +495,15 @@ impl Dnode {
         }
     }
 
+    /// The version of a block that belongs to tx's txg, if there is one.
+    pub(crate) fn owned(&self, tx: &Tx, blkid: u64) -> Option<Arc<DirtyBlock>> {
+        let state = self.read_state();
+        let newest = state.dirty.last().filter(|d| d.txg == tx.txg())?;
+        newest.blocks.get(&blkid).cloned()
+    }
+
     /// The version of a block that belongs to tx's txg, made if need be.
-    fn own_block(&self, tx: &Tx, blkid: u64) -> Result<Arc<DirtyBlock>> {
+    pub(crate) fn own_block(&self, tx: &Tx, blkid: u64) -> Result<Arc<DirtyBlock>> {
         let (mut bytes, index, size) = loop {
             let (found, size) = {
                 let state = self.read_state();

@@ -1,11 +1,15 @@
 //! Changes of a ZAP: add, update, remove, increment; a micro ZAP grows by a slot row at a time, then becomes fat.
 
+use super::header::Header;
 use super::key::{Ask, Stored};
+use super::known::{Known, What};
 use super::micro::{self, Inserted, MicroHeader, MicroIndex};
 use super::store::{self, BlocksMut, MemoryBlocks, ObjectEdit};
 use super::{DIRECTORY, FAT_SHIFT, Kind, MatchType, Micro, Zap, ZapValue, fat, header, hex, kind};
+use crate::dirty::DirtyBlock;
 use crate::tx::Tx;
-use fat::Put;
+use fat::{Aim, Put};
+use std::sync::Arc;
 use zuse_base::{Errno, Error, Result};
 
 /// Names with which a directory in the fat form may become a micro ZAP again: far below the 2,047 at which it grows fat.
@@ -20,10 +24,11 @@ enum Step<'a> {
 }
 
 impl Zap {
-    fn edit<'a>(&'a self, tx: &'a Tx) -> ObjectEdit<'a> {
+    fn edit<'a>(&'a self, tx: &'a Tx, own: Option<Arc<DirtyBlock>>) -> ObjectEdit<'a> {
         ObjectEdit {
             dnode: &self.dnode,
             tx,
+            own,
         }
     }
 
@@ -99,12 +104,14 @@ impl Zap {
         if delta == 0 {
             return Ok(());
         }
-        let _guard = self.write_lock();
+        let known = &mut *self.write_lock();
         let old = self.value_locked(name)?;
         match (old, old.unwrap_or(0).wrapping_add_signed(delta)) {
             (None, 0) => Ok(()),
-            (Some(_), 0) => self.remove_locked(tx, name, MatchType::Exact).map(|_| ()),
-            (_, new) => self.put_locked(tx, name, &ZapValue::U64(new), Put::Update),
+            (Some(_), 0) => self
+                .remove_locked(known, tx, name, MatchType::Exact)
+                .map(|_| ()),
+            (_, new) => self.put_locked(known, tx, name, &ZapValue::U64(new), Put::Update),
         }
     }
 
@@ -127,24 +134,34 @@ impl Zap {
     }
 
     fn put_name(&self, tx: &Tx, name: &[u8], value: &ZapValue, how: Put) -> Result<()> {
-        let _guard = self.write_lock();
-        self.put_locked(tx, name, value, how)
+        self.put_locked(&mut self.write_lock(), tx, name, value, how)
     }
 
-    fn put_locked(&self, tx: &Tx, name: &[u8], value: &ZapValue, how: Put) -> Result<()> {
+    fn put_locked(
+        &self,
+        known: &mut Known,
+        tx: &Tx,
+        name: &[u8],
+        value: &ZapValue,
+        how: Put,
+    ) -> Result<()> {
         if name.is_empty() || name.contains(&0) {
             return Err(Error::refused(
                 Errno::INVAL,
                 "a ZAP name is not empty and has no NUL",
             ));
         }
-        if name.len() + 1 > self.longest() {
+        if name.len() > micro::MAX_NAME && name.len() + 1 > self.longest() {
             return Err(Error::refused(Errno::NAMETOOLONG, "a ZAP name"));
         }
         // Refused before a micro ZAP is made fat for it.
         let stored = value.stored()?;
         let aim = loop {
-            match self.put_micro(tx, name, value, how)? {
+            let step = match self.put_known(known, tx, name, value, how)? {
+                Some(step) => step,
+                None => self.put_micro(known, tx, name, value, how)?,
+            };
+            match step {
                 Step::Done => return Ok(()),
                 Step::Exists => {
                     return Err(Error::refused(
@@ -164,12 +181,60 @@ impl Zap {
                 Step::Upgrade => self.upgrade(tx)?,
             }
         };
-        fat::put(&self.edit(tx), aim, &stored, how, None)
+        let own = known.own(&self.dnode, tx.txg());
+        let is_own = own.is_some();
+        let header = fat::put(&self.edit(tx, own), aim, &stored, how, None)?;
+        self.know_fat(known, tx, is_own, header);
+        Ok(())
+    }
+
+    /// After a change of a fat ZAP.
+    fn know_fat(&self, known: &mut Known, tx: &Tx, is_own: bool, header: Header) {
+        if is_own {
+            known.renew_fat(&self.dnode, header);
+        } else {
+            let own = self.dnode.owned(tx, 0);
+            let what = What::Fat { header, tree: None };
+            let own = own.as_ref().map(|own| (tx.txg(), own));
+            known.changed(&self.dnode, self.longest(), what, own);
+        }
+    }
+
+    /// Says what to do, or does it, by what is known; `None` if that does not suffice.
+    #[inline]
+    fn put_known<'a>(
+        &self,
+        known: &mut Known,
+        tx: &Tx,
+        name: &'a [u8],
+        value: &ZapValue,
+        how: Put,
+    ) -> Result<Option<Step<'a>>> {
+        match known.fresh(&self.dnode) {
+            What::Fat { header, .. } => {
+                let aim = Aim::by(header, Ask::Name(name), MatchType::Exact, known.longest)?;
+                Ok(Some(Step::Fat(aim)))
+            }
+            What::Changed { header } => {
+                let (ZapValue::U64(value), true) = (value, name.len() <= micro::MAX_NAME) else {
+                    return Ok(None);
+                };
+                let hash = micro::hash_of(header, name)?;
+                let Some(own) = known.own(&self.dnode, tx.txg()) else {
+                    return Ok(None);
+                };
+                let step = self.change_micro(&own, hash, name, *value, how)?;
+                known.renew(&self.dnode);
+                Ok(Some(step))
+            }
+            What::Nothing | What::Micro { .. } => Ok(None),
+        }
     }
 
     /// Tries the micro form; says what to do if it is not that, or not any more.
     fn put_micro<'a>(
         &self,
+        known: &mut Known,
         tx: &Tx,
         name: &'a [u8],
         value: &ZapValue,
@@ -190,33 +255,49 @@ impl Zap {
             };
             if let (ZapValue::U64(_), true) = (value, name.len() <= micro::MAX_NAME) {
                 if how == Put::Add && micro::find(b, index, hash, name).is_some() {
-                    return Ok((hash, Some(Step::Exists)));
+                    return Ok((*h, hash, Some(Step::Exists)));
                 }
                 let full = index.peek_free(micro::slots(b)).is_none();
                 if full && micro::find(b, index, hash, name).is_none() {
-                    return Ok((hash, Some(Step::Full)));
+                    return Ok((*h, hash, Some(Step::Full)));
                 }
-                return Ok((hash, None));
+                return Ok((*h, hash, None));
             }
             // An exact add of a name that is there is refused in either form.
             let exists = how == Put::Add
                 && name.len() <= micro::MAX_NAME
                 && micro::find(b, index, hash, name).is_some();
             Ok((
+                *h,
                 hash,
                 Some(if exists { Step::Exists } else { Step::Upgrade }),
             ))
         };
         let fat = |b: &[u8]| fat::aim(b, Ask::Name(name), MatchType::Exact, self.longest());
-        let hash = match self.ask(micro, fat)? {
+        let (header, hash) = match self.ask(micro, fat)? {
             Micro::Fat(aim) => return Ok(Step::Fat(aim)),
-            Micro::Answer((_, Some(step))) => return Ok(step),
-            Micro::Answer((hash, None)) => hash,
+            Micro::Answer((_, _, Some(step))) => return Ok(step),
+            Micro::Answer((header, hash, None)) => (header, hash),
         };
         let ZapValue::U64(value) = *value else {
             return Ok(Step::Upgrade);
         };
-        self.dnode.edit_block(tx, 0, |mut edit| {
+        let own = self.dnode.own_block(tx, 0)?;
+        let step = self.change_micro(&own, hash, name, value, how)?;
+        let what = What::Changed { header };
+        known.changed(&self.dnode, self.longest(), what, Some((tx.txg(), &own)));
+        Ok(step)
+    }
+
+    fn change_micro<'a>(
+        &self,
+        own: &DirtyBlock,
+        hash: u64,
+        name: &[u8],
+        value: u64,
+        how: Put,
+    ) -> Result<Step<'a>> {
+        self.dnode.edit_own(own, |mut edit| {
             let (b, index) = edit.index_mut(MicroIndex::build);
             match micro::insert(b, index, hash, name, value) {
                 Inserted::Done => Step::Done,
@@ -252,7 +333,7 @@ impl Zap {
             fat::put(&memory, aim, &Stored::one(s.value), Put::Add, Some(s.cd))?;
         }
         self.dnode.set_block_size(tx, 1 << FAT_SHIFT)?;
-        let edit = self.edit(tx);
+        let edit = self.edit(tx, None);
         for (blkid, bytes) in memory.blocks.into_inner() {
             edit.write(blkid, bytes)?;
         }
@@ -294,15 +375,24 @@ impl Zap {
     /// # Errors
     /// `NOENT` if there is none; as [`Self::lookup_match`].
     pub fn remove_match(&self, tx: &Tx, name: &[u8], how: MatchType) -> Result<()> {
-        let _guard = self.write_lock();
-        if self.remove_locked(tx, name, how)? {
+        if self.remove_locked(&mut self.write_lock(), tx, name, how)? {
             Ok(())
         } else {
             Err(Error::refused(Errno::NOENT, "no such name in the ZAP"))
         }
     }
 
-    fn remove_locked(&self, tx: &Tx, name: &[u8], how: MatchType) -> Result<bool> {
+    fn remove_locked(
+        &self,
+        known: &mut Known,
+        tx: &Tx,
+        name: &[u8],
+        how: MatchType,
+    ) -> Result<bool> {
+        if let What::Fat { header, .. } = known.fresh(&self.dnode) {
+            let aim = Aim::by(header, Ask::Name(name), how, known.longest)?;
+            return self.remove_fat(known, tx, aim);
+        }
         let found = self.ask_micro(|b, h, index| {
             if h.foreign {
                 return Err(Error::unsupported(
@@ -324,16 +414,9 @@ impl Zap {
         })?;
         match found {
             Micro::Fat(()) => {
-                let edit = self.edit(tx);
-                let left = fat::remove(&edit, Ask::Name(name), how, self.longest(), true)?;
-                if let Some(h) = &left
-                    && h.leafs == 1
-                    && h.entries <= MICRO_AGAIN
-                    && (h.entries == 0 || h.entries.is_power_of_two())
-                {
-                    self.downgrade(tx)?;
-                }
-                Ok(left.is_some())
+                let longest = self.longest();
+                let aim = fat::take_aim(&self.blocks(), Ask::Name(name), how, longest)?;
+                self.remove_fat(known, tx, aim)
             }
             Micro::Answer(None) => Ok(false),
             Micro::Answer(Some((hash, at))) => {
@@ -344,6 +427,22 @@ impl Zap {
                 Ok(true)
             }
         }
+    }
+
+    fn remove_fat(&self, known: &mut Known, tx: &Tx, aim: Aim<'_>) -> Result<bool> {
+        let own = known.own(&self.dnode, tx.txg());
+        let is_own = own.is_some();
+        let Some(h) = fat::remove(&self.edit(tx, own), aim, true)? else {
+            return Ok(false);
+        };
+        self.know_fat(known, tx, is_own, h);
+        if h.leafs == 1
+            && h.entries <= MICRO_AGAIN
+            && (h.entries == 0 || h.entries.is_power_of_two())
+        {
+            self.downgrade(tx)?;
+        }
+        Ok(true)
     }
 
     /// Adds a key of words.
@@ -366,7 +465,7 @@ impl Zap {
         let _guard = self.write_lock();
         let blocks = self.fat_blocks()?;
         let aim = fat::take_aim(&blocks, Ask::Words(key), MatchType::Exact, self.longest())?;
-        fat::put(&self.edit(tx), aim, value, how, None)
+        fat::put(&self.edit(tx, None), aim, value, how, None).map(|_| ())
     }
 
     /// Removes a key of words.
@@ -375,16 +474,9 @@ impl Zap {
     /// `NOENT`; `INVAL` if the ZAP's keys are names.
     pub fn remove_words(&self, tx: &Tx, key: &[u64]) -> Result<()> {
         let _guard = self.write_lock();
-        self.fat_blocks()?;
-        if fat::remove(
-            &self.edit(tx),
-            Ask::Words(key),
-            MatchType::Exact,
-            self.longest(),
-            true,
-        )?
-        .is_some()
-        {
+        let blocks = self.fat_blocks()?;
+        let aim = fat::take_aim(&blocks, Ask::Words(key), MatchType::Exact, self.longest())?;
+        if fat::remove(&self.edit(tx, None), aim, true)?.is_some() {
             Ok(())
         } else {
             Err(Error::refused(Errno::NOENT, "no such key in the ZAP"))

@@ -4,7 +4,9 @@
 //!  hash ─ top `shift` bits ─► pointer table (in block 0, or its own blocks) ─► leaf ─► bucket ─► chain
 //! ```
 //!
-//! Budget: a look-up is block 0, perhaps a table block, and a leaf: two blocks beyond the header, nothing allocated. An
+//! Budget: a look-up is a word of the table and a leaf: two blocks, nothing allocated; block 0 only where something has
+//! changed since it was looked at last ([`super::known`]). Of the leaf it needs three lines of memory, two of them asked for at
+//! once ([`Leaf::find_by`]). An
 //! add or removal changes the leaf and thirteen words of block 0 in place, both copied once in a txg; what a txg costs
 //! beyond that is each touched leaf compressed and written, so the more names a txg holds the less a name costs. A leaf
 //! looks at its sibling at a few sizes only (a power of two of entries, a quarter full), so a removal reads 1/8 leaf more.
@@ -50,6 +52,18 @@ pub(crate) struct Aim<'a> {
     h: Header,
     key: Key<'a>,
     near: Option<u64>,
+}
+
+impl<'a> Aim<'a> {
+    /// By a header that is known.
+    #[inline]
+    pub(crate) fn by(h: &Header, ask: Ask<'a>, how: MatchType, longest: usize) -> Result<Self> {
+        Ok(Aim {
+            key: ask.key(h, how, longest)?,
+            h: *h,
+            near: None,
+        })
+    }
 }
 
 /// Looks at block 0.
@@ -110,14 +124,19 @@ pub(crate) fn lookup<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<ZapValue>>
 }
 
 /// The first integer of a key's value; `Some(None)` if the value is empty.
+#[inline]
 pub(crate) fn lookup_u64<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<Option<u64>>> {
-    let Some(blkid) = aim.leaf(s)? else {
-        return Ok(None);
+    let (blkid, depth) = match aim.near {
+        Some(leaf) => (leaf, aim.h.shift),
+        None => table::pointer_and_depth(s, &aim.h, top_bits(aim.key.hash, aim.h.shift))?,
     };
+    if blkid == 0 {
+        return Ok(None);
+    }
     s.view(blkid, |b| {
         let leaf = Leaf::parse(b)?;
         leaf.must_own(aim.key.hash)?;
-        match leaf.find(&aim.key)? {
+        match leaf.find_by(&aim.key, depth)? {
             Some(e) if e.value_count == 0 => Ok(Some(None)),
             Some(e) => Ok(Some(Some(leaf.first_int(&e)?))),
             None => Ok(None),
@@ -203,14 +222,14 @@ fn no_leaf<S: Blocks>(s: &S) -> Error {
     s.corrupt(0, Flaw("a ZAP pointer table without a leaf for a hash"))
 }
 
-/// Adds or replaces an entry. `cd` is given when a micro ZAP grows up.
+/// Adds or replaces an entry and says what the header is now. `cd` is given when a micro ZAP grows up.
 pub(crate) fn put<S: BlocksMut>(
     s: &S,
     aim: Aim<'_>,
     value: &Stored,
     how: Put,
     cd: Option<u32>,
-) -> Result<()> {
+) -> Result<Header> {
     let mut leaf = aim.leaf(s)?;
     let (mut h, key) = (aim.h, aim.key);
     let geometry = Geometry {
@@ -271,21 +290,14 @@ pub(crate) fn put<S: BlocksMut>(
                         table::grow_step(s, &mut h)?;
                     }
                 }
-                return Ok(());
+                return Ok(h);
             }
         }
     }
 }
 
 /// Removes the entry that matches and says what the ZAP is like now; `None` if there is none.
-pub(crate) fn remove<S: BlocksMut>(
-    s: &S,
-    ask: Ask<'_>,
-    how: MatchType,
-    longest: usize,
-    shrink: bool,
-) -> Result<Option<Header>> {
-    let aim = take_aim(s, ask, how, longest)?;
+pub(crate) fn remove<S: BlocksMut>(s: &S, aim: Aim<'_>, shrink: bool) -> Result<Option<Header>> {
     let Some(blkid) = aim.leaf(s)? else {
         return Ok(None);
     };

@@ -55,12 +55,9 @@ fn step8(h: u64, word: u64) -> u64 {
 /// The low `n` (0..=7) bytes of `word`.
 #[inline(always)]
 fn step_tail(h: u64, word: u64, n: usize) -> u64 {
-    let x = (h ^ word).to_le_bytes();
-    let mut r = h >> (8 * n);
-    for i in 0..n {
-        r ^= TABLES[(n - 1 - i) & 7][usize::from(x[i & 7])];
-    }
-    r
+    // Zeros in front of them change nothing, so that eight bytes can be taken whatever n is, without a branch.
+    let n = n & 7;
+    (h >> (8 * n)) ^ step8(0, ((h ^ word) << (63 - 8 * n)) << 1)
 }
 
 /// The full 64-bit hash of a byte string.

@@ -17,6 +17,7 @@ use super::flaw::{Checked, Flaw};
 use super::hash::top_bits;
 use super::key::Key;
 use super::normalize::{self, MatchType};
+use std::hint::black_box;
 use zuse_base::Result;
 
 const MAGIC: u32 = 0x02AB_1EAF;
@@ -25,6 +26,8 @@ pub(crate) const CHUNK: usize = 24;
 /// Data bytes of an array chunk.
 pub(crate) const ARRAY_DATA: usize = 21;
 const HEADER: usize = 48;
+/// Bytes of a line of the processor's caches.
+const LINE: usize = 64;
 const ENTRY_TYPE: u8 = 252;
 const ARRAY_TYPE: u8 = 251;
 const FREE_TYPE: u8 = 253;
@@ -233,9 +236,14 @@ impl<'a> Leaf<'a> {
 
     /// The entries of one chain.
     pub(crate) fn chain(&self, bucket: usize) -> Chain<'a> {
+        self.chain_from(self.head(bucket))
+    }
+
+    #[inline]
+    fn chain_from(&self, head: u16) -> Chain<'a> {
         Chain {
             leaf: *self,
-            next: self.head(bucket),
+            next: head,
             left: self.g.chunks(),
         }
     }
@@ -349,6 +357,26 @@ impl<'a> Leaf<'a> {
     #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Checked<Option<Entry>> {
         for e in self.chain(self.g.bucket(key.hash, self.prefix_len())) {
+            let e = e?;
+            if e.hash == key.hash && self.is_exactly(&e, key)? {
+                return Ok(Some(e));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`Self::find`], where the leaf probably covers `depth` hash bits: its bucket is asked for together with the header, and
+    /// what lies behind the entry (its name, mostly) together with the entry.
+    #[inline]
+    pub(crate) fn find_by(&self, key: &Key<'_>, depth: u32) -> Checked<Option<Entry>> {
+        let guess = self.head(self.g.bucket(key.hash, depth));
+        black_box(self.b.get(self.g.chunk(guess) + LINE));
+        let head = if self.prefix_len() == depth {
+            guess
+        } else {
+            self.head(self.g.bucket(key.hash, self.prefix_len()))
+        };
+        for e in self.chain_from(head) {
             let e = e?;
             if e.hash == key.hash && self.is_exactly(&e, key)? {
                 return Ok(Some(e));

@@ -1,7 +1,8 @@
 //! Where the blocks of a fat ZAP are: an object, or memory while one is being built.
 
 use super::flaw::{Checked, Flaw};
-use crate::dnode::Dnode;
+use crate::dirty::{DirtyBlock, Synced};
+use crate::dnode::{BlockEdit, Dnode};
 use crate::tx::Tx;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -37,20 +38,32 @@ pub(crate) fn corrupt(dnode: &Dnode, blkid: u64, flaw: Flaw) -> Error {
     Error::corrupt(format!("{}, block {blkid}", dnode.place()), flaw)
 }
 
-/// The blocks of an object.
+/// The blocks of an object; with its tree where nothing is dirty, which spares looking for newer versions.
 pub(crate) struct ObjectBlocks<'a> {
     pub dnode: &'a Dnode,
+    pub tree: Option<&'a Arc<Synced>>,
 }
 
 impl Blocks for ObjectBlocks<'_> {
     #[inline]
     fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        // What goes wrong goes wrong again, or does not, on the long way: the tree may be an old one by now.
+        if let Some(tree) = self.tree
+            && let Ok(Some(block)) = self.dnode.read_tree(tree, blkid)
+        {
+            return f(block.bytes()).map_err(|flaw| self.corrupt(blkid, flaw));
+        }
         self.dnode
             .with_block(blkid, |b| f(b.bytes()))?
             .map_err(|flaw| self.corrupt(blkid, flaw))
     }
     #[inline]
     fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        if let Some(tree) = self.tree
+            && let Ok(Some(block)) = self.dnode.read_tree_near(tree, blkid)
+        {
+            return f(block.bytes()).map_err(|flaw| self.corrupt(blkid, flaw));
+        }
         self.dnode
             .with_near_block(blkid, |b| f(b.bytes()))?
             .map_err(|flaw| self.corrupt(blkid, flaw))
@@ -67,16 +80,28 @@ impl Blocks for ObjectBlocks<'_> {
 pub(crate) struct ObjectEdit<'a> {
     pub dnode: &'a Arc<Dnode>,
     pub tx: &'a Tx,
+    /// Block 0 as it is changed in this txg, if that is known.
+    pub own: Option<Arc<DirtyBlock>>,
+}
+
+impl ObjectEdit<'_> {
+    #[inline]
+    fn reader(&self) -> ObjectBlocks<'_> {
+        ObjectBlocks {
+            dnode: self.dnode,
+            tree: None,
+        }
+    }
 }
 
 impl Blocks for ObjectEdit<'_> {
     #[inline]
     fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
-        ObjectBlocks { dnode: self.dnode }.view(blkid, f)
+        self.reader().view(blkid, f)
     }
     #[inline]
     fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
-        ObjectBlocks { dnode: self.dnode }.view_near(blkid, f)
+        self.reader().view_near(blkid, f)
     }
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
         corrupt(self.dnode, blkid, flaw)
@@ -86,9 +111,12 @@ impl Blocks for ObjectEdit<'_> {
 impl BlocksMut for ObjectEdit<'_> {
     #[inline]
     fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R> {
-        self.dnode
-            .edit_block(self.tx, blkid, |mut b| f(b.bytes_mut()))?
-            .map_err(|flaw| self.corrupt(blkid, flaw))
+        let change = |mut b: BlockEdit<'_>| f(b.bytes_mut());
+        let done = match &self.own {
+            Some(own) if blkid == 0 => self.dnode.edit_own(own, change)?,
+            _ => self.dnode.edit_block(self.tx, blkid, change)?,
+        };
+        done.map_err(|flaw| self.corrupt(blkid, flaw))
     }
     fn write(&self, blkid: u64, bytes: Vec<u8>) -> Result<()> {
         self.dnode.write_block(self.tx, blkid, bytes)

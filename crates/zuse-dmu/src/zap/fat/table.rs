@@ -26,6 +26,24 @@ pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
     s.view_near(h.pointer_place(index).0, |b| pointer_in(h, b, index))
 }
 
+/// The pointer of an index (0: no leaf), and how many hash bits its leaf covers as far as the neighbours say: those of a leaf's
+/// range are all equal, and up to eight stand in one line of memory. The leaf itself knows; this is known earlier.
+#[inline]
+pub(super) fn pointer_and_depth<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
+    let (blkid, at) = h.pointer_place(index);
+    s.view_near(blkid, |b| {
+        let mine = word(b, at)?;
+        let mut depth = h.shift;
+        for step in [8, 16, 32] {
+            if depth == 0 || word(b, at ^ step)? != mine {
+                break;
+            }
+            depth -= 1;
+        }
+        Ok((h.check_leaf(mine)?, depth))
+    })
+}
+
 /// The pointer of an index and the next few different ones after it (0 where there are none).
 pub(super) fn pointer_and_ahead<S: Blocks>(
     s: &S,

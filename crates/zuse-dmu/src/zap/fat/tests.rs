@@ -20,7 +20,7 @@ fn put(
     longest: usize,
 ) -> Result<()> {
     let aim = take_aim(s, ask, MatchType::Exact, longest)?;
-    super::put(s, aim, value, how, cd)
+    super::put(s, aim, value, how, cd).map(|_| ())
 }
 
 fn lookup(s: &MemoryBlocks, ask: Ask<'_>, longest: usize) -> Result<Option<ZapValue>> {
@@ -39,7 +39,8 @@ fn add(s: &MemoryBlocks, name: &str, value: ZapValue) -> Result<()> {
 }
 
 fn remove_name(s: &MemoryBlocks, name: &str) -> bool {
-    remove(s, Ask::Name(name.as_bytes()), MatchType::Exact, 256, true)
+    let ask = Ask::Name(name.as_bytes());
+    remove(s, take_aim(s, ask, MatchType::Exact, 256).unwrap(), true)
         .unwrap()
         .is_some()
 }
@@ -573,13 +574,9 @@ fn hostile_leaves_give_errors_and_never_loops() {
             steps += 1;
             assert!(steps < 1 << 16);
         }
-        let _ = remove(
-            &s,
-            Ask::Name(format!("name{i}").as_bytes()),
-            MatchType::Exact,
-            256,
-            true,
-        );
+        let name = format!("name{i}");
+        let aim = take_aim(&s, Ask::Name(name.as_bytes()), MatchType::Exact, 256);
+        let _ = aim.and_then(|aim| remove(&s, aim, true));
         let _ = add(&s, "another", ZapValue::U64(1));
     }
 }

@@ -144,11 +144,12 @@ impl Iterator for Merged<'_> {
 impl MicroIndex {
     /// Hashes every name of a block once and sorts.
     pub(crate) fn build(b: &[u8]) -> Self {
-        let mut records = Vec::with_capacity(slots(b));
-        let (next, flaw) = Self::each_record(b, &mut |r| records.push(r));
+        let mut gather = Gather::new(slots(b));
+        let (next, flaw) = Self::each_record(b, &mut |r| gather.push(r));
+        let used = gather.records.len();
         let mut free = Vec::new();
-        if records.len() < next {
-            free.reserve_exact(next - records.len());
+        if used < next {
+            free.reserve_exact(next - used);
             // The lowest on top.
             free.extend(
                 (0..next)
@@ -157,7 +158,7 @@ impl MicroIndex {
                     .map(|i| i as u16),
             );
         }
-        let runs = sort_by_hash(records);
+        let runs = gather.sorted();
         Self {
             sorted: runs.len(),
             runs,
@@ -358,48 +359,75 @@ fn field_is_free(b: &[u8], i: usize) -> bool {
     b.get((i + 1) * SLOT + super::NAME) == Some(&0)
 }
 
-/// Sorts packed records whose high bits are uniform: one pass into buckets by the top bits, then each small bucket.
-fn sort_by_hash(records: Vec<u64>) -> Vec<u64> {
-    let n = records.len();
-    if n < 64 {
-        let mut records = records;
-        records.sort_unstable();
-        records.shrink_to_fit();
-        return records;
-    }
-    let bits = usize::BITS - (n - 1).leading_zeros();
-    let shift = 64 - bits;
-    let mut ends = vec![0u16; (1 << bits) + 1];
-    for r in &records {
-        ends[(r >> shift) as usize + 1] += 1;
-    }
-    for i in 1..ends.len() {
-        ends[i] += ends[i - 1];
-    }
-    let mut sorted = vec![0u64; n];
-    for r in &records {
-        let at = &mut ends[(r >> shift) as usize];
-        sorted[usize::from(*at)] = *r;
-        *at += 1;
-    }
-    // Now ends[i] is the end of bucket i.
-    let mut start = 0;
-    for &end in &ends[..1 << bits] {
-        let end = usize::from(end);
-        match end - start {
-            0 | 1 => {}
-            2..=12 => {
-                for i in start + 1..end {
-                    let mut j = i;
-                    while j > start && sorted[j - 1] > sorted[j] {
-                        sorted.swap(j - 1, j);
-                        j -= 1;
-                    }
-                }
-            }
-            _ => sorted[start..end].sort_unstable(),
+/// Records in slot order, counted by their top bits as they come, so that sorting them needs one pass to place them and one that
+/// puts the few neighbours right that share all those bits.
+struct Gather {
+    records: Vec<u64>,
+    /// How many records there are of each value of the top bits.
+    counts: Vec<u32>,
+    shift: u32,
+}
+
+impl Gather {
+    /// For at most `most` records: about as many counts as records, none for a few.
+    fn new(most: usize) -> Self {
+        let bits = match most {
+            0..64 => 0,
+            _ => (usize::BITS - (most - 1).leading_zeros()).min(14),
+        };
+        Self {
+            records: Vec::with_capacity(most),
+            counts: vec![0; if bits == 0 { 0 } else { 1 << bits }],
+            shift: 64 - bits,
         }
-        start = end;
     }
-    sorted
+
+    #[inline(always)]
+    fn push(&mut self, record: u64) {
+        self.records.push(record);
+        if let Some(count) = self.counts.get_mut((record >> (self.shift & 63)) as usize) {
+            *count += 1;
+        }
+    }
+
+    /// The records in order, in as much memory as they need.
+    fn sorted(mut self) -> Vec<u64> {
+        let n = self.records.len();
+        if n < self.counts.len() / 8 || self.counts.is_empty() {
+            self.records.sort_unstable();
+            self.records.shrink_to_fit();
+            return self.records;
+        }
+        let mut before = 0;
+        for count in &mut self.counts {
+            before += std::mem::replace(count, before);
+        }
+        let mut sorted = vec![0u64; n];
+        for &r in &self.records {
+            if let Some(at) = self.counts.get_mut((r >> (self.shift & 63)) as usize)
+                && let Some(to) = sorted.get_mut(*at as usize)
+            {
+                *to = r;
+                *at += 1;
+            }
+        }
+        // A record is at most as far from its place as there are records with its top bits; many of those are no longer a
+        // matter of moving one by one.
+        let mut moves = 16 * n;
+        for i in 1..n {
+            let r = sorted[i];
+            let mut at = i;
+            while at > 0 && sorted[at - 1] > r {
+                sorted[at] = sorted[at - 1];
+                at -= 1;
+            }
+            sorted[at] = r;
+            moves = moves.saturating_sub(i - at);
+            if moves == 0 {
+                sorted.sort_unstable();
+                break;
+            }
+        }
+        sorted
+    }
 }

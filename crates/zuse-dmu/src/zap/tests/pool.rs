@@ -128,6 +128,15 @@ impl TestPool {
         .unwrap()
     }
 
+    /// Blocks that had to be read so far.
+    pub(crate) fn misses(&self) -> u64 {
+        self.io.cache().stats().misses
+    }
+
+    pub(crate) fn limit_cache(&self, bytes: usize) {
+        self.io.cache().set_limit(bytes, 100);
+    }
+
     pub(crate) fn drop_cache(&self) {
         self.io.cache().clear();
     }

@@ -1,0 +1,183 @@
+//! What the last look at block 0 said, kept beside the ZAP's lock.
+//!
+//! ```text
+//!   fresh:  look-up ─► (nothing of block 0) ─► table block ─► leaf          add ─► leaf, header in place
+//!   else:   block 0 is found, checked and parsed first, as ever
+//! ```
+//! It is good while the object's stamp ([`Dnode::stamp`]) is the one it was made with: the stamp changes with everything that
+//! anybody changes about the object, a sync included. Who changes the ZAP itself makes it anew at the end, under the lock.
+//!
+//! Memory: the header's words and two references for each ZAP that is open. Blocks are held weakly: the cache alone, and the
+//! txg alone, decide what stays. The tree is held, so that of an idle ZAP may be an old one: its pointers, no block.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use zuse_base::Txg;
+use zuse_io::Block;
+
+use super::header::Header;
+use super::micro::MicroHeader;
+use super::{Kind, Zap, kind};
+use crate::dirty::{DirtyBlock, Synced};
+use crate::dnode::Dnode;
+
+/// Look-ups after which the cache is asked for a micro ZAP's block, so that it knows that the block is in use.
+const USES: u32 = 32;
+
+/// What is known of block 0.
+#[derive(Default)]
+pub(super) enum What {
+    #[default]
+    Nothing,
+    /// A fat ZAP; the tree if nothing of the object is dirty.
+    Fat {
+        header: Header,
+        tree: Option<Arc<Synced>>,
+    },
+    /// A micro ZAP of which nothing is dirty.
+    Micro {
+        header: MicroHeader,
+        block: Weak<Block>,
+        uses: AtomicU32,
+    },
+    /// A micro ZAP whose block was changed in the txg of [`Known::own`].
+    Changed { header: MicroHeader },
+}
+
+/// What is known of a ZAP.
+#[derive(Default)]
+pub(super) struct Known {
+    stamp: u64,
+    /// The stamp when a look-up last found nothing known.
+    missed: AtomicU64,
+    what: What,
+    /// Longest name with its NUL in the fat form.
+    pub(super) longest: usize,
+    /// The version of block 0 that belongs to a txg.
+    own: Option<(Txg, Weak<DirtyBlock>)>,
+}
+
+impl Known {
+    /// What is known, if it still holds.
+    #[inline]
+    pub(super) fn fresh(&self, dnode: &Dnode) -> &What {
+        if self.stamp == dnode.stamp() {
+            &self.what
+        } else {
+            &What::Nothing
+        }
+    }
+
+    /// Block 0 as it is changed in a txg, if that is known and holds.
+    #[inline]
+    pub(super) fn own(&self, dnode: &Dnode, txg: Txg) -> Option<Arc<DirtyBlock>> {
+        match &self.own {
+            Some((of, block)) if *of == txg && self.stamp == dnode.stamp() => block.upgrade(),
+            _ => None,
+        }
+    }
+
+    /// A look-up had to take the long way: whether it is time to learn, since nothing has changed since the one before.
+    pub(super) fn missed(&self, dnode: &Dnode) -> bool {
+        let now = dnode.stamp();
+        self.missed.swap(now, Relaxed) == now && self.stamp != now
+    }
+
+    /// After a change by who holds the lock.
+    pub(super) fn changed(
+        &mut self,
+        dnode: &Dnode,
+        longest: usize,
+        what: What,
+        own: Option<(Txg, &Arc<DirtyBlock>)>,
+    ) {
+        self.what = what;
+        self.longest = longest;
+        self.own = own.map(|(txg, block)| (txg, Arc::downgrade(block)));
+        self.stamp = dnode.stamp();
+    }
+
+    /// As [`Self::changed`], where block 0 is the same version as before.
+    #[inline]
+    pub(super) fn renew(&mut self, dnode: &Dnode) {
+        self.stamp = dnode.stamp();
+    }
+
+    /// As [`Self::renew`], with the header as it is now.
+    #[inline]
+    pub(super) fn renew_fat(&mut self, dnode: &Dnode, header: Header) {
+        self.what = What::Fat { header, tree: None };
+        self.stamp = dnode.stamp();
+    }
+}
+
+impl What {
+    /// The cached block of a micro ZAP, by its shortcut.
+    #[inline]
+    pub(super) fn micro(&self) -> Option<(MicroHeader, Arc<Block>)> {
+        let What::Micro {
+            header,
+            block,
+            uses,
+        } = self
+        else {
+            return None;
+        };
+        let left = uses.load(Relaxed);
+        if left == 0 {
+            uses.store(USES, Relaxed);
+            return None;
+        }
+        uses.store(left - 1, Relaxed);
+        Some((*header, block.upgrade()?))
+    }
+}
+
+impl Zap {
+    /// Looks at block 0 for those that come after; does nothing where that would wait or fail.
+    #[cold]
+    pub(super) fn learn(&self) {
+        let Ok(mut known) = self.shared.lock.try_write() else {
+            return;
+        };
+        let (stamp, tree) = self.dnode.settled();
+        *known = Known::default();
+        let longest = self.longest();
+        // Also that nothing can be known is worth knowing.
+        known.what = self.look(tree).ok().flatten().unwrap_or_default();
+        known.longest = longest;
+        known.stamp = stamp;
+    }
+
+    fn look(&self, tree: Option<Arc<Synced>>) -> zuse_base::Result<Option<What>> {
+        let header = self
+            .dnode
+            .with_near_block(0, |view| match kind(view.bytes()) {
+                Ok(Kind::Fat) => Header::parse(view.bytes()).ok(),
+                _ => None,
+            })?;
+        if let Some(header) = header {
+            return Ok(Some(What::Fat { header, tree }));
+        }
+        // What is encrypted has no shortcut: it is found with the key only.
+        let Some(tree) = tree.filter(|_| !self.dnode.is_encrypted()) else {
+            return Ok(None);
+        };
+        let Some(block) = self.dnode.read_tree(&tree, 0)? else {
+            return Ok(None);
+        };
+        let is_micro = kind(block.bytes()).is_ok_and(|k| k == Kind::Micro);
+        let Ok(header) = MicroHeader::parse(block.bytes()) else {
+            return Ok(None);
+        };
+        Ok(is_micro.then(|| What::Micro {
+            header,
+            block: Arc::downgrade(&block),
+            uses: AtomicU32::new(USES),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

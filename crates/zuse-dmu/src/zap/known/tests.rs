@@ -1,0 +1,218 @@
+use super::*;
+use crate::Settings;
+use crate::zap::tests::pool::TestPool;
+use crate::zap::{ZapFlags, ZapOptions, ZapValue};
+use std::collections::BTreeMap;
+use zuse_base::Errno;
+
+const DIRECTORY: u8 = 20;
+
+fn new_zap(pool: &TestPool) -> Zap {
+    Zap::create(&pool.os, &pool.tx(), DIRECTORY, &ZapOptions::default()).unwrap()
+}
+
+fn name(i: u64) -> Vec<u8> {
+    format!("file-{i:08}").into_bytes()
+}
+
+fn is_known(zap: &Zap) -> bool {
+    let known = zap.read_lock();
+    !matches!(known.fresh(&zap.dnode), What::Nothing)
+}
+
+/// Every name of the model and some others, twice: the second round goes by what the first has learned.
+fn agrees(zap: &Zap, model: &BTreeMap<u64, u64>, at_most: u64) {
+    for _ in 0..2 {
+        for i in 0..at_most {
+            let want = model.get(&i).copied();
+            assert_eq!(zap.lookup_u64(&name(i)).unwrap(), want, "{i}");
+        }
+    }
+    assert_eq!(zap.count().unwrap(), model.len() as u64);
+    if let Some((i, v)) = model.first_key_value() {
+        assert_eq!(zap.lookup(&name(*i)).unwrap(), Some(ZapValue::U64(*v)));
+    }
+}
+
+#[test]
+fn what_is_known_agrees_with_the_blocks_through_growth_syncs_and_a_way_back() {
+    let mut pool = TestPool::new(Settings::default());
+    let zap = new_zap(&pool);
+    let mut model = BTreeMap::new();
+    let mut state = 7u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    // Up: micro, then fat, then a table of its own; down again to a micro ZAP.
+    for (round, share) in [(0, 95), (1, 100), (2, 60), (3, 2), (4, 50)] {
+        for _ in 0..6_000 {
+            let (i, v) = (random() % 9_000, random() % 1000);
+            match random() % 100 {
+                n if n < share => {
+                    let added = zap.add_u64(&pool.tx(), &name(i), v);
+                    match model.entry(i) {
+                        std::collections::btree_map::Entry::Vacant(slot) => {
+                            added.unwrap();
+                            slot.insert(v);
+                        }
+                        _ => assert!(added.is_err_and(|e| e.is(Errno::EXIST))),
+                    }
+                }
+                _ if random() % 4 == 0 => {
+                    zap.update_u64(&pool.tx(), &name(i), v).unwrap();
+                    model.insert(i, v);
+                }
+                _ => {
+                    let removed = zap.remove(&pool.tx(), &name(i));
+                    assert_eq!(removed.is_ok(), model.remove(&i).is_some());
+                }
+            }
+            let (i, v) = (random() % 9_000, random());
+            assert_eq!(zap.lookup_u64(&name(i)).unwrap(), model.get(&i).copied());
+            if v % 700 == 0 {
+                pool.sync();
+            }
+            if v % 1_900 == 0 {
+                pool.drop_cache();
+            }
+        }
+        if round == 3 {
+            for (i, _) in std::mem::take(&mut model) {
+                zap.remove(&pool.tx(), &name(i)).unwrap();
+            }
+            assert!(!zap.is_fat().unwrap());
+        } else {
+            assert!(zap.is_fat().unwrap() || round == 4);
+        }
+        agrees(&zap, &model, 9_000);
+        pool.sync();
+        agrees(&zap, &model, 9_000);
+        assert!(is_known(&zap));
+    }
+}
+
+#[test]
+fn a_change_by_somebody_else_is_not_missed() {
+    let mut pool = TestPool::new(Settings::default());
+    for fat in [false, true] {
+        let zap = new_zap(&pool);
+        let other = new_zap(&pool);
+        for i in 0..20 {
+            zap.add_u64(&pool.tx(), &name(i), i).unwrap();
+            other.add_u64(&pool.tx(), &name(i + 100), i).unwrap();
+        }
+        if fat {
+            for z in [&zap, &other] {
+                z.add(&pool.tx(), b"text", &ZapValue::text("x")).unwrap();
+            }
+        }
+        pool.sync();
+        for _ in 0..3 {
+            assert_eq!(zap.lookup_u64(&name(3)).unwrap(), Some(3));
+        }
+        assert!(is_known(&zap));
+        // As a stream would: whole blocks, past the ZAP's lock.
+        for blkid in 0..=other.dnode().max_block() {
+            let bytes = other.dnode().with_block(blkid, |b| b.bytes().to_vec());
+            let dnode = zap.dnode();
+            dnode
+                .write_block(&pool.tx(), blkid, bytes.unwrap())
+                .unwrap();
+        }
+        assert!(!is_known(&zap));
+        for _ in 0..3 {
+            assert_eq!(zap.lookup_u64(&name(3)).unwrap(), None);
+            assert_eq!(zap.lookup_u64(&name(103)).unwrap(), Some(3));
+        }
+        // And in place.
+        zap.add_u64(&pool.tx(), &name(5), 1).unwrap();
+        assert_eq!(zap.lookup_u64(&name(5)).unwrap(), Some(1));
+        let before = zap.dnode().stamp();
+        zap.dnode().edit_block(&pool.tx(), 0, |_| ()).unwrap();
+        assert_ne!(zap.dnode().stamp(), before);
+        assert_eq!(zap.lookup_u64(&name(5)).unwrap(), Some(1));
+        zap.add_u64(&pool.tx(), &name(6), 2).unwrap();
+        assert_eq!(zap.lookup_u64(&name(6)).unwrap(), Some(2));
+    }
+}
+
+#[test]
+fn keys_of_words_and_names_too_long_are_refused_by_what_is_known_too() {
+    let mut pool = TestPool::new(Settings::default());
+    let words = Zap::create(
+        &pool.os,
+        &pool.tx(),
+        DIRECTORY,
+        &ZapOptions {
+            flags: ZapFlags {
+                uint64_key: true,
+                ..ZapFlags::default()
+            },
+            ..ZapOptions::default()
+        },
+    )
+    .unwrap();
+    words
+        .add_words(&pool.tx(), &[1, 2], &ZapValue::U64(3))
+        .unwrap();
+    let long = vec![b'n'; 300];
+    let zap = Zap::create(&pool.os, &pool.tx(), 1, &ZapOptions::default()).unwrap();
+    zap.add(&pool.tx(), b"text", &ZapValue::text("x")).unwrap();
+    pool.sync();
+    for _ in 0..4 {
+        let refused = words.lookup_u64(b"name");
+        assert!(refused.is_err_and(|e| e.is(Errno::INVAL)));
+        assert_eq!(words.lookup_words(&[1, 2]).unwrap(), Some(ZapValue::U64(3)));
+        let refused = zap.lookup_u64(&long);
+        assert!(refused.is_err_and(|e| e.is(Errno::NAMETOOLONG)));
+        assert!(zap.lookup(b"text").unwrap().is_some());
+    }
+    assert!(is_known(&zap));
+}
+
+/// What a random look-up in a large directory reads: the table block and the leaf, whatever the directory's size. The way there
+/// (header, indirect blocks) is a part of it that stays in the cache.
+#[test]
+fn a_random_lookup_in_a_large_directory_reads_two_blocks_at_most() {
+    let many = if std::env::var_os("ZUSE_LONG").is_some() {
+        1_000_000
+    } else {
+        150_000
+    };
+    for ibs in [15, 17] {
+        let mut pool = TestPool::new(Settings {
+            indirect_shift: ibs,
+            ..Settings::default()
+        });
+        let zap = new_zap(&pool);
+        for i in 0..many {
+            zap.add_u64(&pool.tx(), &name(i), i).unwrap();
+            if i % 100_000 == 0 {
+                pool.sync();
+            }
+        }
+        pool.sync();
+        let leaves = zap.dnode().max_block();
+        // Too little for the leaves, enough for the way to them.
+        pool.drop_cache();
+        pool.limit_cache((leaves as usize * 16384 / 8).max(2 << 20));
+        let (mut at, mut worst, mut all) = (0, 0, 0);
+        for i in 0..3_000u64 {
+            at = (at + 617_411) % many;
+            let before = pool.misses();
+            assert_eq!(zap.lookup_u64(&name(at)).unwrap(), Some(at));
+            let misses = pool.misses() - before;
+            // The first ones find the way.
+            if i >= 500 {
+                worst = worst.max(misses);
+                all += misses;
+            }
+        }
+        assert!(worst <= 2, "ibs {ibs}: a look-up read {worst} blocks");
+        assert!(all >= 1_000, "ibs {ibs}: {all} reads: nothing was cold");
+        assert!(all <= 2_900, "ibs {ibs}: {all} reads for 2,500 look-ups");
+    }
+}
