@@ -12,7 +12,7 @@
 //! - A shortcut holds its block weakly: the cache alone decides what stays in memory.
 //! - [`Near`] belongs to one [`Synced`](crate::dirty::Synced), [`Children`] to one version of a level-1 block. Neither ever
 //!   changes: a shortcut cannot lead to an old version.
-//! - Every 32nd use goes by the cache, so that the cache knows that the block is in use.
+//! - Every 64th use goes by the cache, so that the cache knows that the block is in use.
 //! - What is encrypted has no shortcut: it is found with the key only.
 //!
 //! Memory: nothing for objects of one level; otherwise, once used, 40 bytes for each level-1 block (4 to 64), 2.5 KiB for a
@@ -28,7 +28,7 @@ use zuse_io::{Block, BlockIndex};
 
 const FEWEST: usize = 4;
 const MOST: usize = 64;
-const USES: u32 = 32;
+const USES: u32 = 64;
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
