@@ -44,11 +44,40 @@ pub(crate) struct Synced {
     pub head: Head,
     pub levels: u8,
     pub flags: u8,
-    pub blkptr: [BlockPointer; 3],
+    pub blkptr: Roots,
     pub used: u64,
-    pub spill: Option<BlockPointer>,
+    pub spill: Option<Box<BlockPointer>>,
     /// Shortcuts to blocks of this tree.
     pub near: Near,
+}
+
+/// The top block pointers of an object. Most objects that a txg brings are empty files: for them it is one word, not 48.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Roots(Option<Box<[BlockPointer; 3]>>);
+
+impl From<[BlockPointer; 3]> for Roots {
+    fn from(pointers: [BlockPointer; 3]) -> Self {
+        let empty = pointers.iter().all(|bp| *bp == BlockPointer::HOLE);
+        Self((!empty).then(|| Box::new(pointers)))
+    }
+}
+
+impl std::ops::Deref for Roots {
+    type Target = [BlockPointer; 3];
+    fn deref(&self) -> &[BlockPointer; 3] {
+        static EMPTY: [BlockPointer; 3] = [BlockPointer::HOLE; 3];
+        self.0.as_deref().unwrap_or(&EMPTY)
+    }
+}
+
+impl Roots {
+    /// Puts a pointer in its place.
+    pub fn set(&mut self, i: usize, bp: BlockPointer) {
+        if self[i] != bp {
+            self.0
+                .get_or_insert_with(|| Box::new([BlockPointer::HOLE; 3]))[i] = bp;
+        }
+    }
 }
 
 /// What happens to the spill block in a txg.

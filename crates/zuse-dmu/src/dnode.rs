@@ -366,7 +366,9 @@ impl Dnode {
 
     /// The spill pointer as of the last synced txg.
     pub fn spill_pointer(&self) -> Option<zuse_format::BlockPointer> {
-        self.read_state().synced.as_ref().and_then(|s| s.spill)
+        let state = self.read_state();
+        let tree = state.synced.as_ref()?;
+        tree.spill.as_deref().copied()
     }
 
     /// Bytes the bonus may take if there is no spill block.
@@ -499,9 +501,9 @@ impl Dnode {
                     SpillChange::Keep => {}
                 }
             }
-            match state.synced.as_ref().and_then(|s| s.spill) {
+            match state.synced.as_ref().and_then(|s| s.spill.as_deref()) {
                 None => return Ok(None),
-                Some(bp) => bp,
+                Some(bp) => *bp,
             }
         };
         if bp.is_hole() {
@@ -625,6 +627,7 @@ impl Dnode {
                 self.place()
             );
             let head = state.head().cloned().ok_or_else(|| self.gone())?;
+            state.dirty.reserve_exact(1);
             state.dirty.push(DirtyTxg::new(txg, head));
             if let Some(me) = self.me.upgrade() {
                 self.core.note_dirty(txg, me);
@@ -687,9 +690,9 @@ impl Synced {
         Self {
             levels: phys.levels,
             flags: phys.flags,
-            blkptr: phys.blkptr,
             used: phys.used_bytes(),
-            spill: phys.spill,
+            blkptr: phys.blkptr.into(),
+            spill: phys.spill.map(Box::new),
             near: near::Near::default(),
             head: Head {
                 object_type: phys.object_type,
@@ -722,9 +725,9 @@ impl Synced {
             extra_slots: self.head.slots - 1,
             max_block_id: self.head.max_block,
             used: 0,
-            blkptr: self.blkptr,
+            blkptr: *self.blkptr,
             bonus: self.head.bonus.clone(),
-            spill: self.spill,
+            spill: self.spill.as_deref().copied(),
         };
         phys.set_used_bytes(self.used);
         phys

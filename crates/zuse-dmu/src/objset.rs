@@ -37,6 +37,7 @@ use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
 use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
 use crate::ledger::{DirtyMeter, Ledger};
+use crate::number_hash::NumberMap;
 use crate::settings::Settings;
 use crate::stored::RawForm;
 use crate::tx::Tx;
@@ -46,7 +47,7 @@ use number::Numbers;
 const SHARDS: usize = 32;
 
 /// What a new object costs in memory until it is synced, about: itself, its head, its entry here, its dnode.
-const OBJECT_CHARGE: u64 = 2560;
+const OBJECT_CHARGE: u64 = 1536;
 
 /// What every object of an object set shares.
 pub(crate) struct Core {
@@ -65,7 +66,7 @@ pub(crate) struct Core {
     /// `primarycache` out of the settings, for the hot path.
     keep_metadata: AtomicBool,
     keep_data: AtomicBool,
-    objects: [Mutex<HashMap<u64, Weak<Dnode>>>; SHARDS],
+    objects: [Mutex<NumberMap<Weak<Dnode>>>; SHARDS],
     dirty: [Mutex<Vec<Arc<Dnode>>>; 4],
     /// Changes of objects so far, to tell whether a piece of code changed anything.
     edits: AtomicU64,
@@ -85,7 +86,7 @@ impl Core {
             .clone()
     }
 
-    fn shard(&self, object: ObjectId) -> &Mutex<HashMap<u64, Weak<Dnode>>> {
+    fn shard(&self, object: ObjectId) -> &Mutex<NumberMap<Weak<Dnode>>> {
         &self.objects[(object.0 % SHARDS as u64) as usize]
     }
 
@@ -251,7 +252,7 @@ impl Objset {
             keep_metadata: AtomicBool::new(env.settings.cache_metadata),
             keep_data: AtomicBool::new(env.settings.cache_data),
             settings: RwLock::new(Arc::new(env.settings)),
-            objects: std::array::from_fn(|_| Mutex::new(HashMap::new())),
+            objects: std::array::from_fn(|_| Mutex::new(NumberMap::default())),
             dirty: Default::default(),
             edits: AtomicU64::new(0),
             last_sync: AtomicU64::new(0),
@@ -626,6 +627,8 @@ impl Objset {
         spec: &DnodeSpec,
     ) -> Result<Option<Arc<Dnode>>> {
         let mut state = State::default();
+        // One, mostly: a vector that grows by itself begins with room for four.
+        state.dirty.reserve_exact(1);
         let mut d = DirtyTxg::new(tx.txg(), spec.head(&self.core.settings()));
         d.born = true;
         state.dirty.push(d);

@@ -11,17 +11,15 @@
 //! 4. `xattrs`
 //! 5. `state`, after the transaction has begun
 
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
-use zuse_dmu::Dnode;
 use zuse_dmu::zap::Zap;
+use zuse_dmu::{Dnode, NumberMap};
 
 use crate::attributes::Attributes;
 use crate::mode;
@@ -30,27 +28,7 @@ use crate::range_lock::RangeLock;
 /// Number of shards of the map.
 const SHARDS: usize = 64;
 
-/// Hash of an object number: a multiplication.
-#[derive(Default)]
-pub(crate) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.write_u64(u64::from(*b));
-        }
-    }
-    fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_right(23);
-    }
-}
-
-type Shard = HashMap<u64, Weak<Znode>, BuildHasherDefault<NumberHasher>>;
+type Shard = NumberMap<Weak<Znode>>;
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)

@@ -102,7 +102,7 @@ impl Dnode {
                     head,
                     levels: 1,
                     flags: 0,
-                    blkptr: [BlockPointer::HOLE; 3],
+                    blkptr: Default::default(),
                     used: 0,
                     spill: None,
                     near: Default::default(),
@@ -118,6 +118,9 @@ impl Dnode {
             let mut state = self.write_state();
             state.synced = after.clone();
             state.dirty.remove(0);
+            if state.dirty.is_empty() {
+                state.dirty = Vec::new();
+            }
             self.written.store(txg.0, Relaxed);
         }
         Ok(Some(SyncedObject {
@@ -213,7 +216,8 @@ impl Tree {
             let cut = rest.partition_point(|(id, _)| *id < end);
             let (mine, later) = rest.split_at(cut);
             rest = later;
-            now.blkptr[i] = self.sync_node(level, i as u64, now.blkptr[i], mine, freed)?;
+            let root = self.sync_node(level, i as u64, now.blkptr[i], mine, freed)?;
+            now.blkptr.set(i, root);
         }
         if !rest.is_empty() {
             return Err(Error::corrupt(
@@ -241,7 +245,7 @@ impl Tree {
     }
 
     fn add_level(&self, now: &mut Synced) -> Result<()> {
-        let old = now.blkptr;
+        let old = *now.blkptr;
         let level = now.levels;
         let top = if old.iter().all(BlockPointer::is_hole) {
             let any = old.iter().find(|bp| bp.logical_birth() != 0);
@@ -261,7 +265,7 @@ impl Tree {
             }
             self.write_indirect(level, BlockPointer::HOLE, bytes)?
         };
-        now.blkptr = [top, BlockPointer::HOLE, BlockPointer::HOLE];
+        now.blkptr = [top, BlockPointer::HOLE, BlockPointer::HOLE].into();
         now.levels += 1;
         Ok(())
     }
@@ -655,7 +659,7 @@ impl Tree {
     }
 
     fn sync_spill(&self, now: &mut Synced, change: &SpillChange) -> Result<()> {
-        let old = now.spill.unwrap_or(BlockPointer::HOLE);
+        let old = now.spill.as_deref().copied().unwrap_or(BlockPointer::HOLE);
         match change {
             SpillChange::Keep => {}
             SpillChange::Remove => {
@@ -666,7 +670,7 @@ impl Tree {
                 let policy = self
                     .settings
                     .policy(self.head.bonus_type, 0, true, 0, 0, self.pass);
-                now.spill = Some(self.write_stored(&policy, &old, stored)?);
+                now.spill = Some(Box::new(self.write_stored(&policy, &old, stored)?));
             }
             SpillChange::Set(block) => {
                 let policy = self
@@ -677,7 +681,7 @@ impl Tree {
                 if self.settings.keeps(true) {
                     self.dnode.core.io.remember(&bp, block.clone());
                 }
-                now.spill = (!bp.is_hole()).then_some(bp);
+                now.spill = (!bp.is_hole()).then(|| Box::new(bp));
             }
         }
         Ok(())
