@@ -6,6 +6,7 @@
 //! Whoever then reads the objects one after the other finds everything in the cache. It is a hint throughout: what is wrong
 //! is met again, and named, by whoever reads it.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use zuse_base::ObjectId;
@@ -15,12 +16,15 @@ use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType};
 use zuse_io::{Ahead, Pipeline};
 
 use crate::dirty::Synced;
+use crate::dnode::Dnode;
 use crate::dnode::blocks::shifted;
 use crate::objset::Objset;
 use crate::zap::numbers_of;
 
 /// Blocks of one object that are brought along at most.
 const BLOCKS: u64 = 64;
+/// Fewer blocks are not worth being put in order.
+const FEW: u64 = 8;
 /// Object sets whose insides are brought in one go: their blocks are within what a [`Ahead`] keeps.
 const AT_ONCE: usize = 256;
 
@@ -82,6 +86,41 @@ impl Objset {
         blocks.dedup();
         let way = |blkid: u64| Way::of(&tree, blkid).filter(|_| blkid <= tree.head.max_block);
         go(gather, blocks.into_iter().filter_map(way).collect());
+    }
+
+    /// Brings all blocks of an object into the cache, in the order in which they lie on the devices, if these are more than a
+    /// few and no more than a small part of what the cache holds, and nobody is changing it. For who is going to read all
+    /// of them in an order of its own. Returns when they are there.
+    pub fn gather_whole(&self, dnode: &Dnode) {
+        if dnode.newest_dirty().is_some() {
+            return;
+        }
+        let tree = dnode.read_state().synced.clone();
+        if let Some(tree) = tree {
+            self.gather_range(
+                &tree,
+                0..=tree.head.max_block,
+                self.io().cache().stats().limit / 8,
+            );
+        }
+    }
+
+    /// Brings dnode blocks into the cache in the same way.
+    pub(crate) fn gather_dnode_blocks(&self, tree: &Synced, blocks: RangeInclusive<u64>) {
+        self.gather_range(tree, blocks, self.io().cache().stats().limit / 4);
+    }
+
+    fn gather_range(&self, tree: &Synced, blocks: RangeInclusive<u64>, most: usize) {
+        let count = blocks.end().saturating_sub(*blocks.start());
+        let bytes = count.saturating_mul(u64::from(tree.head.block_size));
+        if count < FEW || bytes > most as u64 || !self.keeps_metadata() {
+            return;
+        }
+        let mut gather = Ahead::new(self.io(), self.work());
+        go(
+            &mut gather,
+            blocks.filter_map(|b| Way::of(tree, b)).collect(),
+        );
     }
 
     /// Brings the blocks of small objects into the cache, and the first ones of large objects.

@@ -346,6 +346,11 @@ impl Objset {
         &self.core.io
     }
 
+    /// Whether the cache keeps metadata of this object set (`primarycache`).
+    pub(crate) fn keeps_metadata(&self) -> bool {
+        self.core.keep_metadata.load(Relaxed)
+    }
+
     /// Threads for parallel work.
     pub fn work(&self) -> &Arc<WorkPool> {
         &self.core.work

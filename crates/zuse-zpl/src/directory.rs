@@ -4,7 +4,8 @@
 //! larger ones are ZAP positions, which are at least 2^28 behind any entry. They survive changes of the directory.
 //!
 //! Budget of a listing: one search for the position per batch (at most 1,024 names, 256 with their objects), each name copied once, no
-//! allocation per entry. Sub-directories that probably come next are read by other threads ([`crate::ahead`]). Where more
+//! allocation per entry. The leaves of a large directory are read in the order of their places, a mebibyte at a time, when its listing
+//! begins; so are its objects, where attributes are wanted and their numbers are dense. Sub-directories that probably come next are read by other threads ([`crate::ahead`]). Where more
 //! than names is wanted each dnode block of a batch is read once, neighbours together; attributes are taken from the bytes
 //! of that block, without making an object in memory of each.
 
@@ -195,6 +196,8 @@ impl FileSystem {
             return Ok(false);
         }
         if from <= 3 {
+            // The leaves of a large directory are listed in an order that has nothing to do with their places.
+            self.objset.gather_whole(dir.dnode());
             self.read_ahead(dir.object());
         }
         let mut at = if from <= 3 { 0 } else { from };
@@ -215,7 +218,13 @@ impl FileSystem {
                 batch.entries.len() < some
             })?;
             if wanted != Wanted::Names {
-                self.fetch(&mut batch, wanted);
+                // Who asks for the first few may want names alone.
+                let in_all = if from <= 3 && most != usize::MAX {
+                    0
+                } else {
+                    dir.size()
+                };
+                self.fetch(&mut batch, wanted, in_all);
             }
             let mut start = 0;
             for (i, &(value, after, end)) in batch.entries.iter().enumerate() {
@@ -272,13 +281,14 @@ impl FileSystem {
         }
     }
 
-    /// Gets what is wanted of the objects of a batch, neighbours together.
-    fn fetch(&self, batch: &mut Batch, wanted: Wanted) {
+    /// Gets what is wanted of the objects of a batch, one of those in which a directory of `in_all` entries is listed, neighbours
+    /// together.
+    fn fetch(&self, batch: &mut Batch, wanted: Wanted, in_all: u64) {
         let mut order: Vec<usize> = (0..batch.entries.len()).collect();
         let number = |i: usize| dirent::object(batch.entries[i].0).0;
         order.sort_unstable_by_key(|&i| number(i));
         let objects = order.iter().map(|&i| ObjectId(number(i)));
-        let mut glance = self.objset.glance(objects);
+        let mut glance = self.objset.glance(objects, in_all);
         batch.known.clear();
         batch.known.resize(order.len(), Known::Nothing);
         for i in order {

@@ -116,6 +116,43 @@ fn a_cold_walk_with_attributes_reads_each_block_once() {
 }
 
 #[test]
+fn a_large_directory_is_listed_in_a_few_reads() {
+    let bench = Bench::new();
+    let who = Credentials::root();
+    let dir = bench.fs.mkdir(&who, &bench.fs.root().unwrap(), b"d", 0o755);
+    let dir = dir.unwrap();
+    let files: u64 = 6_000;
+    for f in 0..files {
+        let name = format!("file-{f:08}");
+        bench.fs.create(&who, &dir, name.as_bytes(), 0o644).unwrap();
+    }
+    let object = dir.object();
+    drop(dir);
+    let mut bench = bench.reopened();
+    for plus in [false, true] {
+        let dir = bench.fs.znode(object).unwrap();
+        // The block of the directory itself and what is above it.
+        bench.reads();
+        let mut seen = 0;
+        bench
+            .fs
+            .readdir(&dir, 2, plus, &mut |entry| {
+                assert_eq!(entry.znode.is_some(), plus);
+                seen += 1;
+                true
+            })
+            .unwrap();
+        assert_eq!(seen, files);
+        let reads = bench.reads();
+        // Two dozen leaves; with attributes almost two hundred dnode blocks.
+        assert!(reads.len() <= 20, "{} reads: {reads:?}", reads.len());
+        drop(dir);
+        bench = bench.reopened();
+    }
+    bench.pool.close().unwrap();
+}
+
+#[test]
 fn a_name_of_a_huge_directory_is_two_blocks_away() {
     let bench = Bench::new();
     let count = names(210_000);

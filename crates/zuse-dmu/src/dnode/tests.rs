@@ -321,7 +321,7 @@ fn a_glance_shows_what_is_stored_of_objects_that_nobody_has() {
     let mut numbers: Vec<_> = made.iter().map(|d| d.object()).collect();
     numbers.sort();
     let seen = |pool: &TestPool| -> Vec<bool> {
-        let mut glance = pool.os.glance(numbers.iter().copied());
+        let mut glance = pool.os.glance(numbers.iter().copied(), 0);
         let look = |object| glance.look(object, |d| Some(d.object_type())) == Some(19);
         numbers.iter().copied().map(look).collect()
     };

@@ -16,6 +16,11 @@ use super::{Objset, lock, starts_of};
 use crate::dirty::Synced;
 use crate::dnode::blocks::AtHand;
 
+/// So many blocks that have to be read tell that most of a directory's have to be.
+const MANY: usize = 32;
+/// Objects that are wanted of each dnode block, at least, for all blocks between them to be read.
+const DENSE: u64 = 2;
+
 /// A look at several objects, in the order of their numbers.
 pub struct Glance<'a> {
     os: &'a Objset,
@@ -40,7 +45,10 @@ fn ask_for(block: &Block, slot: usize) {
 impl Objset {
     /// A look at objects, in the order of their numbers, without putting them into memory. Their dnode blocks are gathered
     /// first; those that have to be read are asked for together.
-    pub fn glance(&self, objects: impl Iterator<Item = ObjectId>) -> Glance<'_> {
+    ///
+    /// The caller will look at `in_all` objects in the end, of which these are a random part: if they stand close together,
+    /// all dnode blocks between the first and the last of these are read at once, in the order of their places.
+    pub fn glance(&self, objects: impl Iterator<Item = ObjectId>, in_all: u64) -> Glance<'_> {
         let tree = self.meta_tree();
         let (mut blocks, mut missing) = (Vec::<(u64, Arc<Block>)>::new(), Vec::new());
         let (mut parent, mut last) = (None, None);
@@ -61,6 +69,23 @@ impl Objset {
                 AtHand::Nothing => {}
                 AtHand::No => missing.push(blkid),
             }
+        }
+        if let (Some(&first), Some(&last)) = (missing.first(), missing.last())
+            && missing.len() >= MANY
+            && (last - first).saturating_mul(DENSE) <= in_all
+        {
+            self.gather_dnode_blocks(&tree, first..=last);
+            missing.retain(
+                |&blkid| match self.meta.at_hand(&tree, blkid, &mut parent) {
+                    AtHand::Block(block) => {
+                        blocks.push((blkid, block));
+                        false
+                    }
+                    AtHand::Nothing => false,
+                    AtHand::No => true,
+                },
+            );
+            blocks.sort_unstable_by_key(|(blkid, _)| *blkid);
         }
         self.meta.prefetch_these(&missing);
         Glance {
