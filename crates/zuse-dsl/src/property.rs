@@ -7,6 +7,7 @@
 //! changes (`tier.rs`).
 
 mod computed;
+mod received;
 mod set;
 
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use zuse_format::property::{
 };
 
 pub use computed::{Shown, Text};
+pub use received::{PropertyUndo, ReceivedProperties};
 pub use set::SetAs;
 pub(crate) use set::{check_on_snapshot, check_settable};
 pub use zuse_format::property::PropertyValue as Value;
@@ -291,18 +293,6 @@ impl Dsl {
         let meta = self.meta()?;
         let props = meta.dir(meta.ds(head.0)?.dir)?.props;
         Ok(self.stored(props)?.contains_key(HAS_RECEIVED_KEY))
-    }
-
-    /// Notes that a head was received together with its properties.
-    ///
-    /// # Errors
-    /// As [`Self::set_properties`].
-    pub fn mark_received(&self, name: &str) -> Result<()> {
-        if self.is_received(self.dataset(name)?.object())? {
-            return Ok(());
-        }
-        let mark = (HAS_RECEIVED_KEY.to_owned(), Value::Number(0));
-        self.set_properties(name, &[mark], SetAs::Local)
     }
 
     /// Whether received values were ever stored at a directory or above it.

@@ -84,6 +84,8 @@ pub struct ReceiveBegin {
     pub redacted_by: Option<Vec<u64>>,
     /// What its source was redacted with respect to.
     pub source_redacted_by: Option<Vec<u64>>,
+    /// A new dataset below an encrypted one is not encrypted.
+    pub in_clear: bool,
 }
 
 /// A receive at work.
@@ -225,7 +227,7 @@ impl Ctx<'_> {
                 let ds = self.create_dir_and_head(&begin.target, &Origin { snap }, flags)?;
                 let encryption = match &begin.raw {
                     Some(_) => None,
-                    None => self.received_encryption(&begin.target)?,
+                    None => self.received_encryption(begin)?,
                 };
                 if let (None, Some(raw)) = (origin, &begin.raw) {
                     self.put_received_key(ds, raw)?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::property::{SetAs, Value};
+use zuse_dsl::property::{PropertyUndo, ReceivedProperties};
 use zuse_dsl::{Dsl, ReceiveBegin, ReceiveProgress, Receiving, ResumeState};
 use zuse_format::ObjsetType;
 use zuse_format::nvlist::NvList;
@@ -43,15 +43,16 @@ pub struct ReceiveOptions {
     pub salvage: bool,
     /// Make the new dataset a clone of this snapshot (`-o origin=`).
     pub origin: Option<String>,
-    /// Properties that came with the stream.
-    pub received_properties: Vec<(String, Value)>,
-    /// Properties that whoever receives sets.
-    pub local_properties: Vec<(String, Value)>,
+    /// Properties of the target: they come before the data, which is written by them.
+    pub properties: ReceivedProperties,
+    /// Below an encrypted dataset a new one is encrypted like it, unless it is to stay in clear.
+    pub in_clear: bool,
 }
 
 /// A substream that is being received; nothing is visible before [`Self::finish`].
 pub struct Received {
     receiving: Receiving,
+    undo: PropertyUndo,
     /// Bytes of stream.
     pub bytes: u64,
     /// Why it is not all, if it was salvaged.
@@ -64,6 +65,11 @@ impl Received {
         self.receiving.replaces().then(|| self.receiving.target())
     }
 
+    /// Properties of the stream that could not be set, in words.
+    pub fn refused(&self) -> &[String] {
+        &self.undo.refused
+    }
+
     /// Full name of the snapshot.
     pub fn snapshot(&self) -> String {
         self.receiving.snapshot()
@@ -72,11 +78,16 @@ impl Received {
     /// Gives the target its content and its snapshot, in one txg.
     ///
     /// # Errors
-    /// The target was changed meanwhile, or limits stand in the way: what came is destroyed then.
+    /// The target was changed meanwhile, or limits stand in the way: what came is destroyed then, and properties are what
+    /// they were.
     pub fn finish(mut self) -> Result<()> {
         let done = self.receiving.finish();
         if done.is_err() {
             let _ = self.receiving.abandon(false);
+            if self.receiving.replaces() {
+                let dsl = self.receiving.dataset().dsl();
+                dsl.undo_properties(self.receiving.target(), &self.undo)?;
+            }
         }
         done
     }
@@ -182,25 +193,32 @@ pub fn receive<R: Read>(
     }
     let full = begin.from_guid == 0 && plan.origin.is_none();
     let mut receiving = dsl.begin_receive(plan)?;
-    let outcome = set_properties(dsl, target, options)
-        .and_then(|()| transfer(reader, item, begin, &receiving, full, before));
-    match outcome {
-        Ok(()) => Ok(Received {
-            bytes: reader.offset() - item.offset,
-            receiving,
-            flaw: None,
-        }),
-        Err(e) if options.salvage => Ok(Received {
-            bytes: reader.offset() - item.offset,
-            receiving,
-            flaw: Some(e),
-        }),
+    let mut undo = PropertyUndo::default();
+    let outcome = dsl
+        .receive_properties(target, &options.properties)
+        .and_then(|done| {
+            undo = done;
+            transfer(reader, item, begin, &receiving, full, before)
+        });
+    let flaw = match outcome {
+        Ok(()) => None,
+        Err(e) if options.salvage => Some(e),
         Err(e) => {
+            let replaces = receiving.replaces();
             let kept = receiving.abandon(options.resumable);
             drop(receiving);
-            kept.and(Err(e))
+            if replaces {
+                dsl.undo_properties(target, &undo)?;
+            }
+            return kept.and(Err(e));
         }
-    }
+    };
+    Ok(Received {
+        bytes: reader.offset() - item.offset,
+        receiving,
+        undo,
+        flaw,
+    })
 }
 
 /// What a raw stream must have besides.
@@ -214,17 +232,6 @@ fn check_raw(item: &Item, begin: &Begin, list: &NvList) -> StreamResult<zuse_dsl
         ));
     }
     keydata::parse(item, list)
-}
-
-/// Properties come before the data, which is written by them.
-fn set_properties(dsl: &Arc<Dsl>, target: &str, options: &ReceiveOptions) -> Result<()> {
-    if !options.received_properties.is_empty() {
-        dsl.set_properties(target, &options.received_properties, SetAs::Received)?;
-    }
-    if !options.local_properties.is_empty() {
-        dsl.set_properties(target, &options.local_properties, SetAs::Local)?;
-    }
-    Ok(())
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -302,6 +309,7 @@ fn plan(
         raw: None,
         redacted_by: None,
         source_redacted_by: None,
+        in_clear: options.in_clear,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Receiving streams into an open pool: packages and single snapshots, names, mounts.
 
 mod align;
+mod properties;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -17,6 +18,9 @@ use zuse_stream::{
 };
 
 use crate::Pool;
+
+/// Number of a volume's object set in a BEGIN.
+const ZVOL: u32 = 3;
 
 /// How names in the stream become names here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub struct ReceivedSnapshot {
     pub skipped: bool,
     /// Bytes of stream; `None` before it was received.
     pub bytes: Option<u64>,
+    /// Properties of the stream that could not be set, in words.
+    pub refused: Vec<String>,
 }
 
 /// What the front of a package says.
@@ -87,22 +93,17 @@ impl Package {
         })
     }
 
-    fn brings_properties(&self, dataset: &str) -> bool {
-        let said = self.dataset(dataset);
-        said.is_some_and(|fs| fs.get_list("props").is_some())
-    }
-
     fn is_raw(&self) -> bool {
         self.list.contains("raw")
     }
 
-    /// The received properties of a dataset, as far as they can be stored here.
-    fn properties(&self, dataset: &str, exclude: &[String]) -> Vec<(String, Value)> {
-        let props = self.dataset(dataset).and_then(|fs| fs.get_list("props"));
-        let mut out = values_of(props, exclude);
+    /// The received properties of a dataset, as far as they can be stored here; `None` if none were sent.
+    fn properties(&self, dataset: &str) -> Option<Vec<(String, Value)>> {
+        let props = self.dataset(dataset)?.get_list("props")?;
+        let mut out = values_of(Some(props), &[]);
         // An encryption root gets it when it is one.
         out.retain(|(name, _)| name != "keylocation" || !self.is_raw());
-        out
+        Some(out)
     }
 
     /// Those of a snapshot.
@@ -165,6 +166,7 @@ impl Pool {
         request: &ReceiveRequest,
         tell: &mut dyn FnMut(&ReceivedSnapshot),
     ) -> Result<()> {
+        properties::check(request)?;
         let mut reader = StreamReader::new(input);
         let first = reader.next_record()?.ok_or_else(|| {
             Error::refused(Errno::INVAL, "invalid stream (it is empty)".to_owned())
@@ -193,6 +195,9 @@ impl Pool {
             Some(end) if matches!(end.record, Record::End { .. }) => {}
             Some(other) => return Err(other.invalid("a package's front has an END").into()),
             None => return Err(first.invalid("the package ends behind its front").into()),
+        }
+        if package.is_raw() {
+            properties::check_raw(request)?;
         }
         self.align(&package, request)?;
         loop {
@@ -250,6 +255,7 @@ impl Pool {
             incremental: begin.from_guid != 0,
             skipped: false,
             bytes: None,
+            refused: Vec::new(),
         };
         let there = self.dsl().dataset(&told.to).ok();
         if let Some(there) = there
@@ -268,31 +274,35 @@ impl Pool {
         }
         let is_top = dataset_of(&begin.to_name) == dataset_of(&package.top);
         let exists = self.dsl().dataset(&target).is_ok();
+        let sent = package.properties(dataset_of(&begin.to_name));
+        let kind = match begin.objset_type {
+            ZVOL => zuse_dsl::Kind::Volume,
+            _ => zuse_dsl::Kind::Filesystem,
+        };
+        let (properties, late) = properties::of(sent, request, kind, is_top)?;
         let options = ReceiveOptions {
             force: request.force,
             resumable: request.resumable,
             salvage: request.salvage,
             origin: request.origin.clone().filter(|_| is_top && !exists),
-            received_properties: package.properties(dataset_of(&begin.to_name), &request.exclude),
-            local_properties: if is_top {
-                self.parsed(&request.set)?
-            } else {
-                Vec::new()
-            },
+            in_clear: properties::in_clear(properties.received.is_some(), request),
+            properties,
         };
         let received = receive(self.dsl(), reader, item, &target, &snapshot, &options)?;
         told.bytes = Some(received.bytes);
         let mut received = received;
         let flaw = received.flaw.take();
+        told.refused = received.refused().to_vec();
         self.put_in_place(received)?;
+        if let Some(late) = late {
+            let done = self.dsl().receive_properties(&target, &late)?;
+            told.refused.extend(done.refused);
+        }
         if !exists && let Some(mounts) = self.mounts() {
             mounts.created(&target);
         }
         if let Some(mounts) = self.mounts() {
             mounts.created(&told.to);
-        }
-        if package.brings_properties(dataset_of(&begin.to_name)) {
-            self.dsl().mark_received(&target)?;
         }
         self.after_snapshot(begin, &told, package, request, !exists)?;
         tell(&told);
@@ -362,12 +372,6 @@ impl Pool {
             Some(mounts) => mounts.while_suspended(&[&target], &mut finish),
             None => finish(),
         }
-    }
-
-    fn parsed(&self, set: &[(String, String)]) -> Result<Vec<(String, Value)>> {
-        set.iter()
-            .map(|(name, text)| crate::property::parse(name, text, zuse_dsl::Kind::Filesystem))
-            .collect()
     }
 
     fn make_parents(self: &Arc<Self>, target: &str) -> Result<()> {

@@ -24,11 +24,15 @@ pub enum SetAs {
 }
 
 /// One change of a property.
-enum Change {
+#[derive(Clone)]
+pub(super) enum Change {
     Set(Value),
     SetReceived(Value),
+    ClearReceived,
     Inherit,
     Revert,
+    /// All entries that a property may have, as they were.
+    Restore(Vec<(String, Option<ZapValue>)>),
 }
 
 impl Dsl {
@@ -70,7 +74,11 @@ impl Dsl {
         self.change_properties(name, vec![(property.to_owned(), change)])
     }
 
-    fn change_properties(&self, name: &str, changes: Vec<(String, Change)>) -> Result<()> {
+    pub(super) fn change_properties(
+        &self,
+        name: &str,
+        changes: Vec<(String, Change)>,
+    ) -> Result<()> {
         let snapshot = split_snapshot(name).1.is_some();
         for (property, change) in &changes {
             let value = match change {
@@ -332,6 +340,10 @@ impl Ctx<'_> {
                     table.put_u64(self.tx, &inherit_key(property), 0)?;
                 }
             }
+            Change::ClearReceived => {
+                table.remove(self.tx, &received_key(property))?;
+            }
+            Change::Restore(entries) => self.put_entries(&table, entries)?,
             Change::Revert => {
                 table.remove(self.tx, property)?;
                 table.remove(self.tx, &ignore_unknown_key(property))?;

@@ -46,8 +46,11 @@ impl Ctx<'_> {
     }
 
     /// How what is received below an encrypted filesystem is encrypted: with the key of its parent's root.
-    pub(super) fn received_encryption(&self, target: &str) -> Result<Option<NewEncryption>> {
-        let Some((parent, _)) = split_last(target) else {
+    pub(super) fn received_encryption(
+        &self,
+        begin: &ReceiveBegin,
+    ) -> Result<Option<NewEncryption>> {
+        let Some((parent, _)) = split_last(&begin.target).filter(|_| !begin.in_clear) else {
             return Ok(None);
         };
         let parent = self.dsl.key_object(self.dsl.find_dir(parent)?)?;
@@ -96,15 +99,14 @@ impl Ctx<'_> {
         match start {
             Start::Resume { object, .. } => loaded(*object),
             Start::New { origin: Some(snap) } => loaded(*snap),
-            Start::New { origin: None } => match (
-                self.received_encryption(&begin.target)?,
-                split_last(&begin.target),
-            ) {
-                (Some(new), Some((parent, _))) => {
-                    self.check_encryption(self.dsl.find_dir(parent)?, &new)
+            Start::New { origin: None } => {
+                match (self.received_encryption(begin)?, split_last(&begin.target)) {
+                    (Some(new), Some((parent, _))) => {
+                        self.check_encryption(self.dsl.find_dir(parent)?, &new)
+                    }
+                    _ => Ok(()),
                 }
-                _ => Ok(()),
-            },
+            }
             Start::Temporary { source } if *source == self.meta.origin_snap => {
                 if self.dsl.is_encrypted(self.dsl.find_ds(&begin.target)?)? {
                     return refuse(

@@ -138,6 +138,9 @@ impl Receive {
                     ));
                 }
             }
+            for refused in s.refused.iter().filter(|_| s.bytes.is_some()) {
+                ui.say(refused);
+            }
             for line in lines.drain(..) {
                 if says {
                     let _ = ui.line(line);

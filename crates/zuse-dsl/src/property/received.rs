@@ -1,0 +1,177 @@
+//! Properties that come with a stream, and those that its receiver sets or keeps out (chapter 05b §9.9 of the format notes).
+//!
+//! ```text
+//!   stream, allowed      NAME$recvd                       source "received"
+//!   -o on the top        NAME$recvd, NAME                 "local"; `inherit -S` brings the received value back
+//!   -o below, -x         NAME$recvd, NAME$inherit         inherited; `inherit -S` likewise
+//!   -x, not inheritable  nothing changes
+//! ```
+//! A package replaces what was received before: values that it no longer has are cleared. A receive that fails puts every
+//! entry back.
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dmu::zap::ZapValue;
+use zuse_format::property::{
+    HAS_RECEIVED_KEY, dataset_property, ignore_unknown_key, inherit_key, is_user_property,
+    received_key,
+};
+
+use super::Value;
+use super::set::Change;
+use crate::context::{Ctx, Dsl};
+
+/// What a receive does to the properties of its target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceivedProperties {
+    /// Those of the stream; `None` if it has no word on properties.
+    pub received: Option<Vec<(String, Value)>>,
+    /// Set as the receiver's own.
+    pub local: Vec<(String, Value)>,
+    /// Not to be changed by the stream (`-x`).
+    pub kept_out: Vec<String>,
+    /// Inherited where the stream has a value: what `-o` sets on the top.
+    pub inherited: Vec<String>,
+}
+
+/// Entries of a head as they were, and what was refused.
+#[derive(Debug, Default)]
+pub struct PropertyUndo {
+    /// The properties, each with its entries.
+    entries: Vec<(String, Vec<(String, Option<ZapValue>)>)>,
+    /// Values that cannot be here, in words.
+    pub refused: Vec<String>,
+}
+
+fn keys(name: &str) -> [String; 4] {
+    [
+        name.to_owned(),
+        inherit_key(name),
+        received_key(name),
+        ignore_unknown_key(name),
+    ]
+}
+
+fn is_inheritable(name: &str) -> bool {
+    dataset_property(name).map_or(is_user_property(name), |p| p.inheritable())
+}
+
+impl Dsl {
+    /// Changes the properties of a receive's target. Values that are refused one by one are left out and told of.
+    ///
+    /// # Errors
+    /// The receiver's own values are refused; the pool cannot be changed.
+    pub fn receive_properties(&self, name: &str, new: &ReceivedProperties) -> Result<PropertyUndo> {
+        let mut undo = PropertyUndo::default();
+        let (changes, mut marks) = {
+            let _config = self.read_config();
+            let ds = self.find_ds(name)?;
+            let props = self.meta()?.dir(self.meta()?.ds(ds)?.dir)?.props;
+            let stored = self.stored(props)?;
+            let mut changes: Vec<(String, Change)> = Vec::new();
+            let mut marks = Vec::new();
+            let among = |list: &[String], name: &str| list.iter().any(|k| k == name);
+            let inherited = |name: &str| among(&new.inherited, name);
+            let kept_out = |name: &str| inherited(name) || among(&new.kept_out, name);
+            if let Some(received) = &new.received {
+                if !stored.contains_key(HAS_RECEIVED_KEY) {
+                    marks.push((HAS_RECEIVED_KEY.to_owned(), Change::Set(Value::Number(0))));
+                }
+                for (name, value) in received {
+                    let have = stored.get(&received_key(name)).and_then(super::decoded);
+                    let stays = kept_out(name) && !is_inheritable(name);
+                    if !stays && have.as_ref() != Some(value) {
+                        changes.push((name.clone(), Change::SetReceived(value.clone())));
+                    }
+                    let own =
+                        stored.contains_key(name) || stored.contains_key(&ignore_unknown_key(name));
+                    let hidden = stored.contains_key(&inherit_key(name));
+                    if kept_out(name) && !stays && (inherited(name) || !own) && !(hidden && !own) {
+                        changes.push((name.clone(), Change::Inherit));
+                    }
+                }
+                for key in stored.keys() {
+                    let Some(name) = key.strip_suffix("$recvd").filter(|n| !n.is_empty()) else {
+                        continue;
+                    };
+                    let again = received.iter().any(|(n, _)| n == name);
+                    if !again && !(kept_out(name) && !is_inheritable(name)) {
+                        changes.push((name.to_owned(), Change::ClearReceived));
+                    }
+                }
+            }
+            for (name, value) in &new.local {
+                changes.push((name.clone(), Change::Set(value.clone())));
+            }
+            for (name, _) in &changes {
+                if undo.entries.iter().any(|(n, _)| n == name) {
+                    continue;
+                }
+                let entries = keys(name).into_iter();
+                let entries = entries.map(|key| {
+                    let value = stored.get(&key).cloned();
+                    (key, value)
+                });
+                undo.entries.push((name.clone(), entries.collect()));
+            }
+            (changes, marks)
+        };
+        if changes.is_empty() && marks.is_empty() {
+            return Ok(undo);
+        }
+        marks.extend(changes.iter().cloned());
+        match self.change_properties(name, marks.clone()) {
+            Ok(()) => return Ok(undo),
+            Err(Error::Refused { errno, .. }) if errno != Errno::NOENT => {}
+            Err(e) => return Err(e),
+        }
+        // Something cannot be here: what can be is.
+        for (property, change) in marks {
+            let is_own = matches!(change, Change::Set(_)) && property != HAS_RECEIVED_KEY;
+            match self.change_properties(name, vec![(property.clone(), change)]) {
+                Err(Error::Refused { what, .. }) if !is_own => {
+                    let said = format!("cannot receive {property} property on {name}: {what}");
+                    undo.refused.push(said);
+                }
+                Err(e) => {
+                    self.undo_properties(name, &undo)?;
+                    return Err(e);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(undo)
+    }
+
+    /// Puts back what [`Self::receive_properties`] changed.
+    ///
+    /// # Errors
+    /// The pool cannot be changed.
+    pub fn undo_properties(&self, name: &str, undo: &PropertyUndo) -> Result<()> {
+        if undo.entries.is_empty() {
+            return Ok(());
+        }
+        let changes = undo.entries.iter();
+        let changes =
+            changes.map(|(name, entries)| (name.clone(), Change::Restore(entries.clone())));
+        self.change_properties(name, changes.collect())
+    }
+}
+
+impl Ctx<'_> {
+    /// Stored entries as they were.
+    pub(super) fn put_entries(
+        &self,
+        table: &crate::table::Table,
+        entries: &[(String, Option<ZapValue>)],
+    ) -> Result<()> {
+        for (key, value) in entries {
+            match value {
+                Some(value) => table.put(self.tx, key, value)?,
+                None => {
+                    table.remove(self.tx, key)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Which properties a receive sets, keeps out or leaves for later.
+
+use zuse_base::{Errno, Error, Result};
+use zuse_dsl::Kind;
+use zuse_dsl::property::{ReceivedProperties, Value};
+use zuse_format::property::{Access, dataset_property, is_user_property};
+
+use super::ReceiveRequest;
+
+/// What would stand in the way of the data, or needs it: set when all is received.
+const LATE: [&str; 3] = ["refquota", "keylocation", "sharesmb"];
+/// Parts of an encryption.
+const ENCRYPTION: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
+
+fn refuse<T>(what: String) -> Result<T> {
+    Err(Error::refused(Errno::INVAL, what))
+}
+
+/// The name in full of what may be given short.
+fn full(name: &str) -> &str {
+    dataset_property(name).map_or(name, |p| p.name)
+}
+
+/// Whether `-o` and `-x` name properties that they may, each once.
+///
+/// # Errors
+/// `Refused(INVAL)` in the words of `zfs receive`.
+pub(super) fn check(request: &ReceiveRequest) -> Result<()> {
+    let set = request.set.iter().map(|(name, _)| full(name));
+    let all: Vec<&str> = set.chain(request.exclude.iter().map(|n| full(n))).collect();
+    for (i, name) in all.iter().enumerate() {
+        if all[..i].contains(name) {
+            return refuse(format!("property '{name}' specified multiple times"));
+        }
+        match dataset_property(name) {
+            None if is_user_property(name) => {}
+            None => return refuse(format!("invalid property '{name}'")),
+            Some(p) if matches!(p.access, Access::ReadOnly) => {
+                return refuse(format!("'{name}' is readonly"));
+            }
+            Some(_) if matches!(*name, "version" | "volsize") => {
+                return refuse(format!("property '{name}' cannot be set or excluded"));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// What a raw stream brings its keys with cannot be chosen.
+///
+/// # Errors
+/// `Refused(INVAL)`.
+pub(super) fn check_raw(request: &ReceiveRequest) -> Result<()> {
+    let set = request.set.iter().map(|(name, _)| name);
+    for name in set.chain(&request.exclude) {
+        if ENCRYPTION.contains(&full(name)) {
+            return refuse(format!(
+                "encryption property '{name}' cannot be set or excluded for raw streams."
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// `encryption=off`, which nothing is stored of.
+fn is_in_clear(name: &str, value: &Value) -> bool {
+    let off = dataset_property("encryption").and_then(|p| p.number_of("off"));
+    name == "encryption" && matches!(value, Value::Number(n) if Some(*n) == off)
+}
+
+/// Whether a new dataset is not encrypted, wherever it goes: what was sent with its properties was sent in clear.
+pub(super) fn in_clear(brings_properties: bool, request: &ReceiveRequest) -> bool {
+    let mut set = request.set.iter();
+    set.any(|(name, text)| full(name) == "encryption" && text == "off")
+        || brings_properties && !request.exclude.iter().any(|n| full(n) == "encryption")
+}
+
+/// The changes for a dataset, and those that are made when it is received; `sent` is what the package says of it.
+///
+/// # Errors
+/// A value that cannot be.
+pub(super) fn of(
+    sent: Option<Vec<(String, Value)>>,
+    request: &ReceiveRequest,
+    kind: Kind,
+    is_top: bool,
+) -> Result<(ReceivedProperties, Option<ReceivedProperties>)> {
+    let mut local = Vec::new();
+    for (name, text) in &request.set {
+        let (name, value) = crate::property::parse(name, text, kind)?;
+        if is_top && !is_in_clear(&name, &value) {
+            local.push((name, value));
+        }
+    }
+    let names = |list: &[String]| list.iter().map(|n| full(n).to_owned()).collect();
+    let whole = ReceivedProperties {
+        received: sent,
+        local: Vec::new(),
+        kept_out: names(&request.exclude),
+        inherited: match is_top {
+            true => Vec::new(),
+            false => request
+                .set
+                .iter()
+                .map(|(n, _)| full(n).to_owned())
+                .collect(),
+        },
+    };
+    let mut first = ReceivedProperties {
+        local,
+        ..whole.clone()
+    };
+    let is_late = |(name, _): &(String, Value)| LATE.contains(&name.as_str());
+    let mut late = false;
+    if let Some(received) = &mut first.received {
+        late = received.iter().any(is_late);
+        received.retain(|entry| !is_late(entry));
+    }
+    Ok((first, late.then_some(whole)))
+}
