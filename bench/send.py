@@ -5,8 +5,11 @@
     bench/send.py --full     4,000,000 blocks of 2 KB, 4 GB of 128 KB blocks
 
 ZUSE names the binary (target/release/zuse), ZDB OpenZFS's zdb. The pool files are in the host's page cache when the clock starts;
-each figure is the best of three runs, CPU seconds are those of the same run. Results: bench/results/send-SIZE.json. Needs no root.
-What a send leaves in the cache is not timed: a test counts it (`a_send_leaves_the_cache_as_it_was`).
+each figure is the best of three runs, CPU seconds are those of the same run. Results: bench/results/send-SIZE.json.
+
+Beside them: zfs-fuse (as root, where it is installed; its daemon's CPU seconds); the hit rate of a working set that a mount keeps in its
+cache, before and after a send of ten times the cache, with the bypass and without (needs /dev/fuse); and the memory that
+`zuse stream extract` takes for one file of a stream of 1 GB.
 """
 
 import json
@@ -20,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import peers
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 ZUSE = os.environ.get("ZUSE", str(TOP / "target" / "release" / "zuse"))
@@ -105,6 +110,121 @@ def measure(work, name, blocks, size, label):
     return out
 
 
+def daemon_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure_zfs_fuse(work, blocks, size, label):
+    """The same blocks in a pool of zfs-fuse, which has no -c."""
+    peer = peers.ZfsFuse(work)
+    if peer.missing():
+        return {"missing": peer.missing()}
+    data = work / "data"
+    try:
+        mount = peer.start()
+        zfs = [str(peer.tool("zfs"))]
+        peers.run(*zfs, "create", "-o", f"recordsize={label}", f"{peer.pool}/d", env=peer.environment)
+        peers.wait_until(lambda: peers.is_mounted(mount / "d"), "the dataset's mount")
+        write_file(data, blocks, size)
+        shutil.copyfile(data, mount / "d" / "data")
+        data.unlink()
+        peers.run(*zfs, "snapshot", f"{peer.pool}/d@s", env=peer.environment)
+        best = None
+        for _ in range(3):
+            cpu, start = daemon_seconds(peer.pids()[0]), time.perf_counter()
+            with open(os.devnull, "wb") as out:
+                subprocess.run([*zfs, "send", f"{peer.pool}/d@s"], env=peer.environment, stdout=out, check=True)
+            wall = time.perf_counter() - start
+            if best is None or wall < best["seconds"]:
+                best = {"seconds": wall, "cpu_seconds": daemon_seconds(peer.pids()[0]) - cpu}
+        return rates(best, blocks, size)
+    finally:
+        peer.stop()
+
+
+def blocks_tier(pool):
+    """Hits and misses of the block cache of whoever holds a pool."""
+    said = subprocess.run([ZUSE, "stats", "-j", pool], check=True, capture_output=True, text=True).stdout
+    tiers = json.loads(said)["pools"][pool]["tiers"]
+    found = tiers["blocks"] if isinstance(tiers, dict) else next(t for t in tiers if t["tier"] == "blocks")
+    return int(found["hits"]), int(found["misses"])
+
+
+def hit_rate(work, cache, bypass):
+    """A working set of a third of the cache is read whole, before and after a send of ten times the cache."""
+    name, folder, mount = "hits", work / "hits", work / "mnt"
+    folder.mkdir()
+    mount.mkdir(exist_ok=True)
+    with open(folder / "0.img", "wb") as file:
+        file.truncate(max(1 << 30, 16 * cache))
+    hot, big = work / "hot", work / "big"
+    write_file(hot, cache // 3 >> 17, 1 << 17)
+    write_file(big, 10 * cache >> 17, 1 << 17)
+    zuse("zpool", "create", name, str(folder / "0.img"))
+    for dataset, file in (("hot", hot), ("big", big)):
+        zuse("zfs", "create", f"{name}/{dataset}")
+        zuse("cp", str(file), f"{name}/{dataset}:/")
+        file.unlink()
+    zuse("zfs", "snapshot", f"{name}/big@s")
+    zuse("mount", "-o", f"zfs_arc_max={cache},zuse_send_bypass={bypass}", name, str(mount))
+    try:
+        def read():
+            a = blocks_tier(name)
+            zuse("manifest", f"{name}/hot")
+            b = blocks_tier(name)
+            hits, misses = b[0] - a[0], b[1] - a[1]
+            return round(hits / max(1, hits + misses), 4)
+
+        for _ in range(3):
+            read()
+        before = read()
+        zuse("zfs", "send", f"{name}/big@s")
+        return {"before": before, "after": read()}
+    finally:
+        zuse("umount", name)
+        zuse("zpool", "export", name)
+        shutil.rmtree(folder)
+
+
+def extract_memory(work, total):
+    """One file of a stream of `total` bytes: the most memory that the command had resident."""
+    name, folder, stream = "extract", work / "extract", work / "extract.zs"
+    folder.mkdir()
+    with open(folder / "0.img", "wb") as file:
+        file.truncate(max(1 << 30, 3 * total))
+    zuse("zpool", "create", name, str(folder / "0.img"))
+    data = work / "data"
+    for i in range(8):
+        write_file(data, total // 8 >> 17, 1 << 17)
+        zuse("cp", str(data), f"{name}:/file{i}")
+    write_file(data, 8, 1 << 17)
+    zuse("cp", str(data), f"{name}:/wanted")
+    zuse("zfs", "snapshot", f"{name}@s")
+    with open(stream, "wb") as out:
+        subprocess.run([ZUSE, "zfs", "send", f"{name}@s"], check=True, stdout=out)
+    zuse("zpool", "export", name)
+    shutil.rmtree(folder)
+    out = work / "out"
+    out.mkdir()
+    start = time.perf_counter()
+    child = subprocess.Popen([ZUSE, "stream", "extract", "-p", "/wanted", "-C", str(out), str(stream)], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    wall = time.perf_counter() - start
+    same = any(p.is_file() and p.read_bytes() == data.read_bytes() for p in out.rglob("*"))
+    result = {
+        "stream_bytes": os.stat(stream).st_size,
+        "exit": os.waitstatus_to_exitcode(status),
+        "same_bytes": same,
+        "seconds": wall,
+        "max_resident_bytes": used.ru_maxrss * 1024,
+    }
+    for path in (stream, data):
+        path.unlink()
+    shutil.rmtree(out, ignore_errors=True)
+    return result
+
+
 def main():
     if sys.argv[1:] not in (["--ci"], ["--full"], ["--smoke"]):
         sys.exit(f"usage: {sys.argv[0]} --ci|--full")
@@ -117,7 +237,14 @@ def main():
             "cpus": os.cpu_count(),
             "2K": measure(work, "sendsmall", small, 2048, "2K"),
             "128K": measure(work, "sendlarge", large, 131072, "128K"),
+            "extract one file": extract_memory(work, 1 << 30 if size != "smoke" else 64 << 20),
         }
+        result["2K"]["zfs-fuse send"] = measure_zfs_fuse(work, small, 2048, "2K")
+        result["128K"]["zfs-fuse send"] = measure_zfs_fuse(work, large, 131072, "128K")
+        if os.path.exists("/dev/fuse"):
+            cache = (16 if size == "smoke" else 64) << 20
+            rates_of = {word: hit_rate(work, cache, bypass) for word, bypass in (("bypass on", 1), ("bypass off", 0))}
+            result["hit rate of a working set"] = rates_of
     out = TOP / "bench" / "results" / f"send-{size}.json"
     out.parent.mkdir(exist_ok=True)
     text = json.dumps(result, indent=1)

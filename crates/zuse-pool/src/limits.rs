@@ -35,6 +35,8 @@ pub struct Limits {
     pub primary_cache: Option<u8>,
     /// Decoded metadata of datasets is kept; off to measure what that brings.
     pub metadata_tier: bool,
+    /// Sends leave the cache as it is; off to measure what that spares.
+    pub send_bypass: bool,
 }
 
 impl Default for Limits {
@@ -53,6 +55,7 @@ impl Default for Limits {
             atime: None,
             primary_cache: None,
             metadata_tier: true,
+            send_bypass: true,
         }
     }
 }

@@ -178,6 +178,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.metadata_tier = v != Some(0),
     },
     Tunable {
+        name: "zuse_send_bypass",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "send looks into the block cache and leaves it as it is (off: reads through it, to measure what that costs others)",
+        live: true,
+        get: |l| Some(u64::from(l.send_bypass)),
+        set: |l, v| l.send_bypass = v != Some(0),
+    },
+    Tunable {
         name: "recordsize",
         alias: None,
         unit: Unit::Property,

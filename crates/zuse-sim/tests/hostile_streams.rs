@@ -111,6 +111,7 @@ const RICH: SendOptions = SendOptions {
     raw: false,
     resume: None,
     saved: None,
+    through_cache: false,
 };
 
 /// Sources with two snapshots; the pool that receives has the first one of each.

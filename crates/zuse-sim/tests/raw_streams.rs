@@ -17,6 +17,7 @@ const RAW: SendOptions = SendOptions {
     raw: true,
     resume: None,
     saved: None,
+    through_cache: false,
 };
 
 fn sent(pool: &Arc<Pool>, to: &str, from: Option<&str>, options: SendOptions) -> Vec<u8> {

@@ -532,5 +532,17 @@ fn a_send_leaves_the_cache_as_it_was() {
         then.misses,
         "the working set is not all there"
     );
+
+    // Without the bypass it does notice.
+    let limits = pool.limits();
+    let through = zuse_pool::Limits {
+        send_bypass: false,
+        ..limits
+    };
+    pool.set_limits(through).unwrap();
+    let then = cache.stats();
+    sent(&pool, "dsl/clone3@c", None, SendOptions::default());
+    let now = cache.stats();
+    assert!(now.misses > then.misses, "{} misses", now.misses);
     pool.close().unwrap();
 }

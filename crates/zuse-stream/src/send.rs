@@ -54,6 +54,8 @@ pub struct SendOptions {
     pub resume: Option<(u64, u64)>,
     /// Send a partial receive up to this object and offset, without END: the receiver stays resumable (`-S`).
     pub saved: Option<(u64, u64)>,
+    /// Read through the cache as everybody else does, to measure what that costs the others.
+    pub through_cache: bool,
 }
 
 /// Figures of a send that runs.
@@ -222,6 +224,7 @@ impl Send {
             raw: state.raw,
             saved: Some((state.object, state.offset)),
             resume: None,
+            through_cache: false,
         };
         let mut send = Self::new(partial.dataset(), &state.to_name, from, options)?;
         send.begin.to_guid = state.to_guid;
@@ -256,6 +259,7 @@ impl Send {
             features: self.begin.features(),
             to_guid: self.begin.to_guid,
             in_clear: self.key.is_some(),
+            through_cache: self.options.through_cache,
         };
         let workers = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(1, 8));
         let (job_in, job_out) = sync_channel::<Job>(IN_FLIGHT);
@@ -325,6 +329,7 @@ impl Send {
             features: self.begin.features(),
             to_guid: 0,
             in_clear: self.key.is_some(),
+            through_cache: false,
         };
         self.walker().run(&self.objset.meta_dnode, &mut |event| {
             total = total.saturating_add(payload::size_of(form, &event));

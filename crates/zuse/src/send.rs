@@ -149,6 +149,10 @@ impl Pool {
                 format!("'{to}' is in use: a snapshot of it can be sent"),
             ));
         }
+        let options = SendOptions {
+            through_cache: options.through_cache || !self.limits().send_bypass,
+            ..options
+        };
         let source = match from {
             Some(name) => Some(self.dsl().send_source(&dataset, &full_source(to, name))?),
             None => None,

@@ -33,11 +33,14 @@ pub struct ReceivedProperties {
     pub inherited: Vec<String>,
 }
 
+/// Entries of a property as they were.
+pub(super) type Entries = Vec<(String, Option<ZapValue>)>;
+
 /// Entries of a head as they were, and what was refused.
 #[derive(Debug, Default)]
 pub struct PropertyUndo {
     /// The properties, each with its entries.
-    entries: Vec<(String, Vec<(String, Option<ZapValue>)>)>,
+    entries: Vec<(String, Entries)>,
     /// Values that cannot be here, in words.
     pub refused: Vec<String>,
 }
@@ -85,7 +88,9 @@ impl Dsl {
                     let own =
                         stored.contains_key(name) || stored.contains_key(&ignore_unknown_key(name));
                     let hidden = stored.contains_key(&inherit_key(name));
-                    if kept_out(name) && !stays && (inherited(name) || !own) && !(hidden && !own) {
+                    // What hides it already goes on doing so; what was set here gives way to the top's value only.
+                    let hide = if own { inherited(name) } else { !hidden };
+                    if kept_out(name) && !stays && hide {
                         changes.push((name.clone(), Change::Inherit));
                     }
                 }
@@ -94,7 +99,7 @@ impl Dsl {
                         continue;
                     };
                     let again = received.iter().any(|(n, _)| n == name);
-                    if !again && !(kept_out(name) && !is_inheritable(name)) {
+                    if !again && (is_inheritable(name) || !kept_out(name)) {
                         changes.push((name.to_owned(), Change::ClearReceived));
                     }
                 }

@@ -32,7 +32,7 @@ pub(super) enum Change {
     Inherit,
     Revert,
     /// All entries that a property may have, as they were.
-    Restore(Vec<(String, Option<ZapValue>)>),
+    Restore(super::received::Entries),
 }
 
 impl Dsl {

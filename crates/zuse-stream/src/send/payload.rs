@@ -54,6 +54,8 @@ pub(crate) struct Form {
     pub to_guid: u64,
     /// An encrypted dataset goes out in clear.
     pub in_clear: bool,
+    /// Blocks are read through the cache too.
+    pub through_cache: bool,
 }
 
 impl Form {
@@ -129,6 +131,9 @@ pub(crate) fn make(
         if bp.kind() != BpKind::Normal {
             got.push(None);
             continue;
+        }
+        if form.through_cache && !form.has(features::RAW) {
+            io.read_keyed(bp, key, &format!("{name}, object {object}, a data block"))?;
         }
         let as_stored = form.as_stored(object_type, bp);
         if (!as_stored || Pipeline::is_stored_plain(bp))

@@ -1,8 +1,8 @@
 //! Bringing what is here in line with an incremental package of a whole tree: what the sender has renamed, promoted or
 //! destroyed since the source is so here too (chapter 05b §9.10 of the format notes).
 //!
-//! Datasets are known by the guids of their snapshots, never by names. One change is made at a time, then everything is
-//! looked at anew.
+//! Datasets are known by the guids of their snapshots, never by names. What is here is listed once; each change is made in that
+//! list too. Passes go over it until one changes nothing: a rename may wait for another that makes room or a parent.
 //!
 //! Invariants
 //! - Only `force` destroys: snapshots that the package does not know, of datasets that it knows; datasets that were received
@@ -10,7 +10,7 @@
 //! - What is held or cloned stays.
 //! - Datasets without the source snapshot stay as they are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Result};
@@ -29,9 +29,43 @@ const PASSING: &str = "recv-";
 struct Local {
     name: String,
     object: ObjectId,
-    is_clone: bool,
+    /// The snapshot that it is a clone of.
+    origin: Option<String>,
     /// Own names and guids, oldest first.
     snaps: Vec<(String, u64)>,
+}
+
+/// What is here, true after each change. Numbers stay; what is destroyed has no name any more.
+struct Locals {
+    all: Vec<Local>,
+    by_name: BTreeMap<String, usize>,
+}
+
+impl Locals {
+    fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Names below a dataset.
+    fn below(&self, name: &str) -> Vec<String> {
+        let from = format!("{name}/");
+        let range = self.by_name.range(from.clone()..);
+        let names = range.map(|(n, _)| n).take_while(|n| n.starts_with(&from));
+        names.cloned().collect()
+    }
+
+    /// A dataset and all below it have another name.
+    fn renamed(&mut self, from: &str, to: &str) {
+        let mut moved = self.below(from);
+        moved.push(from.to_owned());
+        for old in moved {
+            if let Some(at) = self.by_name.remove(&old) {
+                let new = format!("{to}{}", &old[from.len()..]);
+                self.all[at].name.clone_from(&new);
+                self.by_name.insert(new, at);
+            }
+        }
+    }
 }
 
 /// Whether a dataset is below another.
@@ -132,9 +166,9 @@ impl Pool {
         }
         let tree = Tree::of(package, from.trim_start_matches('@'), request);
         let mut done = Done::default();
-        while self.align_one(&root, &tree, request.force, &mut done)? {
-            done.steps += 1;
-            if done.steps == STEPS_MAX {
+        let mut locals = self.locals(&root)?;
+        while self.align_pass(&root, &tree, request.force, &mut locals, &mut done)? {
+            if done.steps >= STEPS_MAX {
                 return Err(Error::refused(
                     Errno::INVAL,
                     format!(
@@ -146,155 +180,199 @@ impl Pool {
         Ok(())
     }
 
-    fn locals(&self, root: &str) -> Result<Vec<Local>> {
-        let dsl = self.dsl();
-        let mut out = Vec::new();
-        for entry in dsl.tree(root)? {
-            let mut snaps = Vec::new();
-            for snap in dsl.snapshots(&entry.name)? {
-                let guid = dsl.dataset_by_object(snap.dataset)?.guid()?;
-                let own = snap.name.split('@').nth(1).unwrap_or_default();
-                snaps.push((own.to_owned(), guid));
-            }
-            let head = dsl.dataset_by_object(entry.dataset)?;
-            out.push(Local {
-                is_clone: dsl.stat(&head)?.origin.is_some(),
-                name: entry.name,
-                object: entry.dataset,
-                snaps,
-            });
+    fn locals(&self, root: &str) -> Result<Locals> {
+        let mut locals = Locals {
+            all: Vec::new(),
+            by_name: BTreeMap::new(),
+        };
+        for entry in self.dsl().tree(root)? {
+            let at = locals.all.len();
+            locals.all.push(self.local(&entry.name, entry.dataset)?);
+            locals.by_name.insert(entry.name, at);
         }
-        Ok(out)
+        Ok(locals)
     }
 
-    /// Makes the next change; false if there is none.
-    fn align_one(
+    fn local(&self, name: &str, object: ObjectId) -> Result<Local> {
+        let dsl = self.dsl();
+        let mut snaps = Vec::new();
+        for snap in dsl.snapshots(name)? {
+            let guid = dsl.dataset_by_object(snap.dataset)?.guid()?;
+            let own = snap.name.split('@').nth(1).unwrap_or_default();
+            snaps.push((own.to_owned(), guid));
+        }
+        let head = dsl.dataset_by_object(object)?;
+        Ok(Local {
+            origin: dsl.stat(&head)?.origin,
+            name: name.to_owned(),
+            object,
+            snaps,
+        })
+    }
+
+    /// Makes the changes that can be made now; false if there are none.
+    fn align_pass(
         self: &Arc<Self>,
         root: &str,
         tree: &Tree,
         force: bool,
+        locals: &mut Locals,
         done: &mut Done,
     ) -> Result<bool> {
-        let locals = self.locals(root)?;
         // A package of something else says nothing about this tree.
-        let top = locals.first().and_then(|local| tree.find(local));
+        let top = locals.find(root).and_then(|at| tree.find(&locals.all[at]));
         if top.is_none_or(|sent| sent.here != root) {
             return Ok(false);
         }
-        for local in locals.iter().filter(|local| tree.has_source(local)) {
+        let before = done.steps;
+        for at in 0..locals.all.len() {
+            let local = &locals.all[at];
+            let gone = locals.find(&local.name) != Some(at);
+            if gone || !tree.has_source(local) {
+                continue;
+            }
             let Some(theirs) = tree.find(local) else {
                 continue;
             };
-            if local.is_clone && !theirs.is_clone && done.promoted.insert(local.object) {
-                self.promote(&local.name)?;
-                return Ok(true);
+            if local.origin.is_some() && !theirs.is_clone && done.promoted.insert(local.object) {
+                self.align_origin(at, locals)?;
+                done.steps += 1;
             }
-            if force && self.destroy_unknown(local, tree, done)? {
-                return Ok(true);
+            if force {
+                self.destroy_unknown(&mut locals.all[at], tree, done)?;
             }
-            if self.align_snapshot_name(local, tree)? {
-                return Ok(true);
-            }
-            if local.name != root
-                && local.name != theirs.here
-                && self.align_name(local, &theirs.here, root, &locals, tree, done)?
-            {
-                return Ok(true);
+            self.align_snapshot_names(&mut locals.all[at], tree, done)?;
+            // Its snapshots may be others now.
+            if let Some(theirs) = tree.find(&locals.all[at]) {
+                let name = &locals.all[at].name;
+                if name != root && *name != theirs.here {
+                    self.align_name(at, &theirs.here, root, locals, tree, done)?;
+                }
             }
         }
-        Ok(force && self.destroy_gone(root, &locals, tree, done)?)
+        if done.steps == before && force {
+            self.destroy_gone(root, locals, tree, done)?;
+        }
+        Ok(done.steps != before)
+    }
+
+    /// Promotes a clone: snapshots of its origin become its own.
+    fn align_origin(self: &Arc<Self>, at: usize, locals: &mut Locals) -> Result<()> {
+        let name = locals.all[at].name.clone();
+        let origin = locals.all[at].origin.clone().unwrap_or_default();
+        self.promote(&name)?;
+        let from = origin.split('@').next().unwrap_or_default().to_owned();
+        for changed in [name, from] {
+            if let Some(at) = locals.find(&changed) {
+                locals.all[at] = self.local(&changed, locals.all[at].object)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives a dataset its new name, or makes room for it.
     fn align_name(
         self: &Arc<Self>,
-        local: &Local,
+        at: usize,
         here: &str,
         root: &str,
-        locals: &[Local],
+        locals: &mut Locals,
         tree: &Tree,
-        done: &Done,
-    ) -> Result<bool> {
+        done: &mut Done,
+    ) -> Result<()> {
+        let name = locals.all[at].name.clone();
         let (parent, _) = here.rsplit_once('/').unwrap_or_default();
-        match locals.iter().find(|l| l.name == here) {
+        let (from, to) = match locals.find(here).map(|there| &locals.all[there]) {
             // It waits for its new parent; of its own children none is that.
-            None if parent == local.name || is_below(parent, &local.name) => Ok(false),
-            None if !locals.iter().any(|l| l.name == parent) => Ok(false),
-            None => {
-                self.rename(&local.name, here, false)?;
-                Ok(true)
-            }
-            Some(there) if there.name == root || !tree.has_source(there) => Ok(false),
+            None if parent == name || is_below(parent, &name) => return Ok(()),
+            None if locals.find(parent).is_none() => return Ok(()),
+            None => (name, here.to_owned()),
+            Some(there) if there.name == root || !tree.has_source(there) => return Ok(()),
             Some(there) if tree.find(there).is_some_and(|s| s.here != there.name) => {
                 let (front, _) = there.name.rsplit_once('/').unwrap_or_default();
                 let passing = format!("{front}/{PASSING}{}-{}", std::process::id(), done.steps);
-                self.rename(&there.name, &passing, false)?;
-                Ok(true)
+                (there.name.clone(), passing)
             }
-            Some(_) => Ok(false),
-        }
+            Some(_) => return Ok(()),
+        };
+        self.rename(&from, &to, false)?;
+        locals.renamed(&from, &to);
+        done.steps += 1;
+        Ok(())
     }
 
-    fn align_snapshot_name(self: &Arc<Self>, local: &Local, tree: &Tree) -> Result<bool> {
-        for (own, guid) in &local.snaps {
-            let Some((_, name)) = tree.snaps.get(guid).filter(|(_, name)| name != own) else {
-                continue;
-            };
-            let full = |own: &str| format!("{}@{own}", local.name);
-            // Two that have changed names go by a third.
-            let taken = local.snaps.iter().any(|(other, _)| other == name);
-            let to = match taken {
-                true if own.starts_with(PASSING) => continue,
-                true => format!("{PASSING}{guid:x}"),
-                false => name.clone(),
-            };
-            self.rename(&full(own), &full(&to), false)?;
-            return Ok(true);
+    fn align_snapshot_names(
+        self: &Arc<Self>,
+        local: &mut Local,
+        tree: &Tree,
+        done: &mut Done,
+    ) -> Result<()> {
+        let full = |own: &str| format!("{}@{own}", local.name);
+        let mut again = true;
+        while std::mem::take(&mut again) {
+            for at in 0..local.snaps.len() {
+                let (own, guid) = &local.snaps[at];
+                let Some((_, name)) = tree.snaps.get(guid).filter(|(_, name)| name != own) else {
+                    continue;
+                };
+                // Two that have changed names go by a third.
+                let taken = local.snaps.iter().any(|(other, _)| other == name);
+                let to = match taken {
+                    true if own.starts_with(PASSING) => continue,
+                    true => format!("{PASSING}{guid:x}"),
+                    false => name.clone(),
+                };
+                self.rename(&full(own), &full(&to), false)?;
+                local.snaps[at].0 = to;
+                done.steps += 1;
+                again = true;
+            }
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Destroys the snapshots of a dataset that the sender has no more.
-    fn destroy_unknown(&self, local: &Local, tree: &Tree, done: &mut Done) -> Result<bool> {
-        let gone = local
-            .snaps
-            .iter()
-            .filter(|(_, guid)| !tree.snaps.contains_key(guid));
-        let mut some = false;
-        for (own, _) in gone {
-            let name = format!("{}@{own}", local.name);
-            if !done.stuck.contains(&name) {
-                let tried = self.destroy_snapshots(std::slice::from_ref(&name), true, false);
-                some |= done.is_destroyed(name, tried)?;
+    fn destroy_unknown(&self, local: &mut Local, tree: &Tree, done: &mut Done) -> Result<()> {
+        let dataset = local.name.clone();
+        let mut failed = None;
+        local.snaps.retain(|(own, guid)| {
+            let name = format!("{dataset}@{own}");
+            if failed.is_some() || tree.snaps.contains_key(guid) || done.stuck.contains(&name) {
+                return true;
             }
-        }
-        Ok(some)
+            let tried = self.destroy_snapshots(std::slice::from_ref(&name), true, false);
+            let gone = done.is_destroyed(name, tried);
+            gone.map_err(|e| failed = Some(e)).is_ok_and(|gone| !gone) || failed.is_some()
+        });
+        failed.map_or(Ok(()), Err)
     }
 
-    /// Destroys a dataset that the sender has no more.
+    /// Destroys the datasets that the sender has no more.
     fn destroy_gone(
         &self,
         root: &str,
-        locals: &[Local],
+        locals: &mut Locals,
         tree: &Tree,
         done: &mut Done,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         // Children first: a dataset that has others below it stays.
-        for local in locals.iter().rev() {
-            let is_gone = local.name != root
+        let names: Vec<(String, usize)> = locals.by_name.clone().into_iter().rev().collect();
+        for (name, at) in names {
+            let local = &locals.all[at];
+            let is_gone = name != root
                 && tree.has_source(local)
                 && tree.find(local).is_none()
-                && !locals.iter().any(|l| is_below(&l.name, &local.name))
-                && !done.stuck.contains(&local.name);
+                && locals.below(&name).is_empty()
+                && !done.stuck.contains(&name);
             if !is_gone || !self.dsl().is_received(local.object)? {
                 continue;
             }
-            let tried = self.destroy_dataset(&local.name, true, true, false);
-            if done.is_destroyed(local.name.clone(), tried)? {
-                return Ok(true);
+            let tried = self.destroy_dataset(&name, true, true, false);
+            if done.is_destroyed(name.clone(), tried)? {
+                locals.by_name.remove(&name);
             }
         }
-        Ok(false)
+        Ok(())
     }
 }
 
@@ -304,6 +382,7 @@ impl Done {
         match tried {
             Ok(()) => {
                 self.stuck.clear();
+                self.steps += 1;
                 Ok(true)
             }
             Err(e) if e.is(Errno::EXIST) || e.is(Errno::BUSY) => {
