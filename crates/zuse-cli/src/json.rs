@@ -66,8 +66,18 @@ impl std::fmt::Display for Json {
     }
 }
 
+/// Whether a character stands for itself.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
+}
+
 fn quote(text: &str, out: &mut String) {
     out.push('"');
+    if text.bytes().all(is_plain) {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -86,6 +96,43 @@ fn quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// Bytes that are handed out together.
+const BATCH: usize = 64 << 10;
+
+/// As the line of an [`envelope`] with one object `key` in it, whose entries are handed out as they are made: of any number of
+/// them, few are in memory.
+///
+/// # Errors
+/// Those of `put`.
+pub fn stream(
+    command: &str,
+    key: &str,
+    entries: impl Iterator<Item = (String, Json)>,
+    put: &mut dyn FnMut(&str) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let mut out = String::with_capacity(BATCH + 4096);
+    envelope(command, Vec::new()).write(&mut out);
+    // The envelope is still open.
+    out.pop();
+    out.push(',');
+    quote(key, &mut out);
+    out.push_str(":{");
+    for (i, (name, value)) in entries.enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        quote(&name, &mut out);
+        out.push(':');
+        value.write(&mut out);
+        if out.len() >= BATCH {
+            put(&out)?;
+            out.clear();
+        }
+    }
+    out.push_str("}}\n");
+    put(&out)
+}
+
 /// The envelope of a command's output.
 pub fn envelope(command: &str, payload: Vec<(String, Json)>) -> Json {
     let version = Json::object([
@@ -96,4 +143,30 @@ pub fn envelope(command: &str, payload: Vec<(String, Json)>) -> Json {
     let mut entries = vec![("output_version".to_owned(), version)];
     entries.extend(payload);
     Json::Object(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Json, envelope, stream};
+
+    #[test]
+    fn a_stream_of_entries_is_the_line_of_their_envelope() {
+        for n in [0usize, 1, 3000] {
+            let entry = |i: usize| {
+                let text = Json::Text(format!("a \"quoted\" one: ä {i}"));
+                (format!("pool/{i}"), Json::object([("value", text)]))
+            };
+            let all = Json::Object((0..n).map(entry).collect());
+            let whole = envelope("zfs get", vec![("datasets".to_owned(), all)]);
+            let (mut streamed, mut pieces) = (String::new(), 0);
+            let mut put = |some: &str| {
+                streamed.push_str(some);
+                pieces += 1;
+                Ok(())
+            };
+            stream("zfs get", "datasets", (0..n).map(entry), &mut put).expect("takes all");
+            assert_eq!(streamed, format!("{whole}\n"));
+            assert!(n < 3000 || pieces > 1, "it comes in pieces");
+        }
+    }
 }

@@ -74,6 +74,32 @@ pub fn decompress(kind: Compression, src: &[u8], dst: &mut [u8]) -> Result<(), C
     done.ok_or(CodecError::Broken(kind.name()))
 }
 
+/// Decompresses the first bytes of a block of `len` bytes into the whole of `dst`, which is not longer. Of the methods that can
+/// stop early (lz4) what stands behind is not looked at; the others run to their end in `scratch`.
+///
+/// # Errors
+/// As [`decompress`].
+pub fn decompress_front(
+    kind: Compression,
+    src: &[u8],
+    len: usize,
+    dst: &mut [u8],
+    scratch: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let broken = || CodecError::Broken(kind.name());
+    match kind {
+        Compression::Lz4 if dst.len() < len => {
+            lz4::decompress_front(src, dst).ok_or_else(broken)
+        }
+        _ if dst.len() == len => decompress(kind, src, dst),
+        _ => {
+            decompress(kind, src, room(scratch, len))?;
+            dst.copy_from_slice(scratch.get(..dst.len()).ok_or_else(broken)?);
+            Ok(())
+        }
+    }
+}
+
 /// Whether stored bytes would decompress into `len` bytes; `scratch` is for the methods that have to be run for that.
 ///
 /// # Errors

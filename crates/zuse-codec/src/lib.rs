@@ -29,7 +29,9 @@ pub use checksum::{
     seal_trailer_truncated, seal_zil, seal_zil_legacy, truncate, verify, verify_truncated,
     zil_sums,
 };
-pub use compress::{Compression, ZstdLevel, check as check_compressed, compress, decompress};
+pub use compress::{
+    Compression, ZstdLevel, check as check_compressed, compress, decompress, decompress_front,
+};
 pub use crc64::{crc64_zap, crc64_zap_words};
 pub use error::CodecError;
 pub use zero::is_zero;

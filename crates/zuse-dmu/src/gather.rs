@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use zuse_base::ObjectId;
 use zuse_format::block_pointer::BP_SIZE;
-use zuse_format::dnode::{DNODE_SLOT, SLOTS_PER_BLOCK};
-use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType};
+use zuse_format::dnode::{DNODE_SLOT, SLOTS_PER_BLOCK, scan_block};
+use zuse_format::{BlockPointer, DnodePhys, DnodeView, ObjsetPhys, ObjsetType};
 use zuse_io::{Ahead, Pipeline};
 
 use crate::dirty::Synced;
@@ -55,10 +55,21 @@ impl Way {
         self.step(io.glance(&self.bp)?.bytes())
     }
 
+    /// Which pointer of its block the way goes through.
+    fn child(&self, level: u8) -> u64 {
+        shifted(self.blkid, self.shift * u32::from(level)) & ((1 << self.shift) - 1)
+    }
+
+    /// Bytes of its block up to there.
+    fn front(&self) -> usize {
+        let child = self.level.checked_sub(1).map(|level| self.child(level));
+        child.map_or(usize::MAX, |child| (child as usize + 1) * BP_SIZE)
+    }
+
     /// The same one level further down, its block given.
     fn step(&self, block: &[u8]) -> Option<Self> {
         let level = self.level.checked_sub(1)?;
-        let child = shifted(self.blkid, self.shift * u32::from(level)) & ((1 << self.shift) - 1);
+        let child = self.child(level);
         let bp = BlockPointer::at(block, usize::try_from(child).ok()? * BP_SIZE)?;
         (bp.level() == level).then_some(Self { bp, level, ..*self })
     }
@@ -74,18 +85,59 @@ fn go(gather: &mut Ahead, mut ways: Vec<Way>) {
 }
 
 impl Objset {
-    /// Brings the dnode blocks of objects into the cache.
-    pub fn gather_objects(&self, gather: &mut Ahead, objects: impl IntoIterator<Item = u64>) {
+    /// What `f` makes of objects and of their neighbours in the same dnode blocks, of none that is in memory. The blocks are
+    /// not kept in the cache. Nothing comes where the objects changed meanwhile.
+    pub fn look_over<T: Send + 'static>(
+        &self,
+        gather: &mut Ahead,
+        objects: impl IntoIterator<Item = u64>,
+        f: impl Fn(&DnodeView<'_>) -> Option<T> + Send + Sync + 'static,
+    ) -> Vec<(u64, T)> {
         let tree = self.meta_tree();
+        let mut ways = self.ways_to(&tree, objects);
+        while ways.iter().any(|w| w.level > 0) {
+            gather.bring(ways.iter().filter(|w| w.level > 0).map(|w| w.bp));
+            let io = gather.io().clone();
+            let down = |w: &Way| if w.level > 0 { w.down(&io) } else { Some(*w) };
+            ways = ways.iter().filter_map(down).collect();
+        }
+        let bps: Vec<BlockPointer> = ways.iter().map(|w| w.bp).collect();
+        let found = gather.look(&bps, whole, move |_, block| {
+            let all = scan_block(block).filter_map(|(slot, dnode)| Some((slot, f(&dnode.ok()?)?)));
+            Some(all.collect::<Vec<_>>())
+        });
+        let mut out = Vec::new();
+        for (way, some) in ways.iter().zip(found) {
+            let first = way.blkid * SLOTS_PER_BLOCK as u64;
+            let some = some.into_iter().flatten();
+            let named = some.map(|(slot, value)| (first + slot as u64, value));
+            out.extend(named.filter(|(object, _)| !self.is_in_memory(ObjectId(*object))));
+        }
+        if self.is_meta_tree(&tree) {
+            out
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The ways to the dnode blocks of objects, each once.
+    fn ways_to(&self, tree: &Synced, objects: impl IntoIterator<Item = u64>) -> Vec<Way> {
         let mut blocks: Vec<u64> = objects
             .into_iter()
             .filter(|o| *o != 0)
             .map(|o| o / SLOTS_PER_BLOCK as u64)
+            .filter(|blkid| *blkid <= tree.head.max_block)
             .collect();
         blocks.sort_unstable();
         blocks.dedup();
-        let way = |blkid: u64| Way::of(&tree, blkid).filter(|_| blkid <= tree.head.max_block);
-        go(gather, blocks.into_iter().filter_map(way).collect());
+        let way = |blkid: u64| Way::of(tree, blkid);
+        blocks.into_iter().filter_map(way).collect()
+    }
+
+    /// Brings the dnode blocks of objects into the cache.
+    pub fn gather_objects(&self, gather: &mut Ahead, objects: impl IntoIterator<Item = u64>) {
+        let tree = self.meta_tree();
+        go(gather, self.ways_to(&tree, objects));
     }
 
     /// Brings all blocks of an object into the cache, in the order in which they lie on the devices, if these are more than a
@@ -165,7 +217,7 @@ pub fn look_inside(gather: &mut Ahead, roots: &[BlockPointer]) -> Vec<Option<Ins
 }
 
 fn look_inside_some(gather: &mut Ahead, roots: &[BlockPointer]) -> Vec<Option<Inside>> {
-    let heads = gather.look(roots, |_, block| {
+    let heads = gather.look(roots, whole, |_, block| {
         let phys = ObjsetPhys::parse(block).ok()?;
         Some((phys.objset_type, Synced::from_phys(phys.meta_dnode)))
     });
@@ -175,7 +227,7 @@ fn look_inside_some(gather: &mut Ahead, roots: &[BlockPointer]) -> Vec<Option<In
         .map(|h| h.as_ref().map_or(ObjsetType::None, |(kind, _)| *kind))
         .collect();
     let of_kind = kinds.clone();
-    let nodes = reach(gather, ways, move |i, block| {
+    let nodes = reach(gather, ways, first_nodes, move |i, block| {
         let dnode = |object: usize| DnodePhys::parse(block.get(object * DNODE_SLOT..)?).ok()?;
         let volume = *of_kind.get(i)? == ObjsetType::Zvol;
         let tree = Synced::from_phys(dnode(if volume { 2 } else { 1 })?);
@@ -187,7 +239,7 @@ fn look_inside_some(gather: &mut Ahead, roots: &[BlockPointer]) -> Vec<Option<In
         (tree.head.max_block == 0).then_some((tree, data))
     });
     let ways = nodes.iter().map(|n| Way::of(&n.as_ref()?.0, 0)).collect();
-    let tables = reach(gather, ways, |_, block| numbers_of(block));
+    let tables = reach(gather, ways, whole, |_, block| numbers_of(block));
     let all = kinds.into_iter().zip(nodes).zip(tables);
     all.map(|((kind, node), table)| {
         let mut numbers = table?;
@@ -200,10 +252,22 @@ fn look_inside_some(gather: &mut Ahead, roots: &[BlockPointer]) -> Vec<Option<In
     .collect()
 }
 
-/// Walks ways down through blocks that are not kept; gives what `f` makes of the blocks at their ends.
+/// All bytes of a block are wanted.
+fn whole(_: usize) -> usize {
+    usize::MAX
+}
+
+/// Objects 1 and 2, of one slot each, are wanted.
+fn first_nodes(_: usize) -> usize {
+    3 * DNODE_SLOT
+}
+
+/// Walks ways down through blocks that are not kept; gives what `f` makes of the blocks at their ends, of which it wants so
+/// many of the first bytes.
 fn reach<T: Send + 'static>(
     gather: &mut Ahead,
     ways: Vec<Option<Way>>,
+    front: fn(usize) -> usize,
     f: impl Fn(usize, &[u8]) -> Option<T> + Clone + Send + Sync + 'static,
 ) -> Vec<Option<T>> {
     let mut out: Vec<Option<T>> = ways.iter().map(|_| None).collect();
@@ -216,13 +280,15 @@ fn reach<T: Send + 'static>(
         let (ends, inner): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, w)| w.level == 0);
         let bps: Vec<BlockPointer> = ends.iter().map(|(_, w)| w.bp).collect();
         let (at, f) = (ends.iter().map(|(i, _)| *i).collect::<Vec<_>>(), f.clone());
-        let made = gather.look(&bps, move |n, block| f(*at.get(n)?, block));
+        let made = gather.look(&bps, front, move |n, block| f(*at.get(n)?, block));
         for ((i, _), value) in ends.into_iter().zip(made) {
             out[i] = value;
         }
         let bps: Vec<BlockPointer> = inner.iter().map(|(_, w)| w.bp).collect();
         let steps: Vec<Way> = inner.iter().map(|(_, w)| *w).collect();
-        let lower = gather.look(&bps, move |n, block| steps.get(n)?.step(block));
+        let ends: Vec<usize> = inner.iter().map(|(_, w)| w.front()).collect();
+        let front_of = move |n: usize| ends.get(n).copied().unwrap_or(usize::MAX);
+        let lower = gather.look(&bps, front_of, move |n, block| steps.get(n)?.step(block));
         open = inner
             .into_iter()
             .zip(lower)

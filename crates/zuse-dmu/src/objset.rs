@@ -534,7 +534,7 @@ impl Objset {
         }
     }
 
-    fn is_meta_tree(&self, tree: &Arc<Synced>) -> bool {
+    pub(crate) fn is_meta_tree(&self, tree: &Arc<Synced>) -> bool {
         let state = self.meta.read_state();
         state
             .synced

@@ -13,13 +13,15 @@ use std::sync::Arc;
 
 use zuse_base::{Error, Result};
 use zuse_dmu::{Ahead, look_inside};
-use zuse_format::dsl::{DslDatasetPhys, DslDirPhys, UsedKind};
+use zuse_format::dsl::{DeadlistPhys, DslDatasetPhys, DslDirPhys, UsedKind};
+use zuse_format::object_type as ot;
 use zuse_format::{BlockPointer, ObjsetType};
 
 use crate::context::Dsl;
 use crate::listing::Which;
 use crate::meta::{Meta, is_public};
-use crate::tier::{Root, RootKey};
+use crate::sizes::Sizes;
+use crate::tier::{DATASETS_MAX, Listed, Root, RootKey};
 
 /// What will be asked of the entries of a listing, besides what stands in their own objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,8 +45,16 @@ impl Needs {
 
 /// Heads that are looked at together.
 pub(crate) const HEADS_AT_ONCE: usize = 1024;
+/// Snapshots that are looked at together, if they are not of one head: so many the metadata tier holds.
+const SNAPSHOTS_AT_ONCE: usize = DATASETS_MAX / 4;
 /// Directories that a walk may meet: beyond, the tree bites its own tail.
 const MOST: usize = 10_000_000;
+
+/// What is learned of an object in passing.
+enum Learned {
+    Dataset(Box<Listed>),
+    Deadlist(Sizes),
+}
 
 /// A directory that a walk met.
 pub(crate) struct Met {
@@ -120,38 +130,83 @@ impl Dsl {
         Ok(in_order(nodes))
     }
 
-    /// Brings together what a listing of these heads reads.
+    /// Learns the bonuses of datasets and deadlists, whose blocks are not kept.
+    fn learn(&self, gather: &mut Ahead, objects: Vec<u64>) -> Result<()> {
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let before = self.tier.changes();
+        let found = self.meta()?.mos.look_over(gather, objects, |dnode| {
+            match (dnode.bonus_type(), dnode.object_type()) {
+                (ot::DSL_DATASET, _) => {
+                    let phys = DslDatasetPhys::parse(dnode.bonus()).ok()?;
+                    let extended = dnode.object_type() != ot::DSL_DATASET;
+                    Some(Learned::Dataset(Box::new(Listed { phys, extended })))
+                }
+                (_, ot::DEADLIST) => {
+                    let p = DeadlistPhys::parse(dnode.bonus()).ok()?;
+                    let sizes = Sizes::of(p.used, p.compressed, p.uncompressed);
+                    Some(Learned::Deadlist(sizes))
+                }
+                _ => None,
+            }
+        });
+        let (mut datasets, mut deadlists) = (Vec::new(), Vec::new());
+        for (object, learned) in found {
+            match learned {
+                Learned::Dataset(listed) => datasets.push((object, *listed)),
+                Learned::Deadlist(sizes) => deadlists.push((object, sizes)),
+            }
+        }
+        self.tier.note_objects(before, datasets, deadlists);
+        Ok(())
+    }
+
+    /// Brings together what a listing of these heads reads; says for how many of them it did.
     pub(crate) fn gather_heads(
         &self,
         gather: &mut Ahead,
         heads: &[u64],
         which: Which,
         needs: Needs,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let meta = self.meta()?;
         let mos = &meta.mos;
-        mos.gather_objects(gather, heads.iter().copied());
-        let mut all: Vec<DslDatasetPhys> = heads.iter().filter_map(|h| meta.ds(*h).ok()).collect();
+        gather.start_anew();
+        self.learn(gather, self.tier.unknown_datasets(heads.iter().copied()))?;
+        let listed = |object: &u64| meta.listed_ds(*object).ok();
+        let mut heads = heads;
+        let mut all: Vec<DslDatasetPhys> = heads.iter().filter_map(listed).collect();
+        if which.snapshots {
+            let tables = all.iter().map(|p| p.snapnames).filter(|o| *o != 0);
+            mos.gather_contents(gather, tables);
+            let mut snapshots = Vec::new();
+            let mut enough = 0;
+            for head in heads {
+                let table = listed(head).map_or(0, |p| p.snapnames);
+                if table != 0
+                    && let Ok(names) = meta.table(table).and_then(|t| t.numbers())
+                {
+                    if enough > 0 && snapshots.len() + names.len() > SNAPSHOTS_AT_ONCE {
+                        break;
+                    }
+                    snapshots.extend(names.into_iter().map(|(_, object)| object));
+                }
+                enough += 1;
+            }
+            heads = &heads[..enough];
+            all.truncate(enough);
+            self.learn(gather, self.tier.unknown_datasets(snapshots.iter().copied()))?;
+            if needs != Needs::default() {
+                all.extend(snapshots.iter().filter_map(listed));
+            }
+        }
         if which.bookmarks {
             mos.gather_contents(gather, heads.iter().copied());
         }
-        if which.snapshots {
-            let tables: Vec<u64> = all
-                .iter()
-                .map(|p| p.snapnames)
-                .filter(|o| *o != 0)
-                .collect();
-            mos.gather_contents(gather, tables.iter().copied());
-            let numbers = |o: &u64| meta.table(*o)?.numbers();
-            let snapshots = tables.iter().filter_map(|o| numbers(o).ok()).flatten();
-            let snapshots: Vec<u64> = snapshots.map(|(_, object)| object).collect();
-            mos.gather_objects(gather, snapshots.iter().copied());
-            if needs != Needs::default() {
-                all.extend(snapshots.iter().filter_map(|s| meta.ds(*s).ok()));
-            }
-        }
         if needs.written {
-            mos.gather_objects(gather, all.iter().map(|p| p.deadlist));
+            let lists = all.iter().map(|p| p.deadlist).filter(|o| *o != 0);
+            self.learn(gather, self.tier.unknown_deadlists(lists))?;
         }
         if needs.properties {
             mos.gather_contents(gather, all.iter().map(|p| p.props));
@@ -159,7 +214,7 @@ impl Dsl {
         if needs.inside || which.filesystems || which.volumes {
             self.gather_roots(&all, needs.inside)?;
         }
-        Ok(())
+        Ok(heads.len())
     }
 
     /// Learns of what kind object sets are, and the numbers inside them.
@@ -182,7 +237,7 @@ impl Dsl {
         let mut gather = Ahead::new(spa.io(), spa.work());
         if !inside {
             let at = zuse_format::objset::OBJSET_TYPE_AT;
-            let kinds = gather.look(&roots, move |_, block| {
+            let kinds = gather.look(&roots, move |_| at + 8, move |_, block| {
                 ObjsetType::from_number(zuse_format::field::u64_at(block, at))
             });
             for (bp, kind) in roots.iter().zip(kinds) {

@@ -43,7 +43,7 @@ impl Dsl {
 
     pub(crate) fn bookmark_table(&self, head: u64) -> Result<Option<Table>> {
         let meta = self.meta()?;
-        let Some(ext) = meta.extension(head)? else {
+        let Some(ext) = meta.listed_extension(head)? else {
             return Ok(None);
         };
         ext.get_u64(KEY)?

@@ -43,7 +43,7 @@ pub struct Dsl {
     /// Taken for writing while a sync task runs, for reading by whoever looks at several objects together.
     pub(crate) config: RwLock<()>,
     /// Decoded metadata.
-    pub(crate) tier: crate::tier::Tier,
+    pub(crate) tier: Arc<crate::tier::Tier>,
     pub(crate) root: Mutex<Option<RootPlan>>,
     /// Keys of encrypted datasets that are loaded. A leaf: nothing is locked or read under it.
     pub(crate) keyring: Mutex<crate::keyring::Keyring>,
@@ -78,7 +78,7 @@ impl Dsl {
             dirs: Mutex::default(),
             dirty: Default::default(),
             config: RwLock::new(()),
-            tier: crate::tier::Tier::default(),
+            tier: Arc::default(),
             root: Mutex::new(root),
             keyring: Mutex::default(),
             frees_per_txg: AtomicU64::new(crate::sync::FREES_PER_TXG),
@@ -181,7 +181,11 @@ impl Ctx<'_> {
     }
 
     pub fn free(&self, object: u64) -> Result<()> {
-        self.meta.mos.free(self.tx, zuse_base::ObjectId(object))
+        self.meta
+            .mos
+            .free(self.tx, zuse_base::ObjectId(object))?;
+        self.meta.tier.forget_object(object);
+        Ok(())
     }
 
     /// A random number below 2^56, not 0.
@@ -206,6 +210,7 @@ impl Ctx<'_> {
             dnode.set_type(self.tx, zuse_format::object_type::ZAP_METADATA)?;
             zuse_dmu::zap::Zap::create_in(&dnode, self.tx, &zuse_dmu::zap::ZapOptions::default())?;
             self.feature_add(EXTENSIBLE, 1)?;
+            self.meta.tier.forget_object(object);
         }
         crate::table::Table::of(dnode)
     }

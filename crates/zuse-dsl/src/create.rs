@@ -88,6 +88,7 @@ impl Dsl {
             mos,
             io: spa.io().clone(),
             version: spa.version(),
+            tier: self.tier.clone(),
             root_dir,
             mos_dir,
             free_dir,
@@ -311,7 +312,9 @@ impl Ctx<'_> {
     pub(crate) fn put_ds(&self, object: u64, phys: DslDatasetPhys) -> Result<()> {
         self.meta
             .dnode(object)?
-            .edit_bonus(self.tx, |b| phys.write_le(b))
+            .edit_bonus(self.tx, |b| phys.write_le(b))?;
+        self.meta.tier.forget_object(object);
+        Ok(())
     }
 
     /// A directory of that name under its parent, with a head.

@@ -113,7 +113,9 @@ impl<'a> Deadlist<'a> {
         phys.used = phys.used.wrapping_add_signed(s.used);
         phys.compressed = phys.compressed.wrapping_add_signed(s.comp);
         phys.uncompressed = phys.uncompressed.wrapping_add_signed(s.uncomp);
-        self.dnode.edit_bonus(ctx.tx, |b| phys.write_le(b))
+        self.dnode.edit_bonus(ctx.tx, |b| phys.write_le(b))?;
+        self.meta.tier.forget_object(self.dnode.object().0);
+        Ok(())
     }
 
     fn table(&self) -> Result<Table> {

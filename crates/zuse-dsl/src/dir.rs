@@ -218,7 +218,7 @@ impl Dsl {
         while at != 0 && !names.is_empty() {
             let Some(name) = names.remove(&at) else { break };
             out.push((name, at));
-            at = meta.ds(at)?.prev_snap;
+            at = meta.listed_ds(at)?.prev_snap;
         }
         if !names.is_empty() {
             return Err(Error::corrupt(

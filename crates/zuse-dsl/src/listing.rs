@@ -142,7 +142,9 @@ impl Dsl {
         };
         let whole_pool = !root.contains('/');
         let only_snapshots = !which.filesystems && !which.volumes;
-        for some in tree.chunks(HEADS_AT_ONCE) {
+        let mut rest = &tree[..];
+        while !rest.is_empty() {
+            let mut some = &rest[..rest.len().min(HEADS_AT_ONCE)];
             if let Some(gather) = &mut gather {
                 let _config = self.read_config();
                 let heads: Vec<u64> = some.iter().map(|met| met.head).collect();
@@ -152,8 +154,10 @@ impl Dsl {
                     bookmarks: which.bookmarks && deeper,
                     ..which
                 };
-                self.gather_heads(gather, &heads, which, needs)?;
+                let enough = self.gather_heads(gather, &heads, which, needs)?;
+                some = &some[..enough.clamp(1, some.len())];
             }
+            rest = &rest[some.len()..];
             for met in some {
                 let deeper = depth.is_none_or(|d| met.below < d);
                 let mut found = Vec::new();
@@ -198,7 +202,7 @@ impl Dsl {
             }
         }
         if deeper && which.snapshots {
-            let phys = self.meta()?.ds(head)?;
+            let phys = self.meta()?.listed_ds(head)?;
             for (snap, object) in self.snapshots_of(&phys)? {
                 if is_public(&snap) {
                     out.push(plain(format!("{name}@{snap}"), object, Kind::Snapshot));
@@ -219,7 +223,7 @@ impl Dsl {
     }
 
     fn head_kind(&self, head: u64) -> Result<Kind> {
-        let phys = self.meta()?.ds(head)?;
+        let phys = self.meta()?.listed_ds(head)?;
         Ok(if self.root_of(&phys)?.kind == ObjsetType::Zvol {
             Kind::Volume
         } else {

@@ -10,6 +10,7 @@ use zuse_format::object_type as ot;
 use zuse_io::Pipeline;
 
 use crate::table::Table;
+use crate::tier::{Listed, Tier};
 
 /// Version from which datasets have `$ORIGIN`.
 pub(crate) const VERSION_ORIGIN: u64 = 11;
@@ -23,6 +24,7 @@ pub(crate) struct Meta {
     pub mos: Arc<Objset>,
     pub io: Arc<Pipeline>,
     pub version: u64,
+    pub tier: Arc<Tier>,
     pub root_dir: u64,
     pub mos_dir: u64,
     pub free_dir: u64,
@@ -69,7 +71,12 @@ impl Meta {
     ///
     /// # Errors
     /// One that this version must have is missing.
-    pub fn load(mos: Arc<Objset>, io: Arc<Pipeline>, version: u64) -> Result<Self> {
+    pub fn load(
+        mos: Arc<Objset>,
+        io: Arc<Pipeline>,
+        version: u64,
+        tier: Arc<Tier>,
+    ) -> Result<Self> {
         let directory = Table::open(&mos, DIRECTORY)?;
         let missing = |what: &str| Error::corrupt("the MOS", format!("{what} is missing"));
         let root_dir = directory
@@ -80,6 +87,7 @@ impl Meta {
             mos,
             io,
             version,
+            tier,
             root_dir,
             mos_dir: 0,
             free_dir: 0,
@@ -145,6 +153,29 @@ impl Meta {
         ds_of(&*self.dnode(object)?)
     }
 
+    /// As [`Self::ds`], for who lists it: out of the metadata tier, if it is there.
+    pub fn listed_ds(&self, object: u64) -> Result<DslDatasetPhys> {
+        Ok(self.listed(object)?.phys)
+    }
+
+    fn listed(&self, object: u64) -> Result<Listed> {
+        self.tier.dataset(object, || {
+            Ok(Listed {
+                phys: self.ds(object)?,
+                extended: !self.is_plain(object) && is_zapified(&*self.dnode(object)?),
+            })
+        })
+    }
+
+    /// As [`Self::extension`], of a dataset that is listed.
+    pub fn listed_extension(&self, dataset: u64) -> Result<Option<Table>> {
+        if self.listed(dataset)?.extended {
+            self.extension(dataset)
+        } else {
+            Ok(None)
+        }
+    }
+
     /// Changes a directory's bonus.
     pub fn edit_dir<R>(
         &self,
@@ -170,15 +201,21 @@ impl Meta {
         let mut phys = ds_of(&dnode)?;
         let r = f(&mut phys);
         dnode.edit_bonus(tx, |b| phys.write_le(b))?;
+        self.tier.forget_object(object);
         Ok(r)
+    }
+
+    /// Whether an object is seen to have no extension entries without being put into memory.
+    fn is_plain(&self, object: u64) -> bool {
+        let plain = self.mos.look_at(ObjectId(object), |view| {
+            Some(matches!(view.object_type(), ot::DSL_DIR | ot::DSL_DATASET))
+        });
+        plain == Some(true)
     }
 
     /// The table of extension entries of a directory or dataset, if it has one.
     pub fn extension(&self, object: u64) -> Result<Option<Table>> {
-        let plain = self.mos.look_at(ObjectId(object), |view| {
-            Some(matches!(view.object_type(), ot::DSL_DIR | ot::DSL_DATASET))
-        });
-        if plain == Some(true) {
+        if self.is_plain(object) {
             return Ok(None);
         }
         let dnode = self.dnode(object)?;

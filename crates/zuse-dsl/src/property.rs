@@ -364,7 +364,7 @@ impl Dsl {
     }
 
     /// Figures of the metadata tier, by table.
-    pub fn tier_stats(&self) -> [crate::tier::TierStats; 4] {
+    pub fn tier_stats(&self) -> [crate::tier::TierStats; 6] {
         self.tier.stats()
     }
 

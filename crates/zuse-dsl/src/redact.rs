@@ -142,7 +142,8 @@ impl Dsl {
     /// # Errors
     /// The MOS cannot be read.
     pub fn redacted_by(&self, object: ObjectId) -> Result<Option<Vec<u64>>> {
-        let found = self.meta()?.extension_value(object.0, REDACTED)?;
+        let table = self.meta()?.listed_extension(object.0)?;
+        let found = table.map(|t| t.get(REDACTED)).transpose()?.flatten();
         Ok(found.map(|value| value.ints()))
     }
 

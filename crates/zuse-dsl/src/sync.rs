@@ -68,7 +68,12 @@ impl DslHooks for Dsl {
             return Ok(());
         }
         let spa = Spa(pool.clone());
-        let meta = Meta::load(spa.mos().clone(), spa.io().clone(), spa.version())?;
+        let meta = Meta::load(
+            spa.mos().clone(),
+            spa.io().clone(),
+            spa.version(),
+            self.tier.clone(),
+        )?;
         let _ = self.open.set(Open { spa, meta });
         self.note_space();
         if pool.is_writable() {

@@ -4,6 +4,8 @@
 //!   stored    property ZAP           → decoded entries
 //!   resolved  directory              → every property that takes effect there, with where it comes from
 //!   roots     root block pointer     → type of the object set, properties that stand inside it
+//!   datasets  dataset or snapshot    → its bonus, whether it has extension entries
+//!   deadlists deadlist               → what it holds in all
 //!   names     directory or snapshot  → the name under which its parent lists it
 //! ```
 //! File data never pushes anything out of here: each table has a bound of its own and forgets what was not asked for
@@ -12,6 +14,8 @@
 //! Invariants
 //! - `stored` and `resolved` are true to the MOS: a sync task that changes properties or moves directories drops what it
 //!   makes wrong, under the configuration lock.
+//! - `datasets` and `deadlists` are true to the newest state of the MOS: whoever changes or frees such an object drops its
+//!   entry afterwards ([`Tier::forget_object`]). Only listings ask here; what is changed is read from the MOS itself.
 //! - `names` are guesses: whoever takes one looks it up in the parent's ZAP, which proves it ([`Dsl::name_in`]).
 //! - `roots` is keyed by the address and birth of a block that never changes: an entry cannot become wrong.
 
@@ -22,15 +26,18 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use zuse_base::Result;
 use zuse_format::ObjsetType;
+use zuse_format::dsl::DslDatasetPhys;
 
 use crate::context::lock;
 use crate::property::{Resolved, Stored};
+use crate::sizes::Sizes;
 
 /// Entries that one table keeps: half of them for certain.
 const STORED_MAX: usize = 131_072;
 const RESOLVED_MAX: usize = 131_072;
 const ROOTS_MAX: usize = 262_144;
 const NAMES_MAX: usize = 262_144;
+pub(crate) const DATASETS_MAX: usize = 262_144;
 
 /// Figures of one table of the metadata tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,6 +137,14 @@ impl Root {
     }
 }
 
+/// What a listing asks of the object of a dataset or snapshot.
+#[derive(Clone, Copy)]
+pub(crate) struct Listed {
+    pub phys: DslDatasetPhys,
+    /// Whether it has extension entries.
+    pub extended: bool,
+}
+
 /// Key of a root: first words of its address, and its birth.
 pub(crate) type RootKey = [u64; 3];
 
@@ -140,6 +155,8 @@ pub(crate) struct Tier {
     resolved: Mutex<Table<u64, Arc<Resolved>>>,
     roots: Mutex<Table<RootKey, Arc<Root>>>,
     names: Mutex<Table<u64, Arc<str>>>,
+    datasets: Mutex<Table<u64, Listed>>,
+    deadlists: Mutex<Table<u64, Sizes>>,
     /// Grows with every change: what was read before one is not kept after it.
     changes: AtomicU64,
 }
@@ -152,6 +169,8 @@ impl Default for Tier {
             resolved: Mutex::new(Table::new(RESOLVED_MAX)),
             roots: Mutex::new(Table::new(ROOTS_MAX)),
             names: Mutex::new(Table::new(NAMES_MAX)),
+            datasets: Mutex::new(Table::new(DATASETS_MAX)),
+            deadlists: Mutex::new(Table::new(DATASETS_MAX)),
             changes: AtomicU64::new(0),
         }
     }
@@ -201,6 +220,64 @@ impl Tier {
         load: impl FnOnce() -> Result<Arc<Root>>,
     ) -> Result<Arc<Root>> {
         self.get_or(&self.roots, key, load)
+    }
+
+    /// What a dataset or snapshot is, for who lists it.
+    pub fn dataset(
+        &self,
+        object: u64,
+        load: impl FnOnce() -> Result<Listed>,
+    ) -> Result<Listed> {
+        self.get_or(&self.datasets, object, load)
+    }
+
+    /// What a deadlist holds, for who lists its dataset.
+    pub fn deadlist(&self, object: u64, load: impl FnOnce() -> Result<Sizes>) -> Result<Sizes> {
+        self.get_or(&self.deadlists, object, load)
+    }
+
+    /// Those of some datasets that are not known.
+    pub fn unknown_datasets(&self, objects: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut table = lock(&self.datasets);
+        let unknown = |o: &u64| table.get(o).is_none();
+        objects.into_iter().filter(unknown).collect()
+    }
+
+    /// Those of some deadlists that are not known.
+    pub fn unknown_deadlists(&self, objects: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut table = lock(&self.deadlists);
+        let unknown = |o: &u64| table.get(o).is_none();
+        objects.into_iter().filter(unknown).collect()
+    }
+
+    /// How often something was changed: see [`Self::note_objects`].
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
+    /// Remembers what was read since the count of changes was `before`, unless there were some.
+    pub fn note_objects(
+        &self,
+        before: u64,
+        datasets: impl IntoIterator<Item = (u64, Listed)>,
+        deadlists: impl IntoIterator<Item = (u64, Sizes)>,
+    ) {
+        if self.is_off() {
+            return;
+        }
+        let (mut phys, mut dead) = (lock(&self.datasets), lock(&self.deadlists));
+        // As in `get_or`: a change that is not seen here removes its entry itself.
+        if self.changes() == before {
+            datasets.into_iter().for_each(|(o, p)| phys.put(o, p));
+            deadlists.into_iter().for_each(|(o, s)| dead.put(o, s));
+        }
+    }
+
+    /// A dataset or deadlist was changed or freed.
+    pub fn forget_object(&self, object: u64) {
+        self.changes.fetch_add(1, Relaxed);
+        lock(&self.datasets).remove(&object);
+        lock(&self.deadlists).remove(&object);
     }
 
     /// What is known of an object set already; does not count as a question.
@@ -263,17 +340,21 @@ impl Tier {
             lock(&self.resolved).clear();
             lock(&self.roots).clear();
             lock(&self.names).clear();
+            lock(&self.datasets).clear();
+            lock(&self.deadlists).clear();
         }
     }
 
     /// Figures of each table.
-    pub fn stats(&self) -> [TierStats; 4] {
+    pub fn stats(&self) -> [TierStats; 6] {
         let entry = 96;
         [
             lock(&self.stored).stats("properties", |s| 64 + s.len() * entry),
             lock(&self.resolved).stats("effective properties", |r| 64 + r.len() * entry),
             lock(&self.roots).stats("object sets", |_| 320),
             lock(&self.names).stats("names", |n| 64 + n.len()),
+            lock(&self.datasets).stats("datasets", |_| 64 + size_of::<Listed>()),
+            lock(&self.deadlists).stats("deadlists", |_| 64 + size_of::<Sizes>()),
         ]
     }
 }

@@ -87,6 +87,11 @@ impl Ahead {
         }
     }
 
+    /// What was brought so far has served: as much may be brought again.
+    pub fn start_anew(&mut self) {
+        self.room = self.io.cache().stats().limit as u64 / 4 * 3;
+    }
+
     /// The pipeline that it reads through.
     pub fn io(&self) -> &Arc<Pipeline> {
         &self.io
@@ -110,9 +115,11 @@ impl Ahead {
     }
 
     /// What `f` makes of each block, in their order, without keeping them in the cache: `None` where it cannot be read here.
+    /// It is given as many of a block's first bytes as `front` says of its number, or more; only those are unpacked.
     pub fn look<T: Send + 'static>(
         &mut self,
         bps: &[BlockPointer],
+        front: impl Fn(usize) -> usize + Send + Sync + 'static,
         f: impl Fn(usize, &[u8]) -> Option<T> + Send + Sync + 'static,
     ) -> Vec<Option<T>> {
         let mut out: Vec<Option<T>> = bps.iter().map(|_| None).collect();
@@ -136,6 +143,10 @@ impl Ahead {
                     scratch.resize(size, 0);
                 }
                 let decoded = scratch.get_mut(..size)?;
+                let wanted = front(i).min(size);
+                if wanted < size && io.front_of(bp, stored, &mut decoded[..wanted]).is_some() {
+                    return f(i, &decoded[..wanted]);
+                }
                 io.decompress_into(bp, stored, decoded, &"a block").ok()?;
                 io.to_little(bp, decoded, &"a block").ok()?;
                 f(i, decoded)

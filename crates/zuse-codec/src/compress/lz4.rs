@@ -61,6 +61,37 @@ pub(super) fn check(src: &[u8], len: usize) -> Option<()> {
     }
 }
 
+/// Fills `dst` with the first bytes of a block and looks no further; None if the stream is broken there or ends before.
+pub(super) fn decompress_front(src: &[u8], dst: &mut [u8]) -> Option<()> {
+    let (header, body) = src.split_first_chunk::<HEADER>()?;
+    let length = usize::try_from(u32::from_be_bytes(*header)).ok()?;
+    let mut rest = body.get(..length)?;
+    let mut at = 0usize;
+    while at < dst.len() {
+        let token = usize::from(take(&mut rest)?);
+        let literals = extended(token >> 4, &mut rest)?;
+        let some = literals.min(dst.len() - at);
+        dst.get_mut(at..at + some)?
+            .copy_from_slice(rest.get(..some)?);
+        at += some;
+        if at == dst.len() {
+            break;
+        }
+        rest = rest.get(literals..)?;
+        let offset = usize::from(u16::from_le_bytes([take(&mut rest)?, take(&mut rest)?]));
+        let matched = extended(token & 15, &mut rest)?.checked_add(SHORTEST)?;
+        let from = at.checked_sub(offset).filter(|_| offset > 0)?;
+        // What repeats is twice as long after each copy.
+        let end = at + matched.min(dst.len() - at);
+        while at < end {
+            let step = (at - from).min(end - at);
+            dst.copy_within(from..from + step, at);
+            at += step;
+        }
+    }
+    Some(())
+}
+
 fn take(rest: &mut &[u8]) -> Option<u8> {
     let (first, after) = rest.split_first()?;
     *rest = after;

@@ -364,6 +364,25 @@ proptest! {
     }
 
     #[test]
+    fn the_front_of_a_block_is_what_the_whole_begins_with(plain in data(), part in any::<proptest::sample::Index>()) {
+        for kind in methods() {
+            let mut stored = Vec::new();
+            if compress(kind, ZstdLevel::DEFAULT, &plain, &mut stored, plain.len() * 2 + 100).is_none() {
+                continue;
+            }
+            let mut front = vec![7; part.index(plain.len() + 1)];
+            decompress_front(kind, &stored, plain.len(), &mut front, &mut Vec::new()).unwrap();
+            prop_assert_eq!(&front[..], &plain[..front.len()]);
+        }
+    }
+
+    #[test]
+    fn hostile_fronts_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..400), len in 0usize..2000) {
+        let mut dst = vec![0; len];
+        let _ = decompress_front(Compression::Lz4, &stored, len + 1, &mut dst, &mut Vec::new());
+    }
+
+    #[test]
     fn hostile_bytes_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..400), len in 0usize..2000) {
         let mut out = vec![0; len];
         for kind in methods() {

@@ -119,7 +119,7 @@ impl Objset {
         found.filter(|_| self.is_meta_tree(&tree))
     }
 
-    fn is_in_memory(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_in_memory(&self, object: ObjectId) -> bool {
         lock(self.core.shard(object))
             .get(&object.0)
             .is_some_and(|weak| weak.strong_count() > 0)

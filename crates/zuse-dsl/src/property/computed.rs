@@ -125,7 +125,7 @@ impl Dsl {
             return Ok(None);
         }
         let meta = self.meta()?;
-        let phys = meta.ds(entry.object.0)?;
+        let phys = meta.listed_ds(entry.object.0)?;
         let props = if phys.is_snapshot() {
             phys.props
         } else {
@@ -150,7 +150,7 @@ impl Dsl {
     pub fn create_txg(&self, entry: &Entry) -> Result<u64> {
         match &entry.bookmark {
             Some(b) => Ok(b.creation_txg),
-            None => Ok(self.meta()?.ds(entry.object.0)?.creation_txg),
+            None => Ok(self.meta()?.listed_ds(entry.object.0)?.creation_txg),
         }
     }
 }
@@ -189,7 +189,7 @@ impl<'a> View<'a> {
         Ok(Self {
             dsl,
             entry,
-            phys: dsl.meta()?.ds(entry.object.0)?,
+            phys: dsl.meta()?.listed_ds(entry.object.0)?,
             dir: OnceCell::new(),
             volume: OnceCell::new(),
             key_object: OnceCell::new(),
@@ -486,7 +486,7 @@ impl<'a> View<'a> {
                     Ok(None)
                 }
             }
-            "prevsnap" if p.prev_snap != 0 && meta.ds(p.prev_snap)?.dir == p.dir => {
+            "prevsnap" if p.prev_snap != 0 && meta.listed_ds(p.prev_snap)?.dir == p.dir => {
                 Ok(Some(self.dsl.ds_name(p.prev_snap)?.into()))
             }
             "defer_destroy" => word(if p.flags & DS_FLAG_DEFER_DESTROY != 0 {
@@ -571,11 +571,12 @@ impl Dsl {
         if phys.prev_snap == 0 {
             return Ok(phys.referenced_bytes);
         }
-        let dead = Deadlist::totals_of(meta, phys.deadlist)?.used as u64;
+        let read = || Deadlist::totals_of(meta, phys.deadlist);
+        let dead = self.tier.deadlist(phys.deadlist, read)?.used as u64;
         Ok(phys
             .referenced_bytes
             .wrapping_add(dead)
-            .wrapping_sub(meta.ds(phys.prev_snap)?.referenced_bytes))
+            .wrapping_sub(meta.listed_ds(phys.prev_snap)?.referenced_bytes))
     }
 
     /// Bytes written to a dataset since a snapshot that it descends from.

@@ -104,7 +104,7 @@ impl Dsl {
     }
 
     pub(super) fn resume_state_of(&self, object: u64) -> Result<Option<ResumeState>> {
-        let Some(table) = self.meta()?.extension(object)? else {
+        let Some(table) = self.meta()?.listed_extension(object)? else {
             return Ok(None);
         };
         let Some(to_guid) = table.get_u64(TO_GUID)? else {

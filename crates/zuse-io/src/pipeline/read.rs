@@ -5,7 +5,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{ChecksumKind, Compression, decompress, verify, verify_truncated};
+use zuse_codec::{
+    ChecksumKind, Compression, decompress, decompress_front, verify, verify_truncated,
+};
 use zuse_format::object_type::swap_block;
 use zuse_format::{BlockPointer, BpKind, BpLimits, Protection, object_type};
 
@@ -263,6 +265,21 @@ impl Pipeline {
             return Ok(());
         }
         decompress(kind, stored, out).map_err(|e| Error::corrupt(place.to_string(), e))
+    }
+
+    /// The first bytes of a block alone; `None` if it has to be unpacked as a whole for that.
+    pub(crate) fn front_of(&self, bp: &BlockPointer, stored: &[u8], out: &mut [u8]) -> Option<()> {
+        let kind = Compression::from_u8(bp.compression())?;
+        let early = matches!(kind, Compression::Lz4 | Compression::Off);
+        if !early || bp.byte_order() == ByteOrder::Big {
+            return None;
+        }
+        let len = usize::try_from(bp.lsize()).ok()?;
+        if kind == Compression::Off {
+            out.copy_from_slice(stored.get(..out.len())?);
+            return Some(());
+        }
+        decompress_front(kind, stored, len, out, &mut Vec::new()).ok()
     }
 
     pub(crate) fn to_little(

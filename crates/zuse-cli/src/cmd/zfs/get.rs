@@ -9,7 +9,7 @@ use zuse::property_table::{Property, PropertyKind, dataset_property};
 use super::list::{Kinds, Scope, canonical, json_row};
 use crate::args::list;
 use crate::error::{CommandError, Outcome};
-use crate::json::{Json, envelope};
+use crate::json;
 use crate::present::dataset_value;
 use crate::query::{Cell, DatasetRow};
 use crate::session::Session;
@@ -99,11 +99,9 @@ impl Get {
                 let names: Vec<String> = r.cells.iter().map(|(n, _)| n.to_string()).collect();
                 (r.name.clone(), json_row(r, &names, exact, self.json_int))
             });
-            let payload = vec![(
-                "datasets".to_owned(),
-                Json::object(entries.collect::<Vec<_>>()),
-            )];
-            session.ui.line(envelope("zfs get", payload).to_string())?;
+            json::stream("zfs get", "datasets", entries, &mut |some| {
+                session.ui.print(some)
+            })?;
             return Ok(());
         }
         if rows.is_empty() && self.scope.datasets.is_empty() {

@@ -8,7 +8,7 @@ use zuse::property_table::{PropertyKind, dataset_property, is_user_property};
 
 use crate::args::list;
 use crate::error::{CommandError, Outcome, Stop};
-use crate::json::{Json, envelope};
+use crate::json::{self, Json};
 use crate::present::{dataset_value, is_number, source_json};
 use crate::query::{Answer, DatasetRow, Question};
 use crate::session::Session;
@@ -249,15 +249,10 @@ impl List {
         });
         let exact = self.parsable || self.json_int;
         if self.json {
-            let payload = vec![(
-                "datasets".to_owned(),
-                Json::Object(
-                    rows.iter()
-                        .map(|r| (r.name.clone(), json_row(r, &columns, exact, self.json_int)))
-                        .collect(),
-                ),
-            )];
-            session.ui.line(envelope("zfs list", payload).to_string())?;
+            let row = |r: &DatasetRow| (r.name.clone(), json_row(r, &columns, exact, self.json_int));
+            json::stream("zfs list", "datasets", rows.iter().map(row), &mut |some| {
+                session.ui.print(some)
+            })?;
             return Ok(());
         }
         if rows.is_empty() {
