@@ -88,9 +88,7 @@ pub fn decompress_front(
 ) -> Result<(), CodecError> {
     let broken = || CodecError::Broken(kind.name());
     match kind {
-        Compression::Lz4 if dst.len() < len => {
-            lz4::decompress_front(src, dst).ok_or_else(broken)
-        }
+        Compression::Lz4 if dst.len() < len => lz4::decompress_front(src, dst).ok_or_else(broken),
         _ if dst.len() == len => decompress(kind, src, dst),
         _ => {
             decompress(kind, src, room(scratch, len))?;

@@ -175,15 +175,16 @@ impl Objset {
         );
     }
 
-    /// Brings the blocks of small objects into the cache, and the first ones of large objects.
+    /// Brings the blocks of small objects into the cache, and the first ones of large objects. Gives the objects: who works with
+    /// them next need not put them into memory again while it has them.
     pub fn gather_contents(
         self: &Arc<Self>,
         gather: &mut Ahead,
         objects: impl IntoIterator<Item = u64>,
-    ) {
+    ) -> Vec<Arc<Dnode>> {
         let objects: Vec<u64> = objects.into_iter().filter(|o| *o != 0).collect();
         self.gather_objects(gather, objects.iter().copied());
-        let mut ways = Vec::new();
+        let (mut ways, mut held) = (Vec::new(), Vec::with_capacity(objects.len()));
         for object in objects {
             let Ok(dnode) = self.dnode(ObjectId(object)) else {
                 continue;
@@ -192,8 +193,10 @@ impl Objset {
                 let blocks = 0..=tree.head.max_block.min(BLOCKS - 1);
                 ways.extend(blocks.filter_map(|b| Way::of(tree, b)));
             }
+            held.push(dnode);
         }
         go(gather, ways);
+        held
     }
 }
 

@@ -12,12 +12,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use zuse_base::{Error, Result};
-use zuse_dmu::{Ahead, look_inside};
+use zuse_dmu::{Ahead, Dnode, look_inside};
 use zuse_format::dsl::{DeadlistPhys, DslDatasetPhys, DslDirPhys, UsedKind};
 use zuse_format::object_type as ot;
 use zuse_format::{BlockPointer, ObjsetType};
 
-use crate::context::Dsl;
+use crate::context::{Ctx, Dsl};
 use crate::listing::Which;
 use crate::meta::{Meta, is_public};
 use crate::sizes::Sizes;
@@ -43,6 +43,8 @@ impl Needs {
     };
 }
 
+/// Heads or snapshots that are gathered together before they are changed.
+pub(crate) const CHANGED_AT_ONCE: usize = 256;
 /// Heads that are looked at together.
 pub(crate) const HEADS_AT_ONCE: usize = 1024;
 /// Snapshots that are looked at together, if they are not of one head: so many the metadata tier holds.
@@ -196,7 +198,10 @@ impl Dsl {
             }
             heads = &heads[..enough];
             all.truncate(enough);
-            self.learn(gather, self.tier.unknown_datasets(snapshots.iter().copied()))?;
+            self.learn(
+                gather,
+                self.tier.unknown_datasets(snapshots.iter().copied()),
+            )?;
             if needs != Needs::default() {
                 all.extend(snapshots.iter().filter_map(listed));
             }
@@ -237,9 +242,11 @@ impl Dsl {
         let mut gather = Ahead::new(spa.io(), spa.work());
         if !inside {
             let at = zuse_format::objset::OBJSET_TYPE_AT;
-            let kinds = gather.look(&roots, move |_| at + 8, move |_, block| {
-                ObjsetType::from_number(zuse_format::field::u64_at(block, at))
-            });
+            let kinds = gather.look(
+                &roots,
+                move |_| at + 8,
+                move |_, block| ObjsetType::from_number(zuse_format::field::u64_at(block, at)),
+            );
             for (bp, kind) in roots.iter().zip(kinds) {
                 if let Some(kind) = kind {
                     self.tier.note_root(root_key(bp), Root::of(kind));
@@ -257,6 +264,67 @@ impl Dsl {
             }
         }
         Ok(())
+    }
+}
+
+impl Ctx<'_> {
+    /// Calls `f` for items one after the other; what changing their datasets reads is brought together for many at a time.
+    pub(crate) fn over_gathered<T>(
+        &self,
+        items: &[T],
+        object: impl Fn(&T) -> u64,
+        mut f: impl FnMut(&T) -> Result<()>,
+    ) -> Result<()> {
+        for some in items.chunks(CHANGED_AT_ONCE) {
+            let objects: Vec<u64> = some.iter().map(&object).collect();
+            let _held = (objects.len() > 1).then(|| self.gather_for_change(&objects));
+            some.iter().try_for_each(&mut f)?;
+        }
+        Ok(())
+    }
+
+    /// Datasets as they are, directories by their heads.
+    pub(crate) fn heads_of(&self, objects: &[u64]) -> Vec<u64> {
+        if let Ok(Some(mut gather)) = self.dsl.gatherer() {
+            let objects = objects.iter().copied();
+            self.meta.mos.gather_objects(&mut gather, objects);
+        }
+        let head = |object: &u64| match self.meta.dir(*object) {
+            Ok(dir) => dir.head_dataset,
+            Err(_) => *object,
+        };
+        objects.iter().map(head).collect()
+    }
+
+    /// Heads, or snapshots, and everything that changing them reads: brought into the cache, and in memory as long as what this
+    /// gives is kept.
+    pub(crate) fn gather_for_change(&self, objects: &[u64]) -> Vec<Arc<Dnode>> {
+        let (meta, mos) = (self.meta, &self.meta.mos);
+        let Ok(Some(mut gather)) = self.dsl.gatherer() else {
+            return Vec::new();
+        };
+        let gather = &mut gather;
+        let mut held = mos.gather_contents(gather, objects.iter().copied());
+        let parsed = |all: &[u64]| -> Vec<DslDatasetPhys> {
+            all.iter().filter_map(|o| meta.ds(*o).ok()).collect()
+        };
+        let all = parsed(objects);
+        let dirs: HashSet<u64> = all.iter().map(|p| p.dir).collect();
+        held.extend(mos.gather_contents(gather, dirs.iter().copied()));
+        let dirs: Vec<DslDirPhys> = dirs.iter().filter_map(|d| meta.dir(*d).ok()).collect();
+        // The heads of snapshots, and the neighbours of all in their chains.
+        let heads = dirs.iter().map(|d| d.head_dataset);
+        let near = all.iter().flat_map(|p| [p.prev_snap, p.next_snap]);
+        let near: HashSet<u64> = heads.chain(near).filter(|o| !objects.contains(o)).collect();
+        let near: Vec<u64> = near.into_iter().collect();
+        held.extend(mos.gather_contents(gather, near.iter().copied()));
+        let near = parsed(&near);
+        let mut tables: HashSet<u64> = dirs.iter().map(|d| d.props).collect();
+        for phys in all.iter().chain(&near) {
+            tables.extend([phys.deadlist, phys.snapnames, phys.next_clones]);
+        }
+        held.extend(mos.gather_contents(gather, tables));
+        held
     }
 }
 

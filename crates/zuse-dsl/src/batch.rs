@@ -12,11 +12,15 @@
 //! - A device or corruption error ends the batch: [`Batch::fatal`] remembers it, and the sync task fails with it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result, Txg};
+use zuse_dmu::Dnode;
 use zuse_format::property::{dataset_property, is_user_property};
 
 use crate::admission::Reserve;
+use crate::ahead::CHANGED_AT_ONCE;
 use crate::bookmark::NOT_AN_ANCESTOR;
 use crate::context::{Ctx, Dsl, lock};
 use crate::dataset::Kind;
@@ -24,6 +28,9 @@ use crate::listing::Entry;
 use crate::meta::is_public;
 use crate::name::split_snapshot;
 use crate::property::{Source, Text, Value};
+
+/// Listed names that are kept for gathering at most.
+const MOST_COMING: usize = 10_000;
 
 /// What one unit of an operation's cost stands for: a block with three copies.
 const COST: u64 = 16384 * 3;
@@ -71,6 +78,11 @@ pub struct Batch<'a> {
     /// Changes are done, not only checked.
     changing: bool,
     cost: Cell<u64>,
+    /// Children and snapshots that were listed and are likely to be asked for or changed next: those to be gathered when the
+    /// first of them is named.
+    coming: RefCell<HashMap<String, Vec<u64>>>,
+    /// What was gathered last.
+    held: RefCell<Vec<Arc<Dnode>>>,
     fatal: RefCell<Option<Error>>,
 }
 
@@ -91,6 +103,8 @@ impl Dsl {
                     ctx: Ctx { ..*ctx },
                     changing,
                     cost: Cell::new(0),
+                    coming: RefCell::default(),
+                    held: RefCell::default(),
                     fatal: RefCell::new(None),
                 };
                 let made = f(&batch);
@@ -173,6 +187,35 @@ impl Batch<'_> {
         self.note(self.ctx.dsl.user_unlocked(entry))
     }
 
+    /// Notes what was listed below a name.
+    fn expect(&self, above: &str, sign: char, names: &[(String, u64)]) {
+        let mut coming = self.coming.borrow_mut();
+        if names.len() < 2 || coming.len() > MOST_COMING {
+            return;
+        }
+        for some in names.chunks(CHANGED_AT_ONCE) {
+            let objects = some.iter().map(|(_, object)| *object).collect();
+            coming.insert(format!("{above}{sign}{}", some[0].0), objects);
+        }
+    }
+
+    /// Brings together what comes after a name that was listed, if it is time to.
+    fn look_ahead(&self, name: &str) {
+        let dataset = split_snapshot(name).0;
+        let found = {
+            let mut coming = self.coming.borrow_mut();
+            if coming.is_empty() {
+                return;
+            }
+            coming.remove(name).or_else(|| coming.remove(dataset))
+        };
+        if let Some(objects) = found {
+            self.held.borrow_mut().clear();
+            let held = self.ctx.gather_for_change(&self.ctx.heads_of(&objects));
+            *self.held.borrow_mut() = held;
+        }
+    }
+
     /// Full names of the children of a dataset, in the order of their table.
     ///
     /// # Errors
@@ -181,12 +224,11 @@ impl Batch<'_> {
         let read = || {
             let meta = self.ctx.meta;
             let dir = meta.dir(meta.ds(entry.object.0)?.dir)?;
-            let names = meta.table(dir.child_map)?.numbers()?;
-            Ok(names
-                .into_iter()
-                .filter(|(n, _)| is_public(n))
-                .map(|(n, _)| format!("{}/{n}", entry.name))
-                .collect())
+            let mut names = meta.table(dir.child_map)?.numbers()?;
+            names.retain(|(n, _)| is_public(n));
+            self.expect(&entry.name, '/', &names);
+            let full = |(n, _)| format!("{}/{n}", entry.name);
+            Ok(names.into_iter().map(full).collect())
         };
         self.note(read())
     }
@@ -202,12 +244,11 @@ impl Batch<'_> {
             if head.snapnames == 0 {
                 return Ok(Vec::new());
             }
-            let names = meta.table(head.snapnames)?.numbers()?;
-            Ok(names
-                .into_iter()
-                .filter(|(n, _)| is_public(n))
-                .map(|(n, _)| format!("{}@{n}", entry.name))
-                .collect())
+            let mut names = meta.table(head.snapnames)?.numbers()?;
+            names.retain(|(n, _)| is_public(n));
+            self.expect(&entry.name, '@', &names);
+            let full = |(n, _)| format!("{}@{n}", entry.name);
+            Ok(names.into_iter().map(full).collect())
         };
         self.note(read())
     }
@@ -257,6 +298,9 @@ impl Batch<'_> {
     /// Only what ends the batch: what is refused is in the outcome.
     pub fn run(&self, operation: &Operation, doing: bool) -> Result<Outcome> {
         let doing = doing && self.changing;
+        if let Operation::Destroy(name, _) | Operation::Snapshot(name) = operation {
+            self.look_ahead(name);
+        }
         let (blocks, reserve) = match operation {
             Operation::Destroy(..) => (0, Reserve::Most),
             Operation::Snapshot(_) | Operation::Clone(..) => (3, Reserve::None),

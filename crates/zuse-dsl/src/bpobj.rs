@@ -395,6 +395,61 @@ pub(crate) fn drop_if_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
     Ok(true)
 }
 
+/// References to the shared empty list, taken and given back in any number and counted once, by [`Self::note`]. In between
+/// nobody else takes or gives some back.
+pub(crate) struct EmptyLists {
+    /// The list, if there is one.
+    object: Option<u64>,
+    more: i64,
+}
+
+impl EmptyLists {
+    pub fn of(ctx: &Ctx<'_>) -> Result<Self> {
+        let object = match ctx.spa.feature_count(EMPTY_FEATURE) {
+            0 => None,
+            _ => ctx.meta.table(DIRECTORY)?.get_u64(EMPTY_KEY)?,
+        };
+        Ok(Self { object, more: 0 })
+    }
+
+    /// As [`take_empty_list`].
+    pub fn take(&mut self, ctx: &Ctx<'_>) -> Result<u64> {
+        match self.object {
+            Some(object) => {
+                self.more += 1;
+                Ok(object)
+            }
+            None => {
+                let object = take_empty_list(ctx)?;
+                if ctx.enabled(EMPTY_FEATURE) {
+                    self.object = Some(object);
+                }
+                Ok(object)
+            }
+        }
+    }
+
+    /// Whether `list` is the shared empty list: then that is one reference less.
+    pub fn give_back(&mut self, list: u64) -> bool {
+        let same = self.object == Some(list);
+        self.more -= i64::from(same);
+        same
+    }
+
+    /// Counts what was taken and given back.
+    pub fn note(self, ctx: &Ctx<'_>) -> Result<()> {
+        let Some(list) = self.object.filter(|_| self.more != 0) else {
+            return Ok(());
+        };
+        ctx.feature_add(EMPTY_FEATURE, self.more)?;
+        if ctx.spa.feature_count(EMPTY_FEATURE) == 0 {
+            ctx.meta.table(DIRECTORY)?.remove(ctx.tx, EMPTY_KEY)?;
+            ctx.free(list)?;
+        }
+        Ok(())
+    }
+}
+
 /// Whether `list` is the shared empty list.
 pub(crate) fn is_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
     Ok(ctx.spa.feature_count(EMPTY_FEATURE) > 0

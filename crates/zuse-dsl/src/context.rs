@@ -181,9 +181,7 @@ impl Ctx<'_> {
     }
 
     pub fn free(&self, object: u64) -> Result<()> {
-        self.meta
-            .mos
-            .free(self.tx, zuse_base::ObjectId(object))?;
+        self.meta.mos.free(self.tx, zuse_base::ObjectId(object))?;
         self.meta.tier.forget_object(object);
         Ok(())
     }

@@ -81,10 +81,15 @@ impl<'a> Deadlist<'a> {
             .dnode()
             .object()
             .0;
-        let mut list = Self::open(ctx.meta, object)?;
+        let table = ctx.meta.table(object)?;
+        let mut keys = keys.to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+        let mut lists = bpobj::EmptyLists::of(ctx)?;
         for key in keys {
-            list.add_key(ctx, *key)?;
+            table.put_u64(ctx.tx, &format!("{key:x}"), lists.take(ctx)?)?;
         }
+        lists.note(ctx)?;
         Ok(object)
     }
 
@@ -184,16 +189,6 @@ impl<'a> Deadlist<'a> {
         Ok(total)
     }
 
-    /// A new empty entry.
-    pub fn add_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
-        let taken = self.keys.as_ref().is_none_or(|k| k.contains_key(&key));
-        if taken {
-            return Ok(());
-        }
-        let list = bpobj::take_empty_list(ctx)?;
-        self.set_key(ctx, key, list)
-    }
-
     /// Joins an entry with the one before it. A key that is not there is no error.
     pub fn remove_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
         let Some(keys) = &self.keys else {
@@ -245,8 +240,8 @@ impl<'a> Deadlist<'a> {
             .sum::<Result<Sizes>>()
     }
 
-    /// Takes everything out of another deadlist, which is left without entries.
-    pub fn merge(&mut self, ctx: &Ctx<'_>, other: &mut Deadlist<'_>) -> Result<()> {
+    /// Takes everything out of another deadlist, which is freed.
+    pub fn merge(&mut self, ctx: &Ctx<'_>, mut other: Deadlist<'_>) -> Result<()> {
         if other.is_flat() {
             let mut blocks = Vec::new();
             let list = Bpobj::open(&ctx.meta.mos, other.dnode.object().0)?;
@@ -255,9 +250,15 @@ impl<'a> Deadlist<'a> {
                 Ok(())
             })?;
             self.insert(ctx, &blocks)?;
-            return Ok(());
+            return other.free(ctx);
         }
+        // Most entries of a long chain of snapshots are empty: they cost a comparison.
+        let mut empty = bpobj::EmptyLists::of(ctx)?;
+        let mut sum = Sizes::default();
         for (key, list) in other.entries() {
+            if empty.give_back(list) {
+                continue;
+            }
             let sizes = Bpobj::open(&ctx.meta.mos, list)?.totals()?;
             let Some(into) = self
                 .keys
@@ -270,11 +271,14 @@ impl<'a> Deadlist<'a> {
                     format!("no key of the deadlist is at or below {key:x}"),
                 ));
             };
-            other.forget_key(ctx, key)?;
             self.join(ctx, into, list)?;
-            self.add_totals(ctx, sizes)?;
+            sum += sizes;
         }
-        other.add_totals(ctx, -other.totals()?)
+        empty.note(ctx)?;
+        self.add_totals(ctx, sum)?;
+        // All its lists are someone else's now.
+        other.keys = Some(BTreeMap::new());
+        other.free(ctx)
     }
 
     /// Moves all entries from a key on into a list.
@@ -299,11 +303,13 @@ impl<'a> Deadlist<'a> {
         if self.is_flat() {
             return Bpobj::open(&ctx.meta.mos, self.dnode.object().0)?.free(ctx);
         }
+        let mut empty = bpobj::EmptyLists::of(ctx)?;
         for (_, list) in self.entries() {
-            if !bpobj::drop_if_empty_list(ctx, list)? {
+            if !empty.give_back(list) {
                 Bpobj::open(&ctx.meta.mos, list)?.free(ctx)?;
             }
         }
+        empty.note(ctx)?;
         ctx.free(self.dnode.object().0)
     }
 

@@ -31,6 +31,14 @@ enum Step {
     Head(u64, String),
 }
 
+impl Step {
+    fn object(&self) -> u64 {
+        match self {
+            Self::Snapshot(object, _) | Self::Defer(object, _) | Self::Head(object, _) => *object,
+        }
+    }
+}
+
 impl Dsl {
     /// Destroys a filesystem or volume, or snapshots (`pool/a@s`, `@a%b` from a to b, `@a,b`, `@%b`, `@a%`). With `recursive` also
     /// everything below, or the snapshots of those names below; all in one txg. With `defer` snapshots that are held
@@ -67,9 +75,8 @@ impl Dsl {
                 plan(ctx, &names).map(|_| ())
             },
             move |ctx| {
-                for step in plan(ctx, &again)? {
-                    ctx.do_step(step)?;
-                }
+                let steps = plan(ctx, &again)?;
+                ctx.over_gathered(&steps, Step::object, |step| ctx.do_step(step))?;
                 if ctx.dsl.frees_wait()? {
                     ctx.spa.note_frees();
                 }
@@ -141,22 +148,22 @@ fn select<'a>(all: &'a [(String, u64)], spec: &str) -> Option<Vec<(&'a str, u64)
 }
 
 impl Ctx<'_> {
-    fn do_step(&self, step: Step) -> Result<()> {
+    fn do_step(&self, step: &Step) -> Result<()> {
         match step {
-            Step::Snapshot(object, name) => self.destroy_snapshot_named(object, &name),
+            Step::Snapshot(object, name) => self.destroy_snapshot_named(*object, name),
             Step::Defer(object, name) => {
-                self.log_named("defer_destroy", &name, object, "")?;
+                self.log_named("defer_destroy", name, *object, "")?;
                 self.meta
-                    .edit_ds(self.tx, object, |s| s.flags |= DS_FLAG_DEFER_DESTROY)
+                    .edit_ds(self.tx, *object, |s| s.flags |= DS_FLAG_DEFER_DESTROY)
             }
-            Step::Head(object, name) => self.destroy_head_named(object, &name),
+            Step::Head(object, name) => self.destroy_head_named(*object, name),
         }
     }
 
     /// Plans and does it at once, for callers inside a sync task.
     pub(crate) fn destroy_now(&self, name: &str, defer: bool) -> Result<()> {
         for step in self.plan_destroy(name, false, defer)?.steps {
-            self.do_step(step)?;
+            self.do_step(&step)?;
         }
         self.spa.note_frees();
         Ok(())
@@ -181,8 +188,8 @@ impl Ctx<'_> {
             return self.plan_heads(&tree, recursive);
         };
         let mut found = false;
-        for (owner, _, head) in &tree {
-            let all = self.dsl.snapshots_of(&self.meta.ds(*head)?)?;
+        let mut one = |owner: &String, head: u64| {
+            let all = self.dsl.snapshots_of(&self.meta.ds(head)?)?;
             for (snap, object) in select(&all, spec).unwrap_or_default() {
                 found = true;
                 let full = format!("{owner}@{snap}");
@@ -195,7 +202,9 @@ impl Ctx<'_> {
                 self.check_snapshot_gone(object, &phys, held, &[])?;
                 plan.steps.push(Step::Snapshot(object, full));
             }
-        }
+            Ok(())
+        };
+        self.over_gathered(&tree, |t| t.2, |(owner, _, head)| one(owner, *head))?;
         if !found {
             return Err(refuse(
                 Errno::NOENT,
@@ -373,7 +382,7 @@ impl Ctx<'_> {
         })?;
 
         let mut list = Deadlist::open(self.meta, next.deadlist)?;
-        let mut own = Deadlist::open(self.meta, d.deadlist)?;
+        let own = Deadlist::open(self.meta, d.deadlist)?;
         if list.is_flat() {
             return Err(Error::unsupported(
                 name.to_owned(),
@@ -390,8 +399,7 @@ impl Ctx<'_> {
         let gone = list.range(d.prev_snap_txg, u64::MAX)?;
         self.move_to_free(d.dir, UsedKind::Snap, gone)?;
         list.move_to(self, self.meta.free_bpobj, d.prev_snap_txg)?;
-        list.merge(self, &mut own)?;
-        own.free(self)?;
+        list.merge(self, own)?;
 
         if !keep {
             self.remove_key_from_clones(d.dir, d.creation_txg, 0)?;

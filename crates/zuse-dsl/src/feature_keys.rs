@@ -18,13 +18,12 @@ pub(crate) fn keys_of(meta: &Meta, ds: u64) -> Result<Vec<(&'static str, ZapValu
     let Some(table) = meta.extension(ds)? else {
         return Ok(Vec::new());
     };
-    let mut out = Vec::new();
-    for feature in per_dataset() {
-        if let Some(value) = table.get(feature.guid)? {
-            out.push((feature.guid, value));
-        }
-    }
-    Ok(out)
+    let entries = table.entries()?;
+    let found = |f: &'static Feature| {
+        let entry = entries.iter().find(|(key, _)| key == f.guid)?;
+        Some((f.guid, entry.1.clone()))
+    };
+    Ok(per_dataset().filter_map(found).collect())
 }
 
 impl Ctx<'_> {

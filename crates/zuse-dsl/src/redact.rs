@@ -142,6 +142,10 @@ impl Dsl {
     /// # Errors
     /// The MOS cannot be read.
     pub fn redacted_by(&self, object: ObjectId) -> Result<Option<Vec<u64>>> {
+        // In most pools nothing is: then no table has to be read to say so.
+        if self.spa()?.feature_count(REDACTED) == 0 {
+            return Ok(None);
+        }
         let table = self.meta()?.listed_extension(object.0)?;
         let found = table.map(|t| t.get(REDACTED)).transpose()?.flatten();
         Ok(found.map(|value| value.ints()))

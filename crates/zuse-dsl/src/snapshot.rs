@@ -51,19 +51,25 @@ impl Dsl {
                 let targets = ctx.snapshot_targets(&all.0, all.1)?;
                 ctx.dsl
                     .check_room(Reserve::None, 64 * 1024 * targets.len() as u64)?;
-                targets
-                    .iter()
-                    .try_for_each(|(name, head, snap)| ctx.check_snapshot(name, *head, snap))
+                ctx.over_gathered(
+                    &targets,
+                    |t| t.1,
+                    |(name, head, snap)| ctx.check_snapshot(name, *head, snap),
+                )
             },
             move |ctx| {
-                for (name, head, snap) in ctx.snapshot_targets(&list.0, list.1)? {
-                    let object = ctx.take_snapshot(head, &snap)?;
-                    for (property, value) in &props {
-                        ctx.set_local(object, property, value)?;
-                    }
-                    ctx.log_named("snapshot", &format!("{name}@{snap}"), object, "")?;
-                }
-                Ok(())
+                let targets = ctx.snapshot_targets(&list.0, list.1)?;
+                ctx.over_gathered(
+                    &targets,
+                    |t| t.1,
+                    |(name, head, snap)| {
+                        let object = ctx.take_snapshot(*head, snap)?;
+                        for (property, value) in &props {
+                            ctx.set_local(object, property, value)?;
+                        }
+                        ctx.log_named("snapshot", &format!("{name}@{snap}"), object, "")
+                    },
+                )
             },
         )
     }

@@ -133,14 +133,21 @@ impl Table {
 
     /// The pairs of an integer map, by key.
     pub fn int_map(&self) -> Result<std::collections::BTreeMap<u64, u64>> {
-        self.numbers()?
-            .into_iter()
-            .map(|(k, v)| {
-                let key = u64::from_str_radix(&k, 16).map_err(|_| {
-                    Error::corrupt(self.dnode.place(), format!("key {k} is not a number"))
-                })?;
-                Ok((key, v))
-            })
-            .collect()
+        let mut out = Vec::new();
+        let mut cursor = self.zap.cursor(0);
+        while let Some(entry) = cursor.next()? {
+            let ZapValue::U64(value) = entry.value else {
+                continue;
+            };
+            let text = std::str::from_utf8(&entry.name).ok();
+            let key = text.and_then(|t| u64::from_str_radix(t, 16).ok());
+            let Some(key) = key else {
+                let name = String::from_utf8_lossy(&entry.name);
+                let what = format!("key {name} is not a number");
+                return Err(Error::corrupt(self.dnode.place(), what));
+            };
+            out.push((key, value));
+        }
+        Ok(out.into_iter().collect())
     }
 }

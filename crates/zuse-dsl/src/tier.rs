@@ -223,11 +223,7 @@ impl Tier {
     }
 
     /// What a dataset or snapshot is, for who lists it.
-    pub fn dataset(
-        &self,
-        object: u64,
-        load: impl FnOnce() -> Result<Listed>,
-    ) -> Result<Listed> {
+    pub fn dataset(&self, object: u64, load: impl FnOnce() -> Result<Listed>) -> Result<Listed> {
         self.get_or(&self.datasets, object, load)
     }
 

@@ -443,3 +443,39 @@ fn gzip_is_sound_after_what_did_not_fit() {
         assert_eq!(back, text, "level {level}");
     }
 }
+
+#[test]
+fn blocks_that_are_mostly_zeros_come_back_and_nothing_is_taken_for_one() {
+    for (len, step) in [(16_384usize, 700), (131_072, 4096), (1 << 20, 99_999)] {
+        let mut plain = vec![0u8; len];
+        for at in (3..len).step_by(step) {
+            plain[at] = at as u8 | 1;
+        }
+        let mut stored = Vec::new();
+        compress(
+            Compression::Lz4,
+            ZstdLevel::DEFAULT,
+            &plain,
+            &mut stored,
+            len,
+        )
+        .unwrap();
+        assert!(stored.len() < len / 12, "it is mostly runs");
+        let mut out = vec![7; len];
+        decompress(Compression::Lz4, &stored, &mut out).unwrap();
+        assert!(out == plain);
+        // Neither a byte less nor a byte more.
+        for wrong in [len - 1, len + 1] {
+            let mut out = vec![0; wrong];
+            let good = decompress(Compression::Lz4, &stored, &mut out).is_ok();
+            assert!(!good);
+            assert!(check(Compression::Lz4, &stored, wrong, &mut Vec::new()).is_err());
+        }
+        for cut in 4..stored.len() {
+            let length = u32::try_from(cut - 4).unwrap().to_be_bytes();
+            let mut short = stored[..cut].to_vec();
+            short[..4].copy_from_slice(&length);
+            assert!(decompress(Compression::Lz4, &short, &mut out).is_err());
+        }
+    }
+}

@@ -249,7 +249,8 @@ impl List {
         });
         let exact = self.parsable || self.json_int;
         if self.json {
-            let row = |r: &DatasetRow| (r.name.clone(), json_row(r, &columns, exact, self.json_int));
+            let row =
+                |r: &DatasetRow| (r.name.clone(), json_row(r, &columns, exact, self.json_int));
             json::stream("zfs list", "datasets", rows.iter().map(row), &mut |some| {
                 session.ui.print(some)
             })?;
