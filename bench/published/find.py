@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`find . -name zzz` over directories of 1,800 files each, caches dropped, Zuse's block cache limited to 128 MB."""
 
-from common import SCRATCH, begin, chart, driver, each_peer, evict, example, size, timed, zdb_says, zuse
+from common import SCRATCH, begin, chart, driver, each_peer, evict, example, size, timed, zuse
 import peers
 from find_export import export
 
@@ -35,7 +35,10 @@ def main():
 
     # The mount walks the tree that the library made: the same objects, without the hours that making them by system calls takes.
     each_peer(record, [zuse("zuse mount", pool_image=image, zfs_arc_max="128M")], lambda p, f: walk(p, f, make=False))
-    record.zdb("the tree", zdb_says(image, "tank") if export(image) else "it could not be exported")
+    if export(image):
+        record.zdb("the tree", image)
+    else:
+        record.no_zdb("the tree", "it could not be exported")
     image.unlink()
     kinds = [peers.Ext4, peers.Xfs, peers.NullFuse]
     if SIZE == "full":

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A walk with the attributes of each file (what ftw(3) does), caches dropped, by files per directory, zap_micro_max_size and ibs."""
 
-from common import DRIVER, SCRATCH, begin, chart, driver, each_peer, evict, example, size, timed, zdb_says, zuse
+from common import DRIVER, SCRATCH, begin, chart, driver, each_peer, evict, example, size, timed, zuse
 import peers
 from find_export import export
 from trees import COUNTS, HUGE, relative, settings
 
 SIZE = size()
-ROUNDS = 1 if SIZE == "smoke" else 3
+ROUNDS = {"smoke": 1, "ci": 2, "full": 3}[SIZE]
 
 
 def main():
@@ -40,7 +40,10 @@ def main():
             if count == 16_838 and micro == 131_072:
                 each_peer(record, [zuse("uncached mount", pool_image=image, primarycache="none")], walk)
             if name == "1M/15" and count == COUNTS[SIZE][-1]:
-                record.zdb(f"{row} at {name}", zdb_says(image, "tank") if export(image) else "it could not be exported")
+                if export(image):
+                    record.zdb(f"{row} at {name}", image)
+                else:
+                    record.no_zdb(f"{row} at {name}", "it could not be exported")
             image.unlink()
 
         def others(peer, folder):

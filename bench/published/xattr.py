@@ -4,7 +4,7 @@ nothing is gained by compression. `set` ends when the last call returns, `sync` 
 
 import time
 
-from common import SCRATCH, begin, chart, driver, each_peer, evict, example, size, zdb_says, zuse
+from common import SCRATCH, begin, chart, driver, each_peer, evict, example, size, zuse
 import peers
 
 TITLES = {
@@ -58,7 +58,7 @@ def main():
             column = f"library {place}" + (" auto" if dnodesize == "auto" else "")
             both(bytes_, column, library, 1 if dnodesize == "auto" and SIZE == "ci" else ROUNDS)
             if dnodesize == "legacy" and bytes_ in checked:
-                record.zdb(f"library {place} {bytes_}", zdb_says(image, "tank"))
+                record.zdb(f"library {place} {bytes_}", image)
             image.unlink()
 
         def mounted(peer, folder):
@@ -78,7 +78,7 @@ def main():
 
             both(bytes_, peer.name, once, 1 if isinstance(peer, peers.Ext4) and SIZE == "ci" else ROUNDS)
             if isinstance(peer, peers.Zuse) and bytes_ in checked:
-                record.zdb(f"{peer.name} {bytes_}", peer.sound())
+                record.zdb_of_peer(f"{peer.name} {bytes_}", peer)
 
         def kind(name, **properties):
             made = zuse(name)
