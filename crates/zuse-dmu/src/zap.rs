@@ -234,7 +234,7 @@ impl Zap {
     /// The object has data.
     pub fn create_in(dnode: &Arc<Dnode>, tx: &Tx, options: &ZapOptions) -> Result<Self> {
         let zap = Self::open(dnode)?;
-        let guard = zap.write_lock();
+        let mut known = zap.write_lock();
         let size = Self::first_block_size(options)?;
         dnode.set_block_size(tx, size)?;
         let salt = if options.salt == 0 {
@@ -248,6 +248,14 @@ impl Zap {
                 0,
                 micro::new_block(size as usize, salt, options.normflags),
             )?;
+            let header = MicroHeader {
+                salt,
+                normflags: options.normflags,
+                foreign: false,
+            };
+            let own = dnode.owned(tx, 0);
+            let own = own.as_ref().map(|own| (tx.txg(), own));
+            known.changed(dnode, zap.longest(), What::Changed { header }, own);
         } else {
             let h = header::Header::new(
                 size.trailing_zeros(),
@@ -262,7 +270,7 @@ impl Zap {
             };
             fat::create(&edit, &h)?;
         }
-        drop(guard);
+        drop(known);
         Ok(zap)
     }
 

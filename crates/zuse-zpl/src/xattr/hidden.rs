@@ -42,6 +42,11 @@ impl FileSystem {
                 format!("an extended attribute of {size} bytes"),
             ));
         }
+        if size <= u64::from(file.dnode().block_size()) {
+            let whole = |bytes: &[u8]| bytes.get(..size as usize).map(<[u8]>::to_vec);
+            let value = file.dnode().with_block(0, |b| whole(b.bytes()))?;
+            return Ok(value);
+        }
         let mut value = vec![0; size as usize];
         file.dnode().read_at(0, &mut value)?;
         Ok(Some(value))
@@ -115,7 +120,13 @@ impl FileSystem {
         if dnode.max_block() == 0 && dnode.block_size() < wanted {
             dnode.set_block_size(tx, wanted)?;
         }
-        if !value.is_empty() {
+        let size = dnode.block_size() as usize;
+        if !value.is_empty() && value.len() <= size && dnode.max_block() == 0 {
+            let mut block = Vec::with_capacity(size);
+            block.extend_from_slice(value);
+            block.resize(size, 0);
+            dnode.write_block(tx, 0, block)?;
+        } else if !value.is_empty() {
             dnode.write_at(tx, 0, value)?;
         }
         let mut state = file.write();
