@@ -7,7 +7,8 @@
 //! half block: the embedded pointer table, in use while `table blocks` is 0
 //! ```
 //!
-//! It is read from the block on every operation (thirteen words), never cached beside it, so it cannot go stale.
+//! What is kept of it beside the ZAP's lock holds only while nothing about the object changes ([`super::known`]), so it cannot go
+//! stale.
 
 use super::HEADER_TYPE;
 use super::flaw::{Checked, Flaw};

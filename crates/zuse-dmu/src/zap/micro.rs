@@ -7,7 +7,8 @@
 //!
 //! The functions here work on the bytes and the block's [`MicroIndex`] together and keep the two in step.
 //!
-//! Budget: opening a block is one hash and one pass of a bucket sort per entry and four allocations in all, 8 bytes an entry
+//! Budget: opening a block is one hash per entry, which is counted at once, one pass that places and one that mends, and four
+//! allocations in all, 8 bytes an entry
 //! in memory; a look-up is one hash, one search in the index and one slot compared; an add or a removal moves a few
 //! hundred bytes of the index, looks at no other slot, and copies the block once in a txg.
 //!
