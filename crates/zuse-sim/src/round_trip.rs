@@ -99,17 +99,11 @@ fn entries(pool: &Arc<Pool>, name: &str) -> Result<std::collections::BTreeMap<St
     Ok(all)
 }
 
-/// Compares a snapshot here with one there; `counted`: also what is counted by owner, which a raw stream does not bring.
+/// Compares a snapshot here with one there, and what is counted by owner.
 ///
 /// # Errors
 /// What differs.
-pub fn compare(
-    from: &Arc<Pool>,
-    theirs: &str,
-    to: &Arc<Pool>,
-    ours: &str,
-    counted: bool,
-) -> Result<()> {
+pub fn compare(from: &Arc<Pool>, theirs: &str, to: &Arc<Pool>, ours: &str) -> Result<()> {
     let (a, b) = (from.dsl().dataset(theirs)?, to.dsl().dataset(ours)?);
     let (pa, pb) = (a.phys()?, b.phys()?);
     if b.is_snapshot() && (pa.guid, pa.creation_time) != (pb.guid, pb.creation_time) {
@@ -125,10 +119,7 @@ pub fn compare(
     if !flaws.is_empty() {
         return Err(wrong(flaws.join("\n")));
     }
-    for owner in [QuotaOwner::User, QuotaOwner::Group]
-        .into_iter()
-        .filter(|_| counted)
-    {
+    for owner in [QuotaOwner::User, QuotaOwner::Group] {
         let counts = |pool: &Arc<Pool>, name: &str| -> Result<Vec<(u64, u64)>> {
             let rows = pool.space_by_owner(name, owner)?;
             Ok(rows.iter().map(|r| (r.id, r.objects)).collect())

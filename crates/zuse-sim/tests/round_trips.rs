@@ -102,7 +102,7 @@ fn golden_datasets_arrive_as_they_were_sent() {
                 .unwrap_or_else(|e| panic!("{theirs} {flags:?}: {e}"));
             to.try_keys(&golden.keys()).unwrap();
             let ours = own.map_or(format!("tank/{n}"), |own| format!("tank/{n}@{own}"));
-            compare(&from, theirs, &to, &ours, !raw)
+            compare(&from, theirs, &to, &ours)
                 .unwrap_or_else(|e| panic!("{theirs} {flags:?}: {e}"));
             count += 1;
         }

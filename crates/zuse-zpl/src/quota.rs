@@ -6,6 +6,7 @@
 use std::sync::{PoisonError, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::sa::owner_ids;
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_format::object_type;
 use zuse_format::objset::{
@@ -36,6 +37,11 @@ pub enum QuotaKind {
     /// Objects.
     Objects,
 }
+
+/// File systems count from this version on.
+const ACCOUNTING_VERSION: u64 = 4;
+/// What an object counts besides its blocks.
+const DNODE_SIZE: u64 = 512;
 
 use QuotaKind::{Objects, Space};
 use QuotaOwner::{Group, Project, User};
@@ -207,7 +213,41 @@ impl FileSystem {
         Ok(found.unwrap_or(0))
     }
 
-    /// Calls `f(id, usage)` for every id that uses anything.
+    /// Whether nothing was ever counted, though files are of a kind that is: what was received raw, and not written since.
+    fn is_uncounted(&self) -> bool {
+        self.objset.flags() & OBJSET_USER_ACCOUNTING == 0 && self.version() >= ACCOUNTING_VERSION
+    }
+
+    /// Counts by looking at every object, for what was received raw: its receiver cannot see owners.
+    fn count_now(
+        &self,
+        owner: QuotaOwner,
+        kind: QuotaKind,
+        f: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        let mut sums = std::collections::BTreeMap::new();
+        let mut at = ObjectId(0);
+        while let Some(object) = self.objset.next_object(at)? {
+            at = object;
+            let dnode = self.objset.dnode(object)?;
+            let ids = dnode.with_bonus(|bonus| owner_ids(dnode.bonus_type(), bonus));
+            let Some(ids) = ids else { continue };
+            let id = match owner {
+                User => ids.uid,
+                Group => ids.gid,
+                Project => ids.projid,
+            };
+            *sums.entry(id).or_insert(0) += match kind {
+                Space => DNODE_SIZE + dnode.used_bytes(),
+                Objects => 1,
+            };
+        }
+        sums.into_iter().for_each(|(id, n)| f(id, n));
+        Ok(())
+    }
+
+    /// Calls `f(id, usage)` for every id that uses anything. What was received raw is counted on the spot: that takes a look
+    /// at each of its objects.
     ///
     /// # Errors
     /// As [`Self::usage`].
@@ -217,6 +257,9 @@ impl FileSystem {
         kind: QuotaKind,
         f: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
+        if self.is_uncounted() {
+            return self.count_now(owner, kind, f);
+        }
         self.check_counted(owner, kind)?;
         let Some(dnode) = self.objset.accounting_object(owner as usize) else {
             return Ok(());

@@ -328,8 +328,7 @@ impl Trip<'_> {
             }
         }
         for name in all {
-            let counted = !(self.raw && self.source.encrypted);
-            compare(&self.source.pool, name, self.to, &self.here(name), counted)?;
+            compare(&self.source.pool, name, self.to, &self.here(name))?;
             self.tally.snapshots += 1;
         }
         Ok(())
