@@ -7,6 +7,8 @@ use crate::zap::tests::pool::TestPool;
 use crate::zap::{Aim, MatchType, ZapFlags, ZapOptions, ZapValue, fat};
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use zuse_base::{Errno, Error, Result};
 
 const DIRECTORY: u8 = 20;
@@ -244,4 +246,52 @@ fn a_random_lookup_in_a_large_directory_looks_at_two_blocks() {
         let read = pool.misses() - before;
         assert!((1_500..4_500).contains(&read), "ibs {ibs}: {read} reads");
     }
+}
+
+#[test]
+fn whoever_reads_while_names_come_and_txgs_are_written_sees_each_change() {
+    let mut pool = TestPool::new(Settings::default());
+    let zap = new_zap(&pool);
+    // Names below `gone` were removed, those from there up to `made` are there, the others never were.
+    let (gone, made, end) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        for seed in 1..=2u64 {
+            let (zap, gone, made, end) = (&zap, &gone, &made, &end);
+            threads.spawn(move || {
+                let mut state = seed;
+                while !end.load(SeqCst) {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    let there = made.load(SeqCst);
+                    let i = (state >> 33) % 8_000;
+                    let found = zap.lookup_u64(&name(i)).unwrap();
+                    let removed = gone.load(SeqCst);
+                    if i < there && i > removed {
+                        assert_eq!(found, Some(i), "{there} made, {removed} removed");
+                    } else if let Some(found) = found {
+                        assert_eq!(found, i);
+                    }
+                    if i < removed && i < there {
+                        assert_eq!(zap.lookup_u64(&name(i)).unwrap(), None);
+                    }
+                }
+            });
+        }
+        for i in 0..6_000u64 {
+            zap.add_u64(&pool.tx(), &name(i), i).unwrap();
+            made.store(i + 1, SeqCst);
+            if i >= 3_000 {
+                let old = i - 3_000;
+                // Said before it is done: in between both answers are right.
+                gone.store(old, SeqCst);
+                zap.remove(&pool.tx(), &name(old)).unwrap();
+            }
+            if i % 150 == 0 {
+                pool.sync();
+            }
+        }
+        end.store(true, SeqCst);
+    });
+    assert_eq!(zap.count().unwrap(), 3_000);
 }
