@@ -199,6 +199,19 @@ impl Dsl {
             move |ctx| ctx.inherit_root(ctx.dsl.find_dir(&name)?),
         )
     }
+
+    /// A dataset that was received raw has become an encryption root where it comes from: it is one here too. Its key came
+    /// wrapped anew; no key is needed.
+    ///
+    /// # Errors
+    /// As [`Self::inherit_received_key`].
+    pub fn own_received_key(&self, name: &str) -> Result<()> {
+        let (for_check, name) = (name.to_owned(), name.to_owned());
+        self.task(
+            move |ctx| ctx.dsl.find_dir(&for_check).map(|_| ()),
+            move |ctx| ctx.become_root(ctx.dsl.find_dir(&name)?),
+        )
+    }
 }
 
 /// Whether a text may stand in `keylocation` of an encryption root.
@@ -487,6 +500,19 @@ impl Ctx<'_> {
         self.clear_property(self.meta.dir(dir)?.head_dataset, "keylocation")?;
         self.dsl.drop_wrapping_key(dir);
         self.dsl.move_loaded(&done, root);
+        Ok(())
+    }
+
+    /// The other way round: what has its parent's root becomes a root itself, with what is below it.
+    fn become_root(&self, dir: u64) -> Result<()> {
+        if self.dsl.key_object_number(dir)?.is_none() || self.root_of(dir)? == dir {
+            return Ok(());
+        }
+        let mut done = Vec::new();
+        self.move_root(dir, self.root_of(dir)?, dir, &mut done)?;
+        let head = self.meta.dir(dir)?.head_dataset;
+        self.set_local(head, "keylocation", &Value::Text("prompt".into()))?;
+        self.dsl.move_loaded(&done, dir);
         Ok(())
     }
 

@@ -362,3 +362,78 @@ fn a_raw_package_brings_encryption_roots_holds_and_properties_of_snapshots() {
     pool.close().unwrap();
     from.close().unwrap();
 }
+
+#[test]
+fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
+    let from = new_pool();
+    let key = |n: u8| KeyMaterial::new(vec![n; 32]);
+    let own = [("encryption", "on"), ("keyformat", "raw")]
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .to_vec();
+    let make = |name: &str, properties: &[(String, String)], key: Option<&KeyMaterial>| {
+        from.create_filesystem_with_key(name, properties, (0, 0), key)
+            .unwrap();
+    };
+    make("tank/e", &own, Some(&key(1)));
+    make("tank/e/a", &[], None);
+    make("tank/e/a/below", &[], None);
+    make("tank/e/b", &[], None);
+    make("tank/e/c", &own, Some(&key(3)));
+    let names = ["", "/a", "/a/below", "/b", "/c"];
+    let mut seed = Seed(77);
+    let send = |from_snap: Option<&str>, to: &str| {
+        let request = zuse::SendRequest {
+            to: format!("tank/e@{to}"),
+            from: from_snap.map(str::to_owned),
+            recursive: true,
+            options: RAW,
+            ..zuse::SendRequest::default()
+        };
+        let mut out = StreamWriter::new(Vec::new());
+        let plan = from.plan_send(&request).unwrap();
+        plan.run(&mut out, &SendProgress::default(), &mut |_| {})
+            .unwrap();
+        out.into_inner().unwrap()
+    };
+    for name in names {
+        churn(&from, &format!("tank/e{name}"), &mut seed);
+    }
+    from.snapshot(&["tank/e@0".into()], true, &[]).unwrap();
+    let pool = new_pool();
+    receive(&pool, &send(None, "0"), &into("tank/r")).unwrap();
+    // One becomes a root, one is none any more, one has another name; all of them changed.
+    from.change_key("tank/e/a", &key(2), zuse::KeyFormat::Raw, None, "prompt")
+        .unwrap();
+    from.inherit_key("tank/e/c").unwrap();
+    from.rename("tank/e/b", "tank/e/renamed", false).unwrap();
+    let names = ["", "/a", "/a/below", "/renamed", "/c"];
+    for name in names {
+        churn(&from, &format!("tank/e{name}"), &mut seed);
+    }
+    from.snapshot(&["tank/e@1".into()], true, &[]).unwrap();
+    receive(&pool, &send(Some("@0"), "1"), &into("tank/r")).unwrap();
+    for (name, root) in [
+        ("", "tank/r"),
+        ("/a", "tank/r/a"),
+        ("/a/below", "tank/r/a"),
+        ("/renamed", "tank/r"),
+        ("/c", "tank/r"),
+    ] {
+        let info = pool.dsl().encryption(&format!("tank/r{name}")).unwrap();
+        assert_eq!(info.unwrap().root, root, "{name}");
+    }
+    pool.load_key("tank/r", &key(1), false).unwrap();
+    pool.load_key("tank/r/a", &key(2), false).unwrap();
+    for name in names {
+        for snap in ["0", "1"] {
+            assert_eq!(
+                of_dataset(&pool, &format!("tank/r{name}@{snap}")).unwrap(),
+                of_dataset(&from, &format!("tank/e{name}@{snap}")).unwrap(),
+                "{name}@{snap}"
+            );
+        }
+    }
+    assert_clean(&pool);
+    pool.close().unwrap();
+    from.close().unwrap();
+}

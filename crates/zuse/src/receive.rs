@@ -206,7 +206,8 @@ impl Pool {
                 return Err(reader.flaw(Flaw::Invalid(what)).into());
             };
             if matches!(item.record, Record::End { .. }) {
-                return self.align(&package, request);
+                self.align(&package, request)?;
+                return self.align_roots(&package, request);
             }
             self.substream(&mut reader, &item, &package, request, tell)?;
         }

@@ -376,6 +376,43 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// After a raw package: what is an encryption root where it comes from is one here, what is none takes its parent's. The
+    /// top itself has another parent here and stays what it is.
+    pub(super) fn align_roots(
+        self: &Arc<Self>,
+        package: &Package,
+        request: &ReceiveRequest,
+    ) -> Result<()> {
+        if !package.is_raw() || request.dry_run || request.target.contains('@') {
+            return Ok(());
+        }
+        let top = super::dataset_of(&package.top);
+        let fss = package.list.get_list("fss").into_iter();
+        for (_, value) in fss.flat_map(NvList::iter) {
+            let NvValue::List(fs) = value else { continue };
+            let Some(name) = fs.get_str("name").filter(|name| *name != top) else {
+                continue;
+            };
+            let Some(here) = package.here(name, request) else {
+                continue;
+            };
+            let is_root = match self.dsl().encryption(&here) {
+                Ok(Some(info)) => info.is_root,
+                Ok(None) => continue,
+                Err(e) if e.is(Errno::NOENT) => continue,
+                Err(e) => return Err(e),
+            };
+            match (fs.contains("is_encroot"), is_root) {
+                (true, false) => self.dsl().own_received_key(&here)?,
+                (false, true) => self.dsl().inherit_received_key(&here)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Done {
     /// Whether something was destroyed; what it kept from going may go now.
     fn is_destroyed(&mut self, name: String, tried: Result<()>) -> Result<bool> {
