@@ -1,5 +1,7 @@
 //! `zuse zpool …` against pools in files.
 
+use std::os::unix::fs::FileExt;
+
 use crate::support::TestEnv;
 
 #[test]
@@ -277,4 +279,81 @@ fn a_pool_whose_own_filesystem_is_encrypted_needs_its_key_again() {
     let text = env.fails(1, &without);
     assert!(text.contains("Encryption feature not enabled"), "{text}");
     assert!(!env.path("other.img").exists());
+}
+
+/// Overwrites every copy of the top block of a pool's newest state.
+fn spoil_newest(env: &TestEnv) {
+    let shown = env.ok("zdb -e -p . -uu tank");
+    let disk = std::fs::File::options()
+        .write(true)
+        .open(env.path("tank.img"))
+        .unwrap();
+    let mut spoilt = 0;
+    for part in shown.split("=<0:").skip(1) {
+        let offset = u64::from_str_radix(part.split(':').next().unwrap(), 16).unwrap();
+        // What devices count from begins behind two labels and the boot area.
+        disk.write_all_at(&[0xff; 512], offset + (4 << 20)).unwrap();
+        spoilt += 1;
+    }
+    assert_eq!(spoilt, 3, "{shown}");
+}
+
+#[test]
+fn a_pool_goes_back_to_an_older_state() {
+    let env = TestEnv::with_pool();
+    env.write("file", b"version 1\n");
+    env.ok("cp file tank:/file");
+    env.ok("zpool export tank");
+    env.ok("zpool import -d . tank");
+    env.write("file", b"version 2\n");
+    env.ok("cp file tank:/file");
+    env.ok("zpool export tank");
+    let states = env.ok("uberblocks -H -d . tank");
+    let txgs: Vec<u64> = states
+        .lines()
+        .filter_map(|line| line.split('\t').next()?.trim().parse().ok())
+        .collect();
+    assert!(
+        txgs.len() > 4 && txgs.is_sorted_by(|a, b| a > b),
+        "{states}"
+    );
+    let at = |txg: &u64| env.run(&format!("--at {txg} cat -d . tank:/file")).out;
+    assert_eq!(at(&txgs[0]), "version 2\n");
+    // Blocks that were freed are not used again within two txgs.
+    let first = txgs.iter().find(|txg| at(txg) == "version 1\n");
+    let first = first.unwrap_or_else(|| panic!("no state with the first version in {states}"));
+
+    // Going back to what is left of that txg or the last one before it.
+    let said = env.fails(1, "zpool import -d . -T 1 tank");
+    assert!(said.starts_with("cannot import 'tank': "), "{said}");
+    env.ok(&format!("zpool import -d . -T {first} tank"));
+    assert_eq!(env.ok("cat tank:/file"), "version 1\n");
+    env.write("file", b"version 3\n");
+    env.ok("cp file tank:/file");
+    env.ok("zpool sync tank");
+    env.ok("zpool export tank");
+    env.ok("zpool import -d . tank");
+    assert_eq!(env.ok("cat tank:/file"), "version 3\n");
+    env.ok("zpool export tank");
+
+    // A newest state that cannot be read.
+    for how in ["-F", "-FX"] {
+        spoil_newest(&env);
+        let said = env.fails(1, "zpool import -d . tank");
+        assert!(said.contains("checksum mismatch"), "{said}");
+        assert!(said.contains("'zpool import -F'"), "{said}");
+        let would = env.run(&format!("zpool import -d . -n {how} tank"));
+        assert_eq!(would.code, 0);
+        let told = format!("{}{}", would.out, would.err);
+        assert!(
+            told.contains("Would be able to return tank to its state as of"),
+            "{told}"
+        );
+        env.fails(1, "zpool list tank");
+        env.ok(&format!("zpool import -d . {how} tank"));
+        assert_eq!(env.ok("cat tank:/file"), "version 3\n");
+        assert!(env.ok("zpool status tank").contains("No known data errors"));
+        env.ok("zpool export tank");
+    }
+    env.ok("zdb -e -p . -bcc tank");
 }

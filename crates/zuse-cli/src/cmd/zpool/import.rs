@@ -259,7 +259,15 @@ fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> Com
         .hint(format!("\t{}", what.trim_start_matches("feature ")))
         .hint("The pool may be readable: try '-o readonly=on'.");
     }
-    explain(&format!("cannot import '{name}'"), error, true)
+    let said = explain(&format!("cannot import '{name}'"), error, true);
+    if matches!(error, zuse::Error::Corrupt { .. }) {
+        return said
+            .hint(format!(
+                "'zuse uberblocks {name}' lists the older states that can still be opened"
+            ))
+            .hint("Recovery is possible, but will result in some data loss: 'zpool import -F', with -n to see what would be lost");
+    }
+    said
 }
 
 fn listing(found: &FoundPool, host: u64) -> String {
