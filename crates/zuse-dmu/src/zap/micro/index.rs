@@ -364,17 +364,16 @@ fn field_is_free(b: &[u8], i: usize) -> bool {
 struct Gather {
     records: Vec<u64>,
     /// How many records there are of each value of the top bits.
-    counts: Vec<u16>,
+    counts: Vec<u32>,
     shift: u32,
 }
 
 impl Gather {
-    /// For at most `most` records (below 65,536): about twice as many counts, so that most records are alone with theirs; none
-    /// for a few.
+    /// For at most `most` records: about as many counts as records, none for a few.
     fn new(most: usize) -> Self {
         let bits = match most {
             0..64 => 0,
-            _ => (usize::BITS - (most - 1).leading_zeros() + 1).min(15),
+            _ => (usize::BITS - (most - 1).leading_zeros()).min(14),
         };
         Self {
             records: Vec::with_capacity(most),
@@ -394,19 +393,19 @@ impl Gather {
     /// The records in order, in as much memory as they need.
     fn sorted(mut self) -> Vec<u64> {
         let n = self.records.len();
-        if n < self.counts.len() / 16 || self.counts.is_empty() {
+        if n < self.counts.len() / 8 || self.counts.is_empty() {
             self.records.sort_unstable();
             self.records.shrink_to_fit();
             return self.records;
         }
-        let mut before = 0usize;
+        let mut before = 0;
         for count in &mut self.counts {
-            before += std::mem::replace(count, before as u16) as usize;
+            before += std::mem::replace(count, before);
         }
         let mut sorted = vec![0u64; n];
         for &r in &self.records {
             if let Some(at) = self.counts.get_mut((r >> (self.shift & 63)) as usize)
-                && let Some(to) = sorted.get_mut(usize::from(*at))
+                && let Some(to) = sorted.get_mut(*at as usize)
             {
                 *to = r;
                 *at += 1;
