@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What administration costs on pools with very many datasets and snapshots. Prints one line per measurement:
+# What administration costs on pools with very many datasets and snapshots. Prints a line per measurement as it is made, at the end
+# a table with the goals, and writes all of it as JSON.
 #
-#   NAME seconds [figures]
+#   ZUSE=target/release/zuse bench/published/admin.sh DIR [JSON]      DIR: a folder with 4 GB of room; JSON: DIR/admin.json
 #
-#   ZUSE=target/release/zuse bench/published/admin.sh DIR      DIR: a folder with 2 GB of room
+# About six minutes at full size on two quiet cores. `SMALL=1` takes a hundredth of everything: whether it runs at all.
 #
 # FILESYSTEMS (400), SNAPSHOTS (100 of each), OTHERS (600), MANY (10000), ONE (300), LISTED (100000 snapshots), FILES (200000) and CHANGED
 # (2000) change the sizes. Device reads are counted by strace where it is installed. "cold" is a new process that opens the pool,
@@ -11,21 +12,38 @@
 # where there is no FUSE). The block cache is limited to 64 MB for the pool of the published table; "off" is the same without the
 # metadata tier.
 set -euo pipefail
-[ $# = 1 ] || { echo "usage: admin.sh DIR" >&2; exit 2; }
+[ $# = 1 ] || [ $# = 2 ] || { echo "usage: admin.sh DIR [JSON]" >&2; exit 2; }
 dir=$1 zuse=${ZUSE:-target/release/zuse}
 zuse=$(realpath "$zuse")
-filesystems=${FILESYSTEMS:-400} snapshots=${SNAPSHOTS:-100} others=${OTHERS:-600} many=${MANY:-10000}
+part=1
+[ -z "${SMALL:-}" ] || part=100
+filesystems=${FILESYSTEMS:-$((400 / part))} snapshots=${SNAPSHOTS:-$((part > 1 ? 5 : 100))} others=${OTHERS:-$((600 / part))}
+many=${MANY:-$((10000 / part))} one=${ONE:-$((part > 1 ? 10 : 300))} listed=${LISTED:-$((part > 1 ? 2000 : 100000))}
+files=${FILES:-$((200000 / part))} changed=${CHANGED:-$((2000 / part))}
 mkdir -p "$dir"
+dir=$(realpath "$dir")
+json=${2:-$dir/admin.json}
+: >"$dir/lines"
 export XDG_STATE_HOME=$dir/state
 rm -rf "$dir/state" "$dir"/*.img
 
+note() { # name figure unit
+    printf '%s %s %s\n' "$@" | tee -a "$dir/lines"
+}
+# Seconds that pass, seconds of processors (user and system) of the command, lines that it printed.
 say() { # name command…
-    local name=$1 from to
+    local name=$1
     shift
-    from=$(date +%s.%N)
-    "$@" >"$dir/out" || { echo "$name failed" >&2; exit 1; }
-    to=$(date +%s.%N)
-    printf '%s %.2f %s\n' "$name" "$(echo "$to - $from" | bc)" "$(wc -l <"$dir/out") lines"
+    python3 -c 'import os, subprocess, sys, time
+before = time.monotonic()
+with open(sys.argv[1], "wb") as out:
+    code = subprocess.run(sys.argv[3:], stdout=out).returncode
+took, used = time.monotonic() - before, os.times()
+with open(sys.argv[1], "rb") as out:
+    lines = sum(piece.count(b"\n") for piece in iter(lambda: out.read(1 << 20), b""))
+print(f"{sys.argv[2]} {took:.3f} s {used.children_user + used.children_system:.2f} cpu {lines} lines")
+sys.exit(code)' "$dir/out" "$name" "$@" >"$dir/said" || { echo "$name failed" >&2; exit 1; }
+    tee -a "$dir/lines" <"$dir/said"
 }
 evict() { # image
     python3 -c 'import os, sys
@@ -43,26 +61,33 @@ reads() { # name command…
     shift
     command -v strace >/dev/null || return 0
     strace -f -qq -e trace=pread64,preadv,preadv2,read -o "$dir/trace" "$@" >/dev/null
-    printf '%s %s device reads\n' "$name" "$(grep -c 'pread' "$dir/trace")"
+    note "$name-reads" "$(grep -cE 'pread.*= [0-9]+$' "$dir/trace")" reads
 }
-program() { # pool, text
-    printf '%s\n' "$2" >"$dir/p.lua"
-    "$zuse" zfs program -t 100000000 -m 104857600 "$1" "$dir/p.lua"
+# A program to be run by $lua.
+write() { # text
+    printf '%s\n' "$1" >"$dir/p.lua"
 }
+lua="zfs program -t 100000000 -m 104857600"
 
 "$zuse" zpool create -m none many "$dir/many.img" --size 4G
 "$zuse" zfs create many/base
 "$zuse" zfs snapshot many/base@s
 "$zuse" zfs create many/all
-say clones-by-program program many "for i = 1, $many do zfs.sync.clone('many/base@s', 'many/all/c' .. i) end"
+write "for i = 1, $many do zfs.sync.clone('many/base@s', 'many/all/c' .. i) end"
+# shellcheck disable=SC2086
+say clones-by-program "$zuse" $lua many "$dir/p.lua"
 say snapshot-recursive "$zuse" zfs snapshot -r many/all@r
-say snapshots-by-program program many "for d in zfs.list.children('many/all') do zfs.sync.snapshot(d .. '@p') end"
+write "for d in zfs.list.children('many/all') do zfs.sync.snapshot(d .. '@p') end"
+# shellcheck disable=SC2086
+say snapshots-by-program "$zuse" $lua many "$dir/p.lua"
 cold "$dir/many.img" list-snapshots-cold "$zuse" zfs list -t snapshot -o name,creation,used
 say destroy-recursive-snapshots "$zuse" zfs destroy -r many/all@r
-say destroy-by-program program many "for d in zfs.list.children('many/all') do zfs.sync.destroy(d .. '@p') end"
+write "for d in zfs.list.children('many/all') do zfs.sync.destroy(d .. '@p') end"
+# shellcheck disable=SC2086
+say destroy-by-program "$zuse" $lua many "$dir/p.lua"
 # A dataset takes one snapshot a txg: of one dataset there are fewer.
-for i in $(seq "${ONE:-300}"); do "$zuse" zfs snapshot "many/base@n$i"; done
-say "destroy-of-one-dataset" "$zuse" zfs destroy "many/base@n1%n${ONE:-300}"
+for i in $(seq "$one"); do "$zuse" zfs snapshot "many/base@n$i"; done
+say destroy-of-one-dataset "$zuse" zfs destroy "many/base@n1%n$one"
 "$zuse" zpool export many
 
 "$zuse" zpool create -m none mix "$dir/mix.img" --size 4G
@@ -72,7 +97,7 @@ for i in $(seq "$filesystems"); do "$zuse" zfs create "mix/fs/f$i"; done
 for i in $(seq "$others"); do "$zuse" zfs create "mix/other/o$i"; done
 from=$(date +%s.%N)
 for i in $(seq "$snapshots"); do "$zuse" zfs snapshot -r "mix/fs@s$i"; done
-printf 'snapshots-of-filesystems %.2f\n' "$(echo "$(date +%s.%N) - $from" | bc)"
+note snapshots-of-filesystems "$(echo "$(date +%s.%N) - $from" | bc)" s
 limit="--tune zfs_arc_max=64M"
 # shellcheck disable=SC2086
 for tier in "" "--tune zuse_metadata_cache=0"; do
@@ -83,7 +108,13 @@ for tier in "" "--tune zuse_metadata_cache=0"; do
     reads "list-all-cold$name" "$zuse" $limit $tier zfs list -t all -o all
 done
 cold "$dir/mix.img" get-all-json-cold "$zuse" zfs get -j all
-cold "$dir/mix.img" import sh -c "'$zuse' zpool export mix && '$zuse' zpool import -d '$dir/mix.img' mix"
+"$zuse" zpool export mix
+# shellcheck disable=SC2086
+cold "$dir/mix.img" import "$zuse" $limit zpool import -d "$dir/mix.img" mix
+"$zuse" zpool export mix
+# shellcheck disable=SC2086
+reads import "$zuse" $limit zpool import -d "$dir/mix.img" mix
+"$zuse" zfs list -H -o name >/dev/null
 warm() { # dataset name command…
     local dataset=$1 name=$2
     shift 2
@@ -96,18 +127,18 @@ warm() { # dataset name command…
 warm mix/fs get-all-warm "$zuse" zfs get all
 "$zuse" zpool export mix
 
-listed=${LISTED:-100000}
 "$zuse" zpool create -m none listed "$dir/listed.img" --size 8G
 "$zuse" zfs create listed/base
 "$zuse" zfs snapshot listed/base@s
 "$zuse" zfs create listed/all
-program listed "for i = 1, $((listed / 100)) do zfs.sync.clone('listed/base@s', 'listed/all/c' .. i) end" >/dev/null
+write "for i = 1, $((listed / 100)) do zfs.sync.clone('listed/base@s', 'listed/all/c' .. i) end"
+# shellcheck disable=SC2086
+"$zuse" $lua listed "$dir/p.lua" >/dev/null
 for i in $(seq 100); do "$zuse" zfs snapshot -r "listed/all@s$i"; done
 cold "$dir/listed.img" list-100-of-each-cold "$zuse" zfs list -t snapshot -o name,creation,used
 warm listed/base list-100-of-each-warm "$zuse" zfs list -t snapshot -o name,creation,used
 "$zuse" zpool export listed
 
-files=${FILES:-200000} changed=${CHANGED:-2000}
 "$zuse" zpool create -m none tree "$dir/tree.img" --size 4G
 "$zuse" zfs create tree/fs
 python3 - "$dir/tree" "$files" "$changed" <<'END'
@@ -128,3 +159,30 @@ END
 cold "$dir/tree.img" diff-cold "$zuse" zfs diff tree/fs@a tree/fs@b
 "$zuse" zpool export tree
 rm -rf "$dir/tree"
+
+python3 - "$dir/lines" "$json" "$part" <<'END'
+import json, os, sys
+goals = {"snapshot-recursive": 2, "snapshots-by-program": 2, "destroy-recursive-snapshots": 5, "destroy-by-program": 5,
+         "get-all-cold": 3, "list-all-cold": 3, "import": 3, "diff-cold": 1, "get-all-cold-reads": 1500, "list-all-cold-reads": 1500,
+         "import-reads": 1500}
+rates = {"list-100-of-each-cold": 50000, "list-100-of-each-warm": 150000}
+rows = []
+for line in open(sys.argv[1]):
+    name, *rest = line.split()
+    row = {"name": name}
+    for figure, unit in zip(rest[::2], rest[1::2]):
+        row[{"s": "seconds", "cpu": "cpu_seconds"}.get(unit, unit)] = float(figure) if "." in figure else int(figure)
+    if name in rates and row.get("seconds"):
+        row["per_second"] = round((row["lines"] - 1) / row["seconds"])
+        row["goal_per_second"] = rates[name]
+    elif name in goals:
+        row["goal"] = goals[name]
+    rows.append(row)
+with open(sys.argv[2], "w") as out:
+    json.dump({"sizes": "small" if sys.argv[3] != "1" else "full", "processors": os.cpu_count(), "rows": rows}, out, indent=1)
+print("\n| | s | s of processors | lines | reads | a second | goal |\n|---|---:|---:|---:|---:|---:|---:|")
+for row in rows:
+    cells = [row.get(key, "") for key in ("seconds", "cpu_seconds", "lines", "reads", "per_second")]
+    goal = row.get("goal_per_second", row.get("goal", ""))
+    print("| " + " | ".join(str(cell) for cell in (row["name"], *cells, goal)) + " |")
+END

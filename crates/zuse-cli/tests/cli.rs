@@ -5,6 +5,7 @@ mod administration;
 mod datasets;
 mod mounts;
 mod pools;
+mod programs;
 mod redaction;
 mod streams;
 mod support;
