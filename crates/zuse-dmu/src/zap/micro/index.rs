@@ -416,6 +416,9 @@ impl Gather {
         let mut moves = 16 * n;
         for i in 1..n {
             let r = sorted[i];
+            if sorted[i - 1] <= r {
+                continue;
+            }
             let mut at = i;
             while at > 0 && sorted[at - 1] > r {
                 sorted[at] = sorted[at - 1];
