@@ -547,3 +547,19 @@ fn a_volume_is_made_written_resized_and_cloned() {
         "0\n"
     );
 }
+
+#[test]
+fn the_version_comes_as_json_under_the_command_that_was_called() {
+    let env = TestEnv::new();
+    let plain = env.ok("zfs version");
+    for command in ["zfs version", "zpool version"] {
+        assert_eq!(
+            env.ok(&format!("{command} -j")),
+            format!(
+                "{{\"output_version\":{{\"command\":\"{command}\",\"vers_major\":0,\"vers_minor\":1}},\
+                 \"zfs_version\":{{\"userland\":\"{}\"}}}}\n",
+                plain.trim_end()
+            )
+        );
+    }
+}

@@ -134,7 +134,7 @@ impl Zfs {
             Command::LoadKey(c) => c.run(session),
             Command::UnloadKey(c) => c.run(session),
             Command::ChangeKey(c) => c.run(session),
-            Command::Version(c) => c.run(session),
+            Command::Version(c) => c.run(session, "zfs version"),
         }
     }
 }

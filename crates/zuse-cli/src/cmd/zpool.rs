@@ -72,7 +72,7 @@ impl Zpool {
             Command::History(c) => c.run(session),
             Command::Wait(c) => c.run(session),
             Command::Labelclear(c) => c.run(session),
-            Command::Version(c) => c.run(session),
+            Command::Version(c) => c.run(session, "zpool version"),
         }
     }
 }
