@@ -140,29 +140,28 @@ impl FileSystem {
     /// A name of an object has gone: one link less, or the end. The caller gives its hold away.
     pub(crate) fn drop_link(&self, tx: &Tx, znode: Arc<Znode>, now: Timestamp) -> Result<()> {
         let object = znode.object();
-        let (links, xattr, size) = {
+        let (last, xattr, size) = {
             let state = znode.read();
             let a = &state.attrs;
-            (
-                if znode.is_dir() {
-                    0
-                } else {
-                    a.links.saturating_sub(1)
-                },
-                a.xattr,
-                a.size,
-            )
+            (znode.is_dir() || a.links <= 1, a.xattr, a.size)
         };
-        if links == 0 {
+        if last {
             self.forget_access(&znode);
             self.tell_keepers(&znode);
-            let block = u64::from(znode.dnode().block_size()).max(1);
-            let small = znode.is_dir() || size / block < FREE_AT_ONCE;
-            if small
-                && xattr == 0
-                && self.store.external_acl(znode.dnode()) == 0
-                && self.cache.kill_if_alone(&znode)
-            {
+        }
+        let block = u64::from(znode.dnode().block_size()).max(1);
+        let small = (znode.is_dir() || size / block < FREE_AT_ONCE)
+            && xattr == 0
+            && self.store.external_acl(znode.dnode()) == 0;
+        // Names of one object go and come in different directories at the same time: its links are counted under this lock.
+        let mut state = znode.write();
+        let links = if znode.is_dir() {
+            0
+        } else {
+            state.attrs.links.saturating_sub(1)
+        };
+        if links == 0 {
+            if small && self.cache.kill_if_alone(&znode) {
                 match self.objset.free(tx, object) {
                     Ok(()) => return Ok(()),
                     // It stays, without a name: remembered in the set.
@@ -171,7 +170,6 @@ impl FileSystem {
             }
             self.limbo()?.enter(tx, object)?;
         }
-        let mut state = znode.write();
         let a = &mut state.attrs;
         a.links = links;
         a.ctime = now;
