@@ -205,7 +205,9 @@ impl FileSystem {
             name,
             dirent::pack(dnode.object(), attrs.mode, self.version),
         ) {
-            self.objset.free(&tx, dnode.object())?;
+            let object = dnode.object();
+            self.cache
+                .discard(object, || self.objset.free(&tx, object))?;
             return Err(error);
         }
         let is_dir = attrs.is_dir();

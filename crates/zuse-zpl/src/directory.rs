@@ -107,9 +107,20 @@ impl FileSystem {
             b".." => return self.znode(ObjectId(dir.read().attrs.parent)),
             _ => {}
         }
-        match self.find(dir, name)? {
-            Some((object, _)) => self.znode(object),
-            None => Err(self.absent(name)),
+        let mut found = self.find(dir, name)?;
+        loop {
+            let Some((object, _)) = found else {
+                return Err(self.absent(name));
+            };
+            let znode = self.znode(object);
+            // Nothing was locked between the two: the name may lead elsewhere by now, and the number be another object's. Who
+            // holds an object keeps its number from being used again.
+            found = self.find(dir, name)?;
+            match znode {
+                Err(error) if !error.is(Errno::NOENT) => return Err(error),
+                other if found.map(|f| f.0) == Some(object) => return other,
+                _ => {}
+            }
         }
     }
 

@@ -306,8 +306,8 @@ impl ZnodeCache {
         }
     }
 
-    /// Puts an object that was just made into memory. Somebody may have come upon its number before: then that one
-    /// learns what the maker knows.
+    /// Puts an object that was just made into memory. Somebody may have come upon its number before, and have gone on with it:
+    /// then that one learns no more than that it has no name.
     pub fn insert(
         self: &Arc<Self>,
         dnode: Arc<Dnode>,
@@ -323,16 +323,32 @@ impl ZnodeCache {
         {
             drop(shard);
             znode.dead.store(true, Relaxed);
-            let mut state = there.write();
-            state.attrs = attrs;
-            state.nameless = nameless;
-            drop(state);
+            // It was read after the maker had written all of it, and may have been changed since.
+            if nameless {
+                let mut state = there.write();
+                state.attrs.links = attrs.links;
+                state.nameless = true;
+            }
             return Ok(there.clone());
         }
         shard.insert(znode.object.0, Arc::downgrade(&znode));
         drop(shard);
         drop(there);
         Ok(znode)
+    }
+
+    /// Frees an object that never got a name. Somebody may have come upon its number: nobody is given what is in memory of it
+    /// any more, and nobody reads it before it is free.
+    pub fn discard(&self, object: ObjectId, free: impl FnOnce() -> Result<()>) -> Result<()> {
+        let shard = self.shard(object);
+        let there = shard.get(&object.0).and_then(Weak::upgrade);
+        if let Some(there) = &there {
+            there.dead.store(true, Relaxed);
+        }
+        let freed = free();
+        drop(shard);
+        drop(there);
+        freed
     }
 
     /// If `znode` is held by the caller alone, marks it dead: nobody can get hold of it again.
