@@ -200,18 +200,15 @@ impl FileSystem {
         let tx = self.begin(estimate::CREATE)?;
         let now = self.now();
         let (dnode, attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, new, now)?;
-        if let Err(error) = entries.add_u64(
-            &tx,
-            name,
-            dirent::pack(dnode.object(), attrs.mode, self.version),
-        ) {
-            let object = dnode.object();
+        let (object, is_dir) = (dnode.object(), attrs.is_dir());
+        // Before it has a name: whoever finds it by that goes on with this one.
+        let znode = self.cache.insert(dnode, attrs, false)?;
+        let entry = dirent::pack(object, attrs.mode, self.version);
+        if let Err(error) = entries.add_u64(&tx, name, entry) {
             self.cache
                 .discard(object, || self.objset.free(&tx, object))?;
             return Err(error);
         }
-        let is_dir = attrs.is_dir();
-        let znode = self.cache.insert(dnode, attrs, false)?;
         self.change_dir(&tx, dir, 1, i64::from(is_dir), now)?;
         self.put_first_acls(&tx, &znode, acls)?;
         if name.len() > name::NAME_MAX {
