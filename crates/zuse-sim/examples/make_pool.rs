@@ -109,7 +109,6 @@ fn received(pool: &Arc<Pool>, _: &str) -> Result<()> {
 
 /// Blocks that rotted and were healed by streams of their snapshots.
 fn healed(pool: &Arc<Pool>, name: &str) -> Result<()> {
-    use zuse::stream::{SendProgress, StreamWriter};
     let prng = SeededPrng::new(1);
     mixed(pool, name)?;
     let top = format!("{name}@heal");
@@ -123,7 +122,7 @@ fn healed(pool: &Arc<Pool>, name: &str) -> Result<()> {
         if !entry.name.ends_with("@heal") {
             continue;
         }
-        let plan = pool.plan_send(&zuse::SendRequest {
+        let request = zuse::SendRequest {
             to: entry.name.clone(),
             options: zuse::stream::SendOptions {
                 large_blocks: true,
@@ -131,14 +130,13 @@ fn healed(pool: &Arc<Pool>, name: &str) -> Result<()> {
                 ..Default::default()
             },
             ..Default::default()
-        })?;
-        let mut out = StreamWriter::new(Vec::new());
-        plan.run(&mut out, &SendProgress::default(), &mut |_| {})?;
+        };
+        let stream = zuse_sim::round_trip::sent(pool, &request)?;
         let mut failed = None;
         let spoilt = zuse_sim::rot::spoil(pool, &entry.name, 3, &prng, &mut |at, bytes| {
             failed = file.write_all_at(bytes, at).err().or(failed.take());
         })?;
-        let done = pool.heal(&out.into_inner()?[..], &entry.name)?;
+        let done = pool.heal(&stream[..], &entry.name)?;
         if failed.is_some() || done.healed != spoilt || done.bad != 0 {
             return Err(Error::corrupt(entry.name, format!("{done:?} of {spoilt}")));
         }

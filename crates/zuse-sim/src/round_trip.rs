@@ -22,7 +22,7 @@ use zuse_zpl::QuotaOwner;
 use crate::manifests::{differences, of_dataset, of_volume};
 use source::Source;
 
-pub use delivery::{Flags, deliver};
+pub use delivery::{Flags, deliver, sent};
 
 /// Bytes of a pool.
 const SIZE: u64 = 512 << 20;

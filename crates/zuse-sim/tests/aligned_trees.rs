@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use zuse::stream::StreamReader;
 use zuse::stream::record::Record;
-use zuse::stream::{SendProgress, StreamReader, StreamWriter};
 use zuse::{Pool, ReceiveRequest, SendRequest};
-use zuse_sim::round_trip::{new_pool, prove};
+use zuse_sim::round_trip::{new_pool, prove, sent};
 
 fn package(pool: &Arc<Pool>, to: &str, from: Option<&str>) -> Vec<u8> {
     let request = SendRequest {
@@ -15,11 +15,7 @@ fn package(pool: &Arc<Pool>, to: &str, from: Option<&str>) -> Vec<u8> {
         recursive: true,
         ..SendRequest::default()
     };
-    let mut out = StreamWriter::new(Vec::new());
-    let plan = pool.plan_send(&request).unwrap();
-    plan.run(&mut out, &SendProgress::default(), &mut |_| {})
-        .unwrap();
-    out.into_inner().unwrap()
+    sent(pool, &request).unwrap()
 }
 
 /// A package without its snapshots: only the tree is brought in line.

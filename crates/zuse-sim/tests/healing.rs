@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use zuse::stream::{Healing, SendOptions, SendProgress, StreamWriter};
+use zuse::stream::{Healing, SendOptions};
 use zuse::{Credentials, Errno, KeyMaterial, NewVolume, Pool, ReceiveRequest, SendRequest};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::manifests::{of_dataset, of_volume};
 use zuse_sim::rot::spoil;
-use zuse_sim::round_trip::prove;
+use zuse_sim::round_trip::{prove, sent};
 use zuse_zpl::WriteOptions;
 
 fn new_pool() -> (Arc<Pool>, Arc<MemDevice>) {
@@ -48,11 +48,7 @@ fn fill(pool: &Arc<Pool>, name: &str, prng: &SeededPrng) {
 }
 
 fn stream(pool: &Arc<Pool>, request: &SendRequest) -> Vec<u8> {
-    let mut out = StreamWriter::new(Vec::new());
-    let plan = pool.plan_send(request).unwrap();
-    plan.run(&mut out, &SendProgress::default(), &mut |_| {})
-        .unwrap();
-    out.into_inner().unwrap()
+    sent(pool, request).unwrap()
 }
 
 fn of(name: &str, compressed: bool, raw: bool) -> SendRequest {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use counting::Counting;
 use zuse::stream::record::{Header, Record};
-use zuse::stream::{SendOptions, SendProgress, StreamError, StreamReader, StreamWriter, examine};
+use zuse::stream::{SendOptions, StreamError, StreamReader, examine};
 use zuse::{
     Credentials, Errno, Error, KeyMaterial, NewVolume, Pool, ReceiveRequest, SendRequest, XattrMode,
 };
@@ -21,7 +21,7 @@ use zuse_device::MemDevice;
 use zuse_pool::{Environment, Limits, VdevSpec};
 use zuse_sim::hostile_stream::{Parts, changed};
 use zuse_sim::manifests::of_dataset;
-use zuse_sim::round_trip::prove;
+use zuse_sim::round_trip::{prove, sent};
 use zuse_zpl::WriteOptions;
 
 #[global_allocator]
@@ -91,11 +91,7 @@ fn fill(pool: &Arc<Pool>, name: &str, round: u8) {
 }
 
 fn stream(pool: &Arc<Pool>, request: &SendRequest) -> Vec<u8> {
-    let mut out = StreamWriter::new(Vec::new());
-    let plan = pool.plan_send(request).unwrap();
-    plan.run(&mut out, &SendProgress::default(), &mut |_| {})
-        .unwrap();
-    out.into_inner().unwrap()
+    sent(pool, request).unwrap()
 }
 
 /// A stream, and the dataset it goes into; `None`: a new one.

@@ -9,6 +9,7 @@ use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, golden_stream, open_whole};
 use zuse_sim::manifests::{differences, expected, of_dataset};
+use zuse_sim::round_trip;
 
 const RAW: SendOptions = SendOptions {
     large_blocks: true,
@@ -316,12 +317,7 @@ fn a_raw_package_brings_encryption_roots_holds_and_properties_of_snapshots() {
         options: RAW,
         ..zuse::SendRequest::default()
     };
-    let send = |request: &zuse::SendRequest| -> zuse::Result<Vec<u8>> {
-        let mut out = StreamWriter::new(Vec::new());
-        let plan = from.plan_send(request)?;
-        plan.run(&mut out, &SendProgress::default(), &mut |_| {})?;
-        Ok(out.into_inner().unwrap())
-    };
+    let send = |request: &zuse::SendRequest| round_trip::sent(&from, request);
     let clear = zuse::SendRequest {
         options: SendOptions::default(),
         ..request.clone()
@@ -389,11 +385,7 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
             options: RAW,
             ..zuse::SendRequest::default()
         };
-        let mut out = StreamWriter::new(Vec::new());
-        let plan = from.plan_send(&request).unwrap();
-        plan.run(&mut out, &SendProgress::default(), &mut |_| {})
-            .unwrap();
-        out.into_inner().unwrap()
+        round_trip::sent(&from, &request).unwrap()
     };
     for name in names {
         churn(&from, &format!("tank/e{name}"), &mut seed);

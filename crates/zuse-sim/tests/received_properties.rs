@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::stream::{SendProgress, StreamWriter};
 use zuse::{Errno, KeyMaterial, Pool, ReceiveRequest, SendRequest, Source};
-use zuse_sim::round_trip::{new_pool, prove};
+use zuse_sim::round_trip::{new_pool, prove, sent};
 
 fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     let own = |(a, b): &(&str, &str)| ((*a).to_owned(), (*b).to_owned());
@@ -20,11 +19,7 @@ fn package(pool: &Arc<Pool>, to: &str, from: Option<&str>) -> Vec<u8> {
         intermediate: true,
         ..SendRequest::default()
     };
-    let mut out = StreamWriter::new(Vec::new());
-    let plan = pool.plan_send(&request).unwrap();
-    plan.run(&mut out, &SendProgress::default(), &mut |_| {})
-        .unwrap();
-    out.into_inner().unwrap()
+    sent(pool, &request).unwrap()
 }
 
 fn into(target: &str, set: &[(&str, &str)], exclude: &[&str]) -> ReceiveRequest {

@@ -202,13 +202,19 @@ impl FileSystem {
         let (dnode, attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, new, now)?;
         let (object, is_dir) = (dnode.object(), attrs.is_dir());
         // Before it has a name: whoever finds it by that goes on with this one.
-        let znode = self.cache.insert(dnode, attrs, false)?;
         let entry = dirent::pack(object, attrs.mode, self.version);
-        if let Err(error) = entries.add_u64(&tx, name, entry) {
-            self.cache
-                .discard(object, || self.objset.free(&tx, object))?;
-            return Err(error);
-        }
+        let named = self.cache.insert(dnode, attrs, false).and_then(|znode| {
+            entries.add_u64(&tx, name, entry)?;
+            Ok(znode)
+        });
+        let znode = match named {
+            Ok(znode) => znode,
+            Err(error) => {
+                let free = || self.objset.free(&tx, object);
+                self.cache.discard(object, free)?;
+                return Err(error);
+            }
+        };
         self.change_dir(&tx, dir, 1, i64::from(is_dir), now)?;
         self.put_first_acls(&tx, &znode, acls)?;
         if name.len() > name::NAME_MAX {

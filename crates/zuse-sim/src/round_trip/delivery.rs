@@ -34,6 +34,14 @@ impl Flags {
     }
 }
 
+/// A stream or package as bytes.
+///
+/// # Errors
+/// It cannot be planned, or read.
+pub fn sent(pool: &Arc<Pool>, request: &SendRequest) -> Result<Vec<u8>> {
+    written(&pool.plan_send(request)?)
+}
+
 fn written(plan: &SendPlan) -> Result<Vec<u8>> {
     let mut out = StreamWriter::new(Vec::new());
     plan.run(&mut out, &SendProgress::default(), &mut |_| {})?;
