@@ -101,6 +101,28 @@ fn what_is_known_agrees_with_the_blocks_through_growth_syncs_and_a_way_back() {
 }
 
 #[test]
+fn what_comes_after_a_txg_was_closed_is_not_written_with_it() {
+    let mut pool = TestPool::new(Settings::default());
+    for count in [20, 5_000] {
+        let zap = new_zap(&pool);
+        for i in 0..count {
+            zap.add_u64(&pool.tx(), &name(i), i).unwrap();
+        }
+        assert!(is_known(&zap));
+        // Nothing of the object changes between the two: what is known still holds, but for the block that is to be changed.
+        let closed = pool.close_txg();
+        zap.add_u64(&pool.tx(), &name(count), count).unwrap();
+        let os = pool.written(closed);
+        let then = Zap::open(&os.dnode(zap.dnode.object()).unwrap()).unwrap();
+        assert_eq!(then.count().unwrap(), count);
+        assert_eq!(then.lookup_u64(&name(count)).unwrap(), None);
+        assert_eq!(zap.count().unwrap(), count + 1);
+        pool.sync();
+        assert_eq!(zap.lookup_u64(&name(count)).unwrap(), Some(count));
+    }
+}
+
+#[test]
 fn a_change_by_somebody_else_is_not_missed() {
     let mut pool = TestPool::new(Settings::default());
     for fat in [false, true] {

@@ -108,6 +108,19 @@ impl TestPool {
         self.txg = Txg(self.txg.0 + 1);
     }
 
+    /// Begins the next txg while this one still waits to be written. Gives this one's number.
+    pub(crate) fn close_txg(&mut self) -> Txg {
+        let next = Txg(self.txg.0 + 1);
+        std::mem::replace(&mut self.txg, next)
+    }
+
+    /// Writes a txg that was closed and gives the object set as it is on disk.
+    pub(crate) fn written(&self, txg: Txg) -> Arc<Objset> {
+        self.os.sync(txg, 1).unwrap();
+        let env = Self::env(&self.io, &self.work, &self.settings);
+        Objset::open(env, self.os.root()).unwrap()
+    }
+
     /// Opens the object set again, with an empty cache.
     pub(crate) fn reopen(&mut self) {
         self.sync();
