@@ -7,11 +7,13 @@ use zuse_format::dnode::scan_block;
 use zuse_format::dsl::{BptreePhys, DIR_FLAG_USED_BREAKDOWN, DslDatasetPhys, UsedKind};
 use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys};
 
-use crate::bpobj::Bpobj;
+use crate::bpobj::{Bpobj, EMPTY_FEATURE, EMPTY_KEY};
 use crate::context::Dsl;
 use crate::deadlist::{Deadlist, chain_keys};
+use crate::livelist::LIVELIST;
 use crate::meta::Meta;
 use crate::sizes::Sizes;
+use crate::snapshot::REMAP_DEADLIST;
 
 /// Compares all accounting of a pool with what a walk over its datasets finds; returns what does not agree, one
 /// sentence each. Meant for tests: everything is read. Nothing may be written meanwhile.
@@ -32,6 +34,9 @@ struct Check<'a> {
     /// Clone heads by the directory of their origin: as found, and as listed.
     clones: BTreeMap<u64, BTreeSet<u64>>,
     listed_clones: BTreeMap<u64, BTreeSet<u64>>,
+    /// The shared empty list, and the entries that name it.
+    empty: Option<u64>,
+    empty_lists: u64,
 }
 
 type Tree = BTreeMap<[u64; 7], (u64, Sizes)>;
@@ -64,6 +69,8 @@ impl<'a> Check<'a> {
             trees: BTreeMap::new(),
             clones: BTreeMap::new(),
             listed_clones: BTreeMap::new(),
+            empty: meta.directory()?.get_u64(EMPTY_KEY)?,
+            empty_lists: 0,
         };
         check.dir(meta.root_dir, &dsl.spa()?.name())?;
         if meta.version >= crate::meta::VERSION_DEADLISTS {
@@ -77,7 +84,31 @@ impl<'a> Check<'a> {
                 check.flaws.push(text);
             }
         }
-        check.free_account()
+        check.free_account()?;
+        let counted = dsl.spa()?.feature_count(EMPTY_FEATURE);
+        let found = check.empty_lists;
+        check.differ("entries with the shared empty list", counted, found);
+        if check.empty.is_some() != (counted > 0) {
+            let text = format!("{counted} entries have an empty list {:?}", check.empty);
+            check.flaws.push(text);
+        }
+        Ok(())
+    }
+
+    /// Counts the entries of a deadlist that are empty.
+    fn note_empty(&mut self, list: &Deadlist<'_>) {
+        let same = |(_, list): &(u64, u64)| Some(*list) == self.empty;
+        self.empty_lists += list.entries().iter().filter(|e| same(e)).count() as u64;
+    }
+
+    /// As [`Self::note_empty`], of a deadlist that an extension entry names.
+    fn note_empty_of(&mut self, object: u64, key: &str) -> Result<()> {
+        if let Some(table) = self.meta.extension(object)?
+            && let Some(list) = table.get_u64(key)?
+        {
+            self.note_empty(&Deadlist::open(self.meta, list)?);
+        }
+        Ok(())
     }
 
     fn differ(&mut self, what: &str, stored: impl PartialEq<u64> + std::fmt::Display, found: u64) {
@@ -130,6 +161,7 @@ impl<'a> Check<'a> {
         if dir.head_dataset != 0 {
             self.datasets(object, name)?;
         }
+        self.note_empty_of(object, LIVELIST)?;
         Ok(())
     }
 
@@ -173,6 +205,7 @@ impl<'a> Check<'a> {
             snap_bytes += self.deadlist(name, ds, otxg)?;
             self.tree(name, *o, ds)?;
             self.deadlist_content(name, *o, ds)?;
+            self.note_empty_of(*o, REMAP_DEADLIST)?;
         }
         for i in 0..chain.len() {
             let (name, _, ds) = &chain[i];
@@ -226,6 +259,7 @@ impl<'a> Check<'a> {
     /// Keys, places and totals of a deadlist; returns the bytes of this directory's in it.
     fn deadlist(&mut self, name: &str, ds: &DslDatasetPhys, otxg: u64) -> Result<u64> {
         let list = Deadlist::open(self.meta, ds.deadlist)?;
+        self.note_empty(&list);
         let totals = list.totals()?;
         let mut sum = Sizes::default();
         let mut ours = 0;
@@ -410,6 +444,7 @@ impl<'a> Check<'a> {
         if let Some(set) = directory.get_u64("com.delphix:deleted_clones")? {
             for object in self.meta.table(set)?.ints()? {
                 waits += Deadlist::totals_of(self.meta, object)?;
+                self.note_empty(&Deadlist::open(self.meta, object)?);
             }
         }
         let free = self.meta.dir(self.meta.free_dir)?;

@@ -20,9 +20,9 @@ use crate::meta::{DIRECTORY, VERSION_DEADLISTS};
 use crate::sizes::Sizes;
 
 const BLOCK: u32 = 128 * 1024;
-const EMPTY_FEATURE: &str = "com.delphix:empty_bpobj";
+pub(crate) const EMPTY_FEATURE: &str = "com.delphix:empty_bpobj";
 const LIVELIST_FEATURE: &str = "com.delphix:livelist";
-const EMPTY_KEY: &str = "empty_bpobj";
+pub(crate) const EMPTY_KEY: &str = "empty_bpobj";
 /// Sub-lists inside sub-lists that a reader follows: enqueueing makes at most two levels.
 const DEPTH_LIMIT: u32 = 16;
 

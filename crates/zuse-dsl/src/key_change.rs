@@ -45,6 +45,13 @@ pub struct NewEncryption {
     pub key: Option<NewKey>,
 }
 
+impl std::fmt::Debug for NewEncryption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let root = self.key.is_some();
+        write!(f, "NewEncryption {{ {:?}, root: {root} }}", self.suite)
+    }
+}
+
 fn refused<T>(errno: Errno, what: impl Into<String>) -> Result<T> {
     Err(Error::refused(errno, what.into()))
 }

@@ -14,8 +14,8 @@ use crate::deadlist::Deadlist;
 use crate::sizes::Sizes;
 use crate::sync::Budget;
 
-const KEY: &str = "com.delphix:livelist";
-const FEATURE: &str = "com.delphix:livelist";
+/// Key, and feature, of clones that have one.
+pub(crate) const LIVELIST: &str = "com.delphix:livelist";
 const DELETED: &str = "com.delphix:deleted_clones";
 
 impl Ctx<'_> {
@@ -24,12 +24,12 @@ impl Ctx<'_> {
         let Some(table) = self.meta.extension(dir)? else {
             return Ok(());
         };
-        let Some(list) = table.get_u64(KEY)? else {
+        let Some(list) = table.get_u64(LIVELIST)? else {
             return Ok(());
         };
-        table.remove(self.tx, KEY)?;
+        table.remove(self.tx, LIVELIST)?;
         Deadlist::open(self.meta, list)?.free(self)?;
-        self.feature_add(FEATURE, -1)
+        self.feature_add(LIVELIST, -1)
     }
 
     /// Frees the blocks of clones that were destroyed with a livelist; true if more is left.
@@ -53,7 +53,7 @@ impl Ctx<'_> {
             }
             table.remove_int(self.tx, object)?;
             self.free(object)?;
-            self.feature_add(FEATURE, -1)?;
+            self.feature_add(LIVELIST, -1)?;
         }
         directory.remove(self.tx, DELETED)?;
         self.free(set)?;

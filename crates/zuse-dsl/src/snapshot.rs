@@ -14,7 +14,7 @@ use crate::name::{check_snapshot, split_snapshot};
 use crate::property::Value;
 use crate::sizes::Sizes;
 
-const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
+pub(crate) const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
 
 /// Extension entry of an encrypted snapshot: which set of IVs its blocks have.
 pub(crate) const IVSET_GUID: &str = "com.datto:ivset_guid";

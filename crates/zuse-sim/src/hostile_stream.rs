@@ -38,6 +38,16 @@ impl Parts {
         }
         Self(out)
     }
+
+    /// The stream with payloads changed, each at its length, and checksums that fit.
+    pub fn with_payloads(mut self, mut change: impl FnMut(&Record, &mut [u8])) -> Vec<u8> {
+        for (header, payload) in &mut self.0 {
+            if let Ok(record) = Record::parse(header, ByteOrder::Little) {
+                change(&record, payload);
+            }
+        }
+        sealed(&self.0)
+    }
 }
 
 /// A changed stream; what was changed may by chance make another good one.

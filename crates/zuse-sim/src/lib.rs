@@ -9,6 +9,7 @@
 //!   rewrite  metadata changed and sealed again, raw bytes changed
 //!   hostile_stream   streams changed, their checksums made anew
 //!   fuzz     what fuzzers run: parsers behind their checksums
+//!   memory_pool   a new pool to receive into
 //!   no_datasets   the least dataset layer, for pools that are only an object set
 //! ```
 //! What is under test is `tests/`: power cuts, damaged input, goldens.
@@ -21,6 +22,7 @@ pub mod fuzz;
 pub mod golden;
 pub mod hostile_stream;
 pub mod manifests;
+pub mod memory_pool;
 pub mod no_datasets;
 pub mod objects;
 pub mod power;

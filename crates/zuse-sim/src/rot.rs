@@ -1,20 +1,37 @@
-//! Where the blocks of files lie, so that a test can make them rot.
+//! Where the blocks of files lie, so that a test can make them rot: on any layout, and the members of gang blocks too.
 
 use std::sync::Arc;
 
-use zuse_base::{Entropy, ObjectId, Result, SeededPrng};
-use zuse_format::{BpKind, object_type};
+use zuse_base::{Entropy, Error, ObjectId, Result, SeededPrng, Txg};
+use zuse_format::gang::{GANG_SIZE, parse_gang_header};
+use zuse_format::{BlockPointer, BpKind, object_type};
+use zuse_vdev::Address;
 
-/// Bytes of labels and boot block in front of what addresses count.
-const FRONT: u64 = 4 << 20;
+/// Gang headers inside gang headers.
+const DEPTH_MAX: u32 = 8;
 
-/// One copy of a block on a pool's only plain device.
+/// One copy of a block, or of a piece of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Offset on the device.
-    pub at: u64,
-    /// Bytes.
-    pub len: u64,
+    at: Address,
+    len: usize,
+}
+
+impl Place {
+    /// What lies there, good or bad.
+    ///
+    /// # Errors
+    /// The device cannot be read.
+    pub fn read(&self, pool: &zuse::Pool) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let vdevs = pool.spa().vdevs();
+        vdevs.read(self.at, &mut bytes, self.len, &mut |_| true)?;
+        Ok(bytes)
+    }
+
+    fn write(&self, pool: &zuse::Pool, bytes: &[u8]) -> Result<()> {
+        pool.spa().vdevs().write(self.at, bytes)
+    }
 }
 
 /// The copies of each data block of a snapshot's files and volumes.
@@ -36,37 +53,53 @@ pub fn places(pool: &Arc<zuse::Pool>, snapshot: &str) -> Result<Vec<Vec<Place>>>
             if let Some(bp) = dnode.stored_pointer(block)?
                 && bp.kind() == BpKind::Normal
             {
-                let place = |dva: zuse_format::Dva| Place {
-                    at: FRONT + dva.offset(),
-                    len: bp.psize(),
-                };
-                out.push(bp.dvas().map(place).collect());
+                let mut copies = Vec::new();
+                copies_of(pool, &bp, 0, &mut copies)?;
+                out.push(copies);
             }
         }
     }
     Ok(out)
 }
 
-/// Spoils all copies of about one block of `of`; gives how many.
+fn copies_of(pool: &zuse::Pool, bp: &BlockPointer, depth: u32, out: &mut Vec<Place>) -> Result<()> {
+    let places = bp.dvas().map(|dva| Place {
+        at: Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth())),
+        len: match bp.is_gang() {
+            true => GANG_SIZE,
+            false => bp.psize() as usize,
+        },
+    });
+    if !bp.is_gang() {
+        out.extend(places);
+        return Ok(());
+    }
+    let mut places = places;
+    let header = places.next().filter(|_| depth < DEPTH_MAX);
+    let bytes = header
+        .ok_or_else(|| Error::corrupt("a gang block", "nested too deep"))?
+        .read(pool)?;
+    let (members, _) = parse_gang_header(&bytes).map_err(|e| e.at("a gang block"))?;
+    members
+        .iter()
+        .try_for_each(|member| copies_of(pool, member, depth + 1, out))
+}
+
+/// Spoils all copies of about one block of `of`; gives how many blocks.
 ///
 /// # Errors
 /// As [`places`].
-pub fn spoil(
-    pool: &Arc<zuse::Pool>,
-    snapshot: &str,
-    of: u64,
-    prng: &SeededPrng,
-    write: &mut dyn FnMut(u64, &[u8]),
-) -> Result<u64> {
+pub fn spoil(pool: &Arc<zuse::Pool>, snapshot: &str, of: u64, prng: &SeededPrng) -> Result<u64> {
     let mut count = 0;
     for copies in places(pool, snapshot)? {
         if !prng.chance(1, of) {
             continue;
         }
         for place in copies {
-            let mut noise = vec![0; 1 + prng.below(place.len) as usize];
-            prng.fill(&mut noise);
-            write(place.at, &noise);
+            let mut bytes = place.read(pool)?;
+            let noisy = 1 + prng.below(place.len as u64) as usize;
+            prng.fill(&mut bytes[..noisy]);
+            place.write(pool, &bytes)?;
         }
         count += 1;
     }

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use zuse::{KeyMaterial, Pool};
 use zuse_base::{Error, Result, SeededPrng};
-use zuse_device::{BlockDevice, MemDevice};
-use zuse_pool::{Environment, Limits, VdevSpec};
+use zuse_pool::Limits;
 use zuse_zpl::QuotaOwner;
 
 use crate::manifests::{differences, of_dataset, of_volume};
+use crate::memory_pool::memory_pool;
 use source::Source;
 
 pub use delivery::{Flags, deliver, sent};
@@ -47,20 +47,11 @@ pub struct Tally {
 /// # Errors
 /// None that a sound build has.
 pub fn new_pool(name: &str, ashift: u8) -> Result<Arc<Pool>> {
-    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(format!("/sim/{name}"), SIZE));
-    let spec = VdevSpec {
-        device,
-        is_disk: false,
-        ashift: Some(ashift),
+    let limits = Limits {
+        cache: 64 << 20,
+        ..Limits::default()
     };
-    let env = Environment {
-        limits: Limits {
-            cache: 64 << 20,
-            ..Limits::default()
-        },
-        ..Environment::default()
-    };
-    Pool::create_on_devices(env, name, vec![spec], None, &[])
+    Ok(memory_pool(name, SIZE, ashift, limits)?.0)
 }
 
 /// Makes datasets from a seed and delivers them below `POOL/rSEED` of a pool.

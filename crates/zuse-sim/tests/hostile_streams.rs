@@ -8,7 +8,6 @@
 mod counting;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use counting::Counting;
 use zuse::stream::record::{Header, Record};
@@ -17,10 +16,9 @@ use zuse::{
     Credentials, Errno, Error, KeyMaterial, NewVolume, Pool, ReceiveRequest, SendRequest, XattrMode,
 };
 use zuse_base::{Entropy, SeededPrng};
-use zuse_device::MemDevice;
-use zuse_pool::{Environment, Limits, VdevSpec};
 use zuse_sim::hostile_stream::{Parts, changed};
 use zuse_sim::manifests::of_dataset;
+use zuse_sim::memory_pool::{memory_pool, narrow};
 use zuse_sim::round_trip::{prove, sent};
 use zuse_zpl::WriteOptions;
 
@@ -31,23 +29,8 @@ static ALLOCATOR: Counting = Counting;
 const MEMORY: u64 = 512 << 20;
 
 fn pool(name: &str) -> Arc<Pool> {
-    let limits = Limits {
-        cache: 32 << 20,
-        dirty: 32 << 20,
-        threads: 1,
-        txg_timeout: Duration::from_secs(3600),
-        ..Limits::default()
-    };
-    let env = Environment {
-        limits,
-        ..Environment::default()
-    };
-    let spec = VdevSpec {
-        device: Arc::new(MemDevice::new(format!("/sim/{name}"), 256 << 20)),
-        is_disk: false,
-        ashift: Some(9),
-    };
-    Pool::create_on_devices(env, name, vec![spec], None, &[]).unwrap()
+    let made = memory_pool(name, 256 << 20, 9, narrow(32 << 20));
+    made.unwrap().0
 }
 
 fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {

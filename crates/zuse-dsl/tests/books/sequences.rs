@@ -100,6 +100,33 @@ fn deadlists_and_unique_follow_the_table_of_the_format_notes() {
 }
 
 #[test]
+fn what_is_written_follows_the_deadlist_though_listings_keep_its_totals() {
+    let bench = Bench::new("kept", 128 << 20);
+    let ds = bench.create("kept/f");
+    let object = file(&ds, 4, 1).expect("file");
+    bench.snap("kept/f@s1");
+    // Asked for at each step, so that what is kept of the step before would be given.
+    let agree = |step: &str| {
+        bench.sound(step);
+        let stat = bench.stat("kept/f");
+        assert_eq!(stat.written, stat.unique, "{step}");
+        stat.written
+    };
+    assert_eq!(agree("s1"), 0);
+    overwrite(&ds, object, 0, 50);
+    let one = agree("overwriting one block");
+    overwrite(&ds, object, 1, 51);
+    assert!(agree("overwriting two blocks") > one && one > BLOCK as u64);
+    bench.snap("kept/f@s2");
+    assert_eq!(agree("s2"), 0);
+    overwrite(&ds, object, 2, 52);
+    let one = agree("overwriting the third");
+    bench.dsl.destroy("kept/f@s2", false, false).expect("s2");
+    assert!(agree("destroying s2") > one);
+    bench.close();
+}
+
+#[test]
 fn reservations_follow_the_table_of_the_format_notes() {
     let bench = Bench::new("rsrv", 256 << 20);
     let a = bench.create("rsrv/a");

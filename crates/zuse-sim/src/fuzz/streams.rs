@@ -1,13 +1,10 @@
 //! Send streams. Their checksums are made right before they are received: a mutation would otherwise end at the first
 //! record.
 
-use std::sync::Arc;
-use std::time::Duration;
-
+use zuse::ReceiveRequest;
 use zuse::stream::{DumpOptions, StreamReader, StreamWriter, dump, unpack_token};
-use zuse::{Naming, ReceiveRequest};
-use zuse_device::MemDevice;
-use zuse_pool::{Environment, Limits, VdevSpec};
+
+use crate::memory_pool::{memory_pool, narrow};
 
 /// Most bytes of a stream that are received.
 const LONGEST: usize = 1 << 20;
@@ -56,36 +53,13 @@ pub(super) fn receive(bytes: &[u8]) {
     if stream.is_empty() {
         return;
     }
-    let limits = Limits {
-        cache: 16 << 20,
-        dirty: 16 << 20,
-        dirty_metadata: 16 << 20,
-        threads: 1,
-        txg_timeout: Duration::from_secs(3600),
-        ..Limits::default()
-    };
-    let env = Environment {
-        limits,
-        ..Environment::default()
-    };
-    let spec = VdevSpec {
-        device: Arc::new(MemDevice::new("/mem/receive", 96 << 20)),
-        is_disk: false,
-        ashift: Some(9),
-    };
-    let pool = zuse::Pool::create_on_devices(env, "tank", vec![spec], None, &[]);
-    let pool = pool.expect("a new pool in memory");
+    let pool = memory_pool("tank", 96 << 20, 9, narrow(16 << 20));
+    let (pool, _) = pool.expect("a new pool in memory");
     let request = ReceiveRequest {
         target: "tank/new".into(),
-        naming: Naming::Exact,
         force: true,
-        resumable: false,
         salvage: true,
-        dry_run: false,
-        origin: None,
-        set: Vec::new(),
-        exclude: Vec::new(),
-        no_holds: false,
+        ..ReceiveRequest::default()
     };
     let _ = pool.receive(&stream[..], &request, &mut |_| {});
     // Whatever came: what is there now can be read or says why not, and is sound.
