@@ -92,6 +92,58 @@ fn a_redacted_stream_lacks_the_blocks_that_were_changed_and_nothing_else() {
     assert_eq!(bytes("tank/copy:/more"), b"more");
 }
 
+/// A header of more guids than a bonus holds lies in a spill block; so does that of the bookmark of what was received.
+#[test]
+fn a_redaction_list_of_forty_snapshots_has_them_all() {
+    let env = with_secret();
+    let mut snaps = vec!["tank/c@hidden".to_owned()];
+    for i in 1..40u32 {
+        env.write("secret", &noise(5_000, 3 + i));
+        env.ok("cp secret tank/c:/");
+        snaps.push(format!("tank/c@hidden{i}"));
+        env.ok(&format!("zfs snapshot tank/c@hidden{i}"));
+    }
+    let spilled = || env.ok("zpool get -H -o value feature@redaction_list_spill tank");
+    let words = snaps.join(" ");
+    env.ok(&format!(
+        "zfs redact tank/a@base few {}",
+        snaps[..36].join(" ")
+    ));
+    assert_eq!(spilled(), "enabled\n", "36 fit a bonus");
+    env.ok(&format!("zfs redact tank/a@base book {words}"));
+    assert_eq!(spilled(), "active\n");
+    let guids = env.ok(&format!("zfs get -Hp -o value guid {words}"));
+    let listed = |name: &str| {
+        let line = env.ok(&format!("zfs get -H -o value redact_snaps {name}"));
+        let mut all: Vec<String> = line.trim().split(',').map(str::to_owned).collect();
+        all.sort();
+        all
+    };
+    let mut want: Vec<String> = guids.lines().map(str::to_owned).collect();
+    want.sort();
+    assert_eq!(listed("tank/a#book"), want);
+    received(
+        &env,
+        "zfs send --redact book tank/a@base",
+        "zfs receive tank/copy",
+    );
+    assert_eq!(listed("tank/copy@base"), want);
+    env.ok("zfs bookmark tank/copy@base tank/copy#base");
+    assert_eq!(listed("tank/copy#base"), want);
+    let bytes = |name: &str| env.command(&["cat", name]).output().unwrap().stdout;
+    assert_eq!(bytes("tank/copy:/open"), noise(200_000, 1));
+    assert_eq!(bytes("tank/copy:/secret"), vec![0; 100_000]);
+    env.ok("zfs destroy tank/copy#base");
+    assert_eq!(spilled(), "active\n");
+    env.ok("zfs destroy tank/a#book");
+    assert_eq!(spilled(), "enabled\n");
+    env.ok("zfs destroy tank/a#few");
+    assert_eq!(
+        env.ok("zpool get -H -o value feature@redaction_bookmarks tank"),
+        "enabled\n"
+    );
+}
+
 #[test]
 fn an_interrupted_redacted_stream_goes_on_redacted() {
     let env = with_secret();

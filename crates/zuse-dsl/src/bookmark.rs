@@ -352,7 +352,13 @@ impl Ctx<'_> {
             let old = self.find_bookmark(source)?;
             (old.guid, old.creation_txg)
         } else if source.contains('@') {
-            let snap = self.meta.ds(self.dsl.find_ds(source)?)?;
+            let object = self.dsl.find_ds(source)?;
+            if let Some(snaps) = self.dsl.redacted_by(ObjectId(object))?
+                && self.enabled(crate::redact::LISTS)
+            {
+                self.check_spill(snaps.len())?;
+            }
+            let snap = self.meta.ds(object)?;
             (snap.guid, snap.creation_txg)
         } else {
             return Err(Error::refused(

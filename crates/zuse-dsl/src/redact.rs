@@ -29,8 +29,10 @@ const BLOCK: u32 = 128 << 10;
 const ENTRY: u64 = RedactBlockPhys::SIZE as u64;
 /// Entries that are written in one txg.
 pub const REDACTION_PIECE: usize = BLOCK as usize / RedactBlockPhys::SIZE;
-/// Redaction snapshots whose guids fit a bonus.
-const SNAPS_MAX: usize = (320 - 32) / 8;
+/// Bytes of a header that fit a bonus: those of 36 redaction snapshots.
+const BONUS_MAX: usize = 320;
+/// Redaction snapshots whose guids fit a spill block.
+const SNAPS_MAX: usize = (BLOCK as usize - 32) / 8;
 const BLOCKS_MASK: u64 = (1 << 48) - 1;
 
 /// Neighbouring blocks of an object.
@@ -201,7 +203,45 @@ impl Ctx<'_> {
                 format!("{snaps} redaction snapshots: a list takes at most {SNAPS_MAX}"),
             ));
         }
+        self.check_spill(snaps)?;
         self.check_bookmark(snapshot, bookmark)
+    }
+
+    /// Whether the guids of so many redaction snapshots have a place.
+    pub(crate) fn check_spill(&self, snaps: usize) -> Result<()> {
+        if 32 + 8 * snaps > BONUS_MAX && !self.enabled(SPILLED) {
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                format!("{snaps} redaction snapshots need the pool feature redaction_list_spill"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// An object for a list with this header.
+    fn create_list(&self, header: &RedactionListPhys) -> Result<u64> {
+        let len = header.to_bytes().len();
+        let spec = DnodeSpec::new(UINT64_METADATA)
+            .block_size(BLOCK)
+            .bonus(UINT64_METADATA, len.min(BONUS_MAX) as u16);
+        let dnode = self.meta.mos.allocate(self.tx, &spec)?;
+        if len > BONUS_MAX {
+            // A full bonus has left one block pointer; the spill block's takes the place of its end.
+            dnode.set_bonus(self.tx, &[])?;
+            self.feature_add(SPILLED, 1)?;
+        }
+        self.put_header(&dnode, header)?;
+        self.feature_add(LISTS, 1)?;
+        Ok(dnode.object().0)
+    }
+
+    fn put_header(&self, dnode: &Dnode, header: &RedactionListPhys) -> Result<()> {
+        let mut bytes = header.to_bytes();
+        if bytes.len() <= BONUS_MAX {
+            return dnode.set_bonus(self.tx, &bytes);
+        }
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        dnode.set_spill(self.tx, Some(bytes))
     }
 
     fn create_redaction(
@@ -210,33 +250,19 @@ impl Ctx<'_> {
         bookmark: &str,
         header: &RedactionListPhys,
     ) -> Result<u64> {
-        let bytes = header.to_bytes();
-        let spec = DnodeSpec::new(UINT64_METADATA)
-            .block_size(BLOCK)
-            .bonus(UINT64_METADATA, bytes.len() as u16);
-        let dnode = self.meta.mos.allocate(self.tx, &spec)?;
-        dnode.set_bonus(self.tx, &bytes)?;
-        self.feature_add(LISTS, 1)?;
-        self.create_bookmark_with(snapshot, bookmark, dnode.object().0)?;
-        Ok(dnode.object().0)
+        let list = self.create_list(header)?;
+        self.create_bookmark_with(snapshot, bookmark, list)?;
+        Ok(list)
     }
 
     /// A complete, empty list: what a bookmark of a redacted snapshot has.
     pub(crate) fn create_empty_redaction(&self, snaps: Vec<u64>) -> Result<u64> {
-        let header = RedactionListPhys {
+        self.create_list(&RedactionListPhys {
             last_object: u64::MAX,
             last_blkid: u64::MAX,
             num_entries: 0,
             snaps,
-        };
-        let bytes = header.to_bytes();
-        let spec = DnodeSpec::new(UINT64_METADATA)
-            .block_size(BLOCK)
-            .bonus(UINT64_METADATA, bytes.len() as u16);
-        let dnode = self.meta.mos.allocate(self.tx, &spec)?;
-        dnode.set_bonus(self.tx, &bytes)?;
-        self.feature_add(LISTS, 1)?;
-        Ok(dnode.object().0)
+        })
     }
 
     fn append_redaction(&self, object: u64, piece: &[RedactedBlocks]) -> Result<()> {
@@ -262,7 +288,7 @@ impl Ctx<'_> {
             Some(last) => (last.object, last.first + last.count - 1),
             None => (u64::MAX, u64::MAX),
         };
-        dnode.set_bonus(self.tx, &header.to_bytes())
+        self.put_header(&dnode, &header)
     }
 
     /// Frees a bookmark's list.
