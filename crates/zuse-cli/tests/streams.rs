@@ -307,3 +307,148 @@ fn a_raw_stream_is_looked_into_with_its_key() {
         "for those who have the key"
     );
 }
+
+/// `zuse TO` with a file as its standard input.
+fn fed(env: &TestEnv, file: &str, to: &str) -> Ran {
+    let words: Vec<&str> = to.split(' ').collect();
+    let input = std::fs::File::open(env.path(file)).unwrap();
+    ran(env.command(&words).stdin(input).output().unwrap())
+}
+
+#[test]
+fn bad_blocks_of_a_pool_are_healed_by_a_stream() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create -o recordsize=8K -o compression=off tank/a");
+    let data: Vec<u8> = (0..50_000u32)
+        .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    env.write("file", &data);
+    env.ok("cp file tank/a:/");
+    env.ok("zfs snapshot tank/a@s");
+    for (name, words) in [
+        ("good.zs", vec!["zfs", "send", "tank/a@s"]),
+        ("other.zs", vec!["zfs", "send", "tank@t"]),
+    ] {
+        if name == "other.zs" {
+            env.ok("zfs snapshot tank@t");
+        }
+        let sent = env.command(&words).output().unwrap();
+        assert!(sent.status.success(), "{name}");
+        env.write(name, &sent.stdout);
+    }
+    // The file's blocks are found by what they hold, and overwritten on the disk.
+    let image = env.path("tank.img");
+    let mut disk = std::fs::read(&image).unwrap();
+    for block in [3usize, 17] {
+        let start = &data[block * 8192..block * 8192 + 512];
+        let at: Vec<usize> = (0..disk.len() - 512)
+            .step_by(512)
+            .filter(|at| disk[*at..].starts_with(start))
+            .collect();
+        assert_eq!(at.len(), 1, "block {block}");
+        disk[at[0]..at[0] + 300].fill(0xee);
+    }
+    std::fs::write(&image, disk).unwrap();
+    let bad = env.run("cat tank/a:/file");
+    assert_ne!(bad.code, 0, "{}", bad.err);
+    let other = fed(&env, "other.zs", "zfs receive -c tank/a@s");
+    assert_eq!(other.code, 1);
+    assert!(other.err.contains("doesn't match"), "{}", other.err);
+    let head = fed(&env, "good.zs", "zfs receive -c tank/a");
+    assert!(head.err.contains("existing snapshot"), "{}", head.err);
+    let healed = fed(&env, "good.zs", "zfs receive -v -c tank/a@s");
+    assert_eq!(healed.code, 0, "{}", healed.err);
+    assert!(healed.out.contains(" 2 healed, 0 "), "{}", healed.out);
+    let file = env.command(&["cat", "tank/a:/file"]).output().unwrap();
+    assert!(file.stdout == data);
+    let again = fed(&env, "good.zs", "zfs receive -v -c tank/a@s");
+    assert!(again.out.contains(" 0 healed, 0 "), "{}", again.out);
+}
+
+#[test]
+fn a_plain_stream_becomes_an_encryption_root_or_takes_its_parents_key() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.write("file", b"plain so far");
+    env.ok("cp file tank/a:/");
+    env.ok("zfs create tank/a/kid");
+    env.ok("zfs snapshot -r tank/a@one");
+    env.ok("zfs snapshot -r tank/a@two");
+    env.write("phrase", b"correct horse\n");
+    let key = format!("file://{}", env.path("phrase").display());
+    let given = format!("-o encryption=aes-128-gcm -o keyformat=passphrase -o keylocation={key}");
+    let get = |property: &str, name: &str| {
+        let line = env.ok(&format!("zfs get -H -o value {property} {name}"));
+        line.trim().to_owned()
+    };
+    for (send, to) in [
+        ("zfs send tank/a@one", "tank/own"),
+        ("zfs send -R tank/a@one", "tank/all"),
+    ] {
+        let done = piped(&env, send, &format!("zfs receive {given} {to}"), usize::MAX);
+        assert_eq!(done.code, 0, "{}", done.err);
+        assert_eq!(get("encryptionroot", to), to);
+        assert_eq!(get("encryption", to), "aes-128-gcm");
+        assert_eq!(get("keyformat", to), "passphrase");
+        assert_eq!(get("keylocation", to), key);
+        assert_eq!(
+            env.ok(&format!("--key phrase cat {to}:/file")),
+            "plain so far"
+        );
+        let locked = env.run(&format!("cat {to}:/file"));
+        assert_ne!(locked.code, 0, "{}", locked.out);
+    }
+    assert_eq!(get("encryptionroot", "tank/all/kid"), "tank/all");
+    // What comes on top is written with the key that is there.
+    let more = "zfs send -i @one tank/a@two";
+    let on = piped(&env, more, "--key phrase zfs receive tank/own", usize::MAX);
+    assert_eq!(on.code, 0, "{}", on.err);
+    // A package that says what is in clear stays so below an encrypted parent, unless its properties are left out.
+    for (words, root) in [("-x encryption", "tank/own"), ("", "-")] {
+        let to = format!("--key phrase zfs receive {words} tank/own/kid").replace("  ", " ");
+        let done = piped(&env, "zfs send -p tank/a/kid@one", &to, usize::MAX);
+        assert_eq!(done.code, 0, "{}", done.err);
+        let found = env.run("zfs get -H -o value encryptionroot tank/own/kid");
+        assert_eq!(found.out.trim(), root, "{words}: {}", found.err);
+        env.ok("zfs destroy -r tank/own/kid");
+    }
+    let plain = piped(
+        &env,
+        "zfs send tank/a@one",
+        "zfs receive tank/plain",
+        usize::MAX,
+    );
+    assert_eq!(plain.code, 0, "{}", plain.err);
+    for (send, receive, says) in [
+        (
+            "zfs send tank/a@one",
+            "zfs receive -o encryption=on -o keyformat=passphrase tank/no".to_owned(),
+            "standard input is the stream",
+        ),
+        (
+            "zfs send tank/a@one",
+            "zfs receive -o encryption=on tank/no".to_owned(),
+            "Keyformat required",
+        ),
+        (
+            "zfs send tank/a@one",
+            format!("zfs receive -o keyformat=passphrase -o keylocation={key} tank/no"),
+            "Encryption must be turned on",
+        ),
+        (
+            "zfs send -i @one tank/a@two",
+            format!("zfs receive -F {given} tank/plain"),
+            "exists and is not encrypted",
+        ),
+        (
+            "--key phrase zfs send -w tank/own@one",
+            format!("zfs receive {given} tank/no"),
+            "cannot be set or excluded for raw streams",
+        ),
+    ] {
+        let refused = piped(&env, send, &receive, usize::MAX);
+        assert_eq!(refused.code, 1, "{receive}: {}", refused.err);
+        assert!(refused.err.contains(says), "{receive}: {}", refused.err);
+        env.fails(1, "zfs list tank/no");
+    }
+}

@@ -72,7 +72,9 @@ pub use key_change::{NewEncryption, NewKey};
 pub use key_material::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use keyring::EncryptionInfo;
 pub use listing::{Entry, Which};
-pub use receive::{RawReceive, ReceiveBegin, ReceiveProgress, Receiving, ResumeState};
+pub use receive::{
+    RawReceive, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState,
+};
 pub use redact::{REDACTION_PIECE, RedactedBlocks, RedactionList};
 pub use send::SendSource;
 pub use sizes::Sizes;

@@ -32,6 +32,7 @@ use zuse_format::objset::{
 use crate::context::{Ctx, Dsl};
 use crate::create::Origin;
 use crate::dataset::{Dataset, Owner};
+use crate::key_change::NewEncryption;
 use crate::name::{check_dataset, check_snapshot, split_last};
 use plan::Start;
 
@@ -84,8 +85,20 @@ pub struct ReceiveBegin {
     pub redacted_by: Option<Vec<u64>>,
     /// What its source was redacted with respect to.
     pub source_redacted_by: Option<Vec<u64>>,
-    /// A new dataset below an encrypted one is not encrypted.
-    pub in_clear: bool,
+    /// How a new dataset is encrypted that a plain stream makes.
+    pub encryption: ReceivedEncryption,
+}
+
+/// How a new dataset is encrypted that a plain stream makes.
+#[derive(Clone, Debug, Default)]
+pub enum ReceivedEncryption {
+    /// With the key of its parent's root, if the parent is encrypted.
+    #[default]
+    AsParent,
+    /// Not at all, wherever it is.
+    Off,
+    /// As the receiver says.
+    Given(NewEncryption),
 }
 
 /// A receive at work.

@@ -2,7 +2,6 @@
 //!
 //! Without arguments it lists the scenarios. Each pool has the name of its scenario.
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use std::sync::mpsc::sync_channel;
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dsl::property::{PropertyUndo, ReceivedProperties};
-use zuse_dsl::{Dsl, ReceiveBegin, ReceiveProgress, Receiving, ResumeState};
+use zuse_dsl::{Dsl, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState};
 use zuse_format::ObjsetType;
 use zuse_format::nvlist::NvList;
 
@@ -33,7 +33,7 @@ pub use heal::{Healing, heal};
 const IN_FLIGHT: usize = 4;
 
 /// How to receive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct ReceiveOptions {
     /// Destroy what is newer than the source, replace what is there (`-F`).
     pub force: bool,
@@ -45,8 +45,8 @@ pub struct ReceiveOptions {
     pub origin: Option<String>,
     /// Properties of the target: they come before the data, which is written by them.
     pub properties: ReceivedProperties,
-    /// Below an encrypted dataset a new one is encrypted like it, unless it is to stay in clear.
-    pub in_clear: bool,
+    /// How a new dataset is encrypted, unless the stream is raw.
+    pub encryption: ReceivedEncryption,
 }
 
 /// A substream that is being received; nothing is visible before [`Self::finish`].
@@ -309,7 +309,7 @@ fn plan(
         raw: None,
         redacted_by: None,
         source_redacted_by: None,
-        in_clear: options.in_clear,
+        encryption: options.encryption.clone(),
     })
 }
 

@@ -135,6 +135,34 @@ pub fn root_key_request(properties: &[(String, String)]) -> Result<Option<KeyReq
     Ok(plan(None, properties)?.and_then(|(_, request)| request))
 }
 
+/// The key that receiving with such properties (`zfs receive -o`) needs to make a new encryption root. Standard input is the
+/// stream: no key comes from there.
+///
+/// # Errors
+/// `Refused(INVAL)` if the key were to be typed, or for a format that is none.
+pub fn received_key_request(properties: &[(String, String)]) -> Result<Option<KeyRequest>> {
+    let of = |wanted: &str| {
+        let found = properties.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, text)| text.as_str())
+    };
+    let Some(word) = of("keyformat") else {
+        return Ok(None);
+    };
+    let Some(format) = key_format(word) else {
+        return refuse("invalid value of 'keyformat'");
+    };
+    match of("keylocation") {
+        Some(location) if location != "prompt" => Ok(Some(KeyRequest {
+            format,
+            location: location.to_owned(),
+            rounds: None,
+        })),
+        _ => refuse(
+            "the key cannot be typed while standard input is the stream: name a file with keylocation=file:///PATH",
+        ),
+    }
+}
+
 /// How a new pool's own filesystem is encrypted.
 pub(crate) fn root_encryption(
     properties: &[(String, String)],

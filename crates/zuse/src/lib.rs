@@ -40,7 +40,7 @@ pub use administration::Hold;
 pub use create::{NewDevice, NewPool};
 pub use dataset::{Dataset, DestroyPlan, Listing};
 pub use device::DeviceUse;
-pub use encryption::{KeyRequest, key_format, root_key_request};
+pub use encryption::{KeyRequest, key_format, received_key_request, root_key_request};
 pub use import::{Access as PoolAccess, Search};
 pub use mounts::Mounts;
 pub use pool::Pool;

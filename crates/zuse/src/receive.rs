@@ -7,8 +7,8 @@ use std::io::Read;
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::CreateOptions;
 use zuse_dsl::property::{SetAs, Value};
+use zuse_dsl::{CreateOptions, KeyMaterial, ReceivedEncryption};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::property::{Access, Home, dataset_property, is_user_property};
 use zuse_stream::record::{Begin, Header, Record};
@@ -57,6 +57,10 @@ pub struct ReceiveRequest {
     pub exclude: Vec<String>,
     /// Leave out holds (`-h`).
     pub no_holds: bool,
+    /// The key of the top dataset, where `set` makes it a new encryption root ([`received_key_request`]).
+    ///
+    /// [`received_key_request`]: crate::received_key_request
+    pub key: Option<KeyMaterial>,
 }
 
 /// A snapshot of the stream, before and after it was received.
@@ -280,13 +284,29 @@ impl Pool {
             ZVOL => zuse_dsl::Kind::Volume,
             _ => zuse_dsl::Kind::Filesystem,
         };
+        if begin.features() & zuse_stream::features::RAW != 0 {
+            properties::check_raw(request)?;
+        }
+        let encryption = match properties::given_encryption(request) {
+            None if properties::in_clear(sent.is_some(), request) => ReceivedEncryption::Off,
+            Some(own) if is_top && exists => {
+                self.check_is_encrypted(&target, &own)?;
+                ReceivedEncryption::AsParent
+            }
+            Some(own) if is_top => {
+                let new = self.new_encryption(&target, &own, request.key.as_ref())?;
+                new.map_or(ReceivedEncryption::Off, ReceivedEncryption::Given)
+            }
+            // What is below the top takes its key.
+            Some(_) | None => ReceivedEncryption::AsParent,
+        };
         let (properties, late) = properties::of(sent, request, kind, is_top)?;
         let options = ReceiveOptions {
             force: request.force,
             resumable: request.resumable,
             salvage: request.salvage,
             origin: request.origin.clone().filter(|_| is_top && !exists),
-            in_clear: properties::in_clear(properties.received.is_some(), request),
+            encryption,
             properties,
         };
         let received = receive(self.dsl(), reader, item, &target, &snapshot, &options)?;

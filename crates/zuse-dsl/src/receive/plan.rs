@@ -3,7 +3,7 @@
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
 
-use super::{ReceiveBegin, TEMPORARY, refuse};
+use super::{ReceiveBegin, ReceivedEncryption, TEMPORARY, refuse};
 use crate::admission::Reserve;
 use crate::context::Ctx;
 use crate::key_change::NewEncryption;
@@ -45,14 +45,19 @@ impl Ctx<'_> {
         Ok(start)
     }
 
-    /// How what is received below an encrypted filesystem is encrypted: with the key of its parent's root.
+    /// How a new dataset is encrypted: unless the receiver has said so, with the key of its parent's root.
     pub(super) fn received_encryption(
         &self,
         begin: &ReceiveBegin,
     ) -> Result<Option<NewEncryption>> {
-        let Some((parent, _)) = split_last(&begin.target).filter(|_| !begin.in_clear) else {
+        let Some((parent, _)) = split_last(&begin.target) else {
             return Ok(None);
         };
+        match &begin.encryption {
+            ReceivedEncryption::AsParent => {}
+            ReceivedEncryption::Off => return Ok(None),
+            ReceivedEncryption::Given(new) => return Ok(Some(new.clone())),
+        }
         let parent = self.dsl.key_object(self.dsl.find_dir(parent)?)?;
         Ok(parent.map(|p| NewEncryption {
             suite: p.suite,
@@ -96,6 +101,14 @@ impl Ctx<'_> {
             true => self.dsl.dataset_key(ds).map(|_| ()),
             false => Ok(()),
         };
+        // Nothing goes in clear into what is there because somebody believes it to become encrypted.
+        let is_given = matches!(begin.encryption, ReceivedEncryption::Given(_));
+        if is_given && !matches!(start, Start::New { origin: None }) {
+            return refuse(
+                Errno::INVAL,
+                "encryption properties cannot be set for incremental streams or clones".to_owned(),
+            );
+        }
         match start {
             Start::Resume { object, .. } => loaded(*object),
             Start::New { origin: Some(snap) } => loaded(*snap),

@@ -6,6 +6,7 @@ use zuse_dsl::property::{ReceivedProperties, Value};
 use zuse_format::property::{Access, dataset_property, is_user_property};
 
 use super::ReceiveRequest;
+use crate::Pool;
 
 /// What would stand in the way of the data, or needs it: set when all is received.
 const LATE: [&str; 3] = ["refquota", "keylocation", "sharesmb"];
@@ -54,7 +55,7 @@ pub(super) fn check(request: &ReceiveRequest) -> Result<()> {
 pub(super) fn check_raw(request: &ReceiveRequest) -> Result<()> {
     let set = request.set.iter().map(|(name, _)| name);
     for name in set.chain(&request.exclude) {
-        if ENCRYPTION.contains(&full(name)) {
+        if is_encryption(name) {
             return refuse(format!(
                 "encryption property '{name}' cannot be set or excluded for raw streams."
             ));
@@ -63,10 +64,18 @@ pub(super) fn check_raw(request: &ReceiveRequest) -> Result<()> {
     Ok(())
 }
 
-/// `encryption=off`, which nothing is stored of.
-fn is_in_clear(name: &str, value: &Value) -> bool {
-    let off = dataset_property("encryption").and_then(|p| p.number_of("off"));
-    name == "encryption" && matches!(value, Value::Number(n) if Some(*n) == off)
+fn is_encryption(name: &str) -> bool {
+    ENCRYPTION.contains(&full(name))
+}
+
+/// What the receiver says about the encryption of the top dataset, but for `encryption=off` alone.
+pub(super) fn given_encryption(request: &ReceiveRequest) -> Option<Vec<(String, String)>> {
+    let own = request.set.iter().filter(|(name, _)| is_encryption(name));
+    let own: Vec<(String, String)> = own
+        .map(|(name, text)| (full(name).to_owned(), text.clone()))
+        .collect();
+    let off = |(name, text): &(String, String)| name == "encryption" && text == "off";
+    (!own.iter().all(off)).then_some(own)
 }
 
 /// Whether a new dataset is not encrypted, wherever it goes: what was sent with its properties was sent in clear.
@@ -74,6 +83,22 @@ pub(super) fn in_clear(brings_properties: bool, request: &ReceiveRequest) -> boo
     let mut set = request.set.iter();
     set.any(|(name, text)| full(name) == "encryption" && text == "off")
         || brings_properties && !request.exclude.iter().any(|n| full(n) == "encryption")
+}
+
+impl Pool {
+    /// Whether what goes on top of a dataset is encrypted, as the receiver wants: it has its key already.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)`: it would lie there in clear.
+    pub(super) fn check_is_encrypted(&self, target: &str, own: &[(String, String)]) -> Result<()> {
+        if self.encryption(target)?.is_some() {
+            return Ok(());
+        }
+        let name = own.first().map_or("encryption", |(name, _)| name);
+        refuse(format!(
+            "encryption property '{name}' cannot be set: '{target}' exists and is not encrypted"
+        ))
+    }
 }
 
 /// The changes for a dataset, and those that are made when it is received; `sent` is what the package says of it.
@@ -89,7 +114,7 @@ pub(super) fn of(
     let mut local = Vec::new();
     for (name, text) in &request.set {
         let (name, value) = crate::property::parse(name, text, kind)?;
-        if is_top && !is_in_clear(&name, &value) {
+        if is_top && !is_encryption(&name) {
             local.push((name, value));
         }
     }
@@ -103,6 +128,7 @@ pub(super) fn of(
             false => request
                 .set
                 .iter()
+                .filter(|(n, _)| !is_encryption(n))
                 .map(|(n, _)| full(n).to_owned())
                 .collect(),
         },

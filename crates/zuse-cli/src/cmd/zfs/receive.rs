@@ -4,9 +4,10 @@ use std::io::BufReader;
 use std::time::Instant;
 
 use clap::Args;
-use zuse::{Naming, ReceiveRequest};
+use zuse::{Naming, ReceiveRequest, received_key_request};
 
 use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::keys::obtain;
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
 
@@ -102,6 +103,13 @@ impl Receive {
             } else {
                 request.set.push((name.to_owned(), value.to_owned()));
             }
+        }
+        if !self.dry_run
+            && let Some(wanted) = received_key_request(&request.set)
+                .map_err(|e| self.failure(&pool, "new filesystem", &e))?
+        {
+            let key = obtain(session, wanted.format, &wanted.location, None, true)?;
+            request.key = Some(key);
         }
         let input = BufReader::with_capacity(1 << 20, session.ui.input.try_clone()?);
         let says = self.verbose > 0 || self.dry_run;
