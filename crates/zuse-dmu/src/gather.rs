@@ -175,6 +175,21 @@ impl Objset {
         );
     }
 
+    /// Brings the spill blocks of objects into the cache. Gives the objects, as [`Self::gather_contents`] does.
+    pub fn gather_spills(
+        self: &Arc<Self>,
+        objects: impl IntoIterator<Item = u64> + Clone,
+    ) -> Vec<Arc<Dnode>> {
+        let mut gather = Ahead::new(self.io(), self.work());
+        self.gather_objects(&mut gather, objects.clone());
+        let held: Vec<Arc<Dnode>> = objects
+            .into_iter()
+            .filter_map(|object| self.dnode(ObjectId(object)).ok())
+            .collect();
+        gather.bring(held.iter().filter_map(|dnode| dnode.spill_pointer()));
+        held
+    }
+
     /// Brings the blocks of small objects into the cache, and the first ones of large objects. Gives the objects: who works with
     /// them next need not put them into memory again while it has them.
     pub fn gather_contents(

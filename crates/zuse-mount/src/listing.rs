@@ -19,6 +19,9 @@ const DIRECTORY: u32 = 0o040_000;
 const LIKELY_ENTRY: usize = 168;
 /// Most entries of the first answer with attributes: each may be a read of its own, and who wants names alone pays for all.
 const FIRST: usize = 64;
+/// The same for a directory of more than [`LARGE`] entries, in which neighbours are rare.
+const FIRST_OF_LARGE: usize = 16;
+const LARGE: u64 = 512;
 /// Positions from here on are those of extra names.
 const EXTRA: u64 = 1 << 62;
 
@@ -81,11 +84,12 @@ impl Session {
             Wanted::Names
         };
         // The kernel always asks for attributes at first, and goes on so if they were used.
-        let most = if plus && offset == 0 {
-            FIRST
-        } else {
-            usize::MAX
+        let most = match (plus && offset == 0, dir.size() > LARGE) {
+            (true, false) => FIRST,
+            (true, true) => FIRST_OF_LARGE,
+            (false, _) => usize::MAX,
         };
+        let (mut given, mut last) = (0, 0);
         let ended = fs.readdir_some(dir, offset, wanted, (likely, most), &mut |entry| {
             let cover = covered.and_then(|c| c.get(entry.name));
             let (number, attr): (u64, Option<Attr>) = match (cover, entry.znode, entry.attr) {
@@ -116,9 +120,23 @@ impl Session {
                 // It did not fit: the kernel has not got this reference.
                 self.forget(number, 1);
             }
+            if !full {
+                (given, last) = (given + 1, entry.next);
+            }
             !full
         });
-        Ok(full || !ended.map_err(no)?)
+        let goes_on = full || !ended.map_err(no)?;
+        if goes_on && last > 3 {
+            // After the first answer the kernel knows better what it wants: the names, in any case.
+            let (wanted, some) = if most == usize::MAX {
+                (wanted, given)
+            } else {
+                (Wanted::Names, usize::MAX)
+            };
+            fs.expect_listing(dir, last, wanted, some);
+            self.note_work(volume);
+        }
+        Ok(goes_on)
     }
 
     /// Lists names that are there only because something is mounted at or below them.

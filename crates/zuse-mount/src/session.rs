@@ -42,10 +42,10 @@ pub(crate) struct Session {
     /// Held exclusively while the root of the session is replaced.
     root_gate: RwLock<()>,
     over: AtomicBool,
-    /// Volumes with files to free in an idle moment.
-    to_reap: Mutex<Vec<Arc<Volume>>>,
+    /// Volumes with files to free or listings to make ready in an idle moment.
+    to_do: Mutex<Vec<Arc<Volume>>>,
     /// Whether there are any.
-    reaps: AtomicBool,
+    has_to_do: AtomicBool,
 }
 
 impl Session {
@@ -60,8 +60,8 @@ impl Session {
             paths: Mutex::default(),
             root_gate: RwLock::default(),
             over: AtomicBool::new(false),
-            to_reap: Mutex::default(),
-            reaps: AtomicBool::new(false),
+            to_do: Mutex::default(),
+            has_to_do: AtomicBool::new(false),
         }
     }
 
@@ -207,34 +207,35 @@ impl Session {
         {
             fs.reap_quietly();
             if fs.has_orphans() {
-                self.note_orphans(&volume);
+                self.note_work(&volume);
             }
         }
     }
 
-    fn note_orphans(&self, volume: &Arc<Volume>) {
-        let mut volumes = lock(&self.to_reap);
+    pub fn note_work(&self, volume: &Arc<Volume>) {
+        let mut volumes = lock(&self.to_do);
         if !volumes.iter().any(|v| Arc::ptr_eq(v, volume)) {
             volumes.push(volume.clone());
         }
-        self.reaps.store(true, Relaxed);
+        self.has_to_do.store(true, Relaxed);
     }
 
-    /// Frees what has no name any more, one after the other, until somebody asks for something.
+    /// Makes ready what listings will ask for next and frees what has no name any more, one after the other, until somebody asks for
+    /// something.
     pub fn idle(&self, is_over: &dyn Fn() -> bool) {
-        if !self.reaps.load(Relaxed) || is_over() {
+        if !self.has_to_do.load(Relaxed) || is_over() {
             return;
         }
         let volumes = {
-            let mut volumes = lock(&self.to_reap);
-            self.reaps.store(false, Relaxed);
+            let mut volumes = lock(&self.to_do);
+            self.has_to_do.store(false, Relaxed);
             std::mem::take(&mut *volumes)
         };
         for volume in volumes {
             let Ok(fs) = volume.enter() else { continue };
-            while fs.reap_one() {
+            while fs.make_ready() || fs.reap_one() {
                 if is_over() {
-                    self.note_orphans(&volume);
+                    self.note_work(&volume);
                     break;
                 }
             }

@@ -7,7 +7,8 @@
 //! allocation per entry. The leaves of a large directory are read in the order of their places, a mebibyte at a time, when its listing
 //! begins; so are its objects, where attributes are wanted and their numbers are dense. Sub-directories that probably come next are read by other threads ([`crate::ahead`]). Where more
 //! than names is wanted each dnode block of a batch is read once, neighbours together; attributes are taken from the bytes
-//! of that block, without making an object in memory of each.
+//! of that block, without making an object in memory of each. Who serves a listing in pieces may have the next piece made ready
+//! while the last one is looked at ([`crate::listing`]).
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::attributes::field;
 use crate::backing::SnapDir;
 use crate::credentials::{Credentials, MAY_EXEC};
 use crate::file_system::{Attr, FileSystem, refuse};
+use crate::listing::{Batch, FEW, Known, ZAP_END, batch_of};
 use crate::znode::Znode;
 use crate::{dirent, flags, mode, name};
 use zuse_base::Timestamp;
@@ -27,14 +29,6 @@ use zuse_dmu::Tx;
 pub const DOT_ZFS: ObjectId = ObjectId(0xffff_ffff_ffff);
 /// Its name.
 pub const DOT_ZFS_NAME: &[u8] = b".zfs";
-/// Most entries that are fetched at a time with their objects.
-const BATCH: usize = 256;
-/// Most names that are fetched at a time.
-const BATCH_NAMES: usize = 1024;
-/// Fewest.
-const FEW: usize = 8;
-const ZAP_END: u64 = u64::MAX;
-
 /// One entry of a listing.
 #[derive(Debug)]
 pub struct DirEntry<'a> {
@@ -62,22 +56,6 @@ pub enum Wanted {
     Attributes,
     /// Objects.
     Objects,
-}
-
-/// What is known of the object of an entry.
-#[derive(Clone)]
-enum Known {
-    Nothing,
-    Object(Arc<Znode>),
-    Stored(Attr),
-}
-
-#[derive(Default)]
-struct Batch {
-    names: Vec<u8>,
-    /// Value, position behind, end of the name.
-    entries: Vec<(u64, u64, usize)>,
-    known: Vec<Known>,
 }
 
 impl FileSystem {
@@ -214,20 +192,14 @@ impl FileSystem {
         let mut at = if from <= 3 { 0 } else { from };
         let mut batch = Batch::default();
         let mut left = likely;
-        let limit = match wanted {
-            Wanted::Names => BATCH_NAMES,
-            Wanted::Attributes | Wanted::Objects => BATCH,
-        };
         while at != ZAP_END {
-            batch.names.clear();
-            batch.entries.clear();
-            let some = left.clamp(FEW, limit).min(most);
+            let some = left.clamp(FEW, batch_of(wanted)).min(most);
             left = left.saturating_sub(some);
-            at = zap.list(at, &mut |name, value, after| {
-                batch.names.extend_from_slice(name);
-                batch.entries.push((value, after, batch.names.len()));
-                batch.entries.len() < some
-            })?;
+            match self.ready.take(dir.object(), at, &self.changes) {
+                Some(ready) => batch = ready.cut(some),
+                None => batch.list(zap, at, some)?,
+            }
+            at = batch.after;
             if wanted != Wanted::Names {
                 // Who asks for the first few may want names alone.
                 let in_all = if from <= 3 && most != usize::MAX {
@@ -243,7 +215,7 @@ impl FileSystem {
                 let (znode, attr) = match batch.known.get(i) {
                     Some(Known::Object(znode)) => (Some(znode), None),
                     Some(Known::Stored(attr)) => (None, Some(attr)),
-                    Some(Known::Nothing) | None => (None, None),
+                    Some(Known::Nothing | Known::InMemory) | None => (None, None),
                 };
                 let kind = match (dirent::kind(value), znode, attr) {
                     (0, Some(znode), _) => znode.kind(),
@@ -289,29 +261,6 @@ impl FileSystem {
             if self.objset.work().try_submit(job).is_err() {
                 return;
             }
-        }
-    }
-
-    /// Gets what is wanted of the objects of a batch, one of those in which a directory of `in_all` entries is listed, neighbours
-    /// together.
-    fn fetch(&self, batch: &mut Batch, wanted: Wanted, in_all: u64) {
-        let mut order: Vec<usize> = (0..batch.entries.len()).collect();
-        let number = |i: usize| dirent::object(batch.entries[i].0).0;
-        order.sort_unstable_by_key(|&i| number(i));
-        let objects = order.iter().map(|&i| ObjectId(number(i)));
-        let mut glance = self.objset.glance(objects, in_all);
-        batch.known.clear();
-        batch.known.resize(order.len(), Known::Nothing);
-        for i in order {
-            let object = dirent::object(batch.entries[i].0);
-            let stored = match wanted {
-                Wanted::Attributes => glance.look(object, |dnode| self.stored_attr(object, dnode)),
-                Wanted::Names | Wanted::Objects => None,
-            };
-            batch.known[i] = match stored {
-                Some(attr) => Known::Stored(attr),
-                None => self.znode(object).map_or(Known::Nothing, Known::Object),
-            };
         }
     }
 

@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Timestamp, Txg};
 use zuse_dmu::sa::SaTable;
 use zuse_dmu::zap::{MatchType, Zap, normalize};
-use zuse_dmu::{Objset, Tx};
+use zuse_dmu::Objset;
 use zuse_format::objset::OBJSET_PROJECT_QUOTA;
 use zuse_format::{DnodeView, ObjsetType, object_type};
 
 use crate::attributes::{AttributeStore, Attributes};
 use crate::backing::{Backing, MountProps, PoolFeatures};
 use crate::limbo::Limbo;
+use crate::listing::{Change, Changes};
 use crate::znode::{Znode, ZnodeCache, lock};
 use crate::{estimate, mode};
 
@@ -70,6 +71,8 @@ pub struct FileSystem {
     limbo: Option<Arc<Limbo>>,
     pub(crate) rename: Mutex<()>,
     pub(crate) ahead: crate::ahead::Ahead,
+    pub(crate) ready: crate::listing::Ready,
+    pub(crate) changes: Changes,
     pub(crate) xattrs_ahead: Arc<crate::xattr::ahead::XattrsAhead>,
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
@@ -149,6 +152,8 @@ impl FileSystem {
             unlinked,
             rename: Mutex::new(()),
             ahead: crate::ahead::Ahead::default(),
+            ready: crate::listing::Ready::default(),
+            changes: Changes::default(),
             xattrs_ahead: Arc::default(),
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
@@ -273,13 +278,13 @@ impl FileSystem {
         }
     }
 
-    pub(crate) fn begin(&self, bytes: u64) -> Result<Tx> {
-        self.backing.begin(bytes, false)
+    pub(crate) fn begin(&self, bytes: u64) -> Result<Change<'_>> {
+        Ok(self.changes.count(self.backing.begin(bytes, false)?))
     }
 
     /// For operations that give space back in the end: they must work on a full dataset.
-    pub(crate) fn begin_freeing(&self, bytes: u64) -> Result<Tx> {
-        self.backing.begin(bytes, true)
+    pub(crate) fn begin_freeing(&self, bytes: u64) -> Result<Change<'_>> {
+        Ok(self.changes.count(self.backing.begin(bytes, true)?))
     }
 
     pub(crate) fn unlinked_set(&self) -> Result<&Zap> {
@@ -418,7 +423,8 @@ impl FileSystem {
     /// Puts what has lost its name and is held into the unlinked set now, not when the txg closes.
     pub(crate) fn remember_nameless(&self) -> Result<()> {
         if let Some(limbo) = self.limbo.as_ref().filter(|l| !l.is_empty()) {
-            limbo.empty(&self.begin_freeing(estimate::REMOVE)?);
+            let change = self.begin_freeing(estimate::REMOVE)?;
+            limbo.empty(&change);
         }
         Ok(())
     }
@@ -564,4 +570,4 @@ impl std::fmt::Debug for FileSystem {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

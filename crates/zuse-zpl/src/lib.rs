@@ -20,6 +20,7 @@ mod file_system;
 pub mod flags;
 mod format_new;
 mod limbo;
+mod listing;
 mod manifest;
 pub mod mode;
 mod name;

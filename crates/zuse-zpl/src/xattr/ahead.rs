@@ -2,7 +2,7 @@
 //!
 //! Objects are mostly asked in the order of their numbers, which is that of their making. Where two in a row were, and the
 //! devices had to be read for them, the attributes of the next ones are brought into the cache by another thread: spill
-//! blocks, and what hidden directories hold.
+//! blocks, neighbours in one device read, and what hidden directories hold.
 //!
 //! Memory: three words. What is read goes to the block cache; a guess that is wrong costs a few reads, and the
 //! guessing ends as soon as everything is in the cache already.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use zuse_base::{ObjectId, Result};
-use zuse_dmu::Objset;
+use zuse_dmu::{Dnode, Objset};
 use zuse_dmu::sa::{Attr, SA_BONUS, SaTable};
 use zuse_dmu::zap::Zap;
 
@@ -82,9 +82,9 @@ impl FileSystem {
             let job = Box::new(move || {
                 let misses = || objset.io().cache().stats().misses;
                 let before = misses();
-                for object in range {
+                for dnode in objset.gather_spills(range) {
                     // Only a hint: who asks the object learns what is wrong with it.
-                    let _ = bring(&objset, &sa, ObjectId(object));
+                    let _ = bring(&objset, &sa, &dnode);
                 }
                 if misses() == before {
                     state.cold.store(false, Relaxed);
@@ -97,15 +97,14 @@ impl FileSystem {
 }
 
 /// Brings what the extended attributes of an object are stored in into the cache.
-fn bring(objset: &Arc<Objset>, sa: &SaTable, object: ObjectId) -> Result<()> {
-    let dnode = objset.dnode(object)?;
+fn bring(objset: &Arc<Objset>, sa: &SaTable, dnode: &Arc<Dnode>) -> Result<()> {
     if dnode.bonus_type() != SA_BONUS {
         return Ok(());
     }
     if dnode.has_spill() {
         dnode.spill()?;
     }
-    let space = sa.view(&dnode)?.u64(Attr::Xattr)?.unwrap_or(0);
+    let space = sa.view(dnode)?.u64(Attr::Xattr)?.unwrap_or(0);
     if space == 0 {
         return Ok(());
     }

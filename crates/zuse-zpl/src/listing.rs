@@ -1,0 +1,249 @@
+//! Pieces of listings, and those that are made ready while whoever lists looks at the last one.
+//!
+//! A large directory is listed a buffer at a time, and whoever lists does something with each before the next is asked for. A
+//! server that has nothing else to do then ([`FileSystem::make_ready`]) reads the names and attributes that come next. What was
+//! made ready is given only if nothing in the file system has changed since it was begun ([`Changes`]); else it is read again.
+//!
+//! Memory: at most [`COMING`] pieces, of [`BATCH`] entries with attributes or [`BATCH_NAMES`] without.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use zuse_base::{ObjectId, Result};
+use zuse_dmu::Tx;
+use zuse_dmu::zap::Zap;
+
+use crate::directory::Wanted;
+use crate::dirent;
+use crate::file_system::{Attr, FileSystem};
+use crate::znode::{Znode, lock};
+
+/// Most entries that are fetched at a time with their objects.
+const BATCH: usize = 256;
+/// Most names that are fetched at a time.
+const BATCH_NAMES: usize = 1024;
+/// Fewest.
+pub(crate) const FEW: usize = 8;
+/// Listings that are made ready for at a time.
+const COMING: usize = 8;
+/// The position behind a directory's last entry.
+pub(crate) const ZAP_END: u64 = u64::MAX;
+
+/// Most entries that are fetched at a time.
+pub(crate) const fn batch_of(wanted: Wanted) -> usize {
+    match wanted {
+        Wanted::Names => BATCH_NAMES,
+        Wanted::Attributes | Wanted::Objects => BATCH,
+    }
+}
+
+/// What is known of the object of an entry.
+#[derive(Clone)]
+pub(crate) enum Known {
+    Nothing,
+    Object(Arc<Znode>),
+    Stored(Attr),
+    /// It was in memory when this was made ready; not held here, since it may lose its last name.
+    InMemory,
+}
+
+/// Some entries of a directory, one behind the other.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub names: Vec<u8>,
+    /// Value, position behind, end of the name.
+    pub entries: Vec<(u64, u64, usize)>,
+    /// Of as many of them as were fetched.
+    pub known: Vec<Known>,
+    /// The position behind the last.
+    pub after: u64,
+}
+
+impl Batch {
+    /// Lists at most `some` names from a position on.
+    pub fn list(&mut self, zap: &Zap, from: u64, some: usize) -> Result<()> {
+        self.names.clear();
+        self.entries.clear();
+        self.known.clear();
+        let (names, entries) = (&mut self.names, &mut self.entries);
+        self.after = zap.list(from, &mut |name, value, after| {
+            names.extend_from_slice(name);
+            entries.push((value, after, names.len()));
+            entries.len() < some
+        })?;
+        Ok(())
+    }
+
+    /// The first `some` of them.
+    pub fn cut(mut self, some: usize) -> Self {
+        if some < self.entries.len() {
+            self.entries.truncate(some);
+            self.known.truncate(some);
+            self.after = self.entries.last().map_or(self.after, |e| e.1);
+        }
+        self
+    }
+}
+
+/// Counts the changes of a file system that have come to their end.
+#[derive(Default)]
+pub(crate) struct Changes(AtomicU64);
+
+impl Changes {
+    /// A change begins.
+    pub fn count(&self, tx: Tx) -> Change<'_> {
+        Change { tx, all: self }
+    }
+
+    fn so_far(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A change of a file system: its transaction, counted when all is done.
+pub(crate) struct Change<'a> {
+    tx: Tx,
+    all: &'a Changes,
+}
+
+impl Deref for Change<'_> {
+    type Target = Tx;
+    fn deref(&self) -> &Tx {
+        &self.tx
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.all.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// What a listing will ask for next.
+struct Wish {
+    dir: Weak<Znode>,
+    from: u64,
+    wanted: Wanted,
+    some: usize,
+}
+
+struct Made {
+    dir: ObjectId,
+    from: u64,
+    /// Changes that had come to their end before it was begun.
+    changes: u64,
+    batch: Batch,
+}
+
+/// What listings will ask for next, and what was made ready of it.
+#[derive(Default)]
+pub(crate) struct Ready {
+    wishes: Mutex<VecDeque<Wish>>,
+    made: Mutex<VecDeque<Made>>,
+}
+
+impl Ready {
+    /// What was made ready for a place, if it still holds.
+    pub fn take(&self, dir: ObjectId, from: u64, changes: &Changes) -> Option<Batch> {
+        let mut made = lock(&self.made);
+        let at = made.iter().position(|m| m.dir == dir && m.from == from)?;
+        let found = made.remove(at)?;
+        drop(made);
+        (found.changes == changes.so_far()).then_some(found.batch)
+    }
+}
+
+fn push<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() >= COMING {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+impl FileSystem {
+    /// Notes that a listing of a directory will probably go on at a position behind one of its names, with about `some` entries.
+    pub fn expect_listing(&self, dir: &Arc<Znode>, from: u64, wanted: Wanted, some: usize) {
+        if from == ZAP_END {
+            return;
+        }
+        let wish = Wish {
+            dir: Arc::downgrade(dir),
+            from,
+            wanted,
+            some: some.clamp(FEW, batch_of(wanted)),
+        };
+        push(&mut lock(&self.ready.wishes), wish);
+    }
+
+    /// Reads what a listing will ask for next, if there is any that was not read yet: for moments in which nobody waits. What
+    /// cannot be read is left to whoever asks for it.
+    pub fn make_ready(&self) -> bool {
+        let Some(wish) = lock(&self.ready.wishes).pop_front() else {
+            return false;
+        };
+        let Some(dir) = wish.dir.upgrade() else {
+            return true;
+        };
+        let changes = self.changes.so_far();
+        let mut batch = Batch::default();
+        let listed = dir
+            .entries()
+            .and_then(|zap| batch.list(zap, wish.from, wish.some));
+        if listed.is_err() {
+            return true;
+        }
+        if wish.wanted != Wanted::Names {
+            self.fetch(&mut batch, wish.wanted, dir.size());
+            for known in &mut batch.known {
+                if matches!(known, Known::Object(_)) {
+                    *known = Known::InMemory;
+                }
+            }
+        }
+        let made = Made {
+            dir: dir.object(),
+            from: wish.from,
+            changes,
+            batch,
+        };
+        push(&mut lock(&self.ready.made), made);
+        true
+    }
+
+    /// Gets what is wanted of the objects of a batch, one of those in which a directory of `in_all` entries is listed, neighbours
+    /// together; of a batch that was made ready, only what is in memory.
+    pub(crate) fn fetch(&self, batch: &mut Batch, wanted: Wanted, in_all: u64) {
+        let in_memory = |object| self.znode(object).map_or(Known::Nothing, Known::Object);
+        if batch.known.len() >= batch.entries.len() {
+            for (known, entry) in batch.known.iter_mut().zip(&batch.entries) {
+                if matches!(known, Known::InMemory) {
+                    *known = in_memory(dirent::object(entry.0));
+                }
+            }
+            return;
+        }
+        let mut order: Vec<usize> = (0..batch.entries.len()).collect();
+        let number = |i: usize| dirent::object(batch.entries[i].0).0;
+        order.sort_unstable_by_key(|&i| number(i));
+        let objects = order.iter().map(|&i| ObjectId(number(i)));
+        let mut glance = self.objset.glance(objects, in_all);
+        batch.known.clear();
+        batch.known.resize(order.len(), Known::Nothing);
+        for i in order {
+            let object = dirent::object(batch.entries[i].0);
+            let stored = match wanted {
+                Wanted::Attributes => glance.look(object, |dnode| self.stored_attr(object, dnode)),
+                Wanted::Names | Wanted::Objects => None,
+            };
+            batch.known[i] = match stored {
+                Some(attr) => Known::Stored(attr),
+                None => in_memory(object),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
