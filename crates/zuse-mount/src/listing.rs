@@ -19,7 +19,8 @@ const DIRECTORY: u32 = 0o040_000;
 const LIKELY_ENTRY: usize = 168;
 /// Most entries of the first answer with attributes: each may be a read of its own, and who wants names alone pays for all.
 const FIRST: usize = 64;
-/// The same for a directory of more than [`LARGE`] entries, in which neighbours are rare.
+/// The same for a directory of more than [`LARGE`] entries, in which neighbours are rare, so that each would be a read of its own: those
+/// that are not at hand come without attributes.
 const FIRST_OF_LARGE: usize = 16;
 const LARGE: u64 = 512;
 /// Positions from here on are those of extra names.
@@ -78,16 +79,12 @@ impl Session {
             // Names alone cost little to fetch.
             usize::MAX
         };
-        let wanted = if plus {
-            Wanted::Attributes
-        } else {
-            Wanted::Names
-        };
         // The kernel always asks for attributes at first, and goes on so if they were used.
-        let most = match (plus && offset == 0, dir.size() > LARGE) {
-            (true, false) => FIRST,
-            (true, true) => FIRST_OF_LARGE,
-            (false, _) => usize::MAX,
+        let (wanted, most) = match (plus, offset == 0, dir.size() > LARGE) {
+            (false, ..) => (Wanted::Names, usize::MAX),
+            (true, true, true) => (Wanted::AtHand, FIRST_OF_LARGE),
+            (true, true, false) => (Wanted::Attributes, FIRST),
+            (true, false, _) => (Wanted::Attributes, usize::MAX),
         };
         let (mut given, mut last) = (0, 0);
         let ended = fs.readdir_some(dir, offset, wanted, (likely, most), &mut |entry| {
@@ -112,7 +109,10 @@ impl Session {
                     };
                     (number::dot_zfs(volume.slot), attr)
                 }
-                _ if plus && !matches!(entry.name, b"." | b"..") => return true,
+                // It cannot be read; or nobody has, and then the kernel asks if it wants to know.
+                _ if wanted == Wanted::Attributes && !matches!(entry.name, b"." | b"..") => {
+                    return true;
+                }
                 _ => (volume.ino(entry.object), None),
             };
             full = sink.add(number, entry.next, entry.kind, entry.name, attr.as_ref());

@@ -52,6 +52,8 @@ pub struct DirEntry<'a> {
 pub enum Wanted {
     /// Nothing.
     Names,
+    /// Attributes of those that can be had without a device read.
+    AtHand,
     /// Attributes: with the object where it is in memory, else as stored.
     Attributes,
     /// Objects.

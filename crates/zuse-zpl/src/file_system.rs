@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Timestamp, Txg};
+use zuse_dmu::Objset;
 use zuse_dmu::sa::SaTable;
 use zuse_dmu::zap::{MatchType, Zap, normalize};
-use zuse_dmu::Objset;
 use zuse_format::objset::OBJSET_PROJECT_QUOTA;
 use zuse_format::{DnodeView, ObjsetType, object_type};
 

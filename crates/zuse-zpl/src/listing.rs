@@ -35,7 +35,7 @@ pub(crate) const ZAP_END: u64 = u64::MAX;
 pub(crate) const fn batch_of(wanted: Wanted) -> usize {
     match wanted {
         Wanted::Names => BATCH_NAMES,
-        Wanted::Attributes | Wanted::Objects => BATCH,
+        Wanted::AtHand | Wanted::Attributes | Wanted::Objects => BATCH,
     }
 }
 
@@ -228,17 +228,27 @@ impl FileSystem {
         let number = |i: usize| dirent::object(batch.entries[i].0).0;
         order.sort_unstable_by_key(|&i| number(i));
         let objects = order.iter().map(|&i| ObjectId(number(i)));
-        let mut glance = self.objset.glance(objects, in_all);
+        let mut glance = match wanted {
+            Wanted::AtHand => self.objset.glance_at_hand(objects),
+            Wanted::Names | Wanted::Attributes | Wanted::Objects => {
+                self.objset.glance(objects, in_all)
+            }
+        };
         batch.known.clear();
         batch.known.resize(order.len(), Known::Nothing);
         for i in order {
             let object = dirent::object(batch.entries[i].0);
             let stored = match wanted {
-                Wanted::Attributes => glance.look(object, |dnode| self.stored_attr(object, dnode)),
+                Wanted::AtHand | Wanted::Attributes => {
+                    glance.look(object, |dnode| self.stored_attr(object, dnode))
+                }
                 Wanted::Names | Wanted::Objects => None,
             };
             batch.known[i] = match stored {
                 Some(attr) => Known::Stored(attr),
+                None if wanted == Wanted::AtHand && self.cache.get(object).is_none() => {
+                    Known::Nothing
+                }
                 None => in_memory(object),
             };
         }

@@ -14,7 +14,7 @@ use zuse_io::Block;
 
 use super::{Objset, lock, starts_of};
 use crate::dirty::Synced;
-use crate::dnode::blocks::AtHand;
+use crate::dnode::blocks::{AtHand, Parent};
 
 /// So many blocks that have to be read tell that most of a directory's have to be.
 const MANY: usize = 32;
@@ -29,6 +29,8 @@ pub struct Glance<'a> {
     blocks: Vec<(u64, Arc<Block>)>,
     /// Where in `blocks` the last look was.
     at: usize,
+    /// Whether blocks that are not at hand are read.
+    reads: bool,
 }
 
 /// Asks the processor for what a look at a common file reads: the dnode's core, and the bonus behind one block pointer.
@@ -43,15 +45,15 @@ fn ask_for(block: &Block, slot: usize) {
 }
 
 impl Objset {
-    /// A look at objects, in the order of their numbers, without putting them into memory. Their dnode blocks are gathered
-    /// first; those that have to be read are asked for together.
-    ///
-    /// The caller will look at `in_all` objects in the end, of which these are a random part: if they stand close together,
-    /// all dnode blocks between the first and the last of these are read at once, in the order of their places.
-    pub fn glance(&self, objects: impl Iterator<Item = ObjectId>, in_all: u64) -> Glance<'_> {
-        let tree = self.meta_tree();
+    /// Those of their dnode blocks that are at hand, and the numbers of the others. `parent` is where the last was found.
+    fn at_hand_of(
+        &self,
+        tree: &Synced,
+        objects: impl Iterator<Item = ObjectId>,
+        parent: &mut Parent,
+    ) -> (Vec<(u64, Arc<Block>)>, Vec<u64>) {
         let (mut blocks, mut missing) = (Vec::<(u64, Arc<Block>)>::new(), Vec::new());
-        let (mut parent, mut last) = (None, None);
+        let mut last = None;
         for object in objects {
             let blkid = object.0 / SLOTS_PER_BLOCK as u64;
             let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
@@ -61,7 +63,7 @@ impl Objset {
                 }
                 continue;
             }
-            match self.meta.at_hand(&tree, blkid, &mut parent) {
+            match self.meta.at_hand(tree, blkid, parent) {
                 AtHand::Block(block) => {
                     ask_for(&block, slot);
                     blocks.push((blkid, block));
@@ -70,6 +72,31 @@ impl Objset {
                 AtHand::No => missing.push(blkid),
             }
         }
+        (blocks, missing)
+    }
+
+    /// As [`Self::glance`], at those only that can be seen without a device read.
+    pub fn glance_at_hand(&self, objects: impl Iterator<Item = ObjectId>) -> Glance<'_> {
+        let tree = self.meta_tree();
+        let (blocks, _) = self.at_hand_of(&tree, objects, &mut None);
+        Glance {
+            os: self,
+            tree,
+            blocks,
+            at: 0,
+            reads: false,
+        }
+    }
+
+    /// A look at objects, in the order of their numbers, without putting them into memory. Their dnode blocks are gathered
+    /// first; those that have to be read are asked for together.
+    ///
+    /// The caller will look at `in_all` objects in the end, of which these are a random part: if they stand close together,
+    /// all dnode blocks between the first and the last of these are read at once, in the order of their places.
+    pub fn glance(&self, objects: impl Iterator<Item = ObjectId>, in_all: u64) -> Glance<'_> {
+        let tree = self.meta_tree();
+        let mut parent = None;
+        let (mut blocks, mut missing) = self.at_hand_of(&tree, objects, &mut parent);
         if let (Some(&first), Some(&last)) = (missing.first(), missing.last())
             && missing.len() >= MANY
             && (last - first).saturating_mul(DENSE) <= in_all
@@ -93,6 +120,7 @@ impl Objset {
             tree,
             blocks,
             at: 0,
+            reads: true,
         }
     }
 
@@ -156,6 +184,9 @@ impl Glance<'_> {
             self.at += 1;
         }
         if self.blocks.get(self.at).is_none_or(|(id, _)| *id != blkid) {
+            if !self.reads {
+                return None;
+            }
             let block = self.os.dnode_block(&self.tree, blkid).ok()??;
             self.at = self.blocks.partition_point(|(id, _)| *id < blkid);
             self.blocks.insert(self.at, (blkid, block));

@@ -45,7 +45,7 @@ fn piece(t: &TestFs, dir: &Arc<Znode>, from: u64, some: usize) -> (Vec<(Vec<u8>,
                 (None, Some(attr)) => attr.attributes.mode,
                 (None, None) => 0,
             };
-            found.push((e.name.to_vec(), mode as u32 & 0o7777));
+            found.push((e.name.to_vec(), mode & 0o7777));
             last = e.next;
             true
         },
@@ -137,4 +137,33 @@ fn no_more_than_a_few_listings_are_kept() {
     }
     assert_eq!(made, COMING);
     assert_eq!(ready(&t), COMING);
+}
+
+#[test]
+fn who_wants_what_is_at_hand_has_nothing_read() {
+    let (t, dir) = directory();
+    t.backing.forget_cache();
+    let names = |wanted| {
+        let mut known = Vec::new();
+        t.fs.readdir_some(&dir, 0, wanted, (FILES, FILES), &mut |e| {
+            if !e.name.starts_with(b".") {
+                known.push((e.name.to_vec(), e.znode.is_some() || e.attr.is_some()));
+            }
+            true
+        })
+        .expect("listed");
+        known
+    };
+    // The directory's own blocks.
+    let all = names(Wanted::Names);
+    assert_eq!(all.len(), FILES);
+    let misses = || t.fs.objset.io().cache().stats().misses;
+    let before = misses();
+    let some = names(Wanted::AtHand);
+    assert_eq!(misses(), before);
+    assert!(some.iter().any(|e| !e.1), "everything was at hand");
+    assert!(some.iter().zip(&all).all(|(a, b)| a.0 == b.0));
+    assert!(names(Wanted::Attributes).iter().all(|e| e.1));
+    assert!(misses() > before);
+    assert!(names(Wanted::AtHand).iter().all(|e| e.1));
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use zuse_base::{ObjectId, Result};
-use zuse_dmu::{Dnode, Objset};
 use zuse_dmu::sa::{Attr, SA_BONUS, SaTable};
 use zuse_dmu::zap::Zap;
+use zuse_dmu::{Dnode, Objset};
 
 use crate::dirent;
 use crate::file_system::FileSystem;
