@@ -15,6 +15,17 @@ pub fn nicebytes(n: u64) -> String {
     with_units(n, "B")
 }
 
+/// `379us`: nanoseconds in the largest unit that they are at least one of, cut off.
+pub fn nicetime(nanoseconds: u64) -> String {
+    let (mut whole, mut unit) = (nanoseconds, 0usize);
+    while whole >= 1000 && unit < 3 {
+        whole /= 1000;
+        unit += 1;
+    }
+    let name = ["ns", "us", "ms", "s"].get(unit).copied();
+    format!("{whole}{}", name.unwrap_or_default())
+}
+
 fn with_units(n: u64, smallest: &str) -> String {
     let (mut whole, mut unit) = (n, 0usize);
     while whole >= 1024 && unit < 6 {

@@ -179,6 +179,9 @@ pub struct VdevRow {
     pub errors: [u64; 3],
     /// Allocatable bytes of a top-level vdev.
     pub asize: u64,
+    /// Bytes of a device; 0 where it is not there.
+    #[serde(default)]
+    pub psize: u64,
     /// A log vdev.
     pub is_log: bool,
     /// `normal`, `log`, `special`, `dedup`, …
@@ -191,6 +194,76 @@ pub struct VdevRow {
     /// Room and allocated bytes of a top-level vdev, where known.
     #[serde(default)]
     pub space: Option<(u64, u64)>,
+    /// Times and sizes of reads, writes, writes of labels, trims.
+    #[serde(default)]
+    pub ops: Vec<OpRow>,
+}
+
+/// Operations of one kind: see [`zuse::OpFigures`].
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct OpRow {
+    /// Nanoseconds of all together.
+    pub nanoseconds: u64,
+    /// By time.
+    pub latency: Vec<u64>,
+    /// By size, of one buffer.
+    pub single: Vec<u64>,
+    /// By size, joined of several.
+    pub joined: Vec<u64>,
+    /// Under way.
+    pub active: u64,
+}
+
+impl OpRow {
+    fn of(figures: &zuse::OpFigures) -> Self {
+        Self {
+            nanoseconds: figures.nanoseconds,
+            latency: figures.latency.clone(),
+            single: figures.single.clone(),
+            joined: figures.joined.clone(),
+            active: figures.active,
+        }
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.latency.iter().sum()
+    }
+
+    /// What came since an earlier look; all of it if those counted more (the pool was opened anew).
+    pub fn since(&self, earlier: &Self) -> Self {
+        let less = |now: &[u64], then: &[u64]| {
+            let then = then.iter().copied().chain(std::iter::repeat(0));
+            let pairs = now.iter().zip(then);
+            pairs.map(|(n, t)| n.checked_sub(t).unwrap_or(*n)).collect()
+        };
+        Self {
+            nanoseconds: self
+                .nanoseconds
+                .checked_sub(earlier.nanoseconds)
+                .unwrap_or(self.nanoseconds),
+            latency: less(&self.latency, &earlier.latency),
+            single: less(&self.single, &earlier.single),
+            joined: less(&self.joined, &earlier.joined),
+            active: self.active,
+        }
+    }
+
+    /// With those of another kind.
+    pub fn with(&self, other: &Self) -> Self {
+        let both = |a: &[u64], b: &[u64]| {
+            let at = |v: &[u64], i: usize| v.get(i).copied().unwrap_or(0);
+            let both = (0..a.len().max(b.len())).map(|i| at(a, i) + at(b, i));
+            both.collect()
+        };
+        Self {
+            nanoseconds: self.nanoseconds + other.nanoseconds,
+            latency: both(&self.latency, &other.latency),
+            single: both(&self.single, &other.single),
+            joined: both(&self.joined, &other.joined),
+            active: self.active + other.active,
+        }
+    }
 }
 
 impl VdevRow {
@@ -215,6 +288,7 @@ impl VdevRow {
                 status.checksum_errors,
             ],
             asize: status.asize,
+            psize: status.psize,
             is_log: status.is_log,
             class: status.class.word().to_owned(),
             children: status
@@ -230,6 +304,7 @@ impl VdevRow {
                 status.written_bytes,
             ],
             space: None,
+            ops: status.ops.iter().map(OpRow::of).collect(),
         }
     }
 
@@ -471,10 +546,16 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
     let figures = pool.figures()?;
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
+    // Of a single vdev everything is known by that of the pool.
+    let by_maps = match vdevs.children.len() {
+        2.. if !pool.is_writable() => zuse::traverse::space_by_maps(pool).unwrap_or_default(),
+        _ => Default::default(),
+    };
     for status in &pool.vdev_status().children {
         let row = vdevs.children.iter_mut().find(|v| v.guid == status.guid);
         if let (Some(row), Ok(id)) = (row, u32::try_from(status.id)) {
-            row.space = pool.spa().vdev_space(id);
+            let by_map = || by_maps.get(&id).copied();
+            row.space = pool.spa().vdev_space(id).or_else(by_map);
         }
     }
     let features = pool.spa().features();
@@ -529,6 +610,16 @@ fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         .clone()
         .unwrap_or_else(|| config.guid.to_string());
     let there = !config.kind.is_device() || std::path::Path::new(&name).exists();
+    // A distributed spare is as large as the devices that it is spread over.
+    let of_draid = || {
+        let draid = tree.children.iter().find(|v| v.kind == "draid")?;
+        draid.children.iter().map(|c| c.psize).max()
+    };
+    let psize = if config.kind.is_device() {
+        std::fs::metadata(&name).map_or(0, |m| m.len())
+    } else {
+        of_draid().unwrap_or(0)
+    };
     let (state, note) = match list {
         "spares" if stands_in(tree, config.guid) => ("INUSE", "currently in use"),
         _ if !there => ("UNAVAIL", "cannot open"),
@@ -543,10 +634,12 @@ fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         note: note.into(),
         errors: [0; 3],
         asize: 0,
+        psize,
         is_log: false,
         class: if list == "spares" { "spare" } else { "l2cache" }.into(),
         children: Vec::new(),
         traffic: [0; 4],
         space: None,
+        ops: Vec::new(),
     }
 }

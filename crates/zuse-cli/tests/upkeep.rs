@@ -238,9 +238,86 @@ fn reads_and_writes_are_counted_by_device() {
         env.fails(2, "zpool iostat tank 0")
             .contains("interval cannot be zero")
     );
+}
+
+#[test]
+fn operations_are_told_by_time_by_size_and_by_queue() {
+    let env = TestEnv::with_pool();
+    let lines = |command: &str| -> Vec<String> {
+        let out = env.ok(command);
+        out.lines().map(str::to_owned).collect()
+    };
+    let waits = lines("zpool iostat -l");
+    let begin = "              capacity     operations     bandwidth ";
+    assert_eq!(
+        waits[..3],
+        [
+            format!("{begin}   total_wait     disk_wait    syncq_wait    asyncq_wait  scrub   trim  rebuild"),
+            "pool        alloc   free   read  write   read  write   read  write   read  write   read  write   read  write   wait   wait   wait".to_owned(),
+            ["----------"].into_iter().chain(["-----"; 17]).collect::<Vec<_>>().join("  "),
+        ]
+    );
+    let queues = lines("zpool iostat -q");
+    assert_eq!(
+        queues[0],
+        format!(
+            "{begin}   syncq_read    syncq_write   asyncq_read  asyncq_write   scrubq_read   trimq_write  rebuildq_write"
+        )
+    );
     assert!(
-        env.fails(1, "zpool iostat -l")
-            .contains("they are not counted")
+        queues[1].ends_with(&"   pend  activ".repeat(7)),
+        "{}",
+        queues[1]
+    );
+
+    let fields = |command: &str| -> Vec<Vec<String>> {
+        let split = |l: &String| l.split('\t').map(str::to_owned).collect();
+        lines(command).iter().map(split).collect()
+    };
+    let numbers = |rows: &[Vec<String>], column: usize| -> Vec<u64> {
+        rows.iter().map(|r| r[column].parse().unwrap()).collect()
+    };
+    // Opening the pool reads: each read has a time, on average between the shortest and the longest, and a size.
+    let waits = fields("zpool iostat -lq -H -p -v");
+    assert_eq!((waits.len(), waits[0].len()), (2, 7 + 11 + 14));
+    assert_eq!(waits[0][7..], waits[1][7..], "the pool is its one device");
+    let average: u64 = waits[0][7].parse().unwrap();
+    assert!(average > 0, "reads take time");
+    assert_eq!(waits[0][8], "-", "nothing was written");
+
+    let times = fields("zpool iostat -w -H -p tank");
+    assert_eq!((times.len(), times[0].len()), (37, 12));
+    assert_eq!(numbers(&times, 0)[..4], [1, 3, 7, 15]);
+    let sizes = fields("zpool iostat -r -H -p tank");
+    assert_eq!((sizes.len(), sizes[0].len()), (16, 15));
+    assert_eq!(numbers(&sizes, 0)[15], 16 << 20);
+    let count = |rows: &[Vec<String>], column| numbers(rows, column).iter().sum::<u64>();
+    assert_eq!(
+        count(&times, 1),
+        count(&times, 3),
+        "no time outside of devices"
+    );
+    assert_eq!(
+        count(&times, 1),
+        count(&sizes, 1),
+        "each has a time and a size"
+    );
+    assert!(count(&times, 1) > 0 && count(&times, 2) == 0);
+
+    let shown = lines("zpool iostat -w tank");
+    let above = "tank         total_wait     disk_wait    syncq_wait    asyncq_wait";
+    assert_eq!(shown[0].trim_end(), above);
+    assert_eq!(
+        shown[1],
+        "latency      read  write   read  write   read  write   read  write  scrub   trim  rebuild"
+    );
+    assert!(
+        shown[12].starts_with("1us  ") && shown[39].starts_with("137s  "),
+        "{shown:?}"
+    );
+    assert!(
+        env.fails(2, "zpool iostat -r -l")
+            .contains("cannot be used with")
     );
 }
 

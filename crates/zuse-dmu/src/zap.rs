@@ -97,7 +97,7 @@ pub struct ZapOptions {
     pub normflags: u64,
     /// Given flags make it fat from birth.
     pub flags: ZapFlags,
-    /// log2 of the block size of a ZAP that is fat from birth; 0 means 14.
+    /// log2 of the block size of a ZAP that is fat from birth, which a number here makes it as flags do; 0 means 14.
     pub block_shift: u32,
     /// log2 of the indirect block size; 0 means that of the settings.
     pub indirect_shift: u8,
@@ -109,6 +109,12 @@ pub struct ZapOptions {
     pub slots: u8,
     /// Hash salt; 0 chooses one.
     pub salt: u64,
+}
+
+impl ZapOptions {
+    fn begins_micro(&self) -> bool {
+        self.flags == ZapFlags::default() && self.block_shift == 0
+    }
 }
 
 /// A ZAP. Cheap to clone; all clones and all opens of one object share a lock.
@@ -211,7 +217,7 @@ impl Zap {
     /// # Errors
     /// A block shift that no fat ZAP can have.
     pub fn first_block_size(options: &ZapOptions) -> Result<u32> {
-        if options.flags == ZapFlags::default() {
+        if options.begins_micro() {
             return Ok(micro::STEP);
         }
         let shift = if options.block_shift == 0 {
@@ -242,7 +248,7 @@ impl Zap {
         } else {
             options.salt
         };
-        if options.flags == ZapFlags::default() {
+        if options.begins_micro() {
             dnode.write_block(
                 tx,
                 0,

@@ -9,7 +9,7 @@
 //! what is wrong is met again by the listing itself.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use zuse_base::{Error, Result};
 use zuse_dmu::{Ahead, Dnode, look_inside};
@@ -45,6 +45,9 @@ impl Needs {
 
 /// Heads or snapshots that are gathered together before they are changed.
 pub(crate) const CHANGED_AT_ONCE: usize = 256;
+/// Items of a sync task whose objects stay in memory from its check to its change: most of them will be changed, so they would be
+/// there at its end in any case.
+const HELD_ITEMS: usize = 16_384;
 /// Heads that are looked at together.
 pub(crate) const HEADS_AT_ONCE: usize = 1024;
 /// Snapshots that are looked at together, if they are not of one head: so many the metadata tier holds.
@@ -267,20 +270,56 @@ impl Dsl {
     }
 }
 
+/// Objects that were brought together.
+#[derive(Default)]
+pub(crate) struct Held(Vec<Arc<Dnode>>);
+
+/// A place for what the check of a sync task hands on to its change.
+type HandedOn<T> = Arc<Mutex<Option<T>>>;
+
+/// Such a place, for both sides.
+pub(crate) fn handed_on<T>() -> (HandedOn<T>, HandedOn<T>) {
+    let place = HandedOn::default();
+    (place.clone(), place)
+}
+
 impl Ctx<'_> {
-    /// Calls `f` for items one after the other; what changing their datasets reads is brought together for many at a time.
+    /// Calls `f` for items one after the other; what changing their datasets reads is brought together for many at a time. Gives
+    /// what was brought together, if it is not too much to be kept for who comes next.
     pub(crate) fn over_gathered<T>(
         &self,
         items: &[T],
         object: impl Fn(&T) -> u64,
         mut f: impl FnMut(&T) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Held> {
+        let mut all = Held::default();
         for some in items.chunks(CHANGED_AT_ONCE) {
             let objects: Vec<u64> = some.iter().map(&object).collect();
-            let _held = (objects.len() > 1).then(|| self.gather_for_change(&objects));
+            let held = if objects.len() > 1 {
+                self.gather_for_change(&objects)
+            } else {
+                Vec::new()
+            };
             some.iter().try_for_each(&mut f)?;
+            if items.len() <= HELD_ITEMS {
+                all.0.extend(held);
+            }
         }
-        Ok(())
+        Ok(all)
+    }
+
+    /// As [`Self::over_gathered`], after it: for items of which `held` was brought together.
+    pub(crate) fn over_held<T>(
+        &self,
+        items: &[T],
+        held: Held,
+        object: impl Fn(&T) -> u64,
+        f: impl FnMut(&T) -> Result<()>,
+    ) -> Result<()> {
+        if held.0.is_empty() {
+            return self.over_gathered(items, object, f).map(drop);
+        }
+        items.iter().try_for_each(f)
     }
 
     /// Datasets as they are, directories by their heads.

@@ -10,7 +10,7 @@ use crate::deadlist::Deadlist;
 use crate::sizes::Sizes;
 use crate::table::Table;
 
-const KEY: &str = "com.delphix:bookmarks";
+pub(crate) const KEY: &str = "com.delphix:bookmarks";
 const FEATURE: &str = "com.delphix:bookmarks";
 const V2_FEATURE: &str = "com.datto:bookmark_v2";
 const WRITTEN_FEATURE: &str = "com.delphix:bookmark_written";

@@ -7,6 +7,7 @@
 //! Totals of a list include its sub-lists. A new list is given the longest header that the pool's version knows.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::{Dnode, DnodeSpec, Objset, Tx};
@@ -364,17 +365,40 @@ pub(crate) fn create_with(mos: &Arc<Objset>, tx: &Tx, block: u32, header: usize)
     Ok(mos.allocate(tx, &spec)?.object().0)
 }
 
+/// The shared empty list, if there is one.
+fn empty_list(ctx: &Ctx<'_>) -> Result<Option<u64>> {
+    if ctx.spa.feature_count(EMPTY_FEATURE) == 0 {
+        return Ok(None);
+    }
+    let known = ctx.dsl.empty_list.load(Relaxed);
+    if known != 0 {
+        return Ok(Some(known));
+    }
+    let found = ctx.meta.table(DIRECTORY)?.get_u64(EMPTY_KEY)?;
+    ctx.dsl.empty_list.store(found.unwrap_or(0), Relaxed);
+    Ok(found)
+}
+
+/// Frees the shared empty list, which nobody refers to any more.
+fn free_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<()> {
+    ctx.dsl.empty_list.store(0, Relaxed);
+    ctx.meta.table(DIRECTORY)?.remove(ctx.tx, EMPTY_KEY)?;
+    ctx.free(list)
+}
+
 /// One more reference to the shared empty list; a list of its own where the feature is not enabled.
 pub(crate) fn take_empty_list(ctx: &Ctx<'_>) -> Result<u64> {
     if !ctx.enabled(EMPTY_FEATURE) {
         return Bpobj::create(ctx);
     }
-    let directory = ctx.meta.table(DIRECTORY)?;
-    let object = match directory.get_u64(EMPTY_KEY)? {
+    let object = match empty_list(ctx)? {
         Some(object) => object,
         None => {
             let object = Bpobj::create(ctx)?;
-            directory.put_u64(ctx.tx, EMPTY_KEY, object)?;
+            ctx.meta
+                .table(DIRECTORY)?
+                .put_u64(ctx.tx, EMPTY_KEY, object)?;
+            ctx.dsl.empty_list.store(object, Relaxed);
             object
         }
     };
@@ -389,8 +413,7 @@ pub(crate) fn drop_if_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
     }
     ctx.feature_add(EMPTY_FEATURE, -1)?;
     if ctx.spa.feature_count(EMPTY_FEATURE) == 0 {
-        ctx.meta.table(DIRECTORY)?.remove(ctx.tx, EMPTY_KEY)?;
-        ctx.free(list)?;
+        free_empty_list(ctx, list)?;
     }
     Ok(true)
 }
@@ -405,10 +428,7 @@ pub(crate) struct EmptyLists {
 
 impl EmptyLists {
     pub fn of(ctx: &Ctx<'_>) -> Result<Self> {
-        let object = match ctx.spa.feature_count(EMPTY_FEATURE) {
-            0 => None,
-            _ => ctx.meta.table(DIRECTORY)?.get_u64(EMPTY_KEY)?,
-        };
+        let object = empty_list(ctx)?;
         Ok(Self { object, more: 0 })
     }
 
@@ -443,8 +463,7 @@ impl EmptyLists {
         };
         ctx.feature_add(EMPTY_FEATURE, self.more)?;
         if ctx.spa.feature_count(EMPTY_FEATURE) == 0 {
-            ctx.meta.table(DIRECTORY)?.remove(ctx.tx, EMPTY_KEY)?;
-            ctx.free(list)?;
+            free_empty_list(ctx, list)?;
         }
         Ok(())
     }
@@ -452,6 +471,5 @@ impl EmptyLists {
 
 /// Whether `list` is the shared empty list.
 pub(crate) fn is_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
-    Ok(ctx.spa.feature_count(EMPTY_FEATURE) > 0
-        && ctx.meta.table(DIRECTORY)?.get_u64(EMPTY_KEY)? == Some(list))
+    Ok(empty_list(ctx)? == Some(list))
 }

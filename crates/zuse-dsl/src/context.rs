@@ -42,6 +42,12 @@ pub struct Dsl {
     pub(crate) dirty: [Mutex<BTreeMap<u64, Arc<Dataset>>>; 4],
     /// Taken for writing while a sync task runs, for reading by whoever looks at several objects together.
     pub(crate) config: RwLock<()>,
+    /// Clones of directories whose snapshots a sync task destroys; forgotten at its end.
+    pub(crate) branches: Mutex<HashMap<u64, crate::destroy::Branches>>,
+    /// Records of the history that the sync thread has noted and not yet written.
+    pub(crate) history: Mutex<Vec<Vec<u8>>>,
+    /// The shared empty list of block pointers, 0 where it is not known.
+    pub(crate) empty_list: AtomicU64,
     /// Decoded metadata.
     pub(crate) tier: Arc<crate::tier::Tier>,
     pub(crate) root: Mutex<Option<RootPlan>>,
@@ -78,6 +84,9 @@ impl Dsl {
             dirs: Mutex::default(),
             dirty: Default::default(),
             config: RwLock::new(()),
+            branches: Mutex::default(),
+            history: Mutex::default(),
+            empty_list: AtomicU64::new(0),
             tier: Arc::default(),
             root: Mutex::new(root),
             keyring: Mutex::default(),
@@ -152,7 +161,11 @@ impl Dsl {
                     .config
                     .write()
                     .unwrap_or_else(PoisonError::into_inner);
-                apply(&dsl_apply.ctx(tx)?)
+                let ctx = dsl_apply.ctx(tx)?;
+                let result = apply(&ctx);
+                ctx.forget_branches();
+                let noted = ctx.write_history();
+                result.and_then(|made| noted.map(|()| made))
             },
         )
     }
@@ -203,10 +216,19 @@ impl Ctx<'_> {
 
     /// Gives an object extension entries.
     pub fn zapify(&self, object: u64) -> Result<crate::table::Table> {
+        self.zapify_with(object, 0)
+    }
+
+    /// As [`Self::zapify`]; entries that it does not have yet are made fat at once, with blocks of that log2 of bytes.
+    pub fn zapify_with(&self, object: u64, block_shift: u32) -> Result<crate::table::Table> {
         let dnode = self.meta.dnode(object)?;
         if !crate::meta::is_zapified(&dnode) {
+            let options = zuse_dmu::zap::ZapOptions {
+                block_shift,
+                ..Default::default()
+            };
             dnode.set_type(self.tx, zuse_format::object_type::ZAP_METADATA)?;
-            zuse_dmu::zap::Zap::create_in(&dnode, self.tx, &zuse_dmu::zap::ZapOptions::default())?;
+            zuse_dmu::zap::Zap::create_in(&dnode, self.tx, &options)?;
             self.feature_add(EXTENSIBLE, 1)?;
             self.meta.tier.forget_object(object);
         }

@@ -381,6 +381,7 @@ impl Ctx<'_> {
                 s.num_children += 1;
                 s.next_clones = clones;
             })?;
+            self.forget_branches();
             let heads = self.add_to_set(self.meta.dir(snap.dir)?.clones, ot::DSL_CLONES, ds)?;
             self.meta
                 .edit_dir(self.tx, snap.dir, |d| d.clones = heads)?;

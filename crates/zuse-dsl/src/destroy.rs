@@ -12,11 +12,18 @@ use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::dsl::{DS_FLAG_DEFER_DESTROY, DslDatasetPhys, UsedKind};
 
 use crate::admission::Reserve;
-use crate::context::{Ctx, Dsl};
+use crate::ahead::handed_on;
+use crate::context::{Ctx, Dsl, lock};
 use crate::create::{FS_COUNT, SNAP_COUNT};
 use crate::deadlist::Deadlist;
 use crate::name::split_snapshot;
 use crate::sizes::Sizes;
+
+/// Directories whose clones a sync task remembers.
+const BRANCHES_KNOWN: usize = 1024;
+
+/// Heads of clones with the txgs of the snapshots that they come from.
+pub(crate) type Branches = std::sync::Arc<[(u64, u64)]>;
 
 /// What a destroy does, in order.
 #[derive(Default)]
@@ -55,27 +62,26 @@ impl Dsl {
     /// # Errors
     /// As [`Self::destroy`].
     pub fn destroy_all(&self, names: &[String], recursive: bool, defer: bool) -> Result<()> {
-        let names = std::sync::Arc::new(names.to_vec());
-        let again = names.clone();
         // Everything that was written is on disk before the plan is made: a head is not destroyed half-written.
         let spa = self.spa()?;
         if spa.is_writable() && names.iter().any(|n| !n.contains('@')) {
             spa.wait_synced(spa.open_txg())?;
         }
-        let plan = move |ctx: &Ctx<'_>, names: &[String]| -> Result<Vec<Step>> {
-            let mut steps = Vec::new();
-            for name in names {
-                steps.extend(ctx.plan_destroy(name, recursive, defer)?.steps);
-            }
-            Ok(steps)
-        };
+        let names = names.to_vec();
+        // The plan that was checked is the one that is carried out: nothing happens between the two.
+        let (planned, checked) = handed_on();
         self.task(
             move |ctx| {
                 ctx.dsl.check_room(Reserve::Most, 0)?;
-                plan(ctx, &names).map(|_| ())
+                let mut steps = Vec::new();
+                for name in &names {
+                    steps.extend(ctx.plan_destroy(name, recursive, defer)?.steps);
+                }
+                *lock(&planned) = Some(steps);
+                Ok(())
             },
             move |ctx| {
-                let steps = plan(ctx, &again)?;
+                let steps = lock(&checked).take().unwrap_or_default();
                 ctx.over_gathered(&steps, Step::object, |step| ctx.do_step(step))?;
                 if ctx.dsl.frees_wait()? {
                     ctx.spa.note_frees();
@@ -190,7 +196,9 @@ impl Ctx<'_> {
         let mut found = false;
         let mut one = |owner: &String, head: u64| {
             let all = self.dsl.snapshots_of(&self.meta.ds(head)?)?;
-            for (snap, object) in select(&all, spec).unwrap_or_default() {
+            // The newest first: then each step takes one or two entries off the deadlist of the head. From the other end a
+            // step takes off one for every snapshot that is left.
+            for (snap, object) in select(&all, spec).unwrap_or_default().into_iter().rev() {
                 found = true;
                 let full = format!("{owner}@{snap}");
                 let phys = self.meta.ds(object)?;
@@ -204,7 +212,7 @@ impl Ctx<'_> {
             }
             Ok(())
         };
-        self.over_gathered(&tree, |t| t.2, |(owner, _, head)| one(owner, *head))?;
+        let _held = self.over_gathered(&tree, |t| t.2, |(owner, _, head)| one(owner, *head))?;
         if !found {
             return Err(refuse(
                 Errno::NOENT,
@@ -471,16 +479,40 @@ impl Ctx<'_> {
         if clones == 0 || depth > 64 {
             return Ok(());
         }
-        for head in self.meta.table(clones)?.ints()? {
-            let phys = self.meta.ds(head)?;
-            let clone_dir = self.meta.dir(phys.dir)?;
-            if self.meta.origin_txg(&clone_dir)? > txg {
-                let mut list = Deadlist::open(self.meta, phys.deadlist)?;
-                list.remove_key(self, txg)?;
-                self.remove_key_from_clones(phys.dir, txg, depth + 1)?;
-            }
+        let branches = self.branches(dir, clones)?;
+        for (_, head) in branches.iter().take_while(|(origin, _)| *origin > txg) {
+            let phys = self.meta.ds(*head)?;
+            let mut list = Deadlist::open(self.meta, phys.deadlist)?;
+            list.remove_key(self, txg)?;
+            self.remove_key_from_clones(phys.dir, txg, depth + 1)?;
         }
         Ok(())
+    }
+
+    /// Heads of the clones of a directory's snapshots with the txgs of those, the newest first. They are remembered to the end of
+    /// the sync task: the n-th snapshot that goes of a dataset with 10,000 clones does not look at them all once more.
+    fn branches(&self, dir: u64, clones: u64) -> Result<Branches> {
+        if let Some(known) = lock(&self.dsl.branches).get(&dir) {
+            return Ok(known.clone());
+        }
+        let mut all = Vec::new();
+        for head in self.meta.table(clones)?.ints()? {
+            let origin = self.meta.dir(self.meta.ds(head)?.dir)?;
+            all.push((self.meta.origin_txg(&origin)?, head));
+        }
+        all.sort_unstable_by_key(|(txg, _)| std::cmp::Reverse(*txg));
+        let branches: Branches = all.into();
+        let mut known = lock(&self.dsl.branches);
+        if known.len() >= BRANCHES_KNOWN {
+            known.clear();
+        }
+        known.insert(dir, branches.clone());
+        Ok(branches)
+    }
+
+    /// Clones come, go or change their origin.
+    pub(crate) fn forget_branches(&self) {
+        lock(&self.dsl.branches).clear();
     }
 
     fn clear_bootfs(&self, object: u64) -> Result<()> {
@@ -497,7 +529,7 @@ impl Ctx<'_> {
         if let Some(handle) = self.dsl.held(object) {
             handle.close_objset();
         }
-        crate::context::lock(&self.dsl.datasets).remove(&object);
+        lock(&self.dsl.datasets).remove(&object);
     }
 
     /// Removes a head without snapshots and children, with its directory.
@@ -533,6 +565,7 @@ impl Ctx<'_> {
             }
             let clones = self.meta.dir(prev.dir)?.clones;
             if clones != 0 {
+                self.forget_branches();
                 self.meta.table(clones)?.remove_int(self.tx, object)?;
             }
         }
@@ -575,7 +608,7 @@ impl Ctx<'_> {
         if let Some(name) = self.dsl.name_in(siblings, object)? {
             self.meta.table(siblings)?.remove(self.tx, &name)?;
         }
-        crate::context::lock(&self.dsl.dirs).remove(&object);
+        lock(&self.dsl.dirs).remove(&object);
         self.free_extended(object)
     }
 

@@ -15,15 +15,20 @@ fn per_dataset() -> impl Iterator<Item = &'static Feature> {
 
 /// The feature keys of a dataset with their values.
 pub(crate) fn keys_of(meta: &Meta, ds: u64) -> Result<Vec<(&'static str, ZapValue)>> {
-    let Some(table) = meta.extension(ds)? else {
-        return Ok(Vec::new());
+    let entries = match meta.extension(ds)? {
+        Some(table) => table.entries()?,
+        None => Vec::new(),
     };
-    let entries = table.entries()?;
+    Ok(among(&entries))
+}
+
+/// The feature keys among extension entries.
+fn among(entries: &[(String, ZapValue)]) -> Vec<(&'static str, ZapValue)> {
     let found = |f: &'static Feature| {
         let entry = entries.iter().find(|(key, _)| key == f.guid)?;
         Some((f.guid, entry.1.clone()))
     };
-    Ok(per_dataset().filter_map(found).collect())
+    per_dataset().filter_map(found).collect()
 }
 
 impl Ctx<'_> {
@@ -44,6 +49,20 @@ impl Ctx<'_> {
     pub fn inherit_features(&self, from: u64, to: u64) -> Result<()> {
         for (guid, value) in keys_of(self.meta, from)? {
             self.activate(to, guid, &value)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the feature keys among the extension entries of a dataset into those of a new snapshot of it.
+    pub fn inherit_entries(&self, entries: &[(String, ZapValue)], new: u64) -> Result<()> {
+        let keys = among(entries);
+        if keys.is_empty() || !self.enabled(EXTENSIBLE) {
+            return Ok(());
+        }
+        let table = self.zapify(new)?;
+        for (guid, value) in keys.iter().filter(|(guid, _)| self.enabled(guid)) {
+            table.put(self.tx, guid, value)?;
+            self.feature_add(guid, 1)?;
         }
         Ok(())
     }

@@ -8,11 +8,15 @@ use zuse_format::dsl::HistoryPhys;
 use zuse_format::nvlist::{NvEncoding, NvList};
 use zuse_format::object_type as ot;
 
-use crate::context::{Ctx, Dsl};
+use crate::context::{Ctx, Dsl, lock};
 use crate::meta::DIRECTORY;
 
 const BLOCK: u32 = 128 * 1024;
 const KEY: &str = "history";
+/// Records that wait in memory at most.
+const WAITING: usize = 4096;
+/// Records that are written together.
+const AT_ONCE: usize = 256;
 /// What OpenZFS writes as the zone of a command on Linux.
 const ZONE: &str = "linux";
 
@@ -34,7 +38,8 @@ impl Dsl {
                 if !host.is_empty() {
                     record.insert("history hostname", host);
                 }
-                ctx.append_history(record, true)
+                ctx.write_history()?;
+                ctx.append_history(&ctx.history_record(record), true)
             },
         )
     }
@@ -131,26 +136,65 @@ impl Ctx<'_> {
             .insert("history txg", self.txg)
             .insert("dsname", name.to_owned())
             .insert("dsid", ds);
-        self.append_history(record, false)
+        let bytes = self.history_record(record);
+        let full = {
+            let mut waiting = lock(&self.dsl.history);
+            waiting.push(bytes);
+            waiting.len() >= WAITING
+        };
+        if full { self.write_history() } else { Ok(()) }
     }
 
-    fn append_history(&self, mut record: NvList, command: bool) -> Result<()> {
-        let object = match self.meta.directory()?.get_u64(KEY)? {
-            Some(object) => object,
-            None => self.create_history()?,
-        };
+    /// A record as it is written, with its length before it.
+    fn history_record(&self, mut record: NvList) -> Vec<u8> {
         record.insert("history time", self.spa.now().0);
         let host = &self.spa.0.host().name;
         if !host.is_empty() && !record.contains("history hostname") {
             record.insert("history hostname", host.clone());
         }
-        let dnode = self.meta.mos.dnode(ObjectId(object))?;
-        let mut phys = dnode
-            .with_bonus(HistoryPhys::parse)
-            .map_err(|e| e.at(dnode.place().to_string()))?;
         let body = record.encode(NvEncoding::Native);
         let mut bytes = (body.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// Writes what was noted: at the end of whatever may note something, within the same txg.
+    pub(crate) fn write_history(&self) -> Result<()> {
+        let waiting = std::mem::take(&mut *lock(&self.dsl.history));
+        for some in waiting.chunks(AT_ONCE) {
+            let together = some.concat();
+            if some.len() > 1 && self.history_room()? > together.len() as u64 {
+                self.append_history(&together, false)?;
+            } else {
+                some.iter()
+                    .try_for_each(|one| self.append_history(one, false))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn history_object(&self) -> Result<(std::sync::Arc<zuse_dmu::Dnode>, HistoryPhys)> {
+        let object = match self.meta.directory()?.get_u64(KEY)? {
+            Some(object) => object,
+            None => self.create_history()?,
+        };
+        let dnode = self.meta.mos.dnode(ObjectId(object))?;
+        let phys = dnode
+            .with_bonus(HistoryPhys::parse)
+            .map_err(|e| e.at(dnode.place().to_string()))?;
+        Ok((dnode, phys))
+    }
+
+    /// Bytes that can be written without losing the oldest records.
+    fn history_room(&self) -> Result<u64> {
+        let (_, phys) = self.history_object()?;
+        let ring = phys.phys_max_offset.saturating_sub(phys.create_len);
+        Ok(ring.saturating_sub(phys.eof.saturating_sub(phys.bof)))
+    }
+
+    /// Writes one record, or several for which there is room.
+    fn append_history(&self, bytes: &[u8], command: bool) -> Result<()> {
+        let (dnode, mut phys) = self.history_object()?;
         let n = bytes.len() as u64;
         if n >= phys.phys_max_offset.saturating_sub(phys.create_len) {
             return Ok(());

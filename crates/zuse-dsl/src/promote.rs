@@ -240,6 +240,7 @@ impl Ctx<'_> {
             .edit_dir(self.tx, plan.origin_dir, |d| d.origin = plan.origin)?;
 
         // Who descends from a snapshot of which directory.
+        self.forget_branches();
         if o.clones != 0 {
             self.meta
                 .table(o.clones)?

@@ -59,6 +59,7 @@ impl Budget {
 impl DslHooks for Dsl {
     fn create(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         self.create_pool(&Spa(ctx.pool.clone()), ctx.tx)?;
+        self.ctx(ctx.tx)?.write_history()?;
         self.note_space();
         Ok(())
     }
@@ -94,7 +95,8 @@ impl DslHooks for Dsl {
         let my = self.ctx(ctx.tx)?;
         dirty
             .iter()
-            .try_for_each(|ds| my.sync_dataset(ds, ctx.pass))
+            .try_for_each(|ds| my.sync_dataset(ds, ctx.pass))?;
+        my.write_history()
     }
 
     fn mos_delta(&self, ctx: &SyncCtx<'_>, [used, comp, uncomp]: [i64; 3]) -> Result<()> {
@@ -122,7 +124,7 @@ impl DslHooks for Dsl {
                 *lock(&self.stuck) = Some(e);
                 Ok(false)
             }
-            other => other,
+            other => my.write_history().and(other),
         }
     }
 

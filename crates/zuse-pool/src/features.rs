@@ -1,6 +1,6 @@
 //! The pool's feature flags: which are enabled, which are in use, and the rules for changing that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
@@ -23,6 +23,8 @@ struct Objects {
 struct State {
     /// GUID → reference count.
     counts: BTreeMap<String, u64>,
+    /// Those whose count on disk is not this one yet: each is written once in a txg, however often it changed.
+    changed: BTreeSet<String>,
     objects: Objects,
 }
 
@@ -100,7 +102,11 @@ impl Features {
                 counts.len() < 10_000
             })?;
         }
-        *self.write() = State { counts, objects };
+        *self.write() = State {
+            counts,
+            objects,
+            ..State::default()
+        };
         Ok(())
     }
 
@@ -165,8 +171,8 @@ impl Features {
             enabled_txg: None,
         };
         *self.write() = State {
-            counts: BTreeMap::new(),
             objects,
+            ..State::default()
         };
         Ok(())
     }
@@ -222,7 +228,7 @@ impl Features {
         Ok(())
     }
 
-    /// Changes the number of uses of an enabled feature.
+    /// Changes the number of uses of an enabled feature; [`Self::write_changed`] brings it into the MOS.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` if it is not enabled; `Corrupt` if the count would become negative.
@@ -230,34 +236,50 @@ impl Features {
         if delta == 0 {
             return Ok(());
         }
-        let (home, old) = {
-            let state = self.read();
-            let old = *state.counts.get(guid).ok_or_else(|| {
+        let (old, new) = {
+            let mut state = self.write();
+            let count = state.counts.get_mut(guid).ok_or_else(|| {
                 Error::refused(
                     Errno::NOTSUP,
                     format!("pool {}: feature {guid} is not enabled", ctx.pool.name()),
                 )
             })?;
-            let write = feature::by_guid(guid).is_none_or(Feature::readonly_compatible);
-            (
-                if write {
-                    state.objects.for_write
-                } else {
-                    state.objects.for_read
-                },
-                old,
-            )
+            let old = *count;
+            let new = old.checked_add_signed(delta).ok_or_else(|| {
+                Error::corrupt(
+                    format!("pool {}", ctx.pool.name()),
+                    format!("feature {guid} has fewer uses than are given up"),
+                )
+            })?;
+            *count = new;
+            if !state.changed.contains(guid) {
+                state.changed.insert(guid.to_owned());
+            }
+            (old, new)
         };
-        let new = old.checked_add_signed(delta).ok_or_else(|| {
-            Error::corrupt(
-                format!("pool {}", ctx.pool.name()),
-                format!("feature {guid} has fewer uses than are given up"),
-            )
-        })?;
-        zap(ctx.pool.mos(), home)?.update_u64(ctx.tx, guid.as_bytes(), new)?;
-        self.write().counts.insert(guid.to_owned(), new);
         if (old == 0) != (new == 0) && feature::by_guid(guid).is_some_and(Feature::needed_for_mos) {
             ctx.pool.config_changed();
+        }
+        Ok(())
+    }
+
+    /// Writes the counts that changed into the MOS: before each of its passes.
+    pub(crate) fn write_changed(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        let (changed, objects) = {
+            let mut state = self.write();
+            let changed = std::mem::take(&mut state.changed);
+            let count = |guid: String| state.counts.get(&guid).map(|n| (guid.clone(), *n));
+            let changed: Vec<_> = changed.into_iter().filter_map(count).collect();
+            (changed, state.objects)
+        };
+        for (guid, count) in changed {
+            let write = feature::by_guid(&guid).is_none_or(Feature::readonly_compatible);
+            let home = if write {
+                objects.for_write
+            } else {
+                objects.for_read
+            };
+            zap(ctx.pool.mos(), home)?.update_u64(ctx.tx, guid.as_bytes(), count)?;
         }
         Ok(())
     }

@@ -112,6 +112,7 @@ impl Pool {
                 self.features
                     .add(&ctx, "com.delphix:spacemap_histogram", histograms)?;
             }
+            self.features.write_changed(&ctx)?;
             if !mos.is_dirty(txg) {
                 break;
             }

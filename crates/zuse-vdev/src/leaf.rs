@@ -24,6 +24,7 @@ use zuse_device::BlockDevice;
 
 use crate::geometry::{self, LABEL_START};
 use crate::health::{Aux, Health, VdevState};
+use crate::op_figures::{AllOps, OpCounters};
 
 /// Rank of the seat's lock: nothing is taken below it.
 const SEAT_RANK: u32 = 950;
@@ -47,6 +48,8 @@ pub struct Counters {
     pub writes: Counter,
     /// Bytes written.
     pub written_bytes: Counter,
+    /// Times and sizes of what succeeded.
+    pub ops: AllOps<OpCounters>,
 }
 
 impl Counters {
@@ -262,7 +265,8 @@ impl Leaf {
         let (device, asize) = self.take_seat()?;
         let at = self.place(offset, buf.len(), asize)?;
         self.pending.fetch_add(1, Ordering::Relaxed);
-        let result = device.read_at(buf, at);
+        let ops = &self.counters.ops.reads;
+        let result = ops.time(buf.len(), 1, || device.read_at(buf, at));
         self.pending.fetch_sub(1, Ordering::Relaxed);
         match result {
             Ok(()) => {
@@ -298,10 +302,11 @@ impl Leaf {
         let (device, asize) = self.take_seat()?;
         let at = self.place(offset, len, asize)?;
         self.pending.fetch_add(1, Ordering::Relaxed);
-        let result = match parts {
+        let ops = &self.counters.ops.writes;
+        let result = ops.time(len, parts.len(), || match parts {
             [one] => device.write_at(one, at),
             many => device.write_vectored_at(many, at),
-        };
+        });
         self.pending.fetch_sub(1, Ordering::Relaxed);
         // Even a failed write may have left bytes in the device's cache.
         self.unflushed.store(true, Ordering::Release);
@@ -324,7 +329,8 @@ impl Leaf {
     /// `Device` when the device is missing or refuses.
     pub(crate) fn write_raw(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let (device, _) = self.take_seat()?;
-        let result = device.write_at(bytes, at);
+        let ops = &self.counters.ops.labels;
+        let result = ops.time(bytes.len(), 1, || device.write_at(bytes, at));
         self.unflushed.store(true, Ordering::Release);
         result.map_err(|error| {
             self.counters.write_errors.bump();
@@ -356,7 +362,18 @@ impl Leaf {
         let fits = usize::try_from(len)
             .map_err(|_| Error::corrupt(self.name(), format!("discard of {len} bytes")))?;
         let at = self.place(offset, fits, asize)?;
-        device.discard(at, len).map_err(|error| self.failed(error))
+        let ops = &self.counters.ops.trims;
+        // One that the device cannot be told is no operation.
+        let told = ops.time(fits, 1, || match device.discard(at, len) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(None),
+            Err(error) => Err(Some(error)),
+        });
+        match told {
+            Ok(()) => Ok(true),
+            Err(None) => Ok(false),
+            Err(Some(error)) => Err(self.failed(error)),
+        }
     }
 
     /// The shared error; a device that is gone leaves its seat.

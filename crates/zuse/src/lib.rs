@@ -72,7 +72,7 @@ pub use zuse_pool::{Environment, FailMode, Host, Limits, Shape, Space, TopSpec};
 pub use zuse_stream as stream;
 pub use zuse_vdev::ring::read_ring;
 pub use zuse_vdev::{
-    Address, Aux, FoundPool, Health, IndirectConfig, Labels, PoolConfig, PoolState, Scan,
-    VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
+    Address, Aux, FoundPool, Health, IndirectConfig, Labels, OpFigures, PoolConfig, PoolState,
+    Scan, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
 pub use zuse_zpl::{Credentials, FileSystem, QuotaKind, QuotaOwner, XattrMode};

@@ -3,6 +3,7 @@
 use super::{Node, Top, VdevClass, Vdevs};
 use crate::config::VdevKind;
 use crate::health::Health;
+use crate::op_figures::{OpCounters, OpFigures};
 
 /// A vdev as shown: its place in the tree, health, and counters. Numbers of an interior vdev are
 /// the sums of its children, but for errors: those are its own.
@@ -48,6 +49,10 @@ pub struct VdevStatus {
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Times and sizes of reads, writes, writes of labels, trims.
+    pub ops: [OpFigures; 4],
+    /// Leaf: bytes of the device; 0 where none is there.
+    pub psize: u64,
     /// The children.
     pub children: Vec<VdevStatus>,
 }
@@ -74,6 +79,8 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
         read_bytes: 0,
         writes: 0,
         written_bytes: 0,
+        ops: Default::default(),
+        psize: 0,
         children: node.children.iter().map(|c| of_node(c, None)).collect(),
     };
     match &node.leaf {
@@ -89,6 +96,8 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
             status.read_bytes = counters.read_bytes.get();
             status.writes = counters.writes.get();
             status.written_bytes = counters.written_bytes.get();
+            status.ops = counters.ops.each().map(OpCounters::figures);
+            status.psize = leaf.device().map_or(0, |d| d.size());
         }
         None => status.add_children(),
     }
@@ -102,6 +111,9 @@ impl VdevStatus {
             self.read_bytes += child.read_bytes;
             self.writes += child.writes;
             self.written_bytes += child.written_bytes;
+            for (mine, theirs) in self.ops.iter_mut().zip(&child.ops) {
+                mine.add(theirs);
+            }
         }
     }
 
@@ -142,6 +154,8 @@ impl Vdevs {
             read_bytes: 0,
             writes: 0,
             written_bytes: 0,
+            ops: Default::default(),
+            psize: 0,
             children: tops.iter().map(|t| of_node(&t.node, Some(t))).collect(),
         };
         root.add_children();

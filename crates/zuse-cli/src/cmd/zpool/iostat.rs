@@ -1,5 +1,7 @@
 //! `zpool iostat`
 
+mod figures;
+
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,12 +12,15 @@ use crate::args::Devices;
 use crate::date;
 use crate::error::{CommandError, Outcome};
 use crate::nicenum::nicenum;
-use crate::query::{PoolRow, VdevRow};
+use crate::query::{OpRow, PoolRow, VdevRow};
 use crate::session::Session;
+use figures::Group;
 
 /// Show reads and writes of pools
 ///
-/// The first report has the averages since a pool was opened, those that follow the averages of an interval.
+/// The first report has the averages since a pool was opened, those that follow the averages of an interval. Operations go to the
+/// host at once: none waits in a queue of ours, so all the time that one takes is that of its device. Reads count as
+/// synchronous, writes of data as asynchronous, writes of labels as synchronous ones.
 #[derive(Args, Debug)]
 pub struct Iostat {
     /// Also the devices
@@ -45,17 +50,17 @@ pub struct Iostat {
     /// A time before each report: d as a date, u in seconds
     #[arg(short = 'T', value_name = "d|u", value_parser = ["d", "u"])]
     time: Option<String>,
-    /// Latencies, queues and histograms are not counted
-    #[arg(short = 'l', hide = true)]
+    /// Also how long operations took on average
+    #[arg(short = 'l')]
     latency: bool,
-    /// As -l
-    #[arg(short = 'q', hide = true)]
+    /// Also operations under way
+    #[arg(short = 'q')]
     queues: bool,
-    /// As -l
-    #[arg(short = 'r', hide = true)]
+    /// Operations by size instead: of one buffer (ind), joined of several (agg)
+    #[arg(short = 'r', conflicts_with_all = ["latency", "queues"])]
     sizes: bool,
-    /// As -l
-    #[arg(short = 'w', hide = true)]
+    /// Operations by the time they took instead
+    #[arg(short = 'w', conflicts_with_all = ["latency", "queues"])]
     histogram: bool,
     #[command(flatten)]
     devices: Devices,
@@ -70,19 +75,13 @@ struct Line {
     guid: u64,
     space: Option<(u64, u64)>,
     traffic: [u64; 4],
+    ops: Vec<OpRow>,
 }
 
 impl Iostat {
     /// Does it.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
-        if self.latency || self.queues || self.sizes || self.histogram {
-            return Err(CommandError::new(
-                "cannot show latencies, queues or sizes: they are not counted",
-            )
-            .hint("operations and bandwidth are, of pools and of devices (-v)")
-            .into());
-        }
         let (interval, count) = self.times()?;
         let mut before: Vec<(PoolRow, Vec<Line>)> = Vec::new();
         let mut shown = 0;
@@ -142,6 +141,7 @@ impl Iostat {
             guid: pool.guid,
             space: Some((pool.size, pool.allocated)),
             traffic: pool.vdevs.traffic,
+            ops: pool.vdevs.ops.clone(),
         }];
         if self.verbose {
             for child in &pool.vdevs.children {
@@ -163,6 +163,7 @@ impl Iostat {
             guid: vdev.guid,
             space: vdev.space,
             traffic: vdev.traffic,
+            ops: vdev.ops.clone(),
         });
         for child in &vdev.children {
             self.vdev_lines(child, level + 1, out);
@@ -190,7 +191,26 @@ impl Iostat {
             let done = now.checked_sub(then).unwrap_or(*now);
             cells.push(number((done as f64 / seconds.max(0.001)) as u64));
         }
+        let ops = recent(line, earlier);
+        if self.latency {
+            cells.extend(figures::waits(&ops, self.parsable));
+        }
+        if self.queues {
+            cells.extend(figures::queues(&ops, self.parsable));
+        }
         cells
+    }
+
+    /// Groups of columns with the names of those.
+    fn groups(&self) -> Vec<Group> {
+        let mut groups = figures::BASE.to_vec();
+        if self.latency {
+            groups.extend(figures::WAITS);
+        }
+        if self.queues {
+            groups.extend(figures::QUEUES);
+        }
+        groups
     }
 
     fn report(
@@ -226,9 +246,27 @@ impl Iostat {
                 let earlier = old
                     .filter(|_| !again)
                     .and_then(|(_, l)| l.iter().find(|l| l.guid == line.guid));
-                table.push(self.cells(line, earlier, seconds));
+                if !self.sizes && !self.histogram {
+                    table.push(self.cells(line, earlier, seconds));
+                    continue;
+                }
+                let ops = recent(line, earlier);
+                for by_size in [true, false] {
+                    if if by_size { self.sizes } else { self.histogram } {
+                        out += &figures::histogram(
+                            line.name.trim_start(),
+                            &ops,
+                            by_size,
+                            self.parsable,
+                            self.scripted,
+                        );
+                    }
+                }
             }
             table.push(Vec::new());
+        }
+        if self.sizes || self.histogram {
+            return Ok(out);
         }
         if self.scripted {
             for cells in table.iter().filter(|c| !c.is_empty()) {
@@ -236,17 +274,19 @@ impl Iostat {
             }
             return Ok(out);
         }
+        let groups = self.groups();
+        let columns: usize = groups.iter().map(|g| g.columns.len()).sum();
         let width = |i: usize, least: usize| {
             let cells = table.iter().filter_map(|c| c.get(i));
             cells.map(|c| c.chars().count()).fold(least, usize::max)
         };
-        let widths: Vec<usize> = (0..7)
+        let widths: Vec<usize> = (0..=columns)
             .map(|i| width(i, if i == 0 { 10 } else { 5 }))
             .collect();
         let rule = widths.iter().map(|w| "-".repeat(*w)).collect::<Vec<_>>();
         let rule = rule.join("  ");
         if first || !self.headers_once {
-            head(&widths, &mut out);
+            figures::head(["", "pool"], &groups, &widths, &mut out);
             let _ = writeln!(out, "{rule}");
         }
         for cells in &table {
@@ -268,27 +308,10 @@ impl Iostat {
     }
 }
 
-/// The two lines above the figures: titles stand centred above their pairs.
-fn head(widths: &[usize], out: &mut String) {
-    let _ = write!(out, "{:width$}", "", width = widths[0]);
-    for (i, title) in ["capacity", "operations", "bandwidth"].iter().enumerate() {
-        let room = widths[1 + 2 * i] + 2 + widths[2 + 2 * i];
-        let spare = room.saturating_sub(title.len());
-        let left = spare.div_ceil(2);
-        let _ = write!(
-            out,
-            "  {:left$}{title}{:right$}",
-            "",
-            "",
-            right = spare - left
-        );
-    }
-    let _ = write!(out, "\n{:<width$}", "pool", width = widths[0]);
-    for (title, width) in ["alloc", "free", "read", "write", "read", "write"]
-        .iter()
-        .zip(&widths[1..])
-    {
-        let _ = write!(out, "  {title:>width$}");
-    }
-    out.push('\n');
+/// Operations since an earlier report.
+fn recent(line: &Line, earlier: Option<&Line>) -> Vec<OpRow> {
+    let none = OpRow::default();
+    let then = |i: usize| earlier.and_then(|l| l.ops.get(i)).unwrap_or(&none);
+    let ops = line.ops.iter().enumerate();
+    ops.map(|(i, now)| now.since(then(i))).collect()
 }

@@ -134,8 +134,18 @@ impl List {
                     .collect(),
             );
             if self.verbose {
-                for child in &row.vdevs.children {
-                    vdev_lines(child, row, 1, &columns, exact, &mut lines);
+                for (title, vdevs) in by_class(row) {
+                    if !title.is_empty() {
+                        let name = |n: &String| match n.as_str() {
+                            "name" => title.to_owned(),
+                            "altroot" => ALTROOT.to_owned(),
+                            _ => "-".to_owned(),
+                        };
+                        lines.push(columns.iter().map(name).collect());
+                    }
+                    for child in vdevs {
+                        vdev_lines(child, row, 1, &columns, exact, &mut lines);
+                    }
                 }
             }
         }
@@ -159,8 +169,85 @@ impl List {
             "properties".to_owned(),
             Json::object(properties.collect::<Vec<_>>()),
         ));
+        if self.verbose {
+            for (title, vdevs) in by_class(row) {
+                let title = match title {
+                    "" => "vdevs",
+                    "cache" => "l2cache",
+                    "spare" => "spares",
+                    other => other,
+                };
+                let all = vdevs.iter().map(|v| {
+                    let json = self.json_vdev(v, row, 1, exact);
+                    (v.name.clone(), json)
+                });
+                entries.push((title.to_owned(), Json::object(all.collect::<Vec<_>>())));
+            }
+        }
         Json::Object(entries)
     }
+
+    /// A vdev with what is below it.
+    fn json_vdev(&self, vdev: &VdevRow, pool: &PoolRow, level: usize, exact: bool) -> Json {
+        let text = |t: &str| Json::Text(t.to_owned());
+        let columns = list(&self.output);
+        let mut entries = vec![
+            ("name".to_owned(), text(&vdev.name)),
+            ("vdev_type".to_owned(), text(&vdev.kind)),
+            ("guid".to_owned(), Json::number(vdev.guid, self.json_int)),
+        ];
+        if vdev.name.starts_with('/') {
+            entries.push(("path".to_owned(), text(&vdev.name)));
+        }
+        entries.push(("class".to_owned(), text(&vdev.class)));
+        entries.push(("state".to_owned(), text(&vdev.state)));
+        let names = columns.iter().filter_map(|n| canonical(n).ok());
+        let properties = names.filter(|n| n != "name").map(|n| {
+            let value = vdev_cell(vdev, pool, level, &n, exact);
+            let value = Json::text(value.trim(), self.json_int);
+            let json = Json::object([("value", value), ("source", source_json("-"))]);
+            (n, json)
+        });
+        entries.push((
+            "properties".to_owned(),
+            Json::object(properties.collect::<Vec<_>>()),
+        ));
+        if !vdev.children.is_empty() {
+            let below = vdev.children.iter().map(|child| {
+                let json = self.json_vdev(child, pool, level + 1, exact);
+                (child.name.clone(), json)
+            });
+            entries.push(("vdevs".to_owned(), Json::object(below.collect::<Vec<_>>())));
+        }
+        Json::Object(entries)
+    }
+}
+
+/// OpenZFS sets it to the right in rows of vdevs, in those of pools to the left.
+const ALTROOT: &str = "      -";
+
+/// The vdevs of a pool with the titles of their classes, in the order in which they are listed; those for data have none.
+fn by_class(pool: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
+    let of = |class: &str| -> Vec<&VdevRow> {
+        let tops = pool.vdevs.children.iter();
+        let mine = tops.filter(|v| match class {
+            "log" => v.is_log,
+            "normal" => !v.is_log && !matches!(v.class.as_str(), "dedup" | "special"),
+            other => !v.is_log && v.class == other,
+        });
+        mine.collect()
+    };
+    let all = [
+        ("", of("normal")),
+        ("dedup", of("dedup")),
+        ("special", of("special")),
+        ("logs", of("log")),
+        ("cache", pool.cache.iter().collect()),
+        ("spare", pool.spares.iter().collect()),
+    ];
+    let some = all.into_iter();
+    some.filter(|(title, vdevs)| title.is_empty() || !vdevs.is_empty())
+        .collect()
 }
 
 /// What every JSON object of a pool begins with.
@@ -204,33 +291,47 @@ fn vdev_lines(
     exact: bool,
     out: &mut Vec<Vec<String>>,
 ) {
-    let only = pool.vdevs.children.len() == 1 && level == 1;
+    let cells = columns
+        .iter()
+        .map(|name| vdev_cell(vdev, pool, level, name, exact));
+    out.push(cells.collect());
+    for child in &vdev.children {
+        vdev_lines(child, pool, level + 1, columns, exact, out);
+    }
+}
+
+/// What stands in a column for a vdev.
+fn vdev_cell(vdev: &VdevRow, pool: &PoolRow, level: usize, name: &str, exact: bool) -> String {
+    let only = pool.vdevs.children.len() == 1 && level == 1 && vdev.asize > 0;
+    let space = if only {
+        Some((pool.size, pool.allocated))
+    } else {
+        vdev.space
+    };
     let number = |n: u64| if exact { n.to_string() } else { nicenum(n) };
-    let cells = columns.iter().map(|name| match name.as_str() {
-        "name" => format!("{}{}", "  ".repeat(level), vdev.name),
-        "size" if vdev.asize > 0 => number(if only { pool.size } else { vdev.asize }),
-        "allocated" if only => number(pool.allocated),
-        "free" if only => number(pool.size.saturating_sub(pool.allocated)),
-        "capacity" if only && pool.size > 0 => {
-            let percent = pool.allocated as f64 * 100.0 / pool.size as f64;
+    match (name, space) {
+        ("name", _) => format!("{}{}", "  ".repeat(level), vdev.name),
+        // Of a device its own size, of a group what can be allocated.
+        ("size", _) if vdev.psize > 0 => number(vdev.psize),
+        ("size", Some((size, _))) => number(size),
+        ("size", None) if vdev.asize > 0 => number(vdev.asize),
+        ("allocated", Some((_, allocated))) => number(allocated),
+        ("free", Some((size, allocated))) => number(size.saturating_sub(allocated)),
+        ("capacity", Some((size, allocated))) if size > 0 => {
+            let percent = allocated as f64 * 100.0 / size as f64;
             match (exact, percent < 10.0) {
                 (true, _) => format!("{}", percent as u64),
                 (_, true) => format!("{percent:.2}%"),
                 _ => format!("{percent:.1}%"),
             }
         }
-        "fragmentation" if only => pool_value(
+        ("fragmentation", _) if only => pool_value(
             "fragmentation",
             pool.cell("fragmentation").and_then(|c| c.value.as_deref()),
             exact,
         ),
-        "health" => vdev.state.clone(),
-        // OpenZFS sets it to the right here, of pools to the left.
-        "altroot" => "      -".into(),
+        ("health", _) => vdev.state.clone(),
+        ("altroot", _) => ALTROOT.to_owned(),
         _ => "-".into(),
-    });
-    out.push(cells.collect());
-    for child in &vdev.children {
-        vdev_lines(child, pool, level + 1, columns, exact, out);
     }
 }
