@@ -88,10 +88,6 @@ impl Ctx<'_> {
         if phys.prev_snap_txg >= self.txg {
             return Err(Error::refused(Errno::AGAIN, "the snapshot is of this txg"));
         }
-        if self.dsl.is_encrypted(head)? {
-            // The object set is signed anew.
-            self.dsl.dataset_key(head)?;
-        }
         let bookmarks = self.dsl.bookmarks_of(head)?;
         if !force
             && bookmarks
@@ -184,9 +180,13 @@ impl Ctx<'_> {
             .referenced
             .store(s.referenced_bytes, std::sync::atomic::Ordering::Relaxed);
 
-        // The snapshot was taken with the log of its time in its objset block: that log is gone.
-        let os = handle.objset()?;
+        // The snapshot was taken with the log of its time in its objset block: that log is gone. The header is in no MAC, so no
+        // key is needed.
+        let mut os = handle.objset_in_clear()?;
         if os.zil_header().iter().any(|b| *b != 0) {
+            if os.is_locked() {
+                os = handle.objset_to_claim()?;
+            }
             os.set_zil_header(self.tx, [0; zuse_format::objset::ZIL_HEADER_SIZE]);
             handle.note_dirty(self.tx.txg());
         }

@@ -296,25 +296,28 @@ fn sealed_block(
     block
 }
 
-#[test]
-fn the_log_of_an_encrypted_volume_is_replayed_with_its_key() {
-    const VOLUME: &str = "tank/a/v";
+const VOLUME: &str = "tank/a/v";
+
+fn secret() -> zuse::KeyMaterial {
+    zuse::KeyMaterial::new(vec![7; 32])
+}
+
+/// A pool, exported, whose encrypted [`VOLUME`] has a log that nobody has claimed.
+fn with_encrypted_log() -> Arc<zuse_device::MemDevice> {
     let device = Arc::new(zuse_device::MemDevice::new("/mem/log", 128 << 20));
-    let secret = zuse::KeyMaterial::new(vec![7; 32]);
     let env = Environment::default();
     let spec = zuse_pool::VdevSpec {
         device: device.clone(),
         is_disk: false,
         ashift: Some(12),
     };
-    let pool =
-        zuse::Pool::create_on_devices(env.clone(), "tank", vec![spec], None, &[]).expect("create");
+    let pool = zuse::Pool::create_on_devices(env, "tank", vec![spec], None, &[]).expect("create");
     let pairs = [("encryption", "on"), ("keyformat", "raw")];
     let pairs: Vec<(String, String)> = pairs
         .iter()
         .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
         .collect();
-    pool.create_filesystem_with_key("tank/a", &pairs, (0, 0), Some(&secret))
+    pool.create_filesystem_with_key("tank/a", &pairs, (0, 0), Some(&secret()))
         .expect("encrypted dataset");
     let new = zuse::NewVolume {
         size: 1 << 20,
@@ -364,12 +367,54 @@ fn the_log_of_an_encrypted_volume_is_replayed_with_its_key() {
     pool.export().expect("export");
     drop(pool);
     device.write_at(&block, offset + (4 << 20)).expect("write");
+    device
+}
 
-    let devices: Vec<Arc<dyn BlockDevice>> = vec![device.clone()];
+#[test]
+fn an_encrypted_volume_with_a_log_is_rolled_back_without_its_key() {
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![with_encrypted_log()];
+    let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
+    // The log is claimed, and a snapshot taken with it; no key is there.
+    let snap = format!("{VOLUME}@s");
+    pool.snapshot(std::slice::from_ref(&snap), false, &[])
+        .expect("snapshot");
+    let header = |name: &str| {
+        let ds = pool.dsl().dataset(name).expect("dataset");
+        ds.log_header().expect("header")
+    };
+    assert!(header(&snap).is_claimed());
+    pool.rollback(&snap, false).expect("rollback");
+    assert_eq!(header(VOLUME), ZilHeader::default());
+    pool.load_key("tank/a", &secret(), false).expect("load");
+    let volume = pool.volume(VOLUME).expect("volume");
+    let mut buf = vec![1; 6000];
+    assert_eq!(volume.read(0, &mut buf).expect("read"), 6000);
+    assert_eq!(buf, [0; 6000], "what was in the log only");
+    volume.write(100, b"written after").expect("write");
+    volume.flush().expect("flush");
+    drop(volume);
+    pool.rollback(&snap, false).expect("rollback");
+    let volume = pool.volume(VOLUME).expect("volume");
+    assert_eq!(volume.read(0, &mut buf).expect("read"), 6000);
+    assert_eq!(buf, [0; 6000]);
+    drop(volume);
+    pool.sync().expect("sync");
+    pool.sync().expect("sync");
+    let flaws = zuse_dsl::check_accounting(pool.dsl());
+    assert!(flaws.is_empty(), "{flaws:?}");
+    let report = check(pool.spa(), Depth::All).expect("check");
+    assert!(report.is_clean(), "{:#?}", report.problems);
+    pool.close().expect("close");
+}
+
+#[test]
+fn the_log_of_an_encrypted_volume_is_replayed_with_its_key() {
+    let env = Environment::default();
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![with_encrypted_log()];
     let read = |pool: &Arc<zuse::Pool>| {
         let closed = pool.volume(VOLUME).map(drop).expect_err("no key");
         assert!(closed.is(zuse::Errno::ACCES), "{closed}");
-        pool.load_key("tank/a", &secret, false).expect("load");
+        pool.load_key("tank/a", &secret(), false).expect("load");
         let volume = pool.volume(VOLUME).expect("volume");
         let mut buf = vec![0; 6000];
         assert_eq!(volume.read(0, &mut buf).expect("read"), 6000);

@@ -269,6 +269,12 @@ fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
         receive(&pool, &stream, &request).unwrap();
         assert_clean(&pool);
     }
+    // Rolling back needs no key, and what follows goes on top of it.
+    pool.rollback("tank/r@2", true).unwrap();
+    pool.rollback("tank/r@2", false).unwrap();
+    let last = sent(&from, "tank/e@3", Some("@2"), RAW);
+    receive(&pool, &last, &request).unwrap();
+    assert_clean(&pool);
     // A stream onto another state of the same dataset is refused.
     let wrong = sent(&from, "tank/e@3", Some("@1"), RAW);
     let late = receive(&pool, &wrong, &into("tank/r@late")).unwrap_err();
