@@ -173,6 +173,8 @@ class ZfsFuse(Peer):
                 [self.tool("zfs-fuse"), "--no-daemon", "--no-kstat-mount", *self.options],
                 stdout=log, stderr=log, env=self.environment)
         wait_until(self.answers, "zfs-fuse answering")
+        # A run that was killed leaves its pool in the daemon's list of pools, and the image is gone.
+        subprocess.run([self.tool("zpool"), "export", "-f", self.pool], env=self.environment, capture_output=True)
         self.zpool("create", "-m", self.mount, "-O", "compression=on", "-O", "atime=off", self.pool, self.image)
         wait_until(lambda: is_mounted(self.mount), "zfs-fuse mounting")
         return self.mount
