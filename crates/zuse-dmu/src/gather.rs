@@ -175,6 +175,11 @@ impl Objset {
         );
     }
 
+    /// Brings what listings of directories begin with into the cache. Gives the objects, as [`Self::gather_contents`] does.
+    pub fn gather_listings(self: &Arc<Self>, dirs: Vec<u64>) -> Vec<Arc<Dnode>> {
+        self.gather_contents(&mut Ahead::new(self.io(), self.work()), dirs)
+    }
+
     /// Brings the spill blocks of objects into the cache. Gives the objects, as [`Self::gather_contents`] does.
     pub fn gather_spills(
         self: &Arc<Self>,

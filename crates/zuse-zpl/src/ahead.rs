@@ -1,7 +1,8 @@
 //! Which directories are likely to be listed next: those listed in their parents, in that order.
 //!
 //! Whoever walks a tree lists a directory and then, sooner or later, its sub-directories in the order in which it met
-//! them. When one of them is listed, the next few are read and their order is made by other threads meanwhile.
+//! them. When one of them is listed, the next few are read and their order is made by other threads meanwhile: a few at first,
+//! more at a time, neighbours in one device read, the longer the guesses are right.
 //!
 //! Memory: 16 bytes each for at most 1,024 directories, whatever their sizes. A guess that is wrong costs a read.
 
@@ -14,37 +15,51 @@ use crate::znode::lock;
 
 /// Directories remembered at most.
 const COMING: usize = 1024;
-/// Directories that are read ahead.
-const AHEAD: usize = 4;
+/// Directories that are read ahead at first.
+const FEW: usize = 4;
+/// The same when many guesses were right.
+const MANY: usize = 32;
+
+#[derive(Default)]
+struct Coming {
+    /// Directories in the order in which they were met, and whether they were read ahead.
+    dirs: VecDeque<(u64, bool)>,
+    /// Guesses in a row that were right.
+    right: usize,
+}
 
 /// The directories to come.
 #[derive(Default)]
-pub(crate) struct Ahead(Mutex<VecDeque<(u64, bool)>>);
+pub(crate) struct Ahead(Mutex<Coming>);
 
 impl Ahead {
     /// A sub-directory was listed.
     pub fn note(&self, dir: ObjectId) {
-        let mut coming = lock(&self.0);
-        if coming.len() >= COMING {
-            coming.pop_front();
+        let dirs = &mut lock(&self.0).dirs;
+        if dirs.len() >= COMING {
+            dirs.pop_front();
         }
-        coming.push_back((dir.0, false));
+        dirs.push_back((dir.0, false));
     }
 
     /// A directory is being listed: which ones to read now. Each is named once.
-    pub fn visit(&self, dir: ObjectId) -> [Option<ObjectId>; AHEAD] {
-        let mut out = [None; AHEAD];
+    pub fn visit(&self, dir: ObjectId) -> Vec<u64> {
         let mut coming = lock(&self.0);
-        let Some(at) = coming.iter().position(|c| c.0 == dir.0) else {
-            return out;
+        let Coming { dirs, right } = &mut *coming;
+        let Some(at) = dirs.iter().position(|c| c.0 == dir.0) else {
+            *right = 0;
+            return Vec::new();
         };
-        coming.remove(at);
-        for (to, next) in out.iter_mut().zip(coming.range_mut(at..)) {
-            if !std::mem::replace(&mut next.1, true) {
-                *to = Some(ObjectId(next.0));
-            }
+        let was_read = dirs.remove(at).is_some_and(|d| d.1);
+        *right = if was_read { *right + 1 } else { 0 };
+        let some = (FEW + *right).min(MANY);
+        // In halves, not one by one: what is asked for together is read together.
+        if dirs.range(at..).take_while(|d| d.1).count() >= some / 2 {
+            return Vec::new();
         }
-        out
+        let next = dirs.range_mut(at..).take(some);
+        next.filter_map(|d| (!std::mem::replace(&mut d.1, true)).then_some(d.0))
+            .collect()
     }
 }
 
@@ -52,27 +67,43 @@ impl Ahead {
 mod tests {
     use super::*;
 
+    fn noted(dirs: impl IntoIterator<Item = u64>) -> Ahead {
+        let ahead = Ahead::default();
+        dirs.into_iter().for_each(|n| ahead.note(ObjectId(n)));
+        ahead
+    }
+
     fn named(ahead: &Ahead, dir: u64) -> Vec<u64> {
-        let out = ahead.visit(ObjectId(dir));
-        out.iter().flatten().map(|o| o.0).collect()
+        ahead.visit(ObjectId(dir))
     }
 
     #[test]
     fn the_next_directories_are_named_once_children_before_what_follows_their_parent() {
-        let ahead = Ahead::default();
-        (1..=7).for_each(|n| ahead.note(ObjectId(n)));
+        let ahead = noted(1..=7);
         assert_eq!(named(&ahead, 1), [2, 3, 4, 5]);
-        assert_eq!(named(&ahead, 2), [6]);
+        assert_eq!(named(&ahead, 2), [0u64; 0]);
+        assert_eq!(named(&ahead, 3), [6, 7]);
         (20..=22).for_each(|n| ahead.note(ObjectId(n)));
         assert_eq!(named(&ahead, 20), [21, 22]);
         assert_eq!(named(&ahead, 99), [0u64; 0]);
     }
 
     #[test]
+    fn right_guesses_make_more_of_them_wrong_ones_few_again() {
+        let ahead = noted(1..=500);
+        let groups: Vec<usize> = (1..=200).map(|n| named(&ahead, n).len()).collect();
+        let named_so_far: usize = groups.iter().sum();
+        assert_eq!(groups[0], FEW);
+        assert_eq!(groups.iter().max(), Some(&(MANY / 2 + 1)), "{groups:?}");
+        assert!(named_so_far <= 200 + MANY);
+        // Somewhere else.
+        assert_eq!(named(&ahead, 400), [401, 402, 403, 404]);
+    }
+
+    #[test]
     fn no_more_than_a_bounded_number_is_remembered() {
-        let ahead = Ahead::default();
-        (1..=5000).for_each(|n| ahead.note(ObjectId(n)));
-        assert_eq!(lock(&ahead.0).len(), COMING);
+        let ahead = noted(1..=5000);
+        assert_eq!(lock(&ahead.0).dirs.len(), COMING);
         assert_eq!(named(&ahead, 1), [0u64; 0]);
         assert_eq!(named(&ahead, 4990), [4991, 4992, 4993, 4994]);
     }

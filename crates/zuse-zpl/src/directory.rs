@@ -252,18 +252,23 @@ impl FileSystem {
 
     /// A directory is being listed: those that probably follow are read and put in order by other threads.
     fn read_ahead(&self, dir: ObjectId) {
-        for next in self.ahead.visit(dir).into_iter().flatten() {
-            let objset = self.objset.clone();
-            let job = Box::new(move || {
-                // Only a hint: who lists the directory learns what is wrong with it.
-                let _ = objset
-                    .dnode(next)
-                    .and_then(|dnode| Zap::open(&dnode)?.prefetch());
-            });
-            if self.objset.work().try_submit(job).is_err() {
-                return;
-            }
+        let next = self.ahead.visit(dir);
+        if next.is_empty() {
+            return;
         }
+        let objset = self.objset.clone();
+        let job = Box::new(move || {
+            for dnode in objset.gather_listings(next) {
+                // Only a hint: who lists the directory learns what is wrong with it.
+                let order = Box::new(move || {
+                    let _ = Zap::open(&dnode).and_then(|zap| zap.prefetch());
+                });
+                if objset.work().try_submit(order).is_err() {
+                    return;
+                }
+            }
+        });
+        let _ = self.objset.work().try_submit(job);
     }
 
     /// Entries came or went: the directory's size, links, times.
