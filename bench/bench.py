@@ -135,6 +135,12 @@ def best(runs, key):
     return min(good, key=lambda result: result["seconds"]) if good else None
 
 
+def few(record, name):
+    """Says when a peer had fewer rounds than the others."""
+    runs = len(record["peers"][name]["runs"])
+    return f" (best of {runs})" if runs < record["rounds"] else ""
+
+
 def table(record, plan):
     """Markdown: a row per workload, a column per peer, and Zuse (or else the last peer) divided by each other one."""
     names = list(record["peers"])
@@ -166,7 +172,7 @@ def table(record, plan):
     ]
     if not info["root"]:
         head += ["", "**Not run as root: the kernel's caches were not dropped; rows called cold were warm.**"]
-    tail = [f"- `{name}`: {record['peers'][name]['about']}" for name in names]
+    tail = [f"- `{name}`{few(record, name)}: {record['peers'][name]['about']}" for name in names]
     tail += [f"- not run: `{name}`: {why}" for name, why in record["not_run"].items()]
     return "\n".join(head + [""] + lines + [""] + tail) + "\n"
 
@@ -176,6 +182,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", default=",".join(name for name in known if name != "xfs"), help="comma-separated, of: " + ", ".join(known))
     parser.add_argument("--rounds", type=int, default=3, help="best of how many (default 3)")
+    parser.add_argument("--fewer", default="", help="PEER=ROUNDS,…: for peers that take long")
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--file-bytes", type=int, default=100, help="content of each small file")
     parser.add_argument("--data-mib", type=int, default=2048, help="size of the large files")
@@ -193,6 +200,7 @@ def main():
     unknown = [name for name in wanted if name not in known]
     if unknown:
         parser.error(f"no such peer: {', '.join(unknown)}")
+    fewer = {name: int(rounds) for name, rounds in (word.split("=") for word in options.fewer.split(",") if word)}
     plan = rows(options.files, options.data_mib << 20, options.file_bytes)
     if options.only:
         words = options.only.split(",")
@@ -221,7 +229,7 @@ def main():
         "not_run": not_run,
     }
     for number in range(options.rounds):
-        for peer in chosen:
+        for peer in (peer for peer in chosen if number < fewer.get(peer.name, options.rounds)):
             print(f"round {number + 1} of {options.rounds}: {peer.name}", flush=True)
             try:
                 results, peak = measure(peer, plan)
@@ -236,13 +244,20 @@ def main():
                     print(f"    could not be stopped: {error}", flush=True)
                 if not peer_module.is_mounted(peer.mount):
                     peer_module.shutil.rmtree(peer.scratch, ignore_errors=True)
+        # After each round: a bench that is stopped keeps what it has.
+        text = write(record, plan, number + 1)
+    print("\n" + text)
 
+
+def write(record, plan, rounds):
+    """Leaves the results of so many rounds in bench/results; gives the table."""
+    record["rounds"] = rounds
     results = TOP / "bench" / "results"
     results.mkdir(exist_ok=True)
-    (results / f"{options.name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    (results / f"{record['name']}.json").write_text(json.dumps(record, indent=1) + "\n")
     text = table(record, plan)
-    (results / f"{options.name}.md").write_text(text)
-    print("\n" + text)
+    (results / f"{record['name']}.md").write_text(text)
+    return text
 
 
 if __name__ == "__main__":
