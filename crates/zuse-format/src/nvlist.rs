@@ -11,7 +11,8 @@
 //! Names and strings are text here; bytes that are not UTF-8 are replaced. Extended attributes, whose
 //! names may be any bytes, have their own codec in `zuse-dmu`.
 //!
-//! Hostile input: nesting ends at [`MAX_DEPTH`], and no count is believed beyond the bytes that back it.
+//! Hostile input: nesting ends at [`MAX_DEPTH`], names at [`MAX_NAME`], and no count is believed beyond the bytes that
+//! back it. What was read can be written in both encodings and is then read as the same list.
 
 mod native;
 mod xdr;
@@ -20,6 +21,8 @@ use crate::error::{FormatError, FormatResult, bad};
 
 /// Deepest nesting that is read.
 pub const MAX_DEPTH: usize = 32;
+/// Longest name in bytes: with its NUL it fills the signed 16-bit length that the native form has for it.
+pub const MAX_NAME: usize = i16::MAX as usize - 1;
 /// Names are unique: the flag of every list that OpenZFS writes.
 pub const UNIQUE_NAME: u32 = 1;
 
@@ -181,6 +184,14 @@ impl NvValue {
             Self::ListArray(v) => 32 * v.len(),
         }
     }
+}
+
+/// A name that both forms have room for. Bytes that are not UTF-8 have become longer when they were replaced.
+fn fitting(name: String) -> FormatResult<String> {
+    if name.len() > MAX_NAME {
+        return bad(format!("nvlist has a name of {} bytes", name.len()));
+    }
+    Ok(name)
 }
 
 fn align8(n: usize) -> usize {

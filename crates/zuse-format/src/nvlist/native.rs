@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
             let Some(name) = pair.get(12..12 + name_len) else {
                 return bad("nvlist name leaves its pair");
             };
-            let name = text(name)?;
+            let name = super::fitting(text(name)?)?;
             let value = pair.get(align8(16 + name_len) - 4..).unwrap_or(&[]);
             pairs.push((name, self.value(code, count, value, depth)?));
         }

@@ -294,3 +294,23 @@ fn a_string_ends_at_its_first_nul_in_both_encodings() {
     let again = NvList::decode(&cut.encode(NvEncoding::Native)).unwrap();
     assert_eq!(again, cut);
 }
+
+#[test]
+fn names_that_the_native_form_has_no_room_for_are_refused() {
+    let longest = "n".repeat(MAX_NAME);
+    let list = NvList::new().with(&longest, 5u64);
+    for encoding in [NvEncoding::Xdr, NvEncoding::Native] {
+        assert_eq!(NvList::decode(&list.encode(encoding)).as_ref(), Ok(&list));
+    }
+    let list = NvList::new().with(&format!("{longest}n"), 5u64);
+    let error = NvList::decode(&list.encode_xdr()).unwrap_err();
+    assert!(error.to_string().contains("32767 bytes"), "{error}");
+    // Each of these bytes becomes three.
+    let mut bytes = NvList::new().with(&"n".repeat(12_000), 5u64).encode_xdr();
+    bytes
+        .iter_mut()
+        .filter(|b| **b == b'n')
+        .for_each(|b| *b = 0xff);
+    let error = NvList::decode(&bytes).unwrap_err();
+    assert!(error.to_string().contains("36000 bytes"), "{error}");
+}

@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
             if encoded == 0 || decoded == 0 {
                 return Ok(NvList { flags, pairs });
             }
-            let name = self.string()?;
+            let name = super::fitting(self.string()?)?;
             let code = self.u32()?;
             let count = self.u32()? as usize;
             pairs.push((name, self.value(code, count, depth)?));
