@@ -71,6 +71,30 @@ impl Pool {
         Ok(())
     }
 
+    /// A leaf whose log is empty lacks nothing: it is believed, and blamed, as one without a log. What cannot be read stays
+    /// in doubt.
+    pub(crate) fn believe_whole_leaves(&self) {
+        let tree = lock(&self.config).vdev_tree.clone();
+        let leaves = self.vdevs.leaves();
+        tree.visit(&mut |node| {
+            let Some(object) = node.dtl.filter(|object| *object != 0) else {
+                return;
+            };
+            if self.read_dtl(ObjectId(object)).is_ok_and(|r| r.is_empty()) {
+                let own = leaves.iter().filter(|leaf| leaf.guid() == node.guid);
+                own.for_each(|leaf| leaf.set_outdated(false));
+            }
+        });
+    }
+
+    /// The txgs that a dirty time log has, in order.
+    ///
+    /// # Errors
+    /// The object cannot be read, or is none.
+    pub fn dirty_times(&self, object: ObjectId) -> Result<Vec<Span>> {
+        Ok(self.read_dtl(object)?.iter().collect())
+    }
+
     fn read_dtl(&self, object: ObjectId) -> Result<Ranges<ByPlace>> {
         let place = format!("dirty time log, object {object}");
         let dnode = self.mos().dnode(object)?;

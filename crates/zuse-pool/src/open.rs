@@ -251,6 +251,7 @@ impl Pool {
             config.is_spare = false;
         }
         self.load_mappings(&directory)?;
+        self.believe_whole_leaves();
         self.load_classes()?;
         let health = self.vdevs.health();
         // What is readable without the missing devices can still be read.
@@ -345,6 +346,16 @@ impl Pool {
     fn read_config(&self, object: ObjectId) -> Result<PoolConfig> {
         let place = "MOS config object";
         PoolConfig::parse(&self.read_packed(object, place)?, place)
+    }
+
+    /// The configuration as it is stored in the MOS, each name in its place.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no name-value list.
+    pub fn stored_config(&self) -> Result<NvList> {
+        let object = self.directory()?.lookup_u64(b"config")?;
+        let object = object.ok_or_else(|| Error::corrupt("MOS directory", "config is missing"))?;
+        self.read_packed(ObjectId(object), "MOS config object")
     }
 
     /// A name-value list that fills an object.

@@ -100,7 +100,13 @@ impl FileSystem {
                 "mounting something that is no file system",
             ));
         }
-        let master = Zap::open(&objset.dnode(MASTER_NODE)?)?;
+        let master = objset.dnode(MASTER_NODE).map_err(|e| {
+            if e.is(Errno::NOENT) {
+                return Error::corrupt(objset.place(), "the file system was never formatted");
+            }
+            e
+        })?;
+        let master = Zap::open(&master)?;
         let needed = |key: &str| -> Result<u64> {
             master.lookup_u64(key.as_bytes())?.ok_or_else(|| {
                 Error::corrupt(objset.place(), format!("the master node has no {key}"))
