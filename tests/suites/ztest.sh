@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Pools as OpenZFS's own torture test leaves them: `zuse zdb -bcc` says of them what OpenZFS's zdb says, leaks included.
+# Pools as OpenZFS's own torture test leaves them: `zuse zdb -bcc` says of them what OpenZFS's zdb says, leaks included, and
+# everything else that reads a pool comes to its end.
 #
 #   ZTEST_SECONDS=120 ZTEST_ROUNDS=5 scripts/run-suites ztest
+#   ZTEST_SHAPE="-m 1 -K draid -r 9 -D 3 -R 2 -S 2"          this layout only (ztest's options)
 #
 # ztest chooses at random what it does, so that no two rounds are alike: it runs only where a time is given, not in the gate.
-# It aborts by itself now and then; such a round is tried again.
+# It aborts by itself now and then; such a round is tried again. A pool that shows a difference stays.
 # limit: 3600
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -17,23 +19,47 @@ scripts/openzfs-oracle "$oracle"
 # ztest calls zdb by name.
 export PATH=$oracle/bin:$PATH XDG_STATE_HOME=$SUITE_TMP/state
 
+# Copies, disks and parity; taken in turn. The last one leaves the choice to ztest: it likes mirrors over raidz or dRAID.
+shapes=(
+    "-m 3 -r 1"
+    "-m 1 -K raidz -r 5 -R 2"
+    "-m 1 -K draid -r 9 -D 3 -R 2 -S 2"
+    "-m 1 -K eraidz -r 4 -R 1"
+    "-m 1 -K raidz -r 7 -R 3 -a 12"
+    ""
+)
+
 # What both print: leaks and the sums, without progress, and without what zdb prints otherwise from 2.4 on: the bins of the
 # histogram, and a row for the log of the special class.
 figures() {
     tr '\r' '\n' | sed -n \
         -e '/^[[:space:]]*$/d' \
-        -e '/Dittoed blocks in same metaslab/d' -e '/Special embedded log/d' \
+        -e '/Special embedded log/d' \
         -e '/^Block Size Histogram/q' \
         -e '/^leaked space\|^block traversal\|No leaks\|bp \|ganged\|class \|embedded log\|additional, \|Dittoed\|\t/p'
 }
 
-# ztest takes raidz, dRAID or mirrors over one of them, as it likes.
+# A command that reads the pool: no panic, and no failure where zdb has none.
+reads() { # dir name command…
+    local dir=$1 name=$2 code=0
+    shift 2
+    "$@" >"$dir/$name" 2>"$dir/$name.errors" || code=$?
+    if [ $code -gt 3 ] || grep -qi 'panicked' "$dir/$name.errors"; then
+        head -n 5 "$dir/$name.errors" >&2
+        echo "ztest: $name ended with $code on the pool in $dir" >&2
+        return 1
+    fi
+    [ $code = 0 ] || echo "ztest: $name ended with $code: $(head -n 1 "$dir/$name.errors")"
+}
+
 compared=0
 for ((round = 1; round <= rounds; round++)); do
+    shape=${ZTEST_SHAPE-${shapes[(round - 1) % ${#shapes[@]}]}}
     for ((try = 1; ; try++)); do
         dir=$SUITE_TMP/$round.$try
         mkdir "$dir"
-        if ztest -k 0 -T "$seconds" -f "$dir" -s 256m -p ztest >"$dir/log" 2>&1; then break; fi
+        # shellcheck disable=SC2086  # several options
+        if ztest -k 0 -T "$seconds" -f "$dir" -s 256m -p ztest $shape >"$dir/log" 2>&1; then break; fi
         [ $try -lt 5 ] || { tail -n 5 "$dir/log" >&2; echo "ztest: it aborted five times" >&2; exit 1; }
         rm -rf "$dir"
     done
@@ -45,10 +71,12 @@ for ((round = 1; round <= rounds; round++)); do
     fi
     if ! diff "$dir/theirs" "$dir/ours" >&2; then
         head -n 5 "$dir/errors" >&2
-        echo "ztest: round $round: the two disagree about the pool in $dir" >&2
+        echo "ztest: round $round ($shape): the two disagree about the pool in $dir" >&2
         exit 1
     fi
-    echo "ztest: round $round: $(sed -n 's/.*bp count: *//p' "$dir/ours") blocks, $(grep -c 'leaked space' "$dir/ours") leaks, the same"
+    reads "$dir" objects "$ZUSE" zdb -e -p "$dir" -dddd ztest
+    reads "$dir" manifest "$ZUSE" manifest -d "$dir" ztest
+    echo "ztest: round $round ($shape): $(sed -n 's/.*bp count: *//p' "$dir/ours") blocks, $(grep -c 'leaked space' "$dir/ours") leaks, the same"
     rm -rf "$dir"
     compared=$((compared + 1))
 done

@@ -151,6 +151,34 @@ fn the_devices_of_a_pool_are_listed_as_openzfs_listed_them() {
 }
 
 #[test]
+fn what_is_shared_is_what_openzfs_counted() {
+    for (folder, pool) in [
+        ("dedup", "dedup"),
+        ("dedup-legacy", "dedup_legacy"),
+        ("crypt", "crypt"),
+        ("classes", "classes"),
+        ("brt", "brt"),
+        ("stripe", "stripe"),
+    ] {
+        let env = TestEnv::new();
+        let dir = unpack(&env, folder);
+        let properties = ["dedupratio", "bcloneused", "bclonesaved", "bcloneratio"];
+        let asked = properties.join(",");
+        let ours = env.ok(&format!(
+            "--in {} zpool get -Hp {asked} {pool}",
+            dir.display()
+        ));
+        let saved = golden(folder, "zpool-get.txt");
+        let theirs = saved.lines().filter(|l| {
+            l.split('\t')
+                .nth(1)
+                .is_some_and(|p| properties.contains(&p))
+        });
+        assert_eq!(ours.lines().collect::<Vec<_>>(), theirs.collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn reservations_are_not_what_a_pool_has_allocated() {
     let env = TestEnv::with_pool();
     let before = number(&env.ok("zpool get -Hp -o value allocated tank"));

@@ -58,6 +58,18 @@ impl Pool {
         Ok(())
     }
 
+    /// What a vdev that is being removed has copied so far; `None` for any other.
+    ///
+    /// # Errors
+    /// The mapping cannot be read.
+    pub fn copied_from(&self, vdev: u32) -> Result<Option<Mapping>> {
+        let top = self.vdevs.top(vdev)?;
+        match top.indirect().filter(|_| top.is_removing()) {
+            Some(indirect) => self.read_mapping(vdev, ObjectId(indirect.object)).map(Some),
+            None => Ok(None),
+        }
+    }
+
     fn read_mapping(&self, vdev: u32, object: ObjectId) -> Result<Mapping> {
         let place = format!("mapping of vdev {vdev}, object {object}");
         let dnode = self.mos().dnode(object)?;

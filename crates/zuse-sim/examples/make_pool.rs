@@ -19,6 +19,8 @@ struct Scenario {
     ashift: &'static str,
     /// No features, as `zpool create -d`.
     plain: bool,
+    /// Something is leaked: not among the scenarios that are listed.
+    leaks: bool,
     properties: &'static [(&'static str, &'static str)],
     fill: Fill,
 }
@@ -31,6 +33,7 @@ const fn scenario(name: &'static str, size: u64, ashift: &'static str, fill: Fil
         size,
         ashift,
         plain: false,
+        leaks: false,
         properties: &[],
         fill,
     }
@@ -70,6 +73,13 @@ const SCENARIOS: &[Scenario] = &[
             ("dnodesize", "auto"),
         ],
         ..scenario("zstd1m", G, "12", mixed)
+    },
+    Scenario {
+        leaks: true,
+        ..scenario("leaks", 256 << 20, "9", |pool, name| {
+            mixed(pool, name)?;
+            zuse_sim::leak::leak(pool, zuse_sim::leak::SIZES).map(drop)
+        })
     },
 ];
 
@@ -439,7 +449,8 @@ fn mixed(pool: &Arc<Pool>, name: &str) -> Result<()> {
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [name, dir] = args.as_slice() else {
-        SCENARIOS.iter().for_each(|s| println!("{}", s.name));
+        let sound = SCENARIOS.iter().filter(|s| !s.leaks);
+        sound.for_each(|s| println!("{}", s.name));
         return Ok(());
     };
     let scenario = SCENARIOS
@@ -466,6 +477,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     (scenario.fill)(&pool, name)?;
     pool.export()?;
     drop(pool);
+    if scenario.leaks {
+        return Ok(());
+    }
     let found = Search::new([&path]).run();
     let pool = Pool::open(
         Environment::default(),

@@ -21,6 +21,7 @@ pub mod files;
 pub mod fuzz;
 pub mod golden;
 pub mod hostile_stream;
+pub mod leak;
 pub mod manifests;
 pub mod memory_pool;
 pub mod no_datasets;

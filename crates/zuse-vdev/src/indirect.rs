@@ -92,6 +92,16 @@ impl Mapping {
         self.0.is_empty()
     }
 
+    /// The ranges, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Moved> + '_ {
+        self.0.iter().map(|entry| Moved {
+            from: entry.from << 9,
+            len: u64::from(entry.len) << 9,
+            vdev: entry.vdev,
+            to: entry.to << 9,
+        })
+    }
+
     /// Where the first bytes of a range are now; `None` if nothing was there.
     pub fn first_part(&self, offset: u64, len: u64) -> Option<Moved> {
         let after = self.0.partition_point(|e| e.from << 9 <= offset);

@@ -28,6 +28,7 @@ mod redact;
 mod replay;
 mod rewind;
 mod send;
+mod sharing;
 mod space;
 mod stats;
 mod stream_pool;
@@ -55,7 +56,7 @@ pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
 pub use upgrade::ZPL_VERSION;
 pub use volume::{BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume};
 
-pub use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+pub use zuse_base::{Errno, Error, ObjectId, Result, Span, Txg};
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::heap::{TUNABLES as HEAP_TUNABLES, settle as settle_heap};
 pub use zuse_device::{Access as DeviceAccess, BlockDevice, FileDevice, MIN_DEVICE_SIZE};

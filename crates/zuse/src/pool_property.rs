@@ -12,6 +12,7 @@ use zuse_format::property::{
 use zuse_pool::{FailMode, SyncCtx};
 
 use crate::Pool;
+use crate::sharing::{Cloned, Deduped};
 
 /// One property of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -238,10 +239,19 @@ impl Pool {
                 };
                 (number.map(|n| n.to_string()), Source::None)
             }
-            "dedupratio" | "bcloneratio" => (some("1.00".into()), Source::None),
-            "bcloneused" | "bclonesaved" | "leaked" | "dedup_table_size" | "dedupcached" => {
-                (some("0".into()), Source::None)
+            "dedupratio" => (some(Deduped::of(self.spa())?.ratio()), Source::None),
+            "dedup_table_size" => {
+                let bytes = Deduped::of(self.spa())?.tables;
+                (some(bytes.to_string()), Source::None)
             }
+            "bcloneratio" => (some(Cloned::of(self.spa())?.ratio()), Source::None),
+            "bcloneused" | "bclonesaved" => {
+                let cloned = Cloned::of(self.spa())?;
+                let used = name == "bcloneused";
+                let bytes = if used { cloned.used } else { cloned.saved };
+                (some(bytes.to_string()), Source::None)
+            }
+            "leaked" | "dedupcached" => (some("0".into()), Source::None),
             "maxblocksize" => {
                 let large = self
                     .spa()

@@ -59,6 +59,8 @@ pub struct Options {
     pub born_after: u64,
     /// Compare with the space maps.
     pub space: bool,
+    /// Count blocks by their exact size too.
+    pub sectors: bool,
     /// End at the first failure.
     pub stop_at_error: bool,
     /// Neither what waits to be freed nor the blocks of intent logs.
@@ -73,6 +75,7 @@ impl Default for Options {
             verify: Verify::None,
             born_after: 0,
             space: false,
+            sectors: false,
             stop_at_error: false,
             only_datasets: false,
             threads: std::thread::available_parallelism().map_or(2, usize::from) * 2,
@@ -108,6 +111,8 @@ pub struct Report {
     pub failed: u64,
     /// Space that is allocated and belongs to nothing. `None`: the space maps were not asked.
     pub leaks: Option<Vec<Leak>>,
+    /// Bytes of all leaks, also of those beyond the first million.
+    pub leaked: u64,
     /// Why the space maps could not be asked.
     pub no_space: Option<Error>,
     /// Bytes that space maps hold allocated, and as their headers have it, by vdev.
@@ -142,6 +147,7 @@ struct Shared<'a> {
     options: Options,
     visitor: &'a Visitor<'a>,
     space: Option<Space>,
+    shifts: Vec<Option<u8>>,
     queue: Mutex<Queue>,
     changed: Condvar,
     hungry: AtomicUsize,
@@ -201,6 +207,7 @@ pub fn traverse_each(
         options: *options,
         visitor,
         space,
+        shifts: shifts(pool),
         queue: Mutex::default(),
         changed: Condvar::new(),
         hungry: AtomicUsize::new(0),
@@ -255,7 +262,8 @@ pub fn traverse_each(
     if let Some(space) = shared.space {
         report.allocated = space.allocated();
         report.checkpoint = space.checkpoint();
-        report.leaks = Some(space.leaks());
+        let (leaks, leaked) = space.leaks();
+        (report.leaks, report.leaked) = (Some(leaks), leaked);
     }
     report.failed = shared.failed.load(Relaxed);
     report.errors = shared
@@ -263,6 +271,16 @@ pub fn traverse_each(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     Ok(report)
+}
+
+/// Sizes of metaslabs by vdev.
+fn shifts(pool: &Pool) -> Vec<Option<u8>> {
+    let tops = pool.spa().vdevs().tops();
+    let shift = |top: &Arc<zuse_vdev::Top>| {
+        let shift = Some(top.metaslab_shift());
+        shift.filter(|s| top.is_concrete() && (1..64).contains(s))
+    };
+    tops.iter().map(shift).collect()
 }
 
 fn root_job(set: Set, bp: BlockPointer) -> Job {
@@ -335,7 +353,7 @@ impl<'a> Worker<'a> {
             shared,
             own: Vec::new(),
             working: false,
-            figures: Figures::default(),
+            figures: Figures::with_sectors(shared.options.sectors),
         }
     }
 
@@ -448,7 +466,7 @@ impl<'a> Worker<'a> {
         if matches!(bp.kind(), BpKind::Redacted | BpKind::Unknown) {
             return false;
         }
-        self.figures.add(bp, row);
+        self.figures.add(bp, row, &self.shared.shifts);
         if bp.kind() != BpKind::Normal {
             return true;
         }

@@ -10,11 +10,13 @@ mod logs;
 mod metaslabs;
 mod object;
 mod objects;
+mod outages;
 mod path;
 mod pointer;
 mod range;
 mod raw;
 mod record;
+mod space_maps;
 mod tree;
 mod zap;
 mod znode;
@@ -143,6 +145,24 @@ impl Zdb {
         }
     }
 
+    /// Without letters: of a pool everything, of a dataset its objects.
+    fn ask_for_all(&mut self, is_pool: bool) {
+        self.datasets = 2;
+        if is_pool && self.rest.is_empty() {
+            for level in [
+                &mut self.config,
+                &mut self.uberblock,
+                &mut self.dedup,
+                &mut self.metaslabs,
+                &mut self.blocks,
+                &mut self.checksums,
+                &mut self.io_stats,
+            ] {
+                *level = 2;
+            }
+        }
+    }
+
     /// Does it.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         self.raise();
@@ -151,7 +171,7 @@ impl Zdb {
         if self.exported && session.search.is_empty() {
             session.look_in(&[PathBuf::from("/dev")]);
         }
-        let Some(what) = &self.what else {
+        let Some(what) = self.what.clone() else {
             for (name, config) in session.state.cache_file().pools()? {
                 session.ui.line(format!("{name}:"))?;
                 let text = label::text(&config.to_mos_nvlist(), 4);
@@ -159,6 +179,7 @@ impl Zdb {
             }
             return Ok(());
         };
+        let what = &what;
         if self.label > 0 {
             let path = session.path(what.as_ref());
             return label::run(session, &path, self.label, self.uberblock);
@@ -190,8 +211,9 @@ impl Zdb {
         if self.simulate > 0 {
             return dedup::simulate(session, &pool);
         }
-        let walks = self.blocks > 0 || self.checksums > 0;
         let letters = [
+            self.blocks,
+            self.checksums,
             self.config,
             self.uberblock,
             self.datasets,
@@ -200,15 +222,18 @@ impl Zdb {
             self.dedup,
             self.io_stats,
         ];
-        let all = !walks && letters.iter().all(|level| *level == 0);
         let is_pool = *what == pool.name();
-        if (self.config > 0 || all) && is_pool {
-            session.ui.line("\nMOS Configuration:")?;
-            session
-                .ui
-                .print(label::text(&pool.config().to_mos_nvlist(), 8))?;
+        if letters.iter().all(|level| *level == 0) {
+            self.ask_for_all(is_pool);
         }
-        if (self.uberblock > 0 || all) && is_pool {
+        let walks = self.blocks > 0 || self.checksums > 0;
+        if self.config > 0 && is_pool {
+            let stored = pool.spa().stored_config();
+            let stored = stored.or_cannot(|| format!("cannot read '{what}'"))?;
+            session.ui.line("\nMOS Configuration:")?;
+            session.ui.print(label::text(&stored, 8))?;
+        }
+        if self.uberblock > 0 && is_pool {
             session.ui.line("\nUberblock:")?;
             session
                 .ui
@@ -225,7 +250,7 @@ impl Zdb {
             };
             metaslabs::run(session, &pool, asked)?;
         }
-        if self.datasets > 0 || self.logs > 0 || all {
+        if self.datasets > 0 || self.logs > 0 {
             let ranges = self
                 .rest
                 .iter()
@@ -252,6 +277,14 @@ impl Zdb {
             };
             blocks::run(session, &pool, asked)?;
         }
+        let mut mismatch = None;
+        if is_pool && self.rest.is_empty() {
+            mismatch = space_maps::mismatch(&pool)
+                .or_cannot(|| format!("cannot count the space maps of '{what}'"))?;
+            if let Some(line) = &mismatch {
+                session.ui.line(line)?;
+            }
+        }
         if self.io_stats > 0 && is_pool {
             io_stats::run(session, &pool)?;
         }
@@ -263,6 +296,9 @@ impl Zdb {
         }
         if self.label == 0 && what.is_empty() {
             return Err(CommandError::usage("missing pool name").into());
+        }
+        if mismatch.is_some() {
+            return Err(blocks::silent(2));
         }
         Ok(())
     }

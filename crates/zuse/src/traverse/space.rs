@@ -13,6 +13,7 @@ use zuse_dmu::zap::Zap;
 use zuse_format::BlockPointer;
 use zuse_format::space_map::{MapEntry, MapGeometry, MapOp, SpaceMapPhys, decode};
 use zuse_io::Pipeline;
+use zuse_vdev::Mapping;
 
 use crate::Pool;
 
@@ -20,8 +21,8 @@ use crate::Pool;
 const PIECE: u64 = 1 << 20;
 /// More than any honest map.
 const MAX_MAP: u64 = 1 << 32;
-/// Leaks that are kept.
-const MOST_LEAKS: usize = 1000;
+/// Leaks that are kept: 24 MiB. All are counted.
+const MOST_LEAKS: usize = 1 << 20;
 
 /// Space that belongs to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,38 @@ impl Vdev {
     }
 }
 
+impl Vdev {
+    /// Calls `f` with the allocated parts of a range, and their sizes.
+    fn each_allocated(&self, offset: u64, size: u64, f: &mut dyn FnMut(u64, u64)) {
+        let (mut at, end) = (offset, offset.saturating_add(size));
+        while at < end {
+            let index = at >> self.shift;
+            let base = index << self.shift;
+            let stop = end.min(base + (1 << self.shift));
+            let Some(slab) = self.slabs.get(index as usize) else {
+                return;
+            };
+            let unit = |place: u64| ((place - base) >> self.ashift) / 64;
+            let (low, high) = (unit(at) as usize, unit(stop - 1) as usize + 1);
+            // Found first: `f` may look at the same metaslab.
+            let mut found = Vec::new();
+            let words = slab.words.lock().unwrap_or_else(PoisonError::into_inner);
+            let part = words.get(low..high.min(words.len())).unwrap_or_default();
+            each_run(part, &mut |first, count| {
+                let first = first + low as u64 * 64;
+                let from = (base + (first << self.ashift)).max(at);
+                let to = (base + ((first + count) << self.ashift)).min(stop);
+                if from < to {
+                    found.push((from, to - from));
+                }
+            });
+            drop(words);
+            found.into_iter().for_each(|(from, len)| f(from, len));
+            at = stop;
+        }
+    }
+}
+
 fn words(pool: &Pool, object: u64, count: u64) -> Result<Vec<u64>> {
     let dnode = pool.spa().mos().dnode(ObjectId(object))?;
     let mut raw = vec![0; usize::try_from(count.saturating_mul(8)).unwrap_or(0)];
@@ -178,12 +211,6 @@ pub fn space_by_maps(pool: &Pool) -> Result<BTreeMap<u32, (u64, u64)>> {
 impl Space {
     pub fn load(pool: &Pool, threads: usize) -> Result<Self> {
         let tops = pool.spa().vdevs().tops();
-        if tops.iter().any(|t| t.is_removing()) {
-            return Err(Error::unsupported(
-                format!("pool {}", pool.name()),
-                "comparing space maps while a device is being removed",
-            ));
-        }
         let mut vdevs = BTreeMap::new();
         for top in tops.iter().filter(|t| t.is_concrete()) {
             let (shift, ashift) = (u32::from(top.metaslab_shift()), u32::from(top.ashift()));
@@ -240,6 +267,11 @@ impl Space {
             vdev.allocated.store(bits << vdev.ashift, Relaxed);
         }
         space.apply_checkpoint(pool)?;
+        for top in tops.iter() {
+            if let Some(copied) = pool.spa().copied_from(top.id())? {
+                space.claim_copies(top.id(), &copied)?;
+            }
+        }
         Ok(space)
     }
 
@@ -319,6 +351,34 @@ impl Space {
         Ok(())
     }
 
+    /// Claims what a removal has copied: where the old place is still allocated, so is the new one, which no pointer
+    /// names yet.
+    fn claim_copies(&self, from: u32, copied: &Mapping) -> Result<()> {
+        let Some(old) = self.vdevs.get(&from) else {
+            return Ok(());
+        };
+        for moved in copied.iter() {
+            let mut wrong = None;
+            old.each_allocated(moved.from, moved.len, &mut |offset, size| {
+                let to = moved.to + (offset - moved.from);
+                let changed = self
+                    .vdevs
+                    .get(&moved.vdev)
+                    .and_then(|v| v.change(to, size, false));
+                if changed != Some(size) {
+                    wrong = Some((to, size));
+                }
+            });
+            if let Some((to, size)) = wrong {
+                return Err(Error::corrupt(
+                    format!("copy at <{}:{to:x}:{size:x}>", moved.vdev),
+                    "its space is free or another block's",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Claims the space of a block; gives the bytes that another one had claimed before, where they may be shared.
     pub fn claim(&self, io: &Pipeline, bp: &BlockPointer) -> Result<u64> {
         let mut shared = 0;
@@ -369,34 +429,53 @@ impl Space {
         self.checkpoint.load(Relaxed)
     }
 
-    /// What nothing has claimed.
-    pub fn leaks(&self) -> Vec<Leak> {
+    /// What nothing has claimed, and the bytes of it all. As OpenZFS's zdb tells it, a leak ends with its metaslab.
+    pub fn leaks(&self) -> (Vec<Leak>, u64) {
         let mut out: Vec<Leak> = Vec::new();
+        let mut all = 0u64;
         for vdev in self.vdevs.values() {
             for (i, slab) in vdev.slabs.iter().enumerate() {
                 let words = slab.words.lock().unwrap_or_else(PoisonError::into_inner);
-                let base = (i as u64) << vdev.shift;
-                for (w, word) in words.iter().enumerate().filter(|(_, w)| **w != 0) {
-                    for bit in (0..64u64).filter(|b| word >> b & 1 == 1) {
-                        let offset = base + ((w as u64 * 64 + bit) << vdev.ashift);
-                        let unit = 1 << vdev.ashift;
-                        let known = out.len();
-                        match out.last_mut() {
-                            Some(l) if l.vdev == vdev.id && l.offset + l.size == offset => {
-                                l.size += unit;
-                            }
-                            _ if known < MOST_LEAKS => out.push(Leak {
-                                vdev: vdev.id,
-                                offset,
-                                size: unit,
-                            }),
-                            _ => {}
-                        }
+                each_run(&words, &mut |from, count| {
+                    let leak = Leak {
+                        vdev: vdev.id,
+                        offset: ((i as u64) << vdev.shift) + (from << vdev.ashift),
+                        size: count << vdev.ashift,
+                    };
+                    all = all.saturating_add(leak.size);
+                    if out.len() < MOST_LEAKS {
+                        out.push(leak);
+                    }
+                });
+            }
+        }
+        (out, all)
+    }
+}
+
+/// Calls `f` with the first and the number of each run of set bits.
+fn each_run(words: &[u64], f: &mut dyn FnMut(u64, u64)) {
+    let mut run: Option<(u64, u64)> = None;
+    for (w, word) in words.iter().enumerate().filter(|(_, w)| **w != 0) {
+        let mut left = *word;
+        while left != 0 {
+            let first = left.trailing_zeros();
+            let count = (left >> first).trailing_ones();
+            // All bits of a word at once, or those of this run.
+            left &= u64::MAX.checked_shl(first + count).unwrap_or(0);
+            let from = w as u64 * 64 + u64::from(first);
+            match &mut run {
+                Some((start, len)) if *start + *len == from => *len += u64::from(count),
+                _ => {
+                    if let Some((start, len)) = run.replace((from, u64::from(count))) {
+                        f(start, len);
                     }
                 }
             }
         }
-        out
+    }
+    if let Some((start, len)) = run {
+        f(start, len);
     }
 }
 
@@ -409,5 +488,22 @@ impl Vdev {
                 words.iter().map(|w| u64::from(w.count_ones())).sum::<u64>()
             })
             .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_bits_go_on_across_words() {
+        let mut words = [0; 4];
+        assert_eq!(change(&mut words, 0, 1, true), 1);
+        assert_eq!(change(&mut words, 62, 68, true), 68);
+        assert_eq!(change(&mut words, 255, 1, true), 1);
+        let mut runs = Vec::new();
+        each_run(&words, &mut |from, count| runs.push((from, count)));
+        assert_eq!(runs, [(0, 1), (62, 68), (255, 1)]);
+        each_run(&[0; 3], &mut |_, _| panic!("nothing is set"));
     }
 }

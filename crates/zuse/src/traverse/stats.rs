@@ -1,5 +1,7 @@
 //! Sums over blocks: by type and level, by size.
 
+use std::collections::BTreeMap;
+
 use zuse_format::{BlockPointer, BpKind};
 
 /// Rows of the table: the old object types, then those that have none.
@@ -64,6 +66,8 @@ pub struct Totals {
     pub embedded: u64,
     /// Blocks with two copies on one vdev.
     pub ditto_on_one: u64,
+    /// Blocks with two copies in one metaslab.
+    pub ditto_in_metaslab: u64,
     /// Space of blocks that a dedup table shares, beyond their first; and their number.
     pub deduped: Bin,
     /// The same of cloned blocks.
@@ -77,6 +81,8 @@ pub struct Figures {
     by_type: Box<[[Stat; 8]; ROWS]>,
     /// Sizes as stored, decompressed, allocated.
     pub sizes: [[Bin; BINS]; 3],
+    /// Blocks by row, level and sectors of 512 bytes as stored, where that was asked for.
+    by_sectors: Option<BTreeMap<(usize, usize, u16), u64>>,
     /// The rest.
     pub totals: Totals,
 }
@@ -86,10 +92,14 @@ impl Default for Figures {
         Self {
             by_type: Box::new([[Stat::default(); 8]; ROWS]),
             sizes: Default::default(),
+            by_sectors: None,
             totals: Totals::default(),
         }
     }
 }
+
+/// Bytes of a metaslab of each top-level vdev, as a shift; `None` for one that is not there.
+pub(crate) type Shifts = [Option<u8>];
 
 fn bin_of(bytes: u64) -> usize {
     (bytes.max(512).next_power_of_two().ilog2() as usize - 9).min(BINS - 1)
@@ -110,7 +120,27 @@ impl Figures {
         sum
     }
 
-    pub(crate) fn add(&mut self, bp: &BlockPointer, row: usize) {
+    /// Sums that also tell blocks by their exact size.
+    pub(crate) fn with_sectors(wanted: bool) -> Self {
+        Self {
+            by_sectors: wanted.then(BTreeMap::new),
+            ..Self::default()
+        }
+    }
+
+    /// How many blocks of a row (or of all) and a level (or of all) are stored in how many sectors of 512 bytes; empty
+    /// unless [`super::Options::sectors`] was set. Embedded blocks have none.
+    pub fn sectors(&self, row: Option<usize>, level: Option<usize>) -> BTreeMap<u16, u64> {
+        let mut out = BTreeMap::new();
+        for ((r, l, sectors), count) in self.by_sectors.iter().flatten() {
+            if row.is_none_or(|row| row == *r) && level.is_none_or(|level| level == *l) {
+                *out.entry(*sectors).or_default() += count;
+            }
+        }
+        out
+    }
+
+    pub(crate) fn add(&mut self, bp: &BlockPointer, row: usize, shifts: &Shifts) {
         let normal = bp.kind() == BpKind::Normal;
         let stat = Stat {
             blocks: 1,
@@ -122,6 +152,10 @@ impl Figures {
         if let Some(place) = self.by_type.get_mut(row).and_then(|r| r.get_mut(level)) {
             place.add(&stat);
         }
+        if let Some(by_sectors) = &mut self.by_sectors {
+            let sectors = u16::try_from(stat.psize / 512).unwrap_or(u16::MAX);
+            *by_sectors.entry((row, level, sectors)).or_default() += 1;
+        }
         let totals = &mut self.totals;
         totals.all.add(&stat);
         if !normal {
@@ -129,9 +163,16 @@ impl Figures {
             return;
         }
         totals.gangs += bp.dvas().filter(|d| d.is_gang()).count() as u64;
-        let vdevs: Vec<u32> = bp.dvas().map(|d| d.vdev()).collect();
-        let twice = |(i, v): (usize, &u32)| vdevs.iter().skip(i + 1).any(|w| w == v);
-        totals.ditto_on_one += u64::from(vdevs.iter().enumerate().any(twice));
+        let (mut on_one, mut in_metaslab) = (false, false);
+        for (i, a) in bp.dvas().enumerate() {
+            for b in bp.dvas().skip(i + 1).filter(|b| b.vdev() == a.vdev()) {
+                on_one = true;
+                let shift = shifts.get(a.vdev() as usize).copied().flatten();
+                in_metaslab |= shift.is_some_and(|s| a.offset() >> s == b.offset() >> s);
+            }
+        }
+        totals.ditto_on_one += u64::from(on_one);
+        totals.ditto_in_metaslab += u64::from(in_metaslab);
         for (sizes, bytes) in self
             .sizes
             .iter_mut()
@@ -166,11 +207,18 @@ impl Figures {
                 a.bytes += b.bytes;
             }
         }
+        if let Some(theirs) = other.by_sectors {
+            let mine = self.by_sectors.get_or_insert_default();
+            for (key, count) in theirs {
+                *mine.entry(key).or_default() += count;
+            }
+        }
         let (a, b) = (&mut self.totals, &other.totals);
         a.all.add(&b.all);
         a.gangs += b.gangs;
         a.embedded += b.embedded;
         a.ditto_on_one += b.ditto_on_one;
+        a.ditto_in_metaslab += b.ditto_in_metaslab;
         for (x, y) in [(&mut a.deduped, &b.deduped), (&mut a.cloned, &b.cloned)] {
             x.blocks += y.blocks;
             x.bytes += y.bytes;

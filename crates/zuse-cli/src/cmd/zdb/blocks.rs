@@ -18,7 +18,7 @@ use crate::session::Session;
 const STEP: u64 = 64 << 20;
 /// The row of all newer types.
 const OTHER: usize = 56;
-/// Leaks that are printed.
+/// Failures that are printed.
 const SHOWN: usize = 200;
 
 /// How much is asked.
@@ -59,6 +59,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
     let options = Options {
         verify,
         space: !asked.no_leaks,
+        sectors: asked.blocks > 3,
         ..Options::default()
     };
     let progress = Progress::new(session, pool.spa().space().capacity);
@@ -106,7 +107,8 @@ fn failure_lines(out: &mut String, report: &Report) {
     }
 }
 
-fn silent(code: u8) -> Stop {
+/// An end without a word: what is wrong stands in the output.
+pub fn silent(code: u8) -> Stop {
     let mut error = CommandError::new("");
     error.code = code;
     error.into()
@@ -232,6 +234,13 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
     if t.ditto_on_one > 0 {
         let _ = writeln!(out, "\tDittoed blocks on same vdev: {}", t.ditto_on_one);
     }
+    if t.ditto_in_metaslab > 0 {
+        let _ = writeln!(
+            out,
+            "\tDittoed blocks in same metaslab: {}",
+            t.ditto_in_metaslab
+        );
+    }
     let _ = asked.exact;
     for (id, top) in pool.config().vdev_tree.children.iter().enumerate() {
         let Some(mapping) = &top.indirect else {
@@ -252,12 +261,12 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
 }
 
 fn leak_lines(out: &mut String, report: &Report, leaks: &[Leak]) -> bool {
-    let leaked: u64 = leaks.iter().map(|l| l.size).sum();
+    let leaked = report.leaked;
     if leaked == 0 && report.failed == 0 {
         out.push_str("\n\tNo leaks (block sum matches space maps exactly)\n");
         return true;
     }
-    for l in leaks.iter().take(SHOWN) {
+    for l in leaks {
         let _ = writeln!(
             out,
             "leaked space: vdev {}, offset 0x{:x}, size {}",
@@ -313,7 +322,11 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
         let shift = top.metaslab_shift();
         if let Some(sum) = sums.get_mut(class) {
             sum.0 += stored;
-            sum.1 += (top.asize() >> shift) << shift;
+            // Metaslabs of dRAID are whole rows: somewhat less.
+            let room = (0..top.asize() >> shift)
+                .map(|i| pool.spa().metaslab_region(top.id(), i))
+                .map(|region| region.map_or(1 << shift, |(_, size)| size));
+            sum.1 += room.sum::<u64>();
         }
     }
     let names = ["Normal class:", "Special class", "Dedup class", "Log class"];
@@ -328,7 +341,7 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
     if !report.allocated.is_empty() {
         for (i, name) in names.iter().enumerate() {
             let (alloc, space) = sums.get(i).copied().unwrap_or_default();
-            if i == 0 || space > 0 && i < 3 {
+            if i == 0 || alloc > 0 && i < 3 {
                 line(name, alloc, space);
             }
         }
@@ -360,6 +373,28 @@ fn row(out: &mut String, stat: &Stat, total: &Stat, name: &str) {
         ratio(stat.lsize, stat.psize),
         100.0 * stat.asize as f64 / total.asize.max(1) as f64,
     );
+}
+
+/// How many blocks of a row and a level are stored in how many sectors, from `-bbbb` on; nothing for a row without space.
+fn sectors(
+    out: &mut String,
+    figures: &Figures,
+    asked: Asked,
+    (row, level): (Option<usize>, Option<usize>),
+) {
+    let asize = row.map_or(figures.totals.all.asize, |r| figures.row(r, level).asize);
+    if asked.blocks < 4 || asize == 0 {
+        return;
+    }
+    let counts = figures.sectors(row, level);
+    let (Some(first), Some(last)) = (counts.keys().next(), counts.keys().last()) else {
+        return;
+    };
+    let all: Vec<u64> = (*first..=*last)
+        .map(|n| counts.get(&n).copied().unwrap_or(0))
+        .collect();
+    out.push_str("psize (in 512-byte sectors): number of blocks\n");
+    super::histogram::lines(out, "\t\t\t", &all, *first as usize);
 }
 
 /// Metadata: what lies above level 0, and the types that are metadata. Rows that print as empty do not count.
@@ -394,12 +429,15 @@ fn table(out: &mut String, figures: &Figures, asked: Asked) {
                 for l in levels.iter().rev() {
                     let text = format!("    L{l} {name}");
                     row(out, &figures.row(i, Some(*l)), total, &text);
+                    sectors(out, figures, asked, (Some(i), Some(*l)));
                 }
             }
         }
         row(out, &sum, total, name);
+        sectors(out, figures, asked, (Some(i), None));
     }
     row(out, total, total, "Total");
+    sectors(out, figures, asked, (None, None));
     row(out, &metadata(figures), total, "Metadata Total");
 }
 

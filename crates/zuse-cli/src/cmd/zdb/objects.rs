@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use zuse::{ObjectId, Objset, Pool, Result, Uberblock, VdevStatus, Zap};
+use zuse::{ObjectId, Objset, Pool, Result, Uberblock, Zap};
 use zuse_format::ObjsetType;
 use zuse_format::dsl::{DslDatasetPhys, DslDirPhys};
 use zuse_format::object_type as t;
@@ -13,7 +13,7 @@ use super::features::Users;
 use super::object::Table;
 use super::range::Range;
 use super::record::PointerList;
-use super::{Style, label, logs, metaslabs, pointer};
+use super::{Style, label, logs, metaslabs, outages, pointer};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::Session;
 
@@ -118,8 +118,7 @@ fn whole_pool(
     if style.level > 2 {
         let text = frees(pool, style).or_cannot(cannot)?;
         session.ui.print(text)?;
-        let mut text = String::from("\nDirty time logs:\n\n");
-        outages(&mut text, &pool.vdev_status(), &pool.name(), 0, true);
+        let text = outages::text(pool).or_cannot(cannot)?;
         session.ui.print(text)?;
     }
     let root = root_dir(pool).or_cannot(cannot)?;
@@ -245,28 +244,6 @@ fn frees(pool: &Arc<Pool>, style: Style) -> Result<Vec<u8>> {
         );
     }
     Ok(out)
-}
-
-/// Which vdevs the pool cannot do without.
-fn outages(out: &mut String, vdev: &VdevStatus, name: &str, depth: usize, required: bool) {
-    let need = if required { "required" } else { "expendable" };
-    let _ = writeln!(out, "\t{}{name} [DTL-{need}]", "    ".repeat(depth));
-    let healthy = vdev
-        .children
-        .iter()
-        .filter(|c| c.health.state == zuse::VdevState::Healthy)
-        .count();
-    let spare = vdev.kind.spare_children(vdev.children.len());
-    let lost = vdev.children.len() - healthy;
-    for child in &vdev.children {
-        let name = if child.kind.is_leaf() {
-            child.name.as_str()
-        } else {
-            child.kind.name()
-        };
-        let dispensable = spare > lost && child.health.state == zuse::VdevState::Healthy;
-        outages(out, child, name, depth + 1, required && !dispensable);
-    }
 }
 
 /// A directory: what is below it, its snapshots, itself.
