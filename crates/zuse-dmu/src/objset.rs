@@ -182,6 +182,8 @@ pub struct Objset {
     replayed: [AtomicU64; 4],
     root: RwLock<BlockPointer>,
     numbers: Mutex<Numbers>,
+    /// Flags that [`Self::count_as`] was given.
+    counting: AtomicU64,
 }
 
 /// Bit i is set where a dnode starts in slot i of a dnode block.
@@ -280,6 +282,7 @@ impl Objset {
             replayed: Default::default(),
             root: RwLock::new(root),
             numbers: Mutex::new(Numbers::default()),
+            counting: AtomicU64::new(0),
         })
     }
 
@@ -727,7 +730,18 @@ impl Objset {
 
     /// Whether space is accounted by user and group.
     pub fn accounts_users(&self) -> bool {
-        self.kind == ObjsetType::Zfs && self.flags() & OBJSET_USER_ACCOUNTING != 0
+        self.kind == ObjsetType::Zfs && self.counted() & OBJSET_USER_ACCOUNTING != 0
+    }
+
+    /// Counts what changes from now on as these objset flags say, before they are set: they promise that everything is
+    /// counted, so each object has to be changed once before ([`Dnode::touch`]). 0 stops it.
+    pub fn count_as(&self, flags: u64) {
+        self.counting.store(flags, Relaxed);
+    }
+
+    /// Flags of what is counted.
+    fn counted(&self) -> u64 {
+        self.flags() | self.counting.load(Relaxed)
     }
 }
 

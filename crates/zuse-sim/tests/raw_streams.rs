@@ -10,6 +10,7 @@ use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, golden_stream, open_whole};
 use zuse_sim::manifests::{differences, expected, of_dataset};
 use zuse_sim::round_trip;
+use zuse_zpl::QuotaOwner;
 
 const RAW: SendOptions = SendOptions {
     large_blocks: true,
@@ -434,4 +435,105 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
     assert_clean(&pool);
     pool.close().unwrap();
     from.close().unwrap();
+}
+
+/// Limits come with a raw stream, usage does not: it is counted when the key is there and somebody writes.
+#[test]
+fn quotas_hold_in_what_was_received_raw() {
+    let from = new_pool();
+    let key = KeyMaterial::new(vec![3; 32]);
+    let properties = [("encryption", "on"), ("keyformat", "raw")]
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .to_vec();
+    from.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
+        .unwrap();
+    let user = |id: u32| Credentials {
+        uid: id,
+        gid: id,
+        ..Credentials::default()
+    };
+    let open = |pool: &Arc<Pool>, name: &str| {
+        let fs = pool.file_system(name).unwrap();
+        let top = fs.root().unwrap();
+        (fs, top)
+    };
+    let write = |pool: &Arc<Pool>, name: &str, file: &str, who: u32| -> zuse::Result<()> {
+        let (fs, top) = open(pool, name);
+        let file = fs.create(&user(who), &top, file.as_bytes(), 0o644)?;
+        fs.write(&file, 0, &vec![who as u8 | 1; 600_000], Default::default())?;
+        fs.sync()
+    };
+    let all = zuse_zpl::SetAttr {
+        mode: Some(0o777),
+        ..Default::default()
+    };
+    {
+        let (fs, top) = open(&from, "tank/e");
+        fs.setattr(&Credentials::root(), &top, &all).unwrap();
+    }
+    let plenty = |id: u32| format!("userquota@{id}");
+    let set = |pool: &Arc<Pool>, name: &str, property: &str, value: &str| {
+        let pair = (property.to_owned(), value.to_owned());
+        pool.dataset(name).unwrap().set(&[pair]).unwrap();
+    };
+    set(&from, "tank/e", &plenty(1000), "1M");
+    set(&from, "tank/e", "compression", "off");
+    for (file, who) in [("a", 1000), ("b", 1000), ("c", 1001)] {
+        write(&from, "tank/e", file, who).unwrap();
+    }
+    let used = |pool: &Arc<Pool>, name: &str| {
+        [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project].map(|owner| {
+            let rows = pool.space_by_owner(name, owner).unwrap();
+            rows.iter()
+                .map(|r| (r.id, r.used, r.objects))
+                .collect::<Vec<_>>()
+        })
+    };
+    let snap = |pool: &Arc<Pool>, name: &str| {
+        pool.snapshot(&[name.to_owned()], false, &[]).unwrap();
+    };
+    snap(&from, "tank/e@1");
+    let pool = new_pool();
+    receive(&pool, &sent(&from, "tank/e@1", None, RAW), &into("tank/r")).unwrap();
+    pool.load_key("tank/r", &key, false).unwrap();
+    assert_eq!(used(&pool, "tank/r"), used(&from, "tank/e"));
+    // Looking has changed nothing: an increment goes on top.
+    write(&from, "tank/e", "d", 1001).unwrap();
+    snap(&from, "tank/e@2");
+    pool.unload_key("tank/r").unwrap();
+    let more = sent(&from, "tank/e@2", Some("@1"), RAW);
+    receive(&pool, &more, &into("tank/r")).unwrap();
+    pool.load_key("tank/r", &key, false).unwrap();
+    let over = write(&pool, "tank/r", "over", 1000).unwrap_err();
+    assert!(over.is(Errno::DQUOT), "{over}");
+    write(&pool, "tank/r", "within", 1001).unwrap();
+    // A limit that is set here holds too.
+    set(&pool, "tank/r", &plenty(1001), "1M");
+    let over = write(&pool, "tank/r", "more", 1001).unwrap_err();
+    assert!(over.is(Errno::DQUOT), "{over}");
+    let counted = used(&pool, "tank/r");
+    assert_clean(&pool);
+    // And back, onto what was counted there: the old counts go.
+    snap(&pool, "tank/r@3");
+    let back = sent(&pool, "tank/r@3", Some("@2"), RAW);
+    receive(&from, &back, &into("tank/e")).unwrap();
+    let over = write(&from, "tank/e", "more", 1001).unwrap_err();
+    assert!(over.is(Errno::DQUOT), "{over}");
+    assert_eq!(used(&from, "tank/e"), counted);
+    {
+        // Counts follow what is removed.
+        let (fs, top) = open(&from, "tank/e");
+        for name in ["a", "b", "c", "d", "within"] {
+            fs.unlink(&Credentials::root(), &top, name.as_bytes())
+                .unwrap();
+        }
+        fs.sync().unwrap();
+        fs.sync().unwrap();
+    }
+    for (id, bytes, objects) in &used(&from, "tank/e")[0] {
+        assert_eq!((*bytes, *objects) == (0, 0), *id != 0, "{id}");
+    }
+    assert_clean(&from);
+    from.close().unwrap();
+    pool.close().unwrap();
 }

@@ -3,7 +3,7 @@
 //! Limits are ZAPs named in the master node, made on first use; usage is kept by the object set, as of the last synced
 //! txg, so a limit is passed by at most what three txgs take in.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::sa::owner_ids;
@@ -64,6 +64,8 @@ const TABLES: [(QuotaOwner, QuotaKind, &str, &str); 6] = [
 #[derive(Default)]
 pub(crate) struct Quotas {
     rows: RwLock<Rows>,
+    /// One at a time counts a whole file system.
+    counting: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -125,6 +127,7 @@ impl FileSystem {
     /// `Refused(NOTSUP)` where usage is not counted; `Refused(ROFS)`.
     pub fn set_quota(&self, owner: QuotaOwner, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
         self.check_writable()?;
+        self.count_owners()?;
         self.check_counted(owner, kind)?;
         self.load_quotas()?;
         let tx = self.begin(estimate::CREATE)?;
@@ -167,6 +170,7 @@ impl FileSystem {
     /// As [`Self::set_quota`].
     pub fn set_default_quota(&self, owner: QuotaOwner, kind: QuotaKind, limit: u64) -> Result<()> {
         self.check_writable()?;
+        self.count_owners()?;
         self.check_counted(owner, kind)?;
         self.load_quotas()?;
         let tx = self.begin(estimate::CREATE)?;
@@ -216,6 +220,104 @@ impl FileSystem {
     /// Whether nothing was ever counted, though files are of a kind that is: what was received raw, and not written since.
     fn is_uncounted(&self) -> bool {
         self.objset.flags() & OBJSET_USER_ACCOUNTING == 0 && self.version() >= ACCOUNTING_VERSION
+    }
+
+    /// Counts what each owner uses in the object set itself, where nothing is counted yet: only then a limit can be kept. Others go
+    /// on writing meanwhile. Whoever is about to write or to set a limit waits for it; who only looks does not change anything,
+    /// so that an increment can still be received.
+    ///
+    /// ```text
+    ///   counts of before the increment?  every object written anew without its mark ─► sums emptied
+    ///   every change is counted ─► every object written anew with its mark ─► flags: all is counted
+    /// ```
+    /// A crash in between leaves the flags unset: the next one starts again.
+    fn count_owners(&self) -> Result<()> {
+        if !self.is_uncounted() {
+            return Ok(());
+        }
+        let one = &self.quotas.counting;
+        let _one = one.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_uncounted() {
+            return Ok(());
+        }
+        self.forget_counts()?;
+        let features = self.features();
+        let projects = features.project_quota && self.version() >= 5;
+        let flags = OBJSET_USER_ACCOUNTING
+            | if features.userobj_accounting {
+                OBJSET_USEROBJ_ACCOUNTING
+            } else {
+                0
+            }
+            | if projects { OBJSET_PROJECT_QUOTA } else { 0 };
+        self.objset.count_as(flags);
+        let done = self.touch_all().and_then(|()| {
+            let tx = self.begin_freeing(0)?;
+            self.objset.set_flags(&tx, self.objset.flags() | flags);
+            Ok(())
+        });
+        self.objset.count_as(0);
+        done
+    }
+
+    /// Empties the sums by owner, and takes the marks of having been counted off all objects.
+    fn forget_counts(&self) -> Result<()> {
+        let sums: Vec<_> = (0..3)
+            .filter_map(|which| self.objset.accounting_object(which))
+            .map(|dnode| Zap::open(&dnode))
+            .collect::<Result<_>>()?;
+        let names = |zap: &Zap| -> Result<Vec<Vec<u8>>> {
+            let mut all = Vec::new();
+            zap.list(0, &mut |name, _, _| {
+                all.push(name.to_vec());
+                true
+            })?;
+            Ok(all)
+        };
+        let mut stale = Vec::new();
+        for zap in sums {
+            let names = names(&zap)?;
+            if !names.is_empty() {
+                stale.push((zap, names));
+            }
+        }
+        if stale.is_empty() {
+            return Ok(());
+        }
+        self.touch_all()?;
+        let tx = self.begin_freeing(1 << 20)?;
+        for (zap, names) in stale {
+            names.iter().try_for_each(|name| zap.remove(&tx, name))?;
+        }
+        drop(tx);
+        self.backing.wait_synced(self.backing.open_txg())
+    }
+
+    /// Writes every object anew, and waits until that is on disk. One that cannot be read is left as it is.
+    fn touch_all(&self) -> Result<()> {
+        const AT_ONCE: usize = 256;
+        let mut at = ObjectId(0);
+        loop {
+            let mut some = Vec::with_capacity(AT_ONCE);
+            while some.len() < AT_ONCE
+                && let Some(object) = self.objset.next_object(at)?
+            {
+                at = object;
+                some.push(object);
+            }
+            if some.is_empty() {
+                return self.backing.wait_synced(self.backing.open_txg());
+            }
+            let tx = self.begin_freeing(some.len() as u64 * 1024)?;
+            for object in some {
+                match self.objset.dnode(object).and_then(|d| d.touch(&tx)) {
+                    Err(e) if !e.is(Errno::NOENT) && !matches!(e, Error::Corrupt { .. }) => {
+                        return Err(e);
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Counts by looking at every object, for what was received raw: its receiver cannot see owners.
@@ -331,6 +433,7 @@ impl FileSystem {
         let Some(limit) = self.quota(owner, kind, id)? else {
             return Ok(());
         };
+        self.count_owners()?;
         match self.usage(owner, kind, id) {
             Ok(used) if used >= limit => Err(Error::refused(
                 Errno::DQUOT,

@@ -18,7 +18,7 @@ use zuse_base::range_tree::{RangeTree, Span};
 use zuse_base::{ByteOrder, Error, Result, Txg};
 use zuse_codec::Compression;
 use zuse_format::block_pointer::BP_SIZE;
-use zuse_format::dnode::FLAG_USED_BYTES;
+use zuse_format::dnode::{FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED};
 use zuse_format::object_type::{self, swap_block};
 use zuse_format::{BlockPointer, BpKind};
 use zuse_io::{Block, CryptParams, FeatureUse, RawBlock, WritePolicy};
@@ -111,7 +111,9 @@ impl Dnode {
             tree.sync_data(&mut now, blocks, &freed)?;
             tree.sync_spill(&mut now, &spill)?;
             now.used = now.used.wrapping_add_signed(tree.used.load(Relaxed));
-            now.flags |= FLAG_USED_BYTES | flags;
+            // What is not counted must not say that it was.
+            let counted = FLAG_USERUSED_ACCOUNTED | FLAG_USEROBJUSED_ACCOUNTED;
+            now.flags = now.flags & !counted | FLAG_USED_BYTES | flags;
             Some(Arc::new(now))
         };
         {

@@ -58,7 +58,7 @@ impl Objset {
             return 0;
         }
         FLAG_USERUSED_ACCOUNTED
-            | if self.flags() & OBJSET_USEROBJ_ACCOUNTING != 0 {
+            | if self.counted() & OBJSET_USEROBJ_ACCOUNTING != 0 {
                 FLAG_USEROBJUSED_ACCOUNTED
             } else {
                 0
@@ -67,7 +67,7 @@ impl Objset {
 
     /// Puts the sums of a txg into the accounting objects.
     pub(super) fn apply_accounting(self: &Arc<Self>, tx: &Tx, sums: Sums) -> Result<()> {
-        let flags = self.flags();
+        let flags = self.counted();
         for (which, sums) in sums.0.into_iter().enumerate() {
             if which == 2 && flags & OBJSET_PROJECT_QUOTA == 0 {
                 continue;
