@@ -10,6 +10,7 @@
 //!   hostile_stream   streams changed, their checksums made anew
 //!   fuzz     what fuzzers run: parsers behind their checksums
 //!   memory_pool   a new pool to receive into
+//!   limits   quotas and reservations against a model
 //!   no_datasets   the least dataset layer, for pools that are only an object set
 //! ```
 //! What is under test is `tests/`: power cuts, damaged input, goldens.
@@ -22,6 +23,7 @@ pub mod fuzz;
 pub mod golden;
 pub mod hostile_stream;
 pub mod leak;
+pub mod limits;
 pub mod manifests;
 pub mod memory_pool;
 pub mod no_datasets;

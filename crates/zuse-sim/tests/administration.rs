@@ -8,6 +8,7 @@ use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::administration::Administration;
 use zuse_sim::check::{Depth, check};
+use zuse_sim::limits::Limits;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name)
@@ -16,7 +17,7 @@ fn number(name: &str, default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-fn run(seed: u64, steps: u64) {
+fn new_pool() -> Arc<zuse::Pool> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/d/0", 256 << 20));
     let spec = VdevSpec {
         device,
@@ -28,9 +29,12 @@ fn run(seed: u64, steps: u64) {
         devices: 1,
         class: VdevClass::Normal,
     };
-    let pool =
-        zuse::Pool::create_with_layout(Environment::default(), "tank", vec![spec], &[top], &[])
-            .expect("create");
+    zuse::Pool::create_with_layout(Environment::default(), "tank", vec![spec], &[top], &[])
+        .expect("create")
+}
+
+fn run(seed: u64, steps: u64) {
+    let pool = new_pool();
     if let Err(e) = Administration::new(&pool, seed).run(steps) {
         panic!("seed {seed}: {e}");
     }
@@ -50,4 +54,20 @@ fn the_books_equal_a_recount_after_each_step() {
         Some(_) => run(number("ZUSE_SIM_SEED", 1), steps),
         None => (1..=6).for_each(|seed| run(seed, steps)),
     }
+}
+
+#[test]
+fn quotas_and_reservations_are_what_a_model_says() {
+    let steps = number("ZUSE_SIM_STEPS", 70);
+    let first = number("ZUSE_SIM_SEED", 1);
+    let mut refused = 0;
+    for seed in first..first + 4 {
+        let pool = new_pool();
+        match Limits::new(&pool, seed).run(steps) {
+            Ok(n) => refused += n,
+            Err(e) => panic!("seed {seed}: {e}"),
+        }
+        pool.export().expect("export");
+    }
+    assert!(refused > steps / 4, "limits were reached: {refused} times");
 }

@@ -1,0 +1,348 @@
+//! Random quotas and reservations against a model: what is used, what is available, and what must be refused.
+//!
+//! ```text
+//!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of each dataset; room of the top
+//!   model   REFRSRV = max(0, refreservation − U)          used = D + S + CHILD + REFRSRV
+//!           CHILD   = Σ max(used, reservation) of children
+//!           room    = min(room above + max(0, reservation − used), quota − used)
+//!           available = min(room + REFRSRV, refquota − R)
+//! ```
+//! A change that the model has no room for must be refused with the errno of the format notes (chapter 06b), any other must not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zuse::{Credentials, Errno, Pool, Result, Stat};
+use zuse_base::{Entropy, Error, SeededPrng};
+use zuse_dsl::property::{SetAs, Value};
+use zuse_zpl::WriteOptions;
+
+/// Bytes beyond a quota that one txg may bring: what was admitted when the quota was not yet reached.
+const BEYOND: u64 = 2 << 20;
+/// Files of a dataset, by number.
+const FILES: u64 = 6;
+const NAMES: [&str; 4] = ["quota", "reservation", "refquota", "refreservation"];
+
+/// What a dataset was limited to; 0 for nothing.
+#[derive(Clone, Debug, Default)]
+struct Limited {
+    /// In the order of [`NAMES`].
+    set: [u64; 4],
+    snapshots: Vec<String>,
+}
+
+/// What the model says of a dataset.
+struct Said {
+    stat: Stat,
+    used: u64,
+    reserve: u64,
+    children: u64,
+    room: u64,
+    available: u64,
+}
+
+/// A pool at work beside its model.
+pub struct Limits<'a> {
+    pool: &'a Arc<Pool>,
+    top: String,
+    prng: SeededPrng,
+    datasets: BTreeMap<String, Limited>,
+    serial: u64,
+    done: Vec<String>,
+    /// Changes that were refused, as they had to be.
+    refused: u64,
+}
+
+fn wrong(what: String) -> Error {
+    Error::corrupt("the workload", what)
+}
+
+fn parent(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+impl<'a> Limits<'a> {
+    /// A workload below the pool's own dataset, which has no children yet.
+    pub fn new(pool: &'a Arc<Pool>, seed: u64) -> Self {
+        Self {
+            pool,
+            top: pool.name(),
+            prng: SeededPrng::new(seed),
+            datasets: BTreeMap::new(),
+            serial: 0,
+            done: Vec::new(),
+            refused: 0,
+        }
+    }
+
+    /// Does a number of steps, comparing after each; gives how many were refused.
+    ///
+    /// # Errors
+    /// A sentence with what was done last, if pool and model or recount differ.
+    pub fn run(&mut self, steps: u64) -> Result<u64> {
+        for step in 1..=steps {
+            if let Err(e) = self.step().and_then(|()| self.prove().map(drop)) {
+                let from = self.done.len().saturating_sub(10);
+                let done = &self.done[from..];
+                return Err(wrong(format!("step {step}: {e}; done: {done:?}")));
+            }
+        }
+        Ok(self.refused)
+    }
+
+    fn any(&self) -> Option<String> {
+        let names: Vec<&String> = self.datasets.keys().collect();
+        self.prng.pick(&names).map(|n| (*n).clone())
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let Some(name) = self.any().filter(|_| self.datasets.len() >= 2) else {
+            return self.create();
+        };
+        match self.prng.below(20) {
+            0..=1 if self.datasets.len() < 7 => self.create(),
+            0..=7 => self.write(&name),
+            8..=9 => self.unlink(&name),
+            10..=11 => self.snapshot(&name),
+            12 => self.destroy(&name),
+            _ => self.limit(&name),
+        }
+    }
+
+    fn create(&mut self) -> Result<()> {
+        let above = self
+            .any()
+            .filter(|n| n.matches('/').count() < 3 && self.prng.chance(2, 3));
+        self.serial += 1;
+        let name = format!("{}/d{}", above.unwrap_or(self.top.clone()), self.serial);
+        self.done.push(format!("create {name}"));
+        let said = self.prove()?;
+        let full = self.full(&said, parent(&name), false);
+        let made = self.pool.create_filesystem(&name, &[], (0, 0));
+        // A new dataset is made by a sync task, which the quota above does not stop.
+        match made {
+            Ok(_) => {
+                self.datasets.insert(name, Limited::default());
+                Ok(())
+            }
+            Err(e) if full && e.is(Errno::DQUOT) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether a quota of a dataset or above it is reached, or its reference quota.
+    fn full(&self, said: &BTreeMap<String, Said>, name: &str, refers: bool) -> bool {
+        let mut at = name;
+        while let (Some(limited), Some(s)) = (self.datasets.get(at), said.get(at)) {
+            if limited.set[0] != 0 && s.used >= limited.set[0] {
+                return true;
+            }
+            at = parent(at);
+        }
+        let refquota = self.datasets.get(name).map_or(0, |d| d.set[2]);
+        let referenced = said.get(name).map_or(0, |s| s.stat.referenced);
+        refers && refquota != 0 && referenced >= refquota
+    }
+
+    /// What was done or refused is what the model says.
+    fn judge(&mut self, result: Result<()>, refused: Option<Errno>) -> Result<bool> {
+        match (result, refused) {
+            (Err(e), Some(errno)) if e.is(errno) => {
+                self.refused += 1;
+                Ok(false)
+            }
+            (Ok(()), None) => Ok(true),
+            (Ok(()), Some(errno)) => Err(wrong(format!("not refused with {errno:?}"))),
+            (Err(e), None) => Err(wrong(format!("refused: {e}"))),
+            (Err(e), Some(errno)) => Err(wrong(format!("{e} instead of {errno:?}"))),
+        }
+    }
+
+    fn write(&mut self, name: &str) -> Result<()> {
+        let said = self.prove()?;
+        let full = self.full(&said, name, true);
+        let (number, blocks) = (self.prng.below(FILES), 1 + self.prng.below(10));
+        self.done
+            .push(format!("write {blocks} blocks to {name}, full: {full}"));
+        let mut bytes = vec![0; (blocks << 17) as usize];
+        self.prng.fill(&mut bytes);
+        let put = || -> Result<()> {
+            let (fs, root) = (self.pool.file_system(name)?, Credentials::root());
+            let file = format!("f{number}");
+            let znode = match fs.resolve(&root, file.as_bytes()) {
+                Ok(there) => there,
+                Err(e) if e.is(Errno::NOENT) => {
+                    fs.create(&root, &fs.root()?, file.as_bytes(), 0o644)?
+                }
+                Err(e) => return Err(e),
+            };
+            fs.write(&znode, 0, &bytes, WriteOptions::default()).map(drop)
+        };
+        let result = put();
+        let stopped = result.as_ref().is_err_and(|e| e.is(Errno::DQUOT)) && !full;
+        if stopped {
+            // It was begun, and the quota was reached on the way.
+            let said = self.prove()?;
+            if !self.full(&said, name, true) {
+                return Err(wrong(format!("{name}: refused below every quota")));
+            }
+            self.refused += 1;
+            return Ok(());
+        }
+        self.judge(result, full.then_some(Errno::DQUOT)).map(drop)
+    }
+
+    fn unlink(&mut self, name: &str) -> Result<()> {
+        let file = format!("f{}", self.prng.below(FILES));
+        self.done.push(format!("unlink {name}:{file}"));
+        let (fs, root) = (self.pool.file_system(name)?, Credentials::root());
+        match fs.unlink(&root, &fs.root()?, file.as_bytes()) {
+            Err(e) if e.is(Errno::NOENT) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn snapshot(&mut self, name: &str) -> Result<()> {
+        self.serial += 1;
+        let snap = format!("s{}", self.serial);
+        let said = self.prove()?;
+        let Some((mine, limited)) = said.get(name).zip(self.datasets.get(name)) else {
+            return Ok(());
+        };
+        // What was covered by the refreservation is the snapshot's then, and needs room beside it.
+        let more = mine.stat.unique.min(limited.set[3]);
+        let refused = (more > mine.room).then_some(Errno::NOSPC);
+        self.done.push(format!("snapshot {name}@{snap}: {refused:?}"));
+        let result = self.pool.snapshot(&[format!("{name}@{snap}")], false, &[]);
+        if self.judge(result, refused)?
+            && let Some(limited) = self.datasets.get_mut(name)
+        {
+            limited.snapshots.push(snap);
+        }
+        Ok(())
+    }
+
+    fn destroy(&mut self, name: &str) -> Result<()> {
+        let Some(limited) = self.datasets.get_mut(name) else {
+            return Ok(());
+        };
+        if limited.snapshots.is_empty() {
+            return Ok(());
+        }
+        let at = self.prng.below(limited.snapshots.len() as u64) as usize;
+        let full = format!("{name}@{}", limited.snapshots.remove(at));
+        self.done.push(format!("destroy {full}"));
+        self.pool.destroy_snapshots(&[full], false, false)
+    }
+
+    fn limit(&mut self, name: &str) -> Result<()> {
+        let said = self.prove()?;
+        let which = self.prng.below(4) as usize;
+        let value = match self.prng.below(4) {
+            0 => 0,
+            _ => (1 + self.prng.below(60)) << 17,
+        };
+        let (Some(mine), Some(old)) = (said.get(name), self.datasets.get(name)) else {
+            return Ok(());
+        };
+        let [quota, reservation, refquota, refreservation] = old.set;
+        let above = said
+            .get(parent(name))
+            .map_or(u64::MAX, |above| above.room);
+        let grows = |used: u64, old: u64| used.max(value) - used.max(old).min(used.max(value));
+        let fits = match which {
+            0 => value == 0 || value >= mine.used && value >= reservation,
+            1 => (quota == 0 || value <= quota) && grows(mine.used, reservation) <= above,
+            2 => value == 0 || value >= mine.stat.referenced && value >= refreservation,
+            _ => {
+                (refquota == 0 || value <= refquota)
+                    && grows(mine.stat.unique, refreservation) <= mine.room
+            }
+        };
+        let property = NAMES[which];
+        self.done
+            .push(format!("set {property}={value} {name}, fits: {fits}"));
+        let set = [(property.to_owned(), Value::Number(value))];
+        let result = self.pool.dsl().set_properties(name, &set, SetAs::Local);
+        if self.judge(result, (!fits).then_some(Errno::NOSPC))?
+            && let Some(limited) = self.datasets.get_mut(name)
+        {
+            limited.set[which] = value;
+        }
+        Ok(())
+    }
+
+    /// Compares the pool with the model, and its books with a recount.
+    fn prove(&self) -> Result<BTreeMap<String, Said>> {
+        self.pool.sync()?;
+        self.pool.sync()?;
+        if let Some(flaw) = zuse_dsl::check_accounting(self.pool.dsl()).first() {
+            return Err(wrong(format!("accounting: {flaw}")));
+        }
+        let mut said: BTreeMap<String, Said> = BTreeMap::new();
+        // Children come after their parents by name: from the end, all of a dataset's children are known.
+        for (name, limited) in self.datasets.iter().rev() {
+            let stat = self.pool.dataset(name)?.stat()?;
+            let mine = said.iter().filter(|(n, _)| parent(n) == name);
+            let held = mine.map(|(n, s)| {
+                let reservation = self.datasets.get(n).map_or(0, |d| d.set[1]);
+                s.used.max(reservation)
+            });
+            let children = held.sum::<u64>();
+            let reserve = limited.set[3].saturating_sub(stat.unique);
+            let used = stat.used_by_dataset + stat.used_by_snapshots + children + reserve;
+            let one = Said {
+                stat,
+                used,
+                reserve,
+                children,
+                room: 0,
+                available: 0,
+            };
+            said.insert(name.clone(), one);
+        }
+        let top = self.pool.dataset(&self.top)?.stat()?;
+        let mut rooms = BTreeMap::from([(self.top.clone(), top.available)]);
+        for (name, limited) in &self.datasets {
+            let Some(s) = said.get_mut(name) else { continue };
+            let [quota, reservation, refquota, _] = limited.set;
+            let above = rooms.get(parent(name)).copied().unwrap_or(0);
+            s.room = above.saturating_add(reservation.saturating_sub(s.used));
+            if quota != 0 {
+                s.room = s.room.min(quota.saturating_sub(s.used));
+            }
+            s.available = s.room.saturating_add(s.reserve);
+            if refquota != 0 {
+                s.available = s.available.min(refquota.saturating_sub(s.stat.referenced));
+            }
+            rooms.insert(name.clone(), s.room);
+            let found = [
+                s.stat.used,
+                s.stat.used_by_refreservation,
+                s.stat.used_by_children,
+                s.stat.available,
+            ];
+            let expected = [s.used, s.reserve, s.children, s.available];
+            if found != expected {
+                return Err(wrong(format!(
+                    "{name}: used, by refreservation, by children, available are {found:?}, not {expected:?}"
+                )));
+            }
+            if quota != 0 && s.used > quota + quota / 32 + BEYOND {
+                return Err(wrong(format!("{name}: {} used of {quota}", s.used)));
+            }
+        }
+        said.insert(
+            self.top.clone(),
+            Said {
+                used: top.used,
+                reserve: 0,
+                children: top.used_by_children,
+                room: top.available,
+                available: top.available,
+                stat: top,
+            },
+        );
+        Ok(said)
+    }
+}
