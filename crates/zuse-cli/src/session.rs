@@ -69,6 +69,11 @@ pub struct Session {
     opened: Vec<Opened>,
 }
 
+/// Number of the user who runs this.
+fn user() -> u64 {
+    u64::from(rustix::process::getuid().as_raw())
+}
+
 impl Session {
     /// A command with these streams in this directory.
     pub fn new(ui: Ui, cwd: PathBuf, state: State, holder: Option<Arc<Holder>>) -> Self {
@@ -252,6 +257,7 @@ impl Session {
         let pool = Pool::open(env, found, &access)?;
         // Nobody could send this command a 'zpool clear'.
         pool.set_patient(false);
+        pool.dsl().set_creator(user());
         self.unlock(&pool)?;
         Ok(Opened {
             pool,
@@ -359,6 +365,7 @@ impl Session {
     /// Takes over a pool that this command made or imported: it is closed with the session.
     pub fn adopt(&mut self, pool: Arc<Pool>) {
         pool.set_patient(false);
+        pool.dsl().set_creator(user());
         // A pool that cannot be read says so when something of it is asked for.
         let _ = self.unlock(&pool);
         self.opened.push(Opened {
@@ -375,7 +382,7 @@ impl Session {
     /// Notes the command in the pool's history. A pool that cannot take the note is not a reason to fail.
     pub fn log(&self, pool: &Pool) {
         if pool.is_writable() && !self.command.is_empty() {
-            let uid = u64::from(rustix::process::getuid().as_raw());
+            let uid = user();
             let host = self.state.host().map(|h| h.name).unwrap_or_default();
             let _ = pool.dsl().log_command(&self.command, uid, &host);
         }

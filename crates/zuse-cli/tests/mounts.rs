@@ -51,6 +51,33 @@ fn until(what: impl Fn() -> bool) -> bool {
 }
 
 #[test]
+fn everything_with_a_mountpoint_is_mounted_though_its_pool_has_none() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.ok("zfs set mountpoint=none tank");
+    let (a, b, c) = (env.path("ma"), env.path("mb"), env.path("mc"));
+    env.ok(&format!("zfs create -o mountpoint={} tank/a", a.display()));
+    env.ok(&format!("zfs create -o mountpoint={} tank/b", b.display()));
+    env.ok("zfs create tank/b/inside");
+    env.ok(&format!(
+        "zfs create -o canmount=noauto -o mountpoint={} tank/c",
+        c.display()
+    ));
+    env.ok("zfs create tank/none");
+    env.ok("zfs mount -a");
+    let _mounts = [Mounted(&env, a.clone()), Mounted(&env, b.clone())];
+    let list = env.ok("zfs mount");
+    let names: Vec<&str> = list.split_whitespace().step_by(2).collect();
+    assert_eq!(names, ["tank/a", "tank/b", "tank/b/inside"], "{list}");
+    std::fs::write(a.join("file"), "in a").unwrap();
+    std::fs::write(b.join("inside/file"), "inside b").unwrap();
+    assert_eq!(env.ok("cat tank/a:/file"), "in a");
+    assert_eq!(env.ok("cat tank/b/inside:/file"), "inside b");
+}
+
+#[test]
 fn other_commands_reach_a_mounted_pool() {
     if !fuse() {
         return;

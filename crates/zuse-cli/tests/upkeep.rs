@@ -3,6 +3,40 @@
 use crate::support::TestEnv;
 
 #[test]
+fn who_makes_a_dataset_is_given_what_those_above_give_at_creation() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.ok("zfs allow -s @back hold,send tank/a");
+    env.ok("zfs allow -c destroy,@back tank/a");
+    env.ok("zfs allow -c mount tank");
+    env.ok("zfs create tank/a/b");
+    env.ok("zfs snapshot tank/a/b@s");
+    env.ok("zfs clone tank/a/b@s tank/c");
+    let own = |dataset: &str| -> Vec<String> {
+        let all = env.ok(&format!("zfs allow {dataset}"));
+        let mine = all.split("---- Permissions on ").nth(1).unwrap_or_default();
+        mine.lines().skip(1).map(str::to_owned).collect()
+    };
+    let id = std::process::Command::new("id").arg("-un").output().unwrap();
+    let user = String::from_utf8(id.stdout).unwrap();
+    let user = user.trim();
+    assert_eq!(
+        own("tank/a/b"),
+        [
+            "Local permissions:".to_owned(),
+            format!("\tuser {user} @back,destroy,mount")
+        ]
+    );
+    assert_eq!(
+        own("tank/c"),
+        [
+            "Local permissions:".to_owned(),
+            format!("\tuser {user} mount")
+        ]
+    );
+}
+
+#[test]
 fn permissions_are_noted_shown_and_taken_away() {
     let env = TestEnv::with_pool();
     env.ok("zfs create tank/a");

@@ -46,6 +46,8 @@ pub struct Dsl {
     pub(crate) branches: Mutex<HashMap<u64, crate::destroy::Branches>>,
     /// Records of the history that the sync thread has noted and not yet written.
     pub(crate) history: Mutex<Vec<Vec<u8>>>,
+    /// The user who makes new datasets.
+    pub(crate) creator: AtomicU64,
     /// The shared empty list of block pointers, 0 where it is not known.
     pub(crate) empty_list: AtomicU64,
     /// Decoded metadata.
@@ -86,6 +88,7 @@ impl Dsl {
             config: RwLock::new(()),
             branches: Mutex::default(),
             history: Mutex::default(),
+            creator: AtomicU64::new(0),
             empty_list: AtomicU64::new(0),
             tier: Arc::default(),
             root: Mutex::new(root),

@@ -331,6 +331,7 @@ impl Ctx<'_> {
             .table(self.meta.dir(parent)?.child_map)?
             .put_u64(self.tx, child, dir)?;
         self.dsl.tier.note_names([(dir, child)]);
+        self.allow_creator(dir)?;
         self.count_up(parent, FS_COUNT, 1)?;
         if self.spa.feature_count(LIMITS) > 0 {
             let table = self.zapify(dir)?;

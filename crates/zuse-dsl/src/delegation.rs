@@ -7,6 +7,8 @@
 //! Chapter 04a §2 of the format notes. Permissions are kept and shown. They are not enforced: whoever can write the pool's
 //! devices can do everything.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use zuse_base::{Errno, Error, Result};
 use zuse_format::object_type as ot;
 
@@ -105,6 +107,13 @@ impl Dsl {
     }
 }
 
+impl Dsl {
+    /// Says which user makes new datasets from now on: whoever that is gets the permissions that those above give at creation.
+    pub fn set_creator(&self, uid: u64) {
+        self.creator.store(uid, Relaxed);
+    }
+}
+
 /// Whether a key is well formed.
 fn is_key(key: &str) -> bool {
     let mut chars = key.chars();
@@ -121,7 +130,29 @@ fn is_key(key: &str) -> bool {
 }
 
 impl Ctx<'_> {
-    fn allow(&self, dir: u64, dataset: &str, grant: &Grant) -> Result<()> {
+    /// Gives the maker of a new directory what those above it give at creation time.
+    pub(crate) fn allow_creator(&self, dir: u64) -> Result<()> {
+        let uid = self.dsl.creator.load(Relaxed);
+        for above in self.meta.ancestry(dir)?.into_iter().skip(1) {
+            let outer = self.meta.dir(above)?.delegations;
+            if outer == 0 {
+                continue;
+            }
+            let outer = self.meta.table(outer)?;
+            for (who, own) in [("c-$", "ul$"), ("C-$", "Ul$")] {
+                if let Some(jump) = outer.get_u64(who)? {
+                    let own = self.permissions_of(dir, &format!("{own}{uid}"))?;
+                    for (name, _) in self.meta.table(jump)?.numbers()? {
+                        own.put_u64(self.tx, &name, 0)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of permissions under a key, made if there are none.
+    fn permissions_of(&self, dir: u64, who: &str) -> Result<Table> {
         let outer = match self.meta.dir(dir)?.delegations {
             0 => {
                 let made = Table::create(&self.meta.mos, self.tx, ot::DSL_PERMS, 0)?;
@@ -131,15 +162,19 @@ impl Ctx<'_> {
             there => there,
         };
         let outer = self.meta.table(outer)?;
-        let jump = match outer.get_u64(&grant.who)? {
+        let jump = match outer.get_u64(who)? {
             Some(jump) => jump,
             None => {
                 let made = Table::create(&self.meta.mos, self.tx, ot::DSL_PERMS, 0)?;
-                outer.put_u64(self.tx, &grant.who, made)?;
+                outer.put_u64(self.tx, who, made)?;
                 made
             }
         };
-        let jump = self.meta.table(jump)?;
+        self.meta.table(jump)
+    }
+
+    fn allow(&self, dir: u64, dataset: &str, grant: &Grant) -> Result<()> {
+        let jump = self.permissions_of(dir, &grant.who)?;
         for name in &grant.names {
             jump.put_u64(self.tx, name, 0)?;
             self.note_permission("permission update", dir, dataset, &grant.who, name)?;

@@ -6,13 +6,14 @@ use clap::Args;
 
 use crate::cmd::mount::{MountArgs, mount};
 use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::query::{Answer, Question};
 use crate::session::{Need, Session};
 use crate::wire;
 
 /// Mount a dataset at its mountpoint, or list what is mounted
 #[derive(Args, Debug)]
 pub struct Mount {
-    /// All pools' root datasets, with what is below them
+    /// All filesystems that have a mountpoint and canmount=on; what is below one is in its mount
     #[arg(short, conflicts_with = "dataset")]
     all: bool,
     /// Mount options, as those of 'zuse mount'
@@ -30,11 +31,7 @@ impl Mount {
         }
         if self.all {
             for pool in session.pool_names()? {
-                match self.one(session, &pool) {
-                    Err(Stop::Failed(e)) => crate::say_error(&mut session.ui, &e),
-                    Err(Stop::Held(_)) | Ok(()) => {}
-                    Err(stop) => return Err(stop),
-                }
+                self.all_of(session, &pool)?;
             }
             return Ok(());
         }
@@ -48,6 +45,53 @@ impl Mount {
             let guid = session.guid_of(&pool)?;
             if wire::is_live(&session.state.socket(guid)) {
                 crate::forward::command(session, guid, &["zuse", "zfs", "mount"])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Mounts what is to be mounted of a pool; what cannot be is told, and the others are mounted.
+    fn all_of(&self, session: &mut Session, pool: &str) -> Outcome {
+        let question = Question::Datasets {
+            root: pool.to_owned(),
+            depth: None,
+            filesystems: true,
+            volumes: false,
+            snapshots: false,
+            bookmarks: false,
+            received: false,
+            properties: Some(vec!["mountpoint".into(), "canmount".into()]),
+        };
+        let rows = match question.ask(session) {
+            Ok(Answer::Datasets(rows)) => rows,
+            Ok(Answer::Pool(_)) => return Ok(()),
+            Err(Stop::Failed(e)) => {
+                crate::say_error(&mut session.ui, &e);
+                return Ok(());
+            }
+            Err(stop) => return Err(stop),
+        };
+        let mut mounted: Vec<String> = Vec::new();
+        for row in rows {
+            let value = |name: &str| row.cell(name).and_then(|c| c.value.as_deref());
+            let has_place = value("mountpoint").is_some_and(|m| m.starts_with('/'));
+            let inside = mounted.iter().any(|m| row.name.starts_with(m.as_str()));
+            if inside || !has_place || value("canmount") != Some("on") {
+                continue;
+            }
+            let done = match self.one(session, &row.name) {
+                Err(Stop::Held(guid)) => {
+                    let mut words = vec!["zuse", "zfs", "mount"];
+                    words.extend(self.options.iter().flat_map(|o| ["-o", o.as_str()]));
+                    words.push(&row.name);
+                    crate::forward::command(session, guid, &words)
+                }
+                done => done,
+            };
+            match done {
+                Ok(()) => mounted.push(format!("{}/", row.name)),
+                Err(Stop::Failed(e)) => crate::say_error(&mut session.ui, &e),
+                Err(stop) => return Err(stop),
             }
         }
         Ok(())
