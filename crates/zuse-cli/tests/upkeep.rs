@@ -17,7 +17,10 @@ fn who_makes_a_dataset_is_given_what_those_above_give_at_creation() {
         let mine = all.split("---- Permissions on ").nth(1).unwrap_or_default();
         mine.lines().skip(1).map(str::to_owned).collect()
     };
-    let id = std::process::Command::new("id").arg("-un").output().unwrap();
+    let id = std::process::Command::new("id")
+        .arg("-un")
+        .output()
+        .unwrap();
     let user = String::from_utf8(id.stdout).unwrap();
     let user = user.trim();
     assert_eq!(

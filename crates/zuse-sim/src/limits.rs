@@ -176,7 +176,8 @@ impl<'a> Limits<'a> {
                 }
                 Err(e) => return Err(e),
             };
-            fs.write(&znode, 0, &bytes, WriteOptions::default()).map(drop)
+            fs.write(&znode, 0, &bytes, WriteOptions::default())
+                .map(drop)
         };
         let result = put();
         let stopped = result.as_ref().is_err_and(|e| e.is(Errno::DQUOT)) && !full;
@@ -212,7 +213,8 @@ impl<'a> Limits<'a> {
         // What was covered by the refreservation is the snapshot's then, and needs room beside it.
         let more = mine.stat.unique.min(limited.set[3]);
         let refused = (more > mine.room).then_some(Errno::NOSPC);
-        self.done.push(format!("snapshot {name}@{snap}: {refused:?}"));
+        self.done
+            .push(format!("snapshot {name}@{snap}: {refused:?}"));
         let result = self.pool.snapshot(&[format!("{name}@{snap}")], false, &[]);
         if self.judge(result, refused)?
             && let Some(limited) = self.datasets.get_mut(name)
@@ -246,9 +248,7 @@ impl<'a> Limits<'a> {
             return Ok(());
         };
         let [quota, reservation, refquota, refreservation] = old.set;
-        let above = said
-            .get(parent(name))
-            .map_or(u64::MAX, |above| above.room);
+        let above = said.get(parent(name)).map_or(u64::MAX, |above| above.room);
         let grows = |used: u64, old: u64| used.max(value) - used.max(old).min(used.max(value));
         let fits = match which {
             0 => value == 0 || value >= mine.used && value >= reservation,
@@ -304,7 +304,9 @@ impl<'a> Limits<'a> {
         let top = self.pool.dataset(&self.top)?.stat()?;
         let mut rooms = BTreeMap::from([(self.top.clone(), top.available)]);
         for (name, limited) in &self.datasets {
-            let Some(s) = said.get_mut(name) else { continue };
+            let Some(s) = said.get_mut(name) else {
+                continue;
+            };
             let [quota, reservation, refquota, _] = limited.set;
             let above = rooms.get(parent(name)).copied().unwrap_or(0);
             s.room = above.saturating_add(reservation.saturating_sub(s.used));
