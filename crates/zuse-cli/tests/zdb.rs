@@ -154,7 +154,10 @@ fn blocks_of_a_type_are_told_by_their_sectors() {
     ] {
         assert!(out.contains(&expected), "{expected}\n{out}");
     }
-    assert!(!env.ok("zdb -e -p dedup -bbb dedup").contains("psize (in"));
+    let out = env.ok("zdb -e -p dedup -bbb dedup");
+    assert!(!out.contains("psize (in"), "{out}");
+    let embedded = "\tadditional, non-pointer bps of type 0:         44\n\t number of (compressed) bytes:  number of bps\n\t\t\t 27:      5 *****\n";
+    assert!(out.contains(embedded), "{out}");
 }
 
 #[test]

@@ -11,6 +11,8 @@ pub const DEFERRED: usize = 54;
 const DITTO: usize = 55;
 /// All newer types.
 const OTHER: usize = 56;
+/// Bytes of a block that a pointer can hold, and none.
+const EMBEDDED: usize = 113;
 /// Bins of sizes: 512 bytes to 16 MiB.
 pub const BINS: usize = 16;
 
@@ -83,6 +85,8 @@ pub struct Figures {
     pub sizes: [[Bin; BINS]; 3],
     /// Blocks by row, level and sectors of 512 bytes as stored, where that was asked for.
     by_sectors: Option<BTreeMap<(usize, usize, u16), u64>>,
+    /// Pointers that are their blocks, by the bytes in them.
+    pub embedded: [u64; EMBEDDED],
     /// The rest.
     pub totals: Totals,
 }
@@ -93,6 +97,7 @@ impl Default for Figures {
             by_type: Box::new([[Stat::default(); 8]; ROWS]),
             sizes: Default::default(),
             by_sectors: None,
+            embedded: [0; EMBEDDED],
             totals: Totals::default(),
         }
     }
@@ -160,6 +165,10 @@ impl Figures {
         totals.all.add(&stat);
         if !normal {
             totals.embedded += 1;
+            let len = bp.embedded_payload().map_or(0, |(_, len)| len);
+            if let Some(count) = self.embedded.get_mut(len) {
+                *count += 1;
+            }
             return;
         }
         totals.gangs += bp.dvas().filter(|d| d.is_gang()).count() as u64;
@@ -212,6 +221,9 @@ impl Figures {
             for (key, count) in theirs {
                 *mine.entry(key).or_default() += count;
             }
+        }
+        for (mine, theirs) in self.embedded.iter_mut().zip(&other.embedded) {
+            *mine += theirs;
         }
         let (a, b) = (&mut self.totals, &other.totals);
         a.all.add(&b.all);

@@ -230,6 +230,10 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
             "\tadditional, non-pointer bps of type 0: {:>10}",
             t.embedded
         );
+        if asked.blocks > 2 {
+            out.push_str("\t number of (compressed) bytes:  number of bps\n");
+            super::histogram::lines(out, "\t\t\t", &report.figures.embedded, 0);
+        }
     }
     if t.ditto_on_one > 0 {
         let _ = writeln!(out, "\tDittoed blocks on same vdev: {}", t.ditto_on_one);
@@ -303,6 +307,8 @@ fn bias(pool: &Pool, vdev: u32) -> Option<String> {
 fn classes(out: &mut String, pool: &Pool, report: &Report) {
     let tops = pool.spa().vdevs().tops();
     let mut sums = [(0u64, 0u64); 4];
+    // A class is told of as long as a vdev of it is there.
+    let mut there = [true, false, false, false];
     // The space of a removed vdev still counts.
     for top in tops
         .iter()
@@ -319,14 +325,20 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
             Some("dedup") => 2,
             _ => 0,
         };
+        if let Some(there) = there.get_mut(class).filter(|_| top.is_concrete()) {
+            *there = class != 3;
+        }
         let shift = top.metaslab_shift();
         if let Some(sum) = sums.get_mut(class) {
             sum.0 += stored;
-            // Metaslabs of dRAID are whole rows: somewhat less.
-            let room = (0..top.asize() >> shift)
-                .map(|i| pool.spa().metaslab_region(top.id(), i))
-                .map(|region| region.map_or(1 << shift, |(_, size)| size));
-            sum.1 += room.sum::<u64>();
+            sum.1 += if matches!(top.kind(), zuse::VdevKind::Draid { .. }) && shift > 0 {
+                // Its metaslabs are whole rows: somewhat less.
+                let regions = (0..top.asize() >> shift)
+                    .map_while(|i| pool.spa().metaslab_region(top.id(), i));
+                regions.map(|(_, size)| size).sum()
+            } else {
+                (top.asize() >> shift) << shift
+            };
         }
     }
     let names = ["Normal class:", "Special class", "Dedup class", "Log class"];
@@ -341,13 +353,13 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
     if !report.allocated.is_empty() {
         for (i, name) in names.iter().enumerate() {
             let (alloc, space) = sums.get(i).copied().unwrap_or_default();
-            if i == 0 || alloc > 0 && i < 3 {
+            if there.get(i).is_some_and(|t| *t) {
                 line(name, alloc, space);
             }
         }
         line("Embedded log class", 0, 0);
         // Special vdevs have one of their own.
-        if sums.get(1).is_some_and(|(_, space)| *space > 0) {
+        if there[1] {
             line("Special embedded log", 0, 0);
         }
     }
