@@ -77,7 +77,7 @@ fn check(bp: &BlockPointer, bytes: &[u8]) -> Option<ByteOrder> {
     open_zil(bytes, verifier).ok().map(|(order, _)| order)
 }
 
-/// Reads a log block; `None` if it is not of the chain.
+/// Reads a log block; `None` if it is not of the chain. Where a pool that is only read lacks its log device, the log is over.
 fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Option<ByteOrder>> {
     let Some(dva) = bp.dvas().next() else {
         return Ok(None);
@@ -97,6 +97,7 @@ fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Opt
         Ok(ReadOutcome::Good) => Ok(order),
         // A pointer that leads to no place is not of the chain either.
         Ok(ReadOutcome::BadChecksum) | Err(Error::Corrupt { .. }) => Ok(None),
+        Err(_) if io.vdevs().is_lost_log(dva.vdev()) => Ok(None),
         Err(e) => Err(e),
     }
 }

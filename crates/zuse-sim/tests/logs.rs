@@ -80,6 +80,23 @@ fn a_log_on_a_log_device_is_replayed() {
 }
 
 /// All bytes of the first device.
+#[test]
+fn without_its_log_device_a_pool_is_read_as_of_its_last_txg_and_not_written() {
+    let mut golden = Golden::load("zil-slog");
+    golden.devices.truncate(1);
+    let Err(error) = open_whole(Environment::default(), &golden.block_devices(), &writable())
+    else {
+        panic!("it was opened for writing");
+    };
+    assert!(error.is(zuse_base::Errno::NXIO), "{error}");
+    let access = PoolAccess::default();
+    let pool = open_whole(Environment::default(), &golden.block_devices(), &access).expect("open");
+    let name = pool.name();
+    let files = of_dataset(&pool, &name).expect("what is there");
+    assert!(files.len() > 1, "{files:?}");
+    pool.close().expect("close");
+}
+
 fn bytes(golden: &Golden) -> Vec<u8> {
     let device = &golden.devices[0];
     let mut all = vec![0; device.size() as usize];

@@ -310,6 +310,14 @@ impl Vdevs {
         top.ok_or_else(|| Error::corrupt(format!("vdev {vdev}"), "the pool has no such vdev"))
     }
 
+    /// Whether a vdev is a log device that a pool which is only read has to do without.
+    pub fn is_lost_log(&self, vdev: u32) -> bool {
+        !self.writable
+            && self
+                .top(vdev)
+                .is_ok_and(|top| top.is_log() && !top.health().state.is_usable())
+    }
+
     /// Guid of the pool.
     pub fn pool_guid(&self) -> u64 {
         self.pool_guid.load(Ordering::Relaxed)
