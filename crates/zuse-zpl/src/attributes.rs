@@ -37,7 +37,7 @@ pub struct Attributes {
     pub projid: u64,
     /// Device number as stored.
     pub rdev: u64,
-    /// Extended attribute directory, 0 for none.
+    /// Extended attribute directory, 0 for none, [`XATTR_UNREAD`] where a spill block may name one that nobody has looked into.
     pub xattr: u64,
     /// Last access.
     pub atime: Timestamp,
@@ -48,6 +48,9 @@ pub struct Attributes {
     /// Creation.
     pub crtime: Timestamp,
 }
+
+/// Whether an object has an extended attribute directory is in its spill block, which is not read for anything else.
+pub const XATTR_UNREAD: u64 = u64::MAX;
 
 /// Sets of attributes to write.
 pub(crate) mod field {
@@ -157,6 +160,18 @@ pub(crate) struct AttributeStore {
     listed: [Option<u16>; 2],
 }
 
+/// What a bonus of a common shape says, where a spill block may say more.
+fn beside(bonus: Attributes, has_spill: bool) -> Option<Attributes> {
+    if !has_spill {
+        return Some(bonus);
+    }
+    // The number of a device may be there.
+    (!mode::is_device(bonus.mode)).then_some(Attributes {
+        xattr: XATTR_UNREAD,
+        ..bonus
+    })
+}
+
 impl AttributeStore {
     pub fn new(sa: Arc<SaTable>, zpl_version: u64) -> Self {
         let info = |projid, rdev, list| {
@@ -235,24 +250,27 @@ impl AttributeStore {
         if mode::is_device(a.mode) {
             a.rdev = view.u64(Attr::Rdev)?.unwrap_or(0);
         }
-        a.xattr = view.u64(Attr::Xattr)?.unwrap_or(0);
+        a.xattr = match view.u64_in_bonus(Attr::Xattr)? {
+            Some(space) => space,
+            None if dnode.has_spill() => XATTR_UNREAD,
+            None => 0,
+        };
         Ok(a)
     }
 
     /// The attributes if they are of the common shape, which needs no I/O.
     pub fn load_now(&self, dnode: &Arc<Dnode>) -> Option<Attributes> {
-        dnode
-            .with_bonus(|b| self.load_fast(b))
-            .filter(|_| !dnode.has_spill())
+        let found = dnode.with_bonus(|b| self.load_fast(b))?;
+        beside(found, dnode.has_spill())
     }
 
     /// The same of a dnode as it is stored.
     pub fn load_stored(&self, dnode: &DnodeView<'_>) -> Option<Attributes> {
-        if dnode.bonus_type() != SA_BONUS || dnode.has_spill() {
+        if dnode.bonus_type() != SA_BONUS {
             return None;
         }
-        self.load_fast(dnode.bonus())
-            .filter(|a| a.generation != 0 && mode::is_valid(a.mode))
+        let found = beside(self.load_fast(dnode.bonus())?, dnode.has_spill())?;
+        (found.generation != 0 && mode::is_valid(found.mode)).then_some(found)
     }
 
     /// A bonus of a shape that files and directories have: the canonical attributes at fixed places.

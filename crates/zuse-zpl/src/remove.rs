@@ -140,10 +140,11 @@ impl FileSystem {
     /// A name of an object has gone: one link less, or the end. The caller gives its hold away.
     pub(crate) fn drop_link(&self, tx: &Tx, znode: Arc<Znode>, now: Timestamp) -> Result<()> {
         let object = znode.object();
-        let (last, xattr, size) = {
+        let xattr = self.attribute_space_of(&znode)?;
+        let (last, size) = {
             let state = znode.read();
             let a = &state.attrs;
-            (znode.is_dir() || a.links <= 1, a.xattr, a.size)
+            (znode.is_dir() || a.links <= 1, a.size)
         };
         if last {
             self.forget_access(&znode);
@@ -287,7 +288,7 @@ impl FileSystem {
             if znode.is_file() {
                 self.shorten(&znode)?;
             }
-            let xattr = znode.read().attrs.xattr;
+            let xattr = self.attribute_space_of(&znode)?;
             let space = if xattr == 0 {
                 None
             } else {

@@ -207,7 +207,7 @@ impl FileSystem {
     fn remake_attribute_space(&self, new: &Create<'_>, in_memory: bool) -> Result<()> {
         let owner = self.znode(ObjectId(new.dir))?;
         let mode = self.mode_of(new)?;
-        if mode & mode::TYPE != mode::DIRECTORY || owner.attributes().xattr != 0 {
+        if mode & mode::TYPE != mode::DIRECTORY || self.attribute_space_of(&owner)? != 0 {
             return refuse(Errno::EXIST, "the attribute directory");
         }
         let parent = Attributes {

@@ -224,6 +224,22 @@ impl SaView {
         }
     }
 
+    /// An attribute of one integer, if it is in the bonus: nothing is read.
+    ///
+    /// # Errors
+    /// The bonus does not parse.
+    pub fn u64_in_bonus(&self, attr: Attr) -> Result<Option<u64>> {
+        let found = match &self.bonus {
+            Bonus::Legacy(b) => legacy_range(b, attr).and_then(|r| b.get(r)),
+            Bonus::Sa(part) => {
+                let range = part.find(attr).map_err(|flaw| corrupt(&self.dnode, flaw))?;
+                range.and_then(|r| part.bytes.get(r))
+            }
+            Bonus::Empty => None,
+        };
+        Ok(found.map(|b| u64_in(b, 0, false)))
+    }
+
     /// An attribute of one integer.
     ///
     /// # Errors

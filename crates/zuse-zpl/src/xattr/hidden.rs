@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
+use zuse_dmu::sa::Attr;
 
 use super::VALUE_MAX;
-use crate::attributes::{Attributes, field};
+use crate::attributes::{Attributes, XATTR_UNREAD, field};
 use crate::create::NewObject;
 use crate::credentials::Credentials;
 use crate::file_system::FileSystem;
@@ -14,9 +15,25 @@ use crate::znode::Znode;
 use crate::{dirent, flags, mode};
 
 impl FileSystem {
+    /// The number of the extended attribute directory of an object, 0 without one. The spill block is looked into when this is
+    /// asked for the first time.
+    pub(crate) fn attribute_space_of(&self, znode: &Znode) -> Result<u64> {
+        let known = znode.read().attrs.xattr;
+        if known != XATTR_UNREAD {
+            return Ok(known);
+        }
+        let view = self.store.table().view(znode.dnode())?;
+        let found = view.u64(Attr::Xattr)?.unwrap_or(0);
+        let mut state = znode.write();
+        if state.attrs.xattr == XATTR_UNREAD {
+            state.attrs.xattr = found;
+        }
+        Ok(state.attrs.xattr)
+    }
+
     /// The extended attribute directory of an object.
     pub(crate) fn attribute_space(&self, znode: &Znode) -> Result<Option<Arc<Znode>>> {
-        let xattr = znode.read().attrs.xattr;
+        let xattr = self.attribute_space_of(znode)?;
         if xattr == 0 {
             return Ok(None);
         }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zuse_base::ObjectId;
+use zuse_dmu::sa::Attr;
 use zuse_dmu::zap::Zap;
 use zuse_format::object_type;
 
+use crate::attributes::XATTR_UNREAD;
 use crate::file_system::FileSystem;
 use crate::{dirent, flags, mode};
 
@@ -22,7 +24,12 @@ pub(crate) fn check(fs: &FileSystem) {
         at = object;
         let dnode = os.dnode(object).expect("there");
         if matches!(dnode.bonus_type(), 44 | 17) {
-            znodes.insert(object.0, fs.store.load(&dnode).expect("attributes"));
+            let mut attributes = fs.store.load(&dnode).expect("attributes");
+            if attributes.xattr == XATTR_UNREAD {
+                let view = fs.store.table().view(&dnode).expect("a view");
+                attributes.xattr = view.u64(Attr::Xattr).expect("a spill block").unwrap_or(0);
+            }
+            znodes.insert(object.0, attributes);
         }
     }
     let root = znodes[&fs.root_id().0];

@@ -383,3 +383,55 @@ fn bare_names_of_other_systems_are_found_and_replaced() {
     drop(top);
     clean::check(&t.remount().fs);
 }
+
+#[test]
+fn a_spill_block_is_read_by_who_wants_attributes_that_are_there() {
+    let t = TestFs::new();
+    let top = t.fs.root().expect("root");
+    for name in [&b"one"[..], b"two"] {
+        let file = t.fs.create(&root(), &top, name, 0o644).expect("made");
+        for n in 0..3u8 {
+            let attribute = [&b"user.v"[..], &[b'0' + n]].concat();
+            t.fs.set_xattr(&root(), &file, &attribute, &[n; 30_000], XattrMode::Any)
+                .expect("set");
+        }
+        assert_ne!(
+            file.attributes().xattr,
+            0,
+            "one of them is in the directory"
+        );
+    }
+    drop(top);
+    let t = t.remount();
+    t.backing.forget_cache();
+    let top = t.fs.root().expect("root");
+    let misses = || t.fs.objset.io().cache().stats().misses;
+    let file = t.fs.lookup(&root(), &top, b"one").expect("found");
+    let before = misses();
+    assert_eq!(t.fs.getattr(&file).attributes.size, 0);
+    // Its neighbour is in the same dnode block.
+    let other = t.fs.lookup(&root(), &top, b"two").expect("found");
+    assert_eq!(misses(), before);
+    for n in 0..3u8 {
+        let attribute = [&b"user.v"[..], &[b'0' + n]].concat();
+        let value = t.fs.get_xattr(&root(), &file, &attribute).expect("there");
+        assert_eq!(value, [n; 30_000]);
+    }
+    assert!(misses() > before);
+    drop((file, other));
+    // What is in the hidden directory goes with its file, whether that was looked for before or not.
+    for name in [&b"one"[..], b"two"] {
+        t.fs.unlink(&root(), &top, name).expect("removed");
+    }
+    drop(top);
+    let t = t.remount();
+    clean::check(&t.fs);
+    let mut left = Vec::new();
+    let mut at = zuse_base::ObjectId(0);
+    while let Some(object) = t.fs.objset.next_object(at).expect("read") {
+        at = object;
+        let dnode = t.fs.objset.dnode(object).expect("there");
+        left.extend((dnode.bonus_type() == 44).then_some(object));
+    }
+    assert_eq!(left, [t.fs.root_id()]);
+}
