@@ -330,6 +330,57 @@ fn clones_keep_their_origin_and_go_before_it() {
 }
 
 #[test]
+fn a_range_of_snapshots_goes_in_one_txg_below_clones_of_clones() {
+    let bench = Bench::new("range", 128 << 20);
+    let ds = bench.create("range/f");
+    let object = file(&ds, 6, 1).expect("file");
+    for snap in 1..=6u8 {
+        bench.snap(&format!("range/f@s{snap}"));
+        overwrite(&ds, object, u64::from(snap) % 6, 100 + snap);
+    }
+    // Both descend from snapshots that are newer than those that go, one by way of the other.
+    let c = bench
+        .dsl
+        .clone_snapshot("range/f@s5", "range/c", &[])
+        .expect("clone");
+    overwrite(&c, object, 2, 50);
+    bench.snap("range/c@x");
+    let d = bench
+        .dsl
+        .clone_snapshot("range/c@x", "range/d", &[])
+        .expect("clone of the clone");
+    overwrite(&d, object, 3, 51);
+    bench.sound("cloning");
+    let before = bench.stat("range/f").used_by_snapshots;
+    bench
+        .dsl
+        .destroy("range/f@s1%s4", false, false)
+        .expect("destroy");
+    bench.sound("destroying the range");
+    assert!(bench.stat("range/f").used_by_snapshots < before);
+    for (ds, blkid) in [(&ds, 5), (&c, 4), (&d, 0)] {
+        overwrite(ds, object, blkid, 60);
+    }
+    bench.sound("overwriting what the range had held");
+    let bench = bench.reopen(true);
+    bench
+        .dsl
+        .destroy("range/d", true, false)
+        .expect("destroy the clone of the clone");
+    bench
+        .dsl
+        .destroy("range/c", true, false)
+        .expect("destroy the clone");
+    bench
+        .dsl
+        .destroy("range/f@%", false, false)
+        .expect("destroy the rest");
+    bench.sound("destroying the rest");
+    assert_eq!(bench.stat("range/f").used_by_snapshots, 0);
+    bench.close();
+}
+
+#[test]
 fn a_full_pool_can_be_emptied_and_filled_again() {
     let bench = Bench::new("full", 64 << 20);
     let ds = bench.create("full/f");
