@@ -406,7 +406,7 @@ struct Landing<'a> {
     cache: &'a Cache,
     at: usize,
     key: Key,
-    flight: &'a Flight,
+    flight: &'a Arc<Flight>,
     result: Option<Result<Arc<Block>>>,
 }
 
@@ -419,8 +419,11 @@ impl Drop for Landing<'_> {
                 "the read was abandoned",
             ))
         });
-        *lock(&self.flight.done) = Some(result);
-        self.flight.ready.notify_all();
+        // Who waits took hold of it before it was taken out. Telling nobody would be a system call, too.
+        if Arc::strong_count(self.flight) > 1 {
+            *lock(&self.flight.done) = Some(result);
+            self.flight.ready.notify_all();
+        }
     }
 }
 
