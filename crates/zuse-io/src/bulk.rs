@@ -7,7 +7,7 @@
 
 use std::fmt::Display;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zuse_base::{Error, Result};
 use zuse_codec::{ChecksumKind, Compression, verify, verify_truncated};
@@ -25,11 +25,45 @@ const GAP: u64 = 16 << 10;
 /// Largest device read of a run.
 const RUN: u64 = 1 << 20;
 
+/// Buffers that are kept for runs to come.
+const SPARE: usize = 8;
+
+/// Buffers of runs that have served, for runs to come: a fresh one is given by the host page by page, and cleared twice.
+#[derive(Default)]
+pub(crate) struct Spare(Mutex<Vec<Vec<u8>>>);
+
+impl Spare {
+    fn buffers(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer; what is in it has no meaning.
+    fn take(&self) -> Vec<u8> {
+        self.buffers().pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, served: Vec<Vec<u8>>) {
+        let mut kept = self.buffers();
+        let room = SPARE - kept.len().min(SPARE);
+        let large = served.into_iter().filter(|b| b.len() as u64 > RUN / 2);
+        kept.extend(large.take(room));
+    }
+}
+
 /// Stored bytes of several blocks, in the buffers they were read into.
 #[derive(Default)]
 pub struct StoredRun {
     buffers: Vec<Vec<u8>>,
     parts: Vec<(usize, Range<usize>)>,
+    spare: Option<Arc<Spare>>,
+}
+
+impl Drop for StoredRun {
+    fn drop(&mut self) {
+        if let Some(spare) = &self.spare {
+            spare.give_back(std::mem::take(&mut self.buffers));
+        }
+    }
 }
 
 impl StoredRun {
@@ -123,6 +157,7 @@ impl Pipeline {
         place: &dyn Fn(usize) -> String,
     ) -> Result<StoredRun> {
         let mut out = StoredRun::default();
+        out.spare = Some(self.spare.clone());
         let mut from = 0;
         while from < bps.len() {
             let to = from + self.run_length(&bps[from..]);
@@ -189,7 +224,7 @@ impl Pipeline {
                 from..from + bp.psize() as usize
             };
             let context = self.checksums();
-            let mut buffer = Vec::new();
+            let mut buffer = self.spare.take();
             let mut check = |bytes: &[u8]| {
                 bps.iter().all(|bp| {
                     let kind = ChecksumKind::from_u8(bp.checksum_kind());
@@ -253,5 +288,23 @@ struct Lazy<'a>(&'a dyn Fn(usize) -> String, usize);
 impl Display for Lazy<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&(self.0)(self.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RUN, SPARE, Spare};
+
+    #[test]
+    fn a_few_large_buffers_are_kept_for_runs_to_come() {
+        let spare = Spare::default();
+        let of = |len: u64| vec![7u8; len as usize];
+        spare.give_back((0..2 * SPARE).map(|_| of(RUN)).collect());
+        spare.give_back(vec![of(RUN)]);
+        let kept: Vec<_> = (0..=SPARE).map(|_| spare.take().len()).collect();
+        assert_eq!(kept[..SPARE], [RUN as usize; SPARE]);
+        assert_eq!(kept[SPARE], 0);
+        spare.give_back(vec![of(RUN / 4)]);
+        assert!(spare.take().is_empty());
     }
 }

@@ -21,6 +21,7 @@ use zuse_codec::{ChecksumContext, ChecksumKind, Compression};
 use zuse_format::{BlockPointer, BpKind, Dva};
 use zuse_vdev::{Address, Vdevs};
 
+use crate::bulk::Spare;
 use crate::cache::{Class, Key};
 use crate::freed::Freed;
 use crate::gather::{Gather, Run, SMALL};
@@ -107,6 +108,7 @@ pub struct Pipeline {
     /// Bytes written to devices since the start, for statistics.
     pub(crate) written: AtomicU64,
     pub(crate) gather: Gather,
+    pub(crate) spare: Arc<Spare>,
     gathers: AtomicBool,
 }
 
@@ -126,6 +128,7 @@ impl Pipeline {
             freed: Freed::default(),
             gang_header: AtomicU64::new(512),
             written: AtomicU64::new(0),
+            spare: Arc::default(),
             gather: Gather::default(),
             gathers: AtomicBool::new(false),
         }
