@@ -6,6 +6,9 @@
 //! What was written in one txg lies together: an object set's blocks within some dozen KiB. So the bytes of the last runs are
 //! kept for a while, and a run begins somewhat before its first block: the layer below is then often at hand without a read.
 //!
+//! A block that somebody else reads meanwhile is left to that one, and who needs one of a run that is being read waits for it:
+//! none is read twice. A run's blocks are taken up when its turn comes, so that nobody waits for more than one run.
+//!
 //! It is only a hint. What cannot be read or verified this way is left to whoever needs it: that reader has the other copies,
 //! heals, and says what is wrong. Encrypted blocks and such that lie in several pieces (raidz, gangs) are left out.
 
@@ -183,7 +186,7 @@ impl Ahead {
             let some = &wanted[from..to];
             from = to;
             sum += some.iter().map(|(_, bp)| bp.lsize()).sum::<u64>();
-            self.split(some, &mut jobs);
+            self.split(some, room.is_some(), &mut jobs);
         }
         let (io, before) = (self.io.clone(), self.before);
         let done = self
@@ -206,7 +209,7 @@ impl Ahead {
     }
 
     /// Neighbours out of runs that are at hand; the others in one read.
-    fn split(&self, some: &[(usize, BlockPointer)], jobs: &mut Vec<Job>) {
+    fn split(&self, some: &[(usize, BlockPointer)], keep: bool, jobs: &mut Vec<Job>) {
         let mut rest = some.to_vec();
         for run in &self.runs {
             let here: Vec<_> = rest
@@ -216,6 +219,7 @@ impl Ahead {
                 jobs.push(Job {
                     run: Some(run.clone()),
                     blocks: here,
+                    keep,
                 });
             }
             if rest.is_empty() {
@@ -225,6 +229,7 @@ impl Ahead {
         jobs.push(Job {
             run: None,
             blocks: rest,
+            keep,
         });
     }
 }
@@ -233,6 +238,8 @@ impl Ahead {
 struct Job {
     run: Option<Arc<Run>>,
     blocks: Vec<(usize, BlockPointer)>,
+    /// They are for the cache.
+    keep: bool,
 }
 
 /// A run if it was read now, and what was made of its blocks.
@@ -241,6 +248,23 @@ type Done<T> = (Option<Arc<Run>>, Vec<(usize, T)>);
 impl Pipeline {
     /// Verifies blocks and gives them to `f`.
     fn carry_out<T>(
+        &self,
+        mut job: Job,
+        before: u64,
+        f: &impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T>,
+    ) -> Done<T> {
+        if !job.keep {
+            return self.read_job(job, before, f);
+        }
+        let keys = job.blocks.iter().map(|(_, bp)| Key::of(bp));
+        let taken = self.cache().take_up(keys);
+        job.blocks.retain(|(_, bp)| taken.has(&Key::of(bp)));
+        let done = self.read_job(job, before, f);
+        taken.wait();
+        done
+    }
+
+    fn read_job<T>(
         &self,
         job: Job,
         before: u64,

@@ -13,7 +13,8 @@
 //!   removed) is skipped when it reaches the front.
 //! - What is lent (to copies of cached blocks that are being changed) is taken off `limit`: cache and loans together stay
 //!   within the budget. At most half is lent.
-//! - A block read by several threads at once is fetched by one of them; no shard lock is held meanwhile.
+//! - A block read by several threads at once is fetched by one of them, be it one that only reads ahead; no shard lock is held
+//!   meanwhile. Who has taken blocks upon itself waits for nobody else's before they have come or it gave them up.
 //!
 //! Hot path budget: a hit is one hash, one shard lock, one `Arc` clone and a counter.
 
@@ -146,9 +147,20 @@ struct Shard {
     flights: KeyMap<Arc<Flight>>,
 }
 
+/// A block on its way. Its taker holds it, the map does, and whoever waits.
+#[derive(Default)]
 struct Flight {
-    done: Mutex<Option<Result<Arc<Block>>>>,
+    end: Mutex<End>,
     ready: Condvar,
+}
+
+#[derive(Default)]
+enum End {
+    #[default]
+    Open,
+    Came(Result<Arc<Block>>),
+    /// Its taker could not bring it: whoever needs it tries for itself.
+    GivenUp,
 }
 
 /// Figures for `zuse` statistics and tests.
@@ -267,47 +279,73 @@ impl Cache {
         fetch: impl FnOnce() -> Result<Block>,
     ) -> Result<Arc<Block>> {
         let at = self.shard(&key);
-        let flight = {
+        let flight = loop {
             let mut shard = lock(&self.shards[at]);
             if let Some(block) = shard.hit(&key) {
                 drop(shard);
                 self.hits.fetch_add(1, Relaxed);
                 return Ok(block);
             }
-            if let Some(flight) = shard.flights.get(&key) {
-                let flight = flight.clone();
-                drop(shard);
-                return flight.wait();
+            let Some(flight) = shard.flights.get(&key).cloned() else {
+                let flight = Arc::<Flight>::default();
+                shard.flights.insert(key, flight.clone());
+                break flight;
+            };
+            drop(shard);
+            if let Some(result) = flight.wait() {
+                return result;
             }
-            let flight = Arc::new(Flight {
-                done: Mutex::new(None),
-                ready: Condvar::new(),
-            });
-            shard.flights.insert(key, flight.clone());
-            flight
         };
         self.misses.fetch_add(1, Relaxed);
         let mut landing = Landing {
             cache: self,
-            at,
             key,
             flight: &flight,
-            result: None,
+            end: Some(End::Came(Err(zuse_base::Error::corrupt(
+                "block cache",
+                "the read was abandoned",
+            )))),
         };
         let result = fetch().map(Arc::new);
-        if let Ok(block) = &result {
-            self.insert(key, class, block.clone());
-        }
-        landing.result = Some(result.clone());
+        landing.end = match &result {
+            Ok(block) => {
+                self.insert(key, class, block.clone());
+                None
+            }
+            Err(error) => Some(End::Came(Err(error.clone()))),
+        };
         drop(landing);
         result
     }
 
-    /// Puts a block that was just written or read.
+    /// Takes it upon the caller to bring those of the blocks that are neither here nor on their way.
+    pub(crate) fn take_up(&self, keys: impl IntoIterator<Item = Key>) -> TakenUp<'_> {
+        let mut taken = TakenUp {
+            cache: self,
+            own: KeyMap::default(),
+            others: Vec::new(),
+        };
+        for key in keys {
+            let mut shard = lock(&self.shards[self.shard(&key)]);
+            if shard.map.contains_key(&key) {
+                continue;
+            }
+            if let Some(flight) = shard.flights.get(&key) {
+                taken.others.push(flight.clone());
+                continue;
+            }
+            let flight = Arc::<Flight>::default();
+            shard.flights.insert(key, flight.clone());
+            taken.own.insert(key, flight);
+        }
+        taken
+    }
+
+    /// Puts a block that was just written or read, and gives it to those who wait for it.
     pub(crate) fn insert(&self, key: Key, class: Class, block: Arc<Block>) {
         let at = self.shard(&key);
         let charge = block.footprint();
-        {
+        let flight = {
             let mut shard = lock(&self.shards[at]);
             let freed = shard.take(&key);
             let queues = shard.queues(class);
@@ -323,7 +361,7 @@ impl Cache {
             shard.map.insert(
                 key,
                 Entry {
-                    block,
+                    block: block.clone(),
                     class,
                     charge,
                     uses: 0,
@@ -333,8 +371,25 @@ impl Cache {
             shard.sweep(class);
             self.grew(class, charge);
             self.shrank(freed);
+            shard.flights.remove(&key)
+        };
+        if let Some(flight) = flight {
+            flight.end(|| End::Came(Ok(block)));
         }
         self.make_room(at, &key);
+    }
+
+    /// Ends a flight that brought no block.
+    fn end_without(&self, key: &Key, flight: &Arc<Flight>, end: End) {
+        let mut shard = lock(&self.shards[self.shard(key)]);
+        let flights = &mut shard.flights;
+        if flights.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
+            let flight = flights.remove(key);
+            drop(shard);
+            if let Some(flight) = flight {
+                flight.end(|| end);
+            }
+        }
     }
 
     /// Lets blocks go, beginning at a shard, until the budget holds; not `keep`, which has just come.
@@ -401,42 +456,74 @@ impl Cache {
     }
 }
 
-/// Wakes the waiters of a flight even when the fetch panics.
+/// Ends a flight that has not brought a block, even when the fetch panics.
 struct Landing<'a> {
     cache: &'a Cache,
-    at: usize,
     key: Key,
     flight: &'a Arc<Flight>,
-    result: Option<Result<Arc<Block>>>,
+    end: Option<End>,
 }
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        lock(&self.cache.shards[self.at]).flights.remove(&self.key);
-        let result = self.result.take().unwrap_or_else(|| {
-            Err(zuse_base::Error::corrupt(
-                "block cache",
-                "the read was abandoned",
-            ))
-        });
-        // Who waits took hold of it before it was taken out. Telling nobody would be a system call, too.
-        if Arc::strong_count(self.flight) > 1 {
-            *lock(&self.flight.done) = Some(result);
-            self.flight.ready.notify_all();
+        if let Some(end) = self.end.take() {
+            self.cache.end_without(&self.key, self.flight, end);
+        }
+    }
+}
+
+/// Blocks that somebody is going to [`Cache::insert`]. Those that were not by the time this is dropped are given up.
+pub(crate) struct TakenUp<'a> {
+    cache: &'a Cache,
+    own: KeyMap<Arc<Flight>>,
+    others: Vec<Arc<Flight>>,
+}
+
+impl TakenUp<'_> {
+    /// Whether this block is one of them.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.own.contains_key(key)
+    }
+
+    /// Gives up what did not come, then waits for what others were bringing already.
+    pub(crate) fn wait(mut self) {
+        let others = std::mem::take(&mut self.others);
+        drop(self);
+        for flight in others {
+            let _ = flight.wait();
+        }
+    }
+}
+
+impl Drop for TakenUp<'_> {
+    fn drop(&mut self) {
+        for (key, flight) in self.own.drain() {
+            self.cache.end_without(&key, &flight, End::GivenUp);
         }
     }
 }
 
 impl Flight {
-    fn wait(&self) -> Result<Arc<Block>> {
-        let mut done = lock(&self.done);
+    /// Tells whoever waits. It is out of the map: nobody comes any more. Telling nobody would be a system call, too.
+    fn end(self: Arc<Self>, how: impl FnOnce() -> End) {
+        if Arc::strong_count(&self) > 2 {
+            *lock(&self.end) = how();
+            self.ready.notify_all();
+        }
+    }
+
+    /// How it ended; `None` if it was given up.
+    fn wait(&self) -> Option<Result<Arc<Block>>> {
+        let mut end = lock(&self.end);
         loop {
-            if let Some(result) = &*done {
-                return result.clone();
+            match &*end {
+                End::Open => {}
+                End::Came(result) => return Some(result.clone()),
+                End::GivenUp => return None,
             }
-            done = self
+            end = self
                 .ready
-                .wait(done)
+                .wait(end)
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }

@@ -164,6 +164,79 @@ fn a_fetch_that_panics_leaves_nobody_waiting() {
     );
 }
 
+/// Until somebody waits for a block on its way: the map, the taker, and the one who waits hold it.
+fn until_waited_for(cache: &Cache, key: &Key) {
+    let waited_for = || {
+        let shard = super::lock(&cache.shards[cache.shard(key)]);
+        let flight = shard.flights.get(key);
+        flight.is_some_and(|f| Arc::strong_count(f) > 2)
+    };
+    while !waited_for() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_needs_a_block_that_is_taken_up_gets_it_from_the_taker() {
+    let cache = Arc::new(Cache::new(1 << 20));
+    let taken = cache.take_up([key(1), key(2)]);
+    assert!(taken.has(&key(1)) && taken.has(&key(2)));
+    let reader = {
+        let cache = cache.clone();
+        std::thread::spawn(move || {
+            let got = cache.get_or(key(1), Class::Data, || panic!("a second fetch"));
+            got.map(|b| b.bytes().len()).ok()
+        })
+    };
+    until_waited_for(&cache, &key(1));
+    cache.insert(key(1), Class::Data, block(512));
+    assert_eq!(reader.join().ok().flatten(), Some(512));
+    taken.wait();
+    assert!(
+        cache
+            .get_or(key(2), Class::Data, || Ok(Block::new(vec![1; 512])))
+            .is_ok(),
+        "what did not come is fetched by who needs it"
+    );
+}
+
+#[test]
+fn who_waits_for_a_block_that_is_given_up_fetches_it() {
+    let cache = Arc::new(Cache::new(1 << 20));
+    let taken = cache.take_up([key(1)]);
+    let reader = {
+        let cache = cache.clone();
+        std::thread::spawn(move || {
+            let fetch = || Ok(Block::new(vec![7; 512]));
+            let got = cache.get_or(key(1), Class::Data, fetch);
+            got.map(|b| b.bytes()[0]).ok()
+        })
+    };
+    until_waited_for(&cache, &key(1));
+    drop(taken);
+    assert_eq!(reader.join().ok().flatten(), Some(7));
+}
+
+#[test]
+fn what_is_here_or_on_its_way_is_not_taken_up_but_waited_for() {
+    let cache = Arc::new(Cache::new(1 << 20));
+    cache.insert(key(1), Class::Data, block(512));
+    let first = cache.take_up([key(2)]);
+    let second = {
+        let cache = cache.clone();
+        std::thread::spawn(move || {
+            let taken = cache.take_up([key(1), key(2), key(3)]);
+            let own = [1, 2, 3].map(|n| taken.has(&key(n)));
+            taken.wait();
+            (own, cache.get(&key(2)).is_some())
+        })
+    };
+    until_waited_for(&cache, &key(2));
+    cache.insert(key(2), Class::Data, block(512));
+    drop(first);
+    assert_eq!(second.join().ok(), Some(([false, false, true], true)));
+}
+
 #[test]
 fn metadata_and_data_make_room_for_each_other_at_their_share() {
     let cache = Cache::new(4 << 20);
