@@ -197,7 +197,7 @@ impl FileSystem {
         while at != ZAP_END {
             let some = left.clamp(FEW, batch_of(wanted)).min(most);
             left = left.saturating_sub(some);
-            match self.ready.take(dir.object(), at, &self.changes) {
+            match self.take_ready(dir.object(), at) {
                 Some(ready) => batch = ready.cut(some),
                 None => batch.list(zap, at, some)?,
             }

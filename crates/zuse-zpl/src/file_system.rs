@@ -382,19 +382,30 @@ impl FileSystem {
         }
     }
 
+    /// Calls `f`, if access times wait to be written, with what tells whether that of an object does.
+    pub(crate) fn with_pending_atimes(&self, f: impl FnOnce(&dyn Fn(ObjectId) -> bool)) {
+        let pending = lock(&self.pending_atimes);
+        if !pending.is_empty() {
+            f(&|object| pending.contains_key(&object.0));
+        }
+    }
+
     /// Writes the access times that wait.
     ///
     /// # Errors
     /// No transaction could be begun; they wait on.
     pub fn write_atimes(&self) -> Result<()> {
-        let waiting: Vec<Arc<Znode>> = {
-            let mut pending = lock(&self.pending_atimes);
-            pending.drain().map(|(_, z)| z).collect()
-        };
-        if waiting.is_empty() {
+        let some = lock(&self.pending_atimes).len();
+        if some == 0 {
             return Ok(());
         }
-        let tx = self.begin(estimate::DNODE.saturating_mul(waiting.len() as u64))?;
+        let tx = self.begin(estimate::DNODE.saturating_mul(some as u64))?;
+        self.changes.another();
+        let waiting: Vec<Arc<Znode>> = {
+            let mut pending = lock(&self.pending_atimes);
+            let first: Vec<u64> = pending.keys().copied().take(some).collect();
+            first.iter().filter_map(|n| pending.remove(n)).collect()
+        };
         for znode in &waiting {
             let mut state = znode.write();
             if !state.atime_pending || znode.is_dead() {

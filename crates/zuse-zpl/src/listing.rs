@@ -3,6 +3,7 @@
 //! A large directory is listed a buffer at a time, and whoever lists does something with each before the next is asked for. A
 //! server that has nothing else to do then ([`FileSystem::make_ready`]) reads the names and attributes that come next. What was
 //! made ready is given only if nothing in the file system has changed since it was begun ([`Changes`]); else it is read again.
+//! Access times alone change without a transaction: objects of which one waits to be written are asked themselves.
 //!
 //! Memory: at most [`COMING`] pieces, of [`BATCH`] entries with attributes or [`BATCH_NAMES`] without.
 
@@ -97,6 +98,11 @@ impl Changes {
         Change { tx, all: self }
     }
 
+    /// Counts one that is not a transaction.
+    pub fn another(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+
     fn so_far(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -117,7 +123,7 @@ impl Deref for Change<'_> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.all.0.fetch_add(1, Ordering::Release);
+        self.all.another();
     }
 }
 
@@ -144,17 +150,6 @@ pub(crate) struct Ready {
     made: Mutex<VecDeque<Made>>,
 }
 
-impl Ready {
-    /// What was made ready for a place, if it still holds.
-    pub fn take(&self, dir: ObjectId, from: u64, changes: &Changes) -> Option<Batch> {
-        let mut made = lock(&self.made);
-        let at = made.iter().position(|m| m.dir == dir && m.from == from)?;
-        let found = made.remove(at)?;
-        drop(made);
-        (found.changes == changes.so_far()).then_some(found.batch)
-    }
-}
-
 fn push<T>(queue: &mut VecDeque<T>, item: T) {
     if queue.len() >= COMING {
         queue.pop_front();
@@ -175,6 +170,24 @@ impl FileSystem {
             some: some.clamp(FEW, batch_of(wanted)),
         };
         push(&mut lock(&self.ready.wishes), wish);
+    }
+
+    /// What was made ready for a place, if it still holds.
+    pub(crate) fn take_ready(&self, dir: ObjectId, from: u64) -> Option<Batch> {
+        let mut found = {
+            let mut made = lock(&self.ready.made);
+            let at = made.iter().position(|m| m.dir == dir && m.from == from)?;
+            made.remove(at)?
+        };
+        // In this order: who writes access times counts a change before they are gone from among those that wait.
+        self.with_pending_atimes(|waits| {
+            for (known, entry) in found.batch.known.iter_mut().zip(&found.batch.entries) {
+                if matches!(known, Known::Stored(_)) && waits(dirent::object(entry.0)) {
+                    *known = Known::InMemory;
+                }
+            }
+        });
+        (found.changes == self.changes.so_far()).then_some(found.batch)
     }
 
     /// Reads what a listing will ask for next, if there is any that was not read yet: for moments in which nobody waits. What

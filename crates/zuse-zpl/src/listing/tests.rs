@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use zuse_base::Timestamp;
+
 use super::*;
 use crate::credentials::Credentials;
 use crate::file_system::tests::pool::TestFs;
@@ -107,7 +109,45 @@ fn a_change_that_was_begun_before_counts() {
     t.fs.expect_listing(&dir, last, Wanted::Attributes, 20);
     assert!(t.fs.make_ready());
     drop(change);
-    assert!(t.fs.ready.take(dir.object(), last, &t.fs.changes).is_none());
+    assert!(t.fs.take_ready(dir.object(), last).is_none());
+}
+
+/// The access time that a listing gives for its entry behind a position.
+fn access_time(t: &TestFs, dir: &Arc<Znode>, from: u64) -> Timestamp {
+    let mut found = None;
+    let limits = (1, usize::MAX);
+    t.fs.readdir_some(dir, from, Wanted::Attributes, limits, &mut |e| {
+        found.get_or_insert(match (e.znode, e.attr) {
+            (Some(znode), _) => znode.attributes().atime,
+            (None, attr) => attr.expect("known").attributes.atime,
+        });
+        false
+    })
+    .expect("listed");
+    found.expect("an entry")
+}
+
+#[test]
+fn an_access_time_that_waits_to_be_written_is_the_one_that_is_shown() {
+    for written in [false, true] {
+        let (t, dir) = directory();
+        let (_, last) = piece(&t, &dir, 0, 20);
+        let next = piece(&t, &dir, last, 1).0;
+        let before = access_time(&t, &dir, last);
+        t.fs.expect_listing(&dir, last, Wanted::Attributes, 20);
+        assert!(t.fs.make_ready());
+        let day = std::time::Duration::from_secs(100_000);
+        t.backing.clock.advance(day);
+        let file = t.fs.lookup(&root(), &dir, &next[0].0).expect("found");
+        t.fs.read(&file, 0, &mut [0; 16]).expect("read");
+        let now = file.attributes().atime;
+        assert!(now > before);
+        drop(file);
+        if written {
+            t.fs.write_atimes().expect("written");
+        }
+        assert_eq!(access_time(&t, &dir, last), now, "written: {written}");
+    }
 }
 
 #[test]
