@@ -4,7 +4,9 @@
 
 use std::borrow::Cow;
 
-use zuse::property_table::{Property, PropertyKind, dataset_property, pool_property};
+use zuse::property_table::{
+    Property, PropertyKind, dataset_property, pool_property, vdev_property,
+};
 use zuse::{Accounted, Source};
 
 use crate::date;
@@ -91,6 +93,27 @@ pub fn pool_value(name: &str, exact: Option<&str>, parsable: bool) -> String {
         (_, Some(n)) if is_number(pool_property(name)) => nicenum(n),
         _ => exact.to_owned(),
     }
+}
+
+/// A property of a vdev for people, or exact.
+pub fn vdev_value(name: &str, exact: Option<&str>, parsable: bool) -> String {
+    let Some(exact) = exact.filter(|v| !v.is_empty()) else {
+        return "-".into();
+    };
+    let number = exact.parse::<u64>().ok();
+    match (name, number) {
+        ("expandsize", Some(0)) => "-".into(),
+        _ if parsable => exact.to_owned(),
+        ("capacity" | "fragmentation", Some(n)) => format!("{n}%"),
+        ("guid" | "ashift" | "parity" | "numchildren", _) => exact.to_owned(),
+        (_, Some(n)) if is_computed_number(name) => nicenum(n),
+        _ => exact.to_owned(),
+    }
+}
+
+fn is_computed_number(name: &str) -> bool {
+    let known = vdev_property(name);
+    is_number(known) && known.is_some_and(Property::is_readonly)
 }
 
 /// Whether a property's values are numbers.

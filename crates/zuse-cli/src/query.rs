@@ -49,6 +49,15 @@ pub enum Question {
         /// These properties; `None` for all.
         properties: Option<Vec<String>>,
     },
+    /// Vdevs of a pool.
+    Vdevs {
+        /// The pool's name.
+        pool: String,
+        /// Names of the vdevs, or `all-vdevs`.
+        vdevs: Vec<String>,
+        /// These properties; `None` for all.
+        properties: Option<Vec<String>>,
+    },
 }
 
 /// An answer.
@@ -58,6 +67,38 @@ pub enum Answer {
     Datasets(Vec<DatasetRow>),
     /// A pool.
     Pool(Box<PoolRow>),
+    /// Vdevs of a pool.
+    Vdevs(Box<VdevAnswer>),
+}
+
+/// Vdevs with properties of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VdevAnswer {
+    /// Their pool, without properties.
+    pub pool: PoolRow,
+    /// Those that were found.
+    pub vdevs: Vec<VdevCells>,
+    /// Names that are none of its vdevs.
+    pub unknown: Vec<String>,
+}
+
+/// A vdev with properties.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VdevCells {
+    /// Name as shown.
+    pub name: String,
+    /// `mirror`, `file`, …
+    pub kind: String,
+    /// Guid.
+    pub guid: u64,
+    /// Path of a device.
+    pub path: Option<String>,
+    /// `normal`, `log`, …
+    pub class: String,
+    /// ONLINE, …
+    pub state: String,
+    /// Properties, in the order asked for.
+    pub cells: Vec<(String, Cell)>,
 }
 
 /// A text; most are words of a table.
@@ -269,12 +310,12 @@ impl OpRow {
 impl VdevRow {
     /// What is known of a vdev.
     pub fn of(status: &VdevStatus) -> Self {
-        // A device that was not found goes by its number.
+        let name = status.shown_name();
         let lost = status.kind.is_device() && status.health.why == zuse::Aux::OpenFailed;
-        let (name, note) = if lost {
-            (status.guid.to_string(), format!("was {}", status.name))
+        let note = if lost {
+            format!("was {}", status.name)
         } else {
-            (status.name.clone(), status.health.why.note().to_owned())
+            status.health.why.note().to_owned()
         };
         Self {
             name,
@@ -319,6 +360,7 @@ impl Question {
         match self {
             Self::Datasets { root, .. } => pool_of(root),
             Self::Pool { name, .. } => name,
+            Self::Vdevs { pool, .. } => pool,
         }
     }
 
@@ -370,6 +412,12 @@ impl Question {
                 }
                 Ok(Answer::Pool(Box::new(row)))
             }
+            Self::Vdevs {
+                pool: name,
+                vdevs,
+                properties,
+            } => vdevs_answer(pool, vdevs, properties.as_deref())
+                .or_cannot_pool(|| format!("cannot open '{name}'")),
         }
     }
 
@@ -515,22 +563,61 @@ fn dataset_row(
     })
 }
 
+impl From<zuse::PoolProperty> for Cell {
+    fn from(p: zuse::PoolProperty) -> Self {
+        Self {
+            value: p.value.map(Into::into),
+            source: source_text(&p.source),
+            received: None,
+        }
+    }
+}
+
+fn vdevs_answer(
+    pool: &Arc<Pool>,
+    names: &[String],
+    properties: Option<&[String]>,
+) -> zuse::Result<Answer> {
+    let (mut guids, mut unknown) = (Vec::new(), Vec::new());
+    for name in names {
+        match pool.find_vdev(name) {
+            _ if name == "all-vdevs" => guids.extend(pool.vdev_guids()),
+            Some(guid) => guids.push(guid),
+            None => unknown.push(name.clone()),
+        }
+    }
+    let found = pool.vdev_properties(&guids, properties)?;
+    let vdevs = found.into_iter().map(|vdev| VdevCells {
+        name: vdev.name,
+        kind: vdev.kind,
+        guid: vdev.guid,
+        path: vdev.path,
+        class: vdev.class.to_owned(),
+        state: vdev.state.to_owned(),
+        cells: vdev
+            .properties
+            .into_iter()
+            .map(|p| (p.name.clone(), p.into()))
+            .collect(),
+    });
+    Ok(Answer::Vdevs(Box::new(VdevAnswer {
+        pool: pool_row(pool, Some(&[]))?,
+        vdevs: vdevs.collect(),
+        unknown,
+    })))
+}
+
 fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
-    let cell = |p: zuse::PoolProperty| Cell {
-        value: p.value.map(Into::into),
-        source: source_text(&p.source),
-        received: None,
-    };
     let cells = match properties {
         None => pool
             .pool_properties()?
             .into_iter()
-            .map(|p| (p.name.clone(), cell(p)))
+            .map(|p| (p.name.clone(), p.into()))
             .collect(),
         Some(names) => {
             let mut cells = Vec::new();
             for name in names {
-                let found = pool.pool_property(name)?.map(cell);
+                let found = pool.pool_property(name)?.map(Cell::from);
                 cells.push((
                     name.clone(),
                     found.unwrap_or(Cell {

@@ -100,7 +100,11 @@ impl Session {
 
     /// Adds places to look for pools in.
     pub fn look_in(&mut self, places: &[PathBuf]) {
-        let places: Vec<_> = places.iter().map(|p| self.cwd.join(p)).collect();
+        // Without dots: what is found there is named by it.
+        let places = places
+            .iter()
+            .map(|p| self.cwd.join(p).components().collect());
+        let places: Vec<PathBuf> = places.collect();
         self.search.extend(places);
     }
 

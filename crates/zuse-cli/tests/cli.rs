@@ -10,4 +10,5 @@ mod redaction;
 mod streams;
 mod support;
 mod upkeep;
+mod vdevs;
 mod zdb;

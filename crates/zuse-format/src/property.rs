@@ -1,4 +1,4 @@
-//! Native properties of datasets and pools: two tables, and text ↔ stored value.
+//! Native properties of datasets, pools and vdevs: three tables, and text ↔ stored value.
 //!
 //! A number or index property is stored as one u64, a text property as bytes with their NUL. Where a value lives (property ZAP,
 //! master node, key object…) and what it is valid on are columns; rules that need to know a pool (feature gates, quotas
@@ -6,6 +6,8 @@
 
 mod dataset;
 mod pool;
+mod vdev;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -13,6 +15,7 @@ use std::sync::LazyLock;
 
 pub use dataset::{B, DATASET_PROPERTIES, F, S, V};
 pub use pool::POOL_PROPERTIES;
+pub use vdev::VDEV_PROPERTIES;
 
 /// Longest property name, NUL included.
 pub const NAME_LIMIT: usize = 256;
@@ -343,6 +346,11 @@ impl Hasher for NameHasher {
 /// A pool property by name or list column.
 pub fn pool_property(name: &str) -> Option<&'static Property> {
     find(&POOL_PROPERTIES, name)
+}
+
+/// A property of vdevs by name or list column.
+pub fn vdev_property(name: &str) -> Option<&'static Property> {
+    find(&VDEV_PROPERTIES, name)
 }
 
 fn find(table: &'static [Property], name: &str) -> Option<&'static Property> {

@@ -9,6 +9,7 @@
 //! What the datasets are is behind [`DslHooks`]; commands are parsed elsewhere.
 #![forbid(unsafe_code)]
 
+mod allocating;
 pub mod allocator;
 mod classes;
 mod commit;

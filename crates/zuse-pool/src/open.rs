@@ -340,7 +340,7 @@ impl Pool {
         }
         self.io.set_allocator(allocator.clone());
         let _ = self.allocator.set(allocator);
-        Ok(())
+        self.close_non_allocating()
     }
 
     fn read_config(&self, object: ObjectId) -> Result<PoolConfig> {

@@ -22,6 +22,7 @@ const SMALLEST: u32 = 9;
 #[derive(Debug)]
 pub struct OpCounters {
     nanoseconds: Counter,
+    bytes: Counter,
     latency: [Counter; LATENCIES],
     single: [Counter; SIZES],
     joined: [Counter; SIZES],
@@ -32,6 +33,7 @@ impl Default for OpCounters {
     fn default() -> Self {
         Self {
             nanoseconds: Counter::default(),
+            bytes: Counter::default(),
             latency: std::array::from_fn(|_| Counter::default()),
             single: std::array::from_fn(|_| Counter::default()),
             joined: std::array::from_fn(|_| Counter::default()),
@@ -45,6 +47,8 @@ impl Default for OpCounters {
 pub struct OpFigures {
     /// Time of all operations together.
     pub nanoseconds: u64,
+    /// Bytes of all operations together.
+    pub bytes: u64,
     /// Operations by time.
     pub latency: Vec<u64>,
     /// Operations of one buffer by size.
@@ -80,6 +84,7 @@ impl OpCounters {
         self.active.fetch_sub(1, Relaxed);
         if result.is_ok() {
             self.nanoseconds.add(took);
+            self.bytes.add(bytes as u64);
             self.latency[bucket(took, 0, false, LATENCIES)].bump();
             let sizes = if parts > 1 {
                 &self.joined
@@ -96,6 +101,7 @@ impl OpCounters {
         let all = |counters: &[Counter]| counters.iter().map(Counter::get).collect();
         OpFigures {
             nanoseconds: self.nanoseconds.get(),
+            bytes: self.bytes.get(),
             latency: all(&self.latency),
             single: all(&self.single),
             joined: all(&self.joined),
@@ -105,6 +111,11 @@ impl OpCounters {
 }
 
 impl OpFigures {
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.latency.iter().sum()
+    }
+
     /// Adds those of another device.
     pub fn add(&mut self, other: &Self) {
         let add = |mine: &mut Vec<u64>, theirs: &[u64]| {
@@ -112,6 +123,7 @@ impl OpFigures {
             mine.iter_mut().zip(theirs).for_each(|(m, t)| *m += t);
         };
         self.nanoseconds += other.nanoseconds;
+        self.bytes += other.bytes;
         self.active += other.active;
         add(&mut self.latency, &other.latency);
         add(&mut self.single, &other.single);
@@ -167,6 +179,7 @@ mod tests {
         assert_eq!((figures.single[3], figures.joined[4]), (1, 1));
         assert_eq!(figures.single.iter().sum::<u64>(), 1);
         assert_eq!(figures.active, 0);
+        assert_eq!((figures.count(), figures.bytes), (2, 12288));
         let mut twice = figures.clone();
         twice.add(&figures);
         assert_eq!(twice.joined[4], 2);

@@ -34,6 +34,7 @@ mod stats;
 mod stream_pool;
 pub mod traverse;
 mod upgrade;
+mod vdev_property;
 mod volume;
 
 pub use accounted::{Accounted, SpaceRow};
@@ -54,6 +55,7 @@ pub use space::PoolFigures;
 pub use stats::{Tier, Traffic};
 pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
 pub use upgrade::ZPL_VERSION;
+pub use vdev_property::VdevProperties;
 pub use volume::{BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume};
 
 pub use zuse_base::{Errno, Error, ObjectId, Result, Span, Txg};

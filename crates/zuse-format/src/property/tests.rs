@@ -3,7 +3,11 @@ use super::*;
 #[test]
 fn the_tables_are_complete_and_sound() {
     assert_eq!(DATASET_PROPERTIES.len(), 106);
-    for table in [&DATASET_PROPERTIES[..], &POOL_PROPERTIES[..]] {
+    for table in [
+        &DATASET_PROPERTIES[..],
+        &POOL_PROPERTIES[..],
+        &VDEV_PROPERTIES[..],
+    ] {
         for p in table {
             assert_eq!(
                 table.iter().filter(|q| q.name == p.name).count(),

@@ -55,7 +55,9 @@ impl Pool {
                 (top.asize() >> shift) << shift
             };
             space.capacity += usable;
-            space.dspace += (usable >> 9) * top.deflate_ratio();
+            if !top.is_non_allocating() {
+                space.dspace += (usable >> 9) * top.deflate_ratio();
+            }
         }
         space.slop = crate::allocator::slop_of(space.dspace);
         space

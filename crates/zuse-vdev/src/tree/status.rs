@@ -2,7 +2,7 @@
 
 use super::{Node, Top, VdevClass, Vdevs};
 use crate::config::VdevKind;
-use crate::health::Health;
+use crate::health::{Aux, Health};
 use crate::op_figures::{OpCounters, OpFigures};
 
 /// A vdev as shown: its place in the tree, health, and counters. Numbers of an interior vdev are
@@ -114,6 +114,16 @@ impl VdevStatus {
             for (mine, theirs) in self.ops.iter_mut().zip(&child.ops) {
                 mine.add(theirs);
             }
+        }
+    }
+
+    /// The name that commands show: a device that was not found goes by its guid, the pool itself is `root-0`.
+    pub fn shown_name(&self) -> String {
+        let lost = self.kind.is_device() && self.health.why == Aux::OpenFailed;
+        match self.kind {
+            VdevKind::Root => "root-0".to_owned(),
+            _ if lost => self.guid.to_string(),
+            _ => self.name.clone(),
         }
     }
 

@@ -144,7 +144,7 @@ impl Scope {
                     }
                     rows.extend(more);
                 }
-                Ok(Answer::Pool(_)) => {}
+                Ok(_) => {}
                 Err(Stop::Failed(e)) => {
                     crate::say_error(&mut session.ui, &e);
                     failed = Some(e.code);

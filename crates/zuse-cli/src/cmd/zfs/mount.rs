@@ -64,7 +64,7 @@ impl Mount {
         };
         let rows = match question.ask(session) {
             Ok(Answer::Datasets(rows)) => rows,
-            Ok(Answer::Pool(_)) => return Ok(()),
+            Ok(_) => return Ok(()),
             Err(Stop::Failed(e)) => {
                 crate::say_error(&mut session.ui, &e);
                 return Ok(());

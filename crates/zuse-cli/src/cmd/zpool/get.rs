@@ -1,16 +1,22 @@
 //! `zpool get`
 
+use std::path::Path;
+
 use clap::Args;
+use zuse::property_table::vdev_property;
 
 use super::list::{ask, canonical, head_json};
 use crate::args::{Devices, list};
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
-use crate::present::{pool_value, source_json};
+use crate::present::{pool_value, source_json, vdev_value};
+use crate::query::{Answer, Question};
 use crate::session::Session;
 use crate::table::{Column, Side, render};
 
-/// Show properties of pools
+/// Show properties of pools, or of vdevs of one pool
+///
+/// Vdevs are named as 'zpool status' shows them, by guid, or as root; all-vdevs stands for all of them.
 #[derive(Args, Debug)]
 pub struct Get {
     /// No header, fields separated by one tab
@@ -37,8 +43,8 @@ pub struct Get {
     /// Properties separated by commas, or 'all'
     #[arg(value_name = "all|PROPERTY,…")]
     properties: String,
-    /// The pools; all by default
-    #[arg(value_name = "POOL")]
+    /// The pools, all by default; or a pool and vdevs of it
+    #[arg(value_name = "POOL… | POOL VDEV…")]
     pools: Vec<String>,
 }
 
@@ -46,6 +52,11 @@ impl Get {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
+        let of_vdevs = self.vdevs(session)?;
+        let canonical = match of_vdevs {
+            Some(_) => vdev_canonical,
+            None => canonical,
+        };
         let wanted = match self.properties.as_str() {
             "all" => None,
             names => Some(
@@ -65,19 +76,16 @@ impl Get {
                 return Err(CommandError::usage(format!("invalid column name '{field}'")).into());
             }
         }
+        if let Some((pool, vdevs)) = of_vdevs {
+            return self.get_vdevs(session, pool, vdevs, wanted, &fields);
+        }
         let rows = ask(session, &self.pools, wanted.as_deref())?;
         let exact = self.parsable || self.json_int;
         if self.json {
             let pools = rows.iter().map(|row| {
                 let properties = row.cells.iter().map(|(n, c)| {
                     let value = pool_value(n, c.value.as_deref(), exact);
-                    (
-                        n.clone(),
-                        Json::object([
-                            ("value", Json::text(&value, self.json_int)),
-                            ("source", source_json(&c.source)),
-                        ]),
-                    )
+                    (n.clone(), self.cell_json(&value, &c.source))
                 });
                 let mut entries = head_json(row, self.json_int);
                 entries.push((
@@ -96,20 +104,140 @@ impl Get {
             session.ui.say("no pools available");
             return Ok(());
         }
-        let columns: Vec<Column> = fields.iter().map(|f| Column::new(f, Side::Left)).collect();
         let mut lines = Vec::new();
         for row in &rows {
             for (name, cell) in &row.cells {
-                let cells = fields.iter().map(|f| match f.as_str() {
-                    "name" => row.name.clone(),
-                    "property" => name.clone(),
-                    "value" => pool_value(name, cell.value.as_deref(), exact),
-                    _ => cell.source.to_string(),
-                });
-                lines.push(cells.collect());
+                let value = pool_value(name, cell.value.as_deref(), exact);
+                lines.push(line(&fields, &row.name, name, value, &cell.source));
             }
         }
-        session.ui.print(render(&columns, &lines, self.scripted))?;
+        self.print(session, &fields, &lines)
+    }
+
+    /// The pool and the names of its vdevs, if it is vdevs that are asked for.
+    fn vdevs(&self, session: &Session) -> Outcome<Option<(String, Vec<String>)>> {
+        let Some((pool, rest)) = self.pools.split_first().filter(|(_, r)| !r.is_empty()) else {
+            return Ok(None);
+        };
+        let known = session.pool_names()?;
+        if !known.contains(pool) {
+            return Err(CommandError::new(format!(
+                "Cannot get properties of {pool}: no such pool available."
+            ))
+            .into());
+        }
+        if rest.iter().all(|name| known.contains(name)) {
+            return Ok(None);
+        }
+        let here = |name: &String| match name.contains('/') {
+            true => session.path(Path::new(name)).to_string_lossy().into_owned(),
+            false => name.clone(),
+        };
+        Ok(Some((pool.clone(), rest.iter().map(here).collect())))
+    }
+
+    fn get_vdevs(
+        &self,
+        session: &mut Session,
+        pool: String,
+        vdevs: Vec<String>,
+        properties: Option<Vec<String>>,
+        fields: &[String],
+    ) -> Outcome {
+        let question = Question::Vdevs {
+            pool: pool.clone(),
+            vdevs,
+            properties,
+        };
+        let Answer::Vdevs(answer) = question.ask(session)? else {
+            return Ok(());
+        };
+        if !answer.unknown.is_empty() {
+            let mut error =
+                CommandError::new(format!("Expected a list of vdevs in \"{pool}\", but got:"));
+            for name in &answer.unknown {
+                error = error.hint(format!("\t{name} (unknown)"));
+            }
+            return Err(error.into());
+        }
+        let exact = self.parsable || self.json_int;
+        if self.json {
+            let vdevs = answer.vdevs.iter().map(|vdev| {
+                let properties = vdev.cells.iter().map(|(n, c)| {
+                    let value = vdev_value(n, c.value.as_deref(), exact);
+                    (n.clone(), self.cell_json(&value, &c.source))
+                });
+                let text = |t: &str| Json::Text(t.to_owned());
+                let mut entries = vec![
+                    ("name".to_owned(), text(&vdev.name)),
+                    ("vdev_type".to_owned(), text(&vdev.kind)),
+                    ("guid".to_owned(), Json::number(vdev.guid, self.json_int)),
+                ];
+                if let Some(path) = &vdev.path {
+                    entries.push(("path".to_owned(), text(path)));
+                }
+                entries.push(("class".to_owned(), text(&vdev.class)));
+                entries.push(("state".to_owned(), text(&vdev.state)));
+                let properties = Json::object(properties.collect::<Vec<_>>());
+                entries.push(("properties".to_owned(), properties));
+                (vdev.name.clone(), Json::Object(entries))
+            });
+            let payload = vec![
+                (
+                    "pool".to_owned(),
+                    Json::Object(head_json(&answer.pool, self.json_int)),
+                ),
+                ("vdevs".to_owned(), Json::object(vdevs.collect::<Vec<_>>())),
+            ];
+            session
+                .ui
+                .line(envelope("zpool get", payload).to_string())?;
+            return Ok(());
+        }
+        let mut lines = Vec::new();
+        for vdev in &answer.vdevs {
+            for (name, cell) in &vdev.cells {
+                let value = vdev_value(name, cell.value.as_deref(), exact);
+                lines.push(line(fields, &vdev.name, name, value, &cell.source));
+            }
+        }
+        self.print(session, fields, &lines)
+    }
+
+    fn cell_json(&self, value: &str, source: &str) -> Json {
+        Json::object([
+            ("value", Json::text(value, self.json_int)),
+            ("source", source_json(source)),
+        ])
+    }
+
+    fn print(&self, session: &mut Session, fields: &[String], lines: &[Vec<String>]) -> Outcome {
+        let columns: Vec<Column> = fields.iter().map(|f| Column::new(f, Side::Left)).collect();
+        session.ui.print(render(&columns, lines, self.scripted))?;
         Ok(())
+    }
+}
+
+/// The chosen fields of one property.
+fn line(fields: &[String], of: &str, name: &str, value: String, source: &str) -> Vec<String> {
+    let cells = fields.iter().map(|f| match f.as_str() {
+        "name" => of.to_owned(),
+        "property" => name.to_owned(),
+        "value" => value.clone(),
+        _ => source.to_owned(),
+    });
+    cells.collect()
+}
+
+/// Canonical name of a property of vdevs.
+fn vdev_canonical(name: &str) -> Outcome<String> {
+    match vdev_property(name) {
+        Some(known) => Ok(known.name.to_owned()),
+        None if zuse::property_table::is_user_property(name) => Ok(name.to_owned()),
+        None => Err(
+            CommandError::usage(format!("bad property list: invalid property '{name}'"))
+                .hint("'zpool get all POOL VDEV' lists the properties")
+                .into(),
+        ),
     }
 }

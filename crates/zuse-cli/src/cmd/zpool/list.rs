@@ -80,7 +80,7 @@ pub fn ask(
         };
         match question.ask(session) {
             Ok(Answer::Pool(row)) => rows.push(*row),
-            Ok(Answer::Datasets(_)) => {}
+            Ok(_) => {}
             Err(crate::error::Stop::Failed(e)) => {
                 crate::say_error(&mut session.ui, &e);
                 failed = Some(e);

@@ -1,0 +1,105 @@
+//! Vdevs that take no new blocks (property `allocating`): what is on them stays, and is freed as ever.
+//!
+//! - The configuration tells (`non_allocating`), on disk with the txg that closes the vdev. Every other program that opens the
+//!   pool goes by it too.
+//! - What is allocated on a closed vdev still counts against the room of the others, as if it had to be moved there: a vdev
+//!   is closed only where that would fit. So a txg that was admitted before never finds the pool full.
+
+use zuse_base::{Errno, Error, Result};
+use zuse_io::AllocClass;
+
+use crate::allocator::slop_of;
+use crate::pool::lock;
+use crate::{Pool, SyncCtx};
+
+impl Pool {
+    /// Vdevs that the configuration says to take nothing new are closed for the allocator.
+    ///
+    /// # Errors
+    /// The allocator lacks a vdev of the tree.
+    pub(crate) fn close_non_allocating(&self) -> Result<()> {
+        let Some(allocator) = self.allocator.get() else {
+            return Ok(());
+        };
+        for top in self.vdevs.tops().iter().filter(|t| t.is_concrete()) {
+            if top.is_non_allocating() || top.is_removing() {
+                allocator.set_allocating(top.id(), false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a vdev for data could be closed to new blocks now: the others have room for all that is allocated and
+    /// for what was promised to transactions.
+    ///
+    /// # Errors
+    /// `Refused(NOSPC)`; `Refused(ROFS)`.
+    pub fn check_close_vdev(&self, vdev: u32) -> Result<()> {
+        let Some(allocator) = self.allocator.get() else {
+            return Err(Error::refused(
+                Errno::ROFS,
+                format!("pool {} is open read-only", self.name()),
+            ));
+        };
+        let normal = allocator.figures(AllocClass::Normal);
+        let own = allocator.vdev_figures(vdev);
+        let left = (normal.dspace - normal.dspace_closed.min(normal.dspace))
+            .saturating_sub(own.dspace - own.dspace_closed.min(own.dspace));
+        let needed = normal
+            .dused
+            .saturating_add(self.reserved())
+            .saturating_add(slop_of(left));
+        if left == 0 || needed >= left {
+            return Err(Error::refused(
+                Errno::NOSPC,
+                format!("pool {}: the other vdevs lack the room", self.name()),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Closes a top-level vdev to new blocks, or opens it again. In syncing context.
+    ///
+    /// # Errors
+    /// There is no such vdev.
+    pub fn set_allocating(&self, ctx: &SyncCtx<'_>, vdev: u32, on: bool) -> Result<()> {
+        let no_such = || Error::corrupt(format!("vdev {vdev}"), "the configuration lacks it");
+        {
+            let mut config = lock(&ctx.pool.config);
+            let node = config.vdev_tree.children.get_mut(vdev as usize);
+            let top = node.and_then(|n| n.top.as_mut()).ok_or_else(no_such)?;
+            top.non_allocating = !on;
+        }
+        self.vdevs.set_non_allocating(vdev, !on)?;
+        if let Some(allocator) = self.allocator.get() {
+            allocator.set_allocating(vdev, on)?;
+        }
+        self.config_changed();
+        Ok(())
+    }
+
+    /// Notes another path of a device; labels have it with the next txg.
+    ///
+    /// # Errors
+    /// `Refused(NODEV)` without such a device; `Refused(ROFS)`.
+    pub fn set_vdev_path(&self, guid: u64, path: &str) -> Result<()> {
+        if !self.is_writable() {
+            return Err(Error::refused(
+                Errno::ROFS,
+                format!("pool {} is open read-only", self.name()),
+            ));
+        }
+        let mut config = lock(&self.config);
+        let node = config
+            .vdev_tree
+            .find_mut(guid)
+            .filter(|n| n.kind.is_device());
+        let node = node.ok_or_else(|| {
+            Error::refused(Errno::NODEV, format!("no such device in pool: {guid}"))
+        })?;
+        node.path = Some(path.to_owned());
+        drop(config);
+        self.config_changed();
+        Ok(())
+    }
+}
