@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use zuse_base::range_tree::{RangeTree, Span};
 use zuse_base::{Result, Txg};
 use zuse_format::BlockPointer;
-use zuse_io::{Block, BlockIndex, Loan};
+use zuse_io::{Block, BlockIndex, Loan, Reference};
 
 use crate::dnode::near::Near;
 use crate::stored::StoredBlock;
@@ -101,6 +101,8 @@ pub(crate) enum Content {
     Clean(Arc<Block>),
     /// As it came in a stream: written as it is, decoded only if somebody asks before.
     Stored(StoredBlock),
+    /// A block of another place: its pointer is written, its bytes stay where they are.
+    Cloned(Reference),
 }
 
 /// One version of one block.
@@ -134,6 +136,25 @@ impl DirtyBlock {
         })
     }
 
+    /// A block of another place.
+    pub fn cloned(reference: Reference) -> Arc<Self> {
+        Arc::new(Self {
+            content: RwLock::new(Content::Cloned(reference)),
+        })
+    }
+
+    /// The pointer of a block of another place; `None` for what has its bytes here.
+    pub fn pointer(&self) -> Option<BlockPointer> {
+        let content = self
+            .content
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*content {
+            Content::Cloned(reference) => Some(*reference.pointer()),
+            _ => None,
+        }
+    }
+
     /// Freezes the bytes: from now on they are shared with the cache. Writers of this version are gone by then.
     ///
     /// # Errors
@@ -146,6 +167,7 @@ impl DirtyBlock {
         Ok(match &mut *content {
             Content::Clean(block) => block.clone(),
             Content::Stored(stored) => Arc::new(Block::new(stored.decode()?)),
+            Content::Cloned(reference) => return Err(elsewhere(reference)),
             Content::Dirty { bytes, index, .. } => {
                 let mut bytes = std::mem::take(bytes);
                 if bytes.capacity() > bytes.len() + bytes.len() / 8 + 64 {
@@ -177,8 +199,20 @@ impl DirtyBlock {
                 (bytes.clone(), index.get().map(|i| i.clone_index()))
             }
             Content::Stored(stored) => (stored.decode()?, None),
+            Content::Cloned(reference) => return Err(elsewhere(reference)),
         })
     }
+}
+
+/// A block whose bytes only the pipeline can get: whoever asks for them here forgot [`DirtyBlock::pointer`].
+fn elsewhere(reference: &Reference) -> zuse_base::Error {
+    zuse_base::Error::refused(
+        zuse_base::Errno::INVAL,
+        format!(
+            "the bytes of a clone of {:?} are not here",
+            reference.pointer().dva(0)
+        ),
+    )
 }
 
 /// Everything that one txg changes about one object.

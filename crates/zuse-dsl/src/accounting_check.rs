@@ -29,7 +29,7 @@ struct Check<'a> {
     dsl: &'a Dsl,
     meta: &'a Meta,
     flaws: &'a mut Vec<String>,
-    /// Blocks of each dataset that was walked: identity → (birth, sizes).
+    /// Blocks of each dataset that was walked: identity, which pointer to it (clones made in one txg are equal) → (birth, sizes).
     trees: BTreeMap<u64, Tree>,
     /// Clone heads by the directory of their origin: as found, and as listed.
     clones: BTreeMap<u64, BTreeSet<u64>>,
@@ -39,7 +39,7 @@ struct Check<'a> {
     empty_lists: u64,
 }
 
-type Tree = BTreeMap<[u64; 7], (u64, Sizes)>;
+type Tree = BTreeMap<([u64; 7], u64), (u64, Sizes)>;
 
 fn identity(bp: &BlockPointer) -> [u64; 7] {
     let w = &bp.words;
@@ -307,7 +307,10 @@ impl<'a> Check<'a> {
         let mut sum = Sizes::default();
         self.objset(&ds.bp, &mut |bp, sizes| {
             sum += sizes;
-            tree.insert(identity(bp), (bp.allocation_birth(), sizes));
+            let block = identity(bp);
+            let met = tree.range((block, 0)..=(block, u64::MAX)).next_back();
+            let next = met.map_or(0, |((_, n), _)| n + 1);
+            tree.insert((block, next), (bp.allocation_birth(), sizes));
         })?;
         self.differ(
             &format!("{name}: referenced"),

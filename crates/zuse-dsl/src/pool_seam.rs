@@ -10,7 +10,7 @@ use zuse_pool::{Pool, SyncCtx};
 /// Figures of the pool's space, in bytes as datasets count them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolSpace {
-    /// Deflated capacity of the normal vdevs.
+    /// Deflated capacity of the normal vdevs, with what clones share.
     pub capacity: u64,
     /// Allocated, deferred frees included, deflated.
     pub allocated: u64,
@@ -89,7 +89,8 @@ impl Spa {
             (u128::from(raw) * u128::from(s.dspace) / u128::from(s.capacity)) as u64
         };
         PoolSpace {
-            capacity: s.dspace,
+            // What clones share is counted once for each of them.
+            capacity: s.dspace.saturating_add(s.cloned),
             allocated,
             slop: s.slop,
         }

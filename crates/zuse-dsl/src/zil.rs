@@ -291,7 +291,6 @@ impl Dataset {
         let dsl = &self.dsl;
         let io = dsl.meta()?.io.clone();
         let name = self.name()?;
-        let writable = dsl.spa()?.is_writable();
         let first_txg = if header.is_claimed() {
             header.claim_txg
         } else {
@@ -318,9 +317,6 @@ impl Dataset {
             }
             if !header.is_claimed() && !reached_disk(&io, &record, first_txg)? {
                 return Ok(false);
-            }
-            if header.is_claimed() && writable && is_clone(&record) {
-                return Err(cloned(place()));
             }
             apply(&record)?;
             Ok(true)
@@ -365,17 +361,13 @@ fn reached_disk(io: &Pipeline, record: &Record<'_>, first_txg: u64) -> Result<bo
     }
 }
 
-/// Whether blocks of a record count as references in the table of cloned blocks.
-pub(crate) fn is_clone(record: &Record<'_>) -> bool {
-    matches!(&record.body, Body::Clone { blocks, .. }
-        if blocks.iter().any(|b| b.kind() == BpKind::Normal))
-}
-
-fn cloned(place: String) -> Error {
-    Error::unsupported(
-        place,
-        "cloned blocks of an intent log (the pool can be opened with readonly=on)",
-    )
+/// The blocks of a record that count as references in the table of cloned blocks.
+pub(crate) fn clones_of<'a>(record: &'a Record<'_>) -> impl Iterator<Item = &'a BlockPointer> {
+    let blocks = match &record.body {
+        Body::Clone { blocks, .. } => &blocks[..],
+        _ => &[],
+    };
+    blocks.iter().filter(|b| b.kind() == BpKind::Normal)
 }
 
 impl Ctx<'_> {
@@ -436,8 +428,9 @@ impl Ctx<'_> {
                     let Ok(record) = Record::parse(bytes, order) else {
                         return Ok(true);
                     };
-                    if is_clone(&record) {
-                        return Err(cloned("freeing an intent log".to_owned()));
+                    // Claiming has referred to each of these blocks once.
+                    for bp in clones_of(&record) {
+                        self.free_or_leak(bp)?;
                     }
                     if let Body::Write {
                         data: None, block, ..

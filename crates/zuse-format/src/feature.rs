@@ -135,7 +135,7 @@ pub static FEATURES: [Feature; 47] = [
     row("org.openzfs:zilsaxattr", WR | DS, &["extensible_dataset"], R, W, "Extended attributes are logged in the intent log"),
     row("com.delphix:head_errlog", ACT, &[], R, W, "Error log by head dataset"),
     row("org.openzfs:blake3", DS, &["extensible_dataset"], R, W, "BLAKE3 checksums"),
-    row("com.fudosecurity:block_cloning", WR, &[], R, NO, "Files share blocks by reference"),
+    row("com.fudosecurity:block_cloning", WR, &[], R, W, "Files share blocks by reference"),
     row("com.klarasystems:vdev_zaps_v2", MOS, &[], R, W, "The root vdev has properties"),
     row("com.delphix:redaction_list_spill", 0, &["redaction_bookmarks"], R, W, "Redaction lists of many snapshots"),
     row("org.openzfs:raidz_expansion", MOS, &[], R, W, "Disks can be added to a RAID-Z vdev"),
@@ -143,7 +143,7 @@ pub static FEATURES: [Feature; 47] = [
     row("org.zfsonlinux:longname", DS, &["extensible_dataset"], R, W, "File names up to 1023 bytes"),
     row("com.klarasystems:large_microzap", WR | DS, &["extensible_dataset", "large_blocks"], R, W, "Micro ZAPs larger than 128 KiB"),
     row("com.klarasystems:dynamic_gang_header", MOS | NOUP, &[], R, W, "Gang headers as large as a sector"),
-    row("com.truenas:block_cloning_endian", WR, &[], R, NO, "Block reference table in one byte order"),
+    row("com.truenas:block_cloning_endian", WR, &[], R, W, "Block reference table in one byte order"),
     row("com.truenas:physical_rewrite", WR | DS, &["extensible_dataset"], R, W, "Rewrite of blocks that keeps their logical birth"),
 ];
 

@@ -18,6 +18,7 @@ mod mend;
 mod pipeline;
 mod policy;
 mod raw;
+mod shared;
 
 pub use ahead::Ahead;
 pub use allocate::{AllocClass, Allocate, Allocation};
@@ -28,3 +29,4 @@ pub use crypt::{CryptParams, DatasetKey};
 pub use pipeline::{FeatureUse, Pipeline, WriteFaults, Written};
 pub use policy::WritePolicy;
 pub use raw::RawBlock;
+pub use shared::{Reference, Shared};

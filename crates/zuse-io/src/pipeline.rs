@@ -25,6 +25,7 @@ use crate::bulk::Spare;
 use crate::cache::{Class, Key};
 use crate::freed::Freed;
 use crate::gather::{Gather, Run, SMALL};
+use crate::shared::{Reference, Shared};
 use crate::{AllocClass, Allocate, Block, Cache, WritePolicy};
 
 mod read;
@@ -102,6 +103,7 @@ pub struct Pipeline {
     pub(crate) checksums: RwLock<Arc<ChecksumContext>>,
     allocator: OnceLock<Arc<dyn Allocate>>,
     faults: OnceLock<Arc<dyn WriteFaults>>,
+    shared: OnceLock<Arc<dyn Shared>>,
     pub(crate) freed: Freed,
     /// Size of new gang headers where `dynamic_gang_header` is active, else 512.
     pub(crate) gang_header: AtomicU64,
@@ -125,6 +127,7 @@ impl Pipeline {
             checksums: RwLock::new(Arc::new(ChecksumContext::new(None))),
             allocator: OnceLock::new(),
             faults: OnceLock::new(),
+            shared: OnceLock::new(),
             freed: Freed::default(),
             gang_header: AtomicU64::new(512),
             written: AtomicU64::new(0),
@@ -145,6 +148,22 @@ impl Pipeline {
     /// Installs the allocator; once only.
     pub fn set_allocator(&self, allocator: Arc<dyn Allocate>) {
         let _ = self.allocator.set(allocator);
+    }
+
+    /// Installs what counts the pointers to cloned blocks; once only. Without it each block has one.
+    pub fn set_shared(&self, shared: Arc<dyn Shared>) {
+        let _ = self.shared.set(shared);
+    }
+
+    /// A further pointer to a block, to be written in `txg`.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` where blocks cannot be shared.
+    pub fn refer(&self, txg: Txg, bp: &BlockPointer) -> Result<Reference> {
+        let Some(shared) = self.shared.get() else {
+            return Err(Error::refused(Errno::NOTSUP, "blocks are not shared here"));
+        };
+        Reference::new(shared.clone(), txg, bp, self.dsize(bp))
     }
 
     /// Installs what decides about failed writes; once only. Without it they are passed on.
@@ -253,7 +272,8 @@ impl Pipeline {
     }
 
     /// Gives back everything a pointer holds in the space maps. Holes and embedded pointers hold nothing.
-    /// A block that a dedup table may share stays allocated: its table, which is not served, would have to say.
+    /// The space of a cloned block stays as long as others point to it. That of a block that a dedup table may share
+    /// stays too: its table, which is not served, would have to say.
     ///
     /// # Errors
     /// A gang header could not be read, or the space was not allocated.
@@ -264,6 +284,11 @@ impl Pipeline {
         self.cache.remove(&Key::of(bp));
         if bp.uses_crypt() {
             self.cache.remove(&Key::of(bp).locked());
+        }
+        if let Some(shared) = self.shared.get()
+            && shared.give_up(bp, self.dsize(bp))?
+        {
+            return Ok(());
         }
         if bp.dedup() {
             return Ok(());

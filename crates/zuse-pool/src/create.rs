@@ -138,6 +138,7 @@ impl Pool {
             if let Some(allocator) = pool.allocator.get() {
                 allocator.detach();
             }
+            pool.clones.detach();
             return Err(error);
         }
         pool.suspension.set_impatient(false);
@@ -242,6 +243,7 @@ impl Pool {
         self.config_changed();
 
         self.hooks.sync(&ctx)?;
+        self.clones.attach(self);
         self.converge(FIRST_TXG, &tx)?;
         self.meter.clear(FIRST_TXG);
         self.hooks.synced(FIRST_TXG);

@@ -12,6 +12,7 @@
 mod allocating;
 pub mod allocator;
 mod classes;
+mod clones;
 mod commit;
 mod create;
 pub mod dedup;

@@ -27,6 +27,8 @@ pub struct Limits {
     pub indirect_shift: u8,
     /// New user extended attributes are stored without their `user.` prefix, as illumos and FreeBSD do.
     pub xattr_bare: bool,
+    /// Copying a range of a file points to whole blocks that are on disk.
+    pub clone_blocks: bool,
     /// Instead of every dataset's `recordsize`.
     pub record_size: Option<u32>,
     /// Instead of every dataset's `atime`.
@@ -51,6 +53,7 @@ impl Default for Limits {
             micro_zap_max: 128 << 10,
             indirect_shift: 17,
             xattr_bare: false,
+            clone_blocks: false,
             record_size: None,
             atime: None,
             primary_cache: None,

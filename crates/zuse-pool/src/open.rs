@@ -146,6 +146,7 @@ impl Pool {
             if let Some(allocator) = pool.allocator.get() {
                 allocator.detach();
             }
+            pool.clones.detach();
             return Err(error);
         }
         if options.writable {
@@ -294,6 +295,8 @@ impl Pool {
         if options.writable {
             self.load_dtls()?;
             self.open_allocator(&directory)?;
+            self.clones.load(self)?;
+            self.clones.attach(self);
         }
         self.hooks.load(self)
     }

@@ -111,6 +111,7 @@ pub struct Pool {
     pub(crate) mos_ledger: Arc<FreeingLedger>,
     pub(crate) features: Features,
     pub(crate) allocator: OnceLock<Arc<Allocator>>,
+    pub(crate) clones: Arc<crate::clones::Clones>,
     pub(crate) txgs: Arc<Txgs>,
     pub(crate) hooks: crate::hooks::Hooks,
     pub(crate) tasks: Mutex<VecDeque<Task>>,
@@ -170,8 +171,10 @@ impl Pool {
                 txgs.wake();
             }
         });
+        let clones = crate::clones::Clones::new(vdevs.clone());
         if writable {
             io.set_write_faults(suspension.clone());
+            io.set_shared(clones.clone());
         }
         Ok(Arc::new(Self {
             config: Mutex::new(config),
@@ -186,6 +189,7 @@ impl Pool {
             mos: OnceLock::new(),
             features: Features::default(),
             allocator: OnceLock::new(),
+            clones,
             txgs,
             hooks: crate::hooks::Hooks::new(hooks),
             tasks: Mutex::new(VecDeque::new()),
@@ -702,6 +706,7 @@ impl Pool {
         if let Some(allocator) = self.allocator.get() {
             allocator.detach();
         }
+        self.clones.detach();
         result
     }
 

@@ -1,7 +1,7 @@
 //! Writing one txg.
 //!
 //! ```text
-//!   datasets ─► sync tasks ─► datasets made by tasks ─► frees
+//!   references of clones ─► datasets ─► sync tasks ─► datasets made by tasks ─► frees
 //!   loop: space maps ◄─ allocations;  MOS written;  until nothing is dirty
 //!   commit (see commit.rs) ─► freed space of two txgs ago becomes allocatable
 //! ```
@@ -31,6 +31,7 @@ impl Pool {
             || self.mos().is_dirty(txg)
             || self.hooks.is_dirty(txg)
             || self.frees_pending.load(Relaxed)
+            || self.clones.is_dirty(txg)
             || self
                 .allocator
                 .get()
@@ -58,6 +59,7 @@ impl Pool {
             txg,
             pass: 1,
         };
+        self.clones.apply(self, txg)?;
         self.hooks.sync(&ctx)?;
         for task in self.due_tasks(txg) {
             (task.run)(Ok(&ctx));
@@ -112,6 +114,7 @@ impl Pool {
                 self.features
                     .add(&ctx, "com.delphix:spacemap_histogram", histograms)?;
             }
+            self.clones.sync(&ctx)?;
             self.features.write_changed(&ctx)?;
             if !mos.is_dirty(txg) {
                 break;

@@ -167,6 +167,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.xattr_bare = v == Some(1),
     },
     Tunable {
+        name: "zfs_bclone_enabled",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "copy_file_range points to whole blocks that are on disk instead of copying them",
+        live: true,
+        get: |l| Some(u64::from(l.clone_blocks)),
+        set: |l, v| l.clone_blocks = v == Some(1),
+    },
+    Tunable {
         name: "zuse_metadata_cache",
         alias: None,
         unit: Unit::Switch,

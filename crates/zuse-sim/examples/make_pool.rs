@@ -19,6 +19,8 @@ struct Scenario {
     ashift: &'static str,
     /// No features, as `zpool create -d`.
     plain: bool,
+    /// Features that are not enabled.
+    without: &'static [&'static str],
     /// Something is leaked: not among the scenarios that are listed.
     leaks: bool,
     properties: &'static [(&'static str, &'static str)],
@@ -33,6 +35,7 @@ const fn scenario(name: &'static str, size: u64, ashift: &'static str, fill: Fil
         size,
         ashift,
         plain: false,
+        without: &[],
         leaks: false,
         properties: &[],
         fill,
@@ -73,6 +76,13 @@ const SCENARIOS: &[Scenario] = &[
             ("dnodesize", "auto"),
         ],
         ..scenario("zstd1m", G, "12", mixed)
+    },
+    Scenario {
+        // zdb 2.3 knows counts of clones in one form only.
+        without: &["com.truenas:block_cloning_endian"],
+        ..scenario("clones", G, "12", |pool, name| {
+            zuse_sim::clones::run(pool, name, 7, 400)
+        })
     },
     Scenario {
         leaks: true,
@@ -464,7 +474,16 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
             path: path.clone(),
             make: Some(scenario.size),
         }],
-        features: scenario.plain.then(Vec::new),
+        features: match (scenario.plain, scenario.without) {
+            (true, _) => Some(Vec::new()),
+            (false, []) => None,
+            (false, without) => Some(
+                zuse_format::feature::FEATURES
+                    .iter()
+                    .filter(|f| !without.contains(&f.guid))
+                    .collect(),
+            ),
+        },
         properties: vec![("ashift".into(), scenario.ashift.into())],
         root_properties: scenario
             .properties

@@ -17,6 +17,7 @@
 //! would do is not known here.
 
 mod claims;
+mod clones;
 mod maps;
 mod walk;
 
@@ -119,6 +120,9 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
         }
     };
     let sharing = pool.features().is_active("com.fudosecurity:block_cloning");
+    if let Err(e) = clones::compare(pool, &claims.data, &mut report) {
+        report.problem(format!("tables of cloned blocks: {e}"));
+    }
     claims.compare(&maps, sharing, &mut report);
     Ok(report)
 }

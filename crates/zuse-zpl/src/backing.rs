@@ -54,6 +54,8 @@ pub struct MountProps {
     pub xattr: XattrPlace,
     /// New user attributes are stored without their prefix (tunable `zfs_xattr_compat`).
     pub xattr_bare: bool,
+    /// Copying a range points to whole blocks that are on disk (tunable `zfs_bclone_enabled`).
+    pub clone_blocks: bool,
     /// POSIX ACLs are kept (`acltype=posix`).
     pub posix_acl: bool,
     /// `chmod` and richer ACLs.
@@ -82,6 +84,7 @@ impl Default for MountProps {
             read_only: false,
             xattr: XattrPlace::Sa,
             xattr_bare: false,
+            clone_blocks: false,
             posix_acl: false,
             acl_mode: AclMode::Discard,
             snapdir: SnapDir::Hidden,

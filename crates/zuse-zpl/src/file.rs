@@ -7,6 +7,8 @@
 //! whole blocks reads nothing; a partly covered block is read before the transaction begins, so that a transaction
 //! does not wait for a disk.
 
+mod clone;
+
 use std::sync::Arc;
 
 use zuse_base::{Errno, Result};
@@ -450,7 +452,8 @@ impl FileSystem {
     }
 
     /// Copies a range between two files of this file system (or within one, where the ranges do not overlap), keeping
-    /// holes. Returns how much was copied: the source may end first.
+    /// holes; where clones are wanted, whole blocks that are on disk are pointed to. Returns how much was copied: the source
+    /// may end first.
     ///
     /// # Errors
     /// Those of [`Self::write`] and [`Self::read_slices`]; `Refused(INVAL)` for overlapping ranges.
@@ -488,6 +491,11 @@ impl FileSystem {
                     self.resize(to, end, false)?;
                 }
                 done += hole;
+                continue;
+            }
+            let cloned = self.clone_range((from, at), (to, to_at + done), len - done)?;
+            if cloned > 0 {
+                done += cloned;
                 continue;
             }
             let hole = self.seek(from, at, Whence::Hole)?;

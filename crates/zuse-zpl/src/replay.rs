@@ -26,6 +26,15 @@ use crate::{dirent, estimate, flags, mode, name};
 /// Largest hole that a record writes as zeros.
 const HOLE_MAX: u64 = 16 << 20;
 
+/// Where blocks of a record go.
+#[derive(Clone, Copy)]
+struct CloneRange {
+    offset: u64,
+    /// The size of the file is this at least.
+    end: u64,
+    block_size: u64,
+}
+
 /// Optional attributes: bit in the log, flag of the object.
 const FLAGS: [(u32, u64); 9] = [
     (0x2, flags::ARCHIVE),
@@ -136,7 +145,14 @@ impl FileSystem {
                 length,
                 block_size,
                 blocks,
-            } => self.rewrite_clones(&znode(*object)?, *offset, *length, *block_size, blocks),
+            } => {
+                let range = CloneRange {
+                    offset: *offset,
+                    end: offset.saturating_add(*length),
+                    block_size: *block_size,
+                };
+                self.rewrite_clones(&znode(*object)?, range, blocks, in_memory)
+            }
         }
     }
 
@@ -297,27 +313,62 @@ impl FileSystem {
         self.rewrite(znode, start, block.bytes(), end)
     }
 
+    /// Points to the blocks of a record once more. In memory, where nothing is written, their bytes do.
     fn rewrite_clones(
         &self,
         znode: &Arc<Znode>,
-        offset: u64,
-        length: u64,
-        block_size: u64,
+        range: CloneRange,
         blocks: &[BlockPointer],
+        in_memory: bool,
     ) -> Result<()> {
-        let end = offset.saturating_add(length);
-        let mut at = offset;
+        let dnode = znode.dnode();
+        let bad = |what: &str| Err(Error::corrupt(dnode.place(), what));
+        let size = range.block_size;
+        if size == 0
+            || !znode.is_file()
+            || !range.offset.is_multiple_of(size)
+            || range.end > SIZE_MAX
+            || blocks.iter().any(|bp| bp.lsize() != size)
+        {
+            return bad("cloned blocks of the intent log do not fit each other");
+        }
+        let mut at = range.offset;
         for bp in blocks {
-            if block_size == 0 || !offset.is_multiple_of(block_size) || bp.lsize() != block_size {
-                return Err(Error::corrupt(
-                    znode.dnode().place(),
-                    "cloned blocks of the intent log do not fit each other",
-                ));
+            let len = size.min(range.end.saturating_sub(at));
+            let fits =
+                u64::from(dnode.block_size()) == size || self.take_block_size(znode, size)?;
+            let here = bp.kind() == BpKind::Normal && !bp.dedup() && fits && !in_memory;
+            if !here {
+                self.rewrite_block(znode, at, len, bp)?;
+            } else {
+                let _range = znode.content.write(0, u64::MAX);
+                let tx = self.begin_freeing(estimate::write(at, size, size, false))?;
+                let reference = self.objset.io().refer(tx.txg(), bp)?;
+                dnode.write_clone(&tx, at / size, reference)?;
+                let end = znode.size().max(at.saturating_add(len));
+                self.content_changed(&tx, znode, end, WriteOptions::default())?;
             }
-            self.rewrite_block(znode, at, block_size.min(end.saturating_sub(at)), bp)?;
-            at = at.saturating_add(block_size);
+            at = at.saturating_add(size);
         }
         Ok(())
+    }
+
+    /// Grows the blocks of a file to those of a record, where it has one at most. Says whether they are of that size now.
+    fn take_block_size(&self, znode: &Arc<Znode>, size: u64) -> Result<bool> {
+        let dnode = znode.dnode();
+        let Ok(wanted) = u32::try_from(size) else {
+            return Ok(false);
+        };
+        if dnode.max_block() > 0 || wanted < dnode.block_size() {
+            return Ok(false);
+        }
+        let _range = znode.content.write(0, u64::MAX);
+        if znode.size() > 0 {
+            dnode.with_block(0, |_| ())?;
+        }
+        let tx = self.begin_freeing(estimate::write(0, size, size, false))?;
+        dnode.set_block_size(&tx, wanted)?;
+        Ok(true)
     }
 
     fn retruncate(&self, znode: &Arc<Znode>, offset: u64, length: u64) -> Result<()> {

@@ -98,6 +98,7 @@ fn mount_props(limits: &Limits, dataset: &Dataset, read_only: bool) -> Result<Mo
         },
         record_size: record_size.clamp(512, largest_record(dataset)?) as u32,
         xattr_bare: limits.xattr_bare,
+        clone_blocks: limits.clone_blocks,
         dnode_slots: match number("dnodesize")? {
             0 => 1,
             1 => 2,

@@ -254,7 +254,7 @@ impl VolumeLog {
                     for block in blocks {
                         fits(at, *block_size)?;
                         let tx = begin(record.seq, *block_size)?;
-                        self.write_block(objset, &tx, at, block)?;
+                        self.write_clone(spa, objset, &tx, at, block)?;
                         at += block_size;
                     }
                     Ok(())
@@ -263,6 +263,24 @@ impl VolumeLog {
             }
         })?;
         self.dataset.replayed()
+    }
+
+    /// Points to a block once more, where that can be written.
+    fn write_clone(
+        &self,
+        spa: &zuse_pool::Pool,
+        objset: &Arc<Objset>,
+        tx: &Tx,
+        at: u64,
+        bp: &BlockPointer,
+    ) -> Result<()> {
+        let size = u64::from(self.data.block_size());
+        let whole = bp.kind() == BpKind::Normal && bp.lsize() == size && at.is_multiple_of(size);
+        if !whole || bp.dedup() || !spa.is_writable() {
+            return self.write_block(objset, tx, at, bp);
+        }
+        let reference = objset.io().refer(tx.txg(), bp)?;
+        self.data.write_clone(tx, at / size, reference)
     }
 
     fn write_block(&self, objset: &Arc<Objset>, tx: &Tx, at: u64, bp: &BlockPointer) -> Result<()> {

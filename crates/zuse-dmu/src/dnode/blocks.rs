@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use zuse_base::{Errno, Error, Place, Result};
 use zuse_format::BlockPointer;
 use zuse_format::block_pointer::BP_SIZE;
-use zuse_io::{Block, BlockIndex, Loan};
+use zuse_io::{Block, BlockIndex, Loan, Reference};
 
 use super::near::Children;
 use super::{Dnode, State};
@@ -421,18 +421,23 @@ impl Dnode {
                         .content
                         .read()
                         .unwrap_or_else(std::sync::PoisonError::into_inner);
-                    Ok(match &*content {
+                    let bp = match &*content {
                         Content::Dirty { bytes, index, .. } => {
-                            with_len(bytes, size, IndexCell::Cell(index), f)
+                            return Ok(with_len(bytes, size, IndexCell::Cell(index), f));
                         }
                         Content::Clean(block) => {
-                            with_len(block.bytes(), size, IndexCell::Block(block), f)
+                            return Ok(with_len(block.bytes(), size, IndexCell::Block(block), f));
                         }
                         Content::Stored(stored) => {
                             let cell = OnceLock::new();
-                            with_len(&stored.decode()?, size, IndexCell::Cell(&cell), f)
+                            let bytes = stored.decode()?;
+                            return Ok(with_len(&bytes, size, IndexCell::Cell(&cell), f));
                         }
-                    })
+                        Content::Cloned(reference) => *reference.pointer(),
+                    };
+                    drop(content);
+                    let block = self.read_pointer(blkid, &bp)?;
+                    Ok(with_len(block.bytes(), size, IndexCell::Block(&block), f))
                 }
                 Found::Tree(tree) => match read(&tree) {
                     Ok(Some(block)) => {
@@ -473,10 +478,18 @@ impl Dnode {
         block: &DirtyBlock,
         f: impl FnOnce(BlockEdit<'_>) -> R,
     ) -> Result<R> {
-        let mut content = block
-            .content
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let write = || {
+            block
+                .content
+                .write()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+        };
+        let mut content = write();
+        if matches!(&*content, Content::Cloned(_)) {
+            drop(content);
+            self.fetch(block)?;
+            content = write();
+        }
         self.note_change();
         if let Content::Stored(stored) = &*content {
             let bytes = stored.decode()?;
@@ -488,7 +501,7 @@ impl Dnode {
         }
         match &mut *content {
             Content::Dirty { bytes, index, .. } => Ok(f(BlockEdit { bytes, index })),
-            Content::Clean(_) | Content::Stored(_) => Err(Error::refused(
+            Content::Clean(_) | Content::Stored(_) | Content::Cloned(_) => Err(Error::refused(
                 Errno::INVAL,
                 format!("{}: changed after its txg was written", self.place()),
             )),
@@ -518,7 +531,10 @@ impl Dnode {
                 )
             };
             let (bytes, index) = match found {
-                Found::Dirty(block) => block.fork()?,
+                Found::Dirty(block) => match block.pointer() {
+                    Some(bp) => (self.read_pointer(blkid, &bp)?.bytes().to_vec(), None),
+                    None => block.fork()?,
+                },
                 Found::Hole => (vec![0; size], None),
                 Found::Tree(tree) => match self.read_tree(&tree, blkid) {
                     Ok(Some(block)) => (
@@ -625,6 +641,48 @@ impl Dnode {
         .map(|_| ())
     }
 
+    /// Puts a block of another place of the same dataset here: its bytes stay where they are, and have one more pointer.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if it is none of a whole block of this object; the object is free.
+    pub fn write_clone(&self, tx: &Tx, blkid: u64, reference: Reference) -> Result<()> {
+        let bp = reference.pointer();
+        let whole = bp.level() == 0 && bp.lsize() == u64::from(self.block_size());
+        if !whole || self.core.raw || bp.uses_crypt() != self.core.key.is_some() {
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("{}: a clone of a block of another kind", self.place()),
+            ));
+        }
+        self.install(tx, blkid, 0, true, |_| DirtyBlock::cloned(reference))
+            .map(|_| ())
+    }
+
+    /// The bytes of a block by its pointer.
+    pub(super) fn read_pointer(&self, blkid: u64, bp: &BlockPointer) -> Result<Arc<Block>> {
+        self.core.read_block(bp, false, &self.block_place(0, blkid))
+    }
+
+    /// Gets the bytes of a clone, which is none any more then.
+    fn fetch(&self, block: &DirtyBlock) -> Result<()> {
+        let Some(bp) = block.pointer() else {
+            return Ok(());
+        };
+        let bytes = self.read_pointer(0, &bp)?.bytes().to_vec();
+        let mut content = block
+            .content
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if matches!(&*content, Content::Cloned(_)) {
+            *content = Content::Dirty {
+                bytes,
+                index: OnceLock::new(),
+                _loan: None,
+            };
+        }
+        Ok(())
+    }
+
     /// Changes the data block size of an object that has at most one block; the content stays, zeros are added.
     ///
     /// # Errors
@@ -654,6 +712,9 @@ impl Dnode {
         } else {
             None
         };
+        if let Some(block) = &block {
+            self.fetch(block)?;
+        }
         let mut state = self.write_state();
         let d = self.dirty_in(&mut state, tx.txg())?;
         d.head.block_size = size;

@@ -122,6 +122,12 @@ impl Dnode {
                         Content::Stored(stored) => {
                             SharedSlice::Copy(padded(&stored.decode()?, from, take))
                         }
+                        Content::Cloned(reference) => {
+                            let bp = *reference.pointer();
+                            drop(content);
+                            let block = self.read_pointer(blkid, &bp)?;
+                            SharedSlice::Copy(padded(block.bytes(), from, take))
+                        }
                     }
                 }
                 Found::Tree(tree) => match self.read_tree(&tree, blkid) {

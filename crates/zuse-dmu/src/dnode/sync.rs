@@ -21,7 +21,7 @@ use zuse_format::block_pointer::BP_SIZE;
 use zuse_format::dnode::{FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED};
 use zuse_format::object_type::{self, swap_block};
 use zuse_format::{BlockPointer, BpKind};
-use zuse_io::{Block, CryptParams, FeatureUse, RawBlock, WritePolicy};
+use zuse_io::{Block, CryptParams, FeatureUse, RawBlock, Reference, WritePolicy};
 
 use super::Dnode;
 use super::blocks::BlockPlace;
@@ -425,6 +425,9 @@ impl Tree {
             if let Content::Stored(stored) = &*content {
                 return self.write_stored(&self.policy(0), &old, stored);
             }
+            if let Content::Cloned(reference) = &*content {
+                return self.write_clone(&old, reference);
+            }
         }
         let block = block.freeze()?;
         if self.dnode.core.raw {
@@ -444,6 +447,18 @@ impl Tree {
             self.dnode.core.io.remember(&written, block);
         }
         Ok(written)
+    }
+
+    /// Puts a further pointer to a block in place of `old`. The reference counts already: since this txg began to be
+    /// written, before anything was freed in it.
+    fn write_clone(&self, old: &BlockPointer, reference: &Reference) -> Result<BlockPointer> {
+        let mut bp = *reference.pointer();
+        bp.set_birth(self.txg.0, bp.physical_birth());
+        bp.set_fill(1);
+        self.kill(old)?;
+        self.born(&bp);
+        reference.keep();
+        Ok(bp)
     }
 
     /// Writes a block in its stored form in place of `old` and keeps the books.

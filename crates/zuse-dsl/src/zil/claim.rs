@@ -14,7 +14,7 @@ use zuse_format::zil::{Body, CLAIM_LR_SEQ_VALID, REPLAY_NEEDED, Record, ZilHeade
 use zuse_format::{BlockPointer, BpKind};
 use zuse_pool::Pool;
 
-use super::{Met, cloned, header_of, is_clone, is_live, reached_disk, walk};
+use super::{Met, clones_of, header_of, is_live, reached_disk, walk};
 use crate::context::Dsl;
 
 /// Txgs after the last one on disk that blocks of a log may be of: no more than three are open or being written.
@@ -31,7 +31,7 @@ impl Dsl {
     /// older txg, and its logs with what they promised are given up.
     ///
     /// # Errors
-    /// A log's device cannot be read; `Unsupported` for logs of cloned ranges. A head whose
+    /// A log's device cannot be read; `Corrupt` for a log of cloned ranges in a pool that cannot have any. A head whose
     /// objset block is damaged is passed over: others need not suffer from it.
     pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, cleared: bool) -> Result<()> {
         let meta = self.meta()?;
@@ -82,6 +82,9 @@ impl Dsl {
 
     /// Walks a log without changing anything; gives the newest birth in it.
     fn check_log(&self, name: &str, header: &ZilHeader, first: u64) -> Result<u64> {
+        let clones = self
+            .spa()?
+            .feature_enabled("com.fudosecurity:block_cloning");
         let io = &self.meta()?.io;
         let mut newest = 0;
         walk(io, header, None, &mut |met| {
@@ -98,8 +101,11 @@ impl Dsl {
                         } => {
                             newest = newest.max(block.logical_birth());
                         }
-                        Body::Clone { .. } if record.txg >= first && is_clone(&record) => {
-                            return Err(cloned(place()));
+                        Body::Clone { .. } if !clones && clones_of(&record).next().is_some() => {
+                            return Err(Error::corrupt(
+                                place(),
+                                "cloned blocks, and the feature block_cloning is not enabled",
+                            ));
                         }
                         _ => {}
                     }
@@ -146,6 +152,13 @@ impl Dsl {
                     Body::Write {
                         data: None, block, ..
                     } if block.kind() == BpKind::Normal => claim(block),
+                    Body::Clone { .. } => {
+                        // Nobody may free them before the record is replayed.
+                        for bp in clones_of(&record) {
+                            io.refer(txg, bp)?.keep();
+                        }
+                        Ok(true)
+                    }
                     _ => Ok(true),
                 }
             }

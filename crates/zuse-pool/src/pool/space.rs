@@ -16,6 +16,8 @@ pub struct Space {
     pub dspace: u64,
     /// Kept from users.
     pub slop: u64,
+    /// Deflated bytes that clones take in the books of datasets and nowhere else.
+    pub cloned: u64,
     /// Fragmentation of free space, percent.
     pub fragmentation: u64,
 }
@@ -33,6 +35,7 @@ impl Pool {
             deferred: allocator.deferred(),
             dspace: allocator.dspace(),
             slop: allocator.slop(),
+            cloned: self.clones.saved(),
             fragmentation: allocator.fragmentation(),
         }
     }

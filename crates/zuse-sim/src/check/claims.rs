@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use zuse_base::range_tree::{ByPlace, Ranges};
 use zuse_base::{ByteOrder, Error, Result, Span, Txg};
 use zuse_codec::open_trailer;
-use zuse_format::{BlockPointer, BpKind};
+use zuse_format::zil::{Body, LogBlock, Record};
+use zuse_format::{BlockPointer, BpKind, object_type};
 use zuse_io::Pipeline;
 use zuse_vdev::Address;
 
@@ -27,6 +28,8 @@ struct Claim {
 pub(super) struct Claims {
     list: Vec<Claim>,
     pub gangs: u64,
+    /// Pointers to blocks that can be cloned, by vdev and offset of their first copy.
+    pub data: BTreeMap<(u32, u64), u64>,
     last_place: String,
 }
 
@@ -36,6 +39,7 @@ impl Claims {
         if bp.kind() != BpKind::Normal {
             return Ok(());
         }
+        self.note_data(bp);
         if bp.is_gang() {
             self.gangs += 1;
             return self.gang(io, bp, place, 0);
@@ -50,6 +54,34 @@ impl Claims {
             });
         }
         Ok(())
+    }
+
+    fn note_data(&mut self, bp: &BlockPointer) {
+        if bp.level() == 0 && !bp.dedup() && !object_type::is_metadata(bp.object_type()) {
+            let first = bp.dva(0);
+            let place = (first.vdev(), first.offset());
+            *self.data.entry(place).or_default() += 1;
+        }
+    }
+
+    /// The blocks that records of a claimed log point to once more.
+    pub fn note_logged(&mut self, block: &[u8], bp: &BlockPointer) {
+        let order = ByteOrder::Little;
+        let Ok(block) = LogBlock::parse(block, order, false, bp.checksum()) else {
+            return;
+        };
+        let mut rest = block.records;
+        while let Ok(Some((_, bytes))) = Record::split(rest, order) {
+            if let Ok(Record {
+                body: Body::Clone { blocks, .. },
+                ..
+            }) = Record::parse(bytes, order)
+            {
+                let normal = blocks.iter().filter(|b| b.kind() == BpKind::Normal);
+                normal.for_each(|bp| self.note_data(bp));
+            }
+            rest = &rest[bytes.len()..];
+        }
     }
 
     fn gang(&mut self, io: &Pipeline, bp: &BlockPointer, place: &str, depth: u32) -> Result<()> {

@@ -170,6 +170,7 @@ impl<'a> Walk<'a> {
         let Some(mut bp) = BlockPointer::at(header, 16) else {
             return;
         };
+        let claimed = header.first_chunk::<8>().is_some_and(|b| *b != [0; 8]);
         for block in 0..1_000_000 {
             if bp.is_hole() || bp.kind() != BpKind::Normal || bp.logical_birth() > self.last_txg {
                 return;
@@ -197,6 +198,9 @@ impl<'a> Walk<'a> {
             );
             if read.is_err() || !good {
                 return;
+            }
+            if claimed {
+                self.claims.note_logged(&buf, &bp);
             }
             bp = BlockPointer::at(&buf, 8).unwrap_or_default();
             let [a, b, c, seq] = verifier;

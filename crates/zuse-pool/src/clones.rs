@@ -1,0 +1,587 @@
+//! Tables of cloned blocks: how many pointers the blocks of files have beyond their first
+//! (`docs/format/04b-dedup-brt-scan.md`, 2).
+//!
+//! ```text
+//!   MOS directory ─ com.fudosecurity:brt:vdev:N ─► header (bonus), a u16 per 16 MiB: how many entries lie there
+//!                                                   └► ZAP: offset of the first copy ─► further pointers
+//! ```
+//! # How a pointer comes and goes
+//!
+//! A clone is made in open context: its reference waits for its txg. When that txg is written, all its references
+//! count at once, *before* anything is freed in it: else the txg that overwrites the first file would give the space
+//! away that the clone is about to point to. Freeing a pointer takes one off; who finds no entry has the last pointer,
+//! and the space is free.
+//!
+//! # Invariants
+//!
+//! - What is in `changed` is what the ZAP will hold; what is not there is as the ZAP has it.
+//! - Level-0 blocks of files and volumes only. The MOS's own blocks never ask here, so the tables can be written with it.
+//! - A table exists as long as it has entries; the features count tables.
+//!
+//! # Locks
+//!
+//! One lock over all tables, never held while a ZAP is read. Changes come in syncing context only, from several threads.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+use zuse_dmu::Objset;
+use zuse_dmu::dnode::DnodeSpec;
+use zuse_dmu::zap::{Zap, ZapFlags, ZapOptions, ZapValue};
+use zuse_format::field::u64_at;
+use zuse_format::{BlockPointer, BpKind, object_type};
+use zuse_io::Shared;
+use zuse_vdev::Vdevs;
+
+use crate::pool::lock;
+use crate::{Pool, SyncCtx};
+
+const FEATURE: &str = "com.fudosecurity:block_cloning";
+/// Counts are stored as one integer, not as the eight bytes of their writer.
+const ENDIAN: &str = "com.truenas:block_cloning_endian";
+/// Name of a table in the MOS directory; the id of its vdev follows.
+const NAME: &str = "com.fudosecurity:brt:vdev:";
+/// Type of a table's object and of its bonus.
+const WORDS: u8 = 195;
+/// Bytes of a table's header.
+const HEADER: u16 = 56;
+/// Bytes that one count of entries stands for.
+const RANGE: u64 = 16 << 20;
+/// Block size of the counts.
+const BLOCK: u32 = 32 << 10;
+/// Counts in a block.
+const PER_BLOCK: usize = BLOCK as usize / 2;
+/// More ranges than any vdev has: a pebibyte.
+const MOST_RANGES: u64 = 1 << 26;
+
+/// How many pointers a block has beyond its first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    stored: u64,
+    now: u64,
+}
+
+/// The table of a vdev.
+#[derive(Default)]
+struct Table {
+    /// Its object and that of its entries, once they are made.
+    objects: Option<(ObjectId, ObjectId)>,
+    range: u64,
+    counts: Vec<u16>,
+    total: u64,
+    used: u64,
+    saved: u64,
+    /// Blocks of `counts` that are not as on disk.
+    dirty: BTreeSet<usize>,
+    changed: HashMap<u64, Count>,
+}
+
+impl Table {
+    fn index(&self, offset: u64) -> usize {
+        usize::try_from(offset / self.range.max(1)).unwrap_or(usize::MAX)
+    }
+
+    fn in_range(&self, offset: u64) -> u16 {
+        self.counts
+            .get(self.index(offset))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// An entry comes or goes.
+    fn entry(&mut self, offset: u64, dsize: u64, comes: bool) {
+        let index = self.index(offset);
+        if let Some(count) = self.counts.get_mut(index) {
+            *count = if comes {
+                count.saturating_add(1)
+            } else {
+                count.saturating_sub(1)
+            };
+            self.dirty.insert(index / PER_BLOCK);
+        }
+        (self.total, self.used) = if comes {
+            (self.total + 1, self.used.saturating_add(dsize))
+        } else {
+            (
+                self.total.saturating_sub(1),
+                self.used.saturating_sub(dsize),
+            )
+        };
+    }
+
+    /// A block of the counts as it is stored.
+    fn stored_counts(&self, block: usize) -> Vec<u8> {
+        let from = (block * PER_BLOCK).min(self.counts.len());
+        let to = (from + PER_BLOCK).min(self.counts.len());
+        let mut bytes: Vec<u8> = self.counts[from..to]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect();
+        bytes.resize(BLOCK as usize, 0);
+        bytes
+    }
+
+    fn header(&self, entries: ObjectId) -> Vec<u8> {
+        let words = [
+            entries.0,
+            self.counts.len() as u64,
+            0,
+            self.total,
+            self.range,
+            self.used,
+            self.saved,
+        ];
+        words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+}
+
+/// References of a txg that is not being written yet: by vdev and offset how many, and the bytes of one.
+type Waiting = HashMap<(u32, u64), (u64, u64)>;
+
+#[derive(Default)]
+struct State {
+    mos: Option<Arc<Objset>>,
+    tables: BTreeMap<u32, Table>,
+    waiting: [Waiting; 4],
+    /// References up to this txg count.
+    applied: Txg,
+    /// References that were withdrawn after they had begun to count, and the bytes of their blocks.
+    orphans: Vec<(BlockPointer, u64)>,
+}
+
+/// The tables of a pool.
+pub(crate) struct Clones {
+    vdevs: Arc<Vdevs>,
+    state: Mutex<State>,
+    /// Whether there is anything at all: most pools have no clones, and each block that is freed asks.
+    any: AtomicBool,
+    enabled: AtomicBool,
+}
+
+/// Vdev and offset of a block's first copy, if it is one that can be cloned.
+fn key_of(bp: &BlockPointer) -> Option<(u32, u64)> {
+    let data = bp.kind() == BpKind::Normal
+        && bp.level() == 0
+        && !object_type::is_metadata(bp.object_type());
+    data.then(|| {
+        let dva = bp.dva(0);
+        (dva.vdev(), dva.offset())
+    })
+}
+
+impl Clones {
+    pub fn new(vdevs: Arc<Vdevs>) -> Arc<Self> {
+        Arc::new(Self {
+            vdevs,
+            state: Mutex::default(),
+            any: AtomicBool::new(false),
+            enabled: AtomicBool::new(false),
+        })
+    }
+
+    /// Bytes that further pointers would take if they were blocks.
+    pub fn saved(&self) -> u64 {
+        if !self.any.load(Relaxed) {
+            return 0;
+        }
+        let state = lock(&self.state);
+        state
+            .tables
+            .values()
+            .fold(0, |sum, t| sum.saturating_add(t.saved))
+    }
+
+    /// Reads the tables of a pool that is being opened.
+    pub fn load(&self, pool: &Pool) -> Result<()> {
+        let mos = pool.mos();
+        let endian = pool.features().is_active(ENDIAN);
+        let mut tables = BTreeMap::new();
+        let mut cursor = pool.directory()?.cursor(0);
+        while let Some(entry) = cursor.next()? {
+            let name = String::from_utf8_lossy(&entry.name);
+            let Some(vdev) = name.strip_prefix(NAME) else {
+                continue;
+            };
+            let place = || format!("table of cloned blocks of vdev {vdev}");
+            let (Ok(vdev), Some(object)) = (vdev.parse::<u32>(), entry.value.first()) else {
+                return Err(Error::corrupt(place(), "it has no vdev or no object"));
+            };
+            let table = Table::read(mos, ObjectId(object), endian, &place)?;
+            tables.insert(vdev, table);
+        }
+        self.any.store(!tables.is_empty(), Relaxed);
+        lock(&self.state).tables = tables;
+        Ok(())
+    }
+
+    /// From now on the tables may be changed.
+    pub fn attach(&self, pool: &Pool) {
+        lock(&self.state).mos = Some(pool.mos().clone());
+        self.enabled
+            .store(pool.features().is_enabled(FEATURE), Relaxed);
+    }
+
+    /// Lets go of the MOS, which holds the pipeline, which holds this.
+    pub fn detach(&self) {
+        lock(&self.state).mos = None;
+    }
+
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        let state = lock(&self.state);
+        !state.waiting[txg.slot::<4>()].is_empty()
+            || !state.orphans.is_empty()
+            || state.tables.values().any(|t| !t.changed.is_empty())
+    }
+
+    /// How many further pointers a block has; from here on it is in `changed` if it has any.
+    fn now(&self, (vdev, offset): (u32, u64)) -> Result<u64> {
+        let (mos, entries) = {
+            let state = lock(&self.state);
+            let Some(table) = state.tables.get(&vdev) else {
+                return Ok(0);
+            };
+            if let Some(count) = table.changed.get(&offset) {
+                return Ok(count.now);
+            }
+            match (&state.mos, table.objects) {
+                (Some(mos), Some((_, entries))) if table.in_range(offset) > 0 => {
+                    (mos.clone(), entries)
+                }
+                _ => return Ok(0),
+            }
+        };
+        let place = || format!("table of cloned blocks of vdev {vdev}, offset {offset:#x}");
+        let stored = match Zap::open(&mos.dnode(entries)?)?.lookup_words(&[offset])? {
+            None => 0,
+            Some(value) => count_of(&value)
+                .filter(|n| *n > 0)
+                .ok_or_else(|| Error::corrupt(place(), "its count makes no sense"))?,
+        };
+        if stored == 0 {
+            return Ok(0);
+        }
+        let mut state = lock(&self.state);
+        let Some(table) = state.tables.get_mut(&vdev) else {
+            return Ok(0);
+        };
+        let count = table.changed.entry(offset).or_insert(Count {
+            stored,
+            now: stored,
+        });
+        Ok(count.now)
+    }
+
+    /// `more` further pointers to a block of `dsize` bytes.
+    fn add(&self, key: (u32, u64), more: u64, dsize: u64) -> Result<()> {
+        self.now(key)?;
+        let (vdev, offset) = key;
+        let tops = self.vdevs.tops();
+        // Whole metaslabs: OpenZFS refuses a table for more.
+        let room = tops.iter().find(|t| t.id() == vdev).map(|t| {
+            let shift = t.metaslab_shift();
+            (t.asize() >> shift) << shift
+        });
+        let mut state = lock(&self.state);
+        let table = state.tables.entry(vdev).or_insert_with(|| Table {
+            range: RANGE,
+            ..Table::default()
+        });
+        // The vdev may have grown.
+        let ranges = room.unwrap_or(0).div_ceil(table.range.max(1));
+        let size = usize::try_from(ranges.min(MOST_RANGES)).unwrap_or(0);
+        if table.counts.len() < size {
+            let from = table.counts.len() / PER_BLOCK;
+            table.counts.resize(size, 0);
+            table.dirty.extend(from..size.div_ceil(PER_BLOCK));
+        }
+        if table.index(offset) >= table.counts.len() {
+            return Err(Error::corrupt(
+                format!("block at <{vdev}:{offset:x}>"),
+                "a cloned block behind the end of its vdev",
+            ));
+        }
+        let count = table.changed.entry(offset).or_default();
+        let first = count.now == 0;
+        count.now = count.now.saturating_add(more);
+        table.saved = table.saved.saturating_add(dsize.saturating_mul(more));
+        if first {
+            table.entry(offset, dsize, true);
+        }
+        self.any.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// The references of a txg count from now on. Before anything is freed in it.
+    pub fn apply(&self, pool: &Pool, txg: Txg) -> Result<()> {
+        self.enabled
+            .store(pool.features().is_enabled(FEATURE), Relaxed);
+        let waiting = {
+            let mut state = lock(&self.state);
+            state.applied = txg;
+            std::mem::take(&mut state.waiting[txg.slot::<4>()])
+        };
+        waiting
+            .into_iter()
+            .try_for_each(|(key, (more, dsize))| self.add(key, more, dsize))
+    }
+
+    /// Writes what changed into the MOS; after everything else that frees blocks of files.
+    pub fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        let orphans = std::mem::take(&mut lock(&self.state).orphans);
+        for (bp, dsize) in orphans {
+            self.give_up(&bp, dsize)?;
+        }
+        let changed: Vec<u32> = {
+            let state = lock(&self.state);
+            let changed = state.tables.iter().filter(|(_, t)| !t.changed.is_empty());
+            changed.map(|(vdev, _)| *vdev).collect()
+        };
+        changed
+            .into_iter()
+            .try_for_each(|vdev| self.sync_table(ctx, vdev))
+    }
+
+    fn sync_table(&self, ctx: &SyncCtx<'_>, vdev: u32) -> Result<()> {
+        let (changes, objects, total) = {
+            let mut state = lock(&self.state);
+            let Some(table) = state.tables.get_mut(&vdev) else {
+                return Ok(());
+            };
+            let mut changes: Vec<(u64, Count)> = table
+                .changed
+                .drain()
+                .filter(|(_, c)| c.now != c.stored)
+                .collect();
+            changes.sort_unstable_by_key(|(offset, _)| *offset);
+            (changes, table.objects, table.total)
+        };
+        if changes.is_empty() && (objects.is_some() == (total > 0)) {
+            return Ok(());
+        }
+        if total == 0 {
+            if let Some(objects) = objects {
+                destroy(ctx, vdev, objects)?;
+            }
+            let mut state = lock(&self.state);
+            state.tables.remove(&vdev);
+            return Ok(());
+        }
+        let mos = ctx.pool.mos();
+        let objects = match objects {
+            Some(objects) => objects,
+            None => create(ctx, vdev)?,
+        };
+        let entries = Zap::open(&mos.dnode(objects.1)?)?;
+        let endian = ctx.pool.features().is_active(ENDIAN);
+        for (offset, count) in changes {
+            if count.now == 0 {
+                entries.remove_words(ctx.tx, &[offset])?;
+            } else {
+                entries.update_words(ctx.tx, &[offset], &value_of(count.now, endian))?;
+            }
+        }
+        let (header, blocks) = {
+            let mut state = lock(&self.state);
+            let Some(table) = state.tables.get_mut(&vdev) else {
+                return Ok(());
+            };
+            table.objects = Some(objects);
+            let dirty = std::mem::take(&mut table.dirty);
+            let blocks: Vec<_> = dirty
+                .into_iter()
+                .map(|block| (block, table.stored_counts(block)))
+                .collect();
+            (table.header(objects.1), blocks)
+        };
+        let dnode = mos.dnode(objects.0)?;
+        for (block, bytes) in blocks {
+            dnode.write_at(ctx.tx, block as u64 * u64::from(BLOCK), &bytes)?;
+        }
+        dnode.set_bonus(ctx.tx, &header)
+    }
+}
+
+/// A count as a table's entry has it.
+fn count_of(value: &ZapValue) -> Option<u64> {
+    match value {
+        ZapValue::U64(count) => Some(*count),
+        ZapValue::Bytes(bytes) => bytes.as_slice().try_into().ok().map(u64::from_le_bytes),
+        _ => None,
+    }
+}
+
+fn value_of(count: u64, endian: bool) -> ZapValue {
+    if endian {
+        ZapValue::U64(count)
+    } else {
+        ZapValue::Bytes(count.to_le_bytes().to_vec())
+    }
+}
+
+/// Makes the objects of a table.
+fn create(ctx: &SyncCtx<'_>, vdev: u32) -> Result<(ObjectId, ObjectId)> {
+    let (mos, features) = (ctx.pool.mos(), ctx.pool.features());
+    // The first table says how counts are stored in all of them.
+    let first = !features.is_active(FEATURE);
+    if features.is_active(ENDIAN) || first && features.is_enabled(ENDIAN) {
+        features.add(ctx, ENDIAN, 1)?;
+    }
+    features.add(ctx, FEATURE, 1)?;
+    let spec = DnodeSpec::new(WORDS).bonus(WORDS, HEADER).block_size(BLOCK);
+    let object = mos.allocate(ctx.tx, &spec)?.object();
+    let options = ZapOptions {
+        flags: ZapFlags {
+            hash64: true,
+            uint64_key: true,
+            prehashed: false,
+        },
+        block_shift: 13,
+        indirect_shift: 13,
+        ..ZapOptions::default()
+    };
+    let entries = Zap::create(mos, ctx.tx, object_type::ZAP_METADATA, &options)?;
+    let name = format!("{NAME}{vdev}");
+    ctx.pool
+        .directory()?
+        .add_u64(ctx.tx, name.as_bytes(), object.0)?;
+    Ok((object, entries.dnode().object()))
+}
+
+fn destroy(ctx: &SyncCtx<'_>, vdev: u32, (object, entries): (ObjectId, ObjectId)) -> Result<()> {
+    let (mos, features) = (ctx.pool.mos(), ctx.pool.features());
+    mos.free(ctx.tx, entries)?;
+    mos.free(ctx.tx, object)?;
+    let name = format!("{NAME}{vdev}");
+    ctx.pool.directory()?.remove(ctx.tx, name.as_bytes())?;
+    features.add(ctx, FEATURE, -1)?;
+    if features.is_active(ENDIAN) {
+        features.add(ctx, ENDIAN, -1)?;
+    }
+    Ok(())
+}
+
+impl Table {
+    fn read(
+        mos: &Arc<Objset>,
+        object: ObjectId,
+        endian: bool,
+        place: &dyn Fn() -> String,
+    ) -> Result<Self> {
+        let dnode = mos.dnode(object)?;
+        let header = dnode.bonus_vec();
+        if header.len() < usize::from(HEADER) {
+            return Err(Error::corrupt(place(), "its header is too short"));
+        }
+        let word = |i: usize| u64_at(&header, i * 8);
+        let (entries, size, big, range) = (word(0), word(1), word(2), word(4));
+        if size > MOST_RANGES || range == 0 || entries == 0 {
+            return Err(Error::corrupt(
+                place(),
+                format!("{size} ranges of {range} bytes, entries in object {entries}"),
+            ));
+        }
+        if big != 0 && !endian {
+            return Err(Error::unsupported(
+                place(),
+                "writing where counts are those of a big-endian machine (the pool can be opened with readonly=on)",
+            ));
+        }
+        let mut bytes = vec![0; usize::try_from(size * 2).unwrap_or(0)];
+        dnode.read_at(0, &mut bytes)?;
+        let counts: Vec<u16> = bytes
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|b| {
+                if big != 0 {
+                    u16::from_be_bytes(*b)
+                } else {
+                    u16::from_le_bytes(*b)
+                }
+            })
+            .collect();
+        // What is written is little-endian: then all of it.
+        let dirty = if big != 0 {
+            (0..counts.len().div_ceil(PER_BLOCK)).collect()
+        } else {
+            BTreeSet::new()
+        };
+        Ok(Self {
+            objects: Some((object, ObjectId(entries))),
+            range,
+            counts,
+            total: word(3),
+            used: word(5),
+            saved: word(6),
+            dirty,
+            changed: HashMap::new(),
+        })
+    }
+}
+
+impl Shared for Clones {
+    fn refer(&self, txg: Txg, bp: &BlockPointer, dsize: u64) -> Result<()> {
+        let Some(key) = key_of(bp).filter(|_| self.enabled.load(Relaxed)) else {
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "the block cannot be shared, or the feature block_cloning is not enabled",
+            ));
+        };
+        let mut state = lock(&self.state);
+        if txg <= state.applied {
+            return Err(Error::refused(
+                Errno::INVAL,
+                "a reference to a block comes too late",
+            ));
+        }
+        let (count, size) = state.waiting[txg.slot::<4>()].entry(key).or_default();
+        *count += 1;
+        *size = dsize;
+        Ok(())
+    }
+
+    fn withdraw(&self, txg: Txg, bp: &BlockPointer, dsize: u64) {
+        let Some(key) = key_of(bp) else { return };
+        let mut state = lock(&self.state);
+        if txg <= state.applied {
+            state.orphans.push((*bp, dsize));
+            return;
+        }
+        let waiting = &mut state.waiting[txg.slot::<4>()];
+        if let Some((count, _)) = waiting.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(&key);
+            }
+        }
+    }
+
+    fn give_up(&self, bp: &BlockPointer, dsize: u64) -> Result<bool> {
+        if !self.any.load(Relaxed) {
+            return Ok(false);
+        }
+        let Some(key) = key_of(bp) else {
+            return Ok(false);
+        };
+        if self.now(key)? == 0 {
+            return Ok(false);
+        }
+        let mut state = lock(&self.state);
+        let Some(table) = state.tables.get_mut(&key.0) else {
+            return Ok(false);
+        };
+        // Another thread may have been faster.
+        let Some(count) = table.changed.get_mut(&key.1).filter(|c| c.now > 0) else {
+            return Ok(false);
+        };
+        count.now -= 1;
+        let last = count.now == 0;
+        table.saved = table.saved.saturating_sub(dsize);
+        if last {
+            table.entry(key.1, dsize, false);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,294 @@
+//! Blocks that several pointers share: made by copying, by a log's records, freed one pointer after the other.
+
+use std::sync::Arc;
+
+use zuse::{Credentials, PoolAccess, Zap};
+use zuse_base::{ByteOrder, Entropy, ObjectId, SeededPrng};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_format::field::u64_at;
+use zuse_format::zil::ZilHeader;
+use zuse_format::{BlockPointer, BpProps, Dva};
+use zuse_pool::{Environment, Limits};
+use zuse_sim::check::{Depth, check};
+use zuse_sim::clones;
+use zuse_sim::golden::{Golden, open_whole};
+use zuse_sim::memory_pool::memory_pool;
+use zuse_zpl::WriteOptions;
+
+const FEATURE: &str = "com.fudosecurity:block_cloning";
+const ENDIAN: &str = "com.truenas:block_cloning_endian";
+const TABLE: &[u8] = b"com.fudosecurity:brt:vdev:0";
+
+fn writable() -> PoolAccess {
+    PoolAccess {
+        writable: true,
+        force: true,
+        ..PoolAccess::default()
+    }
+}
+
+fn sound(pool: &zuse::Pool) -> u64 {
+    let report = check(pool.spa(), Depth::All).expect("check");
+    assert!(report.is_clean(), "{:#?}", report.problems);
+    let flaws = zuse_dsl::check_accounting(pool.dsl());
+    assert!(flaws.is_empty(), "{flaws:?}");
+    report.shared
+}
+
+/// Object of the table, its header, the flags of the ZAP of its entries.
+fn table(pool: &zuse::Pool) -> Option<(u64, Vec<u8>)> {
+    let object = pool.spa().directory().expect("directory");
+    let object = object.lookup_u64(TABLE).expect("lookup")?;
+    let dnode = pool.spa().mos().dnode(ObjectId(object)).expect("table");
+    Some((object, dnode.bonus_vec()))
+}
+
+fn nothing_is_shared(pool: &zuse::Pool) {
+    assert_eq!(table(pool), None);
+    let features = pool.spa().features();
+    assert_eq!(
+        [features.refcount(FEATURE), features.refcount(ENDIAN)],
+        [0, 0]
+    );
+    assert_eq!(sound(pool), 0);
+}
+
+#[test]
+fn files_that_share_blocks_keep_their_bytes_whatever_happens_to_the_others() {
+    for seed in 0..4 {
+        let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
+        clones::run(&pool, "tank", seed, 150).expect("run");
+        // What was removed waits for its txg.
+        (0..4).for_each(|_| pool.sync().expect("sync"));
+        assert!(sound(&pool) > 0, "seed {seed}: nothing was shared");
+        pool.export().expect("export");
+        drop(pool);
+        let devices: Vec<Arc<dyn BlockDevice>> = vec![device];
+        let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
+        clones::clear(&pool, "tank").expect("clear");
+        nothing_is_shared(&pool);
+        pool.export().expect("export");
+    }
+}
+
+#[test]
+fn a_table_is_made_as_openzfs_makes_it() {
+    let golden = Golden::load("brt");
+    let theirs = open_whole(
+        Environment::default(),
+        &golden.block_devices(),
+        &PoolAccess::default(),
+    )
+    .expect("open");
+    let (ours, _device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
+    clones::run(&ours, "tank", 1, 60).expect("run");
+    let shape = |pool: &zuse::Pool| {
+        let (object, header) = table(pool).expect("table");
+        let entries = u64_at(&header, 0);
+        let shapes = [object, entries].map(|object| {
+            let dnode = pool.spa().mos().dnode(ObjectId(object)).expect("dnode");
+            let raw = dnode.with_bonus(|b| b.len());
+            (
+                dnode.object_type(),
+                dnode.block_size(),
+                dnode.indirect_shift(),
+                raw,
+            )
+        });
+        let zap = Zap::open(&pool.spa().mos().dnode(ObjectId(entries)).expect("dnode"));
+        let mut cursor = zap.expect("zap").cursor(0);
+        let first = cursor.next().expect("walk").expect("an entry");
+        let block = pool.spa().mos().dnode(ObjectId(entries)).expect("dnode");
+        let mut head = vec![0; 128];
+        block.read_at(0, &mut head).expect("header of the ZAP");
+        let value = std::mem::discriminant(&first.value);
+        (
+            shapes,
+            u64_at(&head, 96),
+            u64_at(&header, 32),
+            first.name.len(),
+            value,
+        )
+    };
+    assert_eq!(shape(&ours), shape(&theirs));
+    theirs.close().expect("close");
+    ours.close().expect("close");
+}
+
+#[test]
+fn a_pool_that_openzfs_cloned_in_is_written_until_nothing_is_shared() {
+    let golden = Golden::load("brt");
+    let devices = golden.block_devices();
+    let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
+    assert!(sound(&pool) > 0);
+    let before = u64_at(&table(&pool).expect("table").1, 24);
+    let fs = pool.file_system("brt").expect("file system");
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    fs.readdir(&root, 0, false, &mut |entry| {
+        names.push(entry.name.to_vec());
+        true
+    })
+    .expect("list");
+    names.retain(|name| name != b"." && name != b"..");
+    for name in names {
+        let file = fs.lookup(&who, &root, &name).expect("lookup");
+        if file.is_file() {
+            // One block of its own, the rest goes with the file.
+            fs.write(&file, 0, b"mine", WriteOptions::default())
+                .expect("write");
+            pool.sync().expect("sync");
+            sound(&pool);
+            fs.unlink(&who, &root, &name).expect("unlink");
+            pool.sync().expect("sync");
+            sound(&pool);
+        }
+    }
+    assert!(before > 0);
+    drop((root, fs));
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    nothing_is_shared(&pool);
+    pool.export().expect("export");
+}
+
+/// A record that points to blocks once more, in file `object` from its start.
+fn clone_record(seq: u64, txg: u64, object: u64, blocks: &[BlockPointer]) -> Vec<u8> {
+    let size = blocks[0].lsize();
+    let len = 72 + blocks.len() * 128;
+    let words = [
+        24,
+        len as u64,
+        txg,
+        seq,
+        object,
+        0,
+        size * blocks.len() as u64,
+        size,
+        blocks.len() as u64,
+    ];
+    let mut out: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    for bp in blocks {
+        let mut bytes = [0; 128];
+        bp.write_le(&mut bytes);
+        out.extend_from_slice(&bytes);
+    }
+    out
+}
+
+/// A pool with file `a` of four blocks, an empty `b`, and a log that nobody has claimed, which makes `b` a clone of `a`.
+fn with_clone_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
+    let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
+    let fs = pool.file_system("tank").expect("file system");
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let a = fs.create(&who, &root, b"a", 0o644).expect("create");
+    let mut data = vec![0; 4 << 17];
+    SeededPrng::new(1).fill(&mut data);
+    fs.write(&a, 0, &data, WriteOptions::default())
+        .expect("write");
+    let b = fs.create(&who, &root, b"b", 0o644).expect("create");
+    pool.sync().expect("sync");
+    let blocks: Vec<BlockPointer> = (0..4)
+        .map(|i| a.dnode().stored_pointer(i).expect("pointer").expect("data"))
+        .collect();
+    let ds = pool.dsl().dataset("tank").expect("dataset");
+    let verifier = [7, 8, ds.object().0, 1];
+    // Later than all txgs until the pool is exported.
+    let birth = pool.spa().open_txg().0 + 40;
+    let record = clone_record(1, birth, b.object().0, &blocks);
+    let used = 184 + record.len();
+    let mut block = vec![0; used.next_multiple_of(4096)];
+    block[136..144].copy_from_slice(&(used as u64).to_le_bytes());
+    for (i, word) in [7, 8, ds.object().0, 2u64].into_iter().enumerate() {
+        block[104 + 8 * i..112 + 8 * i].copy_from_slice(&word.to_le_bytes());
+    }
+    block[184..used].copy_from_slice(&record);
+    zuse_codec::seal_zil(&mut block, verifier).expect("seal");
+    let mut bp = BlockPointer::with_props(BpProps {
+        lsize: block.len() as u64,
+        psize: block.len() as u64,
+        compression: 2,
+        checksum: 9,
+        object_type: 9,
+        level: 0,
+        dedup: false,
+        crypt: false,
+        order: ByteOrder::Little,
+    });
+    let allocator = pool.spa().allocator().expect("writable");
+    let spans = (0..3).flat_map(|m| allocator.free_spans(0, m).expect("spans"));
+    let span = spans.max_by_key(|s| s.size).expect("free space");
+    let offset = span.start + span.size - block.len() as u64;
+    bp.set_dva(0, Dva::new(0, offset, block.len() as u64, false));
+    bp.set_birth(birth, birth);
+    bp.set_checksum(verifier);
+    let header = ZilHeader {
+        log: bp,
+        ..ZilHeader::default()
+    };
+    let tx = ds.begin(zuse_dsl::Estimate::default()).expect("begin");
+    let objset = ds.objset().expect("objset");
+    objset.set_zil_header(&tx, header.to_bytes());
+    drop((tx, objset, ds, a, b, root, fs));
+    pool.export().expect("export");
+    drop(pool);
+    device.write_at(&block, offset + (4 << 20)).expect("write");
+    (device, data)
+}
+
+fn read(pool: &Arc<zuse::Pool>, name: &str) -> Vec<u8> {
+    let fs = pool.file_system("tank").expect("file system");
+    let root = fs.root().expect("root");
+    let file = fs
+        .lookup(&Credentials::root(), &root, name.as_bytes())
+        .expect("lookup");
+    let mut bytes = vec![0; file.size() as usize];
+    assert_eq!(fs.read(&file, 0, &mut bytes).expect("read"), bytes.len());
+    bytes
+}
+
+#[test]
+fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
+    let (device, data) = with_clone_in_the_log();
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![device];
+    let open =
+        |access: &PoolAccess| open_whole(Environment::default(), &devices, access).expect("open");
+    let entries = |pool: &zuse::Pool| table(pool).map(|(_, header)| u64_at(&header, 24));
+
+    let pool = open(&PoolAccess::default());
+    assert!(read(&pool, "b") == data, "as it is read only");
+    pool.close().expect("close");
+    drop(pool);
+
+    // Claimed, and closed before anything was replayed: the record itself holds its blocks.
+    for _ in 0..2 {
+        let pool = open(&writable());
+        pool.sync().expect("sync");
+        assert_eq!(entries(&pool), Some(4));
+        assert_eq!(sound(&pool), 0);
+        pool.close().expect("close");
+    }
+
+    let pool = open(&writable());
+    assert!(read(&pool, "b") == data, "as it is written");
+    assert_eq!(
+        pool.dsl()
+            .dataset("tank")
+            .expect("dataset")
+            .log_header()
+            .expect("header"),
+        ZilHeader::default()
+    );
+    assert_eq!(entries(&pool), Some(4));
+    assert_eq!(sound(&pool), 4 * (128 << 10));
+    let fs = pool.file_system("tank").expect("file system");
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    fs.unlink(&who, &root, b"a").expect("unlink");
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    nothing_is_shared(&pool);
+    assert!(read(&pool, "b") == data, "it has the blocks alone now");
+    fs.unlink(&who, &root, b"b").expect("unlink");
+    drop((root, fs));
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    nothing_is_shared(&pool);
+    pool.export().expect("export");
+}

@@ -1,0 +1,98 @@
+//! Copying by pointing: whole blocks of a file that are on disk get one more pointer, in another place of the same file
+//! system.
+//!
+//! The source needs no lock. A block is pointed to while a transaction is open, and only if no txg that is not on disk
+//! changes it: whoever changes it later does so in this txg at the earliest, and what that txg frees is freed after its
+//! clones count ([`zuse_io::Reference`]).
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Result};
+use zuse_format::{BlockPointer, BpKind};
+
+use super::WriteOptions;
+use crate::estimate;
+use crate::file_system::FileSystem;
+use crate::znode::Znode;
+
+/// Blocks that one transaction points to.
+const AT_ONCE: u64 = 64;
+
+impl FileSystem {
+    /// Points to the blocks of a range of one file from another, as far as that is possible from its start on. Gives the
+    /// bytes that are done; none: they have to be copied.
+    pub(super) fn clone_range(
+        &self,
+        (from, from_at): (&Arc<Znode>, u64),
+        (to, to_at): (&Arc<Znode>, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let props = self.backing.props();
+        let (source, target) = (from.dnode(), to.dnode());
+        let size = u64::from(source.block_size()).max(1);
+        let aligned = from_at.is_multiple_of(size) && to_at.is_multiple_of(size);
+        if !props.clone_blocks || props.read_only || !aligned {
+            return Ok(0);
+        }
+        // Before the transaction: it brings the indirect blocks into the cache.
+        if self.to_clone(from, from_at / size)?.is_none() {
+            return Ok(0);
+        }
+        let _range = to.content.write(0, u64::MAX);
+        self.check_content_change(to, to_at, false)?;
+        self.check_space_quota(&to.attributes())?;
+        // A last block that is not whole must be the last one there as well.
+        let ends = from_at + len >= from.size() && to_at + len >= to.size();
+        let blocks = if ends { len.div_ceil(size) } else { len / size }.min(AT_ONCE);
+        let grows = u64::from(target.block_size()) != size;
+        let may_grow = target.max_block() == 0
+            && u64::from(target.block_size()) < size
+            && to.size() <= size
+            && (size == u64::from(props.record_size) || to_at == 0 && source.max_block() == 0);
+        if blocks == 0 || grows && !may_grow || to_at > 0 && !size.is_power_of_two() {
+            return Ok(0);
+        }
+        if grows && to.size() > 0 {
+            target.with_block(0, |_| ())?;
+        }
+        let bytes = estimate::write(to_at, blocks * size, size, to.ends_dirty(to_at));
+        let tx = self.begin(bytes)?;
+        if grows {
+            target.set_block_size(&tx, source.block_size())?;
+        }
+        let mut done = 0;
+        for i in 0..blocks {
+            let Some(bp) = self.to_clone(from, from_at / size + i)? else {
+                break;
+            };
+            let reference = match self.objset.io().refer(tx.txg(), &bp) {
+                Ok(reference) => reference,
+                Err(e) if e.is(Errno::NOTSUP) => break,
+                Err(e) => return Err(e),
+            };
+            if bp.lsize() != size {
+                break;
+            }
+            target.write_clone(&tx, to_at / size + i, reference)?;
+            done += size.min(len - done);
+        }
+        if done > 0 {
+            let end = to.size().max(to_at + done);
+            self.content_changed(&tx, to, end, WriteOptions::default())?;
+        }
+        Ok(done)
+    }
+
+    /// The pointer of a block that may get another one.
+    fn to_clone(&self, znode: &Znode, blkid: u64) -> Result<Option<BlockPointer>> {
+        let synced = self.backing.synced_txg().0;
+        let found = match znode.dnode().stored_pointer(blkid) {
+            // The tree may have been replaced while it was read: then the block is copied.
+            Err(zuse_base::Error::Corrupt { .. }) => None,
+            other => other?,
+        };
+        Ok(found.filter(|bp| {
+            bp.kind() == BpKind::Normal && !bp.dedup() && bp.physical_birth() <= synced
+        }))
+    }
+}
