@@ -1,5 +1,7 @@
 //! Dates as the ZFS commands print them, in local time.
 
+use std::cell::RefCell;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -12,10 +14,26 @@ fn print(seconds: u64, format: &str) -> String {
     zoned(seconds).map_or_else(|| seconds.to_string(), |z| z.strftime(format).to_string())
 }
 
-/// `Sat Nov 21 19:08 2026`, as `creation`.
+/// `Sat Nov 21 19:08 2026`, as `creation`: [`MINUTES`] characters. Snapshots of many datasets are mostly of the same minute.
 pub fn minutes(seconds: u64) -> String {
-    print(seconds, "%a %b %e %k:%M %Y")
+    /// Later ones have no date.
+    const END: u64 = 253_402_200_000;
+    thread_local! {
+        static LAST: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
+    }
+    if seconds > END {
+        return seconds.to_string();
+    }
+    LAST.with_borrow_mut(|(minute, text)| {
+        if *minute != seconds / 60 {
+            (*minute, *text) = (seconds / 60, print(seconds, "%a %b %e %k:%M %Y"));
+        }
+        text.clone()
+    })
 }
+
+/// Characters of [`minutes`].
+pub const MINUTES: usize = 21;
 
 /// `Sat Nov 21 19:22:45 2026`, as in `zpool status`.
 pub fn ctime(seconds: u64) -> String {

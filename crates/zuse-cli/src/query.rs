@@ -1,11 +1,9 @@
 //! Questions about pools and datasets, and their answers as plain rows.
 //!
 //! A listing may span pools that different processes hold. So it is put together from answers: to a question about one
-//! pool, given here if the pool can be opened here, else by the process that holds it (as JSON through `zuse answer`).
+//! pool, given here if the pool can be opened here, else by the process that holds it (through `zuse answer`, see [`carry`]).
 
 use std::borrow::Cow;
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +14,10 @@ use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::present::source_text;
 use crate::session::{Need, Session};
 use crate::target::pool_of;
-use crate::wire;
+
+mod carry;
+
+pub use carry::answer_here;
 
 /// A question about one pool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -63,7 +64,8 @@ pub enum Question {
 /// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Answer {
-    /// Datasets.
+    /// Datasets: they come over row by row.
+    #[serde(skip)]
     Datasets(Vec<DatasetRow>),
     /// A pool.
     Pool(Box<PoolRow>),
@@ -105,24 +107,23 @@ pub struct VdevCells {
 pub type Text = Cow<'static, str>;
 
 /// A value with its source.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Cell {
     /// Exact form; `None` if the property has no value.
     pub value: Option<Text>,
     /// Word of the SOURCE column.
     pub source: Text,
     /// The value that was received, if that was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Box<str>>,
 }
 
 /// A dataset.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct DatasetRow {
     /// Full name.
     pub name: String,
     /// `filesystem`, `volume`, `snapshot` or `bookmark`.
-    pub kind: String,
+    pub kind: Text,
     /// Txg of its creation.
     pub create_txg: u64,
     /// Properties, in the order asked for; `None` where it has none of that name.
@@ -367,39 +368,12 @@ impl Question {
     /// Answers about an open pool. An imported pool that is open read-only for this question is not read-only.
     pub fn answer(&self, pool: &Arc<Pool>, imported: bool) -> Outcome<Answer> {
         match self {
-            Self::Datasets {
-                root,
-                depth,
-                filesystems,
-                volumes,
-                snapshots,
-                bookmarks,
-                received,
-                properties,
-            } => {
-                let cannot = || format!("cannot open '{root}'");
-                let which = Which {
-                    filesystems: *filesystems,
-                    volumes: *volumes,
-                    snapshots: *snapshots,
-                    bookmarks: *bookmarks,
-                };
-                let names: Option<Vec<&str>> = properties
-                    .as_ref()
-                    .map(|names| names.iter().map(String::as_str).collect());
+            Self::Datasets { .. } => {
                 let mut rows = Vec::new();
-                pool.dsl()
-                    .walk_for(
-                        root,
-                        *depth,
-                        which,
-                        needs_of(names.as_deref()),
-                        &mut |entry| {
-                            rows.push(dataset_row(pool, &entry, names.as_deref(), *received)?);
-                            Ok(())
-                        },
-                    )
-                    .or_cannot(cannot)?;
+                self.each_row(pool, &mut |row| {
+                    rows.push(row);
+                    Ok(())
+                })?;
                 Ok(Answer::Datasets(rows))
             }
             Self::Pool { name, properties } => {
@@ -419,6 +393,42 @@ impl Question {
             } => vdevs_answer(pool, vdevs, properties.as_deref())
                 .or_cannot_pool(|| format!("cannot open '{name}'")),
         }
+    }
+
+    /// Gives a row for each dataset that is asked for, none for a question about a pool.
+    fn each_row(
+        &self,
+        pool: &Arc<Pool>,
+        put: &mut dyn FnMut(DatasetRow) -> zuse::Result<()>,
+    ) -> Outcome {
+        let Self::Datasets {
+            root,
+            depth,
+            filesystems,
+            volumes,
+            snapshots,
+            bookmarks,
+            received,
+            properties,
+        } = self
+        else {
+            return Ok(());
+        };
+        let which = Which {
+            filesystems: *filesystems,
+            volumes: *volumes,
+            snapshots: *snapshots,
+            bookmarks: *bookmarks,
+        };
+        let names: Option<Vec<&str>> = properties
+            .as_ref()
+            .map(|names| names.iter().map(String::as_str).collect());
+        let (names, needs) = (names.as_deref(), needs_of(names.as_deref()));
+        pool.dsl()
+            .walk_for(root, *depth, which, needs, &mut |entry| {
+                put(dataset_row(pool, &entry, names, *received)?)
+            })
+            .or_cannot(|| format!("cannot open '{root}'"))
     }
 
     /// Answers here, or has the process that holds the pool answer.
@@ -443,60 +453,6 @@ impl Question {
             Err(stop) => Err(stop),
         }
     }
-
-    fn ask_holder(&self, session: &mut Session, guid: u64) -> Outcome<Answer> {
-        let json = serde_json::to_string(self).map_err(|e| CommandError::new(e.to_string()))?;
-        let request = wire::Request {
-            argv: vec![b"zuse".to_vec(), b"answer".to_vec(), json.into_bytes()],
-            cwd: b"/".to_vec(),
-        };
-        let (reader, writer) = std::io::pipe()?;
-        let [input, _, err] = session.ui.streams()?;
-        let streams = [input, OwnedFd::from(writer), err];
-        // Read aside: an answer may be larger than a pipe.
-        let collect = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let mut reader = reader;
-            reader.read_to_end(&mut text).map(|_| text)
-        });
-        let code = wire::forward(&session.state.socket(guid), &request, &streams)?;
-        drop(streams);
-        let text = collect
-            .join()
-            .map_err(|_| CommandError::new("cannot read the answer"))??;
-        match code {
-            Some(0) => serde_json::from_slice(&text).map_err(|e| {
-                CommandError::new(format!(
-                    "the process that holds the pool answered oddly: {e}"
-                ))
-                .hint("it may be of another version: unmount and mount again")
-                .into()
-            }),
-            Some(code) => Err(CommandError {
-                message: String::new(),
-                hints: Vec::new(),
-                code,
-            }
-            .into()),
-            None => Err(CommandError::new(format!(
-                "cannot open '{}': the process that held it has just ended",
-                self.pool()
-            ))
-            .hint("try again")
-            .into()),
-        }
-    }
-}
-
-/// `zuse answer`: the holder's end of [`Question::ask`].
-pub fn answer_here(session: &mut Session, json: &str) -> Outcome {
-    let question: Question =
-        serde_json::from_str(json).map_err(|e| CommandError::usage(e.to_string()))?;
-    let pool = session.pool(question.pool(), Need::Read)?;
-    let answer = question.answer(&pool, false)?;
-    let text = serde_json::to_vec(&answer).map_err(|e| CommandError::new(e.to_string()))?;
-    session.ui.out().write_all(&text)?;
-    Ok(())
 }
 
 /// What answering for these properties is going to read.
@@ -557,7 +513,7 @@ fn dataset_row(
     };
     Ok(DatasetRow {
         name: entry.name.clone(),
-        kind: kind.to_owned(),
+        kind: kind.into(),
         create_txg: pool.dsl().create_txg(entry)?,
         cells,
     })

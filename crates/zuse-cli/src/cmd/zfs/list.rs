@@ -7,6 +7,7 @@ use clap::Args;
 use zuse::property_table::{PropertyKind, dataset_property, is_user_property};
 
 use crate::args::list;
+use crate::date;
 use crate::error::{CommandError, Outcome, Stop};
 use crate::json::{self, Json};
 use crate::present::{dataset_value, is_number, source_json};
@@ -185,7 +186,7 @@ impl Kinds {
 
 /// Byte-wise by dataset, a dataset before its snapshots, those by age, bookmarks after them.
 fn by_name(a: &DatasetRow, b: &DatasetRow) -> Ordering {
-    let key = |r: &DatasetRow| match r.kind.as_str() {
+    let key = |r: &DatasetRow| match &*r.kind {
         "snapshot" => (1, r.create_txg),
         "bookmark" => (2, r.create_txg),
         _ => (0, 0),
@@ -260,7 +261,7 @@ impl List {
             session.ui.say("no datasets available");
             return Ok(());
         }
-        let head: Vec<Column> = columns.iter().map(|n| column(n)).collect();
+        let head: Vec<Column> = columns.iter().map(|n| column(n, exact)).collect();
         let cell = |row, i: usize| match columns.get(i) {
             Some(name) => value_at(row, i, name, exact),
             None => "".into(),
@@ -295,7 +296,7 @@ fn all_columns() -> String {
         .join(",")
 }
 
-fn column(name: &str) -> Column {
+fn column(name: &str, parsable: bool) -> Column {
     let known = dataset_property(name);
     let right = is_number(known)
         && known.is_some_and(|p| p.kind == PropertyKind::Number)
@@ -303,6 +304,10 @@ fn column(name: &str) -> Column {
     let header = known.map_or(name, |p| p.column());
     match known {
         _ if right => Column::new(header, Side::Right).at_least(5),
+        _ if name == "creation" && !parsable => Column {
+            exact: true,
+            ..Column::new(header, Side::Left).at_least(date::MINUTES)
+        },
         Some(p) if p.kind == PropertyKind::Index => {
             let longest = p.words.iter().map(|(w, _)| w.len()).max().unwrap_or(0);
             Column::new(header, Side::Left).at_least(longest)
