@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::cache_file::Extra;
 use crate::error::{CommandError, Outcome};
 
 /// Where pools are that were not imported.
@@ -20,6 +21,43 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("missing '=' for property=value argument".into()),
     }
+}
+
+/// What an import or a creation says about the time until the host restarts: an alternate root, `cachefile=none`. Gives
+/// that, and the options that are properties to set.
+#[allow(clippy::type_complexity)]
+pub fn passing(
+    root: Option<&String>,
+    options: &[(String, String)],
+) -> Outcome<(Option<Extra>, Vec<(String, String)>)> {
+    let value = |name: &str| {
+        let all = options.iter().rev().find(|(n, _)| n == name);
+        all.map(|(_, value)| value.clone())
+    };
+    let altroot = root.cloned().or_else(|| value("altroot"));
+    if let Some(root) = altroot.as_deref().filter(|r| !r.starts_with('/')) {
+        return Err(CommandError::new(format!(
+            "invalid alternate root '{root}': must be an absolute path"
+        ))
+        .into());
+    }
+    let kept = value("cachefile").map_or(altroot.is_none(), |file| file != "none");
+    let rest = options
+        .iter()
+        .filter(|(n, _)| n != "altroot" && n != "cachefile");
+    let extra = Extra {
+        altroot,
+        label_name: None,
+    };
+    // A root that holds only until the restart is not remembered longer than that.
+    let passing = (!kept || extra.altroot.is_some()).then_some(extra);
+    Ok((passing, rest.cloned().collect()))
+}
+
+/// A name that a pool may have.
+pub fn pool_name(text: &str) -> Result<String, String> {
+    let known = zuse::check_pool_name(text);
+    known.map(|()| text.to_owned()).map_err(|e| e.to_string())
 }
 
 /// A size: `512M`, `1.5G`.

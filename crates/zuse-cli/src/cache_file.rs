@@ -16,6 +16,27 @@ use crate::error::{CommandError, Outcome};
 /// Largest cache file that is believed.
 const LIMIT: u64 = 64 << 20;
 
+/// What is remembered of an import beside the configuration, by pools that are not kept over a restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Property `altroot`.
+    pub altroot: Option<String>,
+    /// The pool's name on disk, where it goes by another one.
+    pub label_name: Option<String>,
+}
+
+const ALTROOT: &str = "altroot";
+const LABEL_NAME: &str = "label_name";
+
+/// A pool in a cache file.
+#[derive(Debug, Clone)]
+pub struct Cached {
+    /// Its configuration.
+    pub config: PoolConfig,
+    /// What else is remembered.
+    pub extra: Extra,
+}
+
 /// A cache file.
 #[derive(Debug, Clone)]
 pub struct CacheFile {
@@ -28,11 +49,16 @@ impl CacheFile {
         Self { path }
     }
 
+    /// Whether a path is its, or that of a file that is written with it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        path.file_stem() == self.path.file_stem()
+    }
+
     /// All pools in it, by name.
     ///
     /// # Errors
     /// It is damaged or cannot be read.
-    pub fn pools(&self) -> Outcome<BTreeMap<String, PoolConfig>> {
+    pub fn pools(&self) -> Outcome<BTreeMap<String, Cached>> {
         let bad = |what: String| {
             CommandError::new(format!(
                 "cannot read cache file '{}': {what}",
@@ -58,8 +84,17 @@ impl CacheFile {
             let Some(config) = list.get_list(name) else {
                 continue;
             };
-            let config = PoolConfig::parse(config, "cache file").map_err(|e| bad(e.to_string()))?;
-            pools.insert(name.to_owned(), config);
+            let text = |key: &str| config.get_str(key).map(str::to_owned);
+            let extra = Extra {
+                altroot: text(ALTROOT),
+                label_name: text(LABEL_NAME),
+            };
+            let mut config =
+                PoolConfig::parse(config, "cache file").map_err(|e| bad(e.to_string()))?;
+            config
+                .other
+                .retain(|(key, _)| key != ALTROOT && key != LABEL_NAME);
+            pools.insert(name.to_owned(), Cached { config, extra });
         }
         Ok(pools)
     }
@@ -68,9 +103,13 @@ impl CacheFile {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn put(&self, config: &PoolConfig) -> Outcome {
+    pub fn put(&self, config: &PoolConfig, extra: &Extra) -> Outcome {
         self.change(|pools| {
-            pools.insert(config.name.clone(), config.clone());
+            let cached = Cached {
+                config: config.clone(),
+                extra: extra.clone(),
+            };
+            pools.insert(config.name.clone(), cached);
         })
     }
 
@@ -79,10 +118,13 @@ impl CacheFile {
     /// # Errors
     /// The file cannot be written.
     pub fn remove(&self, guid: u64) -> Outcome {
-        self.change(|pools| pools.retain(|_, c| c.pool_guid != guid))
+        if !self.path.exists() {
+            return Ok(());
+        }
+        self.change(|pools| pools.retain(|_, c| c.config.pool_guid != guid))
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, PoolConfig>)) -> Outcome {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Cached>)) -> Outcome {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         let fail = |e: io::Error| {
             CommandError::new(format!(
@@ -96,8 +138,18 @@ impl CacheFile {
         let mut pools = self.pools()?;
         change(&mut pools);
         let mut list = NvList::new();
-        for (name, config) in &pools {
-            list.insert(name, config.to_mos_nvlist());
+        for (name, cached) in &pools {
+            let mut config = cached.config.to_mos_nvlist();
+            let Extra {
+                altroot,
+                label_name,
+            } = &cached.extra;
+            for (key, text) in [(ALTROOT, altroot), (LABEL_NAME, label_name)] {
+                if let Some(text) = text {
+                    config.insert(key, text.as_str());
+                }
+            }
+            list.insert(name, config);
         }
         let new = self.path.with_extension("new");
         let mut file = fs::File::create(&new).map_err(fail)?;

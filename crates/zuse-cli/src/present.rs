@@ -129,6 +129,7 @@ pub fn source_text(source: &Source) -> Cow<'static, str> {
         Source::Local => "local".into(),
         Source::Inherited(from) => format!("inherited from {from}").into(),
         Source::Received => "received".into(),
+        Source::Temporary => "temporary".into(),
     }
 }
 

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zuse::{
-    Environment, Errno, FoundPool, KeyMaterial, Limits, Pool, PoolAccess, PoolConfig, PoolState,
-    Search,
+    Environment, Errno, ForNow, FoundPool, KeyMaterial, Limits, Pool, PoolAccess, PoolConfig,
+    PoolState, Search,
 };
 
-use crate::cache_file::device_paths;
+use crate::cache_file::{Extra, device_paths};
 use crate::cmd::At;
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::forward::PAUSE;
@@ -247,9 +247,15 @@ impl Session {
                 "an older state can only be looked at ('zpool import -T' goes back to it)",
             ));
         }
+        // What it was imported with holds for every command that opens it.
+        let passing = match cached {
+            true => self.state.passing_of(found.config.pool_guid).ok().flatten(),
+            false => None,
+        };
         let access = PoolAccess {
             writable,
             ours,
+            label_name: passing.as_ref().and_then(|p| p.label_name.clone()),
             new_name: rename,
             rewind_to: match self.at {
                 Some(At::Txg(txg)) => Some(txg),
@@ -259,6 +265,9 @@ impl Session {
             ..PoolAccess::default()
         };
         let pool = Pool::open(env, found, &access)?;
+        if let Some(passing) = passing {
+            pool.set_for_now(for_now(&passing));
+        }
         // Nobody could send this command a 'zpool clear'.
         pool.set_patient(false);
         pool.dsl().set_creator(user());
@@ -278,12 +287,8 @@ impl Session {
                 .into_iter()
                 .filter(|p| p.config.name == name && p.config.state != PoolState::Destroyed)
                 .collect();
-            let cached = self
-                .state
-                .cache_file()
-                .pools()?
-                .get(name)
-                .map(|c| c.pool_guid);
+            let cached = self.state.imported()?;
+            let cached = cached.get(name).map(|c| c.config.pool_guid);
             return match (fits.pop(), fits.is_empty()) {
                 (Some(found), true) => {
                     let ours = cached == Some(found.config.pool_guid);
@@ -306,13 +311,13 @@ impl Session {
                 }
             };
         }
-        let pools = self.state.cache_file().pools()?;
-        let Some(config) = pools.get(name) else {
+        let pools = self.state.imported()?;
+        let Some(cached) = pools.get(name) else {
             return Err(CommandError::new(format!("cannot open '{name}': no such pool"))
                 .hint("'zpool import -d FILE|DIR POOL' imports a pool; '-d FILE|DIR' opens one in place")
                 .into());
         };
-        Ok((found_by_config(config)?, true))
+        Ok((found_by_config(&cached.config)?, true))
     }
 
     /// Guid of a pool of that name that another process holds.
@@ -333,9 +338,9 @@ impl Session {
         }
         if let Some(config) = self
             .state
-            .cache_file()
-            .pools()?
+            .imported()?
             .get(pool)
+            .map(|c| &c.config)
             .filter(|_| self.search.is_empty())
         {
             return Ok(config.pool_guid);
@@ -346,7 +351,7 @@ impl Session {
     /// Names of the pools that this user has imported, and of those below `-d`.
     pub fn pool_names(&self) -> Outcome<Vec<String>> {
         let mut names: Vec<String> = if self.search.is_empty() {
-            self.state.cache_file().pools()?.into_keys().collect()
+            self.state.imported()?.into_keys().collect()
         } else {
             let scan = Search::new(&self.search).run();
             scan.pools
@@ -417,6 +422,14 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let _ = self.finish();
+    }
+}
+
+/// What a pool that is remembered until the host restarts is told when it is opened.
+pub fn for_now(passing: &Extra) -> ForNow {
+    ForNow {
+        altroot: passing.altroot.clone(),
+        cache_file: Some("none".into()),
     }
 }
 

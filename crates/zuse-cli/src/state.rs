@@ -2,15 +2,20 @@
 //!
 //! `$XDG_STATE_HOME/zuse`, by default `~/.local/state/zuse`; mode 0700.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::cache_file::CacheFile;
+use crate::cache_file::{CacheFile, Cached, Extra};
 use crate::error::{CommandError, Outcome};
 use crate::tuning::Places;
 use crate::wire;
+use zuse::PoolConfig;
+
+/// Begins the names of cache files that hold until the host restarts.
+const PASSING: &str = "until-restart-";
 
 /// The user's state directory.
 #[derive(Debug, Clone)]
@@ -53,9 +58,67 @@ impl State {
         Ok(&self.dir)
     }
 
-    /// Which pools are imported.
-    pub fn cache_file(&self) -> CacheFile {
+    /// Which pools are imported, and stay so when the host restarts.
+    fn cache_file(&self) -> CacheFile {
         CacheFile::new(self.dir.join("zpool.cache"))
+    }
+
+    /// Which pools are imported until the host restarts (`cachefile=none`): the file is one of this run of the host.
+    fn passing(&self) -> CacheFile {
+        let run = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let run = run.unwrap_or_default();
+        let word = run.trim().replace(|c: char| !c.is_ascii_alphanumeric(), "");
+        CacheFile::new(self.dir.join(format!("{PASSING}{word}")))
+    }
+
+    /// The pools that are imported, by name.
+    ///
+    /// # Errors
+    /// A cache file is damaged or cannot be read.
+    pub fn imported(&self) -> Outcome<BTreeMap<String, Cached>> {
+        let mut all = self.passing().pools()?;
+        all.extend(self.cache_file().pools()?);
+        Ok(all)
+    }
+
+    /// Notes a pool as imported, or how it is now; with `passing` until the host restarts only.
+    ///
+    /// # Errors
+    /// The cache file cannot be written.
+    pub fn remember(&self, config: &PoolConfig, passing: Option<&Extra>) -> Outcome {
+        let Some(extra) = passing else {
+            self.passing().remove(config.pool_guid)?;
+            return self.cache_file().put(config, &Extra::default());
+        };
+        self.cache_file().remove(config.pool_guid)?;
+        // Those of earlier runs of the host.
+        let now = self.passing();
+        for entry in fs::read_dir(self.dir()?)?.flatten() {
+            let old = entry.file_name().to_string_lossy().starts_with(PASSING);
+            if old && !now.is_at(&entry.path()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        now.put(config, extra)
+    }
+
+    /// Whether a pool is remembered until the host restarts only; then with what.
+    ///
+    /// # Errors
+    /// The cache file is damaged or cannot be read.
+    pub fn passing_of(&self, guid: u64) -> Outcome<Option<Extra>> {
+        let all = self.passing().pools()?;
+        let found = all.into_values().find(|c| c.config.pool_guid == guid);
+        Ok(found.map(|c| c.extra))
+    }
+
+    /// Forgets a pool.
+    ///
+    /// # Errors
+    /// The cache file cannot be written.
+    pub fn forget(&self, guid: u64) -> Outcome {
+        self.passing().remove(guid)?;
+        self.cache_file().remove(guid)
     }
 
     /// The directory of the sockets.

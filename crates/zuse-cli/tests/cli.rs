@@ -3,6 +3,7 @@
 
 mod administration;
 mod datasets;
+mod imports;
 mod mounts;
 mod pools;
 mod programs;

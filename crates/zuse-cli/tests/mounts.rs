@@ -78,6 +78,73 @@ fn everything_with_a_mountpoint_is_mounted_though_its_pool_has_none() {
 }
 
 #[test]
+fn options_of_a_mount_are_temporary_values() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    let place = env.path("m");
+    env.ok(&format!(
+        "zfs create -o mountpoint={} -o exec=off tank/a",
+        place.display()
+    ));
+    env.ok("zfs create -o atime=off tank/a/b");
+    env.ok("zfs mount -o ro,noexec,noatime tank/a");
+    let _mount = Mounted(&env, place.clone());
+    let get = |what: &str| env.ok(&format!("zfs get -H -o property,value,source {what}"));
+    assert!(std::fs::write(place.join("file"), "x").is_err());
+    // Of what the options say the same as the property, the property is the source.
+    assert_eq!(
+        get("readonly,exec,atime,setuid,devices tank/a"),
+        "readonly\ton\ttemporary\nexec\toff\tlocal\natime\toff\ttemporary\nsetuid\ton\tdefault\ndevices\ton\tdefault\n"
+    );
+    assert_eq!(
+        get("readonly,atime tank/a/b"),
+        "readonly\ton\ttemporary\natime\toff\tlocal\n"
+    );
+    assert_eq!(get("readonly tank"), "readonly\toff\tdefault\n");
+    assert_eq!(
+        get("-s temporary all tank/a"),
+        "atime\toff\ttemporary\nreadonly\ton\ttemporary\n"
+    );
+    let json = env.ok("zfs get -j readonly tank/a");
+    assert!(
+        json.contains(
+            "\"readonly\":{\"value\":\"on\",\"source\":{\"type\":\"TEMPORARY\",\"data\":\"-\"}}"
+        ),
+        "{json}"
+    );
+    env.ok("zfs unmount tank/a");
+    assert!(until(
+        || get("readonly,atime tank/a") == "readonly\toff\tdefault\natime\ton\tdefault\n"
+    ));
+}
+
+#[test]
+fn an_alternate_root_holds_for_mounts() {
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.ok("zfs create -o mountpoint=/m tank/a");
+    env.ok("zpool export tank");
+    let root = env.path("root");
+    env.ok(&format!("zpool import -d . -R {} tank", root.display()));
+    env.ok("zfs mount tank/a");
+    let place = root.join("m");
+    let _mount = Mounted(&env, place.clone());
+    std::fs::write(place.join("file"), "x").unwrap();
+    assert_eq!(
+        env.ok("zfs get -H -o value mountpoint,mounted tank/a"),
+        format!("{}\nyes\n", place.display())
+    );
+    assert_eq!(
+        env.ok("zpool get -H -o value altroot tank"),
+        format!("{}\n", root.display())
+    );
+}
+
+#[test]
 fn other_commands_reach_a_mounted_pool() {
     if !fuse() {
         return;

@@ -48,6 +48,8 @@ pub struct Dsl {
     pub(crate) history: Mutex<Vec<Vec<u8>>>,
     /// The user who makes new datasets.
     pub(crate) creator: AtomicU64,
+    /// What stands before every mount point while the pool is open; empty for nothing.
+    pub(crate) altroot: RwLock<Arc<str>>,
     /// The shared empty list of block pointers, 0 where it is not known.
     pub(crate) empty_list: AtomicU64,
     /// Decoded metadata.
@@ -89,6 +91,7 @@ impl Dsl {
             branches: Mutex::default(),
             history: Mutex::default(),
             creator: AtomicU64::new(0),
+            altroot: RwLock::new("".into()),
             empty_list: AtomicU64::new(0),
             tier: Arc::default(),
             root: Mutex::new(root),

@@ -42,6 +42,8 @@ pub enum Source {
     Inherited(String),
     /// Received with a stream.
     Received,
+    /// The options of its mount say so.
+    Temporary,
 }
 
 /// The decoded ZAP of a directory's or snapshot's properties.

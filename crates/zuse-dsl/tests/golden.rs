@@ -174,6 +174,7 @@ fn compare_in(dir: &Path) {
                     Source::Default => "default".into(),
                     Source::Local => "local".into(),
                     Source::Received => "received".into(),
+                    Source::Temporary => "temporary".into(),
                     Source::Inherited(from) => format!("inherited from {from}"),
                 };
                 (property.into_owned(), (value.into_owned(), source))

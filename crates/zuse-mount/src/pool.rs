@@ -254,6 +254,12 @@ impl Mounts for PoolMounts {
             .map(|p| p.to_string_lossy().into_owned())
     }
 
+    fn said(&self, dataset: &str, property: &str) -> Option<&'static str> {
+        let servers = self.servers();
+        let server = servers.iter().find(|s| s.path_of(dataset).is_some())?;
+        server.said(property)
+    }
+
     fn while_suspended(
         &self,
         datasets: &[&str],

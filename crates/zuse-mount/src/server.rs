@@ -54,6 +54,8 @@ pub struct ServerOptions {
     /// Ask at every `open` whether a file may be written. Off, opening and closing costs no message, and who writes to a
     /// file of a read-only child or snapshot hears of it at `close` or `fsync`. A read-only mount needs it never.
     pub strict_open: bool,
+    /// Properties that options of the mount were given for, with what these say: shown as temporary values.
+    pub said: Vec<(&'static str, &'static str)>,
 }
 
 /// A change that a library user made to a mounted file system.
@@ -91,6 +93,7 @@ pub struct MountServer {
     ticker: Mutex<Option<JoinHandle<()>>>,
     /// Asked for with the mount.
     read_only: bool,
+    said: Vec<(&'static str, &'static str)>,
     kernel_read_only: Mutex<bool>,
 }
 
@@ -114,6 +117,7 @@ impl MountServer {
         let fs = tree.open(dataset)?;
         let is_snapshot = dataset.contains('@');
         let read_only = options.mount.read_only;
+        let said = options.said.clone();
         let options = effective(options, &fs);
         let root =
             Volume::new(&slots, fs, dataset.to_owned(), true, is_snapshot).map_err(closed)?;
@@ -133,6 +137,7 @@ impl MountServer {
             changes: Mutex::new(()),
             ticker: Mutex::new(ticker),
             read_only,
+            said,
             kernel_read_only: Mutex::new(options.read_only),
         })
     }
@@ -150,6 +155,12 @@ impl MountServer {
     /// Name of the dataset at the root.
     pub fn dataset(&self) -> String {
         self.session.root().name()
+    }
+
+    /// What the mount's options say about a property.
+    pub fn said(&self, property: &str) -> Option<&'static str> {
+        let said = self.said.iter().find(|(name, _)| *name == property);
+        said.map(|(_, value)| *value)
     }
 
     /// Where a dataset is mounted, if it is.

@@ -39,6 +39,8 @@ pub struct OpenOptions {
     pub checkpoint: bool,
     /// The caller held it last: a pool left active by this host needs no force.
     pub ours: bool,
+    /// The name that stays on disk while the pool goes by another one here.
+    pub label_name: Option<String>,
 }
 
 impl Pool {
@@ -137,6 +139,9 @@ impl Pool {
         let last = zuse_base::Txg(uberblock.txg.max(newest) + u64::from(rewound));
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, options.writable)?;
         pool.rewound.store(rewound, Relaxed);
+        if let Some(name) = &options.label_name {
+            let _ = pool.label_name.set(name.clone());
+        }
         if options.writable {
             pool.txgs.skip_to(last);
         }

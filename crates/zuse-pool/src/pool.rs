@@ -100,6 +100,8 @@ pub(crate) type Reopen =
 pub struct Pool {
     pub(crate) config: Mutex<PoolConfig>,
     pub(crate) config_dirty: AtomicBool,
+    /// The pool's name on disk, where that is not the one in `config`.
+    pub(crate) label_name: OnceLock<String>,
     pub(crate) config_object: AtomicU64,
     pub(crate) env: Environment,
     pub(crate) vdevs: Arc<Vdevs>,
@@ -179,6 +181,7 @@ impl Pool {
         Ok(Arc::new(Self {
             config: Mutex::new(config),
             config_dirty: AtomicBool::new(false),
+            label_name: OnceLock::new(),
             config_object: AtomicU64::new(0),
             mos_ledger: Arc::new(FreeingLedger::new(io.clone())),
             vdevs,
@@ -225,6 +228,14 @@ impl Pool {
     /// Name of the pool.
     pub fn name(&self) -> String {
         lock(&self.config).name.clone()
+    }
+
+    /// The pool's name on disk; that is not [`Self::name`] where that one is temporary.
+    pub fn label_name(&self) -> String {
+        match self.label_name.get() {
+            Some(name) => name.clone(),
+            None => self.name(),
+        }
     }
 
     /// Guid of the pool.

@@ -181,7 +181,11 @@ impl Pool {
         config.hostid = self.env.host.id;
         config.hostname = (!self.env.host.name.is_empty()).then(|| self.env.host.name.clone());
         config.count_children();
-        config.clone()
+        let mut config = config.clone();
+        if let Some(name) = self.label_name.get() {
+            config.name.clone_from(name);
+        }
+        config
     }
 
     fn write_config_object(&self, ctx: &SyncCtx<'_>, config: &PoolConfig) -> Result<()> {

@@ -412,7 +412,7 @@ fn get_prop(lua: &Lua, batch: &Batch<'_>, name: &str, property: &str) -> LuaResu
     let from = match source {
         Source::None => None,
         Source::Default => Some("default".to_owned()),
-        Source::Local | Source::Received => Some(entry.name.clone()),
+        Source::Local | Source::Received | Source::Temporary => Some(entry.name.clone()),
         Source::Inherited(from) => Some(from),
     };
     let from = match from {

@@ -255,7 +255,10 @@ fn check_device(path: &std::path::Path, force: bool) -> Result<()> {
 }
 
 /// Checks the name of a new pool.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+///
+/// # Errors
+/// `Refused(INVAL)` saying what is wrong with it.
+pub fn check_name(name: &str) -> Result<()> {
     let no = |why: String| Err(Error::refused(Errno::INVAL, why));
     if name.len() > 239 {
         return no("name is too long".into());

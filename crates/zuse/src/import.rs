@@ -28,6 +28,8 @@ pub struct Access {
     pub rewind_to: Option<u64>,
     /// As of its checkpoint.
     pub checkpoint: bool,
+    /// The name that stays on disk: the other one is for now only.
+    pub label_name: Option<String>,
 }
 
 /// Places to look for pools in.
@@ -114,6 +116,7 @@ impl Pool {
             rewind_to: access.rewind_to,
             checkpoint: access.checkpoint,
             ours: access.ours,
+            label_name: access.label_name.clone(),
         };
         let dsl = Dsl::new();
         let spa = zuse_pool::Pool::open(env, config, devices, &options, dsl.clone())?;

@@ -39,13 +39,13 @@ mod volume;
 
 pub use accounted::{Accounted, SpaceRow};
 pub use administration::Hold;
-pub use create::{NewDevice, NewPool};
+pub use create::{NewDevice, NewPool, check_name as check_pool_name};
 pub use dataset::{Dataset, DestroyPlan, Listing};
 pub use device::DeviceUse;
 pub use encryption::{KeyRequest, key_format, received_key_request, root_key_request};
 pub use import::{Access as PoolAccess, Search};
 pub use mounts::Mounts;
-pub use pool::Pool;
+pub use pool::{ForNow, Pool};
 pub use pool_property::PoolProperty;
 pub use property::Property;
 pub use receive::{Naming, ReceiveRequest, ReceivedSnapshot};

@@ -10,6 +10,9 @@ pub trait Mounts: Send + Sync {
     /// Where a dataset is mounted, if it is.
     fn mountpoint(&self, dataset: &str) -> Option<String>;
 
+    /// What the options of a mounted dataset's mount say about a property, if they do.
+    fn said(&self, dataset: &str, property: &str) -> Option<&'static str>;
+
     /// Runs `change` while all work on datasets stands still and nobody holds their [`crate::FileSystem`]; then the mounts
     /// open them again, perhaps with another content, and forget everything cached about them. Datasets that are not
     /// mounted are passed over.

@@ -10,12 +10,22 @@ use zuse_vdev::{PoolConfig, PoolState, VdevStatus};
 use crate::file_system::OpenFileSystems;
 use crate::{Limits, Mounts};
 
+/// What a pool is told at import and does not keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForNow {
+    /// Every mount point is below this directory (property `altroot`).
+    pub altroot: Option<String>,
+    /// Property `cachefile`; `none` where the pool is not remembered.
+    pub cache_file: Option<String>,
+}
+
 /// An open pool. It stays open until one of the closing calls, or until dropped (then it is left active).
 pub struct Pool {
     spa: Arc<zuse_pool::Pool>,
     dsl: Arc<Dsl>,
     open: OpenFileSystems,
     mounts: RwLock<Option<Arc<dyn Mounts>>>,
+    for_now: RwLock<ForNow>,
     since: std::time::Instant,
 }
 
@@ -26,6 +36,7 @@ impl Pool {
             dsl,
             open: OpenFileSystems::default(),
             mounts: RwLock::new(None),
+            for_now: RwLock::default(),
             since: std::time::Instant::now(),
         });
         pool.dsl.set_tier(pool.limits().metadata_tier);
@@ -167,6 +178,19 @@ impl Pool {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Says what holds for as long as it is imported.
+    pub fn set_for_now(&self, for_now: ForNow) {
+        self.dsl
+            .set_altroot(for_now.altroot.as_deref().unwrap_or(""));
+        *self.for_now.write().unwrap_or_else(PoisonError::into_inner) = for_now;
+    }
+
+    /// What holds for as long as it is imported.
+    pub fn for_now(&self) -> ForNow {
+        let for_now = self.for_now.read().unwrap_or_else(PoisonError::into_inner);
+        for_now.clone()
     }
 
     /// How long it has been open.

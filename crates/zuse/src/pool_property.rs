@@ -208,6 +208,26 @@ impl Pool {
                 some(if self.is_writable() { "off" } else { "on" }.into()),
                 Source::None,
             ),
+            "altroot" | "cachefile" => {
+                let for_now = self.for_now();
+                let value = match name {
+                    "altroot" => for_now.altroot,
+                    _ => for_now.cache_file,
+                };
+                let source = if value.is_some() {
+                    Source::Local
+                } else {
+                    Source::Default
+                };
+                (value, source)
+            }
+            "tname" => {
+                let on_disk = self.spa().label_name();
+                (
+                    (on_disk != self.name()).then(|| self.name()),
+                    Source::Default,
+                )
+            }
             "comment" => (
                 config.comment.clone(),
                 if config.comment.is_some() {

@@ -286,6 +286,14 @@ impl Pool {
     }
 
     fn finish(&self, entry: &Entry, name: &str, (value, source): Shown) -> Shown {
+        if matches!(name, "readonly" | "atime" | "devices" | "exec" | "setuid") {
+            let mounts = self.mounts().filter(|_| entry.kind == Kind::Filesystem);
+            let said = mounts.and_then(|m| m.said(&entry.name, name));
+            return match said {
+                Some(said) if value != said => (said.into(), Source::Temporary),
+                _ => (value, source),
+            };
+        }
         if name != "mounted" {
             return (value, source);
         }

@@ -103,6 +103,20 @@ impl MountArgs {
                 }
             }
         }
+        // Only what takes something away has an effect beside the property.
+        let mount = &options.mount;
+        let given = |word: &str| self.options.iter().flat_map(|o| list(o)).any(|o| o == word);
+        for (word, holds, property, value) in [
+            ("ro", mount.read_only, "readonly", "on"),
+            ("noatime", !mount.atime, "atime", "off"),
+            ("nodev", !mount.dev, "devices", "off"),
+            ("noexec", !mount.exec, "exec", "off"),
+            ("nosuid", !mount.suid, "setuid", "off"),
+        ] {
+            if holds && given(word) {
+                options.said.push((property, value));
+            }
+        }
         Ok(options)
     }
 }

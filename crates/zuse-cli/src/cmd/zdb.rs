@@ -172,7 +172,8 @@ impl Zdb {
             session.look_in(&[PathBuf::from("/dev")]);
         }
         let Some(what) = self.what.clone() else {
-            for (name, config) in session.state.cache_file().pools()? {
+            for (name, cached) in session.state.imported()? {
+                let config = cached.config;
                 session.ui.line(format!("{name}:"))?;
                 let text = label::text(&config.to_mos_nvlist(), 4);
                 session.ui.print(text)?;

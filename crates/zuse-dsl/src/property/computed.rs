@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::dsl::{
@@ -28,6 +28,17 @@ pub type Text = Cow<'static, str>;
 pub type Shown = (Text, Source);
 
 impl Dsl {
+    /// Puts every mount point below a directory for as long as the pool is open; `/` and nothing take it back.
+    pub fn set_altroot(&self, root: &str) {
+        let mut altroot = self.altroot.write().unwrap_or_else(PoisonError::into_inner);
+        *altroot = root.trim_end_matches('/').into();
+    }
+
+    fn altroot(&self) -> Arc<str> {
+        let altroot = self.altroot.read().unwrap_or_else(PoisonError::into_inner);
+        altroot.clone()
+    }
+
     /// The entry of an open dataset.
     ///
     /// # Errors
@@ -365,7 +376,10 @@ impl<'a> View<'a> {
             let Some(known) = known else { return Ok(None) };
             let text = match known.default {
                 DefaultValue::Number(n) => known.format_number(n),
-                DefaultValue::Text("/") => format!("/{}", self.entry.name).into(),
+                DefaultValue::Text("/") => {
+                    let own = format!("/{}", self.entry.name);
+                    self.below_altroot(own).into()
+                }
                 DefaultValue::Text(t) => t.into(),
                 DefaultValue::None => return Ok(None),
             };
@@ -384,7 +398,7 @@ impl<'a> View<'a> {
             (Value::Number(n), Some(known)) => known.format_number(n),
             (Value::Number(n), None) => n.to_string().into(),
             (Value::Text(path), Some(known)) if known.name == "mountpoint" => {
-                self.mountpoint(path, &source).into()
+                self.below_altroot(self.mountpoint(path, &source)).into()
             }
             (Value::Text(text), _) => text.into(),
         };
@@ -418,6 +432,16 @@ impl<'a> View<'a> {
             .unwrap_or("")
             .trim_start_matches('/');
         format!("{}/{rest}", path.trim_end_matches('/'))
+    }
+
+    /// A mount point is below the pool's alternate root, if it has one.
+    fn below_altroot(&self, path: String) -> String {
+        let altroot = self.dsl.altroot();
+        match path.as_str() {
+            _ if altroot.is_empty() || !path.starts_with('/') => path,
+            "/" => altroot.to_string(),
+            _ => format!("{altroot}{path}"),
+        }
     }
 
     fn computed(&self, name: &str) -> Result<Option<Shown>> {

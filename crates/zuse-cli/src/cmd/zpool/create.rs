@@ -7,7 +7,7 @@ use zuse::compatibility::{self, Compatibility};
 use zuse::feature::{Feature, by_name};
 use zuse::{Errno, NewDevice, NewPool, Pool};
 
-use crate::args::{no_duplicates, pair, size};
+use crate::args::{no_duplicates, pair, passing, pool_name, size};
 use crate::error::{CommandError, Outcome, explain};
 use crate::keys::obtain;
 use crate::session::Session;
@@ -39,6 +39,12 @@ pub struct Create {
     /// Mount point of the root dataset
     #[arg(short = 'm', value_name = "MOUNTPOINT")]
     mountpoint: Option<String>,
+    /// Put all mount points below this directory, and forget the pool when the host restarts
+    #[arg(short = 'R', value_name = "ROOT")]
+    root: Option<String>,
+    /// A name that it goes by until the host restarts; on its devices it has the other one
+    #[arg(short = 't', value_name = "NAME", value_parser = pool_name)]
+    temporary: Option<String>,
     /// Make devices that do not exist as files of this size, for example 1G
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
@@ -72,10 +78,12 @@ impl Create {
             .hint("use 'zfs create' to create a dataset")
             .into());
         }
-        if session.state.cache_file().pools()?.contains_key(&name) {
+        let (mut passing, _) = passing(self.root.as_ref(), &self.options)?;
+        let shown = self.temporary.as_ref().unwrap_or(&name);
+        if session.state.imported()?.contains_key(shown) {
             return Err(
                 CommandError::new(format!("cannot create '{name}': pool already exists"))
-                    .hint(format!("'zpool status {name}' shows it"))
+                    .hint(format!("'zpool status {shown}' shows it"))
                     .into(),
             );
         }
@@ -86,7 +94,8 @@ impl Create {
                 .hint(what)
                 .into());
         }
-        let (features, properties) = self.features()?;
+        let (features, mut properties) = self.features()?;
+        properties.retain(|(n, _)| n != "altroot" && n != "cachefile");
         let mut root_properties = self.root_options.clone();
         if let Some(mountpoint) = &self.mountpoint {
             root_properties.push(("mountpoint".into(), mountpoint.clone()));
@@ -149,7 +158,13 @@ impl Create {
             Pool::create(session.environment()?, &new).map_err(|e| self.refusal(&name, &e))?;
         session.adopt(pool.clone());
         session.log(&pool);
-        session.state.cache_file().put(&pool.config())
+        let mut config = pool.config();
+        if let Some(shown) = &self.temporary {
+            // From the next command on.
+            config.name.clone_from(shown);
+            passing.get_or_insert_default().label_name = Some(name);
+        }
+        session.state.remember(&config, passing.as_ref())
     }
 
     fn refusal(&self, name: &str, error: &zuse::Error) -> CommandError {

@@ -33,6 +33,6 @@ impl Destroy {
         pool.destroy()
             .or_cannot_pool(|| format!("cannot destroy '{name}'"))?;
         session.release(&pool);
-        session.state.cache_file().remove(pool.guid())
+        session.state.forget(pool.guid())
     }
 }

@@ -32,11 +32,10 @@ impl Export {
             let pool = match session.pool(name, Need::Write) {
                 Ok(pool) => pool,
                 Err(Stop::Failed(e)) if self.force => {
-                    let cache = session.state.cache_file();
-                    let Some(config) = cache.pools()?.get(name).cloned() else {
+                    let Some(cached) = session.state.imported()?.remove(name) else {
                         return Err(e.into());
                     };
-                    cache.remove(config.pool_guid)?;
+                    session.state.forget(cached.config.pool_guid)?;
                     session.ui.say(format!(
                         "'{name}' is forgotten; its devices were not changed"
                     ));
@@ -49,7 +48,7 @@ impl Export {
             pool.export()
                 .or_cannot_pool(|| format!("cannot export '{name}'"))?;
             session.release(&pool);
-            session.state.cache_file().remove(pool.guid())?;
+            session.state.forget(pool.guid())?;
         }
         Ok(())
     }

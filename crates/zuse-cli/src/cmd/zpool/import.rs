@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use zuse::{Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig, VdevKind};
 
-use crate::args::pair;
+use crate::args::{pair, passing};
 use crate::date;
 use crate::error::{CommandError, Outcome, explain};
-use crate::session::{Session, patiently};
+use crate::session::{Session, for_now, patiently};
 
 /// Import a pool, or list the pools that could be
 ///
@@ -32,7 +32,13 @@ pub struct Import {
     /// All pools that are found
     #[arg(short, conflicts_with = "pool")]
     all: bool,
-    /// readonly=on, or a pool property to set
+    /// Put all mount points below this directory, and forget the pool when the host restarts
+    #[arg(short = 'R', value_name = "ROOT")]
+    root: Option<String>,
+    /// The new name is for now only: on its devices the pool keeps the old one
+    #[arg(short = 't', requires = "new_name")]
+    temporary: bool,
+    /// readonly=on, altroot=DIR, cachefile=none, or a pool property to set
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
     options: Vec<(String, String)>,
     /// Go back to the newest state that is whole, if the newest one is not; what was written since is lost
@@ -72,7 +78,7 @@ impl Import {
         } else {
             PoolState::Exported
         };
-        let imported = session.state.cache_file().pools()?;
+        let imported = session.state.imported()?;
         let candidates: Vec<FoundPool> = scan
             .pools
             .into_iter()
@@ -80,7 +86,10 @@ impl Import {
                 (p.config.state == PoolState::Destroyed) == (wanted == PoolState::Destroyed)
             })
             .filter(|p| {
-                imported.values().all(|c| c.pool_guid != p.config.pool_guid) || self.pool.is_some()
+                imported
+                    .values()
+                    .all(|c| c.config.pool_guid != p.config.pool_guid)
+                    || self.pool.is_some()
             })
             .collect();
         if let Some(name) = &self.pool {
@@ -105,11 +114,16 @@ impl Import {
 
     fn import(&self, session: &mut Session, found: &FoundPool, new_name: Option<&str>) -> Outcome {
         let name = new_name.unwrap_or(&found.config.name).to_owned();
-        let cache = session.state.cache_file();
-        let known = cache.pools()?;
+        let (mut passing, properties) = passing(self.root.as_ref(), &self.options)?;
+        let label_name = self.temporary.then(|| found.config.name.clone());
+        if label_name.is_some() {
+            let extra = passing.get_or_insert_default();
+            extra.label_name.clone_from(&label_name);
+        }
+        let known = session.state.imported()?;
         if known
             .get(&name)
-            .is_some_and(|c| c.pool_guid == found.config.pool_guid)
+            .is_some_and(|c| c.config.pool_guid == found.config.pool_guid)
         {
             return Err(CommandError::new(format!(
                 "cannot import '{name}': a pool with that name already exists"
@@ -153,15 +167,15 @@ impl Import {
             new_name: new_name.map(str::to_owned),
             rewind_to: self.txg.or(rewind.map(|r| r.uberblock.txg)),
             checkpoint: self.rewind_to_checkpoint,
+            label_name,
         };
         let pool = patiently(|| Pool::open(env.clone(), found, &access))
             .map_err(|e| refusal(&name, found, host, &e))?;
         session.adopt(pool.clone());
-        for (property, value) in self
-            .options
-            .iter()
-            .filter(|(n, _)| n != "readonly" && n != "cachefile")
-        {
+        if let Some(passing) = &passing {
+            pool.set_for_now(for_now(passing));
+        }
+        for (property, value) in properties.iter().filter(|(n, _)| n != "readonly") {
             pool.set_pool_property(property, value)
                 .map_err(|e| explain(&format!("cannot set property for '{name}'"), &e, true))?;
         }
@@ -177,7 +191,7 @@ impl Import {
             return Ok(());
         }
         session.log(&pool);
-        session.state.cache_file().put(&pool.config())
+        session.state.remember(&pool.config(), passing.as_ref())
     }
 }
 

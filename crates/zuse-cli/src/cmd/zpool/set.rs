@@ -46,7 +46,8 @@ impl Set {
                     })?;
                 if name == "path" && session.search.is_empty() {
                     // The next command finds the device by it.
-                    session.state.cache_file().put(&pool.config())?;
+                    let passing = session.state.passing_of(pool.guid())?;
+                    session.state.remember(&pool.config(), passing.as_ref())?;
                 }
             }
         }
