@@ -38,6 +38,17 @@ pub(crate) struct Head {
     pub min_levels: u8,
 }
 
+impl Head {
+    /// Everything but the bonus and what follows it.
+    pub fn facts(&self) -> Self {
+        Self {
+            bonus: Vec::new(),
+            tail: Vec::new(),
+            ..*self
+        }
+    }
+}
+
 /// An object as it is on disk (or will be once the objset block that leads to it is).
 #[derive(Clone, Debug)]
 pub(crate) struct Synced {

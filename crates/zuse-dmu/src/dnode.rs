@@ -712,6 +712,13 @@ impl Synced {
     }
 
     pub fn to_phys(&self) -> DnodePhys {
+        self.to_phys_in(Vec::new())
+    }
+
+    /// The same, the bonus in a buffer that may have been used before.
+    pub fn to_phys_in(&self, mut bonus: Vec<u8>) -> DnodePhys {
+        bonus.clear();
+        bonus.extend_from_slice(&self.head.bonus);
         let mut phys = DnodePhys {
             object_type: self.head.object_type,
             indirect_shift: self.head.indirect_shift,
@@ -726,7 +733,7 @@ impl Synced {
             max_block_id: self.head.max_block,
             used: 0,
             blkptr: *self.blkptr,
-            bonus: self.head.bonus.clone(),
+            bonus,
             spill: self.spill.as_deref().copied(),
         };
         phys.set_used_bytes(self.used);

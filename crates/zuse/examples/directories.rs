@@ -37,6 +37,7 @@ const DIRECTORY: u8 = 20;
 const KIND_DIRECTORY: u32 = 0o040_000;
 
 fn main() -> Done {
+    zuse::start_with_heap_tunables();
     zuse::settle_heap();
     let mut settings = Settings::default();
     let mut words = Vec::new();

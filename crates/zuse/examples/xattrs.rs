@@ -33,6 +33,7 @@ struct Settings {
 }
 
 fn main() -> Done {
+    zuse::start_with_heap_tunables();
     zuse::settle_heap();
     let mut settings = Settings {
         xattr: "sa".into(),

@@ -70,7 +70,7 @@ impl Dnode {
                 d.blocks.iter().map(|(id, b)| (*id, b.clone())).collect();
             (
                 state.synced.clone(),
-                d.head.clone(),
+                d.head.facts(),
                 blocks,
                 d.freed.clone(),
                 d.spill.clone(),
@@ -80,7 +80,7 @@ impl Dnode {
         };
         let tree = Arc::new(Tree {
             dnode: self.clone(),
-            head: head.clone(),
+            head: head.facts(),
             txg,
             pass,
             settings: self.core.settings(),
@@ -96,7 +96,12 @@ impl Dnode {
             let mut now = match &before {
                 Some(old) if !born => Synced {
                     head,
-                    ..(**old).clone()
+                    levels: old.levels,
+                    flags: old.flags,
+                    blkptr: old.blkptr.clone(),
+                    used: old.used,
+                    spill: old.spill.clone(),
+                    near: old.near.clone(),
                 },
                 _ => Synced {
                     head,
@@ -114,17 +119,25 @@ impl Dnode {
             // What is not counted must not say that it was.
             let counted = FLAG_USERUSED_ACCOUNTED | FLAG_USEROBJUSED_ACCOUNTED;
             now.flags = now.flags & !counted | FLAG_USED_BYTES | flags;
-            Some(Arc::new(now))
+            Some(now)
         };
-        {
+        let (done, after) = {
             let mut state = self.write_state();
+            let mut done = state.dirty.remove(0);
+            // Nobody changes it any more: its bonus goes along, uncopied.
+            let after = after.map(|mut now| {
+                now.head.bonus = std::mem::take(&mut done.head.bonus);
+                now.head.tail = std::mem::take(&mut done.head.tail);
+                Arc::new(now)
+            });
             state.synced = after.clone();
-            state.dirty.remove(0);
             if state.dirty.is_empty() {
                 state.dirty = Vec::new();
             }
             self.written.store(txg.0, Relaxed);
-        }
+            (done, after)
+        };
+        drop(done);
         Ok(Some(SyncedObject {
             before,
             after,

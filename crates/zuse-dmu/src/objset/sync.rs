@@ -49,7 +49,6 @@ impl Objset {
         let mut features = 0;
         let mut large_dnodes = false;
         let mut large_microzap = false;
-        let mut pinned: Vec<Arc<Dnode>> = Vec::new();
         let mut sums = Sums::default();
         let counted = self.accounts_users();
         let flags = self.accounting_flags();
@@ -61,7 +60,9 @@ impl Objset {
             .into_iter()
             .filter(|d| d.object().0 != 0 && d.object().0 <= u64::MAX - 3)
             .collect();
-        for result in self.sync_dnodes(&ordinary, txg, pass, flags)? {
+        // They stay in memory until the dnode blocks that hold them are written.
+        let (pinned, done) = self.sync_dnodes(ordinary, txg, pass, flags)?;
+        for result in done {
             let (object, change) = result?;
             features |= change.features.0;
             if let Some(after) = &change.after {
@@ -78,7 +79,6 @@ impl Objset {
             }
             changes.push((object, change));
         }
-        pinned.extend(ordinary);
         if counted {
             self.apply_accounting(&tx, sums)?;
         }
@@ -120,31 +120,39 @@ impl Objset {
         }))
     }
 
+    /// Writes them; gives them back with what that did.
     #[allow(clippy::type_complexity)]
     fn sync_dnodes(
         &self,
-        dnodes: &[Arc<Dnode>],
+        dnodes: Vec<Arc<Dnode>>,
         txg: Txg,
         pass: u32,
         flags: u8,
-    ) -> Result<Vec<Result<(ObjectId, SyncedObject)>>> {
+    ) -> Result<(Vec<Vec<Arc<Dnode>>>, Vec<Result<(ObjectId, SyncedObject)>>)> {
         let one = move |dnode: &Arc<Dnode>| match dnode.sync(txg, pass, flags) {
             Ok(Some(change)) => Some(Ok((dnode.object(), change))),
             Ok(None) => None,
             Err(e) => Some(Err(e)),
         };
         if dnodes.len() <= 2 {
-            return Ok(dnodes.iter().filter_map(one).collect());
+            let done = dnodes.iter().filter_map(one).collect();
+            return Ok((vec![dnodes], done));
         }
-        let batches: Vec<Vec<Arc<Dnode>>> = dnodes.chunks(BATCH).map(<[_]>::to_vec).collect();
+        let mut batches = Vec::with_capacity(dnodes.len().div_ceil(BATCH));
+        let mut dnodes = dnodes.into_iter();
+        while dnodes.len() > 0 {
+            batches.push(dnodes.by_ref().take(BATCH).collect());
+        }
         let done = self
             .core
             .work
             .try_run_all(batches, move |batch: Vec<Arc<Dnode>>| {
-                batch.iter().filter_map(one).collect::<Vec<_>>()
+                let done = batch.iter().filter_map(one).collect::<Vec<_>>();
+                (batch, done)
             })
             .map_err(|e| Error::corrupt(self.place(), e))?;
-        Ok(done.into_iter().flatten().collect())
+        let (pinned, done): (Vec<_>, Vec<_>) = done.into_iter().unzip();
+        Ok((pinned, done.into_iter().flatten().collect()))
     }
 
     /// Puts the new dnodes into their slots of the dnode blocks.
@@ -153,6 +161,7 @@ impl Objset {
         let mut order: Vec<&(ObjectId, SyncedObject)> = changes.iter().collect();
         order.sort_unstable_by_key(|(object, _)| *object);
         let mut rest = &order[..];
+        let mut buffer = Vec::new();
         while let Some(((first, _), _)) = rest.split_first().map(|(c, r)| ((c.0, &c.1), r)) {
             let blkid = first.0 / per;
             let cut = rest.partition_point(|(object, _)| object.0 / per == blkid);
@@ -170,11 +179,12 @@ impl Objset {
                 for (object, change) in now {
                     if let Some(after) = &change.after {
                         let slots = slots_of(bytes, *object, after);
-                        let phys = after.to_phys();
+                        let phys = after.to_phys_in(std::mem::take(&mut buffer));
                         phys.write_le(slots);
                         if !after.head.tail.is_empty() {
                             raw::put_tail(slots, &phys, &after.head.tail);
                         }
+                        buffer = phys.bonus;
                     }
                 }
             })?;
