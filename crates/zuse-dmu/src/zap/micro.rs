@@ -21,6 +21,7 @@ use super::flaw::{Checked, Flaw};
 use super::normalize::{self, MatchType};
 use super::{MICRO_TYPE, hash::HashBits};
 use zuse_base::Result;
+use zuse_codec::read_soon;
 
 /// Bytes of a slot and of the header.
 pub(crate) const SLOT: usize = 64;
@@ -29,6 +30,8 @@ pub(crate) const MAX_NAME: usize = 49;
 /// Block size of a new one, and the step of growth.
 pub(crate) const STEP: u32 = 512;
 const NAME: usize = 14;
+/// Slots that a listing asks the memory for before it comes to them.
+const AHEAD: usize = 8;
 /// Entries of equal hash, the new one included, that force the fat form (5 × 128 chunks would not fit a leaf).
 const MAX_TWINS: usize = 128;
 
@@ -104,11 +107,28 @@ fn field(slot: &[u8; SLOT]) -> &[u8; 50] {
     slot.last_chunk().unwrap_or(&[0; 50])
 }
 
+/// Where a name ends: at its first NUL. Eight bytes at a time, since listing does it for each entry.
+fn name_len(field: &[u8; 50]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (words, rest) = field.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let w = u64::from_le_bytes(*word);
+        // The lowest bit that is set belongs to the first byte that is 0; above it others may be set too.
+        let zeros = w.wrapping_sub(ONES) & !w & (ONES << 7);
+        if zeros != 0 {
+            return 8 * i + zeros.trailing_zeros() as usize / 8;
+        }
+    }
+    let tail = rest.iter().position(|&c| c == 0).unwrap_or(rest.len());
+    8 * words.len() + tail
+}
+
 /// Slot `i`, if it exists and is used.
+#[inline]
 pub(crate) fn slot(b: &[u8], i: usize) -> Option<Slot<'_>> {
     let s = slot_bytes(b, i)?;
     let f = field(s);
-    let len = f.iter().position(|&c| c == 0).unwrap_or(f.len());
+    let len = name_len(f);
     if len == 0 {
         return None;
     }
@@ -264,7 +284,17 @@ pub(crate) fn list(
     from: (u64, u32),
     mut f: impl FnMut(&[u8], u64, u64, u32) -> bool,
 ) -> bool {
-    for e in index.from(from.0, from.1) {
+    // The order is by hash, so each slot is somewhere else: those to come are asked for while this one is looked at.
+    let ask = |e: index::Record| {
+        if let Some(s) = slot_bytes(b, e.slot()) {
+            read_soon(s);
+        }
+    };
+    let entries = index.from(from.0, from.1);
+    let mut ahead = entries.clone();
+    ahead.by_ref().take(AHEAD).for_each(ask);
+    for e in entries {
+        ahead.next().into_iter().for_each(ask);
         if let Some(s) = slot(b, e.slot())
             && !f(s.name, s.value, e.hash(), e.cd())
         {

@@ -109,6 +109,7 @@ fn lower_bound(run: &[u64], key: u64) -> usize {
 }
 
 /// Both runs merged, dead records left out.
+#[derive(Clone)]
 pub(crate) struct Merged<'a> {
     a: &'a [u64],
     b: &'a [u64],

@@ -216,3 +216,19 @@ fn hostile_blocks_are_noticed() {
     z.b[30] = 1;
     assert!(MicroHeader::parse(&z.b).unwrap().foreign);
 }
+
+#[test]
+fn a_name_ends_at_its_first_nul() {
+    for len in 0..=50 {
+        for after in [0, 1, 0x7f, 0x80, 0xff] {
+            for byte in [1, b'x', 0x80, 0xff] {
+                let mut field = [after; 50];
+                field[..len].fill(byte);
+                if let Some(end) = field.get_mut(len) {
+                    *end = 0;
+                }
+                assert_eq!(name_len(&field), len, "{byte:#x} before, {after:#x} after");
+            }
+        }
+    }
+}
