@@ -18,6 +18,7 @@ mod create;
 pub mod dedup;
 mod dtl;
 mod features;
+pub mod fragmentation;
 mod hooks;
 mod layout;
 mod limits;

@@ -72,6 +72,7 @@ pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Needs, Stat, Which};
 pub use zuse_format::compatibility;
 pub use zuse_format::{Uberblock, feature, property as property_table};
 pub use zuse_pool::dedup;
+pub use zuse_pool::fragmentation;
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Shape, Space, TopSpec};
 pub use zuse_stream as stream;

@@ -52,7 +52,7 @@ impl Pool {
         Ok(PoolFigures {
             size: space.capacity,
             allocated,
-            fragmentation: writable.then_some(space.fragmentation),
+            fragmentation: self.spa().fragmentation()?,
             freeing: 0,
             health: self.spa().vdevs().health(),
         })

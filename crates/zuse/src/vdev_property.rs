@@ -229,9 +229,13 @@ impl Pool {
                 config: place.config(&config),
                 stored: self.stored_on(zap_of(place.config(&config)))?,
                 space: space(place),
-                fragmentation: figures
-                    .fragmentation
-                    .filter(|_| place.is_root() || place.is_top() && tops == 1),
+                fragmentation: match (place.is_root(), place.is_top()) {
+                    (true, _) => figures.fragmentation,
+                    (_, true) => self
+                        .spa()
+                        .fragmentation_of(u32::try_from(place.status.id).unwrap_or(u32::MAX))?,
+                    _ => None,
+                },
             };
             out.push(VdevProperties {
                 name: place.status.shown_name(),

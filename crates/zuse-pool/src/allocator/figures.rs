@@ -149,21 +149,6 @@ impl Allocator {
             .map(|v| v.deferred.load(Relaxed))
             .sum()
     }
-
-    /// Fragmentation of the loaded free space in percent: how far the free segments are below 16 MiB.
-    pub fn fragmentation(&self) -> u64 {
-        let (mut weighted, mut free) = (0u128, 0u128);
-        for vdev in self.spaces().vdevs.values() {
-            for metaslab in vdev.metaslabs().iter() {
-                let space = u128::from(metaslab.free_space());
-                // 100 % at 512 bytes, 0 % at 16 MiB, by powers of two.
-                let log = metaslab.longest().checked_ilog2().unwrap_or(0).clamp(9, 24);
-                weighted += space * u128::from((24 - log) * 100 / 15);
-                free += space;
-            }
-        }
-        u64::try_from(weighted.checked_div(free).unwrap_or(0)).unwrap_or(0)
-    }
 }
 
 /// Slop of a pool of `dspace` deflated bytes.

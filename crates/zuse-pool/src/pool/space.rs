@@ -18,8 +18,6 @@ pub struct Space {
     pub slop: u64,
     /// Deflated bytes that clones take in the books of datasets and nowhere else.
     pub cloned: u64,
-    /// Fragmentation of free space, percent.
-    pub fragmentation: u64,
 }
 
 impl Pool {
@@ -36,7 +34,6 @@ impl Pool {
             dspace: allocator.dspace(),
             slop: allocator.slop(),
             cloned: self.clones.saved(),
-            fragmentation: allocator.fragmentation(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use zuse::fragmentation::of_histogram;
 use zuse::{IndirectConfig, ObjectId, Pool, Result, VdevClass, VdevKind, Zap};
 use zuse_format::space_map::{MapGeometry, MapOp, SpaceMapPhys, decode};
 
@@ -18,27 +19,6 @@ const MAX_MAP: u64 = 1 << 32;
 const LOG_FEATURE: &str = "com.delphix:log_spacemap";
 /// Bytes of a map read at a time.
 const PIECE: u64 = 1 << 20;
-/// Weight of a free segment of 2^n bytes in the fragmentation, from 512 bytes on.
-const FRAGMENTATION: [(u64, u64); 17] = [
-    (1 << 9, 100),
-    (1 << 10, 100),
-    (1 << 11, 98),
-    (1 << 12, 95),
-    (1 << 13, 90),
-    (1 << 14, 80),
-    (1 << 15, 70),
-    (1 << 16, 60),
-    (1 << 17, 50),
-    (1 << 18, 40),
-    (1 << 19, 30),
-    (1 << 20, 20),
-    (1 << 21, 15),
-    (1 << 22, 10),
-    (1 << 23, 5),
-    (1 << 24, 0),
-    (u64::MAX, 0),
-];
-
 /// What is printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
@@ -139,22 +119,6 @@ fn map_lines(out: &mut String, object: u64, map: &SpaceMapPhys) {
     );
 }
 
-/// How scattered the free space of a histogram is, in percent.
-fn fragmentation(row: &[u64], shift: u64) -> u64 {
-    let (mut total, mut weighed) = (0u128, 0u128);
-    for (i, n) in row.iter().enumerate() {
-        let size = 1u128 << (i as u64 + shift).min(63);
-        let bytes = size * u128::from(*n);
-        let weight = FRAGMENTATION
-            .iter()
-            .find(|(at, _)| size <= u128::from(*at))
-            .map_or(0, |(_, w)| *w);
-        total += bytes;
-        weighed += bytes * u128::from(weight);
-    }
-    weighed.checked_div(total).unwrap_or(0) as u64
-}
-
 /// Prints all metaslabs, and the logs of space maps.
 pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
     let text = text(pool, asked)
@@ -223,7 +187,7 @@ fn one_vdev(out: &mut String, pool: &Pool, vdev: &Slabs, asked: Asked) -> Result
                 let _ = writeln!(
                     out,
                     "\tOn-disk histogram:\t\tfragmentation {}",
-                    fragmentation(row, vdev.ashift)
+                    of_histogram(row, vdev.ashift as u32)
                 );
                 histogram::lines(out, "\t\t\t", row, vdev.ashift as usize);
             }
