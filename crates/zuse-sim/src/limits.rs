@@ -1,4 +1,4 @@
-//! Random quotas and reservations against a model: what is used, what is available, and what must be refused.
+//! Random quotas and reservations, and what moves space under them, against a model: what is used, what is available, and what must be refused.
 //!
 //! ```text
 //!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of each dataset; room of the top
@@ -7,6 +7,15 @@
 //!           room    = min(room above + max(0, reservation − used), quota − used)
 //!           available = min(room + REFRSRV, refquota − R)
 //! ```
+//! Clones, promotions, renames and rollbacks move space from one dataset to another; each must fit where it goes:
+//!
+//! ```text
+//!   rename     max(used, reservation) below the new parent, up to the ancestor that both places have
+//!   promote    Σ written of the snapshots that change hands, the same way; not against the clone's own quota
+//!   rollback   referenced of the snapshot ≤ refquota, min(U, refreservation) ≤ room
+//! ```
+//! What a reservation on the way up keeps free may be counted or not: there either answer is right.
+//!
 //! A change that the model has no room for must be refused with the errno of the format notes (chapter 06b), any other must not.
 
 use std::collections::BTreeMap;
@@ -28,7 +37,21 @@ const NAMES: [&str; 4] = ["quota", "reservation", "refquota", "refreservation"];
 struct Limited {
     /// In the order of [`NAMES`].
     set: [u64; 4],
+    /// Oldest first.
     snapshots: Vec<String>,
+    /// Dataset and snapshot that it is a clone of.
+    origin: Option<(String, String)>,
+    /// It was given snapshots by a promotion, which its own quota does not stop.
+    promoted: bool,
+}
+
+/// What a change must come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Fits,
+    Refused(Errno),
+    /// Either.
+    Open(Errno),
 }
 
 /// What the model says of a dataset.
@@ -51,6 +74,8 @@ pub struct Limits<'a> {
     done: Vec<String>,
     /// Changes that were refused, as they had to be.
     refused: u64,
+    /// How often each kind of change was done, and refused.
+    kinds: BTreeMap<String, [u64; 2]>,
 }
 
 fn wrong(what: String) -> Error {
@@ -72,6 +97,7 @@ impl<'a> Limits<'a> {
             serial: 0,
             done: Vec::new(),
             refused: 0,
+            kinds: BTreeMap::new(),
         }
     }
 
@@ -90,6 +116,11 @@ impl<'a> Limits<'a> {
         Ok(self.refused)
     }
 
+    /// How often each kind of change was done, and refused.
+    pub fn kinds(&self) -> &BTreeMap<String, [u64; 2]> {
+        &self.kinds
+    }
+
     fn any(&self) -> Option<String> {
         let names: Vec<&String> = self.datasets.keys().collect();
         self.prng.pick(&names).map(|n| (*n).clone())
@@ -99,7 +130,11 @@ impl<'a> Limits<'a> {
         let Some(name) = self.any().filter(|_| self.datasets.len() >= 2) else {
             return self.create();
         };
-        match self.prng.below(20) {
+        match self.prng.below(28) {
+            20..=21 if self.datasets.len() < 9 => self.clone_one(&name),
+            20..=23 => self.promote(),
+            24..=25 => self.rename(&name),
+            26..=27 => self.roll_back(&name),
             0..=1 if self.datasets.len() < 7 => self.create(),
             0..=7 => self.write(&name),
             8..=9 => self.unlink(&name),
@@ -146,6 +181,9 @@ impl<'a> Limits<'a> {
 
     /// What was done or refused is what the model says.
     fn judge(&mut self, result: Result<()>, refused: Option<Errno>) -> Result<bool> {
+        let last = self.done.last().and_then(|d| d.split(' ').next());
+        let kind = self.kinds.entry(last.unwrap_or("").to_owned()).or_default();
+        kind[usize::from(result.is_err())] += 1;
         match (result, refused) {
             (Err(e), Some(errno)) if e.is(errno) => {
                 self.refused += 1;
@@ -232,18 +270,216 @@ impl<'a> Limits<'a> {
             return Ok(());
         }
         let at = self.prng.below(limited.snapshots.len() as u64) as usize;
-        let full = format!("{name}@{}", limited.snapshots.remove(at));
-        self.done.push(format!("destroy {full}"));
-        self.pool.destroy_snapshots(&[full], false, false)
+        let snap = limited.snapshots[at].clone();
+        let origin = Some((name.to_owned(), snap.clone()));
+        let cloned = self.datasets.values().any(|d| d.origin == origin);
+        let full = format!("{name}@{snap}");
+        self.done
+            .push(format!("destroy {full}, has a clone: {cloned}"));
+        let result = self.pool.destroy_snapshots(&[full], false, false);
+        if self.judge(result, cloned.then_some(Errno::EXIST))?
+            && let Some(limited) = self.datasets.get_mut(name)
+        {
+            limited.snapshots.remove(at);
+        }
+        Ok(())
+    }
+
+    fn clone_one(&mut self, name: &str) -> Result<()> {
+        let snap = self.datasets.get(name).map(|d| d.snapshots.clone());
+        let Some(snap) = self.prng.pick(&snap.unwrap_or_default()).cloned() else {
+            return Ok(());
+        };
+        let above = self.any().filter(|n| n.matches('/').count() < 3);
+        let above = above.unwrap_or(self.top.clone());
+        self.serial += 1;
+        let clone = format!("{above}/c{}", self.serial);
+        self.done.push(format!("clone {name}@{snap} {clone}"));
+        let said = self.prove()?;
+        let full = self.full(&said, &above, false);
+        let done = self
+            .pool
+            .clone_snapshot(&format!("{name}@{snap}"), &clone, &[]);
+        match done {
+            Err(e) if full && e.is(Errno::DQUOT) => return Ok(()),
+            done => done?,
+        }
+        let limited = Limited {
+            origin: Some((name.to_owned(), snap)),
+            ..Limited::default()
+        };
+        self.datasets.insert(clone, limited);
+        Ok(())
+    }
+
+    /// Whether `bytes` more fit below `to` where they were below `from` before.
+    fn moves(&self, said: &BTreeMap<String, Said>, from: &str, to: &str, bytes: u64) -> Verdict {
+        let shared = |at: &str| from == at || from.starts_with(&format!("{at}/"));
+        let (mut at, mut grows, mut verdict) = (to, bytes, Verdict::Fits);
+        while let (false, Some(limited), Some(s)) =
+            (shared(at), self.datasets.get(at), said.get(at))
+        {
+            let [quota, reservation, ..] = limited.set;
+            let left = quota.saturating_sub(s.used);
+            if quota != 0 && grows > left {
+                return Verdict::Refused(Errno::NOSPC);
+            }
+            if quota != 0 && bytes > left {
+                verdict = Verdict::Open(Errno::NOSPC);
+            }
+            grows = (s.used + grows).max(reservation) - s.used.max(reservation);
+            at = parent(at);
+        }
+        verdict
+    }
+
+    /// As [`Self::judge`], where either answer may be right.
+    fn judge_move(&mut self, result: Result<()>, verdict: Verdict) -> Result<bool> {
+        match verdict {
+            Verdict::Fits => self.judge(result, None),
+            Verdict::Refused(errno) => self.judge(result, Some(errno)),
+            Verdict::Open(errno) if result.is_err() => self.judge(result, Some(errno)),
+            Verdict::Open(_) => self.judge(result, None),
+        }
+    }
+
+    fn promote(&mut self) -> Result<()> {
+        let clones = self.datasets.iter().filter(|(_, d)| d.origin.is_some());
+        let clones: Vec<&String> = clones.map(|(n, _)| n).collect();
+        let clone = self.prng.pick(&clones).map(|n| (*n).clone());
+        let clone = clone.filter(|_| self.prng.chance(9, 10));
+        let Some(name) = clone.or_else(|| self.any()) else {
+            return Ok(());
+        };
+        let name = name.as_str();
+        let said = self.prove()?;
+        let origin = self.datasets.get(name).and_then(|d| d.origin.clone());
+        let Some((old, snap)) = origin else {
+            self.done.push(format!("promote {name}, no clone"));
+            let result = self.pool.promote(name);
+            return self.judge(result, Some(Errno::INVAL)).map(drop);
+        };
+        let Some(owner) = self.datasets.get(&old).cloned() else {
+            return Err(wrong(format!("{old} is not known")));
+        };
+        let last = owner.snapshots.iter().position(|s| *s == snap);
+        let last = last.ok_or_else(|| wrong(format!("{old}@{snap} is not known")))?;
+        let (shared, rest) = owner.snapshots.split_at(last + 1);
+        let mut bytes = 0;
+        for snap in shared {
+            bytes += self.pool.dataset(&format!("{old}@{snap}"))?.stat()?.written;
+        }
+        let mut verdict = match parent(name) == parent(&old) {
+            true => Verdict::Fits,
+            false => self.moves(&said, parent(&old), parent(name), bytes),
+        };
+        let room = said.get(name).map_or(0, |s| s.room);
+        if verdict == Verdict::Fits && parent(name) != parent(&old) && bytes > room {
+            verdict = Verdict::Open(Errno::NOSPC);
+        }
+        self.done.push(format!(
+            "promote {name}, clone of {old}@{snap}, {bytes} bytes: {verdict:?}"
+        ));
+        let result = self.pool.promote(name);
+        if !self.judge_move(result, verdict)? {
+            return Ok(());
+        }
+        for other in self.datasets.values_mut() {
+            if let Some((of, snap)) = &mut other.origin
+                && *of == old
+                && shared.contains(snap)
+            {
+                *of = name.to_owned();
+            }
+        }
+        if let Some(mine) = self.datasets.get_mut(name) {
+            mine.snapshots.splice(0..0, shared.iter().cloned());
+            mine.origin.clone_from(&owner.origin);
+            mine.promoted = true;
+        }
+        if let Some(theirs) = self.datasets.get_mut(&old) {
+            theirs.snapshots = rest.to_vec();
+            theirs.origin = Some((name.to_owned(), snap));
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, name: &str) -> Result<()> {
+        let below = format!("{name}/");
+        let inside = |n: &str| n == name || n.starts_with(&below);
+        let above = self.any().filter(|n| n.matches('/').count() < 4);
+        let above = above
+            .filter(|n| !inside(n) && self.prng.chance(4, 5))
+            .unwrap_or(self.top.clone());
+        self.serial += 1;
+        let new = format!("{above}/r{}", self.serial);
+        let said = self.prove()?;
+        let (Some(mine), Some(limited)) = (said.get(name), self.datasets.get(name)) else {
+            return Ok(());
+        };
+        let bytes = mine.used.max(limited.set[1]);
+        let verdict = self.moves(&said, parent(name), &above, bytes);
+        self.done
+            .push(format!("rename {name} {new}, {bytes} bytes: {verdict:?}"));
+        let result = self.pool.rename(name, &new, false);
+        if !self.judge_move(result, verdict)? {
+            return Ok(());
+        }
+        let moved = |n: &str| match n.strip_prefix(name) {
+            Some(rest) if inside(n) => format!("{new}{rest}"),
+            _ => n.to_owned(),
+        };
+        let old = std::mem::take(&mut self.datasets);
+        for (name, mut limited) in old {
+            if let Some((of, _)) = &mut limited.origin {
+                *of = moved(of);
+            }
+            self.datasets.insert(moved(&name), limited);
+        }
+        Ok(())
+    }
+
+    fn roll_back(&mut self, name: &str) -> Result<()> {
+        if self.prng.chance(1, 2) {
+            // Smaller than its snapshot, and not to be as large again.
+            for _ in 0..3 {
+                self.unlink(name)?;
+            }
+            self.pool.sync()?;
+            let referenced = self.pool.dataset(name)?.stat()?.referenced;
+            self.limit_to(name, 2, referenced + (1 << 17))?;
+        }
+        let said = self.prove()?;
+        let (Some(mine), Some(limited)) = (said.get(name), self.datasets.get(name)) else {
+            return Ok(());
+        };
+        let Some(snap) = limited.snapshots.last() else {
+            return Ok(());
+        };
+        let snap = format!("{name}@{snap}");
+        let [_, _, refquota, refreservation] = limited.set;
+        let referenced = self.pool.dataset(&snap)?.stat()?.referenced;
+        let refused = match mine.stat.unique.min(refreservation) > mine.room {
+            _ if refquota != 0 && refquota < referenced => Some(Errno::DQUOT),
+            true => Some(Errno::NOSPC),
+            false => None,
+        };
+        self.done.push(format!("rollback {snap}: {refused:?}"));
+        let result = self.pool.rollback(&snap, false);
+        self.judge(result, refused).map(drop)
     }
 
     fn limit(&mut self, name: &str) -> Result<()> {
-        let said = self.prove()?;
         let which = self.prng.below(4) as usize;
         let value = match self.prng.below(4) {
             0 => 0,
             _ => (1 + self.prng.below(60)) << 17,
         };
+        self.limit_to(name, which, value)
+    }
+
+    fn limit_to(&mut self, name: &str, which: usize, value: u64) -> Result<()> {
+        let said = self.prove()?;
         let (Some(mine), Some(old)) = (said.get(name), self.datasets.get(name)) else {
             return Ok(());
         };
@@ -330,7 +566,7 @@ impl<'a> Limits<'a> {
                     "{name}: used, by refreservation, by children, available are {found:?}, not {expected:?}"
                 )));
             }
-            if quota != 0 && s.used > quota + quota / 32 + BEYOND {
+            if quota != 0 && !limited.promoted && s.used > quota + quota / 32 + BEYOND {
                 return Err(wrong(format!("{name}: {} used of {quota}", s.used)));
             }
         }

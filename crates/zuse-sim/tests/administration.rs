@@ -1,6 +1,7 @@
 //! Random sequences of administration: after each step the books equal a full recount. Make `ZUSE_SIM_SEED` and
 //! `ZUSE_SIM_STEPS` larger for longer runs; the suite `zdb` has OpenZFS judge such a pool.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::{Shape, TopSpec, VdevClass};
@@ -58,16 +59,26 @@ fn the_books_equal_a_recount_after_each_step() {
 
 #[test]
 fn quotas_and_reservations_are_what_a_model_says() {
-    let steps = number("ZUSE_SIM_STEPS", 70);
-    let first = number("ZUSE_SIM_SEED", 1);
+    let steps = number("ZUSE_SIM_STEPS", 80);
+    let first = number("ZUSE_SIM_SEED", 401);
     let mut refused = 0;
+    let mut kinds = BTreeMap::new();
     for seed in first..first + 4 {
         let pool = new_pool();
-        match Limits::new(&pool, seed).run(steps) {
+        let mut limits = Limits::new(&pool, seed);
+        match limits.run(steps) {
             Ok(n) => refused += n,
             Err(e) => panic!("seed {seed}: {e}"),
+        }
+        for (kind, [done, refused]) in limits.kinds() {
+            let all = kinds.entry(kind.clone()).or_insert([0; 2]);
+            *all = [all[0] + done, all[1] + refused];
         }
         pool.export().expect("export");
     }
     assert!(refused > steps / 4, "limits were reached: {refused} times");
+    for (kind, times) in [("promote", 2), ("rename", 4), ("rollback", 4)] {
+        let [done, _]: [u64; 2] = kinds.get(kind).copied().unwrap_or_default();
+        assert!(done >= times, "{kind}: {kinds:?}");
+    }
 }
