@@ -16,6 +16,7 @@ mod pointer;
 mod range;
 mod raw;
 mod record;
+mod sharing;
 mod space_maps;
 mod tree;
 mod zap;
@@ -80,6 +81,12 @@ pub struct Zdb {
     /// Metaslabs; twice with histograms, four times with their entries
     #[arg(short = 'm', action = clap::ArgAction::Count)]
     metaslabs: u8,
+    /// Fragmentation and free segments of whole vdevs
+    #[arg(short = 'M', action = clap::ArgAction::Count)]
+    groups: u8,
+    /// Cloned blocks; twice by vdev, thrice by number of pointers
+    #[arg(short = 'T', action = clap::ArgAction::Count)]
+    clones: u8,
     /// Blocks by type, and whether anything leaked; twice as a table, thrice also by level
     #[arg(short = 'b', action = clap::ArgAction::Count)]
     blocks: u8,
@@ -138,6 +145,7 @@ impl Zdb {
             &mut self.dedup,
             &mut self.simulate,
             &mut self.io_stats,
+            &mut self.clones,
         ] {
             if *level > 0 {
                 *level = level.saturating_add(self.verbose);
@@ -222,6 +230,8 @@ impl Zdb {
             self.metaslabs,
             self.dedup,
             self.io_stats,
+            self.groups,
+            self.clones,
         ];
         let is_pool = *what == pool.name();
         if letters.iter().all(|level| *level == 0) {
@@ -243,6 +253,12 @@ impl Zdb {
         }
         if self.dedup > 0 && is_pool {
             dedup::run(session, &pool, self.dedup)?;
+        }
+        if self.clones > 0 && is_pool {
+            sharing::run(session, &pool, self.clones)?;
+        }
+        if self.groups > 0 && is_pool {
+            sharing::groups(session, &pool)?;
         }
         if self.metaslabs > 0 && is_pool {
             let asked = metaslabs::Asked {

@@ -119,6 +119,44 @@ fn map_lines(out: &mut String, object: u64, map: &SpaceMapPhys) {
     );
 }
 
+/// The free segments of a vdev for ordinary data.
+pub struct Group {
+    /// Its id.
+    pub vdev: u64,
+    /// How many metaslabs it has.
+    pub metaslabs: usize,
+    /// Free segments by log2 of their size.
+    pub rows: [u64; 64],
+}
+
+/// The vdevs for ordinary data.
+///
+/// # Errors
+/// A space map cannot be read.
+pub fn groups(pool: &Pool) -> Result<Vec<Group>> {
+    let mut groups = Vec::new();
+    for vdev in slabs(pool)? {
+        if vdev.class != VdevClass::Normal || vdev.removed.is_some() {
+            continue;
+        }
+        let mut rows = [0u64; 64];
+        for object in vdev.maps.iter().filter(|o| **o != 0) {
+            let map = header(pool, *object)?;
+            for (n, log) in map.histogram.iter().flatten().zip(vdev.ashift..) {
+                if let Some(row) = rows.get_mut(log as usize) {
+                    *row = row.saturating_add(*n);
+                }
+            }
+        }
+        groups.push(Group {
+            vdev: vdev.vdev,
+            metaslabs: vdev.maps.len(),
+            rows,
+        });
+    }
+    Ok(groups)
+}
+
 /// Prints all metaslabs, and the logs of space maps.
 pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
     let text = text(pool, asked)

@@ -1,0 +1,119 @@
+//! `zdb -T`: tables of cloned blocks. `zdb -M`: fragmentation and free segments of whole vdevs.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use zuse::{ObjectId, Pool, Result, Zap, ZapValue};
+
+use super::histogram;
+use crate::error::{Explain, Outcome};
+use crate::nicenum::nicenum;
+use crate::session::Session;
+
+/// A table in the MOS directory; the id of its vdev follows.
+const TABLE: &str = "com.fudosecurity:brt:vdev:";
+const FEATURE: &str = "com.fudosecurity:block_cloning";
+
+/// Prints the tables of cloned blocks.
+pub fn run(session: &mut Session, pool: &Arc<Pool>, level: u8) -> Outcome {
+    let text =
+        text(pool, level).or_cannot(|| format!("cannot read the clones of '{}'", pool.name()))?;
+    session.ui.print(text)?;
+    Ok(())
+}
+
+fn text(pool: &Pool, level: u8) -> Result<String> {
+    if !pool.spa().features().is_enabled(FEATURE) {
+        return Ok("BRT: unsupported on this pool\n".into());
+    }
+    let mut tables = Vec::new();
+    let mut cursor = pool.spa().directory()?.cursor(0);
+    while let Some(entry) = cursor.next()? {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        if let (Some(vdev), Some(object)) = (name.strip_prefix(TABLE), entry.value.first()) {
+            let header = pool.spa().mos().dnode(ObjectId(object))?.bonus_vec();
+            let words = header.as_chunks::<8>().0.iter();
+            let words: Vec<u64> = words.map(|w| u64::from_le_bytes(*w)).collect();
+            tables.push((vdev.parse::<u64>().unwrap_or(u64::MAX), words));
+        }
+    }
+    tables.sort();
+    if tables.is_empty() {
+        return Ok("BRT: empty\n".into());
+    }
+    let word = |words: &[u64], i: usize| words.get(i).copied().unwrap_or(0);
+    let sum = |i: usize| {
+        tables
+            .iter()
+            .fold(0u64, |s, (_, w)| s.saturating_add(word(w, i)))
+    };
+    let (used, saved) = (sum(5), sum(6));
+    let hundredths = (u128::from(used) + u128::from(saved)) * 100 / u128::from(used.max(1));
+    let mut out = format!(
+        "BRT: used {}; saved {}; ratio {}.{:02}x\n",
+        nicenum(used),
+        nicenum(saved),
+        hundredths / 100,
+        hundredths % 100
+    );
+    for (vdev, words) in tables.iter().filter(|_| level > 1) {
+        let _ = writeln!(
+            out,
+            "BRT: vdev {vdev}: refcnt {}; used {}; saved {}",
+            word(words, 3),
+            nicenum(word(words, 5)),
+            nicenum(word(words, 6))
+        );
+    }
+    for (vdev, words) in tables.iter().filter(|_| level > 2) {
+        let mut rows = [0u64; 64];
+        let entries = Zap::open(&pool.spa().mos().dnode(ObjectId(word(words, 0)))?)?;
+        let mut cursor = entries.cursor(0);
+        while let Some(entry) = cursor.next()? {
+            let count = match &entry.value {
+                ZapValue::Bytes(b) => b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)),
+                other => other.first().unwrap_or(0),
+            };
+            // Pointers, not those beyond the first.
+            let log = count.saturating_add(1).ilog2() as usize;
+            if let Some(row) = rows.get_mut(log) {
+                *row += 1;
+            }
+        }
+        let _ = writeln!(out, "\nBRT: vdev {vdev}: DVAs with 2^n refcnts:");
+        histogram::lines(&mut out, "\t\t\t", &rows, 0);
+    }
+    Ok(out)
+}
+
+/// Prints what the space maps of whole vdevs say of their free space.
+pub fn groups(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
+    let text = group_lines(pool)
+        .or_cannot(|| format!("cannot read the metaslabs of '{}'", pool.name()))?;
+    session.ui.print(text)?;
+    Ok(())
+}
+
+fn group_lines(pool: &Pool) -> Result<String> {
+    let percent = |p: Option<u64>| p.map_or("  -".to_owned(), |p| format!("{p:>3}%"));
+    let mut out = String::new();
+    let mut all = [0u64; 64];
+    for group in super::metaslabs::groups(pool)? {
+        let said = pool.spa().fragmentation_of(group.vdev as u32)?;
+        let _ = writeln!(
+            out,
+            "\tvdev {:>10}\t\tmetaslabs{:>5}\t\tfragmentation{}",
+            group.vdev,
+            group.metaslabs,
+            percent(said)
+        );
+        histogram::lines(&mut out, "\t\t\t", &group.rows, 0);
+        for (sum, n) in all.iter_mut().zip(group.rows) {
+            *sum = sum.saturating_add(n);
+        }
+    }
+    let said = percent(pool.spa().fragmentation()?);
+    let _ = writeln!(out, "\tpool {}\tfragmentation\t{said}", pool.name());
+    histogram::lines(&mut out, "\t\t\t", &all, 0);
+    Ok(out)
+}
