@@ -278,6 +278,55 @@ fn reads_and_writes_are_counted_by_device() {
 }
 
 #[test]
+fn reads_and_writes_are_shown_of_some_pools_or_some_vdevs() {
+    let env = TestEnv::new();
+    env.ok("zpool create tank mirror a.img b.img mirror c.img d.img --size 128M");
+    env.ok("zpool create other e.img --size 128M");
+    env.ok("zpool create third f.img --size 128M");
+    let names = |line: &str| -> Vec<String> {
+        let out = env.ok(line);
+        let name = |l: &str| l.split('\t').next().unwrap_or_default().to_owned();
+        out.lines().map(name).collect()
+    };
+    let path = |name: &str| env.path(name).display().to_string();
+    assert_eq!(names("zpool iostat -H third tank"), ["third", "tank"]);
+    assert_eq!(
+        names("zpool iostat -H tank mirror-1 a.img"),
+        [path("a.img"), "mirror-1".to_owned()]
+    );
+    assert_eq!(
+        names("zpool iostat -H -v tank mirror-1"),
+        ["mirror-1".to_owned(), path("c.img"), path("d.img")]
+    );
+    // Without a pool in all of them, by path and by number too.
+    let guid = env.ok("zpool get -H -o value guid other e.img");
+    let line = format!("zpool iostat -H {} ./d.img", guid.trim());
+    let mut found = names(&line);
+    found.sort();
+    assert_eq!(found, [path("d.img"), path("e.img")]);
+    assert_eq!(names("zpool iostat -y -H tank mirror-0 0.01 2").len(), 2);
+    // Opening reads from one of the mirrors at least.
+    let reads = |vdev: &str| -> u64 {
+        let line = env.ok(&format!("zpool iostat -r -H -p tank {vdev}"));
+        let column = |l: &str| l.split('\t').nth(1).unwrap().parse::<u64>().unwrap();
+        line.lines().map(column).sum()
+    };
+    assert!(reads("mirror-0") + reads("mirror-1") > 0);
+    let text = env.ok("zpool iostat tank third");
+    let rule = text.lines().filter(|l| l.starts_with("-----")).count();
+    assert_eq!((text.lines().count(), rule), (7, 3), "{text}");
+
+    assert_eq!(
+        env.fails(1, "zpool iostat tank mirror-0 x"),
+        "Expected a list of vdevs in \"tank\", but got:\n\tx (unknown)\n"
+    );
+    assert_eq!(
+        env.fails(1, "zpool iostat x"),
+        "Expected a list of pools or a list of vdevs, but got:\n\tx (unknown)\n"
+    );
+}
+
+#[test]
 fn operations_are_told_by_time_by_size_and_by_queue() {
     let env = TestEnv::with_pool();
     let lines = |command: &str| -> Vec<String> {

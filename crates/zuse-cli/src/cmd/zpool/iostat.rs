@@ -3,6 +3,7 @@
 mod figures;
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -64,9 +65,71 @@ pub struct Iostat {
     histogram: bool,
     #[command(flatten)]
     devices: Devices,
-    /// The pools, all by default; then seconds from report to report, and how many of them
-    #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
+    /// The pools, all by default, or vdevs, of one pool or of all; then seconds from report to report, and how many of them
+    #[arg(value_name = "POOL… | [POOL] VDEV… [INTERVAL [COUNT]]")]
     words: Vec<String>,
+}
+
+/// What the words of the command name.
+struct Asked {
+    pools: Vec<String>,
+    /// Vdevs of these pools, each with whether it was met; none: the pools themselves.
+    vdevs: Vec<(String, bool)>,
+}
+
+impl Asked {
+    fn parse(words: &[String], session: &Session) -> Outcome<Self> {
+        let known = session.pool_names()?;
+        let pools: Vec<String> = match words.first() {
+            Some(first) if known.contains(first) => {
+                let pools = words.iter().take_while(|w| known.contains(w));
+                pools.cloned().collect()
+            }
+            // One word that is no vdev either is told as a pool that is not there.
+            Some(word) if words.len() == 1 && !word.contains('/') && known.is_empty() => {
+                words.to_vec()
+            }
+            Some(_) => known,
+            None => Vec::new(),
+        };
+        let named = match words.first() {
+            Some(first) if pools.contains(first) => pools.len(),
+            _ => 0,
+        };
+        let here = |word: &String| match word.contains('/') {
+            true => {
+                let path: PathBuf = session.path(Path::new(word)).components().collect();
+                path.to_string_lossy().into_owned()
+            }
+            false => word.clone(),
+        };
+        let vdevs = words.iter().skip(named).map(|w| (here(w), false)).collect();
+        Ok(Self { pools, vdevs })
+    }
+
+    /// Whether a vdev is one of those named: as shown, by its number, or by the last part of its path.
+    fn names(&mut self, vdev: &VdevRow) -> bool {
+        let guid = vdev.guid.to_string();
+        let last = vdev.name.rsplit('/').next();
+        let mut all = self.vdevs.iter_mut();
+        let found = all.find(|(n, _)| *n == vdev.name || *n == guid || Some(n.as_str()) == last);
+        found.map(|(_, met)| *met = true).is_some()
+    }
+
+    /// Refuses names that no vdev has.
+    fn check(&self) -> Outcome {
+        let mut unknown = self.vdevs.iter().filter(|(_, met)| !met).peekable();
+        if unknown.peek().is_none() {
+            return Ok(());
+        }
+        let said = match self.pools.as_slice() {
+            [pool] => format!("Expected a list of vdevs in \"{pool}\", but got:"),
+            _ => "Expected a list of pools or a list of vdevs, but got:".to_owned(),
+        };
+        let error = CommandError::new(said);
+        let error = unknown.fold(error, |e, (name, _)| e.hint(format!("\t{name} (unknown)")));
+        Err(error.into())
+    }
 }
 
 /// One line: name, allocated, free, and reads, writes, bytes read, bytes written up to now.
@@ -83,10 +146,11 @@ impl Iostat {
     pub fn run(mut self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let (interval, count) = self.times()?;
+        let mut asked = Asked::parse(&self.words, session)?;
         let mut before: Vec<(PoolRow, Vec<Line>)> = Vec::new();
         let mut shown = 0;
         loop {
-            let rows = ask(session, &self.words, Some(&[]))?;
+            let rows = ask(session, &asked.pools, Some(&[]))?;
             if rows.is_empty() {
                 session.ui.say("no pools available");
                 return Ok(());
@@ -94,10 +158,11 @@ impl Iostat {
             let now: Vec<(PoolRow, Vec<Line>)> = rows
                 .into_iter()
                 .map(|row| {
-                    let lines = self.lines(&row);
+                    let lines = self.lines(&row, &mut asked);
                     (row, lines)
                 })
                 .collect();
+            asked.check()?;
             if !before.is_empty() || !self.skip_first || interval.is_none() {
                 let text = self.report(&now, &before, shown == 0)?;
                 session.ui.print(text)?;
@@ -135,7 +200,14 @@ impl Iostat {
         Ok((Some(pause), count))
     }
 
-    fn lines(&self, pool: &PoolRow) -> Vec<Line> {
+    fn lines(&self, pool: &PoolRow, asked: &mut Asked) -> Vec<Line> {
+        if !asked.vdevs.is_empty() {
+            let mut out = Vec::new();
+            for child in &pool.vdevs.children {
+                self.chosen_lines(child, asked, &mut out);
+            }
+            return out;
+        }
         let mut out = vec![Line {
             name: pool.name.clone(),
             guid: pool.guid,
@@ -151,22 +223,42 @@ impl Iostat {
         out
     }
 
+    /// Those of the vdevs that were asked for, here and below; with -v also what is below one of them.
+    fn chosen_lines(&self, vdev: &VdevRow, asked: &mut Asked, out: &mut Vec<Line>) {
+        if asked.names(vdev) {
+            out.push(self.line(vdev, 0));
+            if self.verbose {
+                for child in &vdev.children {
+                    self.vdev_lines(child, 1, out);
+                }
+                return;
+            }
+        }
+        for child in &vdev.children {
+            self.chosen_lines(child, asked, out);
+        }
+    }
+
     fn vdev_lines(&self, vdev: &VdevRow, level: usize, out: &mut Vec<Line>) {
+        out.push(self.line(vdev, level));
+        for child in &vdev.children {
+            self.vdev_lines(child, level + 1, out);
+        }
+    }
+
+    fn line(&self, vdev: &VdevRow, level: usize) -> Line {
         let name = if self.guids {
             vdev.guid.to_string()
         } else {
             vdev.name.clone()
         };
         let indent = if self.scripted { 0 } else { 2 * level };
-        out.push(Line {
+        Line {
             name: format!("{:indent$}{name}", ""),
             guid: vdev.guid,
             space: vdev.space,
             traffic: vdev.traffic,
             ops: vdev.ops.clone(),
-        });
-        for child in &vdev.children {
-            self.vdev_lines(child, level + 1, out);
         }
     }
 
@@ -263,7 +355,9 @@ impl Iostat {
                     }
                 }
             }
-            table.push(Vec::new());
+            if !lines.is_empty() {
+                table.push(Vec::new());
+            }
         }
         if self.sizes || self.histogram {
             return Ok(out);
@@ -274,6 +368,7 @@ impl Iostat {
             }
             return Ok(out);
         }
+        let several = table.iter().filter(|c| c.is_empty()).count() > 1;
         let groups = self.groups();
         let columns: usize = groups.iter().map(|g| g.columns.len()).sum();
         let width = |i: usize, least: usize| {
@@ -298,7 +393,7 @@ impl Iostat {
                     }
                     out.push('\n');
                 }
-                None if self.verbose || now.len() > 1 => {
+                None if self.verbose || several => {
                     let _ = writeln!(out, "{rule}");
                 }
                 None => {}
