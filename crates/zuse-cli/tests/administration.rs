@@ -646,3 +646,27 @@ fn the_version_comes_as_json_under_the_command_that_was_called() {
         );
     }
 }
+
+#[test]
+fn a_rename_counts_all_that_comes_along_and_only_where_it_is_new() {
+    let env = TestEnv::with_pool();
+    for name in ["x", "x/one", "y", "y/d", "y/d/e"] {
+        env.ok(&format!("zfs create tank/{name}"));
+    }
+    env.ok("zfs snapshot -r tank/y@s");
+    env.ok("zfs set filesystem_limit=2 tank/x");
+    env.fails(1, "zfs rename tank/y/d tank/x/d");
+    env.ok("zfs set filesystem_limit=3 tank/x");
+    env.ok("zfs set snapshot_limit=1 tank/x");
+    env.fails(1, "zfs rename tank/y/d tank/x/d");
+    env.ok("zfs set snapshot_limit=2 tank/x");
+    env.ok("zfs rename tank/y/d tank/x/d");
+    // Both are reached now: what moves within is not new.
+    env.ok("zfs rename tank/x/d/e tank/x/e");
+    env.fails(1, "zfs create tank/x/more");
+    env.fails(1, "zfs snapshot tank/x@more");
+    assert_eq!(
+        env.ok("zfs get -Hp -o value filesystem_count,snapshot_count tank/x"),
+        "3\n2\n"
+    );
+}

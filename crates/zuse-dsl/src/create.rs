@@ -432,7 +432,18 @@ impl Ctx<'_> {
         if self.spa.feature_count(LIMITS) == 0 {
             return Ok(());
         }
-        for object in self.meta.ancestry(dir)? {
+        self.check_counts(&self.meta.ancestry(dir)?, key, limit, more)
+    }
+
+    /// The same for some directories, each the parent of the one before.
+    pub(crate) fn check_counts(
+        &self,
+        dirs: &[u64],
+        key: &str,
+        limit: &str,
+        more: u64,
+    ) -> Result<()> {
+        for &object in dirs {
             let Some(table) = self.meta.extension(object)? else {
                 return Ok(());
             };
@@ -464,6 +475,15 @@ impl Ctx<'_> {
     }
 
     pub(crate) fn init_counts(&self, dir: u64) -> Result<(u64, u64)> {
+        self.tally(dir, true)
+    }
+
+    /// Filesystems below a directory, and snapshots there and below.
+    pub(crate) fn counts_below(&self, dir: u64) -> Result<(u64, u64)> {
+        self.tally(dir, false)
+    }
+
+    fn tally(&self, dir: u64, keep: bool) -> Result<(u64, u64)> {
         if let Some(table) = self.meta.extension(dir)?
             && let (Some(f), Some(s)) = (table.get_u64(FS_COUNT)?, table.get_u64(SNAP_COUNT)?)
         {
@@ -475,7 +495,7 @@ impl Ctx<'_> {
             if name.starts_with('$') {
                 continue;
             }
-            let (f, s) = self.init_counts(child)?;
+            let (f, s) = self.tally(child, keep)?;
             filesystems += 1 + f;
             snaps += s;
         }
@@ -486,9 +506,11 @@ impl Ctx<'_> {
                 .numbers()?;
             snaps += names.iter().filter(|(n, _)| !n.starts_with('%')).count() as u64;
         }
-        let table = self.zapify(dir)?;
-        table.put_u64(self.tx, FS_COUNT, filesystems)?;
-        table.put_u64(self.tx, SNAP_COUNT, snaps)?;
+        if keep {
+            let table = self.zapify(dir)?;
+            table.put_u64(self.tx, FS_COUNT, filesystems)?;
+            table.put_u64(self.tx, SNAP_COUNT, snaps)?;
+        }
         Ok((filesystems, snaps))
     }
 }

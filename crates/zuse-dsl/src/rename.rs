@@ -173,7 +173,7 @@ impl Ctx<'_> {
         }
         let old_above = self.meta.ancestry(phys.parent)?;
         if phys.parent != new_parent {
-            // Space counts only below the first common ancestor.
+            // Space and numbers count only below the first common ancestor.
             let common = above
                 .iter()
                 .position(|d| old_above.contains(d))
@@ -191,7 +191,12 @@ impl Ctx<'_> {
                     format!("'{parent}' has no room for it"),
                 ));
             }
-            self.check_count(new_parent, FS_COUNT, "filesystem_limit", 1)?;
+            if self.spa.feature_count(LIMITS) > 0 {
+                let (filesystems, snaps) = self.counts_below(dir)?;
+                let new = &above[..common];
+                self.check_counts(new, FS_COUNT, "filesystem_limit", filesystems + 1)?;
+                self.check_counts(new, SNAP_COUNT, "snapshot_limit", snaps)?;
+            }
         }
         self.dsl.check_room(Reserve::Half, 0)
     }
