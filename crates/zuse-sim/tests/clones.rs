@@ -292,3 +292,78 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
     nothing_is_shared(&pool);
     pool.export().expect("export");
 }
+
+#[test]
+fn a_source_that_is_overwritten_meanwhile_gives_its_blocks_away_only_once() {
+    const BLOCK: usize = 128 << 10;
+    const BLOCKS: u64 = 8;
+    const ENOUGH: u64 = 1000;
+    let (pool, _device) = memory_pool("tank", 512 << 20, 12, Limits::default()).expect("create");
+    clones::switch_on(&pool).expect("switch");
+    let fs = pool.file_system("tank").expect("opens");
+    let (root, who) = (fs.root().expect("root"), Credentials::root());
+    let make = |name: &str| fs.create(&who, &root, name.as_bytes(), 0o644);
+    let (a, b) = (make("a").expect("made"), make("b").expect("made"));
+    // A block tells what it is all over.
+    let write = |file: &Arc<zuse_zpl::Znode>, block: u64, mark: u64| {
+        let bytes: Vec<u8> = (0..BLOCK as u64 / 8)
+            .flat_map(|i| (mark ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes())
+            .collect();
+        let at = block * BLOCK as u64;
+        fs.write(file, at, &bytes, WriteOptions::default())
+            .expect("written");
+    };
+    (0..BLOCKS).for_each(|block| write(&a, block, block));
+    pool.sync().expect("sync");
+    let (over, mut shared) = (std::sync::atomic::AtomicBool::new(false), 0);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut mark = 100;
+            while !over.load(relaxed) {
+                // Once a txg: most blocks are on disk.
+                let synced = pool.spa().synced_txg();
+                write(&a, mark % BLOCKS, mark);
+                mark += 1;
+                while pool.spa().synced_txg() == synced && !over.load(relaxed) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !over.load(relaxed) {
+                pool.sync().expect("sync");
+            }
+        });
+        // For as long as it takes to meet shared blocks often.
+        for turn in 0..2_000_000 {
+            if shared == ENOUGH {
+                break;
+            }
+            let at = turn % BLOCKS * BLOCK as u64;
+            let copied = fs.copy_range(&a, at, &b, at, BLOCK as u64);
+            assert_eq!(copied.expect("copied"), BLOCK as u64);
+            shared += u64::from(pool.spa().space().cloned > 0);
+        }
+        over.store(true, relaxed);
+    });
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    sound(&pool);
+    assert_eq!(shared, ENOUGH, "too little was shared");
+    // Whatever was taken was a whole block of one time.
+    for block in 0..BLOCKS {
+        let mut bytes = vec![0; BLOCK];
+        fs.read(&b, block * BLOCK as u64, &mut bytes).expect("read");
+        let words = bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|w| u64::from_le_bytes(*w));
+        let marks: std::collections::BTreeSet<u64> = (0..)
+            .zip(words)
+            .map(|(i, w)| w ^ 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i))
+            .collect();
+        assert_eq!(marks.len(), 1, "block {block}: {marks:?}");
+    }
+    pool.close().expect("close");
+}

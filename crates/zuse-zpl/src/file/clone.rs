@@ -1,9 +1,10 @@
 //! Copying by pointing: whole blocks of a file that are on disk get one more pointer, in another place of the same file
 //! system.
 //!
-//! The source needs no lock. A block is pointed to while a transaction is open, and only if no txg that is not on disk
-//! changes it: whoever changes it later does so in this txg at the earliest, and what that txg frees is freed after its
-//! clones count ([`zuse_io::Reference`]).
+//! The range of the source is locked before the transaction is begun. A block is pointed to only if no txg that is not on
+//! disk changes it: whoever waits for the range changes it in this txg at the earliest, and what that txg frees is freed
+//! after its clones count ([`zuse_io::Reference`]). Without the lock a writer of the txg before, which is being closed, could
+//! still come and free the block first. Of two files the one with the smaller number is locked first.
 
 use std::sync::Arc;
 
@@ -38,7 +39,11 @@ impl FileSystem {
         if self.to_clone(from, from_at / size)?.is_none() {
             return Ok(0);
         }
-        let _range = to.content.write(0, u64::MAX);
+        let same = from.object() == to.object();
+        let lock_source = || from.content.read(from_at, from_at.saturating_add(len));
+        let first = (from.object() < to.object()).then(lock_source);
+        let _target = to.content.write(0, u64::MAX);
+        let _source = first.or_else(|| (!same).then(lock_source));
         self.check_content_change(to, to_at, false)?;
         self.check_space_quota(&to.attributes())?;
         // A last block that is not whole must be the last one there as well.
