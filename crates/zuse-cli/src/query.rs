@@ -197,13 +197,6 @@ pub struct TierRow {
     pub figures: [u64; 5],
 }
 
-impl PoolRow {
-    /// A property that was asked for.
-    pub fn cell(&self, name: &str) -> Option<&Cell> {
-        self.cells.iter().find(|(n, _)| n == name).map(|(_, c)| c)
-    }
-}
-
 /// A vdev.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VdevRow {
@@ -236,6 +229,9 @@ pub struct VdevRow {
     /// Room and allocated bytes of a top-level vdev, where known.
     #[serde(default)]
     pub space: Option<(u64, u64)>,
+    /// Percent of fragmentation of a top-level vdev, where that was asked for and is known.
+    #[serde(default)]
+    pub fragmentation: Option<u64>,
     /// Times and sizes of reads, writes, writes of labels, trims.
     #[serde(default)]
     pub ops: Vec<OpRow>,
@@ -346,6 +342,7 @@ impl VdevRow {
                 status.written_bytes,
             ],
             space: None,
+            fragmentation: None,
             ops: status.ops.iter().map(OpRow::of).collect(),
         }
     }
@@ -599,6 +596,9 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         if let (Some(row), Ok(id)) = (row, u32::try_from(status.id)) {
             let by_map = || by_maps.get(&id).copied();
             row.space = pool.spa().vdev_space(id).or_else(by_map);
+            if cells.iter().any(|(name, _)| name == "fragmentation") {
+                row.fragmentation = pool.spa().fragmentation_of(id).ok().flatten();
+            }
         }
     }
     let features = pool.spa().features();
@@ -683,6 +683,7 @@ fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         children: Vec::new(),
         traffic: [0; 4],
         space: None,
+        fragmentation: None,
         ops: Vec::new(),
     }
 }

@@ -128,7 +128,7 @@ fn the_devices_of_a_pool_are_listed_as_openzfs_listed_them() {
             for column in [0, 1, 4, 5, 9, 10] {
                 assert_eq!(mine[column], their[column], "{list}");
             }
-            for column in [2, 3, 7] {
+            for column in [2, 3, 6, 7] {
                 assert_eq!(mine[column] == "-", their[column] == "-", "{list}");
             }
         }

@@ -76,10 +76,12 @@ impl Pool {
 
     /// Adds the metaslabs of a vdev; false if one of them has no histogram.
     fn weigh(&self, vdev: u32, mean: &mut Mean) -> Result<bool> {
-        let Some(info) = self.vdev_infos().into_iter().find(|i| i.vdev == vdev) else {
+        let info = self.vdev_infos().into_iter().find(|i| i.vdev == vdev);
+        // What is not there has no shape either.
+        let Some(info) = info.filter(|i| i.check().is_ok()) else {
             return Ok(false);
         };
-        let count = info.asize >> info.metaslab_shift;
+        let count = info.metaslab_count();
         let mut maps = vec![0; usize::try_from(count.saturating_mul(8)).unwrap_or(0)];
         if info.metaslab_array.0 != 0 {
             let array = self.mos().dnode(info.metaslab_array)?;

@@ -247,15 +247,18 @@ impl Pool {
                     source,
                 )
             }
-            "size" | "allocated" | "free" | "capacity" | "fragmentation" | "freeing" => {
+            "fragmentation" => {
+                let percent = self.fragmentation();
+                (percent.map(|n| n.to_string()), Source::None)
+            }
+            "size" | "allocated" | "free" | "capacity" | "freeing" => {
                 let figures = self.figures()?;
                 let number = match name {
                     "size" => Some(figures.size),
                     "allocated" => Some(figures.allocated),
                     "free" => Some(figures.free()),
                     "capacity" => Some(figures.capacity()),
-                    "freeing" => Some(figures.freeing),
-                    _ => figures.fragmentation,
+                    _ => Some(figures.freeing),
                 };
                 (number.map(|n| n.to_string()), Source::None)
             }

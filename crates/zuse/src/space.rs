@@ -12,8 +12,6 @@ pub struct PoolFigures {
     pub size: u64,
     /// Of it allocated.
     pub allocated: u64,
-    /// Percent of fragmentation of the free space, where known.
-    pub fragmentation: Option<u64>,
     /// Freed in the background, still to come.
     pub freeing: u64,
     /// How well the vdevs are.
@@ -52,10 +50,14 @@ impl Pool {
         Ok(PoolFigures {
             size: space.capacity,
             allocated,
-            fragmentation: self.spa().fragmentation()?,
             freeing: 0,
             health: self.spa().vdevs().health(),
         })
+    }
+
+    /// Fragmentation of the free space in percent; `None` where it is not known, or cannot be read.
+    pub fn fragmentation(&self) -> Option<u64> {
+        self.spa().fragmentation().ok().flatten()
     }
 
     /// Gives all free space back to the host: holes in files, discarded blocks on disks. Gives the bytes; space is held back

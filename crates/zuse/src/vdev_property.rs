@@ -230,7 +230,7 @@ impl Pool {
                 stored: self.stored_on(zap_of(place.config(&config)))?,
                 space: space(place),
                 fragmentation: match (place.is_root(), place.is_top()) {
-                    (true, _) => figures.fragmentation,
+                    (true, _) => self.fragmentation(),
                     (_, true) => self
                         .spa()
                         .fragmentation_of(u32::try_from(place.status.id).unwrap_or(u32::MAX))?,

@@ -93,7 +93,7 @@ impl VdevInfo {
         }
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let sane = (9..=16).contains(&self.ashift)
             && self.metaslab_shift >= self.ashift
             && self.metaslab_shift < 63

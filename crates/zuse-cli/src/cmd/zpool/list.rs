@@ -325,11 +325,10 @@ fn vdev_cell(vdev: &VdevRow, pool: &PoolRow, level: usize, name: &str, exact: bo
                 _ => format!("{percent:.1}%"),
             }
         }
-        ("fragmentation", _) if only => pool_value(
-            "fragmentation",
-            pool.cell("fragmentation").and_then(|c| c.value.as_deref()),
-            exact,
-        ),
+        ("fragmentation", _) => {
+            let percent = vdev.fragmentation.map(|n| n.to_string());
+            pool_value("fragmentation", percent.as_deref(), exact)
+        }
         ("health", _) => vdev.state.clone(),
         ("altroot", _) => ALTROOT.to_owned(),
         _ => "-".into(),
