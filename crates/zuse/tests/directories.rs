@@ -277,6 +277,7 @@ fn extended_attributes_asked_in_order_are_read_once_each_ahead_or_not() {
     }
     let reads = bench.reads();
     assert_eq!(reads[0].1, 1, "{reads:?}");
-    assert!(reads.len() >= count / 2, "{} reads", reads.len());
+    // Values in hidden directories are read one by one; of the others many come in one read.
+    assert!(reads.len() >= count / 3, "{} reads", reads.len());
     bench.pool.close().unwrap();
 }
