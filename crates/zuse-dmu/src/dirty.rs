@@ -9,7 +9,7 @@
 //! freeing after writing drops the block.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
 
 use zuse_base::range_tree::{RangeTree, Span};
 use zuse_base::{Result, Txg};
@@ -154,6 +154,13 @@ impl DirtyBlock {
         })
     }
 
+    /// Its content, to be changed.
+    pub fn change(&self) -> RwLockWriteGuard<'_, Content> {
+        self.content
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// The pointer of a block of another place; `None` for what has its bytes here.
     pub fn pointer(&self) -> Option<BlockPointer> {
         let content = self
@@ -171,10 +178,7 @@ impl DirtyBlock {
     /// # Errors
     /// A stored form does not decode.
     pub fn freeze(&self) -> Result<Arc<Block>> {
-        let mut content = self
-            .content
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut content = self.change();
         Ok(match &mut *content {
             Content::Clean(block) => block.clone(),
             Content::Stored(stored) => Arc::new(Block::new(stored.decode()?)),

@@ -8,13 +8,15 @@ use std::sync::{Arc, OnceLock};
 use zuse_base::{Errno, Error, Place, Result};
 use zuse_format::BlockPointer;
 use zuse_format::block_pointer::BP_SIZE;
-use zuse_io::{Block, BlockIndex, Loan, Reference};
+use zuse_io::{Block, BlockIndex, Loan};
 
 use super::near::Children;
 use super::{Dnode, State};
 use crate::dirty::{Content, DirtyBlock, Synced};
 use crate::stored::StoredBlock;
 use crate::tx::Tx;
+
+mod clones;
 
 static ZEROS: [u8; 128 * 1024] = [0; 128 * 1024];
 
@@ -478,17 +480,11 @@ impl Dnode {
         block: &DirtyBlock,
         f: impl FnOnce(BlockEdit<'_>) -> R,
     ) -> Result<R> {
-        let write = || {
-            block
-                .content
-                .write()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-        };
-        let mut content = write();
+        let mut content = block.change();
         if matches!(&*content, Content::Cloned(_)) {
             drop(content);
             self.fetch(block)?;
-            content = write();
+            content = block.change();
         }
         self.note_change();
         if let Content::Stored(stored) = &*content {
@@ -641,48 +637,6 @@ impl Dnode {
         .map(|_| ())
     }
 
-    /// Puts a block of another place of the same dataset here: its bytes stay where they are, and have one more pointer.
-    ///
-    /// # Errors
-    /// `Refused(INVAL)` if it is none of a whole block of this object; the object is free.
-    pub fn write_clone(&self, tx: &Tx, blkid: u64, reference: Reference) -> Result<()> {
-        let bp = reference.pointer();
-        let whole = bp.level() == 0 && bp.lsize() == u64::from(self.block_size());
-        if !whole || self.core.raw || bp.uses_crypt() != self.core.key.is_some() {
-            return Err(Error::refused(
-                Errno::INVAL,
-                format!("{}: a clone of a block of another kind", self.place()),
-            ));
-        }
-        self.install(tx, blkid, 0, true, |_| DirtyBlock::cloned(reference))
-            .map(|_| ())
-    }
-
-    /// The bytes of a block by its pointer.
-    pub(super) fn read_pointer(&self, blkid: u64, bp: &BlockPointer) -> Result<Arc<Block>> {
-        self.core.read_block(bp, false, &self.block_place(0, blkid))
-    }
-
-    /// Gets the bytes of a clone, which is none any more then.
-    fn fetch(&self, block: &DirtyBlock) -> Result<()> {
-        let Some(bp) = block.pointer() else {
-            return Ok(());
-        };
-        let bytes = self.read_pointer(0, &bp)?.bytes().to_vec();
-        let mut content = block
-            .content
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if matches!(&*content, Content::Cloned(_)) {
-            *content = Content::Dirty {
-                bytes,
-                index: OnceLock::new(),
-                _loan: None,
-            };
-        }
-        Ok(())
-    }
-
     /// Changes the data block size of an object that has at most one block; the content stays, zeros are added.
     ///
     /// # Errors
@@ -719,10 +673,7 @@ impl Dnode {
         let d = self.dirty_in(&mut state, tx.txg())?;
         d.head.block_size = size;
         if let Some(block) = block {
-            let mut content = block
-                .content
-                .write()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut content = block.change();
             if let Content::Stored(stored) = &*content {
                 *content = Content::Dirty {
                     bytes: stored.decode()?,

@@ -1,0 +1,56 @@
+//! Blocks of other places: their pointers are written here, their bytes stay where they are until somebody changes them.
+
+use std::sync::{Arc, OnceLock};
+
+use zuse_base::{Errno, Error, Result};
+use zuse_format::BlockPointer;
+use zuse_io::{Block, Reference};
+
+use crate::dirty::{Content, DirtyBlock};
+use crate::dnode::Dnode;
+use crate::tx::Tx;
+
+impl Dnode {
+    /// Puts a block of another place of the same dataset here: its bytes stay where they are, and have one more pointer.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if it is none of a whole block of this object; the object is free.
+    pub fn write_clone(&self, tx: &Tx, blkid: u64, reference: Reference) -> Result<()> {
+        let bp = reference.pointer();
+        let whole = bp.level() == 0 && bp.lsize() == u64::from(self.block_size());
+        if !whole || self.core.raw || bp.uses_crypt() != self.core.key.is_some() {
+            return Err(Error::refused(
+                Errno::INVAL,
+                format!("{}: a clone of a block of another kind", self.place()),
+            ));
+        }
+        self.install(tx, blkid, 0, true, |_| DirtyBlock::cloned(reference))
+            .map(|_| ())
+    }
+
+    /// The bytes of a block by its pointer.
+    pub(in crate::dnode) fn read_pointer(
+        &self,
+        blkid: u64,
+        bp: &BlockPointer,
+    ) -> Result<Arc<Block>> {
+        self.core.read_block(bp, false, &self.block_place(0, blkid))
+    }
+
+    /// Gets the bytes of a clone, which is none any more then.
+    pub(super) fn fetch(&self, block: &DirtyBlock) -> Result<()> {
+        let Some(bp) = block.pointer() else {
+            return Ok(());
+        };
+        let bytes = self.read_pointer(0, &bp)?.bytes().to_vec();
+        let mut content = block.change();
+        if matches!(&*content, Content::Cloned(_)) {
+            *content = Content::Dirty {
+                bytes,
+                index: OnceLock::new(),
+                _loan: None,
+            };
+        }
+        Ok(())
+    }
+}
