@@ -1,14 +1,21 @@
-//! Makes pools of many sorts for zdb to judge: `make_pool SCENARIO DIR` writes DIR/SCENARIO.img, exported.
+//! Makes pools of many sorts for zdb to judge: `make_pool SCENARIO DIR` writes DIR/SCENARIO.img, exported
+//! (`cuts`: as the last of many power cuts left it).
 //!
 //! Without arguments it lists the scenarios. Each pool has the name of its scenario.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use zuse::{Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng};
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_format::feature::{FEATURES, Feature};
 use zuse_sim::administration::Administration;
 use zuse_sim::check::{Depth, check};
+use zuse_sim::files::Files;
+use zuse_sim::power::{self, Rules};
 use zuse_zpl::{WriteOptions, Znode};
 
 type Fill = fn(&Arc<Pool>, &str) -> Result<()>;
@@ -24,7 +31,8 @@ struct Scenario {
     /// Something is leaked: not among the scenarios that are listed.
     leaks: bool,
     properties: &'static [(&'static str, &'static str)],
-    fill: Fill,
+    /// None: it is what power cuts left.
+    fill: Option<Fill>,
 }
 
 const G: u64 = 1 << 30;
@@ -38,7 +46,7 @@ const fn scenario(name: &'static str, size: u64, ashift: &'static str, fill: Fil
         without: &[],
         leaks: false,
         properties: &[],
-        fill,
+        fill: Some(fill),
     }
 }
 
@@ -83,6 +91,11 @@ const SCENARIOS: &[Scenario] = &[
         ..scenario("clones", G, "12", |pool, name| {
             zuse_sim::clones::run(pool, name, 7, 400)
         })
+    },
+    Scenario {
+        fill: None,
+        without: &["com.truenas:block_cloning_endian"],
+        ..scenario("cuts", G, "12", |_, _| Ok(()))
     },
     Scenario {
         leaks: true,
@@ -456,6 +469,72 @@ fn mixed(pool: &Arc<Pool>, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Files that share blocks, as a chain of power cuts left them.
+fn cuts(
+    scenario: &'static Scenario,
+    path: &Path,
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let workload = Files {
+        pool: scenario.name,
+        features: Some(features_without(scenario.without)),
+        ..Files::that_share()
+    };
+    let rules = Rules {
+        size: scenario.size,
+        within: 300,
+        cuts: 25,
+        ..Rules::default()
+    };
+    let start = power::create(&workload, &rules, 1)?;
+    let (_, images) = power::chain_to(&workload, &rules, &start, 2)?;
+    let file = File::create(path)?;
+    file.set_len(scenario.size)?;
+    let device = MemDevice::from_image(scenario.name, &images[0]);
+    let mut piece = vec![0; 1 << 20];
+    for at in (0..scenario.size).step_by(piece.len()) {
+        device.read_at(&mut piece, at)?;
+        if piece.iter().any(|b| *b != 0) {
+            file.write_all_at(&piece, at)?;
+        }
+    }
+    Ok(())
+}
+
+fn features_without(without: &[&str]) -> Vec<&'static Feature> {
+    let all = FEATURES.iter();
+    all.filter(|f| !without.contains(&f.guid)).collect()
+}
+
+/// A pool that is made, filled and exported.
+fn filled(
+    scenario: &Scenario,
+    path: &Path,
+    fill: Fill,
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let new = NewPool {
+        name: scenario.name.to_owned(),
+        devices: vec![NewDevice {
+            path: path.to_owned(),
+            make: Some(scenario.size),
+        }],
+        features: match (scenario.plain, scenario.without) {
+            (true, _) => Some(Vec::new()),
+            (false, []) => None,
+            (false, without) => Some(features_without(without)),
+        },
+        properties: vec![("ashift".into(), scenario.ashift.into())],
+        root_properties: scenario
+            .properties
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect(),
+        ..NewPool::default()
+    };
+    let pool = Pool::create(Environment::default(), &new)?;
+    fill(&pool, scenario.name)?;
+    Ok(pool.export()?)
+}
+
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [name, dir] = args.as_slice() else {
@@ -468,34 +547,10 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         .find(|s| s.name == name)
         .ok_or("no such scenario")?;
     let path = Path::new(dir).join(format!("{name}.img"));
-    let new = NewPool {
-        name: name.clone(),
-        devices: vec![NewDevice {
-            path: path.clone(),
-            make: Some(scenario.size),
-        }],
-        features: match (scenario.plain, scenario.without) {
-            (true, _) => Some(Vec::new()),
-            (false, []) => None,
-            (false, without) => Some(
-                zuse_format::feature::FEATURES
-                    .iter()
-                    .filter(|f| !without.contains(&f.guid))
-                    .collect(),
-            ),
-        },
-        properties: vec![("ashift".into(), scenario.ashift.into())],
-        root_properties: scenario
-            .properties
-            .iter()
-            .map(|(k, v)| ((*k).into(), (*v).into()))
-            .collect(),
-        ..NewPool::default()
-    };
-    let pool = Pool::create(Environment::default(), &new)?;
-    (scenario.fill)(&pool, name)?;
-    pool.export()?;
-    drop(pool);
+    match scenario.fill {
+        Some(fill) => filled(scenario, &path, fill)?,
+        None => cuts(scenario, &path)?,
+    }
     if scenario.leaks {
         return Ok(());
     }

@@ -3,18 +3,24 @@
 //! One thread works, so that the txg of each change is known: txgs move on only when it asks. It often asks without
 //! waiting, so that changes go on while an older txg is being written.
 
+mod copies;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sha2::{Digest, Sha256};
 use zuse::{Credentials, FileSystem};
 use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_device::BlockDevice;
+use zuse_format::feature::Feature;
 use zuse_pool::{Environment, Pool, VdevSpec};
 use zuse_zpl::{Hashing, RenameFlags, SetAttr, WriteOptions, XattrMode, Znode, manifest, mode};
 
 use crate::golden::open_whole;
 use crate::power::{History, Workload};
+
+const CLONING: &str = "com.fudosecurity:block_cloning";
 
 /// A file's content.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,12 +54,45 @@ pub struct Model {
 }
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Files {
+    /// The pool's name.
+    pub pool: &'static str,
+    /// Its features; none: all.
+    pub features: Option<Vec<&'static Feature>>,
     /// Properties of the root dataset.
     pub properties: Vec<(String, String)>,
     /// Freed space is given back to the disks after every txg.
     pub autotrim: bool,
+    /// Every second change is a copy that points to blocks where it can.
+    pub clones: bool,
+    /// Pools that had blocks with several pointers when they were compared.
+    pub sharing: Arc<AtomicU64>,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            pool: "sim",
+            features: None,
+            properties: Vec::new(),
+            autotrim: false,
+            clones: false,
+            sharing: Arc::default(),
+        }
+    }
+}
+
+impl Files {
+    /// Files that share blocks.
+    pub fn that_share() -> Self {
+        let record = copies::RECORD.to_string();
+        Self {
+            properties: vec![("recordsize".to_owned(), record)],
+            clones: true,
+            ..Self::default()
+        }
+    }
 }
 
 struct Worker<'a> {
@@ -62,6 +101,7 @@ struct Worker<'a> {
     history: &'a History<Model>,
     model: Model,
     root: Credentials,
+    workload: &'a Files,
 }
 
 /// Why a worker stops or goes on.
@@ -120,6 +160,9 @@ impl Worker<'_> {
 
     /// One change of one file system; the tree follows.
     fn change(&self, fs: &Arc<FileSystem>, tree: &mut Tree) -> Step {
+        if self.workload.clones && self.prng.chance(1, 2) {
+            return self.copy(fs, tree);
+        }
         match self.prng.below(20) {
             0..=4 => self.make(fs, tree),
             5..=9 => self.write(fs, tree),
@@ -418,7 +461,7 @@ impl Worker<'_> {
                 self.pool.destroy_dataset(&name, false, false, false)?;
             }
             5 if heads.len() < 4 => {
-                let name = format!("sim/d{}", self.prng.below(1000));
+                let name = format!("{}/d{}", self.workload.pool, self.prng.below(1000));
                 if heads.contains(&name) {
                     return Ok(());
                 }
@@ -426,7 +469,7 @@ impl Worker<'_> {
                 self.history.ask(from, after.clone());
                 self.pool.create_filesystem(&name, &[], (0, 0))?;
             }
-            5 if head != "sim" => {
+            5 if head != self.workload.pool => {
                 after.heads.remove(&head);
                 after
                     .snapshots
@@ -468,7 +511,8 @@ impl Worker<'_> {
             self.change(&fs, &mut tree)?;
             self.model.heads.insert(head.clone(), Arc::new(tree));
             self.note();
-            match self.prng.below(30) {
+            // Only what is on disk can be shared.
+            match self.prng.below(if self.workload.clones { 10 } else { 30 }) {
                 0 | 1 => self.move_on(scope),
                 2 => {
                     let tree = &self.model.heads[&head];
@@ -614,16 +658,19 @@ impl Workload for Files {
     type Model = Model;
     type Pool = Arc<zuse::Pool>;
 
-    fn create(&self, env: Environment, vdevs: Vec<VdevSpec>) -> Result<Self::Pool> {
-        zuse::Pool::create_on_devices(env, "sim", vdevs, None, &self.properties)
+    fn create(&self, mut env: Environment, vdevs: Vec<VdevSpec>) -> Result<Self::Pool> {
+        env.limits.clone_blocks = self.clones;
+        let features = self.features.clone();
+        zuse::Pool::create_on_devices(env, self.pool, vdevs, features, &self.properties)
     }
 
     fn open(
         &self,
-        env: Environment,
+        mut env: Environment,
         devices: &[Arc<dyn BlockDevice>],
         writable: bool,
     ) -> Result<Self::Pool> {
+        env.limits.clone_blocks = self.clones;
         let pool = open_whole(
             env,
             devices,
@@ -644,10 +691,17 @@ impl Workload for Files {
     }
 
     fn prepare(&self, pool: &Self::Pool) -> Result<Model> {
-        pool.create_filesystem("sim/a", &[], (0, 0))?;
-        let heads = ["sim", "sim/a"].map(|n| (n.to_owned(), Arc::default()));
+        let child = format!("{}/a", self.pool);
+        pool.create_filesystem(&child, &[], (0, 0))?;
+        let mut heads: BTreeMap<String, Arc<Tree>> = [self.pool, &child]
+            .map(|n| (n.to_owned(), Arc::default()))
+            .into();
+        if self.clones {
+            let tree = copies::first(pool, self.pool)?;
+            heads.insert(self.pool.to_owned(), tree.into());
+        }
         Ok(Model {
-            heads: heads.into(),
+            heads,
             snapshots: BTreeMap::new(),
         })
     }
@@ -659,6 +713,7 @@ impl Workload for Files {
             history,
             model: history.latest(),
             root: Credentials::root(),
+            workload: self,
         };
         std::thread::scope(|scope| {
             for _ in 0..steps {
@@ -681,12 +736,14 @@ impl Workload for Files {
 
     fn compare(&self, pool: &Self::Pool, model: &Model) -> Vec<String> {
         let mut wrong = Vec::new();
+        let shares = pool.spa().features().is_active(CLONING);
+        self.sharing.fetch_add(u64::from(shares), Relaxed);
         for (name, tree) in model.heads.iter().chain(&model.snapshots) {
             if let Err(e) = compare_tree(pool, name, tree, &mut wrong) {
                 wrong.push(format!("{name}: {e}"));
             }
         }
-        match pool.list("sim", None, true) {
+        match pool.list(self.pool, None, true) {
             Ok(list) => {
                 let known =
                     |n: &str| model.heads.contains_key(n) || model.snapshots.contains_key(n);

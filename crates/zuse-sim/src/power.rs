@@ -247,6 +247,19 @@ pub fn chain<W: Workload>(
     start: &(Vec<MemImage>, W::Model),
     seed: u64,
 ) -> std::result::Result<Tally, String> {
+    chain_to(workload, rules, start, seed).map(|(tally, _)| tally)
+}
+
+/// As [`chain`], and what the disks hold after the last cut.
+///
+/// # Errors
+/// As [`chain`].
+pub fn chain_to<W: Workload>(
+    workload: &W,
+    rules: &Rules,
+    start: &(Vec<MemImage>, W::Model),
+    seed: u64,
+) -> std::result::Result<(Tally, Vec<MemImage>), String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
     let mut images = start.0.clone();
@@ -294,7 +307,7 @@ pub fn chain<W: Workload>(
         }
         model = found.0;
     }
-    Ok(tally)
+    Ok((tally, images))
 }
 
 fn run_until_dark<W: Workload>(

@@ -85,6 +85,30 @@ fn files_come_back_although_freed_space_was_discarded() {
 }
 
 #[test]
+fn files_that_share_blocks_come_back_after_every_cut() {
+    let seeds = seeds(48);
+    let workload = Files::that_share();
+    let (tally, failures) = run_chains(&workload, &rules(false), 0..seeds);
+    let sharing = workload.sharing.load(std::sync::atomic::Ordering::Relaxed);
+    println!("{tally:?}, {sharing} shared, {} failures", failures.len());
+    assert!(
+        failures.is_empty(),
+        "{} of {seeds} chains failed:\n{}",
+        failures.len(),
+        failures
+            .iter()
+            .take(5)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
+    assert!(
+        u64::from(tally.cuts) >= seeds * 9 && sharing > u64::from(tally.cuts) / 2,
+        "{tally:?}, {sharing} pools with shared blocks"
+    );
+}
+
+#[test]
 fn objects_come_back_as_of_the_last_txg_after_every_cut() {
     let seeds = seeds(50);
     let (tally, failures) = run_chains(&Objects, &rules(false), 0..seeds);
