@@ -1,10 +1,12 @@
 //! Blocks that several pointers share: made by copying, by a log's records, freed one pointer after the other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use zuse::{Credentials, PoolAccess, Zap};
 use zuse_base::{ByteOrder, Entropy, ObjectId, SeededPrng};
-use zuse_device::{BlockDevice, MemDevice};
+use zuse_device::{BlockDevice, MemDevice, PowerSupply, SimDisk};
+use zuse_dmu::Dnode;
 use zuse_format::field::u64_at;
 use zuse_format::zil::ZilHeader;
 use zuse_format::{BlockPointer, BpProps, Dva};
@@ -151,8 +153,8 @@ fn a_pool_that_openzfs_cloned_in_is_written_until_nothing_is_shared() {
     pool.export().expect("export");
 }
 
-/// A record that points to blocks once more, in file `object` from its start.
-fn clone_record(seq: u64, txg: u64, object: u64, blocks: &[BlockPointer]) -> Vec<u8> {
+/// A record that points to blocks once more, in an object from block `at` on.
+fn clone_record(seq: u64, txg: u64, object: u64, at: u64, blocks: &[BlockPointer]) -> Vec<u8> {
     let size = blocks[0].lsize();
     let len = 72 + blocks.len() * 128;
     let words = [
@@ -161,7 +163,7 @@ fn clone_record(seq: u64, txg: u64, object: u64, blocks: &[BlockPointer]) -> Vec
         txg,
         seq,
         object,
-        0,
+        at * size,
         size * blocks.len() as u64,
         size,
         blocks.len() as u64,
@@ -175,26 +177,18 @@ fn clone_record(seq: u64, txg: u64, object: u64, blocks: &[BlockPointer]) -> Vec
     out
 }
 
-/// A pool with file `a` of four blocks, an empty `b`, and a log that nobody has claimed, which makes `b` a clone of `a`.
-fn with_clone_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
-    let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
-    let fs = pool.file_system("tank").expect("file system");
-    let (who, root) = (Credentials::root(), fs.root().expect("root"));
-    let a = fs.create(&who, &root, b"a", 0o644).expect("create");
-    let mut data = vec![0; 4 << 17];
-    SeededPrng::new(1).fill(&mut data);
-    fs.write(&a, 0, &data, WriteOptions::default())
-        .expect("write");
-    let b = fs.create(&who, &root, b"b", 0o644).expect("create");
-    pool.sync().expect("sync");
-    let blocks: Vec<BlockPointer> = (0..4)
-        .map(|i| a.dnode().stored_pointer(i).expect("pointer").expect("data"))
-        .collect();
-    let ds = pool.dsl().dataset("tank").expect("dataset");
+/// Leaves a log that nobody has claimed, of one record, in a dataset; exports the pool.
+fn leave_log(
+    pool: &Arc<zuse::Pool>,
+    device: &MemDevice,
+    name: &str,
+    record: impl FnOnce(u64) -> Vec<u8>,
+) {
+    let ds = pool.dsl().dataset(name).expect("dataset");
     let verifier = [7, 8, ds.object().0, 1];
     // Later than all txgs until the pool is exported.
     let birth = pool.spa().open_txg().0 + 40;
-    let record = clone_record(1, birth, b.object().0, &blocks);
+    let record = record(birth);
     let used = 184 + record.len();
     let mut block = vec![0; used.next_multiple_of(4096)];
     block[136..144].copy_from_slice(&(used as u64).to_le_bytes());
@@ -228,10 +222,50 @@ fn with_clone_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
     let tx = ds.begin(zuse_dsl::Estimate::default()).expect("begin");
     let objset = ds.objset().expect("objset");
     objset.set_zil_header(&tx, header.to_bytes());
-    drop((tx, objset, ds, a, b, root, fs));
+    drop((tx, objset, ds));
     pool.export().expect("export");
-    drop(pool);
     device.write_at(&block, offset + (4 << 20)).expect("write");
+}
+
+/// Pointers to the first blocks of an object; a hole's says nothing.
+fn pointers(dnode: &Dnode, count: u64) -> Vec<BlockPointer> {
+    (0..count)
+        .map(|i| dnode.stored_pointer(i).expect("pointer"))
+        .map(Option::unwrap_or_default)
+        .collect()
+}
+
+/// A pool with file `a` of four blocks, a hole and a block that is small when compressed, a file `b` of other bytes, and a
+/// log that nobody has claimed, which makes `b` a clone of `a`.
+fn with_clone_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
+    const BLOCK: usize = 1 << 17;
+    let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
+    let fs = pool.file_system("tank").expect("file system");
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let a = fs.create(&who, &root, b"a", 0o644).expect("create");
+    let mut data = vec![0; 6 * BLOCK];
+    SeededPrng::new(1).fill(&mut data[..4 * BLOCK]);
+    data[5 * BLOCK..].fill(7);
+    fs.write(&a, 0, &data[..4 * BLOCK], WriteOptions::default())
+        .expect("write");
+    fs.write(
+        &a,
+        5 * BLOCK as u64,
+        &data[5 * BLOCK..],
+        WriteOptions::default(),
+    )
+    .expect("write");
+    let b = fs.create(&who, &root, b"b", 0o644).expect("create");
+    fs.write(&b, 0, &vec![1; 5 * BLOCK], WriteOptions::default())
+        .expect("write");
+    pool.sync().expect("sync");
+    let blocks = pointers(a.dnode(), 6);
+    assert!(blocks[4] == BlockPointer::HOLE && !blocks[5].is_hole());
+    let object = b.object().0;
+    drop((a, b, root, fs));
+    leave_log(&pool, &device, "tank", |txg| {
+        clone_record(1, txg, object, 0, &blocks)
+    });
     (device, data)
 }
 
@@ -263,7 +297,7 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
     for _ in 0..2 {
         let pool = open(&writable());
         pool.sync().expect("sync");
-        assert_eq!(entries(&pool), Some(4));
+        assert_eq!(entries(&pool), Some(5));
         assert_eq!(sound(&pool), 0);
         pool.close().expect("close");
     }
@@ -278,8 +312,8 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
             .expect("header"),
         ZilHeader::default()
     );
-    assert_eq!(entries(&pool), Some(4));
-    assert_eq!(sound(&pool), 4 * (128 << 10));
+    assert_eq!(entries(&pool), Some(5));
+    assert_eq!(sound(&pool), 4 * (128 << 10) + (4 << 10));
     let fs = pool.file_system("tank").expect("file system");
     let (who, root) = (Credentials::root(), fs.root().expect("root"));
     fs.unlink(&who, &root, b"a").expect("unlink");
@@ -291,6 +325,134 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
     (0..4).for_each(|_| pool.sync().expect("sync"));
     nothing_is_shared(&pool);
     pool.export().expect("export");
+}
+
+/// Blocks of the volume that are cloned, and their size.
+const BLOCKS: u64 = 500;
+const SIZE: u64 = 8 << 10;
+
+/// A pool with a volume: noise, a hole, what fits into a pointer, and behind them what a log that nobody has claimed puts
+/// clones of them over. The first half as it will be.
+fn with_clones_of_a_volume_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
+    let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
+    let new = zuse::NewVolume {
+        size: 2 * BLOCKS * SIZE,
+        block_size: SIZE,
+        sparse: true,
+        properties: Vec::new(),
+    };
+    pool.create_volume("tank/vol", &new).expect("volume");
+    let volume = pool.volume("tank/vol").expect("volume");
+    let mut data = vec![0; (BLOCKS * SIZE) as usize];
+    SeededPrng::new(2).fill(&mut data);
+    let block = |n: usize| n * SIZE as usize..(n + 1) * SIZE as usize;
+    data[block(3)].fill(0);
+    data[block(5)].fill(9);
+    volume.write(0, &data).expect("write");
+    volume.discard(3 * SIZE, SIZE).expect("discard");
+    volume
+        .write(BLOCKS * SIZE, &vec![1; data.len()])
+        .expect("write");
+    volume.flush().expect("flush");
+    let handle = pool.dsl().dataset("tank/vol").expect("dataset");
+    let objset = handle.objset().expect("objset");
+    let mut blocks = pointers(&objset.dnode(ObjectId(1)).expect("data"), BLOCKS);
+    assert!(blocks[3].is_hole() && blocks[5].is_embedded());
+    blocks[3] = BlockPointer::HOLE;
+    drop((volume, objset, handle));
+    leave_log(&pool, &device, "tank/vol", |txg| {
+        clone_record(1, txg, 1, BLOCKS, &blocks)
+    });
+    (device, data)
+}
+
+/// Both halves of the volume.
+fn halves(pool: &zuse::Pool) -> [Vec<u8>; 2] {
+    let volume = pool.volume("tank/vol").expect("volume");
+    [0, BLOCKS * SIZE].map(|at| {
+        let mut bytes = vec![0; (BLOCKS * SIZE) as usize];
+        assert_eq!(volume.read(at, &mut bytes).expect("read"), bytes.len());
+        bytes
+    })
+}
+
+#[test]
+fn cloned_ranges_of_a_volumes_log_are_replayed() {
+    let (device, data) = with_clones_of_a_volume_in_the_log();
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![device];
+    let open =
+        |access: &PoolAccess| open_whole(Environment::default(), &devices, access).expect("open");
+
+    let pool = open(&PoolAccess::default());
+    assert!(
+        halves(&pool) == [data.clone(), data.clone()],
+        "as it is read only"
+    );
+    pool.close().expect("close");
+    drop(pool);
+
+    let pool = open(&writable());
+    assert!(
+        halves(&pool) == [data.clone(), data.clone()],
+        "as it is written"
+    );
+    (0..3).for_each(|_| pool.sync().expect("sync"));
+    assert_eq!(sound(&pool), (BLOCKS - 2) * SIZE);
+    let volume = pool.volume("tank/vol").expect("volume");
+    volume.write(0, &vec![2; data.len()]).expect("write");
+    drop(volume);
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    nothing_is_shared(&pool);
+    assert!(halves(&pool)[1] == data, "it has the blocks alone now");
+    pool.export().expect("export");
+}
+
+#[test]
+fn a_replay_that_the_power_cuts_short_goes_on_where_it_was() {
+    let (device, data) = with_clones_of_a_volume_in_the_log();
+    let image = device.snapshot();
+    let prng = SeededPrng::new(3);
+    let mut cut_short = 0;
+    for cut in 0..20 {
+        let power = PowerSupply::new();
+        let disk = Arc::new(SimDisk::with_content("sim", &image, power.clone()));
+        power.cut_after(20 + 5 * cut);
+        let devices: Vec<Arc<dyn BlockDevice>> = vec![disk.clone()];
+        // The record takes many txgs.
+        let env = Environment {
+            limits: Limits {
+                dirty: 64 << 10,
+                ..Limits::default()
+            },
+            ..Environment::default()
+        };
+        if let Ok(pool) = open_whole(env, &devices, &writable()) {
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let _ = pool.volume("tank/vol");
+                    over.store(true, Relaxed);
+                });
+                // Closing a pool without power lets go of who waits for it.
+                while !over.load(Relaxed) && pool.suspended().is_none() {
+                    std::thread::sleep(std::time::Duration::from_micros(300));
+                }
+                cut_short += u64::from(!over.load(Relaxed));
+                let _ = pool.close();
+            });
+        }
+        let device = Arc::new(disk.crash(&prng));
+        let devices: Vec<Arc<dyn BlockDevice>> = vec![device];
+        let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
+        assert!(
+            halves(&pool) == [data.clone(), data.clone()],
+            "cut after {cut}"
+        );
+        (0..3).for_each(|_| pool.sync().expect("sync"));
+        assert_eq!(sound(&pool), (BLOCKS - 2) * SIZE, "cut after {cut}");
+        pool.export().expect("export");
+    }
+    assert!(cut_short > 3, "{cut_short} replays were cut short");
 }
 
 #[test]

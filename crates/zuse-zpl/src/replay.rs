@@ -298,19 +298,22 @@ impl FileSystem {
             offset
         };
         if bp.kind() == BpKind::Hole {
-            let zeros = size.max(length);
-            if zeros > HOLE_MAX {
-                return Err(Error::corrupt(
-                    znode.dnode().place(),
-                    format!("a hole of {zeros} bytes in the intent log"),
-                ));
-            }
-            return self.rewrite(znode, start, &vec![0; zeros as usize], end);
+            return self.rewrite_hole(znode, start, size.max(length), end);
         }
         let place = format!("{}, a block of the intent log", znode.dnode().place());
         let key = self.objset.key().map(AsRef::as_ref);
         let block = self.objset.io().read_keyed(bp, key, &place)?;
         self.rewrite(znode, start, block.bytes(), end)
+    }
+
+    fn rewrite_hole(&self, znode: &Arc<Znode>, start: u64, zeros: u64, end: u64) -> Result<()> {
+        if zeros > HOLE_MAX {
+            return Err(Error::corrupt(
+                znode.dnode().place(),
+                format!("a hole of {zeros} bytes in the intent log"),
+            ));
+        }
+        self.rewrite(znode, start, &vec![0; zeros as usize], end)
     }
 
     /// Points to the blocks of a record once more. In memory, where nothing is written, their bytes do.
@@ -328,7 +331,7 @@ impl FileSystem {
             || !znode.is_file()
             || !range.offset.is_multiple_of(size)
             || range.end > SIZE_MAX
-            || blocks.iter().any(|bp| bp.lsize() != size)
+            || (blocks.iter()).any(|bp| bp.kind() != BpKind::Hole && bp.lsize() != size)
         {
             return bad("cloned blocks of the intent log do not fit each other");
         }
@@ -338,7 +341,10 @@ impl FileSystem {
             let fits =
                 u64::from(dnode.block_size()) == size || self.take_block_size(znode, size)?;
             let here = bp.kind() == BpKind::Normal && !bp.dedup() && fits && !in_memory;
-            if !here {
+            if bp.kind() == BpKind::Hole {
+                // It may say nothing of its size.
+                self.rewrite_hole(znode, at, size, at.saturating_add(len))?;
+            } else if !here {
                 self.rewrite_block(znode, at, len, bp)?;
             } else {
                 let _range = znode.content.write(0, u64::MAX);

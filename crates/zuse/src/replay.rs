@@ -196,7 +196,9 @@ impl VolumeLog {
                 write_bytes: bytes,
                 frees: true,
             })?;
-            objset.note_replayed(&tx, seq);
+            if seq != 0 {
+                objset.note_replayed(&tx, seq);
+            }
             Ok(tx)
         };
         self.dataset.each_log_record(&mut |record| {
@@ -251,10 +253,12 @@ impl VolumeLog {
                     ..
                 } => {
                     let mut at = *offset;
-                    for block in blocks {
+                    for (i, block) in (1..).zip(blocks) {
                         fits(at, *block_size)?;
-                        let tx = begin(record.seq, *block_size)?;
-                        self.write_clone(spa, objset, &tx, at, block)?;
+                        // Until the last one is there the record is not done: the power may fail between two txgs.
+                        let last = i == blocks.len();
+                        let tx = begin(if last { record.seq } else { 0 }, *block_size)?;
+                        self.write_clone(spa, objset, &tx, at, *block_size, block)?;
                         at += block_size;
                     }
                     Ok(())
@@ -272,8 +276,13 @@ impl VolumeLog {
         objset: &Arc<Objset>,
         tx: &Tx,
         at: u64,
+        len: u64,
         bp: &BlockPointer,
     ) -> Result<()> {
+        if bp.kind() == BpKind::Hole {
+            // It may say nothing of its size.
+            return self.data.free_range(tx, at, len);
+        }
         let size = u64::from(self.data.block_size());
         let whole = bp.kind() == BpKind::Normal && bp.lsize() == size && at.is_multiple_of(size);
         if !whole || bp.dedup() || !spa.is_writable() {
