@@ -12,7 +12,7 @@ use zuse_format::object_type as ot;
 
 use crate::admission::Reserve;
 use crate::context::{Ctx, Dsl};
-use crate::create::SNAP_COUNT;
+use crate::create::{LIMITS, SNAP_COUNT};
 use crate::deadlist::Deadlist;
 use crate::name::check_snapshot;
 use crate::sizes::Sizes;
@@ -165,12 +165,14 @@ impl Ctx<'_> {
                 format!("'{name}' has no room for its origin's snapshots"),
             ));
         }
-        self.check_count(
-            plan.clone_dir,
-            SNAP_COUNT,
-            "snapshot_limit",
-            plan.names.len() as u64,
-        )?;
+        if self.spa.feature_count(LIMITS) > 0 {
+            // Who counts the snapshots already counts no more of them afterwards.
+            let counted = self.meta.ancestry(plan.origin_dir)?;
+            let mut new = self.meta.ancestry(plan.clone_dir)?;
+            new.truncate(new.iter().take_while(|d| !counted.contains(d)).count());
+            let more = plan.names.len() as u64;
+            self.check_counts(&new, SNAP_COUNT, "snapshot_limit", more)?;
+        }
         self.dsl.check_room(Reserve::Half, 64 * 1024)
     }
 

@@ -16,6 +16,16 @@
 //! ```
 //! What a reservation on the way up keeps free may be counted or not: there either answer is right.
 //!
+//! Numbers of filesystems and snapshots are limited too. A dataset counts what is below it (and its own snapshots) from the time on when a limit
+//! is set on it or above it, or when it is made after the pool's first limit; a check goes upward as far as is counted:
+//!
+//! ```text
+//!   create, clone   filesystems below the parent + 1 ≤ filesystem_limit
+//!   snapshot        snapshots here and below + 1 ≤ snapshot_limit
+//!   rename          all that comes along, below the ancestor that both places have
+//!   promote         the snapshots that change hands, the same way, the clone's own limit too
+//! ```
+//!
 //! A change that the model has no room for must be refused with the errno of the format notes (chapter 06b), any other must not.
 
 use std::collections::BTreeMap;
@@ -43,6 +53,10 @@ struct Limited {
     origin: Option<(String, String)>,
     /// It was given snapshots by a promotion, which its own quota does not stop.
     promoted: bool,
+    /// Most filesystems below it, and most snapshots; `None` for any number.
+    most: [Option<u64>; 2],
+    /// It counts them.
+    counted: bool,
 }
 
 /// What a change must come to.
@@ -52,6 +66,20 @@ enum Verdict {
     Refused(Errno),
     /// Either.
     Open(Errno),
+    /// Refused with one of the two.
+    Either(Errno, Errno),
+}
+
+impl Verdict {
+    /// The same where a number is in the way too, which is looked at last.
+    fn and_number(self, over: bool) -> Self {
+        match self {
+            _ if !over => self,
+            Self::Fits => Self::Refused(Errno::DQUOT),
+            Self::Open(errno) => Self::Either(errno, Errno::DQUOT),
+            refused => refused,
+        }
+    }
 }
 
 /// What the model says of a dataset.
@@ -71,6 +99,8 @@ pub struct Limits<'a> {
     prng: SeededPrng,
     datasets: BTreeMap<String, Limited>,
     serial: u64,
+    /// A limit of numbers was set at some time: what is made from now on counts.
+    counting: bool,
     done: Vec<String>,
     /// Changes that were refused, as they had to be.
     refused: u64,
@@ -95,6 +125,7 @@ impl<'a> Limits<'a> {
             prng: SeededPrng::new(seed),
             datasets: BTreeMap::new(),
             serial: 0,
+            counting: false,
             done: Vec::new(),
             refused: 0,
             kinds: BTreeMap::new(),
@@ -130,7 +161,7 @@ impl<'a> Limits<'a> {
         let Some(name) = self.any().filter(|_| self.datasets.len() >= 2) else {
             return self.create();
         };
-        match self.prng.below(28) {
+        match self.prng.below(30) {
             20..=21 if self.datasets.len() < 9 => self.clone_one(&name),
             20..=23 => self.promote(),
             24..=25 => self.rename(&name),
@@ -140,6 +171,7 @@ impl<'a> Limits<'a> {
             8..=9 => self.unlink(&name),
             10..=11 => self.snapshot(&name),
             12 => self.destroy(&name),
+            28..=29 => self.limit_number(&name),
             _ => self.limit(&name),
         }
     }
@@ -153,16 +185,76 @@ impl<'a> Limits<'a> {
         self.done.push(format!("create {name}"));
         let said = self.prove()?;
         let full = self.full(&said, parent(&name), false);
-        let made = self.pool.create_filesystem(&name, &[], (0, 0));
+        let over = self.over(parent(&name), "", 0, 1);
+        let made = self.pool.create_filesystem(&name, &[], (0, 0)).map(drop);
         // A new dataset is made by a sync task, which the quota above does not stop.
-        match made {
-            Ok(_) => {
-                self.datasets.insert(name, Limited::default());
-                Ok(())
-            }
-            Err(e) if full && e.is(Errno::DQUOT) => Ok(()),
-            Err(e) => Err(e),
+        if made.as_ref().is_err_and(|e| full && e.is(Errno::DQUOT)) {
+            return Ok(());
         }
+        if self.judge(made, over.then_some(Errno::DQUOT))? {
+            let limited = Limited {
+                counted: self.counting,
+                ..Limited::default()
+            };
+            self.datasets.insert(name, limited);
+        }
+        Ok(())
+    }
+
+    /// Filesystems below a dataset, snapshots there and below.
+    fn numbers(&self, name: &str) -> [u64; 2] {
+        let below = format!("{name}/");
+        let inside = self.datasets.iter().filter(|(n, _)| n.starts_with(&below));
+        let (mut filesystems, mut snapshots) = (0, 0);
+        for (_, limited) in inside {
+            filesystems += 1;
+            snapshots += limited.snapshots.len() as u64;
+        }
+        let own = self.datasets.get(name).map_or(0, |d| d.snapshots.len());
+        [filesystems, snapshots + own as u64]
+    }
+
+    /// Whether `more` filesystems (0) or snapshots (1) are too many for a dataset or one above it, up to where `from` is or is below.
+    fn over(&self, name: &str, from: &str, which: usize, more: u64) -> bool {
+        let mut at = name;
+        while let Some(limited) = self.datasets.get(at).filter(|d| d.counted) {
+            if from == at || from.starts_with(&format!("{at}/")) {
+                return false;
+            }
+            if limited.most[which].is_some_and(|most| self.numbers(at)[which] + more > most) {
+                return true;
+            }
+            at = parent(at);
+        }
+        false
+    }
+
+    fn limit_number(&mut self, name: &str) -> Result<()> {
+        let which = self.prng.below(2) as usize;
+        let most = match self.prng.below(3) {
+            0 => None,
+            _ => Some(self.numbers(name)[which] + self.prng.below(4)),
+        };
+        self.limit_number_to(name, which, most)
+    }
+
+    fn limit_number_to(&mut self, name: &str, which: usize, most: Option<u64>) -> Result<()> {
+        let property = ["filesystem_limit", "snapshot_limit"][which];
+        self.done.push(format!("set {property}={most:?} {name}"));
+        // A limit below what is there is no mistake.
+        let value = Value::Number(most.unwrap_or(u64::MAX));
+        let set = [(property.to_owned(), value)];
+        let result = self.pool.dsl().set_properties(name, &set, SetAs::Local);
+        self.judge(result, None)?;
+        self.counting = true;
+        let below = format!("{name}/");
+        for (n, limited) in &mut self.datasets {
+            limited.counted |= n == name || n.starts_with(&below);
+        }
+        if let Some(limited) = self.datasets.get_mut(name) {
+            limited.most[which] = most;
+        }
+        Ok(())
     }
 
     /// Whether a quota of a dataset or above it is reached, or its reference quota.
@@ -250,7 +342,11 @@ impl<'a> Limits<'a> {
         };
         // What was covered by the refreservation is the snapshot's then, and needs room beside it.
         let more = mine.stat.unique.min(limited.set[3]);
-        let refused = (more > mine.room).then_some(Errno::NOSPC);
+        let refused = match more > mine.room {
+            _ if self.over(name, "", 1, 1) => Some(Errno::DQUOT),
+            true => Some(Errno::NOSPC),
+            false => None,
+        };
         self.done
             .push(format!("snapshot {name}@{snap}: {refused:?}"));
         let result = self.pool.snapshot(&[format!("{name}@{snap}")], false, &[]);
@@ -297,18 +393,21 @@ impl<'a> Limits<'a> {
         self.done.push(format!("clone {name}@{snap} {clone}"));
         let said = self.prove()?;
         let full = self.full(&said, &above, false);
+        let over = self.over(&above, "", 0, 1);
         let done = self
             .pool
             .clone_snapshot(&format!("{name}@{snap}"), &clone, &[]);
-        match done {
-            Err(e) if full && e.is(Errno::DQUOT) => return Ok(()),
-            done => done?,
+        if done.as_ref().is_err_and(|e| full && e.is(Errno::DQUOT)) {
+            return Ok(());
         }
-        let limited = Limited {
-            origin: Some((name.to_owned(), snap)),
-            ..Limited::default()
-        };
-        self.datasets.insert(clone, limited);
+        if self.judge(done, over.then_some(Errno::DQUOT))? {
+            let limited = Limited {
+                origin: Some((name.to_owned(), snap)),
+                counted: self.counting,
+                ..Limited::default()
+            };
+            self.datasets.insert(clone, limited);
+        }
         Ok(())
     }
 
@@ -338,6 +437,10 @@ impl<'a> Limits<'a> {
         match verdict {
             Verdict::Fits => self.judge(result, None),
             Verdict::Refused(errno) => self.judge(result, Some(errno)),
+            Verdict::Either(errno, other) => {
+                let is_other = result.as_ref().is_err_and(|e| e.is(other));
+                self.judge(result, Some(if is_other { other } else { errno }))
+            }
             Verdict::Open(errno) if result.is_err() => self.judge(result, Some(errno)),
             Verdict::Open(_) => self.judge(result, None),
         }
@@ -355,7 +458,7 @@ impl<'a> Limits<'a> {
         let said = self.prove()?;
         let origin = self.datasets.get(name).and_then(|d| d.origin.clone());
         let Some((old, snap)) = origin else {
-            self.done.push(format!("promote {name}, no clone"));
+            self.done.push(format!("promoting {name}, no clone"));
             let result = self.pool.promote(name);
             return self.judge(result, Some(Errno::INVAL)).map(drop);
         };
@@ -377,6 +480,7 @@ impl<'a> Limits<'a> {
         if verdict == Verdict::Fits && parent(name) != parent(&old) && bytes > room {
             verdict = Verdict::Open(Errno::NOSPC);
         }
+        let verdict = verdict.and_number(self.over(name, &old, 1, shared.len() as u64));
         self.done.push(format!(
             "promote {name}, clone of {old}@{snap}, {bytes} bytes: {verdict:?}"
         ));
@@ -413,12 +517,22 @@ impl<'a> Limits<'a> {
             .unwrap_or(self.top.clone());
         self.serial += 1;
         let new = format!("{above}/r{}", self.serial);
+        if above != self.top && self.prng.chance(1, 4) {
+            // No room for as many as come along, where they are new.
+            let which = self.prng.below(2) as usize;
+            let most = self.numbers(&above)[which];
+            self.limit_number_to(&above, which, Some(most))?;
+        }
         let said = self.prove()?;
         let (Some(mine), Some(limited)) = (said.get(name), self.datasets.get(name)) else {
             return Ok(());
         };
         let bytes = mine.used.max(limited.set[1]);
+        let [filesystems, snapshots] = self.numbers(name);
+        let over = self.over(&above, parent(name), 0, filesystems + 1)
+            || self.over(&above, parent(name), 1, snapshots);
         let verdict = self.moves(&said, parent(name), &above, bytes);
+        let verdict = verdict.and_number(over);
         self.done
             .push(format!("rename {name} {new}, {bytes} bytes: {verdict:?}"));
         let result = self.pool.rename(name, &new, false);
@@ -430,7 +544,10 @@ impl<'a> Limits<'a> {
             _ => n.to_owned(),
         };
         let old = std::mem::take(&mut self.datasets);
+        let moves_up = parent(name) != above;
         for (name, mut limited) in old {
+            // What comes along counts from now on.
+            limited.counted |= self.counting && moves_up && inside(&name);
             if let Some((of, _)) = &mut limited.origin {
                 *of = moved(of);
             }
@@ -554,6 +671,13 @@ impl<'a> Limits<'a> {
                 s.available = s.available.min(refquota.saturating_sub(s.stat.referenced));
             }
             rooms.insert(name.clone(), s.room);
+            let counts = [s.stat.filesystem_count, s.stat.snapshot_count];
+            let numbers = self.numbers(name).map(|n| limited.counted.then_some(n));
+            if counts != numbers {
+                return Err(wrong(format!(
+                    "{name}: filesystems and snapshots counted are {counts:?}, not {numbers:?}"
+                )));
+            }
             let found = [
                 s.stat.used,
                 s.stat.used_by_refreservation,

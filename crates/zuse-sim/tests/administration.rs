@@ -59,11 +59,11 @@ fn the_books_equal_a_recount_after_each_step() {
 
 #[test]
 fn quotas_and_reservations_are_what_a_model_says() {
-    let steps = number("ZUSE_SIM_STEPS", 80);
+    let steps = number("ZUSE_SIM_STEPS", 100);
     let first = number("ZUSE_SIM_SEED", 401);
     let mut refused = 0;
     let mut kinds = BTreeMap::new();
-    for seed in first..first + 4 {
+    for seed in first..first + 6 {
         let pool = new_pool();
         let mut limits = Limits::new(&pool, seed);
         match limits.run(steps) {
@@ -80,5 +80,12 @@ fn quotas_and_reservations_are_what_a_model_says() {
     for (kind, times) in [("promote", 2), ("rename", 4), ("rollback", 4)] {
         let [done, _]: [u64; 2] = kinds.get(kind).copied().unwrap_or_default();
         assert!(done >= times, "{kind}: {kinds:?}");
+    }
+    // Each kind of change that a limit can stop was stopped by one.
+    for kind in [
+        "create", "clone", "snapshot", "rename", "promote", "rollback",
+    ] {
+        let [_, refused] = kinds.get(kind).copied().unwrap_or_default();
+        assert!(refused >= 1, "no {kind} was refused: {kinds:?}");
     }
 }
