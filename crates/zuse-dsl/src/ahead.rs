@@ -8,8 +8,9 @@
 //! What is gathered goes into the block cache, the numbers inside object sets into the metadata tier. Nothing here fails:
 //! what is wrong is met again by the listing itself.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use zuse_base::{Error, Result};
 use zuse_dmu::{Ahead, Dnode, look_inside};
@@ -20,6 +21,7 @@ use zuse_format::{BlockPointer, ObjsetType};
 use crate::context::{Ctx, Dsl};
 use crate::listing::Which;
 use crate::meta::{Meta, is_public};
+use crate::name::split_snapshot;
 use crate::sizes::Sizes;
 use crate::tier::{DATASETS_MAX, Listed, Root, RootKey};
 
@@ -44,7 +46,9 @@ impl Needs {
 }
 
 /// Heads or snapshots that are gathered together before they are changed.
-pub(crate) const CHANGED_AT_ONCE: usize = 256;
+const CHANGED_AT_ONCE: usize = 256;
+/// Chunks of listed items that are kept at most.
+const MOST_CHUNKS: usize = 1024;
 /// Items of a sync task whose objects stay in memory from its check to its change: most of them will be changed, so they would be
 /// there at its end in any case.
 const HELD_ITEMS: usize = 16_384;
@@ -283,7 +287,111 @@ pub(crate) fn handed_on<T>() -> (HandedOn<T>, HandedOn<T>) {
     (place.clone(), place)
 }
 
+/// Objects that are being brought together by a thread of their own.
+struct OnTheWay(Option<JoinHandle<Vec<Arc<Dnode>>>>);
+
+impl OnTheWay {
+    /// Waits for them. A hint: if it failed, nothing was brought.
+    fn wait(mut self) -> Vec<Arc<Dnode>> {
+        let thread = self.0.take();
+        thread.map_or_else(Vec::new, |t| t.join().unwrap_or_default())
+    }
+}
+
+/// Nobody looks at the MOS behind the back of who gave up: it may be written next.
+impl Drop for OnTheWay {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Items that are gathered together, and those after them.
+struct Chunk {
+    objects: Vec<u64>,
+    /// Where the next ones of the same list are, if there are any.
+    next: Option<usize>,
+    on_the_way: Option<OnTheWay>,
+}
+
+/// What was listed inside a sync task and will probably be changed in that order, a chunk at a time: when the first item of one is
+/// named its objects are brought together, and while it is worked on, another thread brings those of the next.
+#[derive(Default)]
+pub(crate) struct Coming {
+    /// Chunks by the name of their first item.
+    first: HashMap<String, usize>,
+    chunks: Vec<Chunk>,
+    /// What was brought last.
+    held: Vec<Arc<Dnode>>,
+}
+
+impl Coming {
+    /// Notes what was listed below a name.
+    pub fn note(&mut self, above: &str, sign: char, names: &[(String, u64)]) {
+        if names.len() < 2 || self.chunks.len() > MOST_CHUNKS {
+            return;
+        }
+        let last = self.chunks.len() + names.len().div_ceil(CHANGED_AT_ONCE) - 1;
+        for some in names.chunks(CHANGED_AT_ONCE) {
+            let at = self.chunks.len();
+            self.first.insert(format!("{above}{sign}{}", some[0].0), at);
+            self.chunks.push(Chunk {
+                objects: some.iter().map(|(_, object)| *object).collect(),
+                next: (at < last).then_some(at + 1),
+                on_the_way: None,
+            });
+        }
+    }
+
+    /// Brings together what comes after a name, or after the dataset of a snapshot, if that is the first of a chunk.
+    pub fn look_ahead(&mut self, ctx: &Ctx<'_>, name: &str) {
+        if self.first.is_empty() {
+            return;
+        }
+        let dataset = split_snapshot(name).0;
+        let found = self.first.remove(name);
+        let Some(at) = found.or_else(|| self.first.remove(dataset)) else {
+            return;
+        };
+        self.held.clear();
+        let begin = |chunk: &mut Chunk| {
+            let objects = std::mem::take(&mut chunk.objects);
+            chunk
+                .on_the_way
+                .take()
+                .or_else(|| Some(ctx.gather_beside(objects, true)))
+        };
+        let Some(now) = self.chunks.get_mut(at) else {
+            return;
+        };
+        let (now, next) = (begin(now), now.next);
+        self.held = now.map_or_else(Vec::new, OnTheWay::wait);
+        if let Some(next) = next.and_then(|at| self.chunks.get_mut(at)) {
+            next.on_the_way = begin(next);
+        }
+    }
+}
+
 impl Ctx<'_> {
+    /// Begins to bring together what changing these objects reads, in another thread; `dirs` if they may be directories, which
+    /// stand for their heads.
+    fn gather_beside(&self, objects: Vec<u64>, dirs: bool) -> OnTheWay {
+        let Ok(dsl) = self.dsl.arc() else {
+            return OnTheWay(None);
+        };
+        let thread = std::thread::Builder::new().name("zuse-ahead".into());
+        let begun = thread.spawn(move || {
+            let objects = if dirs {
+                dsl.heads_of(&objects)
+            } else {
+                objects
+            };
+            dsl.gather_for_change(&objects)
+        });
+        OnTheWay(begun.ok())
+    }
+
     /// Calls `f` for items one after the other; what changing their datasets reads is brought together for many at a time. Gives
     /// what was brought together, if it is not too much to be kept for who comes next.
     pub(crate) fn over_gathered<T>(
@@ -293,13 +401,15 @@ impl Ctx<'_> {
         mut f: impl FnMut(&T) -> Result<()>,
     ) -> Result<Held> {
         let mut all = Held::default();
-        for some in items.chunks(CHANGED_AT_ONCE) {
+        let begin = |some: &[T]| {
             let objects: Vec<u64> = some.iter().map(&object).collect();
-            let held = if objects.len() > 1 {
-                self.gather_for_change(&objects)
-            } else {
-                Vec::new()
-            };
+            (objects.len() > 1).then(|| self.gather_beside(objects, false))
+        };
+        let mut chunks = items.chunks(CHANGED_AT_ONCE).peekable();
+        let mut coming = chunks.peek().and_then(|some| begin(some));
+        while let Some(some) = chunks.next() {
+            let held = coming.take().map_or_else(Vec::new, OnTheWay::wait);
+            coming = chunks.peek().and_then(|next| begin(next));
             some.iter().try_for_each(&mut f)?;
             if items.len() <= HELD_ITEMS {
                 all.0.extend(held);
@@ -321,14 +431,19 @@ impl Ctx<'_> {
         }
         items.iter().try_for_each(f)
     }
+}
 
+impl Dsl {
     /// Datasets as they are, directories by their heads.
-    pub(crate) fn heads_of(&self, objects: &[u64]) -> Vec<u64> {
-        if let Ok(Some(mut gather)) = self.dsl.gatherer() {
+    fn heads_of(&self, objects: &[u64]) -> Vec<u64> {
+        let Ok(meta) = self.meta() else {
+            return Vec::new();
+        };
+        if let Ok(Some(mut gather)) = self.gatherer() {
             let objects = objects.iter().copied();
-            self.meta.mos.gather_objects(&mut gather, objects);
+            meta.mos.gather_objects(&mut gather, objects);
         }
-        let head = |object: &u64| match self.meta.dir(*object) {
+        let head = |object: &u64| match meta.dir(*object) {
             Ok(dir) => dir.head_dataset,
             Err(_) => *object,
         };
@@ -337,11 +452,11 @@ impl Ctx<'_> {
 
     /// Heads, or snapshots, and everything that changing them reads: brought into the cache, and in memory as long as what this
     /// gives is kept.
-    pub(crate) fn gather_for_change(&self, objects: &[u64]) -> Vec<Arc<Dnode>> {
-        let (meta, mos) = (self.meta, &self.meta.mos);
-        let Ok(Some(mut gather)) = self.dsl.gatherer() else {
+    fn gather_for_change(&self, objects: &[u64]) -> Vec<Arc<Dnode>> {
+        let (Ok(meta), Ok(Some(mut gather))) = (self.meta(), self.gatherer()) else {
             return Vec::new();
         };
+        let mos = &meta.mos;
         let gather = &mut gather;
         let mut held = mos.gather_contents(gather, objects.iter().copied());
         let parsed = |all: &[u64]| -> Vec<DslDatasetPhys> {

@@ -13,14 +13,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result, Txg};
-use zuse_dmu::Dnode;
 use zuse_format::property::{dataset_property, is_user_property};
 
 use crate::admission::Reserve;
-use crate::ahead::CHANGED_AT_ONCE;
+use crate::ahead::Coming;
 use crate::bookmark::NOT_AN_ANCESTOR;
 use crate::context::{Ctx, Dsl, lock};
 use crate::dataset::Kind;
@@ -29,8 +27,8 @@ use crate::meta::is_public;
 use crate::name::split_snapshot;
 use crate::property::{Source, Text, Value};
 
-/// Listed names that are kept for gathering at most.
-const MOST_COMING: usize = 10_000;
+/// Listed names that are kept at most, of children by their directories as of those that are gathered.
+const MOST_KNOWN: usize = 65_536;
 
 /// What one unit of an operation's cost stands for: a block with three copies.
 const COST: u64 = 16384 * 3;
@@ -78,11 +76,11 @@ pub struct Batch<'a> {
     /// Changes are done, not only checked.
     changing: bool,
     cost: Cell<u64>,
-    /// Children and snapshots that were listed and are likely to be asked for or changed next: those to be gathered when the
-    /// first of them is named.
-    coming: RefCell<HashMap<String, Vec<u64>>>,
-    /// What was gathered last.
-    held: RefCell<Vec<Arc<Dnode>>>,
+    /// Directories of children that were listed, by full name. A name leaves it when its dataset is destroyed; nothing else that a
+    /// batch does takes a directory its name.
+    known: RefCell<HashMap<String, u64>>,
+    /// Children and snapshots that were listed and are likely to be asked for or changed next.
+    coming: RefCell<Coming>,
     fatal: RefCell<Option<Error>>,
 }
 
@@ -103,11 +101,13 @@ impl Dsl {
                     ctx: Ctx { ..*ctx },
                     changing,
                     cost: Cell::new(0),
+                    known: RefCell::default(),
                     coming: RefCell::default(),
-                    held: RefCell::default(),
                     fatal: RefCell::new(None),
                 };
                 let made = f(&batch);
+                // Nobody looks at the MOS any more when it is written.
+                drop(batch.coming.take());
                 ctx.dsl.tier.forget_resolved();
                 match batch.fatal.into_inner() {
                     Some(e) => Err(e),
@@ -189,31 +189,51 @@ impl Batch<'_> {
 
     /// Notes what was listed below a name.
     fn expect(&self, above: &str, sign: char, names: &[(String, u64)]) {
-        let mut coming = self.coming.borrow_mut();
-        if names.len() < 2 || coming.len() > MOST_COMING {
-            return;
+        if sign == '/' {
+            let mut known = self.known.borrow_mut();
+            let room = MOST_KNOWN.saturating_sub(known.len());
+            let full = |(name, dir): &(String, u64)| (format!("{above}/{name}"), *dir);
+            known.extend(names.iter().take(room).map(full));
         }
-        for some in names.chunks(CHANGED_AT_ONCE) {
-            let objects = some.iter().map(|(_, object)| *object).collect();
-            coming.insert(format!("{above}{sign}{}", some[0].0), objects);
-        }
+        self.coming.borrow_mut().note(above, sign, names);
     }
 
     /// Brings together what comes after a name that was listed, if it is time to.
     fn look_ahead(&self, name: &str) {
-        let dataset = split_snapshot(name).0;
-        let found = {
-            let mut coming = self.coming.borrow_mut();
-            if coming.is_empty() {
-                return;
-            }
-            coming.remove(name).or_else(|| coming.remove(dataset))
-        };
-        if let Some(objects) = found {
-            self.held.borrow_mut().clear();
-            let held = self.ctx.gather_for_change(&self.ctx.heads_of(&objects));
-            *self.held.borrow_mut() = held;
+        self.coming.borrow_mut().look_ahead(&self.ctx, name);
+    }
+
+    /// As [`Dsl::find_dir`], by what was listed.
+    fn dir_of(&self, dataset: &str) -> Result<u64> {
+        match self.known.borrow().get(dataset) {
+            Some(dir) => Ok(*dir),
+            None => self.ctx.dsl.find_dir(dataset),
         }
+    }
+
+    /// As [`Dsl::find_ds`], by what was listed.
+    fn ds_of(&self, name: &str) -> Result<u64> {
+        self.ctx
+            .dsl
+            .find_ds_by(name, |dataset| self.dir_of(dataset))
+    }
+
+    /// Whether there is a filesystem, volume or snapshot of that name.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn is_there(&self, name: &str) -> Result<bool> {
+        if self.known.borrow().contains_key(name) {
+            return Ok(true);
+        }
+        if name.contains('#') {
+            return Ok(false);
+        }
+        self.note(match self.ds_of(name) {
+            Ok(_) => Ok(true),
+            Err(e) if e.is(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e),
+        })
     }
 
     /// Full names of the children of a dataset, in the order of their table.
@@ -366,14 +386,15 @@ impl Batch<'_> {
             Operation::Destroy(name, defer) => {
                 self.check_pool(name)?;
                 if name.contains('@') {
-                    match dsl.find_ds(name) {
+                    let object = match self.ds_of(name) {
                         Err(e) if e.is(Errno::NOENT) => {
                             // The dataset must be there, the snapshot need not.
-                            dsl.find_dir(split_snapshot(name).0)?;
+                            self.dir_of(split_snapshot(name).0)?;
                             return Ok(Outcome::default());
                         }
                         other => other?,
                     };
+                    ctx.destroy_found(object, name, *defer, doing)?;
                 } else {
                     let dir = dsl.find_dir(name)?;
                     let head = ctx.meta.dir(dir)?.head_dataset;
@@ -389,10 +410,11 @@ impl Batch<'_> {
                         return refuse(Errno::EXIST);
                     }
                     self.check_quiet(head)?;
-                }
-                ctx.check_destroy(name, *defer)?;
-                if doing {
-                    ctx.destroy_now(name, *defer)?;
+                    ctx.check_destroy(name, *defer)?;
+                    if doing {
+                        ctx.destroy_now(name, *defer)?;
+                        self.known.borrow_mut().remove(name);
+                    }
                 }
             }
             Operation::Snapshot(name) => {
@@ -400,7 +422,7 @@ impl Batch<'_> {
                 let (dataset, Some(snap)) = split_snapshot(name) else {
                     return refuse(Errno::INVAL);
                 };
-                let head = dsl.find_ds(dataset)?;
+                let head = self.ds_of(dataset)?;
                 if self.changing || dsl.find_snapshot(&ctx.meta.ds(head)?, snap)?.is_none() {
                     ctx.check_snapshot(dataset, head, snap)?;
                 }

@@ -201,14 +201,7 @@ impl Ctx<'_> {
             for (snap, object) in select(&all, spec).unwrap_or_default().into_iter().rev() {
                 found = true;
                 let full = format!("{owner}@{snap}");
-                let phys = self.meta.ds(object)?;
-                let held = self.is_held(&phys)?;
-                if defer && (held || phys.num_children > 1) {
-                    plan.steps.push(Step::Defer(object, full));
-                    continue;
-                }
-                self.check_snapshot_gone(object, &phys, held, &[])?;
-                plan.steps.push(Step::Snapshot(object, full));
+                plan.steps.push(self.step_of_snapshot(object, full, defer)?);
             }
             Ok(())
         };
@@ -220,6 +213,33 @@ impl Ctx<'_> {
             ));
         }
         Ok(plan)
+    }
+
+    /// What destroying one snapshot comes to.
+    fn step_of_snapshot(&self, object: u64, full: String, defer: bool) -> Result<Step> {
+        let phys = self.meta.ds(object)?;
+        let held = self.is_held(&phys)?;
+        if defer && (held || phys.num_children > 1) {
+            return Ok(Step::Defer(object, full));
+        }
+        self.check_snapshot_gone(object, &phys, held, &[])?;
+        Ok(Step::Snapshot(object, full))
+    }
+
+    /// Destroys one snapshot that was found, or only checks whether that could be done.
+    pub(crate) fn destroy_found(
+        &self,
+        object: u64,
+        name: &str,
+        defer: bool,
+        doing: bool,
+    ) -> Result<()> {
+        let step = self.step_of_snapshot(object, name.to_owned(), defer)?;
+        if doing {
+            self.do_step(&step)?;
+            self.spa.note_frees();
+        }
+        Ok(())
     }
 
     pub(crate) fn is_held(&self, snap: &DslDatasetPhys) -> Result<bool> {

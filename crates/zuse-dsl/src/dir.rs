@@ -78,9 +78,18 @@ impl Dsl {
 
     /// The dataset object of a name, head or snapshot.
     pub(crate) fn find_ds(&self, name: &str) -> Result<u64> {
+        self.find_ds_by(name, |dir| self.find_dir(dir))
+    }
+
+    /// As [`Self::find_ds`]; `find_dir` finds directories.
+    pub(crate) fn find_ds_by(
+        &self,
+        name: &str,
+        find_dir: impl FnOnce(&str) -> Result<u64>,
+    ) -> Result<u64> {
         let (dir, snap) = split_snapshot(name);
         let meta = self.meta()?;
-        let head = meta.dir(self.find_dir(dir)?)?.head_dataset;
+        let head = meta.dir(find_dir(dir)?)?.head_dataset;
         match snap {
             None if head != 0 => Ok(head),
             Some(snap) if head != 0 => {

@@ -134,7 +134,7 @@ impl Ctx<'_> {
             ));
         }
         self.check_count(phys.dir, SNAP_COUNT, "snapshot_limit", 1)?;
-        let reserved = self.dsl.number_of(head, "refreservation")?;
+        let reserved = self.dsl.dir_number(phys.dir, "refreservation")?;
         let more = phys.unique_bytes.min(reserved);
         if more > 0 && more > self.dsl.available_of(phys.dir)? {
             return Err(Error::refused(
@@ -180,7 +180,7 @@ impl Ctx<'_> {
         if phys.prev_snap != 0 {
             self.relink(phys.prev_snap, head, new)?;
         }
-        let reserved = self.dsl.number_of(head, "refreservation")?;
+        let reserved = self.dsl.dir_number(phys.dir, "refreservation")?;
         if reserved > 0 {
             let held = Sizes {
                 used: phys.unique_bytes.min(reserved) as i64,

@@ -248,7 +248,9 @@ impl NvList {
 
     /// Packs the list.
     pub fn encode(&self, encoding: NvEncoding) -> Vec<u8> {
-        let mut out = vec![if encoding == NvEncoding::Xdr { 1 } else { 0 }, 1, 0, 0];
+        // Most pairs are a short name and a number or a short text.
+        let mut out = Vec::with_capacity(64 * (self.pairs.len() + 1));
+        out.extend([u8::from(encoding == NvEncoding::Xdr), 1, 0, 0]);
         match encoding {
             NvEncoding::Xdr => xdr::encode(self, &mut out),
             NvEncoding::Native => native::encode(self, &mut out),

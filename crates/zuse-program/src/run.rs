@@ -219,7 +219,7 @@ impl Machine {
             host.set(
                 "there",
                 scope.create_function(|_, name: String| {
-                    Ok(matches!(batch.entry(&name), Ok(Some(_))))
+                    Ok(batch.is_there(&name).unwrap_or(false))
                 })?,
             )?;
             host.set(

@@ -255,7 +255,9 @@ impl Dnode {
     #[inline]
     pub(crate) fn read_tree_near(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
         if tree.levels > 1 {
-            tree.near.data(blkid, || self.read_tree(tree, blkid))
+            let blocks = tree.head.max_block.saturating_add(1);
+            tree.near
+                .data(blocks, blkid, || self.read_tree(tree, blkid))
         } else {
             self.read_tree(tree, blkid)
         }

@@ -15,8 +15,8 @@
 //! - Every 64th use goes by the cache, so that the cache knows that the block is in use.
 //! - What is encrypted has no shortcut: it is found with the key only.
 //!
-//! Memory: nothing for objects of one level; otherwise, once used, 40 bytes for each level-1 block (4 to 64), 2.5 KiB for a
-//! ZAP, and 16 bytes a pointer beside each cached level-1 block of metadata, charged to the cache and dropped with it.
+//! Memory: nothing for objects of one level; otherwise, once used, 40 bytes for each level-1 block (4 to 64) and for each
+//! block of a ZAP (4 to 64), and 16 bytes a pointer beside each cached level-1 block of metadata, charged to the cache and dropped with it.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -106,14 +106,15 @@ impl Near {
         self.indirect.get(blocks, id, read)
     }
 
-    /// A level-0 block that every operation needs, in the same way.
+    /// A level-0 block that every operation needs, of about `blocks` in all, in the same way.
     #[inline]
     pub fn data(
         &self,
+        blocks: u64,
         id: u64,
         read: impl FnOnce() -> Result<Option<Arc<Block>>>,
     ) -> Result<Option<Arc<Block>>> {
-        self.data.get(MOST as u64, id, read)
+        self.data.get(blocks, id, read)
     }
 }
 
