@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block_pointer;
+pub mod clone_count;
 pub mod compatibility;
 pub mod crypt;
 pub mod dnode;

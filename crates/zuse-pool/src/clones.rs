@@ -18,6 +18,11 @@
 //! - Level-0 blocks of files and volumes only. The MOS's own blocks never ask here, so the tables can be written with it.
 //! - A table exists as long as it has entries; the features count tables.
 //!
+//! # Byte order
+//!
+//! Without the feature `block_cloning_endian` a count is eight bytes in the order of the machine that wrote it. One that is
+//! changed keeps the order it was found in; a new one is little-endian, and so are ranges and header.
+//!
 //! # Locks
 //!
 //! One lock over all tables, never held while a ZAP is read. Changes come in syncing context only, from several threads.
@@ -26,12 +31,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result, Txg};
 use zuse_dmu::Objset;
 use zuse_dmu::dnode::DnodeSpec;
 use zuse_dmu::zap::{Zap, ZapFlags, ZapOptions, ZapValue};
 use zuse_format::field::u64_at;
-use zuse_format::{BlockPointer, BpKind, object_type};
+use zuse_format::{BlockPointer, BpKind, clone_count, object_type};
 use zuse_io::Shared;
 use zuse_vdev::Vdevs;
 
@@ -57,10 +62,20 @@ const PER_BLOCK: usize = BLOCK as usize / 2;
 const MOST_RANGES: u64 = 1 << 26;
 
 /// How many pointers a block has beyond its first.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Count {
     stored: u64,
     now: u64,
+    /// Of its eight bytes, where it is stored as such.
+    order: ByteOrder,
+}
+
+impl Count {
+    const NONE: Self = Self {
+        stored: 0,
+        now: 0,
+        order: ByteOrder::Little,
+    };
 }
 
 /// The table of a vdev.
@@ -196,7 +211,6 @@ impl Clones {
     /// Reads the tables of a pool that is being opened.
     pub fn load(&self, pool: &Pool) -> Result<()> {
         let mos = pool.mos();
-        let endian = pool.features().is_active(ENDIAN);
         let mut tables = BTreeMap::new();
         let mut cursor = pool.directory()?.cursor(0);
         while let Some(entry) = cursor.next()? {
@@ -208,7 +222,7 @@ impl Clones {
             let (Ok(vdev), Some(object)) = (vdev.parse::<u32>(), entry.value.first()) else {
                 return Err(Error::corrupt(place(), "it has no vdev or no object"));
             };
-            let table = Table::read(mos, ObjectId(object), endian, &place)?;
+            let table = Table::read(mos, ObjectId(object), &place)?;
             tables.insert(vdev, table);
         }
         self.any.store(!tables.is_empty(), Relaxed);
@@ -253,15 +267,11 @@ impl Clones {
             }
         };
         let place = || format!("table of cloned blocks of vdev {vdev}, offset {offset:#x}");
-        let stored = match Zap::open(&mos.dnode(entries)?)?.lookup_words(&[offset])? {
-            None => 0,
-            Some(value) => count_of(&value)
-                .filter(|n| *n > 0)
-                .ok_or_else(|| Error::corrupt(place(), "its count makes no sense"))?,
-        };
-        if stored == 0 {
+        let Some(value) = Zap::open(&mos.dnode(entries)?)?.lookup_words(&[offset])? else {
             return Ok(0);
-        }
+        };
+        let (stored, order) =
+            count_of(&value).ok_or_else(|| Error::corrupt(place(), "its count makes no sense"))?;
         let mut state = lock(&self.state);
         let Some(table) = state.tables.get_mut(&vdev) else {
             return Ok(0);
@@ -269,6 +279,7 @@ impl Clones {
         let count = table.changed.entry(offset).or_insert(Count {
             stored,
             now: stored,
+            order,
         });
         Ok(count.now)
     }
@@ -302,7 +313,7 @@ impl Clones {
                 "a cloned block behind the end of its vdev",
             ));
         }
-        let count = table.changed.entry(offset).or_default();
+        let count = table.changed.entry(offset).or_insert(Count::NONE);
         let first = count.now == 0;
         count.now = count.now.saturating_add(more);
         table.saved = table.saved.saturating_add(dsize.saturating_mul(more));
@@ -379,7 +390,7 @@ impl Clones {
             if count.now == 0 {
                 entries.remove_words(ctx.tx, &[offset])?;
             } else {
-                entries.update_words(ctx.tx, &[offset], &value_of(count.now, endian))?;
+                entries.update_words(ctx.tx, &[offset], &value_of(&count, endian))?;
             }
         }
         let (header, blocks) = {
@@ -403,20 +414,20 @@ impl Clones {
     }
 }
 
-/// A count as a table's entry has it.
-fn count_of(value: &ZapValue) -> Option<u64> {
+/// A count as a table's entry has it; at least one.
+fn count_of(value: &ZapValue) -> Option<(u64, ByteOrder)> {
     match value {
-        ZapValue::U64(count) => Some(*count),
-        ZapValue::Bytes(bytes) => bytes.as_slice().try_into().ok().map(u64::from_le_bytes),
+        ZapValue::U64(count) if *count > 0 => Some((*count, ByteOrder::Little)),
+        ZapValue::Bytes(bytes) => clone_count::read(bytes),
         _ => None,
     }
 }
 
-fn value_of(count: u64, endian: bool) -> ZapValue {
+fn value_of(count: &Count, endian: bool) -> ZapValue {
     if endian {
-        ZapValue::U64(count)
+        ZapValue::U64(count.now)
     } else {
-        ZapValue::Bytes(count.to_le_bytes().to_vec())
+        ZapValue::Bytes(clone_count::write(count.now, count.order).to_vec())
     }
 }
 
@@ -463,12 +474,7 @@ fn destroy(ctx: &SyncCtx<'_>, vdev: u32, (object, entries): (ObjectId, ObjectId)
 }
 
 impl Table {
-    fn read(
-        mos: &Arc<Objset>,
-        object: ObjectId,
-        endian: bool,
-        place: &dyn Fn() -> String,
-    ) -> Result<Self> {
+    fn read(mos: &Arc<Objset>, object: ObjectId, place: &dyn Fn() -> String) -> Result<Self> {
         let dnode = mos.dnode(object)?;
         let header = dnode.bonus_vec();
         if header.len() < usize::from(HEADER) {
@@ -480,12 +486,6 @@ impl Table {
             return Err(Error::corrupt(
                 place(),
                 format!("{size} ranges of {range} bytes, entries in object {entries}"),
-            ));
-        }
-        if big != 0 && !endian {
-            return Err(Error::unsupported(
-                place(),
-                "writing where counts are those of a big-endian machine (the pool can be opened with readonly=on)",
             ));
         }
         let mut bytes = vec![0; usize::try_from(size * 2).unwrap_or(0)];
@@ -502,7 +502,7 @@ impl Table {
                 }
             })
             .collect();
-        // What is written is little-endian: then all of it.
+        // The blocks that are written are little-endian, as the header says then: all of them.
         let dirty = if big != 0 {
             (0..counts.len().div_ceil(PER_BLOCK)).collect()
         } else {

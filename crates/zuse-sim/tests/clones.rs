@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use zuse::{Credentials, PoolAccess, Zap};
+use zuse::{Credentials, PoolAccess, Zap, ZapValue};
 use zuse_base::{ByteOrder, Entropy, ObjectId, SeededPrng};
 use zuse_device::{BlockDevice, MemDevice, PowerSupply, SimDisk};
 use zuse_dmu::Dnode;
+use zuse_format::feature::FEATURES;
 use zuse_format::field::u64_at;
 use zuse_format::zil::ZilHeader;
-use zuse_format::{BlockPointer, BpProps, Dva};
-use zuse_pool::{Environment, Limits};
+use zuse_format::{BlockPointer, BpProps, Dva, clone_count};
+use zuse_pool::{Environment, Limits, VdevSpec};
 use zuse_sim::check::{Depth, check};
 use zuse_sim::clones;
 use zuse_sim::golden::{Golden, open_whole};
@@ -115,6 +116,109 @@ fn a_table_is_made_as_openzfs_makes_it() {
     assert_eq!(shape(&ours), shape(&theirs));
     theirs.close().expect("close");
     ours.close().expect("close");
+}
+
+/// Makes the table what a big-endian machine would have left: its ranges, its header, and every second count.
+fn turn_around(pool: &zuse::Pool) {
+    let (object, header) = table(pool).expect("table");
+    let turn = move |ctx: &zuse_pool::SyncCtx<'_>| {
+        let mos = ctx.pool.mos();
+        let entries = Zap::open(&mos.dnode(ObjectId(u64_at(&header, 0)))?)?;
+        let mut cursor = entries.cursor(0);
+        let mut counts = Vec::new();
+        while let Some(entry) = cursor.next()? {
+            let Some(ZapValue::Bytes(count)) = (counts.len() % 2 == 0).then_some(entry.value)
+            else {
+                counts.push(None);
+                continue;
+            };
+            let offset = u64::from_be_bytes(entry.name[..8].try_into().expect("an offset"));
+            counts.push(Some((offset, count.into_iter().rev().collect())));
+        }
+        for (offset, count) in counts.into_iter().flatten() {
+            entries.update_words(ctx.tx, &[offset], &ZapValue::Bytes(count))?;
+        }
+        let dnode = mos.dnode(ObjectId(object))?;
+        let mut ranges = vec![0; u64_at(&header, 8) as usize * 2];
+        dnode.read_at(0, &mut ranges)?;
+        ranges
+            .as_chunks_mut::<2>()
+            .0
+            .iter_mut()
+            .for_each(|n| n.reverse());
+        dnode.write_at(ctx.tx, 0, &ranges)?;
+        let mut header = header.clone();
+        header[16] = 1;
+        dnode.set_bonus(ctx.tx, &header)
+    };
+    pool.spa().sync_task(|_| Ok(()), turn).expect("turned");
+}
+
+#[test]
+fn counts_of_a_big_endian_machine_keep_their_order() {
+    let features = FEATURES.iter().filter(|f| f.guid != ENDIAN).collect();
+    let device = Arc::new(MemDevice::new("sim", 256 << 20));
+    let spec = VdevSpec {
+        device: device.clone(),
+        is_disk: false,
+        ashift: Some(12),
+    };
+    let env = Environment::default;
+    let pool = zuse::Pool::create_on_devices(env(), "tank", vec![spec], Some(features), &[]);
+    let pool = pool.expect("create");
+    clones::run(&pool, "tank", 5, 150).expect("run");
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    turn_around(&pool);
+    let shared = sound(&pool);
+    assert!(shared > 0);
+    pool.export().expect("export");
+    drop(pool);
+    let orders = |pool: &zuse::Pool| {
+        let (_, header) = table(pool).expect("table");
+        let entries = pool.spa().mos().dnode(ObjectId(u64_at(&header, 0)));
+        let zap = Zap::open(&entries.expect("dnode")).expect("zap");
+        let (mut cursor, mut big, mut all) = (zap.cursor(0), 0, 0);
+        while let Some(entry) = cursor.next().expect("walk") {
+            let ZapValue::Bytes(bytes) = entry.value else {
+                panic!("a count is {:?}", entry.value);
+            };
+            let found = clone_count::read(&bytes).expect("a count").1;
+            big += u32::from(found == ByteOrder::Big);
+            all += 1;
+        }
+        (header[16], big, all)
+    };
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![device];
+    let pool = open_whole(env(), &devices, &writable()).expect("open");
+    assert_eq!(sound(&pool), shared);
+    let before = orders(&pool);
+    assert!(before.0 == 1 && before.1 > 1 && before.2 > before.1);
+    // A further pointer to each block of all files: counts of both orders change.
+    clones::switch_on(&pool).expect("switch");
+    let fs = pool.file_system("tank").expect("file system");
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let mut copies = Vec::new();
+    for n in 0..12 {
+        let (name, copy) = (format!("f{n}"), format!("copy{n}"));
+        if let Ok(file) = fs.lookup(&who, &root, name.as_bytes()) {
+            let more = fs.create(&who, &root, copy.as_bytes(), 0o644);
+            let more = more.expect("create");
+            let copied = fs.copy_range(&file, 0, &more, 0, file.size());
+            assert_eq!(copied.expect("copied"), file.size());
+            copies.push(copy);
+        }
+    }
+    (0..2).for_each(|_| pool.sync().expect("sync"));
+    assert!(sound(&pool) > shared);
+    let after = orders(&pool);
+    assert_eq!((after.0, after.1), (0, before.1), "counts keep their order");
+    for copy in copies {
+        fs.unlink(&who, &root, copy.as_bytes()).expect("unlink");
+    }
+    drop((root, fs));
+    clones::clear(&pool, "tank").expect("clear");
+    nothing_is_shared(&pool);
+    pool.export().expect("export");
 }
 
 #[test]

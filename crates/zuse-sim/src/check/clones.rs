@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_format::clone_count;
 use zuse_pool::Pool;
 
 use super::Report;
@@ -36,7 +37,7 @@ pub(super) fn compare(
         tables += 1;
         let dnode = pool.mos().dnode(ObjectId(object))?;
         let header = words(&dnode.bonus_vec());
-        let [entries, size, _, total, range, _, _] = header[..] else {
+        let [entries, size, big, total, range, _, _] = header[..] else {
             return Err(Error::corrupt(name, "its header has another size"));
         };
         let mut ranges = vec![0; size as usize];
@@ -62,7 +63,13 @@ pub(super) fn compare(
             .as_chunks::<2>()
             .0
             .iter()
-            .map(|n| u16::from_le_bytes(*n))
+            .map(|n| {
+                if big == 0 {
+                    u16::from_le_bytes(*n)
+                } else {
+                    u16::from_be_bytes(*n)
+                }
+            })
             .collect();
         if count != total || stored != ranges {
             report.problem(format!(
@@ -95,7 +102,7 @@ pub(super) fn compare(
 fn further(value: &ZapValue) -> u64 {
     match value {
         ZapValue::U64(n) => *n,
-        ZapValue::Bytes(b) => b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)),
+        ZapValue::Bytes(b) => clone_count::read(b).map_or(0, |(n, _)| n),
         ZapValue::Array { .. } => 0,
     }
 }

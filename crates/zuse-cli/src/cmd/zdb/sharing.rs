@@ -71,7 +71,7 @@ fn text(pool: &Pool, level: u8) -> Result<String> {
         let mut cursor = entries.cursor(0);
         while let Some(entry) = cursor.next()? {
             let count = match &entry.value {
-                ZapValue::Bytes(b) => b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)),
+                ZapValue::Bytes(b) => zuse_format::clone_count::read(b).map_or(0, |(n, _)| n),
                 other => other.first().unwrap_or(0),
             };
             // Pointers, not those beyond the first.
