@@ -49,6 +49,13 @@ impl RangeLock {
         self.take(start, end, true)
     }
 
+    /// Whether a writer of `[start, end)` would wait.
+    #[cfg(test)]
+    pub fn is_taken(&self, start: u64, end: u64) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ranges.iter().any(|r| r.start < end && start < r.end)
+    }
+
     fn take(&self, start: u64, end: u64, write: bool) -> RangeGuard<'_> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let id = state.next;

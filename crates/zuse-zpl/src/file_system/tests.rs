@@ -2,6 +2,7 @@ pub(crate) mod pool;
 
 mod acls;
 mod clean;
+mod clones;
 mod crowd;
 mod data;
 mod model;

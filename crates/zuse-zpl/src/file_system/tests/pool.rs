@@ -7,7 +7,7 @@ use zuse_base::{Clock, ManualClock, Place, Result, Timestamp, Txg, WorkPool};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_dmu::{BeforeClose, DirtyMeter, FreeingLedger, Objset, ObjsetEnv, Settings, Tx, TxgHold};
 use zuse_format::{Dva, ObjsetType};
-use zuse_io::{AllocClass, Allocate, Allocation, Cache, Pipeline};
+use zuse_io::{AllocClass, Allocate, Allocation, Cache, Pipeline, Shared};
 use zuse_vdev::{OpenMode, TopConfig, VdevConfig, VdevKind, Vdevs};
 
 use crate::backing::{Backing, MountProps, PoolFeatures, SpaceFacts};
@@ -79,7 +79,11 @@ pub(crate) struct TestBacking {
     pub props: Mutex<Arc<MountProps>>,
     features: PoolFeatures,
     pub clock: ManualClock,
+    at_begin: Mutex<Option<AtBegin>>,
 }
+
+/// What looks on when a transaction begins.
+pub(crate) type AtBegin = Box<dyn Fn() + Send>;
 
 impl TestBacking {
     pub fn new(options: &FormatOptions) -> Arc<Self> {
@@ -134,6 +138,7 @@ impl TestBacking {
             })),
             features: options.features,
             clock: ManualClock::new(Timestamp::new(1_700_000_000, 5)),
+            at_begin: Mutex::default(),
         })
     }
 
@@ -157,6 +162,7 @@ impl TestBacking {
             props: Mutex::new(self.props()),
             features: self.features,
             clock: ManualClock::new(self.clock.now()),
+            at_begin: Mutex::default(),
         })
     }
 
@@ -164,6 +170,15 @@ impl TestBacking {
         let mut props = MountProps::clone(&self.props());
         change(&mut props);
         *self.props.lock().expect("props") = Arc::new(props);
+    }
+
+    /// From now on `look` is called when a transaction begins.
+    pub fn at_begin(&self, look: Option<AtBegin>) {
+        *self.at_begin.lock().expect("looks") = look;
+    }
+
+    pub fn share_with(&self, shared: Arc<dyn Shared>) {
+        self.io.set_shared(shared);
     }
 
     pub fn forget_cache(&self) {
@@ -176,6 +191,9 @@ impl Backing for TestBacking {
         &self.objset
     }
     fn begin(&self, bytes: u64, _frees: bool) -> Result<Tx> {
+        if let Some(look) = &*self.at_begin.lock().expect("looks") {
+            look();
+        }
         let mut gate = self.engine.gate.lock().expect("gate");
         gate.holders += 1;
         Ok(Tx::open(Txg(gate.open), bytes, self.engine.clone()))
