@@ -62,6 +62,8 @@ pub struct Session {
     pub key_files: Vec<PathBuf>,
     /// The state of pools that is looked at, if it is not the newest.
     pub at: Option<At>,
+    /// What a pool's name gets at its end, if the state that is looked at is not to be taken for the pool.
+    pub suffix: Option<&'static str>,
     /// Tunables that it names.
     pub tuned: Vec<(String, String)>,
     /// Figures of the pools that it opened are shown at its end.
@@ -87,6 +89,7 @@ impl Session {
             keys: Vec::new(),
             key_files: Vec::new(),
             at: None,
+            suffix: None,
             tuned: Vec::new(),
             stats: false,
             opened: Vec::new(),
@@ -240,7 +243,10 @@ impl Session {
         };
         let writable = need == Need::Write;
         let ours = cached && (found.config.hostid == 0 || found.config.hostid == host.id);
-        let rename = (found.config.name != name).then(|| name.to_owned());
+        let rename = match self.suffix {
+            Some(suffix) => Some(format!("{name}{suffix}")),
+            None => (found.config.name != name).then(|| name.to_owned()),
+        };
         if writable && self.at.is_some() {
             return Err(zuse::Error::refused(
                 Errno::ROFS,

@@ -168,23 +168,36 @@ fn without_letters_everything_of_a_pool_is_told() {
     let mut rest = out.as_str();
     // In this order.
     for part in [
+        "\nConfiguration for import:\n        vdev_children: 1\n        version: 5000\n",
+        "        load-policy:\n            load-request-txg: 18446744073709551615\n",
         "\nMOS Configuration:\n        version: 5000\n        name: 'dedup'\n",
         "\nUberblock:\n",
         "DDT histogram (aggregated over all DDTs):\n",
+        "BRT: empty\n",
         "\nMetaslabs:\n",
         "\tOn-disk histogram:",
+        "\tpool dedup\tfragmentation\t",
+        "\nLog Space Maps in Pool:\n",
         "Dataset mos [META], ID 0, cr_txg 4, 516K, 65 objects\n\n    Object  lvl ",
         "Dataset dedup/v [ZPL], ID 151, cr_txg 32, 624K, 8 objects\n\n    Object  lvl ",
         "\nTraversing all blocks to verify checksums and verify nothing leaked ...\n",
         "\nBlock Size Histogram\n",
         "description                used avail ",
+        "\nHistory:\n",
+        "  history command: 'zpool export dedup'\n",
     ] {
         let at = rest.find(part);
         rest = &rest[at.unwrap_or_else(|| panic!("{part}\n{out}"))..];
     }
     // The configuration is the stored one: each name stands where OpenZFS put it.
-    let flag = out.find("com.delphix:has_per_vdev_zaps").expect("a flag");
-    assert!(flag < out.find("vdev_children").expect("a number"), "{out}");
+    let stored = &out[out.find("MOS Configuration").expect("the stored one")..];
+    let flag = stored
+        .find("com.delphix:has_per_vdev_zaps")
+        .expect("a flag");
+    assert!(
+        flag < stored.find("vdev_children").expect("a number"),
+        "{out}"
+    );
     let of_dataset = env.ok("zdb -e -p dedup dedup/v");
     assert!(
         of_dataset.starts_with("Dataset dedup/v [ZPL]"),
@@ -380,4 +393,72 @@ fn a_log_prints_beside_its_dataset_and_uberblocks_beside_their_label() {
     assert_eq!(env.ok("zdb -luuu stripe/stripe0.img").lines().count(), 649);
     let out = env.ok("zdb -e -p stripe -uv stripe");
     assert!(out.starts_with("\nUberblock:\n\tmagic = "), "{out}");
+}
+
+#[test]
+fn each_cloned_block_is_told_with_its_count() {
+    let env = TestEnv::new();
+    unpack(&env, "brt");
+    // As OpenZFS's zdb prints it: all of the table, no histogram.
+    let out = env.ok("zdb -e -p brt -TTTT brt");
+    assert!(
+        out.starts_with("BRT: used 1.88M; saved 1.88M; ratio 2.00x\nBRT: vdev 0: refcnt 15; used 1.88M; saved 1.88M\n\nDVA              REFCNT    \n0:2a7000         1         \n0:255000         1         \n"),
+        "{out}"
+    );
+    assert_eq!(out.lines().count(), 19);
+    let out = env.ok("zdb -e -p brt -TTT brt");
+    assert!(
+        out.ends_with("\nBRT: vdev 0: DVAs with 2^n refcnts:\n\t\t\t  1:     15 ***************\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_checkpoint_is_a_pool_of_its_own() {
+    let env = TestEnv::new();
+    unpack(&env, "checkpoint");
+    unpack(&env, "dsl");
+    let out = env.ok("zdb -e -p checkpoint -kdu checkpoint");
+    for expected in [
+        "\ttxg = 19\n",
+        "Dataset mos [META], ID 0, cr_txg 4, 312K, 47 objects\n",
+        "Dataset checkpoint_CHECKPOINTED_UNIVERSE [ZPL], ID 54, cr_txg 1, 2.10M, 7 objects\n",
+    ] {
+        assert!(out.contains(expected), "{expected}\n{out}");
+    }
+    assert!(!out.contains("Checkpointed uberblock"), "{out}");
+    let out = env.ok("zdb -e -p checkpoint -kcc checkpoint");
+    assert!(out.contains("\n\tNo leaks (block sum"), "{out}");
+    assert!(out.contains("\tbp count:                    82\n"), "{out}");
+    let out = env.ok("zdb -e -p checkpoint -kd checkpoint/ 2");
+    assert!(out.contains("ZFS plain file"), "{out}");
+    env.fails(1, "zdb -e -p dsl -ku dsl");
+}
+
+#[test]
+fn a_dataset_leaves_as_a_stream_by_its_object() {
+    let env = TestEnv::new();
+    unpack(&env, "dsl");
+    let bytes = |args: &[&str]| {
+        let out = env.command(args).output().unwrap();
+        assert!(out.status.success(), "{args:?}");
+        out.stdout
+    };
+    let by_object = bytes(&["zdb", "-B", "-e", "-p", "dsl", "dsl/91", "cLe"]);
+    let by_name = bytes(&["--in", "dsl", "zfs", "send", "-cLe", "dsl/clone3@s0"]);
+    assert!(by_object.len() > 100_000);
+    assert!(by_object == by_name);
+    let said = env.fails(1, "zdb -B -e -p dsl dsl/91 q");
+    assert!(said.contains("dump_backup: invalid flag 'q'"), "{said}");
+    env.fails(1, "zdb -B -e -p dsl dsl/9999");
+}
+
+#[test]
+fn space_maps_that_make_sense_have_no_errors_to_tell() {
+    let env = TestEnv::new();
+    unpack(&env, "dsl");
+    assert_eq!(
+        env.ok("zdb -e -p dsl -y dsl"),
+        "Verifying deleted livelist entries\nVerifying metaslab entries\n"
+    );
 }

@@ -1,11 +1,15 @@
 //! `zuse zdb`: what is in labels and objects, read-only.
 
+mod backup;
 mod blocks;
 mod dedup;
 mod features;
 mod histogram;
+mod history;
+mod import_config;
 mod io_stats;
 mod label;
+mod livelists;
 mod logs;
 mod metaslabs;
 mod object;
@@ -30,6 +34,10 @@ use crate::args::pair;
 use crate::cmd::At;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
+use crate::target::pool_of;
+
+/// What is behind the name of a pool whose checkpoint is looked at.
+const UNIVERSE: &str = "_CHECKPOINTED_UNIVERSE";
 
 /// How much is printed, and how.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +61,11 @@ impl Style {
 
 /// Look into pools: labels, uberblock, configuration, objects
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
 pub struct Zdb {
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// The labels of a device; twice also its uberblocks
     #[arg(short = 'l', action = clap::ArgAction::Count)]
     label: u8,
@@ -81,10 +93,10 @@ pub struct Zdb {
     /// Metaslabs; twice with histograms, four times with their entries
     #[arg(short = 'm', action = clap::ArgAction::Count)]
     metaslabs: u8,
-    /// Fragmentation and free segments of whole vdevs
+    /// Fragmentation and free segments of whole vdevs; twice special ones too
     #[arg(short = 'M', action = clap::ArgAction::Count)]
     groups: u8,
-    /// Cloned blocks; twice by vdev, thrice by number of pointers
+    /// Cloned blocks; twice by vdev, thrice by number of pointers, four times each of them
     #[arg(short = 'T', action = clap::ArgAction::Count)]
     clones: u8,
     /// Blocks by type, and whether anything leaked; twice as a table, thrice also by level
@@ -99,6 +111,18 @@ pub struct Zdb {
     /// Intent logs; twice their records, thrice what is in them
     #[arg(short = 'i', action = clap::ArgAction::Count)]
     logs: u8,
+    /// The history, with what happened inside; twice each record's fields
+    #[arg(short = 'h', action = clap::ArgAction::Count)]
+    history: u8,
+    /// The pool as its checkpoint has it, under the name POOL_CHECKPOINTED_UNIVERSE
+    #[arg(short = 'k')]
+    checkpoint: bool,
+    /// Verify the lists of clones that are being destroyed, and that nothing is allocated or freed twice
+    #[arg(short = 'y')]
+    livelists: bool,
+    /// Write a full stream of POOL/OBJECT, a dataset by its object, to standard output; then flags: c, e, L, w as of 'zfs send'
+    #[arg(short = 'B')]
+    backup: bool,
     /// The objects behind paths: DATASET PATH…
     #[arg(short = 'O')]
     by_path: bool,
@@ -146,6 +170,8 @@ impl Zdb {
             &mut self.simulate,
             &mut self.io_stats,
             &mut self.clones,
+            &mut self.groups,
+            &mut self.history,
         ] {
             if *level > 0 {
                 *level = level.saturating_add(self.verbose);
@@ -165,6 +191,9 @@ impl Zdb {
                 &mut self.blocks,
                 &mut self.checksums,
                 &mut self.io_stats,
+                &mut self.clones,
+                &mut self.groups,
+                &mut self.history,
             ] {
                 *level = 2;
             }
@@ -196,7 +225,24 @@ impl Zdb {
         if let Some(txg) = self.txg {
             session.at = Some(At::Txg(txg));
         }
+        let mut at_checkpoint = None;
+        if self.checkpoint {
+            session.at = Some(At::Checkpoint);
+            session.suffix = Some(UNIVERSE);
+            let name = pool_of(what);
+            let rest = what.strip_prefix(name).unwrap_or_default();
+            at_checkpoint = Some(format!("{name}{UNIVERSE}{rest}"));
+        }
         let pool = session.pool_for(what, Need::Read)?;
+        let labelled = pool_of(what);
+        let what = at_checkpoint.as_ref().unwrap_or(what);
+        if pool_of(what) != pool.name() {
+            let text = format!("cannot open '{what}': the pool is in use as it is");
+            return Err(CommandError::new(text).into());
+        }
+        if self.backup {
+            return backup::run(session, &pool, what, &self.rest);
+        }
         if self.raw {
             return self
                 .rest
@@ -232,12 +278,23 @@ impl Zdb {
             self.io_stats,
             self.groups,
             self.clones,
+            self.history,
+            self.livelists.into(),
         ];
         let is_pool = *what == pool.name();
         if letters.iter().all(|level| *level == 0) {
             self.ask_for_all(is_pool);
         }
         let walks = self.blocks > 0 || self.checksums > 0;
+        if self.livelists && is_pool {
+            livelists::run(session, &pool)?;
+        }
+        if self.config > 1 && is_pool {
+            let (found, _) = session.find(labelled)?;
+            session.ui.line("\nConfiguration for import:")?;
+            let list = import_config::of_labels(&found, self.txg);
+            session.ui.print(label::text(&list, 8))?;
+        }
         if self.config > 0 && is_pool {
             let stored = pool.spa().stored_config();
             let stored = stored.or_cannot(|| format!("cannot read '{what}'"))?;
@@ -257,15 +314,18 @@ impl Zdb {
         if self.clones > 0 && is_pool {
             sharing::run(session, &pool, self.clones)?;
         }
+        let slabs = metaslabs::Asked {
+            histograms: self.metaslabs > 1,
+            entries: self.metaslabs > 3,
+        };
+        if self.metaslabs > 0 && is_pool {
+            metaslabs::run(session, &pool, slabs)?;
+        }
         if self.groups > 0 && is_pool {
-            sharing::groups(session, &pool)?;
+            sharing::groups(session, &pool, self.groups)?;
         }
         if self.metaslabs > 0 && is_pool {
-            let asked = metaslabs::Asked {
-                histograms: self.metaslabs > 1,
-                entries: self.metaslabs > 3,
-            };
-            metaslabs::run(session, &pool, asked)?;
+            metaslabs::run_logs(session, &pool, slabs)?;
         }
         if self.datasets > 0 || self.logs > 0 {
             let ranges = self
@@ -304,6 +364,9 @@ impl Zdb {
         }
         if self.io_stats > 0 && is_pool {
             io_stats::run(session, &pool)?;
+        }
+        if self.history > 0 && is_pool {
+            history::run(session, &pool, self.history)?;
         }
         if is_pool && self.rest.is_empty() {
             let mut text = String::new();

@@ -5,7 +5,7 @@ mod create;
 mod destroy;
 mod export;
 mod get;
-mod history;
+pub mod history;
 mod import;
 mod iostat;
 mod labelclear;

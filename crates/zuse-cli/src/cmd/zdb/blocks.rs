@@ -261,6 +261,7 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
             );
         }
     }
+    out.push('\n');
     sound && report.failed == 0
 }
 
@@ -423,7 +424,7 @@ fn metadata(figures: &Figures) -> Stat {
 }
 
 fn table(out: &mut String, figures: &Figures, asked: Asked) {
-    out.push_str("\nBlocks\tLSIZE\tPSIZE\tASIZE\t  avg\t comp\t%Total\tType\n");
+    out.push_str("Blocks\tLSIZE\tPSIZE\tASIZE\t  avg\t comp\t%Total\tType\n");
     let total = &figures.totals.all;
     for i in 0..=OTHER {
         let name = match i {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zuse::fragmentation::of_histogram;
 use zuse::{IndirectConfig, ObjectId, Pool, Result, VdevClass, VdevKind, Zap};
-use zuse_format::space_map::{MapGeometry, MapOp, SpaceMapPhys, decode};
+use zuse_format::space_map::{MapEntry, MapGeometry, MapOp, SpaceMapPhys, decode};
 
 use super::histogram;
 use crate::error::{Explain, Outcome};
@@ -29,16 +29,46 @@ pub struct Asked {
 }
 
 /// One top-level vdev with its maps.
-struct Slabs {
-    vdev: u64,
+pub struct Slabs {
+    /// Its id.
+    pub vdev: u64,
     class: VdevClass,
-    shift: u64,
+    /// log2 of the bytes of a metaslab.
+    pub shift: u64,
     ashift: u64,
     asize: u64,
     /// Mapping of a removed vdev.
-    removed: Option<IndirectConfig>,
+    pub removed: Option<IndirectConfig>,
     unflushed: Option<(u64, Vec<u64>)>,
-    maps: Vec<u64>,
+    /// The space map of each metaslab; 0 for none.
+    pub maps: Vec<u64>,
+}
+
+impl Slabs {
+    /// First byte and size of a metaslab. Those of dRAID begin and end with whole rows.
+    fn region(&self, pool: &Pool, index: u64) -> (u64, u64) {
+        let shift = self.shift.min(63);
+        let known = pool.spa().metaslab_region(self.vdev as u32, index);
+        known.unwrap_or((index << shift, 1 << shift))
+    }
+
+    /// What the entries of a metaslab's space map count from.
+    pub fn geometry(&self, pool: &Pool, index: u64) -> MapGeometry {
+        let (start, size) = self.region(pool, index);
+        MapGeometry {
+            start,
+            size,
+            shift: self.ashift as u32,
+        }
+    }
+
+    /// The metaslab at a place, and from which txg on the logs have its changes.
+    fn unflushed(&self, offset: u64) -> Option<(u64, u64)> {
+        let index = offset >> self.shift.min(63);
+        let (_, txgs) = self.unflushed.as_ref()?;
+        let since = txgs.get(usize::try_from(index).ok()?)?;
+        (offset < self.asize).then_some((index, *since))
+    }
 }
 
 fn words(pool: &Pool, object: u64, count: u64) -> Result<Vec<u64>> {
@@ -61,7 +91,10 @@ fn words(pool: &Pool, object: u64, count: u64) -> Result<Vec<u64>> {
 }
 
 /// The top-level vdevs that have metaslabs.
-fn slabs(pool: &Pool) -> Result<Vec<Slabs>> {
+///
+/// # Errors
+/// A list of metaslabs cannot be read.
+pub fn slabs(pool: &Pool) -> Result<Vec<Slabs>> {
     let mut all = Vec::new();
     let classes: BTreeMap<u64, VdevClass> = pool
         .vdev_status()
@@ -119,7 +152,7 @@ fn map_lines(out: &mut String, object: u64, map: &SpaceMapPhys) {
     );
 }
 
-/// The free segments of a vdev for ordinary data.
+/// The free segments of a vdev.
 pub struct Group {
     /// Its id.
     pub vdev: u64,
@@ -127,16 +160,20 @@ pub struct Group {
     pub metaslabs: usize,
     /// Free segments by log2 of their size.
     pub rows: [u64; 64],
+    /// Whether it is for ordinary data.
+    pub is_normal: bool,
 }
 
-/// The vdevs for ordinary data.
+/// The vdevs for ordinary data, and if wanted the special ones.
 ///
 /// # Errors
 /// A space map cannot be read.
-pub fn groups(pool: &Pool) -> Result<Vec<Group>> {
+pub fn groups(pool: &Pool, special: bool) -> Result<Vec<Group>> {
     let mut groups = Vec::new();
     for vdev in slabs(pool)? {
-        if vdev.class != VdevClass::Normal || vdev.removed.is_some() {
+        let is_normal = vdev.class == VdevClass::Normal;
+        let wanted = is_normal || special && vdev.class == VdevClass::Special;
+        if !wanted || vdev.removed.is_some() {
             continue;
         }
         let mut rows = [0u64; 64];
@@ -152,12 +189,13 @@ pub fn groups(pool: &Pool) -> Result<Vec<Group>> {
             vdev: vdev.vdev,
             metaslabs: vdev.maps.len(),
             rows,
+            is_normal,
         });
     }
     Ok(groups)
 }
 
-/// Prints all metaslabs, and the logs of space maps.
+/// Prints all metaslabs.
 pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
     let text = text(pool, asked)
         .or_cannot(|| format!("cannot read the metaslabs of '{}'", pool.name()))?;
@@ -167,12 +205,20 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
 
 fn text(pool: &Arc<Pool>, asked: Asked) -> Result<String> {
     let mut out = String::from("\nMetaslabs:\n");
-    let all = slabs(pool)?;
-    for vdev in &all {
+    for vdev in &slabs(pool)? {
         one_vdev(&mut out, pool, vdev, asked)?;
     }
-    logs(&mut out, pool, &all, asked)?;
     Ok(out)
+}
+
+/// Prints the logs of space maps.
+pub fn run_logs(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
+    let mut text = String::new();
+    slabs(pool)
+        .and_then(|all| logs(&mut text, pool, &all, asked))
+        .or_cannot(|| format!("cannot read the logs of space maps of '{}'", pool.name()))?;
+    session.ui.print(text)?;
+    Ok(())
 }
 
 fn one_vdev(out: &mut String, pool: &Pool, vdev: &Slabs, asked: Asked) -> Result<()> {
@@ -205,11 +251,8 @@ fn one_vdev(out: &mut String, pool: &Pool, vdev: &Slabs, asked: Asked) -> Result
             0 => None,
             object => Some(header(pool, *object)?),
         };
-        let shift = vdev.shift.min(63);
-        let (start, size) = pool
-            .spa()
-            .metaslab_region(vdev.vdev as u32, i as u64)
-            .unwrap_or(((i as u64) << shift, 1 << shift));
+        let geometry = vdev.geometry(pool, i as u64);
+        let MapGeometry { start, size, .. } = geometry;
         let used = map.as_ref().map_or(0, |m| m.alloc);
         let free = size.saturating_add_signed(used.saturating_neg());
         let _ = writeln!(
@@ -231,11 +274,6 @@ fn one_vdev(out: &mut String, pool: &Pool, vdev: &Slabs, asked: Asked) -> Result
             }
             map_lines(out, *object, map);
             if asked.entries {
-                let geometry = MapGeometry {
-                    start,
-                    size,
-                    shift: vdev.ashift as u32,
-                };
                 entries(out, pool, *object, geometry, false)?;
             }
         }
@@ -309,11 +347,14 @@ fn entries(
 }
 
 /// Gives the entries of a map to `f`, with their numbers.
-fn each(
+///
+/// # Errors
+/// The map cannot be read.
+pub fn each(
     pool: &Pool,
     object: u64,
     geometry: MapGeometry,
-    f: &mut dyn FnMut(u64, zuse_format::space_map::MapEntry),
+    f: &mut dyn FnMut(u64, MapEntry),
 ) -> Result<()> {
     let dnode = pool.spa().mos().dnode(ObjectId(object))?;
     let map = header(pool, object)?;
@@ -334,10 +375,11 @@ fn each(
     Ok(())
 }
 
-fn logs(out: &mut String, pool: &Arc<Pool>, all: &[Slabs], asked: Asked) -> Result<()> {
+/// The logs of space maps by txg: their objects. `None` where the pool has no logs.
+fn logs_of(pool: &Pool) -> Result<Option<BTreeMap<u64, u64>>> {
     let directory = pool.spa().directory()?;
     let Some(zap) = directory.lookup_u64(b"com.delphix:log_spacemap_zap")? else {
-        return Ok(());
+        return Ok(None);
     };
     let zap = Zap::open(&pool.spa().mos().dnode(ObjectId(zap))?)?;
     let mut logs = BTreeMap::new();
@@ -350,6 +392,36 @@ fn logs(out: &mut String, pool: &Arc<Pool>, all: &[Slabs], asked: Asked) -> Resu
             logs.insert(txg, *object);
         }
     }
+    Ok(Some(logs))
+}
+
+/// Gives the entries of the logs that still count to `f`: vdev, metaslab, txg, entry.
+///
+/// # Errors
+/// A log cannot be read.
+pub fn each_logged(
+    pool: &Pool,
+    all: &[Slabs],
+    f: &mut dyn FnMut(u64, u64, u64, MapEntry),
+) -> Result<()> {
+    for (txg, object) in logs_of(pool)?.unwrap_or_default() {
+        each(pool, object, MapGeometry::LOG, &mut |_, entry| {
+            let vdev = all.iter().find(|v| Some(v.vdev as u32) == entry.vdev);
+            if let Some((vdev, (index, since))) =
+                vdev.and_then(|v| Some((v.vdev, v.unflushed(entry.offset)?)))
+                && txg >= since
+            {
+                f(vdev, index, txg, entry);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn logs(out: &mut String, pool: &Arc<Pool>, all: &[Slabs], asked: Asked) -> Result<()> {
+    let Some(logs) = logs_of(pool)? else {
+        return Ok(());
+    };
     let geometry = MapGeometry::LOG;
     out.push_str("\nLog Space Maps in Pool:\n");
     for (txg, object) in &logs {
@@ -365,15 +437,9 @@ fn logs(out: &mut String, pool: &Arc<Pool>, all: &[Slabs], asked: Asked) -> Resu
         let (mut good, mut any) = (0u64, 0u64);
         each(pool, *object, geometry, &mut |_, entry| {
             any += 1;
-            let since = all
-                .iter()
-                .find(|v| Some(v.vdev as u32) == entry.vdev)
-                .filter(|v| entry.offset < v.asize)
-                .and_then(|v| {
-                    let (_, txgs) = v.unflushed.as_ref()?;
-                    txgs.get((entry.offset >> v.shift) as usize).copied()
-                });
-            good += u64::from(since.is_some_and(|since| *txg >= since));
+            let vdev = all.iter().find(|v| Some(v.vdev as u32) == entry.vdev);
+            let since = vdev.and_then(|v| v.unflushed(entry.offset));
+            good += u64::from(since.is_some_and(|(_, since)| *txg >= since));
         })?;
         let _ = writeln!(out, "{good:<8} valid entries out of {any:<8} - txg {txg}");
         valid += good;

@@ -76,7 +76,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: &Asked<'_>) -> Outcom
 }
 
 /// A dataset by name, or by the number of its object.
-fn find(pool: &Arc<Pool>, name: &str) -> Result<Found> {
+pub fn find(pool: &Arc<Pool>, name: &str) -> Result<Found> {
     let by_number = |number: &str| match number.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None => number.parse::<u64>().ok(),
@@ -110,6 +110,7 @@ fn whole_pool(
             entries: style.level > 5,
         };
         metaslabs::run(session, pool, maps)?;
+        metaslabs::run_logs(session, pool, maps)?;
     }
     own_objects(session, pool, asked, wrong)?;
     if some {

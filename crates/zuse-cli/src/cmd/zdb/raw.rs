@@ -63,6 +63,16 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
         session.ui.say(format!("***Invalid vdev: {}", place.vdev));
         return Ok(());
     };
+    let status = pool.vdev_status();
+    let own = status
+        .children
+        .iter()
+        .find(|c| c.id == u64::from(place.vdev));
+    // A leaf by its place, others by their kind.
+    session.ui.say(match own.filter(|c| c.children.is_empty()) {
+        Some(leaf) => format!("Found vdev: {}", leaf.name),
+        None => format!("Found vdev type: {}", top.kind().name()),
+    });
     let mut bytes = Vec::new();
     vdevs
         .read(
@@ -118,9 +128,6 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
             }
         }
     } else {
-        session
-            .ui
-            .say(format!("Found vdev type: {}", top.kind().name()));
         dump(&mut out, text, &bytes, has('e'));
     }
     session.ui.print(out)?;
@@ -143,17 +150,16 @@ fn unpack(bytes: &[u8], lsize: usize) -> Option<Vec<u8>> {
 }
 
 fn dump(out: &mut String, text: &str, bytes: &[u8], swap: bool) {
-    let name = text.splitn(4, ':').take(3).collect::<Vec<_>>().join(":");
-    let _ = writeln!(
-        out,
-        "\n{name}\n          0 1 2 3 4 5 6 7   8 9 a b c d e f  0123456789abcdef"
-    );
+    let digits = match swap {
+        true => "7 6 5 4 3 2 1 0   f e d c b a 9 8",
+        false => "0 1 2 3 4 5 6 7   8 9 a b c d e f",
+    };
+    let _ = writeln!(out, "\n{text}\n          {digits}  0123456789abcdef");
     for (i, line) in bytes.chunks(16).enumerate() {
         let _ = write!(out, "{:06x}:  ", i * 16);
         for word in line.chunks(8) {
             let mut word = word.to_vec();
-            // Words print as numbers: the first byte last.
-            if !swap {
+            if swap {
                 word.reverse();
             }
             word.iter().for_each(|b| {

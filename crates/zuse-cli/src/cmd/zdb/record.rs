@@ -210,6 +210,16 @@ impl PointerList {
         self.phys.num_blkptrs.min(room)
     }
 
+    /// All pointers of the list itself, and whether each is a freed one.
+    ///
+    /// # Errors
+    /// The list cannot be read.
+    pub fn all(&self) -> Result<Vec<(BlockPointer, bool)>> {
+        let pointers = (0..self.limit()).map(|i| self.at(i));
+        let marked = pointers.map(|bp| bp.map(|bp| (bp, BpobjPhys::is_freed(&bp))));
+        marked.collect()
+    }
+
     fn line(&self, out: &mut Vec<u8>, index: u64, level: u8) -> Result<()> {
         let bp = self.at(index)?;
         let _ = writeln!(

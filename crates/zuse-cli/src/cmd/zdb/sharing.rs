@@ -65,6 +65,9 @@ fn text(pool: &Pool, level: u8) -> Result<String> {
             nicenum(word(words, 6))
         );
     }
+    if level > 3 {
+        out.push_str("\nDVA              REFCNT    \n");
+    }
     for (vdev, words) in tables.iter().filter(|_| level > 2) {
         let mut rows = [0u64; 64];
         let entries = Zap::open(&pool.spa().mos().dnode(ObjectId(word(words, 0)))?)?;
@@ -74,31 +77,41 @@ fn text(pool: &Pool, level: u8) -> Result<String> {
                 ZapValue::Bytes(b) => zuse_format::clone_count::read(b).map_or(0, |(n, _)| n),
                 other => other.first().unwrap_or(0),
             };
+            if level > 3 {
+                let offset = entry
+                    .name
+                    .first_chunk()
+                    .map_or(0, |b| u64::from_be_bytes(*b));
+                let _ = writeln!(out, "{:<16} {count:<10}", format!("{vdev}:{offset:x}"));
+                continue;
+            }
             // Pointers, not those beyond the first.
             let log = count.saturating_add(1).ilog2() as usize;
             if let Some(row) = rows.get_mut(log) {
                 *row += 1;
             }
         }
-        let _ = writeln!(out, "\nBRT: vdev {vdev}: DVAs with 2^n refcnts:");
-        histogram::lines(&mut out, "\t\t\t", &rows, 0);
+        if level == 3 {
+            let _ = writeln!(out, "\nBRT: vdev {vdev}: DVAs with 2^n refcnts:");
+            histogram::lines(&mut out, "\t\t\t", &rows, 0);
+        }
     }
     Ok(out)
 }
 
-/// Prints what the space maps of whole vdevs say of their free space.
-pub fn groups(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
-    let text = group_lines(pool)
+/// Prints what the space maps of whole vdevs say of their free space, from level 2 on those of the special class too.
+pub fn groups(session: &mut Session, pool: &Arc<Pool>, level: u8) -> Outcome {
+    let text = group_lines(pool, level > 1)
         .or_cannot(|| format!("cannot read the metaslabs of '{}'", pool.name()))?;
     session.ui.print(text)?;
     Ok(())
 }
 
-fn group_lines(pool: &Pool) -> Result<String> {
+fn group_lines(pool: &Pool, special: bool) -> Result<String> {
     let percent = |p: Option<u64>| p.map_or("  -".to_owned(), |p| format!("{p:>3}%"));
     let mut out = String::new();
     let mut all = [0u64; 64];
-    for group in super::metaslabs::groups(pool)? {
+    for group in super::metaslabs::groups(pool, special)? {
         let said = pool.spa().fragmentation_of(group.vdev as u32)?;
         let _ = writeln!(
             out,
@@ -108,7 +121,8 @@ fn group_lines(pool: &Pool) -> Result<String> {
             percent(said)
         );
         histogram::lines(&mut out, "\t\t\t", &group.rows, 0);
-        for (sum, n) in all.iter_mut().zip(group.rows) {
+        // The pool's line is of ordinary data alone.
+        for (sum, n) in all.iter_mut().zip(group.rows).filter(|_| group.is_normal) {
             *sum = sum.saturating_add(n);
         }
     }

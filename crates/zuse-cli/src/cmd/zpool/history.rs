@@ -47,37 +47,11 @@ impl History {
     }
 
     fn line(&self, record: &NvList) -> Option<String> {
-        let time = date::history(record.get_u64("history time").unwrap_or(0));
-        let mut line = if let Some(command) = record.get_str("history command") {
-            format!("{time} {command}")
-        } else if let Some(event) = record.get_str("internal_name").filter(|_| self.internal) {
-            let txg = record.get_u64("history txg").unwrap_or(0);
-            let text = record.get_str("history internal str").unwrap_or("");
-            match (record.get_str("dsname"), record.get_u64("dsid")) {
-                (Some(name), Some(id)) => {
-                    format!("{time} [txg:{txg}] {event} {name} ({id}) {text}")
-                }
-                _ => format!("{time} [txg:{txg}] {event} {text}"),
-            }
-        } else if let Some(name) = record.get_str("ioctl").filter(|_| self.internal) {
-            let mut line = format!("{time} ");
-            if let Some(NvValue::Int64(ns)) = record.get("elapsed_ns") {
-                line.push_str(&format!("({}ms) ", ns / 1_000_000));
-            }
-            line.push_str(&format!("ioctl {name}\n"));
-            for (key, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
-                if let Some(NvValue::List(list)) = record.get(key) {
-                    line.push_str(&format!("    {title}:\n"));
-                    dump(list, 8, &mut line);
-                }
-            }
-            if let Some(NvValue::Int64(errno)) = record.get("errno") {
-                line.push_str(&format!("    errno: {errno}\n"));
-            }
-            line
-        } else {
-            return None;
+        let shown = match self.internal {
+            true => Shown::Measured,
+            false => Shown::Commands,
         };
+        let mut line = entry(record, shown)?;
         if !self.long {
             line.truncate(line.trim_end_matches('\n').len());
         }
@@ -96,8 +70,54 @@ impl History {
     }
 }
 
+/// Which records are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Commands.
+    Commands,
+    /// Also what happened inside.
+    Inside,
+    /// Also how long each call took.
+    Measured,
+}
+
+/// A record as a line, those of calls with their arguments below; nothing for a record that is not to be told.
+pub fn entry(record: &NvList, shown: Shown) -> Option<String> {
+    let time = date::history(record.get_u64("history time").unwrap_or(0));
+    if let Some(command) = record.get_str("history command") {
+        return Some(format!("{time} {command}"));
+    }
+    if shown == Shown::Commands {
+        return None;
+    }
+    if let Some(event) = record.get_str("internal_name") {
+        let txg = record.get_u64("history txg").unwrap_or(0);
+        let text = record.get_str("history internal str").unwrap_or("");
+        return Some(match (record.get_str("dsname"), record.get_u64("dsid")) {
+            (Some(name), Some(id)) => format!("{time} [txg:{txg}] {event} {name} ({id}) {text}"),
+            _ => format!("{time} [txg:{txg}] {event} {text}"),
+        });
+    }
+    let name = record.get_str("ioctl")?;
+    let mut line = format!("{time} ");
+    if let (Some(NvValue::Int64(ns)), Shown::Measured) = (record.get("elapsed_ns"), shown) {
+        line.push_str(&format!("({}ms) ", ns / 1_000_000));
+    }
+    line.push_str(&format!("ioctl {name}\n"));
+    for (key, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
+        if let Some(NvValue::List(list)) = record.get(key) {
+            line.push_str(&format!("    {title}:\n"));
+            dump(list, 8, &mut line);
+        }
+    }
+    if let Some(NvValue::Int64(errno)) = record.get("errno") {
+        line.push_str(&format!("    errno: {errno}\n"));
+    }
+    Some(line)
+}
+
 /// A list as the ZFS commands print it: one entry a line, lists below their names.
-fn dump(list: &NvList, indent: usize, out: &mut String) {
+pub fn dump(list: &NvList, indent: usize, out: &mut String) {
     for (name, value) in list.iter() {
         out.push_str(&" ".repeat(indent));
         out.push_str(name);

@@ -1,0 +1,113 @@
+//! `zdb -CC`: the configuration that an import makes of the labels, before it has read anything of the pool itself.
+//!
+//! The tree is put together from one label of each top-level vdev, the newest; leaves that were found name the place where
+//! they were found, at their end. A top-level vdev without a label is a `missing` one, or a `hole` where a label says so.
+
+use std::collections::BTreeMap;
+
+use zuse::{FileDevice, FoundPool, Labels};
+use zuse_format::nvlist::{NvList, NvValue};
+
+/// What the labels say of a pool of which the devices were found. `limit` is the txg that was asked for.
+pub fn of_labels(found: &FoundPool, limit: Option<u64>) -> NvList {
+    let guid = found.config.pool_guid;
+    let mut newest: Option<NvList> = None;
+    let mut tops: BTreeMap<u64, NvList> = BTreeMap::new();
+    for path in found.devices.values() {
+        let Some(label) = newest_label(path, guid) else {
+            continue;
+        };
+        if let Some(top) = label
+            .get_list("vdev_tree")
+            .and_then(|tree| tree.get_u64("id"))
+        {
+            let known = tops.get(&top).map_or(0, txg);
+            if !tops.contains_key(&top) || txg(&label) > known {
+                tops.insert(top, label.clone());
+            }
+        }
+        if newest.as_ref().is_none_or(|n| txg(&label) > txg(n)) {
+            newest = Some(label);
+        }
+    }
+    let newest = newest.unwrap_or_default();
+    let count = newest.get_u64("vdev_children").unwrap_or(0);
+    // No pool has so many; a label that says so is wrong.
+    let count = count.min(1 << 12);
+    let mut out = NvList::new();
+    for name in [
+        "vdev_children",
+        "version",
+        "pool_guid",
+        "name",
+        "comment",
+        "compatibility",
+        "state",
+        "hostid",
+        "hostname",
+    ] {
+        if name == "hostname" && !newest.contains("hostid") {
+            continue;
+        }
+        if let Some(value) = newest.get(name) {
+            out.insert(name, value.clone());
+        }
+    }
+    let holes = newest.get_u64s("hole_array").unwrap_or_default();
+    let children = (0..count)
+        .map(
+            |id| match tops.get(&id).and_then(|l| l.get_list("vdev_tree")) {
+                Some(tree) => placed(tree, &found.devices),
+                None => {
+                    let kind = if holes.contains(&id) {
+                        "hole"
+                    } else {
+                        "missing"
+                    };
+                    let mut gone = NvList::new();
+                    gone.insert("type", kind)
+                        .insert("id", id)
+                        .insert("guid", 0u64);
+                    gone
+                }
+            },
+        )
+        .collect::<Vec<_>>();
+    let mut root = NvList::new();
+    root.insert("type", "root")
+        .insert("id", 0u64)
+        .insert("guid", guid)
+        .insert("children", NvValue::ListArray(children));
+    out.insert("vdev_tree", NvValue::List(root));
+    let mut policy = NvList::new();
+    policy
+        .insert("load-request-txg", limit.unwrap_or(u64::MAX))
+        .insert("load-rewind-policy", 2u64);
+    out.insert("load-policy", NvValue::List(policy));
+    out
+}
+
+fn txg(label: &NvList) -> u64 {
+    label.get_u64("txg").unwrap_or(0)
+}
+
+/// The newest label of a device that belongs to the pool.
+fn newest_label(path: &str, guid: u64) -> Option<NvList> {
+    let device = FileDevice::open(path, zuse::DeviceAccess::Probe).ok()?;
+    let labels = Labels::read(&device);
+    let all = labels.slots().iter().flatten().map(|c| &c.list);
+    let own = all.filter(|l| l.get_u64("pool_guid") == Some(guid));
+    own.max_by_key(|l| txg(l)).cloned()
+}
+
+/// A vdev with the places where its leaves were found.
+fn placed(vdev: &NvList, places: &BTreeMap<u64, String>) -> NvList {
+    let mut out = vdev.clone();
+    if let Some(children) = vdev.get_lists("children") {
+        let children = children.iter().map(|c| placed(c, places)).collect();
+        out.replace("children", NvValue::ListArray(children));
+    } else if let Some(place) = vdev.get_u64("guid").and_then(|guid| places.get(&guid)) {
+        out.insert("path", place.as_str());
+    }
+    out
+}
