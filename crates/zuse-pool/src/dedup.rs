@@ -143,6 +143,11 @@ impl Key {
         })
     }
 
+    /// Whether it is of an encrypted block.
+    pub fn is_encrypted(&self) -> bool {
+        self.properties >> 39 & 1 == 1
+    }
+
     /// Bytes of the content.
     pub fn lsize(&self) -> u64 {
         ((self.properties & 0xffff) + 1) * 512
@@ -181,7 +186,7 @@ impl Shared {
             object_type: object_type::PLAIN_FILE_CONTENTS,
             level: 0,
             dedup: true,
-            crypt: key.properties >> 39 & 1 == 1,
+            crypt: key.is_encrypted(),
             order: ByteOrder::Little,
         });
         for (i, dva) in self.dvas.iter().enumerate() {

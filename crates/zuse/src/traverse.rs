@@ -9,6 +9,7 @@
 //!
 //! What cannot be read is an entry in the report, and the walk goes on beside it. The pool must be quiet.
 
+mod copies;
 mod space;
 mod stats;
 
@@ -25,6 +26,7 @@ use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys};
 use zuse_format::zil::ZilHeader;
 use zuse_format::{BlockPointer, BpKind, DnodePhys, DnodeView, ObjsetPhys, object_type};
 
+use copies::Copies;
 use space::Space;
 pub use space::{Leak, space_by_maps};
 pub use stats::{Bin, DEFERRED, Figures, Stat, Totals};
@@ -147,6 +149,7 @@ struct Shared<'a> {
     options: Options,
     visitor: &'a Visitor<'a>,
     space: Option<Space>,
+    copies: Copies,
     shifts: Vec<Option<u8>>,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -207,6 +210,8 @@ pub fn traverse_each(
         options: *options,
         visitor,
         space,
+        // A table that cannot be read is told of by the walk itself, which reads all its blocks.
+        copies: Copies::load(pool.spa()).unwrap_or_default(),
         shifts: shifts(pool),
         queue: Mutex::default(),
         changed: Condvar::new(),
@@ -462,7 +467,8 @@ impl<'a> Worker<'a> {
     }
 
     fn count_as(&mut self, job: &Job, row: usize) -> bool {
-        let bp = &job.bp;
+        let whole = self.shared.copies.whole(&job.bp);
+        let bp = whole.as_ref().unwrap_or(&job.bp);
         if matches!(bp.kind(), BpKind::Redacted | BpKind::Unknown) {
             return false;
         }
