@@ -22,7 +22,7 @@ mod error;
 pub mod parity;
 mod zero;
 
-pub use ahead::read_soon;
+pub use ahead::{read_soon, read_soon_at};
 pub use checksum::{
     ChecksumContext, ChecksumKind, Fletcher4, Salt, TRAILER_MAGIC, TRAILER_SIZE, ZilSums, checksum,
     open_trailer, open_trailer_truncated, open_zil, open_zil_legacy, seal_trailer,

@@ -8,7 +8,6 @@
 //! it. Within one txg a freed range comes before a written block of the same id: writing after freeing keeps both,
 //! freeing after writing drops the block.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
 
 use zuse_base::range_tree::{RangeTree, Span};
@@ -18,6 +17,7 @@ use zuse_io::{Block, BlockIndex, Loan, Reference};
 
 use crate::dnode::near::Near;
 use crate::stored::StoredBlock;
+use crate::versions::Versions;
 
 /// The facts of a dnode that open context can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,32 +62,73 @@ pub(crate) struct Synced {
     pub near: Near,
 }
 
-/// The top block pointers of an object. Most objects that a txg brings are empty files: for them it is one word, not 48.
+/// The top block pointers of an object. Most objects that a txg brings are empty files, and most others have one pointer that
+/// leads anywhere: the former take one word for them, the latter eighteen, not 48.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Roots(Option<Box<[BlockPointer; 3]>>);
+pub(crate) struct Roots(Option<Box<Pointers>>);
+
+#[derive(Clone, Debug)]
+struct Pointers {
+    first: BlockPointer,
+    rest: Option<Box<[BlockPointer; 2]>>,
+}
 
 impl From<[BlockPointer; 3]> for Roots {
     fn from(pointers: [BlockPointer; 3]) -> Self {
-        let empty = pointers.iter().all(|bp| *bp == BlockPointer::HOLE);
-        Self((!empty).then(|| Box::new(pointers)))
-    }
-}
-
-impl std::ops::Deref for Roots {
-    type Target = [BlockPointer; 3];
-    fn deref(&self) -> &[BlockPointer; 3] {
-        static EMPTY: [BlockPointer; 3] = [BlockPointer::HOLE; 3];
-        self.0.as_deref().unwrap_or(&EMPTY)
+        let mut roots = Self::default();
+        for (i, bp) in pointers.into_iter().enumerate() {
+            roots.set(i, bp);
+        }
+        roots
     }
 }
 
 impl Roots {
+    /// The pointer in a place; what is beyond is a hole.
+    pub fn at(&self, i: usize) -> &BlockPointer {
+        static HOLE: BlockPointer = BlockPointer::HOLE;
+        match (&self.0, i) {
+            (Some(pointers), 0) => &pointers.first,
+            (Some(pointers), _) => pointers
+                .rest
+                .as_ref()
+                .and_then(|r| r.get(i - 1))
+                .unwrap_or(&HOLE),
+            (None, _) => &HOLE,
+        }
+    }
+
+    /// All three places.
+    pub fn all(&self) -> [BlockPointer; 3] {
+        std::array::from_fn(|i| *self.at(i))
+    }
+
     /// Puts a pointer in its place.
     pub fn set(&mut self, i: usize, bp: BlockPointer) {
-        if self[i] != bp {
-            self.0
-                .get_or_insert_with(|| Box::new([BlockPointer::HOLE; 3]))[i] = bp;
+        if *self.at(i) == bp {
+            return;
         }
+        let pointers = self.0.get_or_insert_with(|| {
+            Box::new(Pointers {
+                first: BlockPointer::HOLE,
+                rest: None,
+            })
+        });
+        match i.checked_sub(1) {
+            None => pointers.first = bp,
+            Some(i) => {
+                let none = || Box::new([BlockPointer::HOLE; 2]);
+                pointers.rest.get_or_insert_with(none)[i] = bp;
+            }
+        }
+    }
+}
+
+impl Synced {
+    /// The top pointer of a number; `None` where the dnode has no such place.
+    #[inline]
+    pub fn root(&self, i: usize) -> Option<&BlockPointer> {
+        (i < usize::from(self.head.nblkptr.min(3))).then(|| self.blkptr.at(i))
     }
 }
 
@@ -234,7 +275,7 @@ fn elsewhere(reference: &Reference) -> zuse_base::Error {
 pub(crate) struct DirtyTxg {
     pub txg: Txg,
     pub head: Head,
-    pub blocks: BTreeMap<u64, Arc<DirtyBlock>>,
+    pub blocks: Versions,
     pub freed: RangeTree,
     pub spill: SpillChange,
     /// The object was allocated in this txg.
@@ -248,7 +289,7 @@ impl DirtyTxg {
         Self {
             txg,
             head,
-            blocks: BTreeMap::new(),
+            blocks: Versions::default(),
             freed: RangeTree::new(),
             spill: SpillChange::Keep,
             born: false,
@@ -261,11 +302,34 @@ impl DirtyTxg {
     }
 
     pub fn free(&mut self, first: u64, end: u64) -> usize {
-        let gone: Vec<u64> = self.blocks.range(first..end).map(|(id, _)| *id).collect();
-        for id in &gone {
-            self.blocks.remove(id);
-        }
+        let gone = self.blocks.remove(first, end);
         self.freed.add_missing(Span::between(first, end));
-        gone.len()
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_stand_where_they_were_put() {
+        let bp = |birth| BlockPointer::hole_with_birth(512, 20, 0, birth);
+        for mask in 0..8u64 {
+            let want: [BlockPointer; 3] = std::array::from_fn(|i| {
+                if mask >> i & 1 == 1 {
+                    bp(10 + i as u64)
+                } else {
+                    BlockPointer::HOLE
+                }
+            });
+            let mut roots = Roots::from(want);
+            assert_eq!(roots.all(), want);
+            assert_eq!(*roots.at(3), BlockPointer::HOLE);
+            roots.set(1, bp(99));
+            roots.set(0, BlockPointer::HOLE);
+            assert_eq!(roots.all(), [BlockPointer::HOLE, bp(99), want[2]]);
+        }
+        assert_eq!(size_of::<Roots>(), size_of::<usize>());
     }
 }

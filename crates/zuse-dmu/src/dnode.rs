@@ -350,7 +350,7 @@ impl Dnode {
     pub fn block_pointers(&self) -> Vec<zuse_format::BlockPointer> {
         let state = self.read_state();
         state.synced.as_ref().map_or_else(Vec::new, |s| {
-            s.blkptr[..usize::from(s.head.nblkptr.min(3))].to_vec()
+            (0..).map_while(|i| s.root(i).copied()).collect()
         })
     }
 
@@ -732,7 +732,7 @@ impl Synced {
             extra_slots: self.head.slots - 1,
             max_block_id: self.head.max_block,
             used: 0,
-            blkptr: *self.blkptr,
+            blkptr: self.blkptr.all(),
             bonus,
             spill: self.spill.as_deref().copied(),
         };

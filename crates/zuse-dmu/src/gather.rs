@@ -41,9 +41,8 @@ impl Way {
     fn of(tree: &Synced, blkid: u64) -> Option<Self> {
         let (shift, level) = (tree.fanout_shift(), tree.levels.checked_sub(1)?);
         let top = usize::try_from(shifted(blkid, shift * u32::from(level))).ok()?;
-        let roots = &tree.blkptr[..usize::from(tree.head.nblkptr.min(3))];
         Some(Self {
-            bp: *roots.get(top)?,
+            bp: *tree.root(top)?,
             level,
             blkid,
             shift,

@@ -64,12 +64,31 @@ impl Ledger for FreeingLedger {
 pub struct DirtyMeter {
     metadata: [AtomicU64; 4],
     data: [AtomicU64; 4],
+    /// Blocks of metadata of objects that the txg brings, with those that the cache lends for.
+    fresh: [AtomicU64; 4],
+    /// The same of older objects.
+    again: [AtomicU64; 4],
 }
 
 impl DirtyMeter {
     /// More dirty bytes of objects and metadata in a txg.
     pub fn add(&self, txg: Txg, bytes: u64) {
         self.metadata[txg.slot::<4>()].fetch_add(bytes, Relaxed);
+    }
+
+    /// A block of metadata is changed in a txg that brings its object (`fresh`) or writes it once more. This counts nothing as dirty.
+    pub fn note_block(&self, txg: Txg, fresh: bool, bytes: u64) {
+        let of = if fresh { &self.fresh } else { &self.again };
+        of[txg.slot::<4>()].fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes of blocks of metadata in a txg: of new objects, and of older ones that are written again.
+    pub fn fresh_and_again(&self, txg: Txg) -> (u64, u64) {
+        let slot = txg.slot::<4>();
+        (
+            self.fresh[slot].load(Relaxed),
+            self.again[slot].load(Relaxed),
+        )
     }
 
     /// More dirty bytes of files in a txg.
@@ -81,6 +100,8 @@ impl DirtyMeter {
     pub fn clear(&self, txg: Txg) {
         self.metadata[txg.slot::<4>()].store(0, Relaxed);
         self.data[txg.slot::<4>()].store(0, Relaxed);
+        self.fresh[txg.slot::<4>()].store(0, Relaxed);
+        self.again[txg.slot::<4>()].store(0, Relaxed);
     }
 
     /// Dirty bytes of one txg.

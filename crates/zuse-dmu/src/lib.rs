@@ -22,6 +22,7 @@ pub mod sa;
 mod settings;
 mod stored;
 mod tx;
+mod versions;
 pub mod zap;
 
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};

@@ -670,7 +670,7 @@ impl Objset {
         let dnode = self.dnode(object)?;
         dnode.dirty(tx, |d| {
             d.dies = true;
-            d.blocks.clear();
+            d.blocks = Default::default();
         })
     }
 

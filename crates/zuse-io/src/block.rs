@@ -43,11 +43,13 @@ impl Block {
     }
 
     /// The decoded bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// The index of type `I`, built by `build` the first time. `None` if an index of another type is there.
+    #[inline]
     pub fn index<I: BlockIndex>(&self, build: impl FnOnce(&[u8]) -> I) -> Option<&I> {
         self.index
             .get_or_init(|| Box::new(build(&self.bytes)))
@@ -69,6 +71,7 @@ impl Block {
 
 impl Deref for Block {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.bytes
     }

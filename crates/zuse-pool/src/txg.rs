@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   begin() ─► open txg N+1 … callers go on
-//!                 │ time, dirty bytes, or somebody waits for it
+//!                 │ time, dirty bytes, somebody waits for it, or the writer has nothing to do and waiting would spare nothing
 //!                 │   what was put off until now is done, in two rounds: the first beside everybody else
 //!              quiescing: no new transaction begins until those of the txg have ended
 //!                 │
@@ -66,6 +66,13 @@ impl DirtyBounds {
     /// Whether more than the `n`th part of either is dirty.
     fn passed(&self, meter: &DirtyMeter, n: u64) -> bool {
         meter.data() >= self.data / n || meter.metadata() >= self.metadata / n
+    }
+
+    /// Whether a txg is worth writing beside those who go on: there are many blocks of new objects, and few of older ones. A txg
+    /// that waits gains nothing then; of a large directory's leaves, in which every name lands elsewhere, it gains a lot.
+    fn all_new(&self, meter: &DirtyMeter, txg: Txg) -> bool {
+        let (fresh, again) = meter.fresh_and_again(txg);
+        fresh >= self.metadata / 16 && again <= fresh / 4
     }
 }
 
@@ -140,7 +147,10 @@ impl Txgs {
                 state.holds += 1;
                 let txg = state.open;
                 state.reserved[txg.slot::<4>()] += reserve;
-                if !state.kicked && state.bounds.passed(&self.meter, 2) {
+                if !state.kicked
+                    && (state.bounds.passed(&self.meter, 2)
+                        || state.bounds.all_new(&self.meter, txg))
+                {
                     state.kicked = true;
                     self.changed.notify_all();
                 }
@@ -202,7 +212,10 @@ impl Txgs {
             }
             let dirty = self.meter.of(state.open);
             let due = state.wanted >= state.open
-                || state.bounds.passed(&self.meter, 2) && dirty > 0 && state.syncing.is_none()
+                || state.syncing.is_none()
+                    && dirty > 0
+                    && (state.bounds.passed(&self.meter, 2)
+                        || state.bounds.all_new(&self.meter, state.open))
                 || state.opened_at.elapsed() >= state.timeout;
             if due && state.quiesced.is_none() {
                 break;

@@ -109,7 +109,7 @@ pub(super) enum Found {
 impl State {
     pub(super) fn find(&self, blkid: u64) -> Found {
         for d in self.dirty.iter().rev() {
-            if let Some(block) = d.blocks.get(&blkid) {
+            if let Some(block) = d.blocks.get(blkid) {
                 return Found::Dirty(block.clone());
             }
             if d.born || d.frees(blkid) {
@@ -153,10 +153,7 @@ impl Dnode {
             return Ok(BlockPointer::HOLE);
         }
         let top = shifted(blkid, shift * u32::from(at - level));
-        let Some(mut bp) = tree.blkptr[..usize::from(tree.head.nblkptr.min(3))]
-            .get(top as usize)
-            .copied()
-        else {
+        let Some(mut bp) = tree.root(top as usize).copied() else {
             return Ok(BlockPointer::HOLE);
         };
         while at > level {
@@ -218,7 +215,18 @@ impl Dnode {
     }
 
     /// A level-0 block out of a tree; `None` for a hole.
+    #[inline]
     pub(crate) fn read_tree(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
+        self.read_tree_soon(tree, blkid, 0)
+    }
+
+    /// The same, where the bytes at `soon` will be needed next.
+    pub(crate) fn read_tree_soon(
+        &self,
+        tree: &Synced,
+        blkid: u64,
+        soon: usize,
+    ) -> Result<Option<Arc<Block>>> {
         if tree.levels < 2 {
             let bp = self.lookup_bp(tree, 0, blkid)?;
             return self.read_child(tree, blkid, &bp);
@@ -234,7 +242,7 @@ impl Dnode {
         } else {
             None
         };
-        if let Some(block) = children.and_then(|c| c.get(child as usize))
+        if let Some(block) = children.and_then(|c| c.get(child as usize, soon))
             && block.bytes().len() == size
         {
             return Ok(Some(block));
@@ -311,7 +319,7 @@ impl Dnode {
                 // Who was found once is found by its shortcut.
                 if let Some(there) = block
                     .index(Children::of)
-                    .and_then(|c| c.get(child as usize))
+                    .and_then(|c| c.get(child as usize, 0))
                     && there.bytes().len() == tree.head.block_size as usize
                 {
                     return AtHand::Block(there);
@@ -321,10 +329,9 @@ impl Dnode {
             }
             _ => {
                 let top = shifted(blkid, shift * u32::from(at));
-                let roots = &tree.blkptr[..usize::from(tree.head.nblkptr.min(3))];
                 usize::try_from(top)
                     .ok()
-                    .and_then(|top| roots.get(top))
+                    .and_then(|top| tree.root(top))
                     .copied()
             }
         };
@@ -510,7 +517,7 @@ impl Dnode {
     pub(crate) fn owned(&self, tx: &Tx, blkid: u64) -> Option<Arc<DirtyBlock>> {
         let state = self.read_state();
         let newest = state.dirty.last().filter(|d| d.txg == tx.txg())?;
-        newest.blocks.get(&blkid).cloned()
+        newest.blocks.get(blkid).cloned()
     }
 
     /// The version of a block that belongs to tx's txg, made if need be.
@@ -519,7 +526,7 @@ impl Dnode {
             let (found, size) = {
                 let state = self.read_state();
                 if let Some(d) = state.dirty.last().filter(|d| d.txg == tx.txg())
-                    && let Some(block) = d.blocks.get(&blkid)
+                    && let Some(block) = d.blocks.get(blkid)
                 {
                     return Ok(block.clone());
                 }
@@ -581,28 +588,28 @@ impl Dnode {
         let metadata = zuse_format::object_type::is_metadata(d.head.object_type);
         let core = &self.core;
         let lend = || core.io.cache().lend(len);
-        use std::collections::btree_map::Entry;
-        match d.blocks.entry(blkid) {
-            Entry::Occupied(there) if !replace => Ok(there.get().clone()),
-            Entry::Occupied(mut there) => {
-                let loan = lend();
-                let block = make(loan);
-                there.insert(block.clone());
-                Ok(block)
-            }
-            Entry::Vacant(slot) => {
-                let loan = lend();
-                let size = len as u64 + 256;
-                match (metadata, &loan) {
-                    (true, Some(_)) => core.meter.add(tx.txg(), 256),
-                    (true, None) => core.meter.add(tx.txg(), size),
-                    (false, _) => core.meter.add_data(tx.txg(), size),
-                }
-                let block = make(loan);
-                slot.insert(block.clone());
-                Ok(block)
+        let there = d.blocks.get(blkid);
+        if let (Some(there), false) = (there, replace) {
+            return Ok(there.clone());
+        }
+        let (new, loan) = (there.is_none(), lend());
+        if new {
+            let size = len as u64 + 256;
+            let dirty = if metadata && loan.is_some() {
+                256
+            } else {
+                size
+            };
+            if metadata {
+                core.meter.add(tx.txg(), dirty);
+                core.meter.note_block(tx.txg(), d.born, size);
+            } else {
+                core.meter.add_data(tx.txg(), dirty);
             }
         }
+        let block = make(loan);
+        d.blocks.insert(blkid, block.clone());
+        Ok(block)
     }
 
     /// Replaces a whole block without reading it.
@@ -660,7 +667,7 @@ impl Dnode {
             match state.find(0) {
                 Found::Dirty(_) => true,
                 Found::Hole => false,
-                Found::Tree(tree) => !(tree.levels == 1 && tree.blkptr[0].is_hole()),
+                Found::Tree(tree) => !(tree.levels == 1 && tree.blkptr.at(0).is_hole()),
             }
         };
         let block = if exists {

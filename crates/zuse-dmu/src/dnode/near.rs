@@ -16,13 +16,15 @@
 //! - What is encrypted has no shortcut: it is found with the key only.
 //!
 //! Memory: nothing for objects of one level; otherwise, once used, 40 bytes for each level-1 block (4 to 64) and for each
-//! block of a ZAP (4 to 64), and 16 bytes a pointer beside each cached level-1 block of metadata, charged to the cache and dropped with it.
+//! block of a ZAP (4 to 64), and 24 bytes a pointer beside each cached level-1 block of metadata, charged to the cache and
+//! dropped with it.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use zuse_base::Result;
+use zuse_codec::read_soon_at;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_io::{Block, BlockIndex};
 
@@ -131,49 +133,61 @@ impl std::fmt::Debug for Near {
     }
 }
 
+/// Where a child is, and at which address its bytes begin: they can be asked for while the reference to it is still taken.
+#[derive(Default)]
+struct Child {
+    block: Weak<Block>,
+    bytes: usize,
+}
+
 /// Shortcuts from a level-1 block to its children; they ride with the cached block.
-pub(crate) struct Children(Box<[Mutex<Weak<Block>>]>);
+pub(crate) struct Children(Box<[Mutex<Child>]>);
 
 impl Children {
     /// None known yet.
     pub fn of(block: &[u8]) -> Self {
-        let empty = || Mutex::new(Weak::new());
-        Self(
-            std::iter::repeat_with(empty)
-                .take(block.len() / BP_SIZE)
-                .collect(),
-        )
+        Self::unknown(block.len() / BP_SIZE)
     }
 
-    /// The child, if it is known and still in memory.
+    fn unknown(count: usize) -> Self {
+        Self(std::iter::repeat_with(Mutex::default).take(count).collect())
+    }
+
+    /// The child, if it is known and still in memory. Its first bytes and those at `soon` will be read soon.
     #[inline]
-    pub fn get(&self, child: usize) -> Option<Arc<Block>> {
+    pub fn get(&self, child: usize, soon: usize) -> Option<Arc<Block>> {
         thread_local!(static USE: Cell<u32> = const { Cell::new(0) });
         let now = USE.get().wrapping_add(1);
         USE.set(now);
         if now.is_multiple_of(USES) {
             return None;
         }
-        lock(self.0.get(child)?).upgrade()
+        let child = lock(self.0.get(child)?);
+        read_soon_at(child.bytes);
+        // The end of what says where they are: seldom in the same line of memory as the count of references.
+        let place = Weak::as_ptr(&child.block).addr();
+        read_soon_at(place.wrapping_add(size_of::<Block>() - 1));
+        read_soon_at(child.bytes.wrapping_add(soon));
+        child.block.upgrade()
     }
 
     /// From now on this is where the child is.
     pub fn set(&self, child: usize, block: &Arc<Block>) {
         if let Some(place) = self.0.get(child) {
-            *lock(place) = Arc::downgrade(block);
+            *lock(place) = Child {
+                block: Arc::downgrade(block),
+                bytes: block.bytes().as_ptr().addr(),
+            };
         }
     }
 }
 
 impl BlockIndex for Children {
     fn clone_index(&self) -> Box<dyn BlockIndex> {
-        let empty = || Mutex::new(Weak::new());
-        Box::new(Self(
-            std::iter::repeat_with(empty).take(self.0.len()).collect(),
-        ))
+        Box::new(Self::unknown(self.0.len()))
     }
     fn footprint(&self) -> usize {
-        size_of_val::<[Mutex<Weak<Block>>]>(&self.0) + size_of::<Self>()
+        size_of_val::<[Mutex<Child>]>(&self.0) + size_of::<Self>()
     }
     fn as_any(&self) -> &dyn Any {
         self

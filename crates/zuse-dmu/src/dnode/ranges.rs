@@ -281,8 +281,8 @@ impl Dnode {
         let state = self.read_state();
         let mut stop = end;
         for d in &state.dirty {
-            if let Some((id, _)) = d.blocks.range(blkid + 1..end).next() {
-                stop = stop.min(*id);
+            if let Some(id) = d.blocks.first_in(blkid + 1, end) {
+                stop = stop.min(id);
             }
             let window = zuse_base::range_tree::Span::between(blkid + 1, end);
             if let Some(span) = d.freed.overlapping(window).next() {
@@ -297,10 +297,7 @@ impl Dnode {
         let shift = tree.fanout_shift();
         let mut level = tree.levels - 1;
         let top = shifted(blkid, shift * u32::from(level));
-        let Some(mut bp) = tree.blkptr[..usize::from(tree.head.nblkptr.min(3))]
-            .get(top as usize)
-            .copied()
-        else {
+        let Some(mut bp) = tree.root(top as usize).copied() else {
             return Ok((true, u64::MAX - blkid));
         };
         loop {

@@ -66,8 +66,7 @@ impl Dnode {
             let Some(d) = state.dirty.first().filter(|d| d.txg == txg) else {
                 return Ok(None);
             };
-            let blocks: Vec<(u64, Arc<DirtyBlock>)> =
-                d.blocks.iter().map(|(id, b)| (*id, b.clone())).collect();
+            let blocks: Vec<(u64, Arc<DirtyBlock>)> = d.blocks.to_vec();
             (
                 state.synced.clone(),
                 d.head.facts(),
@@ -231,7 +230,7 @@ impl Tree {
             let cut = rest.partition_point(|(id, _)| *id < end);
             let (mine, later) = rest.split_at(cut);
             rest = later;
-            let root = self.sync_node(level, i as u64, now.blkptr[i], mine, freed)?;
+            let root = self.sync_node(level, i as u64, *now.blkptr.at(i), mine, freed)?;
             now.blkptr.set(i, root);
         }
         if !rest.is_empty() {
@@ -260,7 +259,7 @@ impl Tree {
     }
 
     fn add_level(&self, now: &mut Synced) -> Result<()> {
-        let old = *now.blkptr;
+        let old = now.blkptr.all();
         let level = now.levels;
         let top = if old.iter().all(BlockPointer::is_hole) {
             let any = old.iter().find(|bp| bp.logical_birth() != 0);
@@ -680,7 +679,7 @@ impl Tree {
 
     fn free_object(self: &Arc<Self>, old: &Synced) -> Result<()> {
         for i in 0..usize::from(old.head.nblkptr.min(3)) {
-            self.free_subtree(old.levels - 1, i as u64, &old.blkptr[i])?;
+            self.free_subtree(old.levels - 1, i as u64, old.blkptr.at(i))?;
         }
         match &old.spill {
             Some(spill) => self.kill(spill),

@@ -222,7 +222,7 @@ impl Objset {
             group_used: special.next().flatten(),
             project_used: special.next().flatten(),
         };
-        let fill = meta.blkptr.iter().map(BlockPointer::fill).sum();
+        let fill = meta.blkptr.all().iter().map(BlockPointer::fill).sum();
         let mut bytes = phys.to_bytes();
         let key = self.core.key.as_deref();
         if let Some(key) = key {

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Budget: a look-up is a word of the table and a leaf: two blocks, nothing allocated; block 0 only where something has
-//! changed since it was looked at last ([`super::known`]). Of the leaf it needs three lines of memory, two of them asked for at
-//! once ([`Leaf::find_by`]). An
+//! changed since it was looked at last ([`super::known`]). Of the leaf it needs three lines of memory: two of them are asked for at
+//! once, while the reference to the block is still taken ([`super::store::Blocks::view_soon`]), and the third together with the
+//! name behind it ([`Leaf::find_by`]). An
 //! add or removal changes the leaf and thirteen words of block 0 in place, both copied once in a txg; what a txg costs
 //! beyond that is each touched leaf compressed and written, so the more names a txg holds the less a name costs. A leaf
 //! looks at its sibling at a few sizes only (a power of two of entries, a quarter full), so a removal reads 1/8 leaf more.
@@ -133,7 +134,11 @@ pub(crate) fn lookup_u64<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<Option
     if blkid == 0 {
         return Ok(None);
     }
-    s.view(blkid, |b| {
+    let soon = Geometry {
+        shift: aim.h.block_shift,
+    }
+    .head_place(aim.key.hash, depth);
+    s.view_soon(blkid, soon, |b| {
         let leaf = Leaf::parse(b)?;
         leaf.must_own(aim.key.hash)?;
         match leaf.find_by(&aim.key, depth)? {

@@ -64,12 +64,18 @@ impl Geometry {
         HEADER + 2 * self.buckets() + usize::from(i) * CHUNK
     }
     /// The bucket of a hash in a leaf of that prefix length.
+    #[inline]
     pub(crate) fn bucket(self, hash: u64, prefix_len: u32) -> usize {
         let down = 64u32.saturating_sub(self.bucket_bits() + prefix_len);
         (hash >> down) as usize & (self.buckets() - 1)
     }
+    /// Where that bucket's head stands.
+    pub(crate) fn head_place(self, hash: u64, prefix_len: u32) -> usize {
+        HEADER + 2 * self.bucket(hash, prefix_len)
+    }
 }
 
+#[inline]
 fn u16_at(b: &[u8], at: usize) -> u16 {
     b.get(at..at + 2)
         .and_then(|s| s.try_into().ok())
@@ -111,6 +117,7 @@ pub(crate) struct Leaf<'a> {
 
 impl<'a> Leaf<'a> {
     /// Checks the header.
+    #[inline]
     pub(crate) fn parse(b: &'a [u8]) -> Checked<Self> {
         let word = |at: usize| {
             b.get(at..at + 4)
@@ -138,16 +145,19 @@ impl<'a> Leaf<'a> {
     pub(crate) fn geometry(&self) -> Geometry {
         self.g
     }
+    #[inline]
     pub(crate) fn prefix(&self) -> u64 {
         self.b
             .get(16..24)
             .and_then(|s| s.try_into().ok())
             .map_or(0, u64::from_le_bytes)
     }
+    #[inline]
     pub(crate) fn prefix_len(&self) -> u32 {
         u32::from(u16_at(self.b, 32))
     }
     /// Free chunks.
+    #[inline]
     pub(crate) fn free(&self) -> u16 {
         u16_at(self.b, 28)
     }
@@ -162,6 +172,7 @@ impl<'a> Leaf<'a> {
         u16_at(self.b, 34)
     }
     /// Refuses a leaf whose prefix does not cover the hash.
+    #[inline]
     pub(crate) fn must_own(&self, hash: u64) -> Checked<()> {
         if top_bits(hash, self.prefix_len()) == self.prefix() {
             Ok(())
@@ -196,10 +207,12 @@ impl<'a> Leaf<'a> {
         self.chunk(i).is_ok_and(|c| c[0] == FREE_TYPE)
     }
 
+    #[inline]
     pub(crate) fn head(&self, bucket: usize) -> u16 {
         u16_at(self.b, HEADER + 2 * bucket)
     }
 
+    #[inline]
     fn chunk(&self, i: u16) -> Checked<&'a [u8; CHUNK]> {
         let at = self.g.chunk(i);
         self.b
@@ -249,6 +262,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Calls `f` with the pieces of an array of `len` bytes.
+    #[inline]
     fn pieces(&self, first: u16, len: usize, mut f: impl FnMut(&[u8]) -> bool) -> Checked<bool> {
         let (mut at, mut left) = (first, len);
         if left > self.g.chunks() * ARRAY_DATA {

@@ -13,6 +13,15 @@ use zuse_base::{Error, Result};
 pub(crate) trait Blocks {
     /// Runs `f` on a block; a flaw becomes an error that names the block.
     fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R>;
+    /// As [`Self::view`], where what `f` needs stands at the beginning and at `soon`.
+    fn view_soon<R>(
+        &self,
+        blkid: u64,
+        _soon: usize,
+        f: impl FnOnce(&[u8]) -> Checked<R>,
+    ) -> Result<R> {
+        self.view(blkid, f)
+    }
     /// As [`Self::view`], for the header and the blocks of the pointer table: there are few, and each operation needs them.
     fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
         self.view(blkid, f)
@@ -47,9 +56,18 @@ pub(crate) struct ObjectBlocks<'a> {
 impl Blocks for ObjectBlocks<'_> {
     #[inline]
     fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        self.view_soon(blkid, 0, f)
+    }
+    #[inline]
+    fn view_soon<R>(
+        &self,
+        blkid: u64,
+        soon: usize,
+        f: impl FnOnce(&[u8]) -> Checked<R>,
+    ) -> Result<R> {
         // What goes wrong goes wrong again, or does not, on the long way: the tree may be an old one by now.
         if let Some(tree) = self.tree
-            && let Ok(Some(block)) = self.dnode.read_tree(tree, blkid)
+            && let Ok(Some(block)) = self.dnode.read_tree_soon(tree, blkid, soon)
         {
             return f(block.bytes()).map_err(|flaw| self.corrupt(blkid, flaw));
         }

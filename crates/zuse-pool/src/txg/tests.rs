@@ -125,3 +125,32 @@ fn a_txg_that_quiesces_while_the_pool_closes_is_written() {
     assert_eq!(written.load(SeqCst), txg.0);
     txgs.wait_synced(txg, || Ok(())).expect("synced");
 }
+
+#[test]
+fn a_txg_of_new_objects_is_written_early_and_one_that_writes_much_again_is_not() {
+    let (txgs, meter) = engine(1000);
+    let txg = txgs.open_txg();
+    let kicked = || {
+        drop(txgs.begin(0, || Ok(())).expect("open"));
+        txgs.lock().kicked
+    };
+    meter.note_block(txg, true, 61);
+    assert!(!kicked(), "too little for a txg");
+    meter.note_block(txg, true, 39);
+    meter.note_block(txg, false, 26);
+    assert!(!kicked(), "waiting spares a quarter of it");
+    meter.note_block(txg, true, 4);
+    meter.add(txg, 1);
+    assert!(kicked(), "nothing is gained by waiting");
+    // Comes back at once: nobody asks for the txg, and its time is an hour.
+    assert!(txgs.quiesce_next());
+    assert_eq!(txgs.next_to_sync(), Some(txg));
+    // While one is written, the next one grows.
+    meter.note_block(txg.next(), true, 300);
+    assert!(kicked());
+    let state = txgs.lock();
+    assert_eq!((state.syncing, state.quiesced), (Some(txg), None));
+    drop(state);
+    meter.clear(txg);
+    assert_eq!(meter.fresh_and_again(txg), (0, 0));
+}

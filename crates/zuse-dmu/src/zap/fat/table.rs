@@ -9,6 +9,7 @@ use super::super::store::{Blocks, BlocksMut};
 use super::{header, store_header};
 use zuse_base::{Errno, Error, Result};
 
+#[inline]
 fn word(b: &[u8], at: usize) -> Checked<u64> {
     b.get(at..at + 8)
         .and_then(|s| s.try_into().ok())
