@@ -30,6 +30,7 @@ mod removed;
 pub mod space_map;
 mod suspend;
 mod sync;
+mod thresholds;
 pub mod tunable;
 mod txg;
 

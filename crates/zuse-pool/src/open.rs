@@ -348,6 +348,9 @@ impl Pool {
         }
         self.io.set_allocator(allocator.clone());
         let _ = self.allocator.set(allocator);
+        if self.writable {
+            self.load_thresholds()?;
+        }
         self.close_non_allocating()
     }
 

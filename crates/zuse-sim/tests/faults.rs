@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use zuse::{Credentials, FileSystem, PoolAccess};
+use zuse::{Credentials, FileSystem, PoolAccess, Shape, TopSpec, VdevClass};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng, Span};
 use zuse_device::{BlockDevice, Fault, FaultyDevice, MemDevice, Op, Rule};
 use zuse_pool::{Environment, FailMode, VdevSpec};
@@ -329,6 +329,114 @@ fn what_no_copy_has_is_an_error_that_names_the_place() {
         assert_eq!(read(&b.fs, "file").expect("read"), data);
         b.pool.export().expect("export");
     }
+}
+
+/// A pool on three devices that can fail, with a file of 40 blocks, exported.
+fn three(shape: Shape) -> Vec<Arc<FaultyDevice>> {
+    let device = |i| {
+        Arc::new(FaultyDevice::new(Arc::new(MemDevice::new(
+            format!("/d/{i}"),
+            SIZE,
+        ))))
+    };
+    let devices: Vec<_> = (0..3).map(device).collect();
+    let spec = |d: &Arc<FaultyDevice>| VdevSpec {
+        device: d.clone(),
+        is_disk: false,
+        ashift: Some(12),
+    };
+    let top = TopSpec {
+        shape,
+        devices: 3,
+        class: VdevClass::Normal,
+    };
+    let specs = devices.iter().map(spec).collect();
+    let pool = zuse::Pool::create_with_layout(Environment::default(), "tank", specs, &[top], &[])
+        .expect("create");
+    write(
+        &pool.file_system("tank").expect("file system"),
+        "f",
+        &noise(1, 40 << 17),
+    )
+    .expect("write");
+    for (name, value) in [("io_n", "3"), ("checksum_n", "4")] {
+        let vdev = pool.vdev_guids()[usize::from(name == "io_n") + 1];
+        pool.set_vdev_property(vdev, name, value).expect("set");
+    }
+    pool.export().expect("export");
+    devices
+}
+
+fn open_three(devices: &[Arc<FaultyDevice>]) -> Arc<zuse::Pool> {
+    let devices: Vec<Arc<dyn BlockDevice>> = devices.iter().map(|d| d.clone() as _).collect();
+    let access = PoolAccess {
+        writable: true,
+        ..PoolAccess::default()
+    };
+    open_whole(Environment::default(), &devices, &access).expect("open")
+}
+
+fn words(pool: &zuse::Pool) -> Vec<&'static str> {
+    let top = &pool.vdev_status().children[0];
+    top.children.iter().map(|c| c.health.word()).collect()
+}
+
+#[test]
+fn so_many_errors_as_the_properties_of_vdevs_say_are_too_many() {
+    let devices = three(Shape::Mirror);
+    let data = noise(1, 40 << 17);
+    let pool = open_three(&devices);
+    // Of I/O errors three, as is set on the first device; of wrong blocks four, as on its top-level vdev.
+    devices[0].add(Rule::broken(Op::Read).times(3));
+    let rot = Rule::new(Op::Read, Fault::Rot).within(Span::new(DATA, SIZE - 2 * DATA));
+    devices[1].add(rot.times(4));
+    let fs = pool.file_system("tank").expect("file system");
+    assert_eq!(read(&fs, "f").expect("read"), data);
+    until("errors are counted", || {
+        words(&pool) == ["FAULTED", "DEGRADED", "ONLINE"]
+    });
+    let status = pool.vdev_status();
+    let why = status.children[0].children[0].health.why;
+    assert_eq!(why.note(), "too many errors");
+    assert_eq!(status.health.word(), "DEGRADED");
+    pool.export().expect("export");
+    // It is no matter for the next one who opens the pool.
+    let pool = open_three(&devices);
+    assert_eq!(words(&pool), ["ONLINE"; 3]);
+    // What is set later holds at once: one is too many. The first device lacks what was written without it, so the second stays.
+    let second = pool.vdev_guids()[3];
+    pool.set_vdev_property(second, "io_n", "1").expect("set");
+    devices[1].add(Rule::broken(Op::Read).times(1));
+    let fs = pool.file_system("tank").expect("file system");
+    assert_eq!(read(&fs, "f").expect("read"), data);
+    assert_eq!(words(&pool), ["ONLINE", "DEGRADED", "ONLINE"]);
+    pool.clear(None).expect("clear");
+    assert_eq!(words(&pool), ["ONLINE"; 3]);
+    pool.close().expect("close");
+}
+
+#[test]
+fn a_child_of_raidz_that_sits_out_is_not_read() {
+    let devices = three(Shape::Raidz { nparity: 1 });
+    let pool = open_three(&devices);
+    let guids = pool.vdev_guids();
+    let reads = || {
+        let top = &pool.vdev_status().children[0];
+        top.children.iter().map(|c| c.reads).collect::<Vec<_>>()
+    };
+    assert!(pool.set_vdev_property(guids[1], "sit_out", "on").is_err());
+    pool.set_vdev_property(guids[3], "sit_out", "on")
+        .expect("set");
+    let said = pool.vdev_properties(&guids[3..4], Some(&["sit_out".into()]));
+    let said = said.expect("get")[0].properties[0].value.clone();
+    assert_eq!(said.as_deref(), Some("on"));
+    let before = reads();
+    let fs = pool.file_system("tank").expect("file system");
+    assert_eq!(read(&fs, "f").expect("read"), noise(1, 40 << 17));
+    let after = reads();
+    assert_eq!(after[1], before[1]);
+    assert!(after[0] > before[0] && after[2] > before[2]);
+    pool.export().expect("export");
 }
 
 #[test]

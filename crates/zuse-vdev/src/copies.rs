@@ -118,7 +118,7 @@ impl Copies {
                 }
                 Ok(()) => {
                     if !leaf.is_outdated() {
-                        leaf.counters().checksum_errors.bump();
+                        leaf.note_checksum_error();
                     }
                     wrong.insert(i);
                     outcome = Ok(ReadOutcome::BadChecksum);
@@ -162,7 +162,7 @@ impl Copies {
                     continue;
                 }
                 Ok(()) if !leaf.is_outdated() => {
-                    leaf.counters().checksum_errors.bump();
+                    leaf.note_checksum_error();
                 }
                 _ => {}
             }
@@ -203,7 +203,7 @@ impl Copies {
             return;
         };
         if !leaf.is_outdated() {
-            leaf.counters().checksum_errors.bump();
+            leaf.note_checksum_error();
         }
         if heal {
             let mut one = Set::default();

@@ -16,8 +16,9 @@
 //!   would lose a write that lands between the flush and the clearing.
 
 use std::io::IoSlice;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
 use zuse_device::BlockDevice;
@@ -25,6 +26,7 @@ use zuse_device::BlockDevice;
 use crate::geometry::{self, LABEL_START};
 use crate::health::{Aux, Health, VdevState};
 use crate::op_figures::{AllOps, OpCounters};
+use crate::watch::{Kind, Thresholds, Watch};
 
 /// Rank of the seat's lock: nothing is taken below it.
 const SEAT_RANK: u32 = 950;
@@ -71,6 +73,12 @@ pub struct Leaf {
     unflushed: AtomicBool,
     missed: AtomicBool,
     outdated: AtomicBool,
+    sits_out: AtomicBool,
+    watch: Watch,
+    /// Kinds of errors of which there were too many, one bit each.
+    exceeded: AtomicU8,
+    /// What tells the tree that some leaf has too many errors.
+    alarm: OnceLock<Arc<AtomicBool>>,
 }
 
 struct Seat {
@@ -98,6 +106,10 @@ impl Leaf {
             unflushed: AtomicBool::new(false),
             missed: AtomicBool::new(false),
             outdated: AtomicBool::new(false),
+            sits_out: AtomicBool::new(false),
+            watch: Watch::default(),
+            exceeded: AtomicU8::new(0),
+            alarm: OnceLock::new(),
         }
     }
 
@@ -204,6 +216,60 @@ impl Leaf {
     /// Tells whether the leaf's DTL holds anything.
     pub fn set_outdated(&self, outdated: bool) {
         self.outdated.store(outdated, Ordering::Relaxed);
+    }
+
+    /// Whether the leaf is not read as long as its siblings and parity give what it holds (property `sit_out`).
+    pub fn sits_out(&self) -> bool {
+        self.sits_out.load(Ordering::Relaxed)
+    }
+
+    /// Lets the leaf sit out, or work as ever.
+    pub fn set_sits_out(&self, yes: bool) {
+        self.sits_out.store(yes, Ordering::Relaxed);
+    }
+
+    /// How many errors are too many from now on.
+    pub fn set_thresholds(&self, thresholds: Thresholds) {
+        self.watch.set(thresholds);
+    }
+
+    /// Who is told when there are too many errors; the first one stays.
+    pub(crate) fn set_alarm(&self, alarm: &Arc<AtomicBool>) {
+        let _ = self.alarm.set(alarm.clone());
+    }
+
+    /// Whether there were too many checksum errors, and too many I/O errors, since the last call.
+    pub(crate) fn take_exceeded(&self) -> (bool, bool) {
+        let bits = self.exceeded.swap(0, Ordering::AcqRel);
+        (bits & 1 != 0, bits & 2 != 0)
+    }
+
+    /// Forgets all errors: counts, and those that were on the way to too many.
+    pub(crate) fn clear_errors(&self) {
+        self.counters.clear_errors();
+        self.watch.forget();
+        self.exceeded.store(0, Ordering::Release);
+    }
+
+    /// Counts a block with wrong bytes.
+    pub(crate) fn note_checksum_error(&self) {
+        self.counters.checksum_errors.bump();
+        self.watch(Kind::Checksum);
+    }
+
+    fn watch(&self, kind: Kind) {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let now: Duration = START.get_or_init(Instant::now).elapsed();
+        if self.watch.note(kind, now) {
+            let bit = match kind {
+                Kind::Checksum => 1,
+                Kind::Io => 2,
+            };
+            self.exceeded.fetch_or(bit, Ordering::AcqRel);
+            if let Some(alarm) = self.alarm.get() {
+                alarm.store(true, Ordering::Release);
+            }
+        }
     }
 
     /// Whether a write did not reach the leaf since the last call.
@@ -381,6 +447,8 @@ impl Leaf {
         let error = error.into();
         if matches!(error.errno(), Errno::NXIO | Errno::NODEV) {
             self.unseat(Health::new(VdevState::Removed, Aux::None));
+        } else {
+            self.watch(Kind::Io);
         }
         error
     }

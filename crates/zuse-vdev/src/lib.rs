@@ -23,6 +23,7 @@ pub mod ring;
 mod size;
 mod stripes;
 mod tree;
+mod watch;
 
 pub use assemble::{FoundPool, Scan, Scanned};
 pub use config::{
@@ -40,3 +41,4 @@ pub use stripes::vdev_asize as draid_asize;
 pub use tree::{
     Address, Choice, Devices, OpenMode, Top, UberblockTargets, VdevClass, VdevStatus, Vdevs,
 };
+pub use watch::{Threshold, Thresholds};

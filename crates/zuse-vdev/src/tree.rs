@@ -293,6 +293,8 @@ pub struct Vdevs {
     tops: RankedRwLock<Tops, TREE_RANK>,
     /// Progress of a raidz expansion: bytes, and whether they lie in the boot area.
     reflow: (AtomicU64, AtomicBool),
+    /// Some leaf has too many errors.
+    alarm: Arc<AtomicBool>,
 }
 
 impl Vdevs {

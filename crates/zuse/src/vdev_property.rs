@@ -7,7 +7,10 @@
 //! ```
 //! - A vdev between a top-level one and its devices (a replacement under way) has no ZAP: nothing can be set on it.
 //! - Names of the pool's own entries (`com.delphix:…` and the like) are no user properties, so that nobody can overwrite them.
-//! - `failfast`, the thresholds, `slow_io_events` and `autosit` are kept for OpenZFS. Here nothing follows from them.
+//! - `sit_out` lasts as long as this process holds the pool, and is not stored.
+//! - `checksum_n`, `checksum_t`, `io_n`, `io_t` say how many errors are too many ([`zuse_vdev::Thresholds`]).
+//! - `failfast`, `slow_io_n`, `slow_io_t`, `slow_io_events` and `autosit` are kept for OpenZFS. Here nothing follows from them: a program has
+//!   no way to make a device give up early, the host counts and retries, and what a device is slow at is not watched.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -286,6 +289,13 @@ impl Pool {
         if name == "path" {
             return self.set_path(place, text);
         }
+        if name == "sit_out" {
+            let leaf = self.spa().vdevs().leaf(vdev);
+            let leaf =
+                leaf.ok_or_else(|| Error::refused(Errno::NODEV, "no such device in pool"))?;
+            leaf.set_sits_out(matches!(value, Some(ZapValue::U64(on)) if on != 0));
+            return Ok(());
+        }
         let Some(zap) = zap_of(place.config(&config)) else {
             let place_is_upgradable = place.is_root();
             return if place_is_upgradable {
@@ -321,6 +331,7 @@ impl Pool {
                     }
                     None => {}
                 }
+                ctx.pool.load_thresholds()?;
                 match allocating {
                     Some(on) => ctx.pool.set_allocating(ctx, id, on),
                     None => Ok(()),
@@ -356,12 +367,6 @@ fn parse(name: &str, text: &str) -> Result<Option<ZapValue>> {
     };
     match known.access {
         Access::ReadOnly => return refuse(format!("'{}' is readonly", known.name)),
-        Access::Once => {
-            return refuse(format!(
-                "'{}' cannot be set: every device is read from",
-                known.name
-            ));
-        }
         _ => {}
     }
     let value = known.parse(text).or_else(|e| refuse(e.to_string()))?;
@@ -441,6 +446,11 @@ impl Of<'_> {
         // What holds is in the configuration.
         if known.name == "allocating" {
             let on = !self.place.status.non_allocating;
+            return (Some(on_off(on)), source);
+        }
+        if known.name == "sit_out" {
+            let on = self.place.status.sits_out;
+            let source = if on { Source::Local } else { Source::Default };
             return (Some(on_off(on)), source);
         }
         let number = own.and_then(ZapValue::first).or(known.default_number());

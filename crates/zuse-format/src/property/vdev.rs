@@ -2,7 +2,7 @@
 //! property's name: that of the root, else of a top-level vdev, else of a leaf.
 
 use super::{Access, DefaultValue, Home, NoneMeans, Property, PropertyKind};
-use Access::{Once, ReadOnly, Set};
+use Access::{ReadOnly, Set};
 use DefaultValue::{None, Number as N};
 use Home::{Computed, Config, Process, Props};
 use PropertyKind::{Index, Number, Text};
@@ -128,6 +128,6 @@ pub static VDEV_PROPERTIES: [Property; 55] = [
     number("slow_ios", "slow"),
     switch("slow_io_events", "", Set, 1, Props),
     Property { words: ON_OFF, values: "on | off", ..shown("raidz_expanding", "", Index) },
-    switch("sit_out", "", Once, 0, Process),
+    switch("sit_out", "", Set, 0, Process),
     switch("autosit", "", Set, 0, Props),
 ];

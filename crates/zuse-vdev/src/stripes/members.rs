@@ -92,7 +92,10 @@ impl Children {
             found.push((leaf, outdated));
         });
         if found.len() > 1 {
-            found.sort_by_key(|(leaf, outdated)| (!leaf.is_usable(), *outdated, leaf.pending()));
+            found.sort_by_key(|(leaf, outdated)| {
+                let unfit = (!leaf.is_usable(), *outdated, leaf.sits_out());
+                (unfit, leaf.pending())
+            });
         }
         found
     }
@@ -102,10 +105,10 @@ impl Children {
         let mut best = Standing::Gone;
         self.each(draid, spot.child, spot.offset, |leaf, outdated| {
             if leaf.is_usable() {
-                best = best.max(if outdated {
-                    Standing::Outdated
-                } else {
-                    Standing::Sound
+                best = best.max(match outdated {
+                    true => Standing::Outdated,
+                    false if leaf.sits_out() => Standing::SitsOut,
+                    false => Standing::Sound,
                 });
             }
         });
@@ -169,6 +172,8 @@ pub(super) enum Standing {
     Gone,
     /// May lack blocks.
     Outdated,
+    /// Good, and not to be read as long as the others suffice.
+    SitsOut,
     /// Good.
     Sound,
 }

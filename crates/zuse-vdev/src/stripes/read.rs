@@ -1,6 +1,6 @@
 //! Reading a block from columns, and finding out which of them lie.
 //!
-//! 1. The data columns that are sound are read. If that is all of them and the checksum agrees, nothing else happens.
+//! 1. The data columns that are sound are read (not of devices that sit out). If that is all of them and the checksum agrees, nothing else happens.
 //! 2. What is missing is computed from parity; the checksum is asked again.
 //! 3. Everything else is read (parity, outdated leaves). Then sets of children, small ones first, are taken for wrong:
 //!    their columns are computed from the others, until the checksum agrees.
@@ -421,7 +421,7 @@ impl<'a> Reading<'a> {
     fn blame(&self, column: &Column) {
         let children = &self.stripes.children;
         if let Some((leaf, false)) = children.best(self.draid(), column.at) {
-            leaf.counters().checksum_errors.bump();
+            leaf.note_checksum_error();
         }
     }
 

@@ -51,6 +51,17 @@ struct Piece {
     len: usize,
 }
 
+/// Judges leaves when a read or write has come to its end, however it did: no lock is held then.
+struct AfterIo<'a>(&'a Vdevs);
+
+impl Drop for AfterIo<'_> {
+    fn drop(&mut self) {
+        if self.0.alarm.load(Relaxed) {
+            self.0.judge_leaves();
+        }
+    }
+}
+
 impl Vdevs {
     /// Reads the block of `psize` bytes at a place into `buf`, trying every copy until
     /// `verify` accepts; copies found bad on the way are rewritten if the pool is writable.
@@ -80,6 +91,7 @@ impl Vdevs {
         verify: &mut dyn FnMut(&[u8]) -> bool,
         may_heal: &dyn Fn() -> bool,
     ) -> Result<ReadOutcome> {
+        let _after = AfterIo(self);
         let top = self.top(place.vdev)?;
         let heal = || self.writable && may_heal();
         let outcome = match self.pieces(&top, place, psize)?.as_slice() {
@@ -109,6 +121,7 @@ impl Vdevs {
         psize: usize,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<CopiesCheck> {
+        let _after = AfterIo(self);
         let top = self.top(place.vdev)?;
         let pieces = self.pieces(&top, place, psize)?;
         let found = match pieces.as_slice() {
@@ -139,6 +152,7 @@ impl Vdevs {
     /// `Device` when no copy was written; otherwise as [`Vdevs::read`]. `ROFS` on a read-only pool.
     pub fn write(&self, place: Address, data: &[u8]) -> Result<()> {
         self.refuse_if_read_only()?;
+        let _after = AfterIo(self);
         let top = self.top(place.vdev)?;
         let mut rest = data;
         for piece in self.pieces(&top, place, data.len())? {

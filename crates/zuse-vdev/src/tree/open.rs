@@ -80,6 +80,7 @@ struct Fit {
 
 struct Builder<'a> {
     pool_guid: u64,
+    alarm: Arc<AtomicBool>,
     check_labels: bool,
     devices: Devices<'a>,
     survivors: Survivors,
@@ -91,8 +92,10 @@ impl Vdevs {
     /// # Errors
     /// `Corrupt` or `Unsupported` for a configuration that cannot be; never for a missing device.
     pub fn open(root: &VdevConfig, devices: Devices<'_>, mode: OpenMode) -> Result<Self> {
+        let alarm = Arc::<AtomicBool>::default();
         let mut builder = Builder {
             pool_guid: root.guid,
+            alarm: alarm.clone(),
             check_labels: mode.check_labels,
             devices,
             survivors: Survivors::default(),
@@ -103,6 +106,7 @@ impl Vdevs {
             writable: mode.writable,
             tops: RankedRwLock::new(tops),
             reflow: Default::default(),
+            alarm,
         })
     }
 
@@ -127,6 +131,7 @@ impl Vdevs {
         }
         let mut builder = Builder {
             pool_guid: root.guid,
+            alarm: self.alarm.clone(),
             check_labels: !fresh,
             devices,
             survivors,
@@ -192,6 +197,29 @@ impl Vdevs {
         Err(no_such_vdev(guid))
     }
 
+    /// Takes out leaves with too many I/O errors and marks those with too many wrong blocks (`err_exceeded`). One whose
+    /// siblings could not do without it, or may lack blocks themselves, is marked and stays.
+    pub(super) fn judge_leaves(&self) {
+        if !self.writable || !self.alarm.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        for top in self.tops().iter() {
+            let leaves = top.leaves();
+            for leaf in &leaves {
+                let (checksum, io) = leaf.take_exceeded();
+                let guid = leaf.guid();
+                let lacks = |l: &Arc<Leaf>| l.guid() != guid && (l.is_outdated() || l.has_missed());
+                if io && !leaves.iter().any(lacks) && self.fault(guid, Aux::ErrorsExceeded).is_ok()
+                {
+                    continue;
+                }
+                if checksum || io {
+                    leaf.set_degraded(Some(Aux::ErrorsExceeded));
+                }
+            }
+        }
+    }
+
     fn take_out(&self, guid: u64, health: Health) -> Result<()> {
         let tops = self.tops();
         let (top, leaf) = tops
@@ -235,7 +263,7 @@ fn clear_node(
     if inside {
         node.unrecovered.reset(0);
         if let Some(leaf) = &node.leaf {
-            leaf.counters().clear_errors();
+            leaf.clear_errors();
             match leaf.device() {
                 Some(device) => {
                     device.accept_lost_writes();
@@ -454,6 +482,7 @@ impl Builder<'_> {
             None => Arc::new(Leaf::closed(config.guid, config.path.as_deref())),
         };
         leaf.set_outdated(config.dtl.is_some_and(|object| object != 0));
+        leaf.set_alarm(&self.alarm);
         if config.offline {
             leaf.unseat(Health::new(VdevState::Offline, Aux::None));
         } else if config.faulted && config.aux_state.as_deref() == Some("external") {

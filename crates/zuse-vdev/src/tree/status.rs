@@ -53,6 +53,8 @@ pub struct VdevStatus {
     pub ops: [OpFigures; 4],
     /// Leaf: bytes of the device; 0 where none is there.
     pub psize: u64,
+    /// Leaf: it is not read as long as the others suffice.
+    pub sits_out: bool,
     /// The children.
     pub children: Vec<VdevStatus>,
 }
@@ -81,6 +83,7 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
         written_bytes: 0,
         ops: Default::default(),
         psize: 0,
+        sits_out: false,
         children: node.children.iter().map(|c| of_node(c, None)).collect(),
     };
     match &node.leaf {
@@ -97,6 +100,7 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
             status.writes = counters.writes.get();
             status.written_bytes = counters.written_bytes.get();
             status.ops = counters.ops.each().map(OpCounters::figures);
+            status.sits_out = leaf.sits_out();
             status.psize = leaf.device().map_or(0, |d| d.size());
         }
         None => status.add_children(),
@@ -166,6 +170,7 @@ impl Vdevs {
             written_bytes: 0,
             ops: Default::default(),
             psize: 0,
+            sits_out: false,
             children: tops.iter().map(|t| of_node(&t.node, Some(t))).collect(),
         };
         root.add_children();

@@ -791,5 +791,6 @@ fn absurd_geometry_is_refused_or_harmless() {
 }
 
 mod golden;
+mod judged;
 mod nested;
 mod power_cut;

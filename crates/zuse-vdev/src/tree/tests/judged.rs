@@ -1,0 +1,180 @@
+//! Leaves with too many errors, and leaves that sit out.
+
+use super::*;
+use crate::watch::{Threshold, Thresholds};
+
+fn content(i: u64) -> Vec<u8> {
+    vec![i as u8 + 1; 4096]
+}
+
+/// A tree whose leaves are behind devices that can be made to fail, with twenty blocks on it.
+fn behind_faults(config: &PoolConfig, guids: &[u64]) -> (Shelf, Vec<Arc<FaultyDevice>>, Vdevs) {
+    let (shelf, vdevs) = create(config);
+    drop(vdevs);
+    let faulty: Vec<_> = guids
+        .iter()
+        .map(|guid| {
+            let device = Arc::new(FaultyDevice::new(shelf.take(*guid)));
+            shelf.put(*guid, device.clone());
+            device
+        })
+        .collect();
+    let vdevs = shelf.open(config, OpenMode::import(true));
+    (0..20).for_each(|i| vdevs.write(at(0, i << 14), &content(i)).unwrap());
+    (shelf, faulty, vdevs)
+}
+
+fn word(vdevs: &Vdevs, guid: u64) -> (&'static str, Aux) {
+    let health = vdevs.leaf(guid).unwrap().health();
+    (health.word(), health.why)
+}
+
+/// Reads all twenty blocks, which are what was written.
+fn read_all(vdevs: &Vdevs) {
+    for i in 0..20 {
+        assert_eq!(
+            read(vdevs, 0, i << 14, &content(i)).unwrap(),
+            ReadOutcome::Good
+        );
+    }
+}
+
+/// Reads that a leaf is asked for until it has refused `n` more.
+fn refuse(vdevs: &Vdevs, guid: u64, n: u64) {
+    let leaf = vdevs.leaf(guid).unwrap();
+    let wanted = leaf.counters().read_errors.get() + n;
+    for i in (0..20).cycle().take(1000) {
+        if leaf.counters().read_errors.get() == wanted {
+            return;
+        }
+        read(vdevs, 0, i << 14, &content(i)).unwrap();
+    }
+    panic!("{guid} was not asked");
+}
+
+#[test]
+fn a_leaf_that_refuses_too_often_is_faulted_and_cleared() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (shelf, faulty, vdevs) = behind_faults(&config, &[21, 22]);
+    faulty[0].add(Rule::broken(Op::Read));
+    refuse(&vdevs, 21, 5);
+    vdevs.clear(None, &|c| shelf.get(c.guid)).unwrap();
+    refuse(&vdevs, 21, 9);
+    assert_eq!(word(&vdevs, 21), ("ONLINE", Aux::None));
+    refuse(&vdevs, 21, 1);
+    assert_eq!(word(&vdevs, 21), ("FAULTED", Aux::ErrorsExceeded));
+    assert_eq!(vdevs.health().word(), "DEGRADED");
+    read_all(&vdevs);
+    // What is written now it lacks: the pool must learn of it.
+    vdevs.write(at(0, 0), &content(0)).unwrap();
+
+    // The other one is the last: it is marked and stays.
+    faulty[1].add(Rule::broken(Op::Read).times(10));
+    for i in 0..20 {
+        let _ = read(&vdevs, 0, i << 14, &content(i));
+    }
+    assert_eq!(word(&vdevs, 22), ("DEGRADED", Aux::ErrorsExceeded));
+    read_all(&vdevs);
+
+    faulty[0].clear();
+    vdevs.clear(None, &|c| shelf.get(c.guid)).unwrap();
+    assert_eq!(word(&vdevs, 21), ("ONLINE", Aux::None));
+    assert_eq!(word(&vdevs, 22), ("ONLINE", Aux::None));
+    read_all(&vdevs);
+}
+
+#[test]
+fn a_leaf_whose_sibling_lacks_blocks_is_not_taken_out() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (_, faulty, vdevs) = behind_faults(&config, &[21, 22]);
+    vdevs.leaf(22).unwrap().set_outdated(true);
+    faulty[0].add(Rule::broken(Op::Read).times(10));
+    refuse(&vdevs, 21, 10);
+    assert_eq!(word(&vdevs, 21), ("DEGRADED", Aux::ErrorsExceeded));
+}
+
+#[test]
+fn writes_that_are_refused_count_as_reads_do() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (_, faulty, vdevs) = behind_faults(&config, &[21, 22]);
+    faulty[1].add(Rule::broken(Op::Write));
+    (0..10).for_each(|i| vdevs.write(at(0, i << 14), &content(i)).unwrap());
+    assert_eq!(word(&vdevs, 22), ("FAULTED", Aux::ErrorsExceeded));
+    assert_eq!(vdevs.take_missed(), [22]);
+}
+
+#[test]
+fn a_leaf_with_too_many_wrong_blocks_is_degraded_and_still_read() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (shelf, _, vdevs) = behind_faults(&config, &[21, 22]);
+    let twice = Threshold {
+        errors: 2,
+        seconds: 600,
+    };
+    let leaf = vdevs.leaf(21).unwrap();
+    leaf.set_thresholds(Thresholds {
+        checksum: twice,
+        ..Thresholds::default()
+    });
+    let mut buf = Vec::new();
+    for i in 0..2 {
+        assert_eq!(word(&vdevs, 21).0, "ONLINE");
+        spoil(&shelf.get(21).unwrap(), i << 14);
+        let found = vdevs
+            .read_all_copies(at(0, i << 14), &mut buf, 4096, &mut |b| b == content(i))
+            .unwrap();
+        assert_eq!((found.good, found.bad, found.repaired), (1, 1, 1));
+    }
+    assert_eq!(word(&vdevs, 21), ("DEGRADED", Aux::ErrorsExceeded));
+    assert!(leaf.is_usable());
+    vdevs.clear(Some(21), &|c| shelf.get(c.guid)).unwrap();
+    assert_eq!(word(&vdevs, 21), ("ONLINE", Aux::None));
+}
+
+#[test]
+fn a_pool_that_is_only_read_leaves_its_devices_as_they_are() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (shelf, faulty, vdevs) = behind_faults(&config, &[21, 22]);
+    drop(vdevs);
+    let vdevs = shelf.open(&config, OpenMode::import(false));
+    faulty[0].add(Rule::broken(Op::Read));
+    refuse(&vdevs, 21, 20);
+    assert_eq!(word(&vdevs, 21), ("ONLINE", Aux::None));
+}
+
+#[test]
+fn a_child_that_sits_out_is_read_only_where_the_others_do_not_suffice() {
+    let kind = VdevKind::Raidz {
+        nparity: 1,
+        expanding: false,
+        expand_txgs: Vec::new(),
+    };
+    let mut raidz = VdevConfig::new(kind, 0, 30);
+    raidz.children = vec![disk(0, 31), disk(1, 32), disk(2, 33)];
+    let mut raidz = top(raidz);
+    if let Some(keys) = &mut raidz.top {
+        keys.asize *= 3;
+    }
+    let (_, vdevs) = create(&pool(vec![raidz]));
+    let content = |i: u64| vec![i as u8 + 1; 8192];
+    (0..30).for_each(|i| vdevs.write(at(0, i << 14), &content(i)).unwrap());
+    let reads = |guid: u64| vdevs.leaf(guid).unwrap().counters().reads.get();
+    let all = || {
+        let before = [31, 32, 33].map(reads);
+        for i in 0..30 {
+            let found = read(&vdevs, 0, i << 14, &content(i)).unwrap();
+            assert_eq!(found, ReadOutcome::Good);
+        }
+        let after = [31, 32, 33].map(reads);
+        [0, 1, 2].map(|i| after[i] - before[i])
+    };
+    assert!(all().iter().all(|n| *n > 0));
+    vdevs.leaf(32).unwrap().set_sits_out(true);
+    assert_eq!(all(), [30, 0, 30], "the rest is computed");
+    assert_eq!([31, 32, 33].map(|g| word(&vdevs, g).0), ["ONLINE"; 3]);
+    // Where another one is missing it is needed.
+    vdevs.offline(33).unwrap();
+    assert_eq!(all(), [30, 30, 0]);
+    vdevs.leaf(32).unwrap().set_sits_out(false);
+    assert_eq!(all(), [30, 30, 0]);
+}
