@@ -14,7 +14,7 @@
 //!
 //! What the command line itself refuses (options that are no numbers, too few operands) is said in the words of all commands, with
 //! the documented reason and exit code. Left out: cancelling by a signal (1.2), EPERM (Zuse needs no root), results too large for a caller's buffer (there is none),
-//! the debug log's text (3.1), quota properties by id (not verified in the notes).
+//! the debug log's text (3.1). What quota properties by id give is not verified in the notes.
 
 use crate::support::TestEnv;
 
@@ -452,6 +452,39 @@ const VOLUME: &str = "type creation used available referenced compressratio rese
 const SNAPSHOT: &str = "type creation used referenced compressratio volsize devices exec setuid createtxg xattr version utf8only \
     normalization casesensitivity nbmand guid primarycache secondarycache defer_destroy userrefs objsetid mlslabel refcompressratio written \
     clones logicalreferenced acltype context fscontext defcontext rootcontext encryption encryptionroot keystatus redact_snaps prefetch";
+
+#[test]
+fn what_owners_use_and_may_use_can_be_asked_for() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.ok("zfs create -V 8M tank/v");
+    env.write("f", &[7; 3 << 17]);
+    env.ok("cp f tank/a:/f");
+    env.ok("zfs set userquota@0=10M groupobjquota@50=7 defaultprojectquota=5M tank/a");
+    env.ok("zfs snapshot tank/a@s");
+    let used = env.ok("zfs get -Hp -o value userused@0 tank/a");
+    let ask = |dataset: &str, property: &str| {
+        let text = format!("local v, s = zfs.get_prop('{dataset}', '{property}') return {{v, s}}");
+        returned(&env, "", &text)
+    };
+    let said = |value: &str| format!("1: {value}\n2: 'tank/a'");
+    assert!(used.trim().parse::<u64>().unwrap() > 0, "{used}");
+    assert_eq!(ask("tank/a", "userused@0"), said(used.trim()));
+    assert_eq!(ask("tank/a", "userquota@0"), said("10485760"));
+    assert_eq!(ask("tank/a", "groupobjquota@50"), said("7"));
+    assert_eq!(ask("tank/a", "projectquota@3"), said("5242880"));
+    assert_eq!(ask("tank/a", "groupquota@50"), said("0"));
+    assert_eq!(ask("tank/a", "userobjused@0"), said("2"));
+    assert_eq!(ask("tank/a", "userused@77"), said("0"));
+    assert_eq!(ask("tank/a@s", "userquota@0"), "1: 10485760\n2: 'tank/a@s'");
+    assert_eq!(ask("tank/v", "userused@0"), "");
+    fails(
+        &env,
+        "",
+        "return (zfs.get_prop('tank/a', 'userquota@bob'))",
+        &format!("{AT}:1: 'userquota@bob' is not a valid property"),
+    );
+}
 
 #[test]
 fn system_properties_are_those_of_the_notes() {

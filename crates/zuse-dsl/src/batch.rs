@@ -124,6 +124,10 @@ impl Dsl {
 }
 
 impl Batch<'_> {
+    pub(crate) fn dsl(&self) -> &Dsl {
+        self.ctx.dsl
+    }
+
     /// The pool's name.
     pub fn pool(&self) -> String {
         self.ctx.spa.name()
@@ -140,7 +144,7 @@ impl Batch<'_> {
     }
 
     /// Passes on what is refused; anything else ends the batch.
-    fn note<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn note<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(e @ (Error::Corrupt { .. } | Error::Device { .. } | Error::Suspended { .. })) =
             &result
         {

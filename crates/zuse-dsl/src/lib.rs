@@ -15,6 +15,7 @@
 //! - A feature's count changes in the txg in which its use begins or ends.
 #![forbid(unsafe_code)]
 
+mod accounted;
 mod accounting_check;
 mod admission;
 mod ahead;
@@ -59,6 +60,7 @@ mod table;
 mod tier;
 mod zil;
 
+pub use accounted::is_accounted;
 pub use accounting_check::check_accounting;
 pub use admission::Estimate;
 pub use ahead::Needs;

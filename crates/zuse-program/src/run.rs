@@ -386,9 +386,19 @@ fn get_prop(lua: &Lua, batch: &Batch<'_>, name: &str, property: &str) -> LuaResu
         Err(e) => return Ok(Err(e)),
     };
     let known = dataset_property(property);
-    let pseudo = property.starts_with("written@")
-        || property.contains("used@")
-        || property.contains("quota@");
+    if zuse_dsl::is_accounted(property) {
+        let Ok(found) = batch.accounted(&entry, property) else {
+            return Ok(Err(format!("I/O error while accessing dataset '{name}'")));
+        };
+        return Ok(Ok(match found {
+            Some(n) => {
+                let from = Value::String(lua.create_string(&entry.name)?);
+                vec![Value::Integer(n as i64), from]
+            }
+            None => vec![Value::Nil, Value::Nil],
+        }));
+    }
+    let pseudo = property.starts_with("written@");
     if known.is_none() && !is_user_property(property) && !pseudo {
         return Ok(Err(format!("'{property}' is not a valid property")));
     }

@@ -1,0 +1,148 @@
+//! What users, groups and projects use and may use, for programs: `userused@1000`, `groupobjquota@50` (chapter 06c §3.1 of the format
+//! notes). Usage is kept by the object set, limits by tables that its master node names.
+
+use zuse_base::{Errno, ObjectId, Result};
+use zuse_dmu::zap::Zap;
+use zuse_format::objset::{
+    OBJSET_PROJECT_QUOTA, OBJSET_USER_ACCOUNTING, OBJSET_USEROBJ_ACCOUNTING,
+};
+
+use crate::batch::Batch;
+use crate::dataset::Kind;
+use crate::listing::Entry;
+
+/// The master node of a filesystem.
+const MASTER_NODE: ObjectId = ObjectId(1);
+
+/// A property that names an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Accounted<'a> {
+    /// `userquota@`, `groupobjused@`, …
+    prefix: &'a str,
+    /// Users, groups, projects.
+    owner: usize,
+    objects: bool,
+    limit: bool,
+    id: u64,
+}
+
+impl<'a> Accounted<'a> {
+    /// A property with a decimal id.
+    fn parse(name: &'a str) -> Option<Self> {
+        let at = name.find('@')? + 1;
+        let (prefix, id) = name.split_at_checked(at)?;
+        let owners = ["user", "group", "project"];
+        let owner = owners.iter().position(|o| prefix.starts_with(o))?;
+        let rest = prefix.strip_prefix(owners[owner])?;
+        let (objects, rest) = match rest.strip_prefix("obj") {
+            Some(rest) => (true, rest),
+            None => (false, rest),
+        };
+        let limit = match rest {
+            "used@" => false,
+            "quota@" => true,
+            _ => return None,
+        };
+        let digits = id.bytes().all(|b| b.is_ascii_digit());
+        let id = id.parse().ok().filter(|_| digits)?;
+        Some(Self {
+            prefix,
+            owner,
+            objects,
+            limit,
+            id,
+        })
+    }
+}
+
+/// Whether a property is one of a user, group or project, by a number.
+pub fn is_accounted(property: &str) -> bool {
+    Accounted::parse(property).is_some()
+}
+
+impl Batch<'_> {
+    /// What a user, group or project uses of a filesystem or snapshot, or may use (0 for no limit); bytes or objects. `None` where that
+    /// is not counted: on volumes, in old filesystems, of files whose key is not loaded.
+    ///
+    /// # Errors
+    /// The MOS or the dataset cannot be read.
+    pub fn accounted(&self, entry: &Entry, property: &str) -> Result<Option<u64>> {
+        let Some(what) = Accounted::parse(property)
+            .filter(|_| matches!(entry.kind, Kind::Filesystem | Kind::Snapshot))
+        else {
+            return Ok(None);
+        };
+        self.note(match self.read_accounted(entry, &what) {
+            Err(e) if e.is(Errno::ACCES) || e.is(Errno::NXIO) => Ok(None),
+            other => other,
+        })
+    }
+
+    fn read_accounted(&self, entry: &Entry, what: &Accounted<'_>) -> Result<Option<u64>> {
+        let objset = self.dsl().dataset_by_object(entry.object)?.objset()?;
+        if objset.kind() != zuse_format::ObjsetType::Zfs {
+            return Ok(None);
+        }
+        if what.limit {
+            let master = Zap::open(&objset.dnode(MASTER_NODE)?)?;
+            let table = master.lookup_u64(what.prefix.as_bytes())?;
+            let own = match table {
+                Some(table) => Zap::open(&objset.dnode(ObjectId(table))?)?.lookup_int(what.id)?,
+                None => None,
+            };
+            if own.is_some() {
+                return Ok(own);
+            }
+            let general = format!("default{}", what.prefix.trim_end_matches('@'));
+            let general = master.lookup_u64(general.as_bytes())?;
+            return Ok(Some(general.unwrap_or(0)));
+        }
+        let counted = match (what.owner, what.objects) {
+            (2, _) => OBJSET_PROJECT_QUOTA,
+            (_, true) => OBJSET_USEROBJ_ACCOUNTING,
+            (_, false) => OBJSET_USER_ACCOUNTING,
+        };
+        if objset.flags() & counted == 0 {
+            return Ok(None);
+        }
+        let Some(table) = objset.accounting_object(what.owner) else {
+            return Ok(Some(0));
+        };
+        let table = Zap::open(&table)?;
+        let found = match what.objects {
+            false => table.lookup_int(what.id)?,
+            true => table.lookup_u64(format!("obj-{:x}", what.id).as_bytes())?,
+        };
+        Ok(Some(found.unwrap_or(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_split_into_who_what_and_whose() {
+        let what = Accounted::parse("groupobjquota@50").unwrap();
+        let expected = Accounted {
+            prefix: "groupobjquota@",
+            owner: 1,
+            objects: true,
+            limit: true,
+            id: 50,
+        };
+        assert_eq!(what, expected);
+        assert!(is_accounted("userused@0") && is_accounted("projectobjused@7"));
+        for none in [
+            "userused@",
+            "userused@bob",
+            "userused@+1",
+            "written@s",
+            "used@1",
+            "userused",
+            "user@1",
+        ] {
+            assert!(!is_accounted(none), "{none}");
+        }
+    }
+}
