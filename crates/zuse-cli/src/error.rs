@@ -116,10 +116,11 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
             let text = match (class, says_more) {
                 (Some(class), false) => class.to_owned(),
                 (Some(class), true)
-                    if matches!(
-                        *errno,
-                        Errno::NOENT | Errno::EXIST | Errno::NOSPC | Errno::DQUOT
-                    ) =>
+                    if !is_of_limit(what)
+                        && matches!(
+                            *errno,
+                            Errno::NOENT | Errno::EXIST | Errno::NOSPC | Errno::DQUOT
+                        ) =>
                 {
                     class.to_owned()
                 }
@@ -128,7 +129,7 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
             };
             let error = CommandError::new(format!("{action}: {text}"));
             match *errno {
-                Errno::NOSPC | Errno::DQUOT => error.hint("destroy snapshots or delete files to make room; 'zfs list -o space' shows what takes it"),
+                Errno::NOSPC | Errno::DQUOT if !is_of_limit(what) => error.hint("destroy snapshots or delete files to make room; 'zfs list -o space' shows what takes it"),
                 Errno::ROFS => error.hint("the pool is open read-only: leave out readonly=on, or export it where it is in use"),
                 _ => error,
             }
@@ -141,6 +142,11 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
             .hint("'zpool status' shows which device fails"),
         Error::Corrupt { .. } => CommandError::new(format!("{action}: {error}")),
     }
+}
+
+/// Whether a limit is told not to fit: nothing was written, and no room is lacking.
+fn is_of_limit(what: &str) -> bool {
+    what.starts_with("size is ")
 }
 
 fn class_of(errno: Errno, pool: bool) -> Option<&'static str> {

@@ -338,3 +338,58 @@ fn commands_that_run_at_the_same_time_wait_for_each_other() {
     });
     assert_eq!(env.ok("zfs list -H -o name -r tank").lines().count(), 7);
 }
+
+#[test]
+fn values_that_cannot_be_are_refused_in_the_documented_words() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/x");
+    env.ok("zfs create -V 8M tank/v");
+    let less = "size is less than current used or reserved space";
+    let more = "size is greater than available space";
+    let long = format!("a:{}", "b".repeat(300));
+    let too_long = format!("property name '{long}' is too long");
+    let long = format!("{long}=1");
+    for (pair, dataset, said) in [
+        ("quota=1K", "tank/x", less),
+        ("refquota=1K", "tank/x", less),
+        ("reservation=10G", "tank/x", more),
+        ("refreservation=10G", "tank/x", more),
+        ("volsize=500G", "tank/v", more),
+        (
+            "quota=auto",
+            "tank/x",
+            "use 'none' to disable quota/refquota",
+        ),
+        (
+            "reservation=auto",
+            "tank/x",
+            "'auto' is invalid value for 'reservation'",
+        ),
+        (
+            "refreservation=auto",
+            "tank/x",
+            "'refreservation=auto' only allowed on volumes",
+        ),
+        (
+            "keylocation=prompt",
+            "tank/x",
+            "keylocation must be 'none' for unencrypted datasets",
+        ),
+        ("keylocation=here", "tank/x", "invalid keylocation"),
+        ("mlslabel=x", "tank/x", "mlslabels are unsupported"),
+        (long.as_str(), "tank/x", too_long.as_str()),
+    ] {
+        assert_eq!(
+            env.fails(1, &format!("zfs set {pair} {dataset}")),
+            format!("cannot set property for '{dataset}': {said}\n")
+        );
+    }
+    let computed = env.ok("zfs get -Hp -o value refreservation tank/v");
+    env.ok("zfs set refreservation=none tank/v");
+    env.ok("zfs set refreservation=auto tank/v");
+    assert_eq!(
+        env.ok("zfs get -Hp -o value refreservation tank/v"),
+        computed
+    );
+    env.ok("zfs set keylocation=none tank/x");
+}

@@ -448,3 +448,29 @@ fn figures_tell_what_the_metadata_tier_spares() {
         "{json}"
     );
 }
+
+#[test]
+fn vdevs_of_a_class_stand_below_its_title() {
+    let env = TestEnv::new();
+    env.ok("zpool create tank a.img special b.img log c.img --size 128M");
+    let report = env.ok("zpool iostat -v tank");
+    let (names, cells): (Vec<_>, Vec<_>) = report
+        .lines()
+        .skip(3)
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words.next()?.rsplit('/').next()?.to_owned();
+            Some((name, words.collect::<Vec<_>>().join(" ")))
+        })
+        .unzip();
+    assert_eq!(
+        &names[..6],
+        ["tank", "a.img", "special", "b.img", "logs", "c.img"],
+        "{report}"
+    );
+    for title in [2, 4] {
+        assert_eq!(cells[title], "- - - - - -", "{report}");
+    }
+    // Histograms are of vdevs.
+    assert!(!env.ok("zpool iostat -v -r tank").contains("logs"));
+}

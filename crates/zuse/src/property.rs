@@ -45,6 +45,9 @@ pub(crate) fn parse(name: &str, text: &str, kind: Kind) -> Result<(String, Value
             }
             return Ok((name.to_owned(), Value::Text(text.to_owned())));
         }
+        if name.contains(':') && name.len() >= table::NAME_LIMIT {
+            return refuse(format!("property name '{name}' is too long"));
+        }
         return refuse(format!("invalid property '{name}'"));
     };
     let name = known.name;
@@ -60,6 +63,15 @@ pub(crate) fn parse(name: &str, text: &str, kind: Kind) -> Result<(String, Value
     }
     if matches!(known.access, table::Access::ReadOnly) {
         return refuse(format!("'{name}' is readonly"));
+    }
+    match (name, text) {
+        ("quota" | "refquota", "auto") => return refuse("use 'none' to disable quota/refquota"),
+        ("refreservation", "auto") => {
+            return refuse("'refreservation=auto' only allowed on volumes");
+        }
+        ("reservation", "auto") => return refuse("'auto' is invalid value for 'reservation'"),
+        ("mlslabel", text) if text != "none" => return refuse("mlslabels are unsupported"),
+        _ => {}
     }
     let value = known.parse(text).or_else(|e| refuse(e.to_string()))?;
     match (name, &value) {
@@ -138,6 +150,17 @@ impl Dataset {
                 inside.push((known.name, text));
                 continue;
             }
+            if known.is_some_and(|p| p.name == "keylocation") && kind != Kind::Snapshot {
+                self.check_key_location(text)?;
+            }
+            if known.is_some_and(|p| p.name == "refreservation")
+                && text == "auto"
+                && kind == Kind::Volume
+            {
+                let bytes = self.computed_refreservation()?;
+                values.push(("refreservation".to_owned(), Value::Number(bytes)));
+                continue;
+            }
             values.push(parse(name, text, kind)?);
         }
         for (name, text) in limits {
@@ -156,6 +179,25 @@ impl Dataset {
             .dsl()
             .set_properties(self.name(), &values, SetAs::Local)?;
         self.pool().properties_changed(self.name())
+    }
+
+    /// Whether the place of a key may be set to that.
+    fn check_key_location(&self, text: &str) -> Result<()> {
+        let known = ["file:///", "https://", "http://"];
+        if !matches!(text, "none" | "prompt") && !known.iter().any(|k| text.starts_with(k)) {
+            return refuse("invalid keylocation");
+        }
+        let root = self.pool().dsl().encryption(self.name())?.map(|e| e.root);
+        match root {
+            None if text != "none" => refuse("keylocation must be 'none' for unencrypted datasets"),
+            Some(root) if root != self.name() => {
+                refuse("keylocation may only be set on encryption roots")
+            }
+            Some(_) if text == "none" => {
+                refuse("keylocation must not be 'none' for encrypted datasets")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes it inherit a property; with `received`, return to the received value.

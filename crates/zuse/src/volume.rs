@@ -324,6 +324,13 @@ impl Volume {
 }
 
 impl Dataset {
+    /// What `refreservation=auto` means.
+    pub(crate) fn computed_refreservation(&self) -> Result<u64> {
+        let volume = self.pool().volume(self.name())?;
+        let copies = self.pool().dsl().property_number(self.handle(), "copies")?;
+        Ok(reservation(volume.size()?, volume.block_size(), copies))
+    }
+
     /// `volsize=`: a refreservation that was the computed one follows.
     pub(crate) fn set_volume_size(&self, size: u64) -> Result<()> {
         let volume = self.pool().volume(self.name())?;

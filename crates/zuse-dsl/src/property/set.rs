@@ -186,33 +186,35 @@ impl Ctx<'_> {
     fn check_limit(&self, ds: u64, property: &str, value: u64) -> Result<()> {
         let phys = self.meta.ds(ds)?;
         let dir = self.meta.dir(phys.dir)?;
-        let no = |errno: Errno, why: &str| {
+        let less = || {
+            let why = "size is less than current used or reserved space";
+            Err(Error::refused(Errno::NOSPC, why))
+        };
+        let more = || {
             Err(Error::refused(
-                errno,
-                format!("property '{property}': {why}"),
+                Errno::NOSPC,
+                "size is greater than available space",
             ))
         };
         match property {
-            "quota" if value != 0 && (value < dir.used_bytes || value < dir.reserved) => {
-                no(Errno::NOSPC, "less than what is used or reserved")
-            }
+            "quota" if value != 0 && (value < dir.used_bytes || value < dir.reserved) => less(),
             "reservation" => {
                 if dir.quota != 0 && value > dir.quota {
-                    return no(Errno::NOSPC, "more than the quota");
+                    return more();
                 }
                 let growth = dir
                     .used_bytes
                     .max(value)
                     .saturating_sub(dir.used_bytes.max(dir.reserved));
                 if dir.parent != 0 && growth > self.dsl.available_of(dir.parent)? {
-                    return no(Errno::NOSPC, "more than is available");
+                    return more();
                 }
                 Ok(())
             }
             "refquota" if value != 0 => {
                 let reserved = self.dsl.number_of(ds, "refreservation")?;
                 if value < phys.referenced_bytes || value < reserved {
-                    return no(Errno::NOSPC, "less than what is referenced or reserved");
+                    return less();
                 }
                 Ok(())
             }
@@ -220,20 +222,18 @@ impl Ctx<'_> {
                 let old = self.dsl.number_of(ds, "refreservation")?;
                 let refquota = self.dsl.number_of(ds, "refquota")?;
                 if refquota != 0 && value > refquota {
-                    return no(Errno::NOSPC, "more than the refquota");
+                    return more();
                 }
                 let growth = phys
                     .unique_bytes
                     .max(value)
                     .saturating_sub(phys.unique_bytes.max(old));
                 if growth > self.dsl.available_of(phys.dir)? {
-                    return no(Errno::NOSPC, "more than is available");
+                    return more();
                 }
                 Ok(())
             }
-            "recordsize" if value > 128 * 1024 && !self.enabled("org.open-zfs:large_blocks") => {
-                no(Errno::NOTSUP, "feature large_blocks is not enabled")
-            }
+            "recordsize" if value > 128 * 1024 => self.need_feature("org.open-zfs:large_blocks"),
             "checksum" => match value {
                 11 => self.need_feature("org.illumos:sha512"),
                 12 => self.need_feature("org.illumos:skein"),
@@ -254,7 +254,7 @@ impl Ctx<'_> {
         }
         Err(Error::refused(
             Errno::NOTSUP,
-            format!("the pool needs feature {guid} for that"),
+            "pool and or dataset must be upgraded to set this property or value",
         ))
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
-use super::list::ask;
+use super::list::{ask, by_class};
 use crate::args::Devices;
 use crate::date;
 use crate::error::{CommandError, Outcome};
@@ -139,6 +139,21 @@ struct Line {
     space: Option<(u64, u64)>,
     traffic: [u64; 4],
     ops: Vec<OpRow>,
+    /// Heads the vdevs of a class and has no figures.
+    is_title: bool,
+}
+
+impl Line {
+    fn title(text: &str) -> Self {
+        Self {
+            name: text.to_owned(),
+            guid: 0,
+            space: None,
+            traffic: [0; 4],
+            ops: Vec::new(),
+            is_title: true,
+        }
+    }
 }
 
 impl Iostat {
@@ -214,10 +229,19 @@ impl Iostat {
             space: Some((pool.size, pool.allocated)),
             traffic: pool.vdevs.traffic,
             ops: pool.vdevs.ops.clone(),
+            is_title: false,
         }];
         if self.verbose {
-            for child in &pool.vdevs.children {
-                self.vdev_lines(child, 1, &mut out);
+            let classes = by_class(pool)
+                .into_iter()
+                .filter(|(title, _)| *title != "spare");
+            for (title, vdevs) in classes {
+                if !title.is_empty() {
+                    out.push(Line::title(title));
+                }
+                for vdev in vdevs {
+                    self.vdev_lines(vdev, 1, &mut out);
+                }
             }
         }
         out
@@ -259,6 +283,7 @@ impl Iostat {
             space: vdev.space,
             traffic: vdev.traffic,
             ops: vdev.ops.clone(),
+            is_title: false,
         }
     }
 
@@ -271,6 +296,11 @@ impl Iostat {
             }
         };
         let mut cells = vec![line.name.clone()];
+        if line.is_title {
+            let columns = self.groups().iter().map(|g| g.columns.len()).sum::<usize>();
+            cells.resize(columns + 1, "-".to_owned());
+            return cells;
+        }
         match line.space {
             Some((size, used)) => {
                 cells.extend([number(used), number(size.saturating_sub(used))]);
@@ -338,6 +368,9 @@ impl Iostat {
                 let earlier = old
                     .filter(|_| !again)
                     .and_then(|(_, l)| l.iter().find(|l| l.guid == line.guid));
+                if line.is_title && (self.sizes || self.histogram) {
+                    continue;
+                }
                 if !self.sizes && !self.histogram {
                     table.push(self.cells(line, earlier, seconds));
                     continue;

@@ -227,7 +227,7 @@ impl List {
 const ALTROOT: &str = "      -";
 
 /// The vdevs of a pool with the titles of their classes, in the order in which they are listed; those for data have none.
-fn by_class(pool: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
+pub fn by_class(pool: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
     let of = |class: &str| -> Vec<&VdevRow> {
         let tops = pool.vdevs.children.iter();
         let mine = tops.filter(|v| match class {
