@@ -365,9 +365,8 @@ fn parse(name: &str, text: &str) -> Result<Option<ZapValue>> {
     let Some(known) = vdev_property(name) else {
         return refuse(format!("invalid property '{name}'"));
     };
-    match known.access {
-        Access::ReadOnly => return refuse(format!("'{}' is readonly", known.name)),
-        _ => {}
+    if known.access == Access::ReadOnly {
+        return refuse(format!("'{}' is readonly", known.name));
     }
     let value = known.parse(text).or_else(|e| refuse(e.to_string()))?;
     Ok(Some(match value {
