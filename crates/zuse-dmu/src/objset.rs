@@ -14,6 +14,7 @@
 //! - An object number is handed out only if its slots are free on disk and no object in memory has it.
 
 mod accounting;
+mod ahead;
 mod compare;
 mod glance;
 mod number;
@@ -184,6 +185,7 @@ pub struct Objset {
     replayed: [AtomicU64; 4],
     root: RwLock<BlockPointer>,
     numbers: Mutex<Numbers>,
+    ahead: ahead::BlocksAhead,
     /// Flags that [`Self::count_as`] was given.
     counting: AtomicU64,
 }
@@ -284,6 +286,7 @@ impl Objset {
             replayed: Default::default(),
             root: RwLock::new(root),
             numbers: Mutex::new(Numbers::default()),
+            ahead: ahead::BlocksAhead::default(),
             counting: AtomicU64::new(0),
         })
     }
@@ -488,11 +491,16 @@ impl Objset {
             }
             let before = self.meta_tree();
             let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
-            let block = match self.dnode_block(&before, object.0 / SLOTS_PER_BLOCK as u64) {
+            let blkid = object.0 / SLOTS_PER_BLOCK as u64;
+            let misses = self.core.io.cache().misses();
+            let block = match self.dnode_block(&before, blkid) {
                 // The tree was replaced and its blocks reused while this thread slept: look again.
                 Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&before, &self.meta_tree()) => continue,
                 other => other?,
             };
+            if self.core.io.cache().misses() != misses {
+                self.dnode_block_was_read(&before, blkid);
+            }
             let mut tail = Vec::new();
             let phys = match block {
                 None => None,

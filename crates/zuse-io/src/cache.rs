@@ -241,6 +241,11 @@ impl Cache {
         (before.saturating_add(bytes) <= self.limit.load(Relaxed) / 2).then_some(loan)
     }
 
+    /// How often a block was not here.
+    pub fn misses(&self) -> u64 {
+        self.misses.load(Relaxed)
+    }
+
     /// The figures now.
     pub fn stats(&self) -> CacheStats {
         CacheStats {

@@ -42,6 +42,13 @@ impl Bench {
 
     /// The same pool, opened for reading with nothing in memory.
     fn reopened(self) -> Self {
+        self.reopened_by(Environment::default().limits.threads)
+    }
+
+    /// As [`Self::reopened`], with so many threads for its work.
+    fn reopened_by(self, threads: usize) -> Self {
+        let mut env = Environment::default();
+        env.limits.threads = threads;
         let Self { device, pool, fs } = self;
         drop(fs);
         let config = pool.config();
@@ -50,7 +57,7 @@ impl Bench {
         let guid = config.vdev_tree.children[0].guid;
         let devices = [(guid, device.clone() as Arc<dyn BlockDevice>)].into();
         let access = PoolAccess::default();
-        let pool = Pool::open_on(Environment::default(), &config, &devices, &access).unwrap();
+        let pool = Pool::open_on(env, &config, &devices, &access).unwrap();
         let fs = pool.file_system("tank").unwrap();
         pool.spa().io().cache().clear();
         device.reset();
@@ -232,6 +239,37 @@ fn a_directory_that_was_emptied_is_small_and_listed_at_once() {
     fs.readdir(&dir, 2, false, &mut |_| panic!("an entry"))
         .unwrap();
     assert!(bench.device.tally().reads <= 4);
+}
+
+/// 47 blocks of objects: read one by one these are 47 device reads.
+#[test]
+fn files_looked_up_in_the_order_of_their_making_are_read_many_at_once() {
+    let bench = Bench::new();
+    let who = Credentials::root();
+    let count = 1500;
+    let name = |i: usize| format!("file-{i:08}");
+    {
+        let root = bench.fs.root().unwrap();
+        for i in 0..count {
+            let name = name(i);
+            let made = bench.fs.create(&who, &root, name.as_bytes(), 0o644);
+            drop(made.unwrap());
+        }
+    }
+    let bench = bench.reopened_by(1);
+    for i in 0..count {
+        drop(bench.fs.resolve(&who, name(i).as_bytes()).unwrap());
+        // What the only other thread was asked to bring is there.
+        let (done, wait) = std::sync::mpsc::channel();
+        let last = Box::new(move || done.send(()).unwrap());
+        let work = bench.fs.objset().work();
+        assert!(work.try_submit(last).is_ok());
+        wait.recv().unwrap();
+    }
+    let reads = bench.reads();
+    assert_eq!(reads[0].1, 1, "{reads:?}");
+    assert!(reads.len() <= 20, "{} reads", reads.len());
+    bench.pool.close().unwrap();
 }
 
 #[test]
