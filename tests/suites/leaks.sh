@@ -22,3 +22,23 @@ found=$(lines <"$SUITE_TMP/ours" | grep -c '^leaked space')
 [ "$found" -ge 4 ] || { echo "leaks: only $found were told" >&2; exit 1; }
 [ "$ours" = 2 ] || { echo "leaks: zuse zdb ended with $ours" >&2; exit 1; }
 echo "leaks: $found, the same"
+
+# Copies that must share a vdev: two of each block of data and three of metadata on one vdev, three on two.
+head -c 3000000 /dev/urandom >"$SUITE_TMP/data"
+dittoed() { # name devices…
+    local name=$1 dir=$SUITE_TMP/$1
+    shift
+    mkdir "$dir"
+    "$ZUSE" zpool create "$name" "${@/#/$dir/}" --size 64M
+    for copies in 2 3; do
+        "$ZUSE" zfs create -o copies=$copies "$name/c$copies"
+        "$ZUSE" cp "$SUITE_TMP/data" "$name/c$copies:/data"
+    done
+    "$ZUSE" zpool export "$name"
+    "$oracle/bin/zdb" -e -p "$dir" -bcc "$name" 2>/dev/null | grep Dittoed >"$dir/theirs"
+    "$ZUSE" zdb -e -p "$dir" -bcc "$name" | grep Dittoed >"$dir/ours"
+    diff "$dir/theirs" "$dir/ours"
+    echo "$name:$(cat "$dir/ours")"
+}
+dittoed one a.img
+dittoed two a.img b.img

@@ -319,6 +319,18 @@ fn secret() -> zuse::KeyMaterial {
     zuse::KeyMaterial::new(vec![7; 32])
 }
 
+/// Leaves a device for `tests/suites/logs.sh`, which asks OpenZFS's zdb about it: in a directory of that name.
+fn leave(device: &Arc<dyn BlockDevice>, name: &str) {
+    let Some(dir) = std::env::var_os("ZUSE_LOG_POOLS") else {
+        return;
+    };
+    let dir = std::path::Path::new(&dir).join(name);
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let mut bytes = vec![0; usize::try_from(device.size()).expect("small")];
+    device.read_at(&mut bytes, 0).expect("read");
+    std::fs::write(dir.join("log.img"), bytes).expect("write");
+}
+
 /// A pool, exported, whose encrypted [`VOLUME`] has a log that nobody has claimed.
 fn with_encrypted_log() -> Arc<zuse_device::MemDevice> {
     let device = Arc::new(zuse_device::MemDevice::new("/mem/log", 128 << 20));
@@ -459,6 +471,7 @@ fn the_log_of_an_encrypted_volume_is_replayed_with_its_key() {
         sound(&pool);
         pool.export().expect("export");
     }
+    leave(&devices[0], "claimed");
     let pool = open_whole(env.clone(), &devices, &PoolAccess::default()).expect("open");
     read(&pool);
     pool.close().expect("close");
@@ -470,6 +483,7 @@ fn the_log_of_an_encrypted_volume_is_replayed_with_its_key() {
     sound(&pool);
     pool.export().expect("export");
     drop(pool);
+    leave(&devices[0], "replayed");
     let pool = open_whole(env, &devices, &PoolAccess::default()).expect("open");
     assert_eq!(header(&pool), ZilHeader::default());
     read(&pool);
