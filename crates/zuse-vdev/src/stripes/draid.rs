@@ -143,7 +143,7 @@ impl DraidMap {
                     data,
                 }
             });
-            plan.push(self.nparity as usize, columns);
+            plan.push(self.nparity as usize, columns, 0);
             left -= here;
             at = at.saturating_add(group_size - at % group_size);
         }

@@ -38,6 +38,8 @@ pub(crate) struct Stripe {
     pub columns: Range<usize>,
     /// Bytes of each column of parity.
     pub len: usize,
+    /// Columns of data behind those, of which the stripe has nothing: zeros, which count in the parity but lie nowhere.
+    pub zeros: usize,
     /// Where its parity stands among the parity of the whole block.
     pub parity_at: usize,
 }
@@ -54,14 +56,20 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Adds a stripe whose columns are given, parity first.
-    pub(super) fn push(&mut self, nparity: usize, columns: impl Iterator<Item = Column>) {
+    /// Adds a stripe whose columns are given, parity first, with columns of zeros behind them.
+    pub(super) fn push(
+        &mut self,
+        nparity: usize,
+        columns: impl Iterator<Item = Column>,
+        zeros: usize,
+    ) {
         let first = self.columns.len();
         self.columns.extend(columns);
         let len = self.columns.get(first).map_or(0, |c| c.len);
         self.stripes.push(Stripe {
             columns: first..self.columns.len(),
             len,
+            zeros,
             parity_at: self.parity,
         });
         self.parity += nparity * len;

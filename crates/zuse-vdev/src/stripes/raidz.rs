@@ -116,7 +116,7 @@ impl RaidzMap {
                 data,
             }
         });
-        plan.push(p as usize, columns);
+        plan.push(p as usize, columns, 0);
     }
 
     fn by_rows(&self, plan: &mut Plan, offset: u64, sectors: u64, width: u64) {
@@ -164,7 +164,8 @@ impl RaidzMap {
                     data,
                 }
             });
-            plan.push(p as usize, columns);
+            // Columns that the last row lacks are as much of the parity as those of the other rows.
+            plan.push(p as usize, columns, (cols - here) as usize);
         }
     }
 

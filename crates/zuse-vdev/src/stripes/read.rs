@@ -297,6 +297,7 @@ impl<'a> Reading<'a> {
                 _ if is_bad(c) => None,
                 range => Some(&self.data[range]),
             })
+            .chain(std::iter::repeat_n(Some(&[][..]), stripe.zeros))
             .collect();
         let mut found: [Vec<u8>; MAX_PARITY] = Default::default();
         let mut out: Vec<&mut [u8]> = found

@@ -455,7 +455,7 @@ fn an_outdated_child_is_computed_from_the_others_and_not_blamed() {
 fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
     for seed in 0..40 {
         let mut dice = Dice(seed);
-        let (p, a) = (1 + dice.roll(2) as u8, [9, 12][dice.roll(2) as usize]);
+        let (p, a) = (1 + dice.roll(3) as u8, [9, 12][dice.roll(2) as usize]);
         let w = usize::from(p) + 2 + dice.roll(5) as usize;
         let disks = Disks::new(w);
         let before = Stripes::new(Map::Raidz(raidz(w - 1, p, a)), disks.children(w - 1));
@@ -487,9 +487,15 @@ fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
         let map = RaidzMap::new(w, p, a, true, &[]);
         map.set_reflow(moved << a, false);
         let during = Stripes::new(Map::Raidz(map), disks.children(w));
-        let victim = dice.roll(w as u64) as usize;
-        disks.remove(victim);
+        // Its parity is all there, however many columns the last row has.
         let mut buf = Vec::new();
+        let found = during.check((offset, 9), &mut buf, psize, &mut |b| b == data, false);
+        assert_eq!((found.good, found.bad), (1, 0), "seed {seed}");
+        // As many children as there is parity may be gone.
+        let first = dice.roll(w as u64) as usize;
+        for victim in first..first + usize::from(p) {
+            disks.remove(victim % w);
+        }
         let outcome = during.read((offset, 9), &mut buf, psize, &mut |b| b == data, &|| true);
         assert_eq!(outcome.unwrap(), ReadOutcome::Good, "seed {seed}");
     }

@@ -41,6 +41,7 @@ impl Stripes {
                 .iter()
                 .skip(nparity)
                 .map(|c| data.get(c.data.clone()).unwrap_or(&[]))
+                .chain(std::iter::repeat_n(&[][..], stripe.zeros))
                 .collect();
             let end = stripe.parity_at + nparity * stripe.len;
             if let Some(rows) = all.get_mut(stripe.parity_at..end)
