@@ -271,14 +271,6 @@ fn reads_and_writes_are_counted_by_device() {
     );
     assert!(fields[1][0].ends_with("tank.img"));
     assert_eq!(env.ok("zpool iostat -y -H tank 0.01 2").lines().count(), 2);
-    // The first report is of all since the pool was opened, the others are of what happened in between: nothing.
-    let reports = env.ok("zpool iostat -H -p tank 0.05 4");
-    let reads = reports.lines().map(|l| l.split('\t').nth(3).unwrap());
-    let reads: Vec<u64> = reads.map(|n| n.parse().unwrap()).collect();
-    assert!(
-        reads.len() == 4 && reads[0] > 0 && reads[1..].contains(&0),
-        "{reports}"
-    );
     assert!(
         env.fails(2, "zpool iostat tank 0")
             .contains("interval cannot be zero")
@@ -489,12 +481,15 @@ fn the_room_of_a_device_adds_up() {
     let list = env.ok("zpool list -v -H -p tank");
     let rows: Vec<Vec<&str>> = list.lines().map(|l| l.split('\t').collect()).collect();
     assert_eq!(rows.len(), 2, "{list}");
+    let mut room = None;
     for row in &rows {
         // A row of a device begins with an empty field.
         let at = row.iter().position(|f| !f.is_empty()).unwrap();
         let number = |i: usize| row[at + i].parse::<u64>().expect(&list);
         let (size, alloc, free, full) = (number(1), number(2), number(3), number(7));
-        assert!(alloc > 0 && size == alloc + free, "{list}");
-        assert_eq!(full, alloc * 100 / size, "{list}");
+        // The size of a device is its own, with what no block can have.
+        let room = *room.get_or_insert(size);
+        assert!(alloc > 0 && room == alloc + free && size >= room, "{list}");
+        assert_eq!(full, alloc * 100 / room, "{list}");
     }
 }
