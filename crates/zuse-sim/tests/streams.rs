@@ -512,13 +512,22 @@ fn compressed_blocks_are_stored_as_they_come() {
 
 #[test]
 fn a_send_leaves_the_cache_as_it_was() {
-    let (_, pool) = golden_pool();
+    let golden = Golden::load("dsl");
+    let mut env = Environment::default();
+    env.limits.threads = 1;
+    let access = zuse::PoolAccess::default();
+    let pool = open_whole(env, &golden.block_devices(), &access).unwrap();
     let read = || of_dataset(&pool, "dsl/home@s4").unwrap();
     let before = read();
     // What the send itself looks up through the object set: the version of the file system.
     for to in ["dsl/vol@v", "dsl/clone3@c"] {
         pool.send(to, None, SendOptions::default()).unwrap();
     }
+    // What the only thread beside was asked to read ahead is there.
+    let (done, wait) = std::sync::mpsc::channel();
+    let last = Box::new(move || done.send(()).unwrap());
+    assert!(pool.spa().work().try_submit(last).is_ok());
+    wait.recv().unwrap();
     let cache = pool.spa().io().cache();
     let then = cache.stats();
     for to in ["dsl/vol@v", "dsl/clone3@c"] {
