@@ -595,16 +595,12 @@ impl Dnode {
         let (new, loan) = (there.is_none(), lend());
         if new {
             let size = len as u64 + 256;
-            let dirty = if metadata && loan.is_some() {
-                256
-            } else {
-                size
-            };
             if metadata {
-                core.meter.add(tx.txg(), dirty);
+                let lent = loan.as_ref().map_or(0, |_| len as u64);
+                core.meter.add(tx.txg(), size - lent);
                 core.meter.note_block(tx.txg(), d.born, size);
             } else {
-                core.meter.add_data(tx.txg(), dirty);
+                core.meter.add_data(tx.txg(), size);
             }
         }
         let block = make(loan);
