@@ -39,22 +39,19 @@ fn seeds(usual: u64) -> u64 {
         .unwrap_or(usual)
 }
 
+fn none_failed(failures: &[String], seeds: u64) {
+    let (count, first) = (failures.len(), failures.iter().take(5));
+    let first: Vec<&str> = first.map(String::as_str).collect();
+    let first = first.join("\n");
+    assert!(count == 0, "{count} of {seeds} chains failed:\n{first}");
+}
+
 #[test]
 fn files_come_back_as_of_the_last_txg_after_every_cut() {
     let seeds = seeds(226);
     let (tally, failures) = run_chains(&Files::default(), &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
-    assert!(
-        failures.is_empty(),
-        "{} of {seeds} chains failed:\n{}",
-        failures.len(),
-        failures
-            .iter()
-            .take(5)
-            .cloned()
-            .collect::<Vec<_>>()
-            .join("\n")
-    );
+    none_failed(&failures, seeds);
     assert!(
         u64::from(tally.cuts) >= seeds * 9 && tally.advanced + tally.opening > 0,
         "{tally:?}"
@@ -70,17 +67,7 @@ fn files_come_back_although_freed_space_was_discarded() {
     };
     let (tally, failures) = run_chains(&workload, &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
-    assert!(
-        failures.is_empty(),
-        "{} of {seeds} chains failed:\n{}",
-        failures.len(),
-        failures
-            .iter()
-            .take(5)
-            .cloned()
-            .collect::<Vec<_>>()
-            .join("\n")
-    );
+    none_failed(&failures, seeds);
     assert!(u64::from(tally.cuts) >= seeds * 9, "{tally:?}");
 }
 
@@ -91,17 +78,7 @@ fn files_that_share_blocks_come_back_after_every_cut() {
     let (tally, failures) = run_chains(&workload, &rules(false), 0..seeds);
     let sharing = workload.sharing.load(std::sync::atomic::Ordering::Relaxed);
     println!("{tally:?}, {sharing} shared, {} failures", failures.len());
-    assert!(
-        failures.is_empty(),
-        "{} of {seeds} chains failed:\n{}",
-        failures.len(),
-        failures
-            .iter()
-            .take(5)
-            .cloned()
-            .collect::<Vec<_>>()
-            .join("\n")
-    );
+    none_failed(&failures, seeds);
     assert!(
         u64::from(tally.cuts) >= seeds * 9 && sharing > u64::from(tally.cuts) / 2,
         "{tally:?}, {sharing} pools with shared blocks"
@@ -113,17 +90,7 @@ fn objects_come_back_as_of_the_last_txg_after_every_cut() {
     let seeds = seeds(50);
     let (tally, failures) = run_chains(&Objects, &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
-    assert!(
-        failures.is_empty(),
-        "{} of {seeds} chains failed:\n{}",
-        failures.len(),
-        failures
-            .iter()
-            .take(5)
-            .cloned()
-            .collect::<Vec<_>>()
-            .join("\n")
-    );
+    none_failed(&failures, seeds);
     assert!(
         u64::from(tally.cuts) >= seeds * 9 && tally.advanced + tally.opening > 0,
         "{tally:?}"
