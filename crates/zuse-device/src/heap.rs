@@ -5,6 +5,12 @@
 //! process of 1 GiB (measured: 1,021 MiB against 621 MiB with these settings, at the same or better speed). Two arenas
 //! are enough: allocation is far from the hot paths' cost. Large blocks stay in the heap instead of being mapped and
 //! unmapped, which would clear and fault every page anew.
+//!
+//! The first arena grows by the program break, in steps of a huge page. The other one is made of pieces of 64 MiB of address
+//! space, which glibc opens a few KiB at a time: a system call and a fault for every 4 KiB of small objects, and no huge pages,
+//! which are asked for only where a piece begins. Which threads get that arena is chance: a mount whose worker did took 0.4
+//! faults a file that was looked up and given an attribute, some 7 µs each. With [`TOP_PAD`] a piece is opened as a whole when
+//! it is begun: 0.003 faults, and the same memory (peaks of 397 to 416 MiB without, 407 to 411 with it, cache 256).
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -46,6 +52,10 @@ pub fn start_anew() {
     }
 }
 
+/// What an arena asks for beyond what it needs: a whole piece of the second one. Memory that is not touched costs nothing.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const TOP_PAD: libc::c_int = 64 << 20;
+
 /// What the process may grow after a trim before it is trimmed once more: a heap that cannot give back is not asked again.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const STEP: usize = 16 << 20;
@@ -63,6 +73,7 @@ pub fn settle() {
         (libc::M_ARENA_MAX, 2),
         (libc::M_MMAP_THRESHOLD, 64 << 20),
         (libc::M_TRIM_THRESHOLD, 128 << 20),
+        (libc::M_TOP_PAD, TOP_PAD),
     ] {
         // SAFETY: mallopt takes two plain integers, may be called at any time from any thread, and only changes how
         // later allocations are served.
