@@ -19,11 +19,13 @@ mod gzip;
 mod kind;
 mod lz4;
 mod lzjb;
+mod rows;
 mod zle;
 mod zstd;
 mod zstd_level;
 
 pub use kind::Compression;
+pub use rows::compress_rows;
 pub use zstd_level::ZstdLevel;
 
 use crate::CodecError;

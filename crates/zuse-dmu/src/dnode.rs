@@ -680,6 +680,8 @@ impl Dnode {
         }
         all.retain(|weak| weak.strong_count() > 0);
         let any: Arc<dyn std::any::Any + Send + Sync> = made.clone();
+        // One, mostly: a vector that grows by itself begins with room for four.
+        all.reserve_exact(1);
         all.push(Arc::downgrade(&any));
         Ok(made)
     }

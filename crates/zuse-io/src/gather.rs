@@ -4,32 +4,38 @@
 //!   put(small block) ─► a run that ends where the block begins, or a new run
 //!                          │ full, or the oldest of too many
 //!                          ▼
-//!   in flight (readable) ─► the device ─► gone           drain(): everything, before the commit's flush
+//!   in flight (readable) ─► due ─► the device, one thread each ─► gone       drain(): everything, before the commit's flush
 //! ```
 //! A txg of many small objects writes its blocks of 4 KiB side by side, because the allocator hands space out in order; one call
 //! for each costs more than all the rest of writing it (the host's file lock, which the writing threads wait for, above all).
+//! For the same lock only one thread at a time writes to a device: who comes to it leaves its run with that one and goes on.
 //!
 //! Invariants
 //! - What was put and has not reached the devices is found by [`Gather::peek`]: a reader never meets the bytes below.
 //! - Two open runs never hold the same byte, and no byte is open while an older version of it is in flight: a block that is
 //!   rewritten in place is changed in its run, or waits until the run has landed.
 //! - The commit drains before it flushes. A run that cannot be written stays in flight while the fault policy waits, then its
-//!   error is that of the write that filled the run, and the txg is lost.
+//!   error is that of whoever puts or drains next, and the txg is lost.
+//! - What is due for a device has a thread that writes to it.
 //! - The lock is a leaf and is not held across I/O.
 //!
-//! Memory: [`OPEN`] runs of [`FULL`] bytes, and one in flight a thread.
+//! Memory: [`OPEN`] runs of [`FULL`] bytes, [`DUE`] that are due and one in flight a device, each twice as large at the most, and one
+//! a thread that waits to leave one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use zuse_base::{Result, Txg};
+use zuse_base::{Error, Result, Txg};
 
 /// Larger writes are not gathered: copying them costs more than a call.
 pub(crate) const SMALL: usize = 32 << 10;
 /// A run of so many bytes is written.
-const FULL: usize = 128 << 10;
+const FULL: usize = 256 << 10;
 /// Most runs that are open: where threads allocate in turn, neighbours come out of order.
 const OPEN: usize = 16;
+
+/// Runs that wait for the thread that writes to their device; who has one more waits.
+const DUE: usize = 4;
 
 /// Buffers that are kept for the next runs.
 const SPARE: usize = 4;
@@ -63,6 +69,12 @@ struct State {
     /// The one that grew last comes last.
     open: Vec<Run>,
     flying: Vec<Arc<Run>>,
+    /// Those in flight that nobody writes yet, oldest first.
+    due: Vec<Arc<Run>>,
+    /// Vdevs to which somebody writes.
+    busy: Vec<u32>,
+    /// Of a run that somebody else had left.
+    failed: Option<Error>,
     /// Buffers to use again.
     spare: Vec<Vec<u8>>,
 }
@@ -191,11 +203,18 @@ impl Gather {
         while let Some(last) = state.open.len().checked_sub(1) {
             let run = state.take(last);
             drop(state);
-            self.send(run, write)?;
+            let sent = self.send(run, write);
             state = self.lock();
+            if sent.is_err() {
+                state.failed = None;
+                return sent;
+            }
         }
         while !state.flying.is_empty() {
             state = self.wait(state);
+        }
+        if let Some(error) = state.failed.take() {
+            return Err(error);
         }
         self.txg.store(0, Relaxed);
         Ok(())
@@ -240,16 +259,45 @@ impl Gather {
         }
     }
 
-    /// Writes a run that is in flight.
+    /// Has a run that is in flight written: by who writes to its device now, else by the caller, who then writes what others
+    /// leave meanwhile too.
     fn send(&self, run: Arc<Run>, write: &dyn Fn(&Run) -> Result<()>) -> Result<()> {
-        let written = write(&run);
+        let vdev = run.vdev;
+        let of_this = |run: &Arc<Run>| run.vdev == vdev;
         let mut state = self.lock();
-        state.flying.retain(|r| !Arc::ptr_eq(r, &run));
-        if let Some(run) = Arc::into_inner(run) {
-            state.keep(run.bytes);
+        while state.busy.contains(&vdev) {
+            if let Some(error) = &state.failed {
+                let error = error.clone();
+                state.flying.retain(|r| !Arc::ptr_eq(r, &run));
+                self.landed.notify_all();
+                return Err(error);
+            }
+            if state.due.iter().filter(|r| of_this(r)).count() < DUE {
+                state.due.push(run);
+                return Ok(());
+            }
+            state = self.wait(state);
         }
+        state.busy.push(vdev);
+        let mut next = Some(run);
+        while let Some(run) = next {
+            drop(state);
+            let written = write(&run);
+            state = self.lock();
+            state.flying.retain(|r| !Arc::ptr_eq(r, &run));
+            if let Some(run) = Arc::into_inner(run) {
+                state.keep(run.bytes);
+            }
+            if let Err(error) = written {
+                state.failed.get_or_insert(error);
+            }
+            let at = state.due.iter().position(of_this);
+            next = at.map(|at| state.due.remove(at));
+            self.landed.notify_all();
+        }
+        state.busy.retain(|v| *v != vdev);
         self.landed.notify_all();
-        written
+        state.failed.clone().map_or(Ok(()), Err)
     }
 }
 

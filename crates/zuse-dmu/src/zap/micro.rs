@@ -243,7 +243,7 @@ pub(crate) fn insert(
     s[..8].copy_from_slice(&value.to_le_bytes());
     s[8..10].copy_from_slice(&cd.to_le_bytes());
     s[NAME..NAME + name.len()].copy_from_slice(name);
-    index.insert(hash, cd, at);
+    index.insert(hash, cd, at, slots(b));
     Inserted::Done
 }
 

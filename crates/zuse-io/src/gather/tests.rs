@@ -1,8 +1,8 @@
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 
 use zuse_base::{Errno, Error, Result, Txg};
 
-use super::{FULL, Gather, OPEN, Run, SMALL};
+use super::{DUE, FULL, Gather, OPEN, Run, SMALL};
 
 const T: Txg = Txg(7);
 
@@ -129,4 +129,73 @@ fn a_run_that_cannot_be_written_is_an_error_and_not_a_hang() {
         .expect("waits");
     assert!(gather.drain(&fails).is_err());
     gather.drain(&fails).expect("nothing is left");
+}
+
+/// Puts a full run.
+fn put_full(gather: &Gather, start: u64, write: &dyn Fn(&Run) -> Result<()>) -> Result<()> {
+    (0..FULL as u64 / 4096).try_for_each(|i| {
+        let place = (T, 0, start + i * 4096);
+        gather.put(place, &[i as u8; 4096], 4096, write)
+    })
+}
+
+#[test]
+fn what_is_due_is_left_with_the_thread_that_writes() {
+    let (gather, device) = (Gather::default(), Device::default());
+    let (began, begun) = mpsc::channel();
+    let (go_on, held) = mpsc::channel::<()>();
+    std::thread::scope(|s| {
+        let (gather, device) = (&gather, &device);
+        let writer = s.spawn(move || {
+            let write = |run: &Run| {
+                if run.start == 0 {
+                    began.send(()).expect("somebody listens");
+                    held.recv().expect("it is let go");
+                }
+                device.write(run)
+            };
+            put_full(gather, 0, &write)
+        });
+        begun.recv().expect("it writes");
+        let nobody = |_: &Run| -> Result<()> { panic!("the other thread writes") };
+        for i in 1..=DUE as u64 {
+            put_full(gather, i << 20, &nobody).expect("left there");
+            assert!(gather.peek(T, 0, i << 20, 4096).is_some(), "readable");
+        }
+        assert!(device.take().is_empty());
+        go_on.send(()).expect("it waits");
+        writer.join().expect("no panic").expect("no error");
+    });
+    let starts: Vec<_> = device.take().into_iter().map(|w| w.1).collect();
+    let want: Vec<_> = (0..=DUE as u64).map(|i| i << 20).collect();
+    assert_eq!(starts, want, "the oldest first");
+    drain(&gather, &device);
+    assert!(device.take().is_empty());
+}
+
+#[test]
+fn who_drains_waits_for_what_others_write_and_learns_of_their_errors() {
+    let gather = Gather::default();
+    let (began, begun) = mpsc::channel();
+    let (go_on, held) = mpsc::channel::<()>();
+    std::thread::scope(|s| {
+        let gather = &gather;
+        s.spawn(move || {
+            let write = |run: &Run| {
+                if run.start != 0 {
+                    return Err(Error::device("disk", Errno::IO, "gone"));
+                }
+                began.send(()).expect("somebody listens");
+                held.recv().expect("it is let go");
+                Ok(())
+            };
+            put_full(gather, 0, &write)
+        });
+        begun.recv().expect("it writes");
+        let nobody = |_: &Run| -> Result<()> { panic!("the other thread writes") };
+        put_full(gather, 1 << 20, &nobody).expect("left there");
+        go_on.send(()).expect("it waits");
+        assert!(gather.drain(&|_| Ok(())).is_err());
+    });
+    drain(&gather, &Device::default());
 }

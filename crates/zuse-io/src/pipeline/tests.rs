@@ -175,6 +175,40 @@ fn what_is_written_is_read_back_compressed_plain_embedded_and_as_a_hole() {
 }
 
 #[test]
+fn a_small_directory_is_part_of_its_pointer() {
+    let b = bench(u64::MAX, u64::MAX);
+    let mut directory = vec![0u8; 512];
+    directory[..8].copy_from_slice(&0x8000_0000_0000_0003u64.to_le_bytes());
+    directory[8..16].copy_from_slice(&0x9e37_79b9_7f4a_7c15u64.to_le_bytes());
+    for i in 0..7u8 {
+        let slot = &mut directory[64 * (usize::from(i) + 1)..];
+        slot[0] = i;
+        slot[14..27].copy_from_slice(b"file-00000000");
+        slot[26] += i;
+    }
+    let policy = WritePolicy {
+        object_type: 20,
+        ..policy(2, Compression::Lz4)
+    };
+    let bp = write(&b, &policy, &BlockPointer::HOLE, &directory).expect("room");
+    assert!(bp.is_embedded());
+    assert_eq!(b.space.used(), 0);
+    let read = b.io.read(&bp, &"here").expect("reads");
+    assert_eq!(read.bytes(), &directory[..]);
+
+    // Where a pointer must not hold data, and where it would not fit.
+    let apart = WritePolicy {
+        embed: false,
+        ..policy
+    };
+    let bp = write(&b, &apart, &BlockPointer::HOLE, &directory).expect("room");
+    assert_eq!((bp.is_embedded(), bp.psize()), (false, 512));
+    assert_eq!(b.space.used(), 8192);
+    let bp = write(&b, &policy, &BlockPointer::HOLE, &noise(512, 3)).expect("room");
+    assert_eq!((bp.is_embedded(), bp.psize()), (false, 512));
+}
+
+#[test]
 fn a_rotten_copy_is_replaced_by_a_good_one_and_healed() {
     let b = bench(u64::MAX, SIZE / 2);
     let data = noise(16_384, 5);

@@ -1,8 +1,9 @@
 //! Writing: zeros become a hole → compression → encryption → checksum → a place, or the old one in a later pass → the devices.
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{Compression, checksum, compress, is_zero, truncate};
+use zuse_codec::{Compression, checksum, compress, compress_rows, is_zero, truncate};
 use zuse_format::block_pointer::MAX_BLOCK;
+use zuse_format::object_type::SwapClass;
 use zuse_format::{BlockPointer, BpKind, BpProps, object_type};
 
 use super::{Pipeline, SCRATCH, Written};
@@ -13,6 +14,8 @@ use crate::{AllocClass, Allocation, DatasetKey, WritePolicy};
 
 /// Largest payload that fits in a pointer.
 const EMBEDDED_MAX: usize = 112;
+/// Bytes of a name's slot in a micro ZAP.
+const MICRO_ROW: u16 = 64;
 
 impl Pipeline {
     /// Writes one block in `txg` and returns its pointer.
@@ -260,7 +263,18 @@ impl Pipeline {
                 limit = EMBEDDED_MAX;
             }
         }
-        let Some(n) = compress(policy.compression, policy.zstd_level, data, scratch, limit) else {
+        // No sector can be saved: the block becomes part of its pointer, or stays as it is.
+        let whole = limit == EMBEDDED_MAX && len <= unit;
+        if whole && !policy.embed {
+            return Squeezed::Plain;
+        }
+        let is_zap = object_type::swap_class(policy.object_type) == Some(SwapClass::Zap);
+        let n = if whole && is_zap && policy.compression == Compression::Lz4 {
+            compress_rows(data, MICRO_ROW, scratch, limit)
+        } else {
+            compress(policy.compression, policy.zstd_level, data, scratch, limit)
+        };
+        let Some(n) = n else {
             return Squeezed::Plain;
         };
         if n <= EMBEDDED_MAX && policy.embed {

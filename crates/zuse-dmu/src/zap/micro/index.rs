@@ -20,6 +20,8 @@ use crate::zap::normalize;
 use zuse_io::BlockIndex;
 
 const DEAD: u64 = 0xffff;
+/// A block with fewer slots gets room for as many records.
+const FEW: usize = 32;
 
 /// One record of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -266,8 +268,8 @@ impl MicroIndex {
         }
     }
 
-    /// Records an entry in the slot that [`Self::peek_free`] named.
-    pub(crate) fn insert(&mut self, hash: u64, cd: u16, slot: usize) {
+    /// Records an entry in the slot that [`Self::peek_free`] named, of a block with so many slots.
+    pub(crate) fn insert(&mut self, hash: u64, cd: u16, slot: usize, slots: usize) {
         if self.free.last().is_some_and(|&i| usize::from(i) == slot) {
             self.free.pop();
         } else {
@@ -278,7 +280,13 @@ impl MicroIndex {
         }
         let record = Record::new(hash, cd, slot).0;
         if self.runs.len() == self.runs.capacity() {
-            self.runs.reserve_exact(self.slack());
+            // Most directories are small: their one row of slots has no use for more.
+            let more = if slots < FEW {
+                slots.saturating_sub(self.runs.len()).max(4)
+            } else {
+                self.slack()
+            };
+            self.runs.reserve_exact(more);
         }
         let at = self.sorted + lower_bound(&self.runs[self.sorted..], record);
         self.runs.insert(at, record);
