@@ -45,8 +45,13 @@ impl Needs {
     };
 }
 
-/// Heads or snapshots that are gathered together before they are changed.
-const CHANGED_AT_ONCE: usize = 256;
+/// Heads or snapshots that are gathered together first before they are changed: nobody works meanwhile.
+const CHANGED_FIRST: usize = 256;
+/// The same, at most. Items come in the order of their names, so each chunk reads all over the MOS: with few at a time
+/// almost all of it was read again and again, by 10,000 items forty times.
+const CHANGED_AT_ONCE: usize = 2048;
+/// Bytes of cache that one of them needs, all it reads counted.
+const BYTES_OF_ONE: usize = 32 * 1024;
 /// Chunks of listed items that are kept at most.
 const MOST_CHUNKS: usize = 1024;
 /// Items of a sync task whose objects stay in memory from its check to its change: most of them will be changed, so they would be
@@ -140,7 +145,7 @@ impl Dsl {
     }
 
     /// Learns the bonuses of datasets and deadlists, whose blocks are not kept.
-    fn learn(&self, gather: &mut Ahead, objects: Vec<u64>) -> Result<()> {
+    pub(crate) fn learn(&self, gather: &mut Ahead, objects: Vec<u64>) -> Result<()> {
         if objects.is_empty() {
             return Ok(());
         }
@@ -307,6 +312,20 @@ impl Drop for OnTheWay {
     }
 }
 
+/// Lengths of chunks: twice as long each time, up to `most`.
+fn lengths(most: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(CHANGED_FIRST), move |n| Some((n * 2).min(most.max(*n))))
+}
+
+/// Pieces of those lengths.
+fn in_chunks<T>(mut items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
+    lengths(most).map_while(move |n| {
+        let (some, rest) = items.split_at(n.min(items.len()));
+        items = rest;
+        (!some.is_empty()).then_some(some)
+    })
+}
+
 /// Items that are gathered together, and those after them.
 struct Chunk {
     objects: Vec<u64>,
@@ -328,17 +347,17 @@ pub(crate) struct Coming {
 
 impl Coming {
     /// Notes what was listed below a name.
-    pub fn note(&mut self, above: &str, sign: char, names: &[(String, u64)]) {
+    pub fn note(&mut self, ctx: &Ctx<'_>, above: &str, sign: char, names: &[(String, u64)]) {
         if names.len() < 2 || self.chunks.len() > MOST_CHUNKS {
             return;
         }
-        let last = self.chunks.len() + names.len().div_ceil(CHANGED_AT_ONCE) - 1;
-        for some in names.chunks(CHANGED_AT_ONCE) {
+        let mut chunks = in_chunks(names, ctx.changed_at_once()).peekable();
+        while let Some(some) = chunks.next() {
             let at = self.chunks.len();
             self.first.insert(format!("{above}{sign}{}", some[0].0), at);
             self.chunks.push(Chunk {
                 objects: some.iter().map(|(_, object)| *object).collect(),
-                next: (at < last).then_some(at + 1),
+                next: chunks.peek().map(|_| at + 1),
                 on_the_way: None,
             });
         }
@@ -374,6 +393,12 @@ impl Coming {
 }
 
 impl Ctx<'_> {
+    /// Items that are gathered together at most: two chunks of them take half of the cache.
+    fn changed_at_once(&self) -> usize {
+        let limit = self.spa.io().cache().stats().limit;
+        (limit / 4 / BYTES_OF_ONE).clamp(CHANGED_FIRST, CHANGED_AT_ONCE)
+    }
+
     /// Begins to bring together what changing these objects reads, in another thread; `dirs` if they may be directories, which
     /// stand for their heads.
     fn gather_beside(&self, objects: Vec<u64>, dirs: bool) -> OnTheWay {
@@ -405,7 +430,7 @@ impl Ctx<'_> {
             let objects: Vec<u64> = some.iter().map(&object).collect();
             (objects.len() > 1).then(|| self.gather_beside(objects, false))
         };
-        let mut chunks = items.chunks(CHANGED_AT_ONCE).peekable();
+        let mut chunks = in_chunks(items, self.changed_at_once()).peekable();
         let mut coming = chunks.peek().and_then(|some| begin(some));
         while let Some(some) = chunks.next() {
             let held = coming.take().map_or_else(Vec::new, OnTheWay::wait);

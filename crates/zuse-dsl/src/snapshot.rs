@@ -18,8 +18,9 @@ use crate::property::Value;
 use crate::sizes::Sizes;
 
 /// log2 of the block size of a directory's extension entries: a pair of numbers makes them a fat ZAP, of which each snapshot copies,
-/// compresses and writes a leaf. They are few and short; the 16K of a micro ZAP that has grown took four times as long.
-const DIR_EXTENSION_SHIFT: u32 = 12;
+/// compresses and writes a leaf. They are few and short: all that a directory may have fit into one leaf of 1K.
+/// With the 16K of a micro ZAP that has grown a snapshot took four times as long.
+const DIR_EXTENSION_SHIFT: u32 = 10;
 
 pub(crate) const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
 

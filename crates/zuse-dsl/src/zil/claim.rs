@@ -8,13 +8,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use zuse_base::{Error, Result, Txg};
-use zuse_dmu::Tx;
+use zuse_dmu::{Ahead, Tx};
 use zuse_format::dsl::DS_FLAG_INCONSISTENT;
+use zuse_format::objset::{ZIL_HEADER_AT, ZIL_HEADER_SIZE};
 use zuse_format::zil::{Body, CLAIM_LR_SEQ_VALID, REPLAY_NEEDED, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind};
 use zuse_pool::Pool;
 
 use super::{Met, clones_of, header_of, is_live, reached_disk, walk};
+use crate::ahead::{HEADS_AT_ONCE, Needs};
 use crate::context::Dsl;
 
 /// Txgs after the last one on disk that blocks of a log may be of: no more than three are open or being written.
@@ -36,20 +38,15 @@ impl Dsl {
     pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, cleared: bool) -> Result<()> {
         let meta = self.meta()?;
         let first = pool.uberblock().txg + 1;
-        let mut tree = Vec::new();
-        self.tree_into(pool.name(), meta.root_dir, &mut tree)?;
+        let mut gather = self.gatherer()?;
+        let none = Needs::default();
+        let tree = self.tree_below(&pool.name(), meta.root_dir, None, none, &mut gather)?;
+        let mut headers = Vec::new();
+        for some in tree.chunks(HEADS_AT_ONCE) {
+            self.log_headers(some, &mut gather, &mut headers)?;
+        }
         let (mut live, mut newest) = (Vec::new(), 0);
-        for (name, _, head) in tree {
-            let Ok(phys) = meta.ds(head) else { continue };
-            if phys.bp.is_hole() || phys.flags & DS_FLAG_INCONSISTENT != 0 {
-                continue;
-            }
-            let Ok(block) = meta.io.read_around(&phys.bp, &name) else {
-                continue;
-            };
-            let Some(header) = header_of(block.bytes()) else {
-                continue;
-            };
+        for (name, head, header) in headers {
             let wanted = cleared && header != ZilHeader::default() || is_live(&meta.io, &header)?;
             if wanted && (cleared || !header.is_claimed()) {
                 newest = newest.max(self.check_log(&name, &header, first)?);
@@ -76,6 +73,43 @@ impl Dsl {
             let ds = self.dataset_by_object(zuse_base::ObjectId(pending.object))?;
             ds.objset_to_claim()?.set_zil_header(&tx, header.to_bytes());
             ds.note_dirty(tx.txg());
+        }
+        Ok(())
+    }
+
+    /// The headers that stand in the object sets of heads: those are looked at together, each of the rest by itself.
+    fn log_headers<'a>(
+        &self,
+        heads: &'a [crate::ahead::Met],
+        gather: &mut Option<Ahead>,
+        out: &mut Vec<(&'a str, u64, ZilHeader)>,
+    ) -> Result<()> {
+        let meta = self.meta()?;
+        if let Some(gather) = gather {
+            gather.start_anew();
+            let unknown = self.tier.unknown_datasets(heads.iter().map(|m| m.head));
+            self.learn(gather, unknown)?;
+        }
+        let mut all = Vec::new();
+        for met in heads {
+            let Ok(phys) = meta.listed_ds(met.head) else {
+                continue;
+            };
+            if !phys.bp.is_hole() && phys.flags & DS_FLAG_INCONSISTENT == 0 {
+                all.push((met, phys.bp));
+            }
+        }
+        let roots: Vec<BlockPointer> = all.iter().map(|(_, bp)| *bp).collect();
+        let front = |_| ZIL_HEADER_AT + ZIL_HEADER_SIZE;
+        let found = match gather {
+            Some(gather) => gather.look(&roots, front, |_, block| header_of(block)),
+            None => vec![None; roots.len()],
+        };
+        for ((met, bp), header) in all.into_iter().zip(found) {
+            let read = || header_of(meta.io.read_around(&bp, &met.name).ok()?.bytes());
+            if let Some(header) = header.or_else(read) {
+                out.push((&met.name, met.head, header));
+            }
         }
         Ok(())
     }
