@@ -314,7 +314,9 @@ impl Drop for OnTheWay {
 
 /// Lengths of chunks: twice as long each time, up to `most`.
 fn lengths(most: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(CHANGED_FIRST), move |n| Some((n * 2).min(most.max(*n))))
+    std::iter::successors(Some(CHANGED_FIRST), move |n| {
+        Some((n * 2).min(most.max(*n)))
+    })
 }
 
 /// Pieces of those lengths.

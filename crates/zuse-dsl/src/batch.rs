@@ -199,9 +199,7 @@ impl Batch<'_> {
             let full = |(name, dir): &(String, u64)| (format!("{above}/{name}"), *dir);
             known.extend(names.iter().take(room).map(full));
         }
-        self.coming
-            .borrow_mut()
-            .note(&self.ctx, above, sign, names);
+        self.coming.borrow_mut().note(&self.ctx, above, sign, names);
     }
 
     /// Brings together what comes after a name that was listed, if it is time to.

@@ -49,7 +49,7 @@ impl Dsl {
         for (name, head, header) in headers {
             let wanted = cleared && header != ZilHeader::default() || is_live(&meta.io, &header)?;
             if wanted && (cleared || !header.is_claimed()) {
-                newest = newest.max(self.check_log(&name, &header, first)?);
+                newest = newest.max(self.check_log(name, &header, first)?);
                 live.push(Pending {
                     object: head,
                     header,

@@ -41,7 +41,11 @@ pub fn device(name: &str, size: u64) -> Arc<dyn BlockDevice> {
 
 impl Bench {
     pub fn new(name: &str, size: u64) -> Self {
-        let device = device(name, size);
+        Self::on(device(name, size), name)
+    }
+
+    /// A new pool on a device.
+    pub fn on(device: Arc<dyn BlockDevice>, name: &str) -> Self {
         let uncompressed = vec![("compression".to_owned(), Value::Number(2))];
         let dsl = Dsl::for_create(fill(), uncompressed, None);
         let options = zuse_pool::CreateOptions {

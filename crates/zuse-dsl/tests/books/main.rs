@@ -4,4 +4,5 @@
 
 mod bench;
 mod churn;
+mod gathering;
 mod sequences;
