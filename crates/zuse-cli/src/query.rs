@@ -183,6 +183,9 @@ pub struct PoolRow {
     /// Seconds since the pool was opened.
     #[serde(default)]
     pub seconds: f64,
+    /// The process that has it open: who asked, or the one that holds it.
+    #[serde(default)]
+    pub process: u32,
     /// What is kept in memory.
     #[serde(default)]
     pub tiers: Vec<TierRow>,
@@ -632,6 +635,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             .into_iter()
             .collect(),
         seconds: pool.age().as_secs_f64(),
+        process: std::process::id(),
         tiers: pool
             .tiers()
             .iter()

@@ -113,7 +113,7 @@ fn properties_are_set_inherited_and_shown_with_their_source() {
             "cannot set property for 'tank/a': invalid numeric suffix 'x'\n",
         ),
     ] {
-        assert_eq!(env.fails(1, line), said);
+        assert_eq!(env.fails(255, line), said);
     }
     env.fails(2, "zfs set compression=lz4");
 }
@@ -380,7 +380,7 @@ fn values_that_cannot_be_are_refused_in_the_documented_words() {
         (long.as_str(), "tank/x", too_long.as_str()),
     ] {
         assert_eq!(
-            env.fails(1, &format!("zfs set {pair} {dataset}")),
+            env.fails(255, &format!("zfs set {pair} {dataset}")),
             format!("cannot set property for '{dataset}': {said}\n")
         );
     }

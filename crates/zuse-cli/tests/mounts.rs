@@ -1,7 +1,9 @@
 //! Mounts, the process behind them, and commands that are forwarded to it. Where FUSE cannot be used the tests say so and
 //! fail only if `ZUSE_NEED_FUSE` is set.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::TestEnv;
@@ -192,6 +194,61 @@ fn other_commands_reach_a_mounted_pool() {
         env.fails(1, "umount tank/a")
             .contains("not currently mounted")
     );
+}
+
+/// All operations in the histograms by size of one report: 16 rows, a size and the counts of each.
+fn operations(rows: impl Iterator<Item = String>) -> u64 {
+    let counts = |row: String| -> u64 {
+        let cells = row.split('\t').skip(1);
+        cells.map(|c| c.parse::<u64>().unwrap()).sum()
+    };
+    rows.map(counts).sum()
+}
+
+#[test]
+fn reports_of_a_holder_after_the_first_tell_what_happened_in_between() {
+    const ROWS: usize = 16;
+    const MOST: usize = 2000;
+    if !fuse() {
+        return;
+    }
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    let mount = mounted(&env);
+    let so_far = || {
+        let out = env.ok("zpool iostat -r -H -p tank");
+        assert_eq!(out.lines().count(), ROWS, "{out}");
+        operations(out.lines().map(str::to_owned))
+    };
+    let before = so_far();
+    let line = ["zpool", "iostat", "-r", "-H", "-p", "tank", "0.05"];
+    let mut command = env.command(&line);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut rows = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut report = || operations(rows.by_ref().take(ROWS).map(Result::unwrap));
+    let mut told = report();
+    assert!(
+        told >= before,
+        "the first has all since the pool was opened"
+    );
+
+    std::fs::write(mount.1.join("file"), vec![7; 1 << 20]).unwrap();
+    env.ok("zpool sync tank");
+    let done = so_far();
+    assert!(done > told, "{done} after {told}");
+    // Together the reports tell of everything, and of nothing twice.
+    let reports = (0..MOST).take_while(|_| {
+        told += report();
+        told < done
+    });
+    assert!(
+        reports.count() < MOST,
+        "{told} of {done} operations were told"
+    );
+    let now = so_far();
+    assert!(told <= now, "{told} operations were told, {now} happened");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

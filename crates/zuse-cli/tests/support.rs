@@ -31,7 +31,12 @@ impl TestEnv {
     }
 
     pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
+        self.command_of(env!("CARGO_BIN_EXE_zuse").as_ref(), args)
+    }
+
+    /// The same of another copy of the binary.
+    pub fn command_of<S: AsRef<OsStr>>(&self, binary: &Path, args: &[S]) -> Command {
+        let mut command = Command::new(binary);
         command
             .args(args)
             .current_dir(self.dir.path())

@@ -3,10 +3,15 @@
 use clap::Args;
 
 use crate::args::no_duplicates;
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
+/// Exit code of whatever goes wrong after the words are understood, as scripts know it (chapter 06 §1.1 of the format notes).
+const FAILED: u8 = 255;
+
 /// Set properties of datasets
+///
+/// Ends with 255 if something cannot be set.
 #[derive(Args, Debug)]
 pub struct Set {
     /// Do not remount; mounts follow by themselves
@@ -39,18 +44,31 @@ impl Set {
                 let name = crate::ids::with_id(n)?.unwrap_or_else(|| n.to_owned());
                 Ok((name, v.to_owned()))
             })
-            .collect::<Outcome<_>>()?;
+            .collect::<Outcome<_>>()
+            .map_err(failed)?;
         no_duplicates(&pairs)?;
         for name in datasets {
-            let pool = session.pool_for(name, Need::Write)?;
-            let dataset = pool
-                .dataset(name)
-                .or_cannot(|| format!("cannot open '{name}'"))?;
-            dataset
-                .set(&pairs)
-                .or_cannot(|| format!("cannot set property for '{name}'"))?;
-            session.log(&pool);
+            set_one(session, name, &pairs).map_err(failed)?;
         }
         Ok(())
     }
+}
+
+fn failed(stop: Stop) -> Stop {
+    match stop {
+        Stop::Failed(e) => Stop::Failed(CommandError { code: FAILED, ..e }),
+        stop => stop,
+    }
+}
+
+fn set_one(session: &mut Session, name: &str, pairs: &[(String, String)]) -> Outcome {
+    let pool = session.pool_for(name, Need::Write)?;
+    let dataset = pool
+        .dataset(name)
+        .or_cannot(|| format!("cannot open '{name}'"))?;
+    dataset
+        .set(pairs)
+        .or_cannot(|| format!("cannot set property for '{name}'"))?;
+    session.log(&pool);
+    Ok(())
 }

@@ -22,6 +22,9 @@ use figures::Group;
 /// The first report has the averages since a pool was opened, those that follow the averages of an interval. Operations go to the
 /// host at once: none waits in a queue of ours, so all the time that one takes is that of its device. Reads count as
 /// synchronous, writes of data as asynchronous, writes of labels as synchronous ones.
+///
+/// A pool that no process holds is opened for each report and given back, so that others can have it meanwhile. What opening it reads
+/// is in the first report only; in those that follow nothing has happened to it.
 #[derive(Args, Debug)]
 pub struct Iostat {
     /// Also the devices
@@ -358,16 +361,21 @@ impl Iostat {
             let old = before.iter().find(|(p, _)| p.guid == pool.guid);
             let since = old.map_or(0.0, |(p, _)| p.seconds);
             // Opened anew in between: what it did since then.
-            let again = pool.seconds < since;
+            let again = old.is_some_and(|(p, _)| p.process != pool.process || pool.seconds < since);
+            // For this report alone.
+            let for_us = old.is_some() && pool.process == std::process::id();
             let seconds = if again {
                 pool.seconds
             } else {
                 pool.seconds - since
             };
             for line in lines {
-                let earlier = old
-                    .filter(|_| !again)
-                    .and_then(|(_, l)| l.iter().find(|l| l.guid == line.guid));
+                let earlier = match for_us {
+                    true => Some(line),
+                    false => old
+                        .filter(|_| !again)
+                        .and_then(|(_, l)| l.iter().find(|l| l.guid == line.guid)),
+                };
                 if line.is_title && (self.sizes || self.histogram) {
                     continue;
                 }
