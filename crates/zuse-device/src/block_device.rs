@@ -89,6 +89,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A hint that these bytes were written and will be flushed soon.
     fn start_writeback(&self, _offset: u64, _len: u64) {}
 
+    /// A hint that these bytes will be read soon: a device that can begins with it and returns at once.
+    fn will_read(&self, _offset: u64, _len: u64) {}
+
     /// Go on after a failed flush: the caller knows that writes may be lost, and has written
     /// them again or given them up.
     fn accept_lost_writes(&self) {}
@@ -167,6 +170,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn start_writeback(&self, offset: u64, len: u64) {
         (**self).start_writeback(offset, len);
+    }
+    fn will_read(&self, offset: u64, len: u64) {
+        (**self).will_read(offset, len);
     }
     fn accept_lost_writes(&self) {
         (**self).accept_lost_writes();

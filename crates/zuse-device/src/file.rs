@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use zuse_base::Errno;
 
 use crate::block_device::{BlockDevice, check, total};
@@ -445,6 +445,16 @@ impl BlockDevice for FileDevice {
                 len,
                 libc::SYNC_FILE_RANGE_WRITE,
             );
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn will_read(&self, offset: u64, len: u64) {
+        // To the host, no length means "to the end of the file".
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            let offset = self.base.saturating_add(offset);
+            // Only a hint: what is wrong is said by the read.
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
         }
     }
 

@@ -37,6 +37,10 @@ pub struct Tally {
     pub discards: u64,
     /// Bytes in discards.
     pub discarded_bytes: u64,
+    /// Hints of what will be read; they are not listed.
+    pub told: u64,
+    /// Bytes in such hints.
+    pub told_bytes: u64,
 }
 
 /// A wrapper that counts operations and, while recording, lists them.
@@ -49,6 +53,7 @@ pub struct RecordingDevice {
     reads: (Counter, Counter),
     writes: (Counter, Counter),
     discards: (Counter, Counter),
+    told: (Counter, Counter),
     flushes: Counter,
 }
 
@@ -65,6 +70,7 @@ impl RecordingDevice {
             reads: Default::default(),
             writes: Default::default(),
             discards: Default::default(),
+            told: Default::default(),
             flushes: Counter::default(),
         }
     }
@@ -94,13 +100,15 @@ impl RecordingDevice {
             flushes: self.flushes.get(),
             discards: self.discards.0.get(),
             discarded_bytes: self.discards.1.get(),
+            told: self.told.0.get(),
+            told_bytes: self.told.1.get(),
         }
     }
 
     /// Start over: no list, all counts zero.
     pub fn reset(&self) {
         self.log().clear();
-        for counter in [&self.reads, &self.writes, &self.discards]
+        for counter in [&self.reads, &self.writes, &self.discards, &self.told]
             .into_iter()
             .flat_map(|(a, b)| [a, b])
         {
@@ -191,6 +199,12 @@ impl BlockDevice for RecordingDevice {
 
     fn start_writeback(&self, offset: u64, len: u64) {
         self.inner.start_writeback(offset, len);
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        self.told.0.bump();
+        self.told.1.add(len);
+        self.inner.will_read(offset, len);
     }
 
     fn accept_lost_writes(&self) {

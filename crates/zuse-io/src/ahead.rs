@@ -9,6 +9,9 @@
 //! A block that somebody else reads meanwhile is left to that one, and who needs one of a run that is being read waits for it:
 //! none is read twice. A run's blocks are taken up when its turn comes, so that nobody waits for more than one run.
 //!
+//! The device is told of the next [`TOLD`] runs, so that it works on them together: threads that each wait for one read after the
+//! other leave most of a disk idle.
+//!
 //! It is only a hint. What cannot be read or verified this way is left to whoever needs it: that reader has the other copies,
 //! heals, and says what is wrong. Encrypted blocks and such that lie in several pieces (raidz, gangs) are left out.
 
@@ -33,6 +36,8 @@ const GAP: u64 = 128 << 10;
 const BEFORE: u64 = 48 << 10;
 /// Largest device read.
 const RUN: u64 = 1 << 20;
+/// Runs that the device is told of before they are read.
+const TOLD: usize = 32;
 /// Bytes of runs that are kept.
 const KEPT: usize = 24 << 20;
 
@@ -189,9 +194,15 @@ impl Ahead {
             self.split(some, room.is_some(), &mut jobs);
         }
         let (io, before) = (self.io.clone(), self.before);
-        let done = self
-            .work
-            .try_run_all(jobs, move |job| io.carry_out(job, before, &f));
+        let places: Vec<Option<Place>> = jobs.iter().map(|job| job.place(before)).collect();
+        if jobs.len() > 1 {
+            places.iter().take(TOLD).for_each(|place| io.tell(place));
+        }
+        let jobs = jobs.into_iter().enumerate().collect();
+        let done = self.work.try_run_all(jobs, move |(i, job)| {
+            places.get(i + TOLD).into_iter().for_each(|p| io.tell(p));
+            io.carry_out(job, before, &f)
+        });
         let mut out = Vec::new();
         for (run, found) in done.into_iter().flatten() {
             out.extend(found);
@@ -242,6 +253,26 @@ struct Job {
     keep: bool,
 }
 
+/// Bytes that are read in one piece: vdev, first one, how many.
+type Place = (u32, u64, usize);
+
+impl Job {
+    /// What it reads from a device.
+    fn place(&self, before: u64) -> Option<Place> {
+        if self.run.is_some() {
+            return None;
+        }
+        let first = self.blocks.first()?.1.dva(0);
+        let ends = self
+            .blocks
+            .iter()
+            .map(|(_, bp)| bp.dva(0).offset().saturating_add(bp.psize()));
+        let start = first.offset() - before.min(first.offset());
+        let len = usize::try_from(ends.max()?.checked_sub(start)?).ok()?;
+        Some((first.vdev(), start, len))
+    }
+}
+
 /// A run if it was read now, and what was made of its blocks.
 type Done<T> = (Option<Arc<Run>>, Vec<(usize, T)>);
 
@@ -271,9 +302,9 @@ impl Pipeline {
         f: &impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T>,
     ) -> Done<T> {
         let fresh = job.run.is_none();
-        let run = job
-            .run
-            .or_else(|| self.read_run(&job.blocks, before).map(Arc::new));
+        let place = job.place(before);
+        let read = |place| self.read_run(&job.blocks, place).map(Arc::new);
+        let run = job.run.clone().or_else(|| place.and_then(read));
         let Some(run) = run else {
             return (None, Vec::new());
         };
@@ -289,14 +320,15 @@ impl Pipeline {
         (fresh.then_some(run), found)
     }
 
-    fn read_run(&self, blocks: &[(usize, BlockPointer)], before: u64) -> Option<Run> {
+    /// A hint that a run will be read soon.
+    fn tell(&self, place: &Option<Place>) {
+        if let Some((vdev, start, len)) = *place {
+            self.vdevs().will_read(vdev, start, len);
+        }
+    }
+
+    fn read_run(&self, blocks: &[(usize, BlockPointer)], (vdev, start, len): Place) -> Option<Run> {
         let (_, first) = blocks.first()?;
-        let (vdev, at) = (first.dva(0).vdev(), first.dva(0).offset());
-        let ends = blocks
-            .iter()
-            .map(|(_, bp)| bp.dva(0).offset().saturating_add(bp.psize()));
-        let start = at - before.min(at);
-        let len = usize::try_from(ends.max()?.checked_sub(start)?).ok()?;
         // The newest of them: what a mirror's child has missed is not read there.
         let (_, newest) = blocks.iter().max_by_key(|(_, bp)| bp.physical_birth())?;
         let place = Address {

@@ -139,6 +139,13 @@ impl Copies {
         outcome
     }
 
+    /// A hint that bytes will be read soon. Of a mirror nothing is known yet: which copy is asked is decided when it is.
+    pub(crate) fn will_read(&self, offset: u64, len: usize) {
+        if let [leaf] = &*self.leaves {
+            leaf.will_read(offset, len);
+        }
+    }
+
     /// Reads and verifies every copy; with `heal` the bad ones are rewritten. `buf` is left with
     /// the block if any copy was good.
     pub(crate) fn check(

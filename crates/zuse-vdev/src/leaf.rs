@@ -347,6 +347,15 @@ impl Leaf {
         }
     }
 
+    /// A hint that bytes of the data area will be read soon.
+    pub(crate) fn will_read(&self, offset: u64, len: usize) {
+        if let Ok((device, asize)) = self.take_seat()
+            && let Ok(at) = self.place(offset, len, asize)
+        {
+            device.will_read(at, len as u64);
+        }
+    }
+
     /// Reads by device byte: a label or the boot area.
     ///
     /// # Errors

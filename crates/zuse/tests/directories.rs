@@ -64,6 +64,14 @@ impl Bench {
         Self { device, pool, fs }
     }
 
+    /// Returns when what the only other thread was asked to bring is there.
+    fn wait_for_the_only_thread(&self) {
+        let (done, wait) = std::sync::mpsc::channel();
+        let last = Box::new(move || done.send(()).unwrap());
+        assert!(self.fs.objset().work().try_submit(last).is_ok());
+        wait.recv().unwrap();
+    }
+
     /// How often each place was read since the last look, most often first.
     fn reads(&self) -> Vec<(u64, u32)> {
         let mut places = BTreeMap::new();
@@ -241,6 +249,53 @@ fn a_directory_that_was_emptied_is_small_and_listed_at_once() {
     assert!(bench.device.tally().reads <= 4);
 }
 
+/// Their objects lie further apart than what one read brings.
+#[test]
+fn the_device_is_told_of_directories_that_are_read_ahead() {
+    let bench = Bench::new();
+    let who = Credentials::root();
+    let root = bench.fs.root().unwrap();
+    for d in 0..24 {
+        let dir = bench
+            .fs
+            .mkdir(&who, &root, format!("d{d:02}").as_bytes(), 0o755);
+        let dir = dir.unwrap();
+        for i in 0..1200 {
+            let name = format!("file-{i:08}");
+            let made = bench.fs.create(&who, &dir, name.as_bytes(), 0o644);
+            drop(made.unwrap());
+        }
+    }
+    drop(root);
+    let bench = bench.reopened_by(1);
+    let root = bench.fs.root().unwrap();
+    let mut dirs = Vec::new();
+    bench
+        .fs
+        .readdir(&root, 2, false, &mut |e| {
+            dirs.push(e.object);
+            true
+        })
+        .unwrap();
+    let mut names = 0;
+    for dir in dirs {
+        let dir = bench.fs.znode(dir).unwrap();
+        bench
+            .fs
+            .readdir(&dir, 2, false, &mut |_| {
+                names += 1;
+                true
+            })
+            .unwrap();
+        bench.wait_for_the_only_thread();
+    }
+    assert_eq!(names, 24 * 1200);
+    let tally = bench.device.tally();
+    assert!((16..=tally.reads).contains(&tally.told), "{tally:?}");
+    assert!(tally.told_bytes <= tally.read_bytes, "{tally:?}");
+    bench.pool.close().unwrap();
+}
+
 /// 47 blocks of objects: read one by one these are 47 device reads.
 #[test]
 fn files_looked_up_in_the_order_of_their_making_are_read_many_at_once() {
@@ -259,12 +314,7 @@ fn files_looked_up_in_the_order_of_their_making_are_read_many_at_once() {
     let bench = bench.reopened_by(1);
     for i in 0..count {
         drop(bench.fs.resolve(&who, name(i).as_bytes()).unwrap());
-        // What the only other thread was asked to bring is there.
-        let (done, wait) = std::sync::mpsc::channel();
-        let last = Box::new(move || done.send(()).unwrap());
-        let work = bench.fs.objset().work();
-        assert!(work.try_submit(last).is_ok());
-        wait.recv().unwrap();
+        bench.wait_for_the_only_thread();
     }
     let reads = bench.reads();
     assert_eq!(reads[0].1, 1, "{reads:?}");

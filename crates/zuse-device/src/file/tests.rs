@@ -156,3 +156,22 @@ fn what_is_no_device_is_refused_with_its_number() {
         Errno::EXIST
     );
 }
+
+#[test]
+fn what_will_be_read_may_be_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = new(&dir, 1 << 20);
+    device.write_at(b"zuse", 4096).unwrap();
+    for (offset, len) in [
+        (0, 0),
+        (4096, 4),
+        (0, u64::MAX),
+        (u64::MAX, 1),
+        (1 << 40, 7),
+    ] {
+        device.will_read(offset, len);
+    }
+    let mut bytes = [0; 4];
+    device.read_at(&mut bytes, 4096).unwrap();
+    assert_eq!(&bytes, b"zuse");
+}

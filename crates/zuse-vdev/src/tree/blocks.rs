@@ -110,6 +110,15 @@ impl Vdevs {
         Ok(outcome)
     }
 
+    /// A hint that bytes at a place will be read soon, for a lone disk: it begins with them, and this returns at once.
+    pub fn will_read(&self, vdev: u32, offset: u64, len: usize) {
+        if let Ok(top) = self.top(vdev)
+            && let Layout::Copies(copies) = &top.layout
+        {
+            copies.will_read(offset, len);
+        }
+    }
+
     /// Reads and verifies *every* copy (for a scrub); bad ones are rewritten if the pool is writable.
     ///
     /// # Errors
