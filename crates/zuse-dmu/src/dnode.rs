@@ -11,6 +11,7 @@
 //! - No lock here is held across I/O. Locks: `state`, then a block's `content`.
 
 pub(crate) mod blocks;
+mod companions;
 pub(crate) mod near;
 mod ranges;
 pub(crate) mod sync;
@@ -183,8 +184,7 @@ pub struct Dnode {
     stamp: AtomicU64,
     /// The newest txg whose changes left `dirty`: written, but perhaps not committed.
     written: AtomicU64,
-    /// In-memory companions of the object, one of a type at most: a ZAP's lock, a znode.
-    companions: RwLock<Vec<Weak<dyn std::any::Any + Send + Sync>>>,
+    companions: companions::Companions,
 }
 
 impl Dnode {
@@ -198,7 +198,7 @@ impl Dnode {
             state: RwLock::new(state),
             stream: ranges::Stream::default(),
             stamp: AtomicU64::new(1),
-            companions: RwLock::default(),
+            companions: companions::Companions::default(),
         })
     }
 
@@ -646,44 +646,6 @@ impl Dnode {
             Errno::NOENT,
             format!("{}: the object is free", self.place()),
         )
-    }
-
-    /// The in-memory companion of this object of that type, made by `make` if there is none (any more).
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn companion<T: Send + Sync + 'static>(
-        &self,
-        make: impl FnOnce() -> Result<Arc<T>>,
-    ) -> Result<Arc<T>> {
-        let find = |all: &[Weak<dyn std::any::Any + Send + Sync>]| {
-            all.iter()
-                .filter_map(Weak::upgrade)
-                .find_map(|any| any.downcast::<T>().ok())
-        };
-        let there = find(
-            &self
-                .companions
-                .read()
-                .unwrap_or_else(std::sync::PoisonError::into_inner),
-        );
-        if let Some(there) = there {
-            return Ok(there);
-        }
-        let made = make()?;
-        let mut all = self
-            .companions
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(there) = find(&all) {
-            return Ok(there);
-        }
-        all.retain(|weak| weak.strong_count() > 0);
-        let any: Arc<dyn std::any::Any + Send + Sync> = made.clone();
-        // One, mostly: a vector that grows by itself begins with room for four.
-        all.reserve_exact(1);
-        all.push(Arc::downgrade(&any));
-        Ok(made)
     }
 }
 

@@ -47,7 +47,10 @@ impl Pool {
 
     /// Writes a txg. On return its uberblock is on disk, or there was nothing to write.
     pub(crate) fn sync_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
-        zuse_device::heap::trim_above(self.limits().cache.saturating_add(HEAP_SLACK));
+        // What is dirty now will be free soon, and taken again by the txg that comes next: giving it back would have it cleared anew.
+        let dirty = usize::try_from(self.meter.metadata()).unwrap_or(0);
+        let room = HEAP_SLACK.saturating_add(dirty);
+        zuse_device::heap::trim_above(self.limits().cache.saturating_add(room));
         if !self.anything_dirty(txg) {
             self.meter.clear(txg);
             return Ok(());

@@ -145,8 +145,22 @@ impl Iterator for Merged<'_> {
 }
 
 impl MicroIndex {
+    fn empty() -> Self {
+        Self {
+            runs: Vec::new(),
+            sorted: 0,
+            dead: 0,
+            free: Vec::new(),
+            next: 0,
+            flaw: None,
+        }
+    }
+
     /// Hashes every name of a block once and sorts.
     pub(crate) fn build(b: &[u8]) -> Self {
+        if slots(b) < FEW && (0..slots(b)).all(|i| field_is_free(b, i)) {
+            return Self::empty();
+        }
         let mut gather = Gather::new(slots(b));
         let (next, flaw) = Self::each_record(b, &mut |r| gather.push(r));
         let used = gather.records.len();
