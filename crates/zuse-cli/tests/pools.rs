@@ -46,6 +46,28 @@ fn status_has_the_layout_of_zpool_status() {
 }
 
 #[test]
+fn json_goes_by_guid_and_flat_where_that_is_asked_for() {
+    let env = TestEnv::new();
+    env.ok("zpool create tank mirror a.img b.img --size 128M");
+    let guid = env.ok("zpool get -H -o value guid tank");
+    let key = format!("\"pools\":{{\"{}\":{{\"name\":\"tank\",", guid.trim());
+    for line in ["zpool list", "zpool status", "zpool get size"] {
+        let json = env.ok(&format!("{line} -j --json-pool-key-guid tank"));
+        assert!(json.contains(&key), "{json}");
+        env.fails(2, &format!("{line} --json-pool-key-guid tank"));
+    }
+    let nested = env.ok("zpool status -j tank");
+    assert!(!nested.contains("\"parent\""), "{nested}");
+    let flat = env.ok("zpool status -j --json-flat-vdevs tank");
+    let parent = |name: &str| flat.matches(&format!("\"parent\":\"{name}\"")).count();
+    assert_eq!((parent("tank"), parent("mirror-0")), (1, 2), "{flat}");
+    // What has others below it still carries them.
+    let leaf = env.path("a.img").display().to_string();
+    let shown = |json: &str| json.matches(&format!("\"name\":\"{leaf}\"")).count();
+    assert_eq!((shown(&nested), shown(&flat)), (1, 3));
+}
+
+#[test]
 fn properties_of_pools_are_set_and_stay() {
     let env = TestEnv::with_pool();
     env.ok("zpool set comment=mine tank");

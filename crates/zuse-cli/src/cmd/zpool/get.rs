@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 use zuse::property_table::vdev_property;
 
-use super::list::{ask, canonical, head_json};
+use super::list::{ask, canonical, head_json, json_key};
 use crate::args::{Devices, list};
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
@@ -31,6 +31,9 @@ pub struct Get {
     /// With --json: numbers as numbers, exact
     #[arg(long, requires = "json")]
     json_int: bool,
+    /// With --json: pools by their guids
+    #[arg(long, requires = "json")]
+    json_pool_key_guid: bool,
     /// Fields: name, property, value, source
     #[arg(
         short,
@@ -92,7 +95,10 @@ impl Get {
                     "properties".into(),
                     Json::object(properties.collect::<Vec<_>>()),
                 ));
-                (row.name.clone(), Json::Object(entries))
+                (
+                    json_key(row, self.json_pool_key_guid),
+                    Json::Object(entries),
+                )
             });
             let payload = vec![("pools".to_owned(), Json::object(pools.collect::<Vec<_>>()))];
             session

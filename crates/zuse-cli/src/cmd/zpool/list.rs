@@ -30,6 +30,9 @@ pub struct List {
     /// With --json: numbers as numbers, exact
     #[arg(long, requires = "json")]
     json_int: bool,
+    /// With --json: pools by their guids
+    #[arg(long, requires = "json")]
+    json_pool_key_guid: bool,
     /// Properties to list, separated by commas
     #[arg(short, value_name = "PROPERTY,…", default_value = DEFAULT)]
     output: String,
@@ -112,7 +115,12 @@ impl List {
         if self.json {
             let pools = rows
                 .iter()
-                .map(|r| (r.name.clone(), self.json_row(r, exact)))
+                .map(|r| {
+                    (
+                        json_key(r, self.json_pool_key_guid),
+                        self.json_row(r, exact),
+                    )
+                })
                 .collect::<Vec<_>>();
             let payload = vec![("pools".to_owned(), Json::Object(pools))];
             session
@@ -248,6 +256,15 @@ pub fn by_class(pool: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
     let some = all.into_iter();
     some.filter(|(title, vdevs)| title.is_empty() || !vdevs.is_empty())
         .collect()
+}
+
+/// What a pool goes by among others: its name, or its guid.
+pub fn json_key(row: &PoolRow, by_guid: bool) -> String {
+    if by_guid {
+        row.guid.to_string()
+    } else {
+        row.name.clone()
+    }
 }
 
 /// What every JSON object of a pool begins with.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
-use super::list::{ask, head_json};
+use super::list::{ask, head_json, json_key};
 use crate::args::Devices;
 use crate::error::Outcome;
 use crate::json::{Json, envelope};
@@ -33,6 +33,12 @@ pub struct Status {
     /// With --json: numbers as numbers, exact
     #[arg(long, requires = "json")]
     json_int: bool,
+    /// With --json: pools by their guids
+    #[arg(long, requires = "json")]
+    json_pool_key_guid: bool,
+    /// With --json: all vdevs at the first level too, each with its parent
+    #[arg(long, requires = "json")]
+    json_flat_vdevs: bool,
     #[command(flatten)]
     devices: Devices,
     /// The pools; all by default
@@ -49,7 +55,10 @@ impl Status {
         if self.json {
             let pools: Vec<_> = rows
                 .iter()
-                .map(|r| (r.name.clone(), pool_json(r, exact, self.json_int)))
+                .map(|r| {
+                    let pool = pool_json(r, exact, self.json_int, self.json_flat_vdevs);
+                    (json_key(r, self.json_pool_key_guid), pool)
+                })
                 .collect();
             let payload = vec![("pools".to_owned(), Json::Object(pools))];
             session
@@ -223,7 +232,7 @@ fn vdev_lines(vdev: &VdevRow, level: usize, width: usize, exact: bool, out: &mut
     }
 }
 
-fn pool_json(row: &PoolRow, exact: bool, as_int: bool) -> Json {
+fn pool_json(row: &PoolRow, exact: bool, as_int: bool, flat: bool) -> Json {
     let mut entries: Vec<_> = head_json(row, as_int)
         .into_iter()
         .filter(|(k, _)| k != "type")
@@ -236,12 +245,33 @@ fn pool_json(row: &PoolRow, exact: bool, as_int: bool) -> Json {
     root.kind = "root".into();
     root.state.clone_from(&row.state);
     let tree = vdev_json(&root, Some(row), exact, as_int);
-    entries.push(("vdevs".into(), Json::object([(row.name.clone(), tree)])));
+    let mut vdevs = vec![(row.name.clone(), tree)];
+    if flat {
+        flatten(&root, &row.name, &mut |vdev, parent| {
+            let mut json = vdev_json(vdev, None, exact, as_int);
+            if let Json::Object(entries) = &mut json {
+                entries.insert(
+                    3.min(entries.len()),
+                    ("parent".into(), Json::Text(parent.to_owned())),
+                );
+            }
+            vdevs.push((vdev.name.clone(), json));
+        });
+    }
+    entries.push(("vdevs".into(), Json::Object(vdevs)));
     entries.push((
         "error_count".into(),
         Json::number(row.warnings.len() as u64, as_int),
     ));
     Json::Object(entries)
+}
+
+/// Calls `f` with all vdevs below one and the names of their parents.
+fn flatten(vdev: &VdevRow, name: &str, f: &mut dyn FnMut(&VdevRow, &str)) {
+    for child in &vdev.children {
+        f(child, name);
+        flatten(child, &child.name, f);
+    }
 }
 
 fn vdev_json(vdev: &VdevRow, pool: Option<&PoolRow>, exact: bool, as_int: bool) -> Json {
