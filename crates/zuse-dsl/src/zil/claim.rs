@@ -41,19 +41,18 @@ impl Dsl {
         let mut gather = self.gatherer()?;
         let none = Needs::default();
         let tree = self.tree_below(&pool.name(), meta.root_dir, None, none, &mut gather)?;
-        let mut headers = Vec::new();
-        for some in tree.chunks(HEADS_AT_ONCE) {
-            self.log_headers(some, &mut gather, &mut headers)?;
-        }
         let (mut live, mut newest) = (Vec::new(), 0);
-        for (name, head, header) in headers {
-            let wanted = cleared && header != ZilHeader::default() || is_live(&meta.io, &header)?;
-            if wanted && (cleared || !header.is_claimed()) {
-                newest = newest.max(self.check_log(name, &header, first)?);
-                live.push(Pending {
-                    object: head,
-                    header,
-                });
+        for some in tree.chunks(HEADS_AT_ONCE) {
+            for (name, head, header) in self.log_headers(some, &mut gather)? {
+                let wanted =
+                    cleared && header != ZilHeader::default() || is_live(&meta.io, &header)?;
+                if wanted && (cleared || !header.is_claimed()) {
+                    newest = newest.max(self.check_log(name, &header, first)?);
+                    live.push(Pending {
+                        object: head,
+                        header,
+                    });
+                }
             }
         }
         if live.is_empty() {
@@ -82,8 +81,7 @@ impl Dsl {
         &self,
         heads: &'a [crate::ahead::Met],
         gather: &mut Option<Ahead>,
-        out: &mut Vec<(&'a str, u64, ZilHeader)>,
-    ) -> Result<()> {
+    ) -> Result<Vec<(&'a str, u64, ZilHeader)>> {
         let meta = self.meta()?;
         if let Some(gather) = gather {
             gather.start_anew();
@@ -105,13 +103,14 @@ impl Dsl {
             Some(gather) => gather.look(&roots, front, |_, block| header_of(block)),
             None => vec![None; roots.len()],
         };
+        let mut out = Vec::with_capacity(all.len());
         for ((met, bp), header) in all.into_iter().zip(found) {
             let read = || header_of(meta.io.read_around(&bp, &met.name).ok()?.bytes());
             if let Some(header) = header.or_else(read) {
-                out.push((&met.name, met.head, header));
+                out.push((met.name.as_str(), met.head, header));
             }
         }
-        Ok(())
+        Ok(out)
     }
 
     /// Walks a log without changing anything; gives the newest birth in it.
