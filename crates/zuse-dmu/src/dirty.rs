@@ -13,6 +13,8 @@ use std::sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
 use zuse_base::range_tree::{RangeTree, Span};
 use zuse_base::{Result, Txg};
 use zuse_format::BlockPointer;
+use zuse_format::block_pointer::BP_SIZE;
+use zuse_format::dnode::{DNODE_CORE, DNODE_SLOT};
 use zuse_io::{Block, BlockIndex, Loan, Reference};
 
 use crate::dnode::near::Near;
@@ -39,6 +41,13 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    /// Bytes that the bonus may take, beside a spill pointer if there is one.
+    pub fn room(&self, has_spill: bool) -> usize {
+        let size = usize::from(self.slots) * DNODE_SLOT;
+        let pointers = usize::from(self.nblkptr) + usize::from(has_spill);
+        size.saturating_sub(DNODE_CORE + BP_SIZE * pointers)
+    }
+
     /// Everything but the bonus and what follows it.
     pub fn facts(&self) -> Self {
         Self {

@@ -17,7 +17,7 @@ mod ranges;
 pub(crate) mod sync;
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
@@ -247,8 +247,16 @@ impl Dnode {
     /// It changes under the lock that the change is made under, before the change: who finds the new number and then reads
     /// waits for the change.
     #[inline]
-    pub(crate) fn stamp(&self) -> u64 {
+    pub fn stamp(&self) -> u64 {
         self.stamp.load(Acquire)
+    }
+
+    /// Whether nothing about the object has begun to change since it had that stamp, and before what the caller has read so
+    /// far was read.
+    #[inline]
+    pub fn is_unchanged_since(&self, stamp: u64) -> bool {
+        fence(Acquire);
+        self.stamp() == stamp
     }
 
     /// The stamp, and the tree if that is all there is: nothing is dirty.
@@ -373,9 +381,7 @@ impl Dnode {
 
     /// Bytes the bonus may take if there is no spill block.
     pub fn bonus_capacity(&self) -> usize {
-        self.fact(|h| {
-            usize::from(h.slots) * DNODE_SLOT - DNODE_CORE - BP_SIZE * usize::from(h.nblkptr)
-        })
+        self.fact(|h| h.room(false))
     }
 
     /// Whether the object is changed in a txg that is not yet on disk.
@@ -422,10 +428,7 @@ impl Dnode {
     pub fn set_bonus(&self, tx: &Tx, bytes: &[u8]) -> Result<()> {
         let spill = self.has_spill();
         self.dirty(tx, |d| {
-            let room = usize::from(d.head.slots) * DNODE_SLOT
-                - DNODE_CORE
-                - BP_SIZE * usize::from(d.head.nblkptr);
-            if bytes.len() > room - if spill { BP_SIZE } else { 0 } {
+            if bytes.len() > d.head.room(spill) {
                 return Err(Error::refused(
                     Errno::NOSPC,
                     "the bonus does not fit its dnode",

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by object number.
+/// A map by object number, or by another number that is given out in a row.
 pub type NumberMap<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
 
 /// See [`NumberMap`].

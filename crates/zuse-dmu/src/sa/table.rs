@@ -5,6 +5,7 @@
 use super::attribute::{Attr, Class};
 use super::layout::{AttrInfo, Layout, header_len};
 use crate::dnode::Dnode;
+use crate::number_hash::NumberMap;
 use crate::objset::Objset;
 use crate::tx::Tx;
 use crate::zap::{Zap, ZapOptions, ZapValue};
@@ -25,14 +26,16 @@ const LAST_LAYOUT: u16 = 1023;
 /// The tables in memory.
 #[derive(Clone)]
 pub(crate) struct Tables {
-    infos: HashMap<u16, AttrInfo>,
+    infos: NumberMap<AttrInfo>,
     /// Numbers of the known attributes here.
     pub known: [Option<u16>; 22],
     registered: usize,
     /// Whether REGISTRY exists and holds every known name.
     complete: bool,
-    layouts: HashMap<u16, Arc<Layout>>,
+    layouts: NumberMap<Arc<Layout>>,
     by_sequence: HashMap<Vec<u16>, u16>,
+    /// Layout to that of the same attributes with a list of extended attributes behind them.
+    listed: NumberMap<u16>,
     stored_layouts: u16,
 }
 
@@ -47,11 +50,11 @@ pub struct SaTable {
 
 fn legacy_tables() -> Tables {
     let mut known = [None; 22];
-    let mut infos = HashMap::new();
+    let mut infos = NumberMap::default();
     for attr in Attr::ALL.into_iter().filter(|&a| (a as u16) < LEGACY) {
         known[attr as usize] = Some(attr as u16);
         infos.insert(
-            attr as u16,
+            attr as u64,
             AttrInfo {
                 number: attr as u16,
                 len: attr.len(),
@@ -59,8 +62,9 @@ fn legacy_tables() -> Tables {
             },
         );
     }
-    let znode: Vec<AttrInfo> = (0..LEGACY).filter_map(|n| infos.get(&n).copied()).collect();
-    let layouts = HashMap::from([
+    let znode: Vec<AttrInfo> = (0..LEGACY)
+        .filter_map(|n| infos.get(&u64::from(n)).copied()).collect();
+    let layouts = NumberMap::from_iter([
         (0, Arc::new(Layout::new(0, znode, &known))),
         (1, Arc::new(Layout::new(1, Vec::new(), &known))),
     ]);
@@ -71,6 +75,7 @@ fn legacy_tables() -> Tables {
         complete: false,
         layouts,
         by_sequence: HashMap::new(),
+        listed: NumberMap::default(),
         stored_layouts: 0,
     }
 }
@@ -78,19 +83,26 @@ fn legacy_tables() -> Tables {
 impl Tables {
     /// A layout by number.
     pub(crate) fn layout(&self, number: u16) -> Option<&Arc<Layout>> {
-        self.layouts.get(&number)
+        self.layouts.get(&u64::from(number))
+    }
+
+    /// The stored layout of these attributes and a list of extended attributes behind them.
+    pub(crate) fn listed(&self, number: u16) -> Option<&Arc<Layout>> {
+        self.listed
+            .get(&u64::from(number))
+            .and_then(|n| self.layout(*n))
     }
 
     /// What is known of an attribute number.
     pub(crate) fn info(&self, number: u16) -> Option<AttrInfo> {
-        self.infos.get(&number).copied()
+        self.infos.get(&u64::from(number)).copied()
     }
 
     /// The stored layout of exactly this sequence.
     pub(crate) fn find(&self, sequence: &[u16]) -> Option<&Arc<Layout>> {
         self.by_sequence
             .get(sequence)
-            .and_then(|n| self.layouts.get(n))
+            .and_then(|n| self.layout(*n))
     }
 
     fn add_attr(&mut self, name: &[u8], value: u64) -> Result<(), &'static str> {
@@ -111,12 +123,13 @@ impl Tables {
             }
             self.known[attr as usize] = Some(number);
         }
-        match self.infos.get(&number) {
+        match self.infos.get(&u64::from(number)) {
             Some(there) if there.len != len || number >= LEGACY => {
                 Err("two attributes of one number")
             }
             _ => {
-                self.infos.insert(number, AttrInfo { number, len, class });
+                self.infos
+                    .insert(number.into(), AttrInfo { number, len, class });
                 Ok(())
             }
         }
@@ -126,8 +139,19 @@ impl Tables {
         let infos: Option<Vec<AttrInfo>> = sequence.iter().map(|n| self.info(*n)).collect();
         let infos = infos.ok_or("a layout with an attribute that is not registered")?;
         self.layouts
-            .insert(number, Arc::new(Layout::new(number, infos, &self.known)));
-        self.by_sequence.entry(sequence.to_vec()).or_insert(number);
+            .insert(number.into(), Arc::new(Layout::new(number, infos, &self.known)));
+        let number = *self.by_sequence.entry(sequence.to_vec()).or_insert(number);
+        if let Some(list) = self.known[Attr::Dxattr as usize] {
+            if let Some((last, plain)) = sequence.split_last()
+                && *last == list
+                && let Some(&plain) = self.by_sequence.get(plain)
+            {
+                self.listed.insert(plain.into(), number);
+            }
+            if let Some(&longer) = self.by_sequence.get(&[sequence, &[list]].concat()) {
+                self.listed.insert(number.into(), longer);
+            }
+        }
         self.stored_layouts += 1;
         Ok(())
     }
@@ -267,7 +291,7 @@ impl SaTable {
             next = next.max(number + 1);
             tables.known[attr as usize] = Some(number);
             tables.infos.insert(
-                number,
+                number.into(),
                 AttrInfo {
                     number,
                     len: attr.len(),

@@ -1,11 +1,13 @@
 //! Changing the attributes of one object.
 //!
-//! Values of unchanged length are written over the old ones in one go. Everything else rewrites the whole set: bonus
+//! Values of unchanged length are written over the old ones in one go, and a first list of extended attributes is put behind
+//! the others where they stand. Everything else rewrites the whole set: bonus
 //! attributes in order, then those of the spill, a replaced one in its place, an added one last. The caller keeps two changes of
 //! one object from running at once.
 
 use super::attribute::Attr;
 use super::buffer;
+use super::layout::{header_len, round8};
 use super::place::place;
 use super::table::{SaTable, Tables};
 use super::view::{corrupt, find_in, legacy_range};
@@ -45,9 +47,17 @@ impl SaTable {
     pub fn update(&self, tx: &Tx, dnode: &Arc<Dnode>, changes: &[(Attr, &[u8])]) -> Result<()> {
         let tables = self.tables();
         let bonus_type = dnode.bonus_type();
-        let done = dnode.edit_bonus(tx, |b| match bonus_type {
-            SA_BONUS => overwrite(b, &tables, changes),
-            ZNODE_BONUS => Ok(overwrite_legacy(b, changes)),
+        let adds_list = bonus_type == SA_BONUS
+            && changes.last().is_some_and(|(attr, _)| *attr == Attr::Dxattr)
+            && !dnode.has_spill();
+        let done = dnode.dirty(tx, |d| match bonus_type {
+            SA_BONUS => {
+                let room = d.head.room(false);
+                let b = &mut d.head.bonus;
+                Ok(overwrite(b, &tables, changes)?
+                    || adds_list && add_list(b, &tables, changes, room)?)
+            }
+            ZNODE_BONUS => Ok(overwrite_legacy(&mut d.head.bonus, changes)),
             _ => Ok(false),
         })?;
         if done.map_err(|flaw| corrupt(dnode, flaw))? {
@@ -208,6 +218,59 @@ pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]
         }
     }
     Ok(true)
+}
+
+/// Puts a list of extended attributes, the last of the changes, behind the last attribute, and overwrites the other values; `false`
+/// (nothing changed) where that is not all there is to do, or `room` is too small.
+fn add_list(
+    b: &mut Vec<u8>,
+    tables: &Tables,
+    changes: &[(Attr, &[u8])],
+    room: usize,
+) -> Checked<bool> {
+    let (Some(((_, list), others)), Some(header)) =
+        (changes.split_last(), buffer::parse_header(b)?)
+    else {
+        return Ok(false);
+    };
+    let (Some(layout), Some(longer)) =
+        (tables.layout(header.layout), tables.listed(header.layout))
+    else {
+        return Ok(false);
+    };
+    if header.swapped {
+        return Ok(false);
+    }
+    let ranges = buffer::ranges(b, &header, layout)?;
+    for (attr, value) in others {
+        if find_in(b, &header, layout, *attr)?.is_none_or(|r| r.len() != value.len()) {
+            return Ok(false);
+        }
+    }
+    let (Some(last), Ok(len)) = (ranges.last(), u16::try_from(list.len())) else {
+        return Ok(false);
+    };
+    let mut lengths = Vec::with_capacity(longer.attrs.len());
+    lengths.extend(
+        (ranges.iter().zip(&layout.attrs)).map(|(range, info)| (range.len(), info.len == 0)),
+    );
+    lengths.push((list.len(), true));
+    let placement = place(&lengths, room);
+    if placement.spills {
+        return Ok(false);
+    }
+    let new = header_len(longer.variable);
+    b.truncate(last.end);
+    b.reserve_exact(placement.bonus_len.saturating_sub(b.len()));
+    b.splice(header.len..header.len, std::iter::repeat_n(0, new - header.len));
+    b.resize(round8(b.len()), 0);
+    b.extend_from_slice(list);
+    let info = longer.number | ((new / 8) as u16) << 10;
+    b[4..6].copy_from_slice(&info.to_le_bytes());
+    let at = 6 + 2 * layout.variable;
+    b[at..at + 2].copy_from_slice(&len.to_le_bytes());
+    debug_assert_eq!(b.len(), placement.bonus_len);
+    overwrite(b, tables, others)
 }
 
 fn overwrite_legacy(b: &mut [u8], changes: &[(Attr, &[u8])]) -> bool {

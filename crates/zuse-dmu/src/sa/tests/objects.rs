@@ -251,6 +251,38 @@ fn extended_attributes_grow_into_the_spill_block_and_come_back() {
 }
 
 #[test]
+fn a_list_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten() {
+    let pool = TestPool::new(Settings::default());
+    let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
+    let ctime = [9u8; 16];
+    let mut forms = [0; 2];
+    for slots in [1, 2] {
+        for len in (48..180).chain([540, 560, 580, 600, 640, 700]) {
+            let [behind, rewritten] = [(); 2].map(|()| {
+                let file = new_object(&pool, slots);
+                let set = file_set();
+                table.init(&pool.tx(), &file, &borrowed(&set)).unwrap();
+                file
+            });
+            let list = vec![len as u8; len];
+            let mut changes = [(Attr::Ctime, &ctime[..]), (Attr::Dxattr, &list[..])];
+            table.update(&pool.tx(), &behind, &changes).unwrap();
+            // The list is not the last of the changes: the whole set is rewritten.
+            changes.reverse();
+            table.update(&pool.tx(), &rewritten, &changes).unwrap();
+            assert_eq!(behind.bonus_vec(), rewritten.bonus_vec(), "{slots}, {len}");
+            let spill = |file: &Dnode| file.spill().unwrap().map(|b| b.bytes().to_vec());
+            assert_eq!(spill(&behind), spill(&rewritten), "{slots}, {len}");
+            forms[usize::from(behind.has_spill())] += 1;
+            let view = table.view(&behind).unwrap();
+            assert_eq!(view.get(Attr::Dxattr).unwrap(), Some(&list[..]));
+            assert_eq!(view.get(Attr::Ctime).unwrap(), Some(&ctime[..]));
+        }
+    }
+    assert_eq!(forms, [226, 50], "in the bonus, in a spill block");
+}
+
+#[test]
 fn a_project_id_moves_an_older_set_into_canonical_order() {
     let pool = TestPool::new(Settings::default());
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
