@@ -505,6 +505,8 @@ impl Objset {
             let phys = match block {
                 None => None,
                 Some(block) => {
+                    // Who takes one object after the other waits for memory while the answer is on its way.
+                    glance::ask_for(&block, slot + 1);
                     if starts_of(&block) >> slot & 1 == 1 {
                         let bytes = &block.bytes()[slot * DNODE_SLOT..];
                         let phys = DnodePhys::parse(bytes).map_err(|e| {

@@ -87,12 +87,16 @@ impl FileSystem {
             b".." => return self.znode(ObjectId(dir.read().attrs.parent)),
             _ => {}
         }
+        let stamp = dir.dnode().stamp();
         let mut found = self.find(dir, name)?;
         loop {
             let Some((object, _)) = found else {
                 return Err(self.absent(name));
             };
             let znode = self.znode(object);
+            if znode.is_ok() && dir.dnode().is_unchanged_since(stamp) {
+                return znode;
+            }
             // Nothing was locked between the two: the name may lead elsewhere by now, and the number be another object's. Who
             // holds an object keeps its number from being used again.
             found = self.find(dir, name)?;

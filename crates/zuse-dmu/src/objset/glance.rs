@@ -34,7 +34,7 @@ pub struct Glance<'a> {
 }
 
 /// Asks the processor for what a look at a common file reads: the dnode's core, and the bonus behind one block pointer.
-fn ask_for(block: &Block, slot: usize) {
+pub(super) fn ask_for(block: &Block, slot: usize) {
     if let Some(dnode) = block
         .bytes()
         .get(slot * DNODE_SLOT..(slot + 1) * DNODE_SLOT)
