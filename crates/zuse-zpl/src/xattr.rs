@@ -275,18 +275,20 @@ impl FileSystem {
 
     fn stored_value(&self, znode: &Arc<Znode>, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let view = self.store.view(znode.dnode())?;
-        let list = list_in(view.as_ref())?;
-        let space = self.attribute_space(znode)?;
-        for name in [Some(name), bare(name)].into_iter().flatten() {
-            if let Some(list) = list
-                && let Some(value) = dxattr::find(list, name)?
-            {
-                return Ok(Some(value.to_vec()));
+        let names = || [Some(name), bare(name)].into_iter().flatten();
+        if let Some(list) = list_in(view.as_ref())? {
+            for name in names() {
+                if let Some(value) = dxattr::find(list, name)? {
+                    return Ok(Some(value.to_vec()));
+                }
             }
-            if let Some(space) = &space
-                && let Some(value) = self.hidden_value(space, name)?
-            {
-                return Ok(Some(value));
+        }
+        // Where that is may have to be looked up in the spill block.
+        if let Some(space) = self.attribute_space(znode)? {
+            for name in names() {
+                if let Some(value) = self.hidden_value(&space, name)? {
+                    return Ok(Some(value));
+                }
             }
         }
         Ok(None)
