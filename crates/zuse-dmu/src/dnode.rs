@@ -17,8 +17,8 @@ mod ranges;
 pub(crate) mod sync;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, fence};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};

@@ -63,7 +63,8 @@ fn legacy_tables() -> Tables {
         );
     }
     let znode: Vec<AttrInfo> = (0..LEGACY)
-        .filter_map(|n| infos.get(&u64::from(n)).copied()).collect();
+        .filter_map(|n| infos.get(&u64::from(n)).copied())
+        .collect();
     let layouts = NumberMap::from_iter([
         (0, Arc::new(Layout::new(0, znode, &known))),
         (1, Arc::new(Layout::new(1, Vec::new(), &known))),
@@ -100,9 +101,7 @@ impl Tables {
 
     /// The stored layout of exactly this sequence.
     pub(crate) fn find(&self, sequence: &[u16]) -> Option<&Arc<Layout>> {
-        self.by_sequence
-            .get(sequence)
-            .and_then(|n| self.layout(*n))
+        self.by_sequence.get(sequence).and_then(|n| self.layout(*n))
     }
 
     fn add_attr(&mut self, name: &[u8], value: u64) -> Result<(), &'static str> {
@@ -138,8 +137,10 @@ impl Tables {
     fn add_layout(&mut self, number: u16, sequence: &[u16]) -> Result<(), &'static str> {
         let infos: Option<Vec<AttrInfo>> = sequence.iter().map(|n| self.info(*n)).collect();
         let infos = infos.ok_or("a layout with an attribute that is not registered")?;
-        self.layouts
-            .insert(number.into(), Arc::new(Layout::new(number, infos, &self.known)));
+        self.layouts.insert(
+            number.into(),
+            Arc::new(Layout::new(number, infos, &self.known)),
+        );
         let number = *self.by_sequence.entry(sequence.to_vec()).or_insert(number);
         if let Some(list) = self.known[Attr::Dxattr as usize] {
             if let Some((last, plain)) = sequence.split_last()

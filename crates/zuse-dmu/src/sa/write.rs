@@ -48,7 +48,9 @@ impl SaTable {
         let tables = self.tables();
         let bonus_type = dnode.bonus_type();
         let adds_list = bonus_type == SA_BONUS
-            && changes.last().is_some_and(|(attr, _)| *attr == Attr::Dxattr)
+            && changes
+                .last()
+                .is_some_and(|(attr, _)| *attr == Attr::Dxattr)
             && !dnode.has_spill();
         let done = dnode.dirty(tx, |d| match bonus_type {
             SA_BONUS => {
@@ -233,8 +235,7 @@ fn add_list(
     else {
         return Ok(false);
     };
-    let (Some(layout), Some(longer)) =
-        (tables.layout(header.layout), tables.listed(header.layout))
+    let (Some(layout), Some(longer)) = (tables.layout(header.layout), tables.listed(header.layout))
     else {
         return Ok(false);
     };
@@ -262,7 +263,10 @@ fn add_list(
     let new = header_len(longer.variable);
     b.truncate(last.end);
     b.reserve_exact(placement.bonus_len.saturating_sub(b.len()));
-    b.splice(header.len..header.len, std::iter::repeat_n(0, new - header.len));
+    b.splice(
+        header.len..header.len,
+        std::iter::repeat_n(0, new - header.len),
+    );
     b.resize(round8(b.len()), 0);
     b.extend_from_slice(list);
     let info = longer.number | ((new / 8) as u16) << 10;
