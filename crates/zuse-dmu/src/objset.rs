@@ -50,7 +50,7 @@ const SHARDS: usize = 32;
 /// What a new object costs in memory until it is synced, about: itself, its changes, its bonus, its entry here and what it is
 /// once written (of an empty file 0.53 KiB were measured before that, and 0.6 with what it is then). Its dnode is part of a
 /// block that the cache lends for. The more objects a txg holds the less often each leaf of a large directory is written.
-const OBJECT_CHARGE: u64 = 640;
+const OBJECT_CHARGE: u64 = 704;
 
 /// What every object of an object set shares.
 pub(crate) struct Core {

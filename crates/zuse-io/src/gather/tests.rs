@@ -146,6 +146,8 @@ fn what_is_due_is_left_with_the_thread_that_writes() {
     let (go_on, held) = mpsc::channel::<()>();
     std::thread::scope(|s| {
         let (gather, device) = (&gather, &device);
+        // Dropped where this panics, so that the writer does not wait for ever.
+        let go_on = go_on;
         let writer = s.spawn(move || {
             let write = |run: &Run| {
                 if run.start == 0 {
@@ -180,6 +182,7 @@ fn who_drains_waits_for_what_others_write_and_learns_of_their_errors() {
     let (go_on, held) = mpsc::channel::<()>();
     std::thread::scope(|s| {
         let gather = &gather;
+        let go_on = go_on;
         s.spawn(move || {
             let write = |run: &Run| {
                 if run.start != 0 {
