@@ -8,7 +8,8 @@
 //! anybody changes about the object, a sync included. Who changes the ZAP itself makes it anew at the end, under the lock.
 //!
 //! Memory: the header's words and two references for each ZAP that is open. Blocks are held weakly: the cache alone, and the
-//! txg alone, decide what stays. The tree is held, so that of an idle ZAP may be an old one: its pointers, no block.
+//! txg alone, decide what stays; but a block that is part of its pointer is never in the cache, and one of at most [`SMALL`] bytes is
+//! kept here instead of being unpacked for each look-up. The tree is held, so that of an idle ZAP may be an old one: its pointers, no block.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -25,6 +26,9 @@ use crate::dnode::Dnode;
 /// Look-ups after which the cache is asked for a micro ZAP's block, so that it knows that the block is in use.
 const USES: u32 = 32;
 
+/// Largest block that is kept where it is part of its pointer.
+const SMALL: usize = 1024;
+
 /// What is known of block 0.
 #[derive(Default)]
 pub(super) enum What {
@@ -40,6 +44,8 @@ pub(super) enum What {
         header: MicroHeader,
         block: Weak<Block>,
         uses: AtomicU32,
+        /// The same block, if the cache does not have it.
+        kept: Option<Arc<Block>>,
     },
     /// A micro ZAP whose block was changed in the txg of [`Known::own`].
     Changed { header: MicroHeader },
@@ -120,10 +126,14 @@ impl What {
             header,
             block,
             uses,
+            kept,
         } = self
         else {
             return None;
         };
+        if let Some(block) = kept {
+            return Some((*header, block.clone()));
+        }
         let left = uses.load(Relaxed);
         if left == 0 {
             uses.store(USES, Relaxed);
@@ -171,10 +181,13 @@ impl Zap {
         let Ok(header) = MicroHeader::parse(block.bytes()) else {
             return Ok(None);
         };
+        let in_pointer = tree.levels == 1 && tree.root(0).is_some_and(|bp| bp.is_embedded());
+        let kept = (in_pointer && block.bytes().len() <= SMALL).then(|| block.clone());
         Ok(is_micro.then(|| What::Micro {
             header,
             block: Arc::downgrade(&block),
             uses: AtomicU32::new(USES),
+            kept,
         }))
     }
 }
