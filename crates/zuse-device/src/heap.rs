@@ -10,7 +10,7 @@
 //! space, which glibc opens a few KiB at a time: a system call and a fault for every 4 KiB of small objects, and no huge pages,
 //! which are asked for only where a piece begins. Which threads get that arena is chance: a mount whose worker did took 0.4
 //! faults a file that was looked up and given an attribute, some 7 µs each. With [`TOP_PAD`] a piece is opened as a whole when
-//! it is begun: 0.003 faults, and the same memory (peaks of 397 to 416 MiB without, 407 to 411 with it, cache 256).
+//! it is begun: 0.003 faults, and the same memory (peaks of 397 to 416 MB without, 407 to 411 with it, cache 256 MiB).
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
