@@ -12,6 +12,7 @@ mod cache_file;
 mod cmd;
 mod copy;
 mod date;
+mod dedup_table;
 mod error;
 mod forward;
 mod holder;

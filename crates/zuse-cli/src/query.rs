@@ -16,8 +16,10 @@ use crate::session::{Need, Session};
 use crate::target::pool_of;
 
 mod carry;
+mod details;
 
 pub use carry::answer_here;
+pub use details::{DedupRow, Details, WorkRow};
 
 /// A question about one pool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,6 +51,9 @@ pub enum Question {
         name: String,
         /// These properties; `None` for all.
         properties: Option<Vec<String>>,
+        /// What else.
+        #[serde(default)]
+        details: Details,
     },
     /// Vdevs of a pool.
     Vdevs {
@@ -189,6 +194,9 @@ pub struct PoolRow {
     /// What is kept in memory.
     #[serde(default)]
     pub tiers: Vec<TierRow>,
+    /// Dedup tables, where that was asked for.
+    #[serde(default)]
+    pub dedup: Option<DedupRow>,
 }
 
 /// A tier of memory: see [`zuse::Tier`].
@@ -238,6 +246,15 @@ pub struct VdevRow {
     /// Times and sizes of reads, writes, writes of labels, trims.
     #[serde(default)]
     pub ops: Vec<OpRow>,
+    /// Where a device is.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Operations of a device that took too long.
+    #[serde(default)]
+    pub slow: u64,
+    /// Of a device, where that was asked for: how far it is initialized, how far trimmed.
+    #[serde(default)]
+    pub work: Option<[WorkRow; 2]>,
 }
 
 /// Operations of one kind: see [`zuse::OpFigures`].
@@ -347,6 +364,9 @@ impl VdevRow {
             space: None,
             fragmentation: None,
             ops: status.ops.iter().map(OpRow::of).collect(),
+            path: status.kind.is_device().then(|| status.name.clone()),
+            slow: status.ops.iter().map(|o| o.slow).sum(),
+            work: None,
         }
     }
 
@@ -376,8 +396,13 @@ impl Question {
                 })?;
                 Ok(Answer::Datasets(rows))
             }
-            Self::Pool { name, properties } => {
+            Self::Pool {
+                name,
+                properties,
+                details,
+            } => {
                 let mut row = pool_row(pool, properties.as_deref())
+                    .and_then(|mut row| details.put_on(pool, &mut row).map(|()| row))
                     .or_cannot_pool(|| format!("cannot open '{name}'"))?;
                 if imported {
                     for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
@@ -644,6 +669,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
                 figures: [t.hits, t.misses, t.entries, t.bytes, t.limit],
             })
             .collect(),
+        dedup: None,
     })
 }
 
@@ -674,6 +700,7 @@ fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         _ => ("ONLINE", ""),
     };
     VdevRow {
+        path: config.kind.is_device().then(|| name.clone()),
         name,
         kind: config.kind.name().to_owned(),
         guid: config.guid,
@@ -689,5 +716,7 @@ fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         space: None,
         fragmentation: None,
         ops: Vec::new(),
+        slow: 0,
+        work: None,
     }
 }

@@ -8,6 +8,7 @@ mod mounts;
 mod pools;
 mod programs;
 mod redaction;
+mod reports;
 mod streams;
 mod support;
 mod upkeep;

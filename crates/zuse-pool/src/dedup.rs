@@ -278,6 +278,13 @@ impl Table {
         Ok(())
     }
 
+    /// Entries in stores and in logs.
+    pub fn entries(&self) -> u64 {
+        let stored: u64 = self.stores.iter().map(|s| s.entries).sum();
+        let newer: usize = self.logs.iter().map(|l| l.entries.len()).sum();
+        stored + newer as u64
+    }
+
     /// Sums over all entries: those in stores, and those in logs.
     pub fn histogram(&self, io: &Pipeline) -> Histogram {
         let mut sum = Histogram::default();

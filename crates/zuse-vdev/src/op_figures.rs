@@ -7,7 +7,7 @@
 //! Operations go to the host at once: there is no queue of our own in which they would wait, so the time here is all there is.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use zuse_base::Counter;
 
@@ -18,6 +18,9 @@ pub const SIZES: usize = 16;
 /// log2 of the smallest size.
 const SMALLEST: u32 = 9;
 
+/// An operation that takes longer is a slow one.
+const SLOW: Duration = Duration::from_secs(30);
+
 /// Counts operations of one kind of one device.
 #[derive(Debug)]
 pub struct OpCounters {
@@ -27,6 +30,7 @@ pub struct OpCounters {
     single: [Counter; SIZES],
     joined: [Counter; SIZES],
     active: AtomicU32,
+    slow: Counter,
 }
 
 impl Default for OpCounters {
@@ -38,6 +42,7 @@ impl Default for OpCounters {
             single: std::array::from_fn(|_| Counter::default()),
             joined: std::array::from_fn(|_| Counter::default()),
             active: AtomicU32::new(0),
+            slow: Counter::default(),
         }
     }
 }
@@ -57,6 +62,8 @@ pub struct OpFigures {
     pub joined: Vec<u64>,
     /// Operations under way.
     pub active: u64,
+    /// Operations that took longer than 30 seconds, those that failed too.
+    pub slow: u64,
 }
 
 /// Bucket of a value whose smallest one is 2^`first`, rounded up (`up`) or down.
@@ -80,9 +87,19 @@ impl OpCounters {
         self.active.fetch_add(1, Relaxed);
         let from = Instant::now();
         let result = op();
-        let took = u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let took = from.elapsed();
         self.active.fetch_sub(1, Relaxed);
-        if result.is_ok() {
+        self.note(took, bytes, parts, result.is_ok());
+        result
+    }
+
+    /// Counts an operation.
+    fn note(&self, took: Duration, bytes: usize, parts: usize, succeeded: bool) {
+        if took > SLOW {
+            self.slow.bump();
+        }
+        if succeeded {
+            let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             self.nanoseconds.add(took);
             self.bytes.add(bytes as u64);
             self.latency[bucket(took, 0, false, LATENCIES)].bump();
@@ -93,7 +110,6 @@ impl OpCounters {
             };
             sizes[bucket(bytes as u64, SMALLEST, true, SIZES)].bump();
         }
-        result
     }
 
     /// The figures now.
@@ -106,6 +122,7 @@ impl OpCounters {
             single: all(&self.single),
             joined: all(&self.joined),
             active: u64::from(self.active.load(Relaxed)),
+            slow: self.slow.get(),
         }
     }
 }
@@ -125,6 +142,7 @@ impl OpFigures {
         self.nanoseconds += other.nanoseconds;
         self.bytes += other.bytes;
         self.active += other.active;
+        self.slow += other.slow;
         add(&mut self.latency, &other.latency);
         add(&mut self.single, &other.single);
         add(&mut self.joined, &other.joined);
@@ -153,7 +171,7 @@ impl<T> AllOps<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LATENCIES, OpCounters, SIZES, bucket};
+    use super::{LATENCIES, OpCounters, SIZES, SLOW, bucket};
 
     #[test]
     fn a_value_goes_into_the_bucket_that_its_table_says() {
@@ -165,6 +183,20 @@ mod tests {
             assert_eq!(bucket(value, 9, true, SIZES), at, "{value} bytes");
         }
         assert_eq!(bucket(1 << 30, 9, true, SIZES), SIZES - 1);
+    }
+
+    #[test]
+    fn slow_operations_are_counted_even_when_they_fail() {
+        let ops = OpCounters::default();
+        ops.note(SLOW, 512, 1, true);
+        assert_eq!(ops.figures().slow, 0);
+        let longer = SLOW + std::time::Duration::from_nanos(1);
+        ops.note(longer, 512, 1, true);
+        ops.note(longer, 512, 1, false);
+        let mut both = ops.figures();
+        assert_eq!((both.slow, both.count()), (2, 2));
+        both.add(&ops.figures());
+        assert_eq!(both.slow, 4);
     }
 
     #[test]

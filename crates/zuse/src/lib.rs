@@ -35,6 +35,7 @@ mod stream_pool;
 pub mod traverse;
 mod upgrade;
 mod vdev_property;
+mod vdev_work;
 mod volume;
 
 pub use accounted::{Accounted, SpaceRow};
@@ -56,6 +57,7 @@ pub use stats::{Tier, Traffic};
 pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
 pub use upgrade::ZPL_VERSION;
 pub use vdev_property::VdevProperties;
+pub use vdev_work::VdevWork;
 pub use volume::{BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume};
 
 pub use zuse_base::{Errno, Error, ObjectId, Result, Span, Txg};

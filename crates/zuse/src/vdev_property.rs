@@ -10,7 +10,7 @@
 //! - `sit_out` lasts as long as this process holds the pool, and is not stored.
 //! - `checksum_n`, `checksum_t`, `io_n`, `io_t` say how many errors are too many ([`zuse_vdev::Thresholds`]).
 //! - `failfast`, `slow_io_n`, `slow_io_t`, `slow_io_events` and `autosit` are kept for OpenZFS. Here nothing follows from them: a program has
-//!   no way to make a device give up early, the host counts and retries, and what a device is slow at is not watched.
+//!   no way to make a device give up early, the host counts and retries, and nothing becomes of what `slow_ios` counts.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -515,6 +515,7 @@ impl Of<'_> {
             "trim_bytes" => number(count(TRIMS)?.bytes),
             "removing" => Some(on_off(status.removing)),
             "trim_support" => Some(on_off(status.psize > 0)),
+            "slow_ios" => number(status.ops.iter().map(|o| o.slow).sum()),
             "raidz_expanding" => match status.kind {
                 VdevKind::Raidz { expanding, .. } => Some(on_off(expanding)),
                 _ => None,

@@ -10,6 +10,7 @@ mod import;
 mod iostat;
 mod labelclear;
 mod list;
+mod repeat;
 mod set;
 mod status;
 mod sync;

@@ -12,8 +12,8 @@ use zuse::traverse::{Options, traverse_each};
 use zuse_format::{BlockPointer, BpKind, object_type};
 
 use super::pointer;
+use crate::dedup_table::rows;
 use crate::error::{Explain, Outcome};
-use crate::nicenum::{nicebytes, nicenum};
 use crate::session::Session;
 
 /// The class of blocks with one pointer.
@@ -27,11 +27,7 @@ const PARTS: usize = 64;
 pub fn run(session: &mut Session, pool: &Arc<Pool>, level: u8) -> Outcome {
     let cannot = || format!("cannot read the dedup tables of '{}'", pool.name());
     let tables = tables(pool.spa()).or_cannot(cannot)?;
-    let entries = |t: &Table| {
-        t.stores.iter().map(|s| s.entries).sum::<u64>()
-            + t.logs.iter().map(|l| l.entries.len() as u64).sum::<u64>()
-    };
-    if tables.iter().map(entries).sum::<u64>() == 0 {
+    if tables.iter().map(Table::entries).sum::<u64>() == 0 {
         session.ui.line("All DDTs are empty")?;
         return Ok(());
     }
@@ -142,37 +138,6 @@ fn log_line(log: &Log) -> String {
         log.first_txg,
         log.entries.len()
     )
-}
-
-fn row(out: &mut String, name: &str, stored: &Figures, referenced: &Figures) {
-    let _ = writeln!(
-        out,
-        "{name:>6}   {:>6}   {:>5}   {:>5}   {:>5}   {:>6}   {:>5}   {:>5}   {:>5}",
-        nicenum(stored.blocks),
-        nicebytes(stored.lsize),
-        nicebytes(stored.psize),
-        nicebytes(stored.dsize),
-        nicenum(referenced.blocks),
-        nicebytes(referenced.lsize),
-        nicebytes(referenced.psize),
-        nicebytes(referenced.dsize),
-    );
-}
-
-fn rows(out: &mut String, histogram: &Histogram, with_total: bool) {
-    out.push_str(
-        "bucket              allocated                       referenced          \n\
-         ______   ______________________________   ______________________________\n\
-         refcnt   blocks   LSIZE   PSIZE   DSIZE   blocks   LSIZE   PSIZE   DSIZE\n\
-         ------   ------   -----   -----   -----   ------   -----   -----   -----\n",
-    );
-    for (references, stored, referenced) in histogram.rows() {
-        row(out, &nicenum(references), stored, referenced);
-    }
-    if with_total {
-        let (stored, referenced) = histogram.total();
-        row(out, "Total", &stored, &referenced);
-    }
 }
 
 fn ratios(out: &mut String, histogram: &Histogram) {

@@ -4,13 +4,12 @@ mod figures;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
 use super::list::{ask, by_class};
+use super::repeat::{Repeat, Stamp, VdevNames};
 use crate::args::Devices;
-use crate::date;
 use crate::error::{CommandError, Outcome};
 use crate::nicenum::nicenum;
 use crate::query::{OpRow, PoolRow, VdevRow};
@@ -42,18 +41,10 @@ pub struct Iostat {
     /// Headers once only
     #[arg(short = 'n')]
     headers_once: bool,
-    /// Numbers of vdevs instead of names
-    #[arg(short)]
-    guids: bool,
-    /// Links are followed: names are so always
-    #[arg(short = 'L', hide = true)]
-    real_links: bool,
-    /// Full paths: names are so always
-    #[arg(short = 'P', hide = true)]
-    full_paths: bool,
-    /// A time before each report: d as a date, u in seconds
-    #[arg(short = 'T', value_name = "d|u", value_parser = ["d", "u"])]
-    time: Option<String>,
+    #[command(flatten)]
+    names: VdevNames,
+    #[command(flatten)]
+    stamp: Stamp,
     /// Also how long operations took on average
     #[arg(short = 'l')]
     latency: bool,
@@ -163,10 +154,9 @@ impl Iostat {
     /// Does it.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
-        let (interval, count) = self.times()?;
+        let mut repeat = Repeat::take(&mut self.words)?;
         let mut asked = Asked::parse(&self.words, session)?;
         let mut before: Vec<(PoolRow, Vec<Line>)> = Vec::new();
-        let mut shown = 0;
         loop {
             let rows = ask(session, &asked.pools, Some(&[]))?;
             if rows.is_empty() {
@@ -181,41 +171,16 @@ impl Iostat {
                 })
                 .collect();
             asked.check()?;
-            if !before.is_empty() || !self.skip_first || interval.is_none() {
-                let text = self.report(&now, &before, shown == 0)?;
+            if !before.is_empty() || !self.skip_first || !repeat.repeats() {
+                let text = self.report(&now, &before, repeat.shown() == 0)?;
                 session.ui.print(text)?;
-                session.ui.flush()?;
-                shown += 1;
+                repeat.show(session)?;
             }
-            let Some(pause) = interval.filter(|_| count.is_none_or(|n| shown < n)) else {
-                return Ok(());
-            };
             before = now;
-            // Others may want the pool meanwhile.
-            session.finish()?;
-            std::thread::sleep(pause);
+            if !repeat.again(session)? {
+                return Ok(());
+            }
         }
-    }
-
-    /// Takes interval and count off the words.
-    fn times(&mut self) -> Outcome<(Option<Duration>, Option<u64>)> {
-        let mut numbers = Vec::new();
-        while numbers.len() < 2
-            && let Some(n) = self.words.last().and_then(|w| w.parse::<f64>().ok())
-        {
-            numbers.push(n);
-            self.words.pop();
-        }
-        let count = (numbers.len() == 2).then(|| numbers.remove(0) as u64);
-        let Some(seconds) = numbers.pop() else {
-            return Ok((None, None));
-        };
-        if seconds == 0.0 {
-            return Err(CommandError::usage("interval cannot be zero").into());
-        }
-        let pause = Duration::try_from_secs_f64(seconds)
-            .map_err(|_| CommandError::usage("invalid interval"))?;
-        Ok((Some(pause), count))
     }
 
     fn lines(&self, pool: &PoolRow, asked: &mut Asked) -> Vec<Line> {
@@ -274,11 +239,7 @@ impl Iostat {
     }
 
     fn line(&self, vdev: &VdevRow, level: usize) -> Line {
-        let name = if self.guids {
-            vdev.guid.to_string()
-        } else {
-            vdev.name.clone()
-        };
+        let name = self.names.of(vdev);
         let indent = if self.scripted { 0 } else { 2 * level };
         Line {
             name: format!("{:indent$}{name}", ""),
@@ -345,16 +306,8 @@ impl Iostat {
         first: bool,
     ) -> Outcome<String> {
         let mut out = String::new();
-        if let Some(form) = &self.time {
-            let seconds = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |d| d.as_secs());
-            let text = if form == "u" {
-                seconds.to_string()
-            } else {
-                date::seconds(seconds)
-            };
-            let _ = writeln!(out, "{text}");
+        if let Some(time) = self.stamp.line() {
+            let _ = writeln!(out, "{time}");
         }
         let mut table = Vec::new();
         for (pool, lines) in now {

@@ -3,16 +3,19 @@
 use clap::Args;
 use zuse::property_table::{PropertyKind, pool_property};
 
+use super::repeat::{Repeat, Stamp, VdevNames};
 use crate::args::{Devices, list};
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
 use crate::nicenum::nicenum;
 use crate::present::{pool_value, source_json};
-use crate::query::{Answer, PoolRow, Question, VdevRow};
+use crate::query::{Answer, Details, PoolRow, Question, VdevRow};
 use crate::session::Session;
 use crate::table::{Column, Side, render};
 
 /// List pools with their space
+///
+/// A pool that no process holds is opened for each report and given back, so that others can have it meanwhile.
 #[derive(Args, Debug)]
 pub struct List {
     /// No header, fields separated by one tab
@@ -24,6 +27,10 @@ pub struct List {
     /// Also the devices
     #[arg(short)]
     verbose: bool,
+    #[command(flatten)]
+    names: VdevNames,
+    #[command(flatten)]
+    stamp: Stamp,
     /// As JSON
     #[arg(short, long)]
     json: bool,
@@ -38,8 +45,8 @@ pub struct List {
     output: String,
     #[command(flatten)]
     devices: Devices,
-    /// The pools; all by default
-    #[arg(value_name = "POOL")]
+    /// The pools, all by default; then seconds from report to report, and how many of them
+    #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pools: Vec<String>,
 }
 
@@ -69,6 +76,16 @@ pub fn ask(
     pools: &[String],
     properties: Option<&[String]>,
 ) -> Outcome<Vec<PoolRow>> {
+    ask_for(session, pools, properties, Details::default())
+}
+
+/// The same with what takes more to find out.
+pub fn ask_for(
+    session: &mut Session,
+    pools: &[String],
+    properties: Option<&[String]>,
+    details: Details,
+) -> Outcome<Vec<PoolRow>> {
     let names = if pools.is_empty() {
         session.pool_names()?
     } else {
@@ -80,6 +97,7 @@ pub fn ask(
         let question = Question::Pool {
             name,
             properties: properties.map(<[String]>::to_vec),
+            details,
         };
         match question.ask(session) {
             Ok(Answer::Pool(row)) => rows.push(*row),
@@ -104,13 +122,25 @@ pub fn ask(
 
 impl List {
     /// Does it.
-    pub fn run(self, session: &mut Session) -> Outcome {
+    pub fn run(mut self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
+        let mut repeat = Repeat::take(&mut self.pools)?;
         let columns = list(&self.output)
             .iter()
             .map(|n| canonical(n))
             .collect::<Outcome<Vec<_>>>()?;
-        let rows = ask(session, &self.pools, Some(&columns))?;
+        loop {
+            let mut rows = ask(session, &self.pools, Some(&columns))?;
+            rows.iter_mut().for_each(|row| self.names.put_on(row));
+            self.report(session, &columns, &rows)?;
+            repeat.show(session)?;
+            if rows.is_empty() && !self.json || !repeat.again(session)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn report(&self, session: &mut Session, columns: &[String], rows: &[PoolRow]) -> Outcome {
         let exact = self.parsable || self.json_int;
         if self.json {
             let pools = rows
@@ -122,7 +152,8 @@ impl List {
                     )
                 })
                 .collect::<Vec<_>>();
-            let payload = vec![("pools".to_owned(), Json::Object(pools))];
+            let mut payload: Vec<_> = self.stamp.json().into_iter().collect();
+            payload.push(("pools".to_owned(), Json::Object(pools)));
             session
                 .ui
                 .line(envelope("zpool list", payload).to_string())?;
@@ -132,9 +163,12 @@ impl List {
             session.ui.say("no pools available");
             return Ok(());
         }
+        if let Some(time) = self.stamp.line() {
+            session.ui.line(time)?;
+        }
         let head: Vec<Column> = columns.iter().map(|n| column(n)).collect();
         let mut lines = Vec::new();
-        for row in &rows {
+        for row in rows {
             lines.push(
                 row.cells
                     .iter()
@@ -152,7 +186,7 @@ impl List {
                         lines.push(columns.iter().map(name).collect());
                     }
                     for child in vdevs {
-                        vdev_lines(child, row, 1, &columns, exact, &mut lines);
+                        vdev_lines(child, row, 1, columns, exact, &mut lines);
                     }
                 }
             }
@@ -204,8 +238,8 @@ impl List {
             ("vdev_type".to_owned(), text(&vdev.kind)),
             ("guid".to_owned(), Json::number(vdev.guid, self.json_int)),
         ];
-        if vdev.name.starts_with('/') {
-            entries.push(("path".to_owned(), text(&vdev.name)));
+        if let Some(path) = &vdev.path {
+            entries.push(("path".to_owned(), text(path)));
         }
         entries.push(("class".to_owned(), text(&vdev.class)));
         entries.push(("state".to_owned(), text(&vdev.state)));

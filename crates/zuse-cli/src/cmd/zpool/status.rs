@@ -4,15 +4,19 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
-use super::list::{ask, head_json, json_key};
-use crate::args::Devices;
-use crate::error::Outcome;
+use super::list::{ask_for, head_json, json_key};
+use super::repeat::{Repeat, Stamp, VdevNames};
+use crate::date;
+use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
 use crate::nicenum::{nicebytes, nicenum};
-use crate::query::{PoolRow, VdevRow};
+use crate::query::{DedupRow, Details, PoolRow, VdevRow, WorkRow};
 use crate::session::Session;
 
 /// Show how well pools are
+///
+/// A pool that no process holds is opened for each report and given back, so that others can have it meanwhile. A pool that was not
+/// imported is found with --in: -d is about direct I/O here.
 #[derive(Args, Debug)]
 pub struct Status {
     /// Only pools that are not well
@@ -24,9 +28,34 @@ pub struct Status {
     /// Everything that is known of errors
     #[arg(short)]
     verbose: bool,
-    /// Full paths; they always are
-    #[arg(short = 'P')]
-    paths: bool,
+    /// Only vdevs that are not ONLINE or have errors, and those above them
+    #[arg(short = 'e')]
+    ailing: bool,
+    /// Also operations of devices that took longer than 30 seconds
+    #[arg(short = 's')]
+    slow: bool,
+    /// Also errors of direct I/O: there are none, as no bytes go past the checksums here
+    #[arg(short = 'd')]
+    direct: bool,
+    /// Also how far devices were initialized
+    #[arg(short = 'i')]
+    initialized: bool,
+    /// Also how far devices were trimmed
+    #[arg(short = 't')]
+    trimmed: bool,
+    /// Also the dedup tables
+    #[arg(short = 'D')]
+    dedup: bool,
+    /// A script for more columns: refused
+    #[arg(short = 'c', value_name = "SCRIPT", hide = true)]
+    script: Option<String>,
+    /// The power of the devices' slots: refused
+    #[arg(long, hide = true)]
+    power: bool,
+    #[command(flatten)]
+    names: VdevNames,
+    #[command(flatten)]
+    stamp: Stamp,
     /// As JSON
     #[arg(short, long)]
     json: bool,
@@ -39,28 +68,55 @@ pub struct Status {
     /// With --json: all vdevs at the first level too, each with its parent
     #[arg(long, requires = "json")]
     json_flat_vdevs: bool,
-    #[command(flatten)]
-    devices: Devices,
-    /// The pools; all by default
-    #[arg(value_name = "POOL")]
+    /// The pools, all by default; then seconds from report to report, and how many of them
+    #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pools: Vec<String>,
 }
 
 impl Status {
     /// Does it.
-    pub fn run(self, session: &mut Session) -> Outcome {
-        session.look_in(&self.devices.devices);
-        let mut rows = ask(session, &self.pools, Some(&[]))?;
-        let exact = self.parsable || self.json_int;
+    pub fn run(mut self, session: &mut Session) -> Outcome {
+        self.refuse()?;
+        let mut repeat = Repeat::take(&mut self.pools)?;
+        let details = Details {
+            dedup: self.dedup,
+            work: self.initialized || self.trimmed,
+        };
+        loop {
+            let mut rows = ask_for(session, &self.pools, Some(&[]), details)?;
+            let found = !rows.is_empty();
+            rows.iter_mut().for_each(|row| self.names.put_on(row));
+            self.report(session, rows)?;
+            repeat.show(session)?;
+            if !found && !self.json || !repeat.again(session)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Refuses what is known and not done here.
+    fn refuse(&self) -> Outcome {
+        let error = if self.script.is_some() {
+            CommandError::new("cannot run scripts for columns of 'zpool status'")
+                .hint("run the program itself on the paths that 'zpool status' shows")
+        } else if self.power {
+            CommandError::new(
+                "cannot tell the power of slots: the host's enclosures are not looked at",
+            )
+            .hint("on Linux /sys/class/enclosure tells")
+        } else {
+            return Ok(());
+        };
+        Err(error.into())
+    }
+
+    fn report(&self, session: &mut Session, mut rows: Vec<PoolRow>) -> Outcome {
         if self.json {
-            let pools: Vec<_> = rows
-                .iter()
-                .map(|r| {
-                    let pool = pool_json(r, exact, self.json_int, self.json_flat_vdevs);
-                    (json_key(r, self.json_pool_key_guid), pool)
-                })
-                .collect();
-            let payload = vec![("pools".to_owned(), Json::Object(pools))];
+            rows.iter_mut().for_each(|row| self.narrow(row));
+            let key = |r: &PoolRow| json_key(r, self.json_pool_key_guid);
+            let pools: Vec<_> = rows.iter().map(|r| (key(r), self.pool_json(r))).collect();
+            let mut payload: Vec<_> = self.stamp.json().into_iter().collect();
+            payload.push(("pools".to_owned(), Json::Object(pools)));
             session
                 .ui
                 .line(envelope("zpool status", payload).to_string())?;
@@ -69,6 +125,9 @@ impl Status {
         if rows.is_empty() {
             session.ui.say("no pools available");
             return Ok(());
+        }
+        if let Some(time) = self.stamp.line() {
+            session.ui.line(time)?;
         }
         if self.unhealthy {
             let well = rows.len();
@@ -82,10 +141,28 @@ impl Status {
                 return Ok(());
             }
         }
-        let texts: Vec<String> = rows.iter().map(|r| text(r, self.parsable)).collect();
+        let texts: Vec<String> = rows.into_iter().map(|r| self.text(r)).collect();
         session.ui.print(texts.join("\n"))?;
         Ok(())
     }
+
+    /// With -e: leaves the vdevs that are not well, and those above them.
+    fn narrow(&self, row: &mut PoolRow) {
+        if self.ailing {
+            keep_ailing(&mut row.vdevs.children);
+            keep_ailing(&mut row.cache);
+            keep_ailing(&mut row.spares);
+        }
+    }
+}
+
+/// A spare that waits or stands in is well.
+fn keep_ailing(vdevs: &mut Vec<VdevRow>) {
+    let ails = |v: &VdevRow| {
+        !matches!(v.state.as_str(), "ONLINE" | "AVAIL" | "INUSE") || v.errors != [0; 3]
+    };
+    vdevs.retain(|v| any(v, &ails));
+    vdevs.iter_mut().for_each(|v| keep_ailing(&mut v.children));
 }
 
 fn is_well(row: &PoolRow) -> bool {
@@ -150,58 +227,142 @@ fn reason(row: &PoolRow) -> Option<(String, String)> {
     None
 }
 
-fn text(row: &PoolRow, exact: bool) -> String {
-    let mut out = String::new();
-    let _ = writeln!(out, "  pool: {}\n state: {}", row.name, row.state);
-    if let Some((status, action)) = reason(row) {
-        let _ = writeln!(out, "status: {status}\naction: {action}");
-    }
-    let aux = row.cache.iter().chain(&row.spares).map(|v| width(v, 1));
-    let width = aux.fold(width(&row.vdevs, 0).max(4), usize::max);
-    let _ = writeln!(
-        out,
-        "config:\n\n\t{:<width$}  {:<8} {:>5} {:>5} {:>5}",
-        "NAME", "STATE", "READ", "WRITE", "CKSUM"
-    );
-    let mut root = row.vdevs.clone();
-    root.state.clone_from(&row.state);
-    root.children.retain(|c| c.class == "normal");
-    vdev_lines(&root, 0, width, exact, &mut out);
-    for (class, title) in [("dedup", "dedup"), ("special", "special"), ("log", "logs")] {
-        let vdevs = row.vdevs.children.iter().filter(|c| c.class == class);
-        for (i, vdev) in vdevs.enumerate() {
-            if i == 0 {
-                let _ = writeln!(out, "\t{title}\t");
-            }
-            vdev_lines(vdev, 1, width, exact, &mut out);
+impl Status {
+    fn text(&self, mut row: PoolRow) -> String {
+        let mut out = String::new();
+        let _ = writeln!(out, "  pool: {}\n state: {}", row.name, row.state);
+        if let Some((status, action)) = reason(&row) {
+            let _ = writeln!(out, "status: {status}\naction: {action}");
         }
-    }
-    if !row.cache.is_empty() {
-        out.push_str("\tcache\n");
-        row.cache
+        self.narrow(&mut row);
+        let aux = row.cache.iter().chain(&row.spares).map(|v| width(v, 1));
+        let width = aux.fold(width(&row.vdevs, 0).max(4), usize::max);
+        let _ = write!(
+            out,
+            "config:\n\n\t{:<width$}  {:<8} {:>5} {:>5} {:>5}",
+            "NAME", "STATE", "READ", "WRITE", "CKSUM"
+        );
+        for (title, _) in [("SLOW", self.slow), ("DIO", self.direct)]
             .iter()
-            .for_each(|c| vdev_lines(c, 1, width, exact, &mut out));
+            .filter(|(_, shown)| *shown)
+        {
+            let _ = write!(out, " {title:>5}");
+        }
+        out.push('\n');
+        let mut root = row.vdevs.clone();
+        root.state.clone_from(&row.state);
+        root.children.retain(|c| c.class == "normal");
+        self.vdev_lines(&root, 0, width, &mut out);
+        for (class, title) in [("dedup", "dedup"), ("special", "special"), ("log", "logs")] {
+            let vdevs = row.vdevs.children.iter().filter(|c| c.class == class);
+            for (i, vdev) in vdevs.enumerate() {
+                if i == 0 {
+                    let _ = writeln!(out, "\t{title}\t");
+                }
+                self.vdev_lines(vdev, 1, width, &mut out);
+            }
+        }
+        if !row.cache.is_empty() {
+            out.push_str("\tcache\n");
+            row.cache
+                .iter()
+                .for_each(|c| self.vdev_lines(c, 1, width, &mut out));
+        }
+        if !row.spares.is_empty() {
+            out.push_str("\tspares\n");
+            for spare in &row.spares {
+                let note = if spare.note.is_empty() {
+                    String::new()
+                } else {
+                    format!("  {}", spare.note)
+                };
+                let name = format!("  {}", spare.name);
+                let _ = writeln!(out, "\t{name:<width$}  {:<8}{note}", spare.state);
+            }
+        }
+        out.push('\n');
+        match row.warnings.first() {
+            None => out.push_str("errors: No known data errors\n"),
+            Some(first) => {
+                let _ = writeln!(out, "errors: {first}");
+            }
+        }
+        if let Some(dedup) = &row.dedup {
+            out += &dedup_text(dedup, self.parsable);
+        }
+        out
     }
-    if !row.spares.is_empty() {
-        out.push_str("\tspares\n");
-        for spare in &row.spares {
-            let note = if spare.note.is_empty() {
-                String::new()
+
+    fn vdev_lines(&self, vdev: &VdevRow, level: usize, width: usize, out: &mut String) {
+        let name = format!("{}{}", "  ".repeat(level), vdev.name);
+        let count = |n: u64| {
+            if self.parsable {
+                n.to_string()
             } else {
-                format!("  {}", spare.note)
+                nicenum(n)
+            }
+        };
+        let [reads, writes, checksums] = vdev.errors.map(count);
+        let _ = write!(
+            out,
+            "\t{name:<width$}  {:<8} {reads:>5} {writes:>5} {checksums:>5}",
+            vdev.state
+        );
+        if self.slow {
+            let slow = match vdev.path {
+                Some(_) => count(vdev.slow),
+                None => "-".to_owned(),
             };
-            let name = format!("  {}", spare.name);
-            let _ = writeln!(out, "\t{name:<width$}  {:<8}{note}", spare.state);
+            let _ = write!(out, " {slow:>5}");
+        }
+        if self.direct {
+            let _ = write!(out, " {:>5}", 0);
+        }
+        if !vdev.note.is_empty() {
+            let _ = write!(out, "  {}", vdev.note);
+        }
+        if let Some([initialize, trim]) = &vdev.work {
+            if self.initialized {
+                let _ = write!(out, "  {}", work_text(initialize, "initialized"));
+            }
+            if self.trimmed {
+                // What is not there cannot say whether it could be trimmed.
+                let text = match vdev.psize {
+                    0 => "(trim unsupported)".to_owned(),
+                    _ => work_text(trim, "trimmed"),
+                };
+                let _ = write!(out, "  {text}");
+            }
+        }
+        out.push('\n');
+        for child in &vdev.children {
+            self.vdev_lines(child, level + 1, width, out);
         }
     }
-    out.push('\n');
-    match row.warnings.first() {
-        None => out.push_str("errors: No known data errors\n"),
-        Some(first) => {
-            let _ = writeln!(out, "errors: {first}");
-        }
+}
+
+/// How far a device is `done`. Of what was canceled nothing holds.
+fn work_text(work: &WorkRow, done: &str) -> String {
+    let verb = match work.state {
+        1 => "started at",
+        3 => "suspended, started at",
+        4 => "completed at",
+        _ => return format!("(un{done})"),
+    };
+    let (percent, since) = (work.percent(), date::ctime(work.since));
+    format!("({percent}% {done}, {verb} {since})")
+}
+
+fn dedup_text(dedup: &DedupRow, exact: bool) -> String {
+    if dedup.entries == 0 {
+        return "\n dedup: no DDT entries\n".to_owned();
     }
-    out
+    let size = |n: u64| if exact { n.to_string() } else { nicebytes(n) };
+    let (on_disk, in_memory) = (size(dedup.on_disk), size(dedup.in_memory));
+    let (entries, table) = (dedup.entries, &dedup.histogram);
+    format!(
+        "\n dedup: DDT entries {entries}, size {on_disk} on disk, {in_memory} in core\n\n{table}"
+    )
 }
 
 /// Width of the longest indented name.
@@ -213,57 +374,148 @@ fn width(vdev: &VdevRow, level: usize) -> usize {
         .fold(own, usize::max)
 }
 
-fn vdev_lines(vdev: &VdevRow, level: usize, width: usize, exact: bool, out: &mut String) {
-    let name = format!("{}{}", "  ".repeat(level), vdev.name);
-    let count = |n: u64| if exact { n.to_string() } else { nicenum(n) };
-    let [reads, writes, checksums] = vdev.errors.map(count);
-    let note = if vdev.note.is_empty() {
-        String::new()
-    } else {
-        format!("  {}", vdev.note)
-    };
-    let _ = writeln!(
-        out,
-        "\t{name:<width$}  {:<8} {reads:>5} {writes:>5} {checksums:>5}{note}",
-        vdev.state
-    );
-    for child in &vdev.children {
-        vdev_lines(child, level + 1, width, exact, out);
+impl Status {
+    fn pool_json(&self, row: &PoolRow) -> Json {
+        let as_int = self.json_int;
+        let mut entries: Vec<_> = head_json(row, as_int)
+            .into_iter()
+            .filter(|(k, _)| k != "type")
+            .collect();
+        if let Some((status, action)) = reason(row) {
+            entries.push(("status".into(), Json::Text(status.replace("\n\t", " "))));
+            entries.push(("action".into(), Json::Text(action.replace("\n\t", " "))));
+        }
+        let mut root = row.vdevs.clone();
+        root.kind = "root".into();
+        root.state.clone_from(&row.state);
+        let tree = self.vdev_json(&root, Some(row));
+        let mut vdevs = vec![(row.name.clone(), tree)];
+        if self.json_flat_vdevs {
+            flatten(&root, &row.name, &mut |vdev, parent| {
+                let mut json = self.vdev_json(vdev, None);
+                if let Json::Object(entries) = &mut json {
+                    entries.insert(
+                        3.min(entries.len()),
+                        ("parent".into(), Json::Text(parent.to_owned())),
+                    );
+                }
+                vdevs.push((vdev.name.clone(), json));
+            });
+        }
+        entries.push(("vdevs".into(), Json::Object(vdevs)));
+        entries.push((
+            "error_count".into(),
+            Json::number(row.warnings.len() as u64, as_int),
+        ));
+        if let Some(dedup) = &row.dedup {
+            let figures = [
+                ("entries", dedup.entries),
+                ("dspace", dedup.on_disk),
+                ("mspace", dedup.in_memory),
+            ];
+            let figures = figures.map(|(k, n)| (k, Json::number(n, as_int)));
+            entries.push(("dedup_stats".into(), Json::object(figures)));
+        }
+        Json::Object(entries)
     }
-}
 
-fn pool_json(row: &PoolRow, exact: bool, as_int: bool, flat: bool) -> Json {
-    let mut entries: Vec<_> = head_json(row, as_int)
-        .into_iter()
-        .filter(|(k, _)| k != "type")
-        .collect();
-    if let Some((status, action)) = reason(row) {
-        entries.push(("status".into(), Json::Text(status.replace("\n\t", " "))));
-        entries.push(("action".into(), Json::Text(action.replace("\n\t", " "))));
-    }
-    let mut root = row.vdevs.clone();
-    root.kind = "root".into();
-    root.state.clone_from(&row.state);
-    let tree = vdev_json(&root, Some(row), exact, as_int);
-    let mut vdevs = vec![(row.name.clone(), tree)];
-    if flat {
-        flatten(&root, &row.name, &mut |vdev, parent| {
-            let mut json = vdev_json(vdev, None, exact, as_int);
-            if let Json::Object(entries) = &mut json {
-                entries.insert(
-                    3.min(entries.len()),
-                    ("parent".into(), Json::Text(parent.to_owned())),
-                );
+    fn vdev_json(&self, vdev: &VdevRow, pool: Option<&PoolRow>) -> Json {
+        let as_int = self.json_int;
+        let exact = self.parsable || as_int;
+        let text = |t: &str| Json::Text(t.to_owned());
+        let size = |n: u64| {
+            if exact {
+                Json::number(n, as_int)
+            } else {
+                Json::Text(nicebytes(n))
             }
-            vdevs.push((vdev.name.clone(), json));
-        });
+        };
+        let count = |n: u64| {
+            if exact {
+                Json::number(n, as_int)
+            } else {
+                Json::Text(nicenum(n))
+            }
+        };
+        let mut entries = vec![
+            ("name".to_owned(), text(&vdev.name)),
+            ("vdev_type".into(), text(&vdev.kind)),
+            ("guid".into(), Json::number(vdev.guid, as_int)),
+        ];
+        if let Some(path) = &vdev.path {
+            entries.push(("path".into(), text(path)));
+        }
+        entries.push(("class".into(), text(&vdev.class)));
+        entries.push(("state".into(), text(&vdev.state)));
+        if let Some(pool) = pool {
+            entries.push(("alloc_space".into(), size(pool.allocated)));
+            entries.push(("total_space".into(), size(pool.size)));
+            entries.push(("def_space".into(), size(pool.size)));
+        }
+        if vdev.asize > 0 {
+            entries.push(("rep_dev_size".into(), size(vdev.asize)));
+        }
+        for (name, n) in ["read_errors", "write_errors", "checksum_errors"]
+            .iter()
+            .zip(vdev.errors)
+        {
+            entries.push(((*name).to_owned(), count(n)));
+        }
+        if vdev.path.is_some() {
+            entries.push(("slow_ios".into(), count(vdev.slow)));
+        }
+        if self.direct {
+            entries.push(("dio_verify_errors".into(), count(0)));
+        }
+        if let Some([initialize, trim]) = &vdev.work {
+            let mut put = |names: [&str; 5], none: &str, work: &WorkRow| {
+                let since = match work.since {
+                    0 => "-".to_owned(),
+                    since => date::ctime(since),
+                };
+                let state = match work.state {
+                    1 => "ACTIVE",
+                    2 => "CANCELED",
+                    3 => "SUSPENDED",
+                    4 => "COMPLETE",
+                    _ => none,
+                };
+                let [done, all] = work.bytes.map(size);
+                let values = [text(state), done, all, text(&since), count(0)];
+                let pairs = names.iter().zip(values);
+                entries.extend(pairs.map(|(name, value)| ((*name).to_owned(), value)));
+            };
+            if self.initialized {
+                let names = [
+                    "init_state",
+                    "initialized",
+                    "to_initialize",
+                    "init_time",
+                    "init_errors",
+                ];
+                put(names, "UNINITIALIZED", initialize);
+            }
+            if self.trimmed {
+                let names = [
+                    "trim_state",
+                    "trimmed",
+                    "to_trim",
+                    "trim_time",
+                    "trim_errors",
+                ];
+                put(names, "UNTRIMMED", trim);
+            }
+        }
+        if !vdev.children.is_empty() {
+            let children: Vec<_> = vdev
+                .children
+                .iter()
+                .map(|c| (c.name.clone(), self.vdev_json(c, None)))
+                .collect();
+            entries.push(("vdevs".into(), Json::Object(children)));
+        }
+        Json::Object(entries)
     }
-    entries.push(("vdevs".into(), Json::Object(vdevs)));
-    entries.push((
-        "error_count".into(),
-        Json::number(row.warnings.len() as u64, as_int),
-    ));
-    Json::Object(entries)
 }
 
 /// Calls `f` with all vdevs below one and the names of their parents.
@@ -274,53 +526,29 @@ fn flatten(vdev: &VdevRow, name: &str, f: &mut dyn FnMut(&VdevRow, &str)) {
     }
 }
 
-fn vdev_json(vdev: &VdevRow, pool: Option<&PoolRow>, exact: bool, as_int: bool) -> Json {
-    let text = |t: &str| Json::Text(t.to_owned());
-    let size = |n: u64| {
-        if exact {
-            Json::number(n, as_int)
-        } else {
-            Json::Text(nicebytes(n))
+#[cfg(test)]
+mod tests {
+    use super::work_text;
+    use crate::date;
+    use crate::query::WorkRow;
+
+    #[test]
+    fn work_on_a_device_is_told_with_percent_and_time() {
+        let time = date::ctime(1_795_288_965);
+        for (state, expected) in [
+            (0, "(untrimmed)".to_owned()),
+            (1, format!("(37% trimmed, started at {time})")),
+            (2, "(untrimmed)".to_owned()),
+            (3, format!("(37% trimmed, suspended, started at {time})")),
+            (4, format!("(100% trimmed, completed at {time})")),
+            (9, "(untrimmed)".to_owned()),
+        ] {
+            let work = WorkRow {
+                state,
+                bytes: [379, 1000],
+                since: 1_795_288_965,
+            };
+            assert_eq!(work_text(&work, "trimmed"), expected, "{state}");
         }
-    };
-    let count = |n: u64| {
-        if exact {
-            Json::number(n, as_int)
-        } else {
-            Json::Text(nicenum(n))
-        }
-    };
-    let mut entries = vec![
-        ("name".to_owned(), text(&vdev.name)),
-        ("vdev_type".into(), text(&vdev.kind)),
-        ("guid".into(), Json::number(vdev.guid, as_int)),
-    ];
-    if vdev.is_leaf() {
-        entries.push(("path".into(), text(&vdev.name)));
     }
-    entries.push(("class".into(), text(&vdev.class)));
-    entries.push(("state".into(), text(&vdev.state)));
-    if let Some(pool) = pool {
-        entries.push(("alloc_space".into(), size(pool.allocated)));
-        entries.push(("total_space".into(), size(pool.size)));
-        entries.push(("def_space".into(), size(pool.size)));
-    }
-    if vdev.asize > 0 {
-        entries.push(("rep_dev_size".into(), size(vdev.asize)));
-    }
-    for (name, n) in ["read_errors", "write_errors", "checksum_errors"]
-        .iter()
-        .zip(vdev.errors)
-    {
-        entries.push(((*name).to_owned(), count(n)));
-    }
-    if !vdev.children.is_empty() {
-        let children: Vec<_> = vdev
-            .children
-            .iter()
-            .map(|c| (c.name.clone(), vdev_json(c, None, exact, as_int)))
-            .collect();
-        entries.push(("vdevs".into(), Json::Object(children)));
-    }
-    Json::Object(entries)
 }

@@ -1,11 +1,11 @@
 //! `zpool wait`
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Args;
 
+use super::repeat::Stamp;
 use crate::args::list;
-use crate::date;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
@@ -22,9 +22,8 @@ pub struct Wait {
     /// With an interval: exact numbers
     #[arg(short)]
     parsable: bool,
-    /// With an interval: a time before each line, d as a date, u in seconds
-    #[arg(short = 'T', value_name = "d|u", value_parser = ["d", "u"])]
-    time: Option<String>,
+    #[command(flatten)]
+    stamp: Stamp,
     /// What to wait for: discard, free, initialize, replace, remove, resilver, scrub, trim, raidz_expand; all by default
     #[arg(short = 't', value_name = "ACTIVITY,…")]
     activities: Option<String>,
@@ -103,15 +102,8 @@ impl Wait {
     }
 
     fn report(&self, session: &mut Session, left: u64, first: bool) -> Outcome {
-        if let Some(form) = &self.time {
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |d| d.as_secs());
-            session.ui.line(if form == "u" {
-                now.to_string()
-            } else {
-                date::seconds(now)
-            })?;
+        if let Some(time) = self.stamp.line() {
+            session.ui.line(time)?;
         }
         if first && !self.scripted {
             session.ui.line("free")?;

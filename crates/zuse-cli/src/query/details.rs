@@ -1,0 +1,102 @@
+//! What is told of a pool only where it is asked for, as it takes more to find out.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use zuse::dedup::{Histogram, Table, tables};
+use zuse::{Pool, VdevWork};
+
+use super::{PoolRow, VdevRow};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Details {
+    /// The dedup tables.
+    #[serde(default)]
+    pub dedup: bool,
+    /// How far devices were initialized and trimmed.
+    #[serde(default)]
+    pub work: bool,
+}
+
+/// Dedup tables of a pool, all together.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct DedupRow {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes on disk.
+    pub on_disk: u64,
+    /// Bytes in memory, were they all there.
+    pub in_memory: u64,
+    /// The histogram, as it is printed.
+    pub histogram: String,
+}
+
+/// Work that goes over a device once: see [`VdevWork`].
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct WorkRow {
+    /// 0 none, 1 active, 2 canceled, 3 suspended, 4 complete.
+    pub state: u64,
+    /// Bytes done, bytes in all.
+    pub bytes: [u64; 2],
+    /// Seconds since 1970.
+    pub since: u64,
+}
+
+impl WorkRow {
+    fn of(work: VdevWork) -> Self {
+        Self {
+            state: work.state,
+            bytes: [work.done.min(work.size), work.size],
+            since: work.since,
+        }
+    }
+
+    /// Percent done.
+    pub fn percent(&self) -> u64 {
+        match (self.state, self.bytes) {
+            (4, _) => 100,
+            (_, [_, 0]) => 0,
+            (_, [done, all]) => (u128::from(done) * 100 / u128::from(all)) as u64,
+        }
+    }
+}
+
+impl Details {
+    /// Finds out and adds it.
+    pub fn put_on(self, pool: &Arc<Pool>, row: &mut PoolRow) -> zuse::Result<()> {
+        if self.dedup {
+            row.dedup = Some(dedup(pool)?);
+        }
+        if self.work {
+            work(pool, &mut row.vdevs)?;
+        }
+        Ok(())
+    }
+}
+
+fn dedup(pool: &Arc<Pool>) -> zuse::Result<DedupRow> {
+    let all = tables(pool.spa())?;
+    let stores = || all.iter().flat_map(|t| &t.stores);
+    let mut sum = Histogram::default();
+    for table in &all {
+        sum.merge(&table.histogram(pool.spa().io()));
+    }
+    let mut histogram = String::new();
+    crate::dedup_table::rows(&mut histogram, &sum, true);
+    Ok(DedupRow {
+        entries: all.iter().map(Table::entries).sum(),
+        on_disk: stores().map(|s| s.on_disk).sum(),
+        in_memory: stores().map(|s| s.in_memory).sum(),
+        histogram,
+    })
+}
+
+fn work(pool: &Pool, vdev: &mut VdevRow) -> zuse::Result<()> {
+    if vdev.path.is_some() {
+        let both = pool.vdev_work(vdev.guid, vdev.psize)?;
+        vdev.work = Some(both.map(WorkRow::of));
+    }
+    let mut below = vdev.children.iter_mut();
+    below.try_for_each(|child| work(pool, child))
+}

@@ -1,0 +1,60 @@
+//! How far devices were initialized and trimmed, as their ZAPs say (chapter 01 §11 of the format notes). Zuse starts no such work: what
+//! stands there is of OpenZFS.
+
+use zuse_base::{ObjectId, Result};
+use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_format::label::leaf_asize;
+
+use crate::Pool;
+
+/// Work that goes over a device once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VdevWork {
+    /// 0 none, 1 active, 2 canceled, 3 suspended, 4 complete.
+    pub state: u64,
+    /// Bytes up to which it came.
+    pub done: u64,
+    /// Bytes of the device for data.
+    pub size: u64,
+    /// Seconds since 1970 of the last change of the state.
+    pub since: u64,
+}
+
+const INITIALIZE: [&str; 3] = [
+    "com.delphix:vdev_initialize_state",
+    "com.delphix:next_offset_to_initialize",
+    "com.delphix:vdev_initialize_action_time",
+];
+const TRIM: [&str; 3] = [
+    "org.zfsonlinux:vdev_trim_state",
+    "org.zfsonlinux:next_offset_to_trim",
+    "org.zfsonlinux:vdev_trim_action_time",
+];
+
+impl Pool {
+    /// How far a device of `psize` bytes was initialized, and how far trimmed. Nothing for what has no ZAP.
+    ///
+    /// # Errors
+    /// The ZAP cannot be read.
+    pub fn vdev_work(&self, guid: u64, psize: u64) -> Result<[VdevWork; 2]> {
+        let config = self.config();
+        let leaf = config.vdev_tree.find(guid).and_then(|c| c.zap_leaf);
+        let Some(zap) = leaf.filter(|zap| *zap != 0) else {
+            return Ok(Default::default());
+        };
+        let zap = Zap::open(&self.spa().mos().dnode(ObjectId(zap))?)?;
+        let value = |name: &str| -> Result<u64> {
+            let found = zap.lookup(name.as_bytes())?;
+            Ok(found.as_ref().and_then(ZapValue::first).unwrap_or(0))
+        };
+        let work = |[state, done, since]: [&str; 3]| -> Result<VdevWork> {
+            Ok(VdevWork {
+                state: value(state)?,
+                done: value(done)?,
+                size: leaf_asize(psize),
+                since: value(since)?,
+            })
+        };
+        Ok([work(INITIALIZE)?, work(TRIM)?])
+    }
+}
