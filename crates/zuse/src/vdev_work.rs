@@ -58,3 +58,58 @@ impl Pool {
         Ok([work(INITIALIZE)?, work(TRIM)?])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use zuse_base::ObjectId;
+    use zuse_dmu::zap::{Zap, ZapValue};
+
+    use super::{INITIALIZE, TRIM, VdevWork};
+    use crate::{Environment, NewDevice, NewPool, Pool};
+
+    #[test]
+    fn what_another_host_wrote_down_of_its_work_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let new = NewPool {
+            name: "tank".into(),
+            devices: vec![NewDevice {
+                path: dir.path().join("tank.img"),
+                make: Some(128 << 20),
+            }],
+            ..NewPool::default()
+        };
+        let pool = Pool::create(Environment::default(), &new).expect("made");
+        let status = pool.vdev_status();
+        let (guid, psize) = (status.children[0].guid, status.children[0].psize);
+        let work = || pool.vdev_work(guid, psize).expect("a ZAP");
+        let none = VdevWork {
+            // Without four labels and the place for a boot loader.
+            size: (128 << 20) - (9 << 19),
+            ..VdevWork::default()
+        };
+        assert_eq!(work(), [none; 2]);
+        let config = pool.config();
+        let leaf = config.vdev_tree.find(guid).and_then(|c| c.zap_leaf);
+        let leaf = ObjectId(leaf.expect("a ZAP of its own"));
+        let write = move |ctx: &zuse_pool::SyncCtx<'_>| {
+            let zap = Zap::open(&ctx.pool.mos().dnode(leaf)?)?;
+            let names = INITIALIZE.iter().chain(&TRIM);
+            for (name, value) in names.zip([3, 1 << 20, 77, 4, 2 << 20, 78]) {
+                zap.update(ctx.tx, name.as_bytes(), &ZapValue::U64(value))?;
+            }
+            Ok(())
+        };
+        pool.spa().sync_task(|_| Ok(()), write).expect("written");
+        let of = |state, done, since| VdevWork {
+            state,
+            done,
+            since,
+            ..none
+        };
+        assert_eq!(work(), [of(3, 1 << 20, 77), of(4, 2 << 20, 78)]);
+        // The root has none, and of a device that is not of the pool nothing is known.
+        let unknown = pool.vdev_work(1, psize).expect("no ZAP");
+        assert_eq!(unknown, [VdevWork::default(); 2]);
+        pool.close().expect("closed");
+    }
+}
