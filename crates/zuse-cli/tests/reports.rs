@@ -251,3 +251,15 @@ fn scripts_and_power_are_refused_with_the_reason() {
         "cannot tell the power of slots: the host's enclosures are not looked at\non Linux /sys/class/enclosure tells\n"
     );
 }
+
+#[test]
+fn status_looks_where_a_path_behind_the_letter_d_says() {
+    let env = mirror();
+    env.ok("zpool export tank");
+    env.fails(1, "zpool status tank");
+    let plain = status(&env, "", "", "");
+    assert_eq!(env.ok("zpool status -d . tank"), plain);
+    assert_eq!(env.ok("zpool status tank -d ./a.img -d ./b.img"), plain);
+    let columns = status(&env, "   DIO", "     0", "     0");
+    assert_eq!(env.ok("--in . zpool status -d tank"), columns);
+}

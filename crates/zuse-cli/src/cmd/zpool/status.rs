@@ -1,6 +1,7 @@
 //! `zpool status`
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -16,7 +17,7 @@ use crate::session::Session;
 /// Show how well pools are
 ///
 /// A pool that no process holds is opened for each report and given back, so that others can have it meanwhile. A pool that was not
-/// imported is found with --in: -d is about direct I/O here.
+/// imported is found with --in, or with -d and a path.
 #[derive(Args, Debug)]
 pub struct Status {
     /// Only pools that are not well
@@ -34,8 +35,9 @@ pub struct Status {
     /// Also operations of devices that took longer than 30 seconds
     #[arg(short = 's')]
     slow: bool,
-    /// Also errors of direct I/O: there are none, as no bytes go past the checksums here
-    #[arg(short = 'd')]
+    /// Also errors of direct I/O: there are none, as no bytes go past the checksums here. With a path (a word with a slash, or a dot by
+    /// itself): where to look for devices
+    #[arg(short = 'd', overrides_with = "direct")]
     direct: bool,
     /// Also how far devices were initialized
     #[arg(short = 'i')]
@@ -77,6 +79,7 @@ impl Status {
     /// Does it.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         self.refuse()?;
+        self.take_places(session);
         let mut repeat = Repeat::take(&mut self.pools)?;
         let details = Details {
             dedup: self.dedup,
@@ -92,6 +95,22 @@ impl Status {
                 return Ok(());
             }
         }
+    }
+
+    /// `-d PLACE` says where devices are, as with the other commands: no pool's name is a path.
+    fn take_places(&mut self, session: &mut Session) {
+        let is_place =
+            |word: &mut String| word.contains('/') || matches!(word.as_str(), "." | "..");
+        if !self.direct {
+            return;
+        }
+        let places: Vec<PathBuf> = self
+            .pools
+            .extract_if(.., is_place)
+            .map(PathBuf::from)
+            .collect();
+        self.direct = places.is_empty();
+        session.look_in(&places);
     }
 
     /// Refuses what is known and not done here.
