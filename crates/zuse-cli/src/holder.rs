@@ -290,6 +290,7 @@ impl Holder {
             let cwd = PathBuf::from(OsStr::from_bytes(&request.cwd));
             let holder = me.clone();
             let mut session = Session::new(Ui::new(streams), cwd, state, Some(me));
+            session.asked_by(stream.try_clone().ok());
             let run = std::panic::AssertUnwindSafe(|| crate::execute(&argv, &mut session));
             let code = match std::panic::catch_unwind(run) {
                 Ok(crate::Executed::Done(code)) => code,

@@ -17,6 +17,7 @@ mod error;
 mod forward;
 mod holder;
 mod ids;
+mod interruption;
 mod json;
 mod keys;
 mod nicenum;

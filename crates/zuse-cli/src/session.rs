@@ -4,6 +4,7 @@
 //! the cache file names them. A pool whose holder's socket answers is not opened: the command line goes there
 //! ([`Stop::Held`]). Devices that somebody else has locked for a moment are waited for.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use crate::cmd::At;
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::forward::PAUSE;
 use crate::holder::Holder;
+use crate::interruption::Interruption;
 use crate::state::State;
 use crate::target::pool_of;
 use crate::tuning::{Origin, Tuning, known};
@@ -69,6 +71,8 @@ pub struct Session {
     /// Figures of the pools that it opened are shown at its end.
     pub stats: bool,
     opened: Vec<Opened>,
+    /// Who asked the process that holds a pool for this command.
+    asker: Option<UnixStream>,
 }
 
 /// Number of the user who runs this.
@@ -93,7 +97,21 @@ impl Session {
             tuned: Vec::new(),
             stats: false,
             opened: Vec::new(),
+            asker: None,
         }
+    }
+
+    /// The other end of whoever asked for this command.
+    pub fn asked_by(&mut self, asker: Option<UnixStream>) {
+        self.asker = asker;
+    }
+
+    /// Learns from now on, until it is dropped, whether the command's user wants it to end: by SIGINT, or by being gone.
+    ///
+    /// # Errors
+    /// The signal cannot be caught, or there is no thread.
+    pub fn interruption(&self) -> std::io::Result<Interruption> {
+        Interruption::of(self.asker.as_ref())
     }
 
     /// A path as the command's user means it.

@@ -9,6 +9,7 @@ mod pools;
 mod programs;
 mod redaction;
 mod reports;
+mod stopped;
 mod streams;
 mod support;
 mod upkeep;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::TestEnv;
 
 /// Whether this machine lets us mount.
-fn fuse() -> bool {
+pub fn fuse() -> bool {
     let there = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -26,7 +26,7 @@ fn fuse() -> bool {
 }
 
 /// Unmounts whatever a failed test left behind.
-struct Mounted<'a>(&'a TestEnv, PathBuf);
+pub struct Mounted<'a>(&'a TestEnv, pub PathBuf);
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
@@ -34,14 +34,14 @@ impl Drop for Mounted<'_> {
     }
 }
 
-fn mounted(env: &TestEnv) -> Mounted<'_> {
+pub fn mounted(env: &TestEnv) -> Mounted<'_> {
     let dir = env.path("mnt");
     std::fs::create_dir_all(&dir).unwrap();
     env.ok("mount tank/a mnt");
     Mounted(env, dir)
 }
 
-fn until(what: impl Fn() -> bool) -> bool {
+pub fn until(what: impl Fn() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(20);
     while Instant::now() < end {
         if what() {

@@ -10,10 +10,11 @@
 //! | 3.1 | `exists`, `list.*`, `get_prop` | `reading_gives_what_is_documented`, `system_properties_are_those_of_the_notes` |
 //! | 3.2 | every code of `zfs.sync` and `zfs.check` in the table | `changes_return_the_documented_codes` |
 //! | 3.3 | one txg, nothing undone by an error | `an_error_undoes_nothing`; `administration.rs` |
+//! | 1.2 | stopped by a limit or a signal: nothing is changed | `stopped.rs` |
 //! | 4 | the four examples | `the_examples_print_what_is_printed_there` |
 //!
 //! What the command line itself refuses (options that are no numbers, too few operands) is said in the words of all commands, with
-//! the documented reason and exit code. Left out: cancelling by a signal (1.2), EPERM (Zuse needs no root), results too large for a caller's buffer (there is none),
+//! the documented reason and exit code. Left out: EPERM (Zuse needs no root), results too large for a caller's buffer (there is none),
 //! the debug log's text (3.1). What quota properties by id give is not verified in the notes.
 
 use crate::support::TestEnv;

@@ -20,6 +20,7 @@ mod glance;
 mod number;
 mod raw;
 mod sync;
+mod undo;
 
 pub use compare::Changed;
 pub use glance::Glance;

@@ -4,7 +4,7 @@
 //!   Dsl::batch(f) ── sync task ── f(&Batch): look, check, change, look again …       all in one txg
 //! ```
 //! Each operation is checked, and then done at once, so later ones see what earlier ones did. An operation that is refused
-//! changes nothing; what was done before it stays.
+//! changes nothing; what was done before it stays, unless [`Batch::undo`] says that nothing is to stay.
 //!
 //! Invariants
 //! - Everything runs on the sync thread with the configuration lock held for writing: nothing here takes it again.
@@ -82,6 +82,8 @@ pub struct Batch<'a> {
     /// Children and snapshots that were listed and are likely to be asked for or changed next.
     coming: RefCell<Coming>,
     fatal: RefCell<Option<Error>>,
+    /// Nothing of it is to stay.
+    undone: Cell<bool>,
 }
 
 impl Dsl {
@@ -97,6 +99,7 @@ impl Dsl {
         self.task(
             |_| Ok(()),
             move |ctx| {
+                let before = changing.then(|| ctx.savepoint()).transpose()?;
                 let batch = Batch {
                     ctx: Ctx { ..*ctx },
                     changing,
@@ -104,20 +107,22 @@ impl Dsl {
                     known: RefCell::default(),
                     coming: RefCell::default(),
                     fatal: RefCell::new(None),
+                    undone: Cell::new(false),
                 };
                 let made = f(&batch);
                 // Nobody looks at the MOS any more when it is written.
                 drop(batch.coming.take());
                 ctx.dsl.tier.forget_resolved();
-                match batch.fatal.into_inner() {
-                    Some(e) => Err(e),
-                    None => {
-                        if ctx.dsl.frees_wait()? {
-                            ctx.spa.note_frees();
-                        }
-                        Ok(made)
-                    }
+                match (batch.fatal.into_inner(), before) {
+                    (Some(e), _) => return Err(e),
+                    (None, Some(before)) if batch.undone.get() => ctx.undo(before)?,
+                    (None, Some(_)) => ctx.keep()?,
+                    (None, None) => {}
                 }
+                if ctx.dsl.frees_wait()? {
+                    ctx.spa.note_frees();
+                }
+                Ok(made)
             },
         )
     }
@@ -131,6 +136,11 @@ impl Batch<'_> {
     /// The pool's name.
     pub fn pool(&self) -> String {
         self.ctx.spa.name()
+    }
+
+    /// Says that nothing of what was done is to stay, before or after: the pool's datasets are as before the batch.
+    pub fn undo(&self) {
+        self.undone.set(true);
     }
 
     /// Whether changes are done.

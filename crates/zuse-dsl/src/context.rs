@@ -61,6 +61,8 @@ pub struct Dsl {
     pub(crate) frees_per_txg: AtomicU64,
     /// The pool's space as of the last synced txg.
     pub(crate) space: RwLock<PoolSpace>,
+    /// What a task that can be undone did beside the MOS, while one runs.
+    pub(crate) journal: Mutex<Option<crate::undo::Journal>>,
     /// A queue that could not be read: left alone until the pool is opened anew.
     pub(crate) stuck: Mutex<Option<Error>>,
 }
@@ -98,6 +100,7 @@ impl Dsl {
             keyring: Mutex::default(),
             frees_per_txg: AtomicU64::new(crate::sync::FREES_PER_TXG),
             space: RwLock::default(),
+            journal: Mutex::new(None),
             stuck: Mutex::new(None),
         })
     }

@@ -547,6 +547,7 @@ impl Ctx<'_> {
 
     fn forget_handle(&self, object: u64) {
         if let Some(handle) = self.dsl.held(object) {
+            self.touched(&handle);
             handle.close_objset();
         }
         lock(&self.dsl.datasets).remove(&object);

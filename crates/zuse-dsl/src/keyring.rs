@@ -42,7 +42,7 @@ pub(crate) const SALT: &str = "pbkdf2salt";
 pub(crate) const ROUNDS: &str = "pbkdf2iters";
 
 /// The keys in memory.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Keyring {
     /// By the directory of the encryption root.
     wrapping: HashMap<u64, WrappingKey>,

@@ -58,6 +58,7 @@ mod stat;
 mod sync;
 mod table;
 mod tier;
+mod undo;
 mod zil;
 
 pub use accounted::is_accounted;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zuse_base::{Entropy, Error, Result, Txg, WorkPool};
 use zuse_dmu::{DirtyMeter, Objset, Settings, Tx};
 use zuse_io::Pipeline;
-use zuse_pool::{Pool, SyncCtx};
+use zuse_pool::{FeaturesThen, Pool, SyncCtx};
 
 /// Figures of the pool's space, in bytes as datasets count them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +67,12 @@ impl Spa {
             guid,
             delta,
         )
+    }
+    pub fn features_now(&self) -> FeaturesThen {
+        self.0.features().now()
+    }
+    pub fn features_go_back(&self, then: FeaturesThen) {
+        self.0.features().go_back(then);
     }
     /// Seconds and nanoseconds since 1970.
     pub fn now(&self) -> (u64, u64) {

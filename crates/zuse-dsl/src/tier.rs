@@ -328,6 +328,15 @@ impl Tier {
         lock(&self.resolved).clear();
     }
 
+    /// The MOS is as it was before: what was read since may be wrong.
+    pub fn forget_all(&self) {
+        self.changes.fetch_add(1, Relaxed);
+        lock(&self.stored).clear();
+        lock(&self.resolved).clear();
+        lock(&self.datasets).clear();
+        lock(&self.deadlists).clear();
+    }
+
     /// Switches it off or on; off, it holds nothing.
     pub fn set_off(&self, off: bool) {
         self.off.store(off, Relaxed);

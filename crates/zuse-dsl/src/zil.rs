@@ -373,6 +373,7 @@ pub(crate) fn clones_of<'a>(record: &'a Record<'_>) -> impl Iterator<Item = &'a 
 impl Ctx<'_> {
     /// Frees the intent log of a head with everything that was claimed for it.
     pub(crate) fn free_log(&self, handle: &std::sync::Arc<Dataset>) -> Result<()> {
+        self.touched(handle);
         let phys = handle.phys()?;
         if phys.bp.is_hole() {
             return Ok(());

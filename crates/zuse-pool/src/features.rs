@@ -19,7 +19,7 @@ struct Objects {
     enabled_txg: Option<ObjectId>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
     /// GUID → reference count.
     counts: BTreeMap<String, u64>,
@@ -27,6 +27,9 @@ struct State {
     changed: BTreeSet<String>,
     objects: Objects,
 }
+
+/// The features as they were at some moment of a txg.
+pub struct FeaturesThen(State);
 
 /// The feature flags of one pool.
 #[derive(Default)]
@@ -261,6 +264,16 @@ impl Features {
             ctx.pool.config_changed();
         }
         Ok(())
+    }
+
+    /// The features as they are now, to go back to them.
+    pub fn now(&self) -> FeaturesThen {
+        FeaturesThen(self.read().clone())
+    }
+
+    /// Goes back: what was changed since is taken back in the MOS, too.
+    pub fn go_back(&self, then: FeaturesThen) {
+        *self.write() = then.0;
     }
 
     /// Writes the counts that changed into the MOS: before each of its passes.

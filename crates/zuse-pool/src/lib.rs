@@ -36,7 +36,7 @@ mod txg;
 
 pub use allocator::Allocator;
 pub use create::{CreateOptions, VdevSpec};
-pub use features::Features;
+pub use features::{Features, FeaturesThen};
 pub use hooks::{DslHooks, SyncCtx};
 pub use layout::{Shape, TopSpec};
 pub use limits::Limits;

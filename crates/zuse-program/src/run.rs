@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mlua::chunk::ChunkMode;
 use mlua::{
@@ -25,6 +27,8 @@ const TICK: u32 = 100;
 /// Ticks between two times that a program out of time is stopped, and how often that is done gently.
 const GRACE: u64 = 5;
 const GRACE_MAX: u64 = 100;
+
+const NO_MEMORY: &str = "Memory limit exhausted.";
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
@@ -69,12 +73,15 @@ pub struct Program {
     pub limits: Limits,
     /// It only looks: `zfs.sync` is refused.
     pub dry_run: bool,
+    /// Stops it once this is true.
+    pub cancel: Arc<AtomicBool>,
 }
 
 /// Runs a program on a pool, all of it in one txg.
 ///
 /// The inner result is what the program came to: its value (`None` without one), or the text of its error with the
-/// traceback. What it changed before an error stays, as with OpenZFS.
+/// traceback. What it changed before an error of its own stays, as with OpenZFS. A program that is stopped because it reached a
+/// limit, or was canceled, leaves nothing: what it did is undone before its txg is written.
 ///
 /// # Errors
 /// The pool is read-only, or cannot be read.
@@ -89,7 +96,7 @@ pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tre
         return Ok(Err("Invalid instruction or memory limit.".into()));
     }
     if memory <= INTERPRETER {
-        return Ok(Err("Memory limit exhausted.".into()));
+        return Ok(Err(NO_MEMORY.into()));
     }
     // A text that is none costs no txg.
     let text = match translate(&program.text) {
@@ -105,31 +112,47 @@ pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tre
             Err(e) => return Err(plain(&e)),
         };
         let ran = machine.run(batch, &text, &program);
-        ran.unwrap_or_else(|e| {
-            if machine.timed_out.get() {
-                Err(machine.timeout())
-            } else {
-                Err(plain(&e))
-            }
-        })
+        let ended = ran.unwrap_or_else(|e| Err(machine.stopped().unwrap_or_else(|| plain(&e))));
+        if let Err(why) = &ended
+            && (machine.stop.get().is_some() || why == NO_MEMORY)
+        {
+            batch.undo();
+        }
+        ended
     })
 }
 
 fn plain(error: &LuaError) -> String {
     match error {
-        LuaError::MemoryError(_) => "Memory limit exhausted.".into(),
+        LuaError::MemoryError(_) => NO_MEMORY.into(),
         LuaError::SyntaxError { message, .. } => words::message(message),
         LuaError::CallbackError { cause, .. } => plain(cause),
         other => words::message(&other.to_string()),
     }
 }
 
+/// Why a program is stopped from outside.
+#[derive(Clone, Copy)]
+enum Stop {
+    TimedOut,
+    Canceled,
+}
+
+impl Stop {
+    fn text(self) -> &'static str {
+        match self {
+            Self::TimedOut => "Channel program timed out.",
+            Self::Canceled => "Channel program was canceled.",
+        }
+    }
+}
+
 struct Machine {
     lua: Lua,
-    /// Instructions so far, and whether they were too many.
+    /// Instructions so far.
     count: Rc<Cell<u64>>,
-    timed_out: Rc<Cell<bool>>,
-    /// Where it was when there were too many.
+    stop: Rc<Cell<Option<Stop>>>,
+    /// Where it was when it was stopped.
     place: Rc<RefCell<Option<String>>>,
 }
 
@@ -142,28 +165,31 @@ impl Machine {
         let machine = Self {
             lua,
             count: Rc::default(),
-            timed_out: Rc::default(),
+            stop: Rc::default(),
             place: Rc::default(),
         };
         Ok(machine)
     }
 
     /// Begins to count.
-    fn watch(&self, limit: u64) -> LuaResult<()> {
-        let (count, timed_out) = (self.count.clone(), self.timed_out.clone());
+    fn watch(&self, limit: u64, cancel: Arc<AtomicBool>) -> LuaResult<()> {
+        let (count, stop) = (self.count.clone(), self.stop.clone());
         let place = self.place.clone();
         let grace = Cell::new(0u64);
         self.lua.set_global_hook(
             HookTriggers::new().every_nth_instruction(TICK),
             move |lua, _| {
-                if !timed_out.get() {
+                if stop.get().is_none() {
                     count.set(count.get() + u64::from(TICK));
+                    if count.get() > limit {
+                        stop.set(Some(Stop::TimedOut));
+                    } else if cancel.load(Relaxed) {
+                        stop.set(Some(Stop::Canceled));
+                    }
                 }
-                let over = count.get() > limit;
-                timed_out.set(over);
-                if !over {
+                let Some(why) = stop.get() else {
                     return Ok(VmState::Continue);
-                }
+                };
                 if place.borrow().is_none() {
                     let trace = lua.traceback(None, 0).map(|t| t.to_string_lossy());
                     *place.borrow_mut() = trace.ok();
@@ -173,7 +199,7 @@ impl Machine {
                 if grace.get() % GRACE != 1 && grace.get() < GRACE * GRACE_MAX {
                     return Ok(VmState::Continue);
                 }
-                Err(LuaError::RuntimeError("Channel program timed out.".into()))
+                Err(LuaError::RuntimeError(why.text().into()))
             },
         )
     }
@@ -262,7 +288,7 @@ impl Machine {
             if !program.arguments.is_empty() {
                 arguments.set("argv", lua.create_sequence_from(program.arguments.clone())?)?;
             }
-            self.watch(program.limits.instructions)?;
+            self.watch(program.limits.instructions, program.cancel.clone())?;
             let own = lua.used_memory() as u64;
             let room = program.limits.memory.saturating_sub(INTERPRETER);
             lua.set_memory_limit((own + room) as usize)?;
@@ -273,13 +299,16 @@ impl Machine {
         })
     }
 
-    fn timeout(&self) -> String {
+    /// What is said of a program that was stopped from outside.
+    fn stopped(&self) -> Option<String> {
+        let why = self.stop.get()?;
         let place = self.place.borrow();
         let trace = words::traceback(place.as_deref().unwrap_or_default());
-        format!(
-            "Channel program timed out.\n{trace}\n{} Lua instructions",
-            self.count.get()
-        )
+        let text = why.text();
+        Some(match why {
+            Stop::TimedOut => format!("{text}\n{trace}\n{} Lua instructions", self.count.get()),
+            Stop::Canceled => format!("{text}\n{trace}"),
+        })
     }
 
     fn outcome(&self, results: Vec<Value>) -> std::result::Result<Option<Tree>, String> {
@@ -298,15 +327,15 @@ impl Machine {
             Some(Value::String(s)) => words::traceback(&s.to_string_lossy()),
             _ => "stack traceback:".into(),
         };
-        if self.timed_out.get() {
-            return Err(self.timeout());
+        if let Some(text) = self.stopped() {
+            return Err(text);
         }
         let message = match &error {
             Value::String(s) => words::message(&s.to_string_lossy()),
             Value::Integer(n) => n.to_string(),
             Value::Error(e) => {
                 let text = plain(e);
-                if text == "Memory limit exhausted." {
+                if text == NO_MEMORY {
                     return Err(text);
                 }
                 text
@@ -314,7 +343,7 @@ impl Machine {
             _ => return Err(trace),
         };
         if message == "not enough memory" {
-            return Err("Memory limit exhausted.".into());
+            return Err(NO_MEMORY.into());
         }
         Err(format!("{message}\n{trace}"))
     }

@@ -79,7 +79,82 @@ fn a_log_on_a_log_device_is_replayed() {
     replay("zil-slog");
 }
 
-/// All bytes of the first device.
+/// What a program did to a dataset with a log before it was stopped is undone, the log and all.
+#[test]
+fn a_program_that_is_undone_gives_the_log_back() {
+    use zuse_dsl::Operation;
+
+    let golden = Golden::load("zil");
+    let env = Environment::default();
+    let devices = golden.block_devices();
+    let pool = open_whole(env.clone(), &devices, &writable()).expect("open");
+    let name = pool.name();
+    let log = |pool: &Arc<zuse::Pool>| {
+        let head = pool.dsl().dataset(&name).expect("dataset");
+        head.log_header().expect("header")
+    };
+    let before = log(&pool);
+    assert!(before.is_claimed());
+    // It is taken with the log in its object set.
+    let kept = format!("{name}@kept");
+    pool.snapshot(std::slice::from_ref(&kept), false, &[])
+        .expect("snapshot");
+    let made = format!("{name}/made");
+    let clone = Operation::Clone(kept.clone(), made.clone());
+    for changes in [
+        vec![Operation::Rollback(name.clone())],
+        vec![clone.clone()],
+        vec![clone, Operation::Promote(made)],
+    ] {
+        let what = format!("{changes:?}");
+        pool.dsl()
+            .batch(true, move |batch| {
+                for change in changes {
+                    let outcome = batch.run(&change, true).expect("run");
+                    assert_eq!(outcome.errno, 0, "{change:?}");
+                }
+                batch.undo();
+            })
+            .expect("a batch");
+        assert_eq!(log(&pool), before, "{what}");
+    }
+    assert!(pool.dsl().children(&name).expect("children").is_empty());
+    sound(&pool);
+    // As after a crash: the log's blocks must still be there.
+    pool.close().expect("close");
+    drop(pool);
+
+    let pool = open_whole(env.clone(), &devices, &writable()).expect("open");
+    compare(&golden, &pool);
+    let destroyed = pool.dsl().destroy(&kept, false, false);
+    destroyed.expect("destroy");
+    sound(&pool);
+    pool.close().expect("close");
+    drop(pool);
+
+    // One that is not undone frees the log.
+    let devices = Golden::load("zil").block_devices();
+    let pool = open_whole(env, &devices, &writable()).expect("open");
+    pool.snapshot(std::slice::from_ref(&kept), false, &[])
+        .expect("snapshot");
+    let rolled = pool.dsl().batch(true, move |batch| {
+        let outcome = batch.run(&Operation::Rollback(name), true);
+        outcome.expect("run").errno
+    });
+    assert_eq!(rolled.expect("a batch"), 0);
+    sound(&pool);
+    pool.close().expect("close");
+}
+
+/// Nothing is lost or used twice.
+fn sound(pool: &Arc<zuse::Pool>) {
+    for _ in 0..4 {
+        pool.sync().expect("sync");
+    }
+    let report = check(pool.spa(), Depth::All).expect("check");
+    assert!(report.is_clean(), "{:#?}", report.problems);
+}
+
 #[test]
 fn without_its_log_device_a_pool_is_read_as_of_its_last_txg_and_not_written() {
     let mut golden = Golden::load("zil-slog");
@@ -97,6 +172,7 @@ fn without_its_log_device_a_pool_is_read_as_of_its_last_txg_and_not_written() {
     pool.close().expect("close");
 }
 
+/// All bytes of the first device.
 fn bytes(golden: &Golden) -> Vec<u8> {
     let device = &golden.devices[0];
     let mut all = vec![0; device.size() as usize];

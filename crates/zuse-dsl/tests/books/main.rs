@@ -6,3 +6,4 @@ mod bench;
 mod churn;
 mod gathering;
 mod sequences;
+mod undone;

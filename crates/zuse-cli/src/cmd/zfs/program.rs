@@ -66,6 +66,7 @@ impl Program {
             stop => stop,
         })?;
         let default = Limits::default();
+        let interruption = session.interruption()?;
         let program = zuse_program::Program {
             text,
             arguments: self.arguments.clone(),
@@ -74,9 +75,11 @@ impl Program {
                 memory: self.memory.unwrap_or(default.memory),
             },
             dry_run: self.dry_run,
+            cancel: interruption.flag(),
         };
         let result = zuse_program::run(pool.dsl(), program)
             .or_cannot_pool(|| "Channel program execution failed".into())?;
+        drop(interruption);
         match result {
             Err(error) => Err(CommandError::new("Channel program execution failed:")
                 .hint(error)

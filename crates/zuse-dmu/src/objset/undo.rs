@@ -1,0 +1,43 @@
+//! Taking back what a txg has changed, as long as it is in memory only.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::Txg;
+
+use super::{Objset, lock};
+use crate::dnode::Dnode;
+
+impl Objset {
+    /// Drops all that `txg` has changed since it was last written ([`Self::sync`]), or ever: objects are what they were
+    /// then, those that were made since do not exist, those that were freed do. Says how many objects that were.
+    ///
+    /// For object sets that change in syncing context only, one txg at a time: no object may have changes of a newer txg.
+    /// Called by the sync thread.
+    pub fn forget_changes(&self, txg: Txg) -> usize {
+        let slot = txg.slot::<4>();
+        let dirty = std::mem::take(&mut *lock(&self.core.dirty[slot]));
+        for dnode in &dirty {
+            if dnode.forget_changes(txg) {
+                lock(&self.numbers).settle(dnode.object());
+            }
+        }
+        self.rest_dirty[slot].store(false, Relaxed);
+        self.core.note_edit();
+        dirty.len()
+    }
+}
+
+impl Dnode {
+    /// Drops the changes of a txg; true if that was all there was of the object.
+    fn forget_changes(&self, txg: Txg) -> bool {
+        let mut state = self.write_state();
+        debug_assert!(
+            state.dirty.last().is_none_or(|d| d.txg <= txg),
+            "{}: there are changes newer than txg {}",
+            self.place(),
+            txg.0
+        );
+        state.dirty.retain(|d| d.txg != txg);
+        state.synced.is_none() && state.dirty.is_empty()
+    }
+}

@@ -1,0 +1,116 @@
+//! Taking back what a sync task did.
+//!
+//! ```text
+//!   savepoint   the MOS is written as it is: nothing leads there until the uberblock of this txg does
+//!      task     changes the MOS in memory; what it frees and which handles it touches is noted
+//!   keep        what was to be freed is freed
+//!   undo        the versions of this txg are dropped; what is in memory beside the MOS follows it
+//! ```
+//! What happened in the txg before the savepoint (datasets written, earlier tasks) stays in either case, and the txg goes on.
+//!
+//! Invariants
+//! - The MOS changes in syncing context only, so that all its versions after a savepoint are the task's.
+//! - Nothing is freed between savepoint and keep: a block is in use until it is known that it is not.
+//! - Runs with the configuration lock held for writing: nobody has seen what is taken back, no key was loaded or unloaded.
+//! - Heads that somebody owns, or that a later txg has changed, are not destroyed or rolled back by a batch: their object sets
+//!   are the same before and after.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::Result;
+use zuse_format::BlockPointer;
+use zuse_pool::FeaturesThen;
+
+use crate::context::{Ctx, lock};
+use crate::dataset::Dataset;
+use crate::keyring::Keyring;
+
+/// What a task did beside the MOS since its savepoint.
+#[derive(Default)]
+pub(crate) struct Journal {
+    /// Blocks to be freed once the task's changes stay.
+    frees: Vec<BlockPointer>,
+    /// Handles of which the object set was changed or closed, or that were forgotten.
+    handles: Vec<Arc<Dataset>>,
+}
+
+/// How everything was.
+pub(crate) struct Savepoint {
+    features: FeaturesThen,
+    keyring: Keyring,
+}
+
+impl Ctx<'_> {
+    /// Makes what comes from now on one that can be undone; [`Self::keep`] or [`Self::undo`] must follow in this txg.
+    pub fn savepoint(&self) -> Result<Savepoint> {
+        self.write_history()?;
+        self.meta.mos.sync(self.tx.txg(), 1)?;
+        *lock(&self.dsl.journal) = Some(Journal::default());
+        Ok(Savepoint {
+            features: self.spa.features_now(),
+            keyring: lock(&self.dsl.keyring).clone(),
+        })
+    }
+
+    /// Puts a block off that is to be freed, if that may be undone; false if it is to be freed at once.
+    pub fn free_later(&self, bp: &BlockPointer) -> bool {
+        match &mut *lock(&self.dsl.journal) {
+            Some(journal) => {
+                journal.frees.push(*bp);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A handle is about to be changed or forgotten.
+    pub fn touched(&self, handle: &Arc<Dataset>) {
+        if let Some(journal) = &mut *lock(&self.dsl.journal) {
+            journal.handles.push(handle.clone());
+        }
+    }
+
+    /// What was done since the savepoint stays.
+    pub fn keep(&self) -> Result<()> {
+        let journal = lock(&self.dsl.journal).take().unwrap_or_default();
+        journal
+            .frees
+            .iter()
+            .try_for_each(|bp| self.free_or_leak(bp))
+    }
+
+    /// Takes back what was done since the savepoint.
+    pub fn undo(&self, then: Savepoint) -> Result<()> {
+        let dsl = self.dsl;
+        let journal = lock(&dsl.journal).take().unwrap_or_default();
+        self.meta.mos.forget_changes(self.tx.txg());
+        self.spa.features_go_back(then.features);
+        *lock(&dsl.keyring) = then.keyring;
+        lock(&dsl.history).clear();
+        dsl.empty_list.store(0, Relaxed);
+        dsl.tier.forget_all();
+
+        let slot = self.tx.txg().slot::<4>();
+        // What was made has no object any more: nobody is to write it.
+        lock(&dsl.dirty[slot]).retain(|_, ds| ds.phys().is_ok());
+        for handle in journal.handles {
+            handle.close_objset();
+            if let Ok(phys) = handle.phys() {
+                handle.referenced.store(phys.referenced_bytes, Relaxed);
+                let again = Arc::downgrade(&handle);
+                lock(&dsl.datasets).insert(handle.object().0, again);
+            }
+        }
+        let dirs: Vec<u64> = lock(&dsl.dirs).keys().copied().collect();
+        for dir in dirs {
+            match self.meta.dir(dir) {
+                Ok(phys) => dsl.note_dir(dir, &phys),
+                Err(_) => {
+                    lock(&dsl.dirs).remove(&dir);
+                }
+            }
+        }
+        dsl.refresh_all()
+    }
+}
