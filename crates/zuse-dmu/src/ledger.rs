@@ -64,9 +64,9 @@ impl Ledger for FreeingLedger {
 pub struct DirtyMeter {
     metadata: [AtomicU64; 4],
     data: [AtomicU64; 4],
-    /// Blocks of metadata of objects that the txg brings, with those that the cache lends for.
+    /// First blocks of metadata of objects that the txg brings, with those that the cache lends for.
     fresh: [AtomicU64; 4],
-    /// The same of older objects.
+    /// The same of older objects, and blocks behind the first.
     again: [AtomicU64; 4],
 }
 
@@ -76,13 +76,14 @@ impl DirtyMeter {
         self.metadata[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
-    /// A block of metadata is changed in a txg that brings its object (`fresh`) or writes it once more. This counts nothing as dirty.
+    /// A block of metadata is changed in a txg that brings its object (`fresh`), or one that is written more than once. This counts
+    /// nothing as dirty.
     pub fn note_block(&self, txg: Txg, fresh: bool, bytes: u64) {
         let of = if fresh { &self.fresh } else { &self.again };
         of[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes of blocks of metadata in a txg: of new objects, and of older ones that are written again.
+    /// Bytes of blocks of metadata in a txg: of new objects, and such as are written again and again.
     pub fn fresh_and_again(&self, txg: Txg) -> (u64, u64) {
         let slot = txg.slot::<4>();
         (

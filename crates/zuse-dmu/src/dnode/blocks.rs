@@ -12,7 +12,7 @@ use zuse_io::{Block, BlockIndex, Loan};
 
 use super::near::Children;
 use super::{Dnode, State};
-use crate::dirty::{Content, DirtyBlock, Synced};
+use crate::dirty::{Content, DirtyBlock, Head, Synced};
 use crate::stored::StoredBlock;
 use crate::tx::Tx;
 
@@ -229,7 +229,7 @@ impl Dnode {
     ) -> Result<Option<Arc<Block>>> {
         if tree.levels < 2 {
             let bp = self.lookup_bp(tree, 0, blkid)?;
-            return self.read_child(tree, blkid, &bp);
+            return self.read_child(&tree.head, blkid, &bp);
         }
         let Some(parent) = self.parent(tree, blkid)? else {
             return Ok(None);
@@ -252,7 +252,7 @@ impl Dnode {
         if !bp.is_hole() {
             self.check_level(&bp, 0, &self.block_place(0, blkid))?;
         }
-        let block = self.read_child(tree, blkid, &bp)?;
+        let block = self.read_child(&tree.head, blkid, &bp)?;
         if let (Some(children), Some(block), false) = (children, &block, bp.uses_crypt()) {
             children.set(child as usize, block);
         }
@@ -272,9 +272,9 @@ impl Dnode {
     }
 
     /// A level-0 block by its pointer; `None` for a hole.
-    fn read_child(
+    pub(super) fn read_child(
         &self,
-        tree: &Synced,
+        head: &Head,
         blkid: u64,
         bp: &BlockPointer,
     ) -> Result<Option<Arc<Block>>> {
@@ -284,20 +284,20 @@ impl Dnode {
         // What is encrypted is found with the key only: the cache may still hold what a key that is gone has opened.
         if !bp.uses_crypt()
             && let Some(block) = self.core.io.peek(bp)
-            && block.bytes().len() == tree.head.block_size as usize
+            && block.bytes().len() == head.block_size as usize
         {
             return Ok(Some(block));
         }
         let place = self.block_place(0, blkid);
-        let metadata = zuse_format::object_type::is_metadata(tree.head.object_type);
+        let metadata = zuse_format::object_type::is_metadata(head.object_type);
         let block = self.core.read_block(bp, metadata, &place)?;
-        if block.bytes().len() != tree.head.block_size as usize {
+        if block.bytes().len() != head.block_size as usize {
             return Err(Error::corrupt(
                 place.to_string(),
                 format!(
                     "the block has {} bytes, its object's blocks have {}",
                     block.bytes().len(),
-                    tree.head.block_size
+                    head.block_size
                 ),
             ));
         }
@@ -598,7 +598,8 @@ impl Dnode {
             if metadata {
                 let lent = loan.as_ref().map_or(0, |_| len as u64);
                 core.meter.add(tx.txg(), size - lent);
-                core.meter.note_block(tx.txg(), d.born, size);
+                // Behind the first come leaves: the next txg most likely writes them once more.
+                core.meter.note_block(tx.txg(), d.born && blkid == 0, size);
             } else {
                 core.meter.add_data(tx.txg(), size);
             }

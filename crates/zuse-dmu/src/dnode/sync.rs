@@ -10,6 +10,9 @@
 //!
 //! Budget: an indirect block is read, changed and written once per txg however many children changed. The children
 //! of one level-1 block are compressed, checksummed and written in parallel.
+//!
+//! Blocks of dnodes are not held as versions: a txg that brings a million files would keep all of theirs in memory at once, until the
+//! last is written. Each is made of what is on disk when its turn comes ([`Maker`]), written, and left to the cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
@@ -29,6 +32,20 @@ use crate::dirty::{Content, DirtyBlock, Head, SpillChange, Synced};
 use crate::settings::Settings;
 use crate::stored::{RawForm, StoredBlock};
 
+mod indirect;
+
+/// Brings a block up to date: its number, its bytes as they were (zeros where there was none).
+pub(crate) type Maker = Arc<dyn Fn(u64, &mut [u8]) + Send + Sync>;
+
+/// What a sync writes in a block's place.
+#[derive(Clone)]
+enum New {
+    /// The version that the txg has of it.
+    Version(Arc<DirtyBlock>),
+    /// What the tree's maker makes of the old one.
+    Made,
+}
+
 /// One sync of an object: what all blocks of the tree need to know.
 struct Tree {
     dnode: Arc<Dnode>,
@@ -36,6 +53,8 @@ struct Tree {
     txg: Txg,
     pass: u32,
     settings: Arc<Settings>,
+    /// Makes the blocks that are [`New::Made`].
+    maker: Option<Maker>,
     used: AtomicI64,
     features: AtomicU32,
 }
@@ -61,12 +80,33 @@ impl Dnode {
         pass: u32,
         flags: u8,
     ) -> Result<Option<SyncedObject>> {
+        self.sync_with(txg, pass, flags, None)
+    }
+
+    /// As [`Self::sync`] of an object that has no versions of blocks: those of these numbers, in order, are made here.
+    pub(crate) fn sync_made(
+        self: &Arc<Self>,
+        txg: Txg,
+        pass: u32,
+        numbers: Vec<u64>,
+        maker: Maker,
+    ) -> Result<Option<SyncedObject>> {
+        self.sync_with(txg, pass, 0, Some((numbers, maker)))
+    }
+
+    fn sync_with(
+        self: &Arc<Self>,
+        txg: Txg,
+        pass: u32,
+        flags: u8,
+        made: Option<(Vec<u64>, Maker)>,
+    ) -> Result<Option<SyncedObject>> {
         let (before, head, blocks, freed, spill, dies, born) = {
             let state = self.read_state();
             let Some(d) = state.dirty.first().filter(|d| d.txg == txg) else {
                 return Ok(None);
             };
-            let blocks: Vec<(u64, Arc<DirtyBlock>)> = d.blocks.to_vec();
+            let blocks = d.blocks.to_vec();
             (
                 state.synced.clone(),
                 d.head.facts(),
@@ -77,12 +117,22 @@ impl Dnode {
                 d.born,
             )
         };
+        let versions = blocks.into_iter().map(|(id, b)| (id, New::Version(b)));
+        let (blocks, maker) = match made {
+            Some((numbers, maker)) => {
+                debug_assert_eq!(versions.len(), 0, "{}: versions", self.place());
+                let made = numbers.into_iter().map(|id| (id, New::Made));
+                (made.collect(), Some(maker))
+            }
+            None => (versions.collect(), None),
+        };
         let tree = Arc::new(Tree {
             dnode: self.clone(),
             head: head.facts(),
             txg,
             pass,
             settings: self.core.settings(),
+            maker,
             used: AtomicI64::new(0),
             features: AtomicU32::new(0),
         });
@@ -207,7 +257,7 @@ impl Tree {
     fn sync_data(
         self: &Arc<Self>,
         now: &mut Synced,
-        blocks: Vec<(u64, Arc<DirtyBlock>)>,
+        blocks: Vec<(u64, New)>,
         freed: &RangeTree,
     ) -> Result<()> {
         while now.levels < now.head.min_levels {
@@ -290,7 +340,7 @@ impl Tree {
         level: u8,
         id: u64,
         old: BlockPointer,
-        dirty: &[(u64, Arc<DirtyBlock>)],
+        dirty: &[(u64, New)],
         freed: &RangeTree,
     ) -> Result<BlockPointer> {
         let shift = self.fanout() * u32::from(level);
@@ -347,7 +397,7 @@ impl Tree {
         bytes: &[u8],
         first: u64,
         child_shift: u32,
-        dirty: &[(u64, Arc<DirtyBlock>)],
+        dirty: &[(u64, New)],
         freed: &RangeTree,
     ) -> Vec<usize> {
         let slots = bytes.len() / BP_SIZE;
@@ -381,7 +431,7 @@ impl Tree {
         self: &Arc<Self>,
         bytes: &mut [u8],
         touched: Vec<usize>,
-        dirty: &[(u64, Arc<DirtyBlock>)],
+        dirty: &[(u64, New)],
         first: u64,
     ) -> Result<()> {
         let mut jobs = Vec::with_capacity(touched.len());
@@ -402,7 +452,7 @@ impl Tree {
             jobs.push((child, old, block));
         }
         let me = self.clone();
-        let one = move |(child, old, block): (usize, BlockPointer, Option<Arc<DirtyBlock>>)| {
+        let one = move |(child, old, block): (usize, BlockPointer, Option<New>)| {
             let bp = match block {
                 Some(block) => me.write_data(first + child as u64, old, &block)?,
                 None => {
@@ -428,20 +478,51 @@ impl Tree {
         Ok(())
     }
 
-    fn write_data(&self, id: u64, old: BlockPointer, block: &DirtyBlock) -> Result<BlockPointer> {
-        {
-            let content = block
-                .content
-                .read()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            if let Content::Stored(stored) = &*content {
-                return self.write_stored(&self.policy(0), &old, stored);
-            }
-            if let Content::Cloned(reference) = &*content {
-                return self.write_clone(&old, reference);
-            }
+    fn write_data(&self, id: u64, old: BlockPointer, new: &New) -> Result<BlockPointer> {
+        let block = match new {
+            New::Version(version) => match self.write_as_it_is(&old, version)? {
+                Some(bp) => return Ok(bp),
+                None => version.freeze()?,
+            },
+            New::Made => self.make(id, &old)?,
+        };
+        self.write_block(id, old, block)
+    }
+
+    /// Writes a version that stands for bytes of another place or is stored already.
+    fn write_as_it_is(
+        &self,
+        old: &BlockPointer,
+        block: &DirtyBlock,
+    ) -> Result<Option<BlockPointer>> {
+        let content = block
+            .content
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*content {
+            Content::Stored(stored) => self.write_stored(&self.policy(0), old, stored).map(Some),
+            Content::Cloned(reference) => self.write_clone(old, reference).map(Some),
+            Content::Dirty { .. } | Content::Clean(_) => Ok(None),
         }
-        let block = block.freeze()?;
+    }
+
+    /// A block as the maker wants it.
+    fn make(&self, id: u64, old: &BlockPointer) -> Result<Arc<Block>> {
+        if !old.is_hole() && old.level() != 0 {
+            let said = format!("its pointer says level {}", old.level());
+            return Err(Error::corrupt(self.place(0, id), said));
+        }
+        let mut bytes = match self.dnode.read_child(&self.head, id, old)? {
+            Some(block) => block.bytes().to_vec(),
+            None => vec![0; self.head.block_size as usize],
+        };
+        if let Some(maker) = &self.maker {
+            maker(id, &mut bytes);
+        }
+        Ok(Arc::new(Block::new(bytes)))
+    }
+
+    fn write_block(&self, id: u64, old: BlockPointer, block: Arc<Block>) -> Result<BlockPointer> {
         if self.dnode.core.raw {
             return self.write_raw_dnodes(id, &old, block);
         }
@@ -579,112 +660,6 @@ impl Tree {
             self.born(&written.bp);
         }
         Ok(written.bp)
-    }
-
-    fn open_indirect(&self, level: u8, id: u64, old: &BlockPointer) -> Result<Vec<u8>> {
-        let size = 1usize << self.head.indirect_shift;
-        if old.is_hole() {
-            let mut bytes = vec![0u8; size];
-            if old.logical_birth() != 0 && self.settings.hole_birth {
-                let child_size = if level == 1 {
-                    u64::from(self.head.block_size)
-                } else {
-                    size as u64
-                };
-                let child = BlockPointer::hole_with_birth(
-                    child_size,
-                    self.head.object_type,
-                    level - 1,
-                    old.logical_birth(),
-                );
-                for slot in bytes.as_chunks_mut::<BP_SIZE>().0 {
-                    child.write_le(slot);
-                }
-            }
-            return Ok(bytes);
-        }
-        let place = self.place(level, id);
-        if old.level() != level {
-            return Err(Error::corrupt(
-                place,
-                format!("its pointer says level {}", old.level()),
-            ));
-        }
-        let block = self.dnode.core.read_block(old, true, &place)?;
-        if block.bytes().len() != size {
-            return Err(Error::corrupt(
-                place,
-                format!(
-                    "an indirect block of {} bytes, not {size}",
-                    block.bytes().len()
-                ),
-            ));
-        }
-        Ok(block.bytes().to_vec())
-    }
-
-    fn close_indirect(&self, level: u8, old: BlockPointer, bytes: Vec<u8>) -> Result<BlockPointer> {
-        let all_holes = bytes
-            .as_chunks::<BP_SIZE>()
-            .0
-            .iter()
-            .all(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).is_hole());
-        if all_holes {
-            self.kill(&old)?;
-            let births = bytes.iter().any(|b| *b != 0);
-            if !births || !self.settings.hole_birth {
-                return Ok(self.hole(&old, level));
-            }
-            return Ok(BlockPointer::hole_with_birth(
-                1 << self.head.indirect_shift,
-                self.head.object_type,
-                level,
-                self.txg.0,
-            ));
-        }
-        self.write_indirect(level, old, bytes)
-    }
-
-    fn write_indirect(&self, level: u8, old: BlockPointer, bytes: Vec<u8>) -> Result<BlockPointer> {
-        let fill = bytes
-            .as_chunks::<BP_SIZE>()
-            .0
-            .iter()
-            .map(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).fill())
-            .fold(0u64, u64::wrapping_add);
-        let bp = self.write(&self.policy(level), &old, &bytes, fill)?;
-        if self.settings.keeps(true) {
-            self.dnode
-                .core
-                .io
-                .remember(&bp, Arc::new(Block::new(bytes)));
-        }
-        Ok(bp)
-    }
-
-    /// Kills everything below and including a pointer.
-    fn free_subtree(self: &Arc<Self>, level: u8, id: u64, bp: &BlockPointer) -> Result<()> {
-        if bp.is_hole() {
-            return Ok(());
-        }
-        if level > 0 {
-            let bytes = self.open_indirect(level, id, bp)?;
-            for (i, slot) in bytes.as_chunks::<BP_SIZE>().0.iter().enumerate() {
-                let child = BlockPointer::parse(slot, zuse_base::ByteOrder::Little);
-                self.free_subtree(level - 1, (id << self.fanout()) + i as u64, &child)?;
-            }
-        }
-        self.kill(bp)
-    }
-
-    fn free_object(self: &Arc<Self>, old: &Synced) -> Result<()> {
-        for i in 0..usize::from(old.head.nblkptr.min(3)) {
-            self.free_subtree(old.levels - 1, i as u64, old.blkptr.at(i))?;
-        }
-        match &old.spill {
-            Some(spill) => self.kill(spill),
-            None => Ok(()),
-        }
     }
 
     fn sync_spill(&self, now: &mut Synced, change: &SpillChange) -> Result<()> {

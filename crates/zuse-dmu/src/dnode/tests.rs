@@ -6,6 +6,7 @@ use zuse_base::{Entropy, SeededPrng, Txg};
 
 use super::DnodeSpec;
 use crate::zap::tests::pool::TestPool;
+use crate::zap::{Zap, ZapOptions};
 use crate::{Dnode, Settings, Tx};
 
 const LIMIT: usize = 600_000;
@@ -342,4 +343,79 @@ fn a_glance_shows_what_is_stored_of_objects_that_nobody_has() {
     pool.sync();
     let now = seen(&pool);
     assert!(now[3] && !now[7] && now.iter().filter(|s| **s).count() == 99);
+}
+
+/// Blocks of dnodes are made when their turn to be written comes. All of a txg's at once, a million files' are 500 MiB, would fill what the
+/// cache lends, so that leaves of directories count as dirty from then on and the open txg ends early.
+#[test]
+fn writing_a_txg_dirties_no_blocks_of_dnodes() {
+    const COUNT: u64 = 3000;
+    let mut pool = TestPool::new(Settings::default());
+    let bonus = |round: u64, i: u64| (round << 32 | i).to_le_bytes().repeat(3);
+    let objects: Vec<Arc<Dnode>> = (0..COUNT)
+        .map(|i| {
+            let spec = DnodeSpec::new(19).bonus(44, 24);
+            let dnode = pool.os.allocate(&pool.tx(), &spec).expect("allocate");
+            dnode.set_bonus(&pool.tx(), &bonus(0, i)).expect("bonus");
+            dnode
+        })
+        .collect();
+    let numbers: Vec<_> = objects.iter().map(|d| d.object()).collect();
+    let meter = objects[0].core.meter.clone();
+    let mut round_of: Vec<Option<u64>> = vec![Some(0); COUNT as usize];
+    for round in 0..4 {
+        let txg = pool.txg;
+        if round > 0 {
+            // In each block some objects change, some go, some stay.
+            for (i, now) in round_of.iter_mut().enumerate() {
+                if now.is_none() {
+                    continue;
+                }
+                match (i as u64 * 7 + round) % 5 {
+                    0 | 1 => {
+                        let dnode = pool.os.dnode(numbers[i]).expect("dnode");
+                        dnode
+                            .set_bonus(&pool.tx(), &bonus(round, i as u64))
+                            .expect("bonus");
+                        *now = Some(round);
+                    }
+                    2 if i % 3 == 0 => {
+                        pool.os.free(&pool.tx(), numbers[i]).expect("free");
+                        *now = None;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let (blocks, dirty) = (meter.fresh_and_again(txg), meter.of(txg));
+        pool.sync();
+        assert_eq!(meter.fresh_and_again(txg), blocks, "round {round}");
+        // The meta dnode itself, and what counts the owners' space.
+        assert!(meter.of(txg) <= dirty + 8192, "round {round}");
+        let there = pool.reopened();
+        for (i, now) in round_of.iter().enumerate() {
+            let found = there.dnode(numbers[i]).ok().map(|d| d.bonus_vec());
+            let wanted = now.map(|round| bonus(round, i as u64));
+            assert_eq!(found, wanted, "object {i} after round {round}");
+        }
+    }
+}
+
+/// A txg that mostly brings blocks of new objects is written at once, because waiting would spare none of them. Leaves of a new
+/// directory are no such blocks: the next names fall into each of them.
+#[test]
+fn leaves_of_a_new_directory_count_as_written_again() {
+    let pool = TestPool::new(Settings::default());
+    let options = ZapOptions::default();
+    let zap = Zap::create(&pool.os, &pool.tx(), 20, &options).expect("create");
+    for i in 0..4000 {
+        let name = format!("file-{i:08}");
+        zap.add_u64(&pool.tx(), name.as_bytes(), i).expect("add");
+    }
+    let dnode = pool.os.dnode(zap.dnode().object()).expect("dnode");
+    let leaves = dnode.max_block();
+    assert!(leaves > 16, "{leaves} blocks");
+    let (fresh, again) = dnode.core.meter.fresh_and_again(pool.txg);
+    assert!(fresh <= 16 << 10, "{fresh}");
+    assert!(again >= leaves * (16 << 10), "{again} of {leaves} blocks");
 }

@@ -1,6 +1,6 @@
 //! Writing one txg of an object set.
 //!
-//! Order: dirty objects (in parallel) → accounting → dnodes into their slots → meta dnode → objset block.
+//! Order: dirty objects (in parallel) → accounting → dnodes into their slots, block by block → meta dnode → objset block.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -95,14 +95,14 @@ impl Objset {
         // The accounting objects' own dirty marks were made during this sync.
         lock(&self.core.dirty[txg.slot::<4>()]).retain(|d| d.is_dirty() && d.object().0 != 0);
 
-        self.fill_slots(&tx, &changes)?;
-        if let Some(change) = self.meta.sync(txg, pass, 0)? {
+        let (changes, meta) = self.sync_slots(&tx, pass, changes)?;
+        if let Some(change) = meta {
             features |= change.features.0;
         }
         lock(&self.core.dirty[txg.slot::<4>()]).retain(|d| d.is_dirty() && d.object().0 != 0);
         {
             let mut numbers = lock(&self.numbers);
-            for (object, change) in &changes {
+            for (object, change) in &*changes {
                 numbers.settle(*object);
                 if change.after.is_none() {
                     numbers.note_freed();
@@ -155,41 +155,37 @@ impl Objset {
         Ok((pinned, done.into_iter().flatten().collect()))
     }
 
-    /// Puts the new dnodes into their slots of the dnode blocks.
-    fn fill_slots(&self, tx: &Tx, changes: &[(ObjectId, SyncedObject)]) -> Result<()> {
-        let per = SLOTS_PER_BLOCK as u64;
-        let mut order: Vec<&(ObjectId, SyncedObject)> = changes.iter().collect();
-        order.sort_unstable_by_key(|(object, _)| *object);
-        let mut rest = &order[..];
-        let mut buffer = Vec::new();
-        while let Some(((first, _), _)) = rest.split_first().map(|(c, r)| ((c.0, &c.1), r)) {
-            let blkid = first.0 / per;
-            let cut = rest.partition_point(|(object, _)| object.0 / per == blkid);
-            let (now, later) = rest.split_at(cut);
-            rest = later;
-            self.meta.edit_block(tx, blkid, |mut block| {
-                block.drop_index();
-                let bytes = block.bytes_mut();
-                // Old slots first, so that a new, larger dnode may lie where a freed one was.
-                for (object, change) in now {
-                    if let Some(before) = &change.before {
-                        slots_of(bytes, *object, before).fill(0);
-                    }
-                }
-                for (object, change) in now {
-                    if let Some(after) = &change.after {
-                        let slots = slots_of(bytes, *object, after);
-                        let phys = after.to_phys_in(std::mem::take(&mut buffer));
-                        phys.write_le(slots);
-                        if !after.head.tail.is_empty() {
-                            raw::put_tail(slots, &phys, &after.head.tail);
-                        }
-                        buffer = phys.bonus;
-                    }
-                }
-            })?;
+    /// Writes the dnode blocks with the new dnodes in their slots, and the meta dnode. Gives the changes back, by number.
+    #[allow(clippy::type_complexity)]
+    fn sync_slots(
+        &self,
+        tx: &Tx,
+        pass: u32,
+        mut changes: Vec<(ObjectId, SyncedObject)>,
+    ) -> Result<(Arc<Vec<(ObjectId, SyncedObject)>>, Option<SyncedObject>)> {
+        if changes.is_empty() {
+            let meta = self.meta.sync(tx.txg(), pass, 0)?;
+            return Ok((Arc::new(changes), meta));
         }
-        Ok(())
+        changes.sort_unstable_by_key(|(object, _)| *object);
+        let changes = Arc::new(changes);
+        let mut blocks: Vec<u64> = changes.iter().map(|(o, _)| block_of(*o)).collect();
+        blocks.dedup();
+        let last = blocks.last().copied().unwrap_or(0);
+        self.meta
+            .dirty(tx, |d| d.head.max_block = d.head.max_block.max(last))?;
+        let fill = {
+            let changes = changes.clone();
+            move |blkid: u64, bytes: &mut [u8]| {
+                let from = changes.partition_point(|(object, _)| block_of(*object) < blkid);
+                let to = changes.partition_point(|(object, _)| block_of(*object) <= blkid);
+                fill_slots(bytes, &changes[from..to]);
+            }
+        };
+        let meta = self
+            .meta
+            .sync_made(tx.txg(), pass, blocks, Arc::new(fill))?;
+        Ok((changes, meta))
     }
 
     fn write_objset_block(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlockPointer> {
@@ -254,6 +250,33 @@ impl Objset {
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = written.bp;
         Ok(written.bp)
+    }
+}
+
+/// The dnode block that an object's dnode begins in.
+fn block_of(object: ObjectId) -> u64 {
+    object.0 / SLOTS_PER_BLOCK as u64
+}
+
+/// Puts new dnodes into their slots of one dnode block.
+fn fill_slots(bytes: &mut [u8], changes: &[(ObjectId, SyncedObject)]) {
+    // Old slots first, so that a new, larger dnode may lie where a freed one was.
+    for (object, change) in changes {
+        if let Some(before) = &change.before {
+            slots_of(bytes, *object, before).fill(0);
+        }
+    }
+    let mut buffer = Vec::new();
+    for (object, change) in changes {
+        if let Some(after) = &change.after {
+            let slots = slots_of(bytes, *object, after);
+            let phys = after.to_phys_in(std::mem::take(&mut buffer));
+            phys.write_le(slots);
+            if !after.head.tail.is_empty() {
+                raw::put_tail(slots, &phys, &after.head.tail);
+            }
+            buffer = phys.bonus;
+        }
     }
 }
 
