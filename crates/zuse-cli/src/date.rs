@@ -40,6 +40,11 @@ pub fn ctime(seconds: u64) -> String {
     print(seconds, "%a %b %e %H:%M:%S %Y")
 }
 
+/// `Sat Nov 21 19:22:45 UTC 2026`, as in JSON.
+pub fn with_zone(seconds: u64) -> String {
+    print(seconds, "%a %b %e %H:%M:%S %Z %Y")
+}
+
 /// As [`ctime`], of a time that may lie before 1970.
 pub fn ctime_signed(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(

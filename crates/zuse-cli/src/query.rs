@@ -19,7 +19,7 @@ mod carry;
 mod details;
 
 pub use carry::answer_here;
-pub use details::{DedupRow, Details, WorkRow};
+pub use details::{ActivityRow, DedupRow, Details, ScanRow, WorkRow};
 
 /// A question about one pool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -183,6 +183,9 @@ pub struct PoolRow {
     pub cache: Vec<VdevRow>,
     /// Features that are disabled.
     pub disabled_features: usize,
+    /// Of a version before features.
+    #[serde(default)]
+    pub legacy: bool,
     /// What went wrong beyond the devices, one line each.
     pub warnings: Vec<String>,
     /// Seconds since the pool was opened.
@@ -197,6 +200,9 @@ pub struct PoolRow {
     /// Dedup tables, where that was asked for.
     #[serde(default)]
     pub dedup: Option<DedupRow>,
+    /// Work on the whole pool, where that was asked for.
+    #[serde(default)]
+    pub activity: ActivityRow,
 }
 
 /// A tier of memory: see [`zuse::Tier`].
@@ -255,6 +261,9 @@ pub struct VdevRow {
     /// Of a device, where that was asked for: how far it is initialized, how far trimmed.
     #[serde(default)]
     pub work: Option<[WorkRow; 2]>,
+    /// Bytes of a top-level vdev that only the checkpoint needs, where that was asked for.
+    #[serde(default)]
+    pub checkpoint: Option<u64>,
 }
 
 /// Operations of one kind: see [`zuse::OpFigures`].
@@ -367,6 +376,7 @@ impl VdevRow {
             path: status.kind.is_device().then(|| status.name.clone()),
             slow: status.ops.iter().map(|o| o.slow).sum(),
             work: None,
+            checkpoint: None,
         }
     }
 
@@ -619,6 +629,10 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         2.. if !pool.is_writable() => zuse::traverse::space_by_maps(pool).unwrap_or_default(),
         _ => Default::default(),
     };
+    let checkpoint = match cells.iter().any(|(name, _)| name == "checkpoint") {
+        true => pool.checkpoint_space()?,
+        false => Vec::new(),
+    };
     for status in &pool.vdev_status().children {
         let row = vdevs.children.iter_mut().find(|v| v.guid == status.guid);
         if let (Some(row), Ok(id)) = (row, u32::try_from(status.id)) {
@@ -627,6 +641,8 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             if cells.iter().any(|(name, _)| name == "fragmentation") {
                 row.fragmentation = pool.spa().fragmentation_of(id).ok().flatten();
             }
+            let only = checkpoint.iter().find(|(vdev, _)| *vdev == status.id);
+            row.checkpoint = only.map(|(_, bytes)| *bytes);
         }
     }
     let features = pool.spa().features();
@@ -649,6 +665,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         spares,
         cache,
         vdevs,
+        legacy: pool.spa().version() < 5000,
         disabled_features: zuse::feature::FEATURES
             .iter()
             .filter(|f| !features.is_enabled(f.guid))
@@ -670,6 +687,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             })
             .collect(),
         dedup: None,
+        activity: ActivityRow::default(),
     })
 }
 
@@ -718,5 +736,6 @@ fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         ops: Vec::new(),
         slow: 0,
         work: None,
+        checkpoint: None,
     }
 }

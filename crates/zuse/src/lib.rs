@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod accounted;
+mod activity;
 mod administration;
 mod backing;
 mod create;
@@ -39,6 +40,7 @@ mod vdev_work;
 mod volume;
 
 pub use accounted::{Accounted, SpaceRow};
+pub use activity::{Checkpoint, Expansion, LastScan, Removal};
 pub use administration::Hold;
 pub use create::{NewDevice, NewPool, check_name as check_pool_name};
 pub use dataset::{Dataset, DestroyPlan, Listing};

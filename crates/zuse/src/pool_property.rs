@@ -247,6 +247,10 @@ impl Pool {
                     source,
                 )
             }
+            "checkpoint" => {
+                let bytes = self.checkpoint()?.map(|c| c.bytes.to_string());
+                (bytes, Source::None)
+            }
             "fragmentation" => {
                 let percent = self.fragmentation();
                 (percent.map(|n| n.to_string()), Source::None)

@@ -17,6 +17,39 @@ pub struct Details {
     /// How far devices were initialized and trimmed.
     #[serde(default)]
     pub work: bool,
+    /// Scans, removals, expansions, the checkpoint.
+    #[serde(default)]
+    pub activity: bool,
+}
+
+/// Work on a whole pool.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct ActivityRow {
+    /// See [`zuse::LastScan`].
+    pub scan: Option<ScanRow>,
+    /// See [`zuse::Removal`]: state, vdev, its guid, start, end, bytes to copy, copied, of mappings.
+    pub removal: Option<[u64; 8]>,
+    /// See [`zuse::Checkpoint`]: time, bytes.
+    pub checkpoint: Option<[u64; 2]>,
+    /// See [`zuse::Expansion`]: state, guid of the vdev, start, end, bytes copied.
+    pub expansion: Option<[u64; 5]>,
+}
+
+/// See [`zuse::LastScan`].
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct ScanRow {
+    /// 1 scrub, 2 resilver, 3 error scrub.
+    pub function: u64,
+    /// 1 scanning, 2 finished, 3 canceled.
+    pub state: u64,
+    /// Start and end.
+    pub times: [u64; 2],
+    /// Bytes: to examine, examined, skipped, repaired.
+    pub bytes: [u64; 4],
+    /// Blocks that could not be repaired.
+    pub errors: u64,
+    /// It is paused.
+    pub paused: bool,
 }
 
 /// Dedup tables of a pool, all together.
@@ -71,8 +104,46 @@ impl Details {
         if self.work {
             work(pool, &mut row.vdevs)?;
         }
+        if self.activity {
+            row.activity = activity(pool)?;
+        }
         Ok(())
     }
+}
+
+fn activity(pool: &Pool) -> zuse::Result<ActivityRow> {
+    let config = pool.config();
+    let guid = |id: u64| {
+        let top = usize::try_from(id).ok();
+        let top = top.and_then(|id| config.vdev_tree.children.get(id));
+        top.map_or(0, |v| v.guid)
+    };
+    Ok(ActivityRow {
+        scan: pool.scan()?.map(|s| ScanRow {
+            function: s.function,
+            state: s.state,
+            times: [s.start, s.end],
+            bytes: [s.to_examine, s.examined, s.skipped, s.processed],
+            errors: s.errors,
+            paused: s.paused,
+        }),
+        removal: pool.removal()?.map(|r| {
+            [
+                r.state,
+                r.vdev,
+                guid(r.vdev),
+                r.start,
+                r.end,
+                r.to_copy,
+                r.copied,
+                r.mappings,
+            ]
+        }),
+        checkpoint: pool.checkpoint()?.map(|c| [c.since, c.bytes]),
+        expansion: pool
+            .expansion()?
+            .map(|e| [e.state, guid(e.vdev), e.start, e.end, e.copied]),
+    })
 }
 
 fn dedup(pool: &Arc<Pool>) -> zuse::Result<DedupRow> {

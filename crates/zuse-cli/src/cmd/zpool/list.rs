@@ -380,6 +380,10 @@ fn vdev_cell(vdev: &VdevRow, pool: &PoolRow, level: usize, name: &str, exact: bo
             let percent = vdev.fragmentation.map(|n| n.to_string());
             pool_value("fragmentation", percent.as_deref(), exact)
         }
+        ("checkpoint", _) => {
+            let bytes = vdev.checkpoint.map(|n| n.to_string());
+            pool_value("checkpoint", bytes.as_deref(), exact)
+        }
         ("health", _) => vdev.state.clone(),
         ("altroot", _) => ALTROOT.to_owned(),
         _ => "-".into(),

@@ -1,5 +1,7 @@
 //! `zpool status`
 
+mod activity;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -84,6 +86,7 @@ impl Status {
         let details = Details {
             dedup: self.dedup,
             work: self.initialized || self.trimmed,
+            activity: true,
         };
         loop {
             let mut rows = ask_for(session, &self.pools, Some(&[]), details)?;
@@ -131,6 +134,7 @@ impl Status {
 
     fn report(&self, session: &mut Session, mut rows: Vec<PoolRow>) -> Outcome {
         if self.json {
+            rows.retain(|row| !self.unhealthy || !is_well(row));
             rows.iter_mut().for_each(|row| self.narrow(row));
             let key = |r: &PoolRow| json_key(r, self.json_pool_key_guid);
             let pools: Vec<_> = rows.iter().map(|r| (key(r), self.pool_json(r))).collect();
@@ -237,6 +241,12 @@ fn reason(row: &PoolRow) -> Option<(String, String)> {
             "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
         );
     }
+    if row.legacy {
+        return some(
+            "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
+            "Upgrade the pool with OpenZFS's 'zpool upgrade', or send it into a new one.\n\tOnce this is done, the pool will no longer be accessible on software that\n\tdoes not support feature flags.",
+        );
+    }
     if row.disabled_features > 0 {
         return some(
             "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.",
@@ -253,6 +263,7 @@ impl Status {
         if let Some((status, action)) = reason(&row) {
             let _ = writeln!(out, "status: {status}\naction: {action}");
         }
+        out += &activity::text(&row);
         self.narrow(&mut row);
         let aux = row.cache.iter().chain(&row.spares).map(|v| width(v, 1));
         let width = aux.fold(width(&row.vdevs, 0).max(4), usize::max);
@@ -404,13 +415,21 @@ impl Status {
             entries.push(("status".into(), Json::Text(status.replace("\n\t", " "))));
             entries.push(("action".into(), Json::Text(action.replace("\n\t", " "))));
         }
+        let exact = self.parsable || as_int;
+        let size = |n: u64| match exact {
+            true => Json::number(n, as_int),
+            false => Json::Text(nicebytes(n)),
+        };
+        entries.extend(activity::json(row, &size, &|n| Json::number(n, as_int)));
         let mut root = row.vdevs.clone();
         root.kind = "root".into();
         root.state.clone_from(&row.state);
+        let all = root.clone();
+        root.children.retain(|c| c.class == "normal");
         let tree = self.vdev_json(&root, Some(row));
         let mut vdevs = vec![(row.name.clone(), tree)];
         if self.json_flat_vdevs {
-            flatten(&root, &row.name, &mut |vdev, parent| {
+            flatten(&all, &row.name, &mut |vdev, parent| {
                 let mut json = self.vdev_json(vdev, None);
                 if let Json::Object(entries) = &mut json {
                     entries.insert(
@@ -422,6 +441,23 @@ impl Status {
             });
         }
         entries.push(("vdevs".into(), Json::Object(vdevs)));
+        let of_class = |class: &str| {
+            let tops = all.children.iter();
+            tops.filter(|c| c.class == class).collect::<Vec<_>>()
+        };
+        for (title, vdevs) in [
+            ("dedup", of_class("dedup")),
+            ("special", of_class("special")),
+            ("logs", of_class("log")),
+            ("l2cache", row.cache.iter().collect()),
+            ("spares", row.spares.iter().collect()),
+        ] {
+            if !vdevs.is_empty() {
+                let vdevs = vdevs.iter();
+                let vdevs = vdevs.map(|v| (v.name.clone(), self.vdev_json(v, None)));
+                entries.push((title.into(), Json::Object(vdevs.collect())));
+            }
+        }
         entries.push((
             "error_count".into(),
             Json::number(row.warnings.len() as u64, as_int),

@@ -1,0 +1,355 @@
+//! Work on a whole pool in `zpool status`: the lines before the table, and what JSON says of it (chapter 06 §1.6 and §2.3 of the format
+//! notes). Zuse does none of this work: what is not ended waits for another host.
+
+use std::fmt::Write as _;
+
+use crate::date;
+use crate::json::Json;
+use crate::nicenum::{nicebytes, nicenum};
+use crate::query::{PoolRow, ScanRow};
+
+/// States of such work: 1 goes on, 2 finished, 3 canceled.
+const GOES_ON: u64 = 1;
+const FINISHED: u64 = 2;
+
+/// `00:01:02`, with days before it from one on.
+fn duration(from: u64, to: u64) -> String {
+    let seconds = to.saturating_sub(from);
+    let days = match seconds / 86400 {
+        0 => String::new(),
+        n => format!("{n} days "),
+    };
+    let (h, m, s) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{days}{h:02}:{m:02}:{s:02}")
+}
+
+fn percent(done: u64, all: u64) -> f64 {
+    match all {
+        0 => 100.0,
+        all => done as f64 * 100.0 / all as f64,
+    }
+}
+
+/// The lines of all that there is.
+pub fn text(row: &PoolRow) -> String {
+    let name = |guid: u64, or: String| {
+        let vdev = row.vdevs.children.iter().find(|v| v.guid == guid);
+        vdev.map_or(or, |v| v.name.clone())
+    };
+    let activity = &row.activity;
+    let mut out = activity.scan.as_ref().map(scan_text).unwrap_or_default();
+    if let Some(removal) = &activity.removal {
+        let [_, vdev, guid, ..] = *removal;
+        out += &removal_text(removal, &name(guid, format!("vdev {vdev}")));
+    }
+    if let Some([since, bytes]) = activity.checkpoint {
+        out += &checkpoint_text(since, bytes);
+    }
+    if let Some(expansion) = &activity.expansion {
+        let guid = expansion[1];
+        out += &expansion_text(expansion, &name(guid, guid.to_string()));
+    }
+    out
+}
+
+fn removal_text(removal: &[u64; 8], name: &str) -> String {
+    let [state, vdev, _, start, end, to_copy, copied, mappings] = *removal;
+    let mut out = match state {
+        GOES_ON => format!(
+            "remove: Evacuation of {name} in progress since {}\n\t{} copied out of {}, {:.2}% done\n",
+            date::ctime(start),
+            nicebytes(copied),
+            nicebytes(to_copy),
+            percent(copied, to_copy)
+        ),
+        FINISHED => {
+            let minutes = end.saturating_sub(start) / 60;
+            format!(
+                "remove: Removal of vdev {vdev} copied {} in {}h{}m, completed on {}\n",
+                nicebytes(copied),
+                minutes / 60,
+                minutes % 60,
+                date::ctime(end)
+            )
+        }
+        _ => format!(
+            "remove: Removal of {name} canceled on {}\n",
+            date::ctime(end)
+        ),
+    };
+    if mappings > 0 {
+        let bytes = nicenum(mappings);
+        let _ = writeln!(out, "\t{bytes} memory used for removed device mappings");
+    }
+    out
+}
+
+fn checkpoint_text(since: u64, bytes: u64) -> String {
+    let bytes = nicebytes(bytes);
+    match since {
+        0 => format!("checkpoint: discarding, {bytes} remaining.\n"),
+        since => format!(
+            "checkpoint: created {}, consumes {bytes}\n",
+            date::ctime(since)
+        ),
+    }
+}
+
+fn expansion_text(expansion: &[u64; 5], name: &str) -> String {
+    let [state, _, start, end, copied] = *expansion;
+    let copied = nicebytes(copied);
+    match state {
+        GOES_ON => format!(
+            "expand: expansion of {name} in progress since {}\n\t{copied} copied\n",
+            date::ctime(start)
+        ),
+        FINISHED => format!(
+            "expand: expanded {name} copied {copied} in {}, on {}\n",
+            duration(start, end),
+            date::ctime(end)
+        ),
+        _ => format!(
+            "expand: expansion of {name} canceled on {}\n",
+            date::ctime(end)
+        ),
+    }
+}
+
+fn scan_text(scan: &ScanRow) -> String {
+    let [start, end] = scan.times;
+    let [to_examine, examined, _, processed] = scan.bytes;
+    let (verb, done) = match scan.function {
+        1 => ("scrub", "scrub repaired"),
+        2 => ("resilver", "resilvered"),
+        _ => return String::new(),
+    };
+    let (repaired, errors) = (nicebytes(processed), scan.errors);
+    match scan.state {
+        GOES_ON => {
+            let since = match scan.paused {
+                true => format!("{verb} paused\n\t{verb} started on {}", date::ctime(start)),
+                false => format!("{verb} in progress since {}", date::ctime(start)),
+            };
+            let (issued, all) = issued(scan);
+            let word = done.split(' ').next_back().unwrap_or(done);
+            format!(
+                "  scan: {since}\n\t{} / {} scanned, {} / {} issued\n\t{repaired} {word}, {:.2}% done, no estimated completion time\n",
+                nicebytes(examined),
+                nicebytes(to_examine),
+                nicebytes(issued),
+                nicebytes(all),
+                percent(issued, all),
+            )
+        }
+        FINISHED => {
+            let took = duration(start, end);
+            format!(
+                "  scan: {done} {repaired} in {took} with {errors} errors on {}\n",
+                date::ctime(end)
+            )
+        }
+        _ => format!("  scan: {verb} canceled on {}\n", date::ctime(end)),
+    }
+}
+
+/// Bytes that were read, and that are to be read in all.
+fn issued(scan: &ScanRow) -> (u64, u64) {
+    let [to_examine, examined, skipped, _] = scan.bytes;
+    (
+        examined.saturating_sub(skipped),
+        to_examine.saturating_sub(skipped),
+    )
+}
+
+/// What JSON says of it. `size` shows bytes, `count` numbers.
+pub fn json(
+    row: &PoolRow,
+    size: &dyn Fn(u64) -> Json,
+    count: &dyn Fn(u64) -> Json,
+) -> Vec<(String, Json)> {
+    let text = |t: &str| Json::Text(t.to_owned());
+    let time = |t: u64| match t {
+        0 => text("-"),
+        t => Json::Text(date::with_zone(t)),
+    };
+    let state = |n: u64| match n {
+        GOES_ON => text("SCANNING"),
+        FINISHED => text("FINISHED"),
+        3 => text("CANCELED"),
+        _ => text("NONE"),
+    };
+    let mut out = Vec::new();
+    let mut put = |name: &str, entries: Vec<(&str, Json)>| {
+        out.push((name.to_owned(), Json::object(entries)));
+    };
+    if let Some(scan) = &row.activity.scan {
+        let function = match scan.function {
+            1 => "SCRUB",
+            2 => "RESILVER",
+            3 => "ERRORSCRUB",
+            _ => "NONE",
+        };
+        let [to_examine, examined, skipped, processed] = scan.bytes;
+        let [start, end] = scan.times;
+        let (issued, _) = issued(scan);
+        put(
+            "scan_stats",
+            vec![
+                ("function", text(function)),
+                ("state", state(scan.state)),
+                ("start_time", time(start)),
+                ("end_time", time(end)),
+                ("to_examine", size(to_examine)),
+                ("examined", size(examined)),
+                ("skipped", size(skipped)),
+                ("processed", size(processed)),
+                ("errors", count(scan.errors)),
+                ("bytes_per_scan", size(0)),
+                ("pass_start", count(start)),
+                ("scrub_pause", text("-")),
+                ("scrub_spent_paused", count(0)),
+                ("issued_bytes_per_scan", size(issued)),
+                ("issued", size(issued)),
+            ],
+        );
+    }
+    if let Some([at, vdev, _, start, end, to_copy, copied, mappings]) = row.activity.removal {
+        put(
+            "removal_stats",
+            vec![
+                ("state", state(at)),
+                ("removing_vdev", count(vdev)),
+                ("start_time", time(start)),
+                ("end_time", time(end)),
+                ("to_copy", size(to_copy)),
+                ("copied", size(copied)),
+                ("mapping_memory", size(mappings)),
+            ],
+        );
+    }
+    if let Some([since, bytes]) = row.activity.checkpoint {
+        let word = if since == 0 { "DISCARDING" } else { "EXISTS" };
+        put(
+            "checkpoint_stats",
+            vec![
+                ("state", text(word)),
+                ("start_time", time(since)),
+                ("space", size(bytes)),
+            ],
+        );
+    }
+    if let Some([at, guid, start, end, copied]) = row.activity.expansion {
+        let vdev = row.vdevs.children.iter().find(|v| v.guid == guid);
+        put(
+            "raidz_expand_stats",
+            vec![
+                ("name", text(vdev.map_or("-", |v| &v.name))),
+                ("state", state(at)),
+                ("start_time", time(start)),
+                ("end_time", time(end)),
+                ("reflowed", size(copied)),
+            ],
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1_795_288_965;
+
+    #[test]
+    fn scans_are_told_as_far_as_they_came() {
+        let (start, end) = (date::ctime(START), date::ctime(START + 90_061));
+        let of = |function, state, paused| {
+            scan_text(&ScanRow {
+                function,
+                state,
+                times: [START, START + 90_061],
+                bytes: [1000 << 20, 350 << 20, 200 << 20, 3 << 10],
+                errors: 2,
+                paused,
+            })
+        };
+        assert_eq!(
+            of(1, 2, false),
+            format!("  scan: scrub repaired 3K in 1 days 01:01:01 with 2 errors on {end}\n")
+        );
+        assert_eq!(
+            of(2, 2, false),
+            format!("  scan: resilvered 3K in 1 days 01:01:01 with 2 errors on {end}\n")
+        );
+        assert_eq!(
+            of(2, 3, false),
+            format!("  scan: resilver canceled on {end}\n")
+        );
+        let rest = |word| {
+            format!(
+                "\t350M / 1000M scanned, 150M / 800M issued\n\t3K {word}, 18.75% done, no estimated completion time\n"
+            )
+        };
+        assert_eq!(
+            of(1, 1, false),
+            format!(
+                "  scan: scrub in progress since {start}\n{}",
+                rest("repaired")
+            )
+        );
+        assert_eq!(
+            of(1, 1, true),
+            format!(
+                "  scan: scrub paused\n\tscrub started on {start}\n{}",
+                rest("repaired")
+            )
+        );
+        assert_eq!(
+            of(2, 1, false),
+            format!(
+                "  scan: resilver in progress since {start}\n{}",
+                rest("resilvered")
+            )
+        );
+    }
+
+    #[test]
+    fn other_work_is_told_as_far_as_it_came() {
+        let (start, end) = (date::ctime(START), date::ctime(START + 7_320));
+        let removal = |state| {
+            removal_text(
+                &[state, 3, 0, START, START + 7_320, 4 << 20, 1 << 20, 48],
+                "mirror-3",
+            )
+        };
+        let mappings = "\t48 memory used for removed device mappings\n";
+        assert_eq!(
+            removal(1),
+            format!(
+                "remove: Evacuation of mirror-3 in progress since {start}\n\t1M copied out of 4M, 25.00% done\n{mappings}"
+            )
+        );
+        assert_eq!(
+            removal(2),
+            format!("remove: Removal of vdev 3 copied 1M in 2h2m, completed on {end}\n{mappings}")
+        );
+        assert_eq!(
+            removal(3),
+            format!("remove: Removal of mirror-3 canceled on {end}\n{mappings}")
+        );
+        assert_eq!(
+            checkpoint_text(0, 1 << 20),
+            "checkpoint: discarding, 1M remaining.\n"
+        );
+        let expansion =
+            |state| expansion_text(&[state, 0, START, START + 7_320, 1 << 30], "raidz1-0");
+        assert_eq!(
+            expansion(1),
+            format!("expand: expansion of raidz1-0 in progress since {start}\n\t1G copied\n")
+        );
+        assert_eq!(
+            expansion(2),
+            format!("expand: expanded raidz1-0 copied 1G in 02:02:00, on {end}\n")
+        );
+    }
+}

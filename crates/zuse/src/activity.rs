@@ -1,0 +1,244 @@
+//! Work on a whole pool that another host began, ended or left unfinished, as the MOS tells of it: scans, the removal of vdevs, a
+//! checkpoint, the expansion of raidz (chapters 04b §3, 01b §6, 01 §8, 01b §3 of the format notes). None of it goes on here.
+
+use zuse_base::{Error, ObjectId, Result};
+use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_format::Uberblock;
+
+use crate::Pool;
+
+/// A scrub or resilver: the last one, or one that was not ended. Times are seconds since 1970, 0 for none; sizes are bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastScan {
+    /// 1 scrub, 2 resilver, 3 error scrub.
+    pub function: u64,
+    /// 1 scanning, 2 finished, 3 canceled.
+    pub state: u64,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// Allocated when it began.
+    pub to_examine: u64,
+    /// Seen.
+    pub examined: u64,
+    /// Seen, and not read.
+    pub skipped: u64,
+    /// Repaired.
+    pub processed: u64,
+    /// Blocks that could not be repaired.
+    pub errors: u64,
+    /// It is paused.
+    pub paused: bool,
+}
+
+/// The removal of a vdev: the last one, or one that was not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// 1 going on, 2 finished, 3 canceled.
+    pub state: u64,
+    /// The vdev.
+    pub vdev: u64,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// Bytes to be copied.
+    pub to_copy: u64,
+    /// Bytes copied.
+    pub copied: u64,
+    /// Bytes that the mappings of all removed vdevs take in memory.
+    pub mappings: u64,
+}
+
+/// A checkpoint, or one that is being discarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// When it was made; 0 while it is discarded.
+    pub since: u64,
+    /// Bytes that only it needs.
+    pub bytes: u64,
+}
+
+/// The expansion of a raidz vdev: the last one, or one that was not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expansion {
+    /// 1 going on, 2 finished, 3 canceled.
+    pub state: u64,
+    /// The vdev.
+    pub vdev: u64,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// Bytes copied.
+    pub copied: u64,
+}
+
+const SCAN: &str = "scan";
+const REMOVING: &str = "com.delphix:removing";
+const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
+const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
+const EXPANSION: [&str; 4] = [
+    "org.openzfs:raidz_expand_state",
+    "org.openzfs:raidz_expand_start_time",
+    "org.openzfs:raidz_expand_end_time",
+    "org.openzfs:raidz_expand_bytes_copied",
+];
+/// Bytes of an entry of a mapping.
+const MAPPING_ENTRY: u64 = 24;
+
+impl Pool {
+    /// An array of numbers of the MOS directory, if it is there.
+    fn directory_numbers(&self, name: &str) -> Result<Option<Vec<u64>>> {
+        let found = self.spa().directory()?.lookup(name.as_bytes())?;
+        Ok(found.map(|value| value.ints().to_vec()))
+    }
+
+    /// The last scan, if there ever was one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn scan(&self) -> Result<Option<LastScan>> {
+        let Some(all) = self.directory_numbers(SCAN)? else {
+            return Ok(None);
+        };
+        let at = |i: usize| all.get(i).copied().unwrap_or(0);
+        if at(0) == 0 || at(1) == 0 {
+            return Ok(None);
+        }
+        // An old defect left one number too many, before the flags.
+        let flags = at(if all.len() == 25 { 24 } else { 23 });
+        Ok(Some(LastScan {
+            function: at(0),
+            state: at(1),
+            start: at(7),
+            end: at(8),
+            to_examine: at(9),
+            examined: at(10),
+            skipped: at(11),
+            processed: at(12),
+            errors: at(13),
+            paused: flags & 2 != 0,
+        }))
+    }
+
+    /// The last removal of a vdev, if there ever was one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn removal(&self) -> Result<Option<Removal>> {
+        let Some(all) = self.directory_numbers(REMOVING)? else {
+            return Ok(None);
+        };
+        let at = |i: usize| all.get(i).copied().unwrap_or(0);
+        if at(0) == 0 {
+            return Ok(None);
+        }
+        let mut entries = 0;
+        for top in self.spa().vdevs().tops().iter() {
+            if let Some(indirect) = top.indirect() {
+                let dnode = self.spa().mos().dnode(ObjectId(indirect.object))?;
+                let count = dnode.with_bonus(|b| b.get(16..24).and_then(|w| w.try_into().ok()));
+                entries += count.map_or(0, u64::from_le_bytes);
+            }
+        }
+        Ok(Some(Removal {
+            state: at(0),
+            vdev: at(1),
+            start: at(3),
+            end: at(4),
+            to_copy: at(5),
+            copied: at(6),
+            mappings: entries.saturating_mul(MAPPING_ENTRY),
+        }))
+    }
+
+    /// The pool's checkpoint, if it has one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        let words = self.directory_numbers(CHECKPOINT)?;
+        let feature = self.spa().features().is_active(CHECKPOINT);
+        if words.is_none() && !feature {
+            return Ok(None);
+        }
+        let mut state = Checkpoint::default();
+        if let Some(words) = words {
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let place = || format!("pool {}, checkpoint", self.name());
+            state.since = Uberblock::parse(&bytes)
+                .map_err(|e| e.at(place()))?
+                .0
+                .timestamp;
+        }
+        state.bytes = self
+            .checkpoint_space()?
+            .iter()
+            .map(|(_, bytes)| bytes)
+            .sum();
+        Ok(Some(state))
+    }
+
+    /// Bytes that only the checkpoint needs, by the numbers of the vdevs that have some.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn checkpoint_space(&self) -> Result<Vec<(u64, u64)>> {
+        let mut all = Vec::new();
+        if !self.spa().features().is_active(CHECKPOINT) {
+            return Ok(all);
+        }
+        for (vdev, zap) in self.top_zaps()? {
+            let Some(map) = zap.lookup_u64(CHECKPOINT_MAP.as_bytes())? else {
+                continue;
+            };
+            let dnode = self.spa().mos().dnode(ObjectId(map))?;
+            // What its entries have allocated in all: less than nothing, since they are what was freed.
+            let alloc = dnode.with_bonus(|b| b.get(16..24).and_then(|w| w.try_into().ok()));
+            let alloc = alloc.map(i64::from_le_bytes).ok_or_else(|| {
+                Error::corrupt(dnode.place(), "the header of the space map is too short")
+            })?;
+            all.push((vdev, alloc.min(0).unsigned_abs()));
+        }
+        Ok(all)
+    }
+
+    /// The last expansion of a raidz vdev, if there ever was one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn expansion(&self) -> Result<Option<Expansion>> {
+        let mut last: Option<Expansion> = None;
+        for (vdev, zap) in self.top_zaps()? {
+            let mut values = [0; 4];
+            for (value, name) in values.iter_mut().zip(EXPANSION) {
+                let found = zap.lookup(name.as_bytes())?;
+                *value = found.as_ref().and_then(ZapValue::first).unwrap_or(0);
+            }
+            let [state, start, end, copied] = values;
+            if state != 0 && last.is_none_or(|l| l.start <= start) {
+                last = Some(Expansion {
+                    state,
+                    vdev,
+                    start,
+                    end,
+                    copied,
+                });
+            }
+        }
+        Ok(last)
+    }
+
+    /// The ZAPs of top-level vdevs, with the vdevs' numbers.
+    fn top_zaps(&self) -> Result<Vec<(u64, Zap)>> {
+        let mut all = Vec::new();
+        for (id, top) in (0..).zip(&self.config().vdev_tree.children) {
+            if let Some(zap) = top.zap_top.filter(|zap| *zap != 0) {
+                all.push((id, Zap::open(&self.spa().mos().dnode(ObjectId(zap))?)?));
+            }
+        }
+        Ok(all)
+    }
+}
