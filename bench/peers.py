@@ -235,9 +235,12 @@ class FuseServer(Peer):
     def command(self):
         raise NotImplementedError
 
+    def environment(self):
+        return dict(os.environ)
+
     def attach(self):
         with open(self.scratch / "server.log", "a") as log:
-            self.server = subprocess.Popen([str(word) for word in self.command()], stdout=log, stderr=log)
+            self.server = subprocess.Popen([str(word) for word in self.command()], stdout=log, stderr=log, env=self.environment())
 
         def mounted():
             if self.server.poll() not in (None, 0):
@@ -314,8 +317,15 @@ class Zuse(FuseServer):
     properties = {}
     tunables = {}
 
+    # Where this one notes which pools are held: several of them may be mounted at a time.
+    state = None
+
+    def environment(self):
+        own = {} if self.state is None else {"XDG_STATE_HOME": str(self.state), "XDG_RUNTIME_DIR": str(self.state)}
+        return dict(os.environ, **own)
+
     def zuse(self, *words):
-        return run(self.binary, *words)
+        return run(self.binary, *words, env=self.environment())
 
     def command(self):
         tuned = [word for name, value in self.tunables.items() for word in ("-o", f"{name}={value}")]
@@ -324,10 +334,10 @@ class Zuse(FuseServer):
     def start(self):
         self.fresh()
         # A state folder of its own: what an interrupted run left behind must not be in the way.
-        state = pathlib.Path(self.image).parent / "state"
-        shutil.rmtree(state, ignore_errors=True)
-        state.mkdir(mode=0o700)
-        os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(state)
+        self.state = pathlib.Path(self.image).parent / "state"
+        shutil.rmtree(self.state, ignore_errors=True)
+        self.state.mkdir(mode=0o700)
+        os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(self.state)
         properties = {"atime": "off", **self.properties}
         set_ = [word for name, value in properties.items() for word in ("-O", f"{name}={value}")]
         self.zuse("zpool", "create", *set_, self.pool, self.image, "--size", "12G")

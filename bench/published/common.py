@@ -8,6 +8,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ import peers  # noqa: E402
 from peers import BUILD, BUILT, TOP, Zuse, drop_kernel_caches, run, zdb_says  # noqa: E402,F401
 
 DRIVER = BUILT / "release" / "bench-driver"
+EXAMPLES = BUILD / "release" / "examples"
 RESULTS = TOP / "bench" / "results"
 PAGE = TOP / "docs" / "performance.md"
 SCRATCH = TOP / "target" / "bench" / "published"
@@ -42,9 +44,17 @@ def evict(path):
     drop_kernel_caches()
 
 
+def at_hand(*programs):
+    """Brings programs back into the page cache: what is dropped is what they have read."""
+    for program in programs:
+        with open(program, "rb") as file:
+            while file.read(1 << 20):
+                pass
+
+
 def example(name, *words):
-    """Runs one of the library's examples; its lines of JSON. Its heap asks for huge pages, as a mount's does."""
-    text = run(BUILD / "release" / "examples" / name, *words, env=dict(os.environ, GLIBC_TUNABLES="glibc.malloc.hugetlb=1"))
+    """Runs one of the library's examples; its lines of JSON."""
+    text = run(EXAMPLES / name, *words)
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
@@ -87,13 +97,15 @@ class Record:
         }
 
     def add(self, row, column, runs, scale=1, **more):
-        """The best of runs; scale makes it that of as many files as were published."""
+        """The best of runs, and the middle one; scale makes it that of as many files as were published."""
         best = min(r["seconds"] for r in runs) * scale
-        self.data["results"].append({"row": row, "column": column, "seconds": best, "scale": scale, "runs": runs, **more})
+        median = statistics.median(r["seconds"] for r in runs) * scale
+        self.data["results"].append({"row": row, "column": column, "seconds": best, "median": median, "scale": scale, "runs": runs, **more})
         print(f"  {row} | {column}: {best:.3f} s", flush=True)
 
-    def seconds(self, row, column):
-        found = [r["seconds"] for r in self.data["results"] if (r["row"], r["column"]) == (row, column)]
+    def seconds(self, row, column, which="seconds"):
+        """The best, or the `median`."""
+        found = [r[which] for r in self.data["results"] if (r["row"], r["column"]) == (row, column)]
         return min(found) if found else None
 
     def rows(self):
@@ -138,17 +150,17 @@ class Record:
         print(f"  not run: {what}: {why}", flush=True)
 
     def table(self, quotients=(), columns=None):
-        """Markdown: a line per row, seconds per column, then quotients (title, column, column)."""
+        """Markdown: a line per row, seconds per column, then quotients (title, column, column, and "median" where it is of those)."""
         columns = columns or self.columns()
-        head = ["", *columns, *(title for title, _, _ in quotients)]
+        head = ["", *columns, *(q[0] for q in quotients)]
         lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
         for row in self.rows():
             cells = [row]
             for column in columns:
                 s = self.seconds(row, column)
                 cells.append("–" if s is None else f"{s:.3f}" if s < 10 else f"{s:.1f}")
-            for _, a, b in quotients:
-                x, y = self.seconds(row, a), self.seconds(row, b)
+            for _, a, b, *which in quotients:
+                x, y = self.seconds(row, a, *which), self.seconds(row, b, *which)
                 cells.append(f"{x / y:.2f}" if x and y else "–")
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines)
@@ -300,6 +312,45 @@ def each_peer(record, kinds, work):
                 shutil.rmtree(peer.scratch, ignore_errors=True)
 
 
+def each_peer_in_turn(record, kinds, rounds, work, after):
+    """All peers at once: calls work(peer, folder, round) of each in every round, beginning with another one each time, and after(peer)
+    at the end. What fails is noted, and the others go on. Rounds: a number for each kind."""
+    there = []
+
+    def attempt(peer, what):
+        try:
+            return what()
+        except Exception as error:  # noqa: BLE001: one peer's trouble is not the others'
+            record.missing(peer.name, error)
+            there[:] = [one for one in there if one[0] is not peer]
+
+    for kind, most in zip(kinds, rounds):
+        peer = kind(SCRATCH)
+        why = peer.missing()
+        if why:
+            record.missing(peer.name, why)
+            continue
+        there.append((peer, most))
+    started = [peer for peer, _ in there]
+    try:
+        folders = {id(peer): attempt(peer, peer.start) for peer in started}
+        for i in range(max(rounds)):
+            first = i % max(len(there), 1)
+            for peer, most in there[first:] + there[:first]:
+                if i < most:
+                    attempt(peer, lambda: work(peer, folders[id(peer)], i))
+        for peer, _ in list(there):
+            attempt(peer, lambda: after(peer))
+    finally:
+        for peer in started:
+            try:
+                peer.stop()
+            except Exception as error:  # noqa: BLE001
+                print(f"  {peer.name} could not be stopped: {error}", flush=True)
+            if not peers.is_mounted(peer.mount):
+                shutil.rmtree(peer.scratch, ignore_errors=True)
+
+
 def zuse(name_, about_="", pool_image=None, **tunables_):
     """A kind of Zuse with tunables; with pool_image it mounts a pool that is there already, by the name `tank`."""
 
@@ -313,9 +364,9 @@ def zuse(name_, about_="", pool_image=None, **tunables_):
                 return super().start()
             self.fresh()
             self.image, self.pool = pathlib.Path(pool_image), "tank"
-            state = self.scratch / "state"
-            state.mkdir(mode=0o700)
-            os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(state)
+            self.state = self.scratch / "state"
+            self.state.mkdir(mode=0o700)
+            os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(self.state)
             self.attach()
             return self.mount
 

@@ -2,7 +2,7 @@
 # Repeats the work of the tables that were published about ZFS on this project and its peers: builds what that needs, measures, writes
 # bench/results/published-*.{json,svg} and the tables of docs/performance.md. Root, for loop mounts and dropping caches.
 #
-#   bench/published/run.sh --ci             fifteen minutes
+#   bench/published/run.sh --ci             half an hour
 #   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk
 #   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr
 set -euo pipefail
