@@ -211,6 +211,14 @@ impl DirtyBlock {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// The address of its bytes, as a hint; 0 where there are none yet.
+    pub fn bytes_at(&self) -> usize {
+        match self.content.try_read().as_deref() {
+            Ok(Content::Dirty { bytes, .. }) => bytes.as_ptr().addr(),
+            _ => 0,
+        }
+    }
+
     /// The pointer of a block of another place; `None` for what has its bytes here.
     pub fn pointer(&self) -> Option<BlockPointer> {
         let content = self

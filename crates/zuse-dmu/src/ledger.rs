@@ -64,9 +64,9 @@ impl Ledger for FreeingLedger {
 pub struct DirtyMeter {
     metadata: [AtomicU64; 4],
     data: [AtomicU64; 4],
-    /// First blocks of metadata of objects that the txg brings, with those that the cache lends for.
+    /// Blocks of metadata of objects that the txg brings, with those that the cache lends for.
     fresh: [AtomicU64; 4],
-    /// The same of older objects, and blocks behind the first.
+    /// The same of older objects, and of new ones that have grown large already.
     again: [AtomicU64; 4],
 }
 

@@ -2,11 +2,28 @@
 //!
 //! Most objects have one: it stands here by itself. A tree begins with a node for eleven, 192 bytes of which one entry uses 16; over
 //! the objects that a txg brings that is a tenth of their memory.
+//!
+//! Of many, the address of its bytes stands beside each: who knows which lines he is going to read of a block asks for them while
+//! the block itself is fetched. A name for a directory of a million waits for memory once then, not for the block, the leaf's
+//! header and its bucket one after the other. The address is a hint: the bytes may have moved.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::dirty::DirtyBlock;
+
+/// A block, and where its bytes are.
+pub(crate) struct Version {
+    block: Arc<DirtyBlock>,
+    bytes_at: usize,
+}
+
+impl From<Arc<DirtyBlock>> for Version {
+    fn from(block: Arc<DirtyBlock>) -> Self {
+        let bytes_at = block.bytes_at();
+        Self { block, bytes_at }
+    }
+}
 
 /// Dirty blocks by number, in order.
 // The map by itself would make every object of one block a word larger.
@@ -16,7 +33,7 @@ pub(crate) enum Versions {
     #[default]
     None,
     One(u64, Arc<DirtyBlock>),
-    Many(Box<BTreeMap<u64, Arc<DirtyBlock>>>),
+    Many(Box<BTreeMap<u64, Version>>),
 }
 
 impl Versions {
@@ -25,9 +42,23 @@ impl Versions {
     pub fn get(&self, blkid: u64) -> Option<&Arc<DirtyBlock>> {
         match self {
             Self::One(id, block) if *id == blkid => Some(block),
-            Self::Many(blocks) => blocks.get(&blkid),
+            Self::Many(blocks) => blocks.get(&blkid).map(|v| &v.block),
             _ => None,
         }
+    }
+
+    /// As [`Self::get`], where the first bytes of the block and those at `soon` will be needed next.
+    #[inline]
+    pub fn get_soon(&self, blkid: u64, soon: usize) -> Option<&Arc<DirtyBlock>> {
+        let Self::Many(blocks) = self else {
+            return self.get(blkid);
+        };
+        let there = blocks.get(&blkid)?;
+        if there.bytes_at != 0 {
+            zuse_codec::read_soon_at(there.bytes_at);
+            zuse_codec::read_soon_at(there.bytes_at.wrapping_add(soon));
+        }
+        Some(&there.block)
     }
 
     /// Puts a block in its place, where another one may have been.
@@ -38,13 +69,13 @@ impl Versions {
             Self::One(..) => {
                 let mut blocks = BTreeMap::new();
                 if let Self::One(id, there) = std::mem::take(self) {
-                    blocks.insert(id, there);
+                    blocks.insert(id, there.into());
                 }
-                blocks.insert(blkid, block);
+                blocks.insert(blkid, block.into());
                 *self = Self::Many(Box::new(blocks));
             }
             Self::Many(blocks) => {
-                blocks.insert(blkid, block);
+                blocks.insert(blkid, block.into());
             }
         }
     }
@@ -81,7 +112,10 @@ impl Versions {
         match self {
             Self::None => Vec::new(),
             Self::One(id, block) => vec![(*id, block.clone())],
-            Self::Many(blocks) => blocks.iter().map(|(id, b)| (*id, b.clone())).collect(),
+            Self::Many(blocks) => blocks
+                .iter()
+                .map(|(id, v)| (*id, v.block.clone()))
+                .collect(),
         }
     }
 }
@@ -123,6 +157,8 @@ mod tests {
             }
             assert_eq!(ids(&versions), map.keys().copied().collect::<Vec<_>>());
             for k in 0..14 {
+                let soon = versions.get_soon(k, 64).map(Arc::as_ptr);
+                assert_eq!(soon, versions.get(k).map(Arc::as_ptr));
                 let same = match (versions.get(k), map.get(&k)) {
                     (Some(a), Some(b)) => Arc::ptr_eq(a, b),
                     (None, None) => true,

@@ -17,6 +17,11 @@ use crate::stored::StoredBlock;
 use crate::tx::Tx;
 
 mod clones;
+mod shape;
+
+/// A new object of metadata that has more blocks than these grows on in the next txg, most likely: it is a directory, each of whose leaves
+/// the next names fall into.
+const GROWING: u64 = 256;
 
 static ZEROS: [u8; 128 * 1024] = [0; 128 * 1024];
 
@@ -475,7 +480,18 @@ impl Dnode {
         blkid: u64,
         f: impl FnOnce(BlockEdit<'_>) -> R,
     ) -> Result<R> {
-        let block = self.own_block(tx, blkid)?;
+        self.edit_block_soon(tx, blkid, 0, f)
+    }
+
+    /// The same, where the bytes at `soon` will be needed next.
+    pub(crate) fn edit_block_soon<R>(
+        &self,
+        tx: &Tx,
+        blkid: u64,
+        soon: usize,
+        f: impl FnOnce(BlockEdit<'_>) -> R,
+    ) -> Result<R> {
+        let block = self.own_block_soon(tx, blkid, soon)?;
         self.edit_own(&block, f)
     }
 
@@ -522,11 +538,15 @@ impl Dnode {
 
     /// The version of a block that belongs to tx's txg, made if need be.
     pub(crate) fn own_block(&self, tx: &Tx, blkid: u64) -> Result<Arc<DirtyBlock>> {
+        self.own_block_soon(tx, blkid, 0)
+    }
+
+    fn own_block_soon(&self, tx: &Tx, blkid: u64, soon: usize) -> Result<Arc<DirtyBlock>> {
         let (mut bytes, index, size) = loop {
             let (found, size) = {
                 let state = self.read_state();
                 if let Some(d) = state.dirty.last().filter(|d| d.txg == tx.txg())
-                    && let Some(block) = d.blocks.get(blkid)
+                    && let Some(block) = d.blocks.get_soon(blkid, soon)
                 {
                     return Ok(block.clone());
                 }
@@ -598,8 +618,8 @@ impl Dnode {
             if metadata {
                 let lent = loan.as_ref().map_or(0, |_| len as u64);
                 core.meter.add(tx.txg(), size - lent);
-                // Behind the first come leaves: the next txg most likely writes them once more.
-                core.meter.note_block(tx.txg(), d.born && blkid == 0, size);
+                let fresh = d.born && blkid < GROWING;
+                core.meter.note_block(tx.txg(), fresh, size);
             } else {
                 core.meter.add_data(tx.txg(), size);
             }
@@ -641,89 +661,6 @@ impl Dnode {
             DirtyBlock::stored(block)
         })
         .map(|_| ())
-    }
-
-    /// Changes the data block size of an object that has at most one block; the content stays, zeros are added.
-    ///
-    /// # Errors
-    /// `Refused(NOTSUP)` if the object has more than one block or the size is not valid.
-    pub fn set_block_size(&self, tx: &Tx, size: u32) -> Result<()> {
-        let now = self.block_size();
-        if size == now {
-            return Ok(());
-        }
-        if size == 0 || !size.is_multiple_of(512) || size > 16 << 20 || self.max_block() != 0 {
-            return Err(Error::refused(
-                Errno::NOTSUP,
-                format!("{}: block size {size} is not possible now", self.place()),
-            ));
-        }
-        // Block 0 must be written anew in the new size if there is anything in it.
-        let exists = {
-            let state = self.read_state();
-            match state.find(0) {
-                Found::Dirty(_) => true,
-                Found::Hole => false,
-                Found::Tree(tree) => !(tree.levels == 1 && tree.blkptr.at(0).is_hole()),
-            }
-        };
-        let block = if exists {
-            Some(self.own_block(tx, 0)?)
-        } else {
-            None
-        };
-        if let Some(block) = &block {
-            self.fetch(block)?;
-        }
-        let mut state = self.write_state();
-        let d = self.dirty_in(&mut state, tx.txg())?;
-        d.head.block_size = size;
-        if let Some(block) = block {
-            let mut content = block.change();
-            if let Content::Stored(stored) = &*content {
-                *content = Content::Dirty {
-                    bytes: stored.decode()?,
-                    index: OnceLock::new(),
-                    _loan: None,
-                };
-            }
-            if let Content::Dirty { bytes, .. } = &mut *content {
-                if bytes.capacity() < size as usize {
-                    // Grow like a vector, so that a directory growing by 512 bytes is not copied each time.
-                    let want = (size as usize).next_power_of_two();
-                    bytes.reserve_exact(want - bytes.len());
-                }
-                bytes.resize(size as usize, 0);
-            }
-            if size > now {
-                self.core.meter.add(tx.txg(), u64::from(size - now));
-            }
-        }
-        Ok(())
-    }
-
-    /// As [`Self::free_blocks`], but the highest block id stays: a MAC covers it.
-    ///
-    /// # Errors
-    /// The object is free.
-    pub fn free_blocks_raw(&self, tx: &Tx, first: u64, count: u64) -> Result<()> {
-        self.dirty(tx, |d| {
-            d.free(first, first.saturating_add(count));
-        })
-    }
-
-    /// Frees `count` blocks from `first` on; `u64::MAX` frees to the end and lowers the highest block id.
-    ///
-    /// # Errors
-    /// The object is free.
-    pub fn free_blocks(&self, tx: &Tx, first: u64, count: u64) -> Result<()> {
-        self.dirty(tx, |d| {
-            let end = first.saturating_add(count);
-            d.free(first, end);
-            if end > d.head.max_block && first <= d.head.max_block {
-                d.head.max_block = first.saturating_sub(1);
-            }
-        })
     }
 }
 

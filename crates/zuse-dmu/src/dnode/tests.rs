@@ -6,7 +6,6 @@ use zuse_base::{Entropy, SeededPrng, Txg};
 
 use super::DnodeSpec;
 use crate::zap::tests::pool::TestPool;
-use crate::zap::{Zap, ZapOptions};
 use crate::{Dnode, Settings, Tx};
 
 const LIMIT: usize = 600_000;
@@ -401,21 +400,28 @@ fn writing_a_txg_dirties_no_blocks_of_dnodes() {
     }
 }
 
-/// A txg that mostly brings blocks of new objects is written at once, because waiting would spare none of them. Leaves of a new
-/// directory are no such blocks: the next names fall into each of them.
+/// A txg that mostly brings blocks of new objects is written at once, because waiting would spare none of them. Those of a new
+/// directory that is large already are no such blocks: the next names fall into each of its leaves.
 #[test]
-fn leaves_of_a_new_directory_count_as_written_again() {
+fn blocks_of_a_new_large_directory_count_as_written_again() {
     let pool = TestPool::new(Settings::default());
-    let options = ZapOptions::default();
-    let zap = Zap::create(&pool.os, &pool.tx(), 20, &options).expect("create");
-    for i in 0..4000 {
-        let name = format!("file-{i:08}");
-        zap.add_u64(&pool.tx(), name.as_bytes(), i).expect("add");
-    }
-    let dnode = pool.os.dnode(zap.dnode().object()).expect("dnode");
-    let leaves = dnode.max_block();
-    assert!(leaves > 16, "{leaves} blocks");
-    let (fresh, again) = dnode.core.meter.fresh_and_again(pool.txg);
-    assert!(fresh <= 16 << 10, "{fresh}");
-    assert!(again >= leaves * (16 << 10), "{again} of {leaves} blocks");
+    let directory = || {
+        let spec = DnodeSpec::new(20).block_size(512);
+        pool.os.allocate(&pool.tx(), &spec).expect("allocate")
+    };
+    let (small, large) = (directory(), directory());
+    let fill = |dnode: &Dnode, blocks: std::ops::Range<u64>| {
+        for blkid in blocks {
+            dnode
+                .edit_block(&pool.tx(), blkid, |mut b| b.bytes_mut()[0] = 1)
+                .expect("edit");
+        }
+        dnode.core.meter.fresh_and_again(pool.txg)
+    };
+    let (fresh, again) = fill(&small, 0..200);
+    assert!(fresh >= 200 * 512 && again == 0, "{fresh} {again}");
+    let (_, again) = fill(&large, 0..1000);
+    assert!(again >= 700 * 512, "{again}");
+    let few = fill(&large, 0..1000);
+    assert_eq!(few.1, again, "a block counts once");
 }

@@ -107,6 +107,15 @@ impl Aim<'_> {
         };
         Ok((leaf != 0).then_some(leaf))
     }
+
+    /// The same (0: no leaf), and how many hash bits the leaf probably covers.
+    #[inline]
+    fn leaf_and_depth<S: Blocks>(&self, s: &S) -> Result<(u64, u32)> {
+        match self.near {
+            Some(leaf) => Ok((leaf, self.h.shift)),
+            None => table::pointer_and_depth(s, &self.h, top_bits(self.key.hash, self.h.shift)),
+        }
+    }
 }
 
 /// The value of a key.
@@ -127,10 +136,7 @@ pub(crate) fn lookup<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<ZapValue>>
 /// The first integer of a key's value; `Some(None)` if the value is empty.
 #[inline]
 pub(crate) fn lookup_u64<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<Option<u64>>> {
-    let (blkid, depth) = match aim.near {
-        Some(leaf) => (leaf, aim.h.shift),
-        None => table::pointer_and_depth(s, &aim.h, top_bits(aim.key.hash, aim.h.shift))?,
-    };
+    let (blkid, depth) = aim.leaf_and_depth(s)?;
     if blkid == 0 {
         return Ok(None);
     }
@@ -235,7 +241,8 @@ pub(crate) fn put<S: BlocksMut>(
     how: Put,
     cd: Option<u32>,
 ) -> Result<Header> {
-    let mut leaf = aim.leaf(s)?;
+    let (leaf, depth) = aim.leaf_and_depth(s)?;
+    let mut leaf = (leaf != 0).then_some(leaf);
     let (mut h, key) = (aim.h, aim.key);
     let geometry = Geometry {
         shift: h.block_shift,
@@ -244,12 +251,13 @@ pub(crate) fn put<S: BlocksMut>(
     if chunks_for(name_len, value_len) > geometry.chunks() {
         return Err(Error::refused(TOO_BIG, "a ZAP entry that no leaf can hold"));
     }
+    let soon = geometry.head_place(key.hash, depth);
     loop {
         let blkid = leaf.ok_or_else(|| no_leaf(s))?;
-        let outcome = s.edit(blkid, |b| {
+        let outcome = s.edit_soon(blkid, soon, |b| {
             let mut leaf = LeafMut::parse(b)?;
             leaf.view().must_own(key.hash)?;
-            let found = leaf.view().find(&key)?;
+            let found = leaf.view().find_by(&key, depth)?;
             let added = found.is_none();
             match found {
                 Some(_) if how == Put::Add => return Ok(Outcome::Exists),

@@ -36,6 +36,15 @@ pub(crate) trait Blocks {
 pub(crate) trait BlocksMut: Blocks {
     /// Changes a block in place.
     fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R>;
+    /// As [`Self::edit`], where what `f` needs stands at the beginning and at `soon`.
+    fn edit_soon<R>(
+        &self,
+        blkid: u64,
+        _soon: usize,
+        f: impl FnOnce(&mut [u8]) -> Checked<R>,
+    ) -> Result<R> {
+        self.edit(blkid, f)
+    }
     /// Gives a block new content.
     fn write(&self, blkid: u64, bytes: Vec<u8>) -> Result<()>;
     /// Makes blocks holes.
@@ -129,10 +138,19 @@ impl Blocks for ObjectEdit<'_> {
 impl BlocksMut for ObjectEdit<'_> {
     #[inline]
     fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R> {
+        self.edit_soon(blkid, 0, f)
+    }
+    #[inline]
+    fn edit_soon<R>(
+        &self,
+        blkid: u64,
+        soon: usize,
+        f: impl FnOnce(&mut [u8]) -> Checked<R>,
+    ) -> Result<R> {
         let change = |mut b: BlockEdit<'_>| f(b.bytes_mut());
         let done = match &self.own {
             Some(own) if blkid == 0 => self.dnode.edit_own(own, change)?,
-            _ => self.dnode.edit_block(self.tx, blkid, change)?,
+            _ => self.dnode.edit_block_soon(self.tx, blkid, soon, change)?,
         };
         done.map_err(|flaw| self.corrupt(blkid, flaw))
     }
