@@ -91,9 +91,11 @@ impl Ctx<'_> {
         dsl.empty_list.store(0, Relaxed);
         dsl.tier.forget_all();
 
-        let slot = self.tx.txg().slot::<4>();
-        // What was made has no object any more: nobody is to write it.
-        lock(&dsl.dirty[slot]).retain(|_, ds| ds.phys().is_ok());
+        // What was made has no object any more: nobody is to write it. The sync thread alone notes something in this txg.
+        let dirty = &dsl.dirty[self.tx.txg().slot::<4>()];
+        let mut noted = std::mem::take(&mut *lock(dirty));
+        noted.retain(|_, ds| ds.phys().is_ok());
+        *lock(dirty) = noted;
         for handle in journal.handles {
             handle.close_objset();
             if let Ok(phys) = handle.phys() {
