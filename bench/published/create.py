@@ -4,7 +4,7 @@
 The library makes the same number of files at every size, in as many directories as that takes, its txgs' syncs included: what
 one file costs must not depend on how many others are in its directory."""
 
-from common import DRIVER, SCRATCH, begin, chart, each_peer, example, size, timed, zuse
+from common import DRIVER, SCRATCH, begin, chart, each_peer, example, memory_at_hand, size, timed, zuse
 import peers
 from trees import COUNTS, HUGE, per_file, relative, settings
 
@@ -14,6 +14,8 @@ LIBRARY_ROUNDS = {"smoke": 1, "ci": 3, "full": 5}[SIZE]
 # Files that the library makes at the least.
 # As many at every size: how many txgs a run takes, and whether they are written beside it, must not differ between the rows.
 LEAST = {"smoke": 2_047, "ci": 1_000_000, "full": 1_000_000}[SIZE]
+# MiB that the host has given to this machine when the library begins.
+AT_HAND = {"smoke": 64, "ci": 2_560, "full": 2_560}[SIZE]
 
 
 def of_library(record):
@@ -24,6 +26,8 @@ def of_library(record):
         for cell in cells:
             count, name, micro, ibs = cell
             image = SCRATCH / "tree.img"
+            # What a million files and the image's pages in the host's cache take, and more.
+            memory_at_hand(AT_HAND)
             size_of = ("--micro-max", micro, "--ibs", ibs, "--size", 16 << 10, "--cache", 512)
             found[cell].append(example("directories", "create", image, max(count, LEAST), count, *size_of)[0])
             if last and name == "1M/15":
@@ -34,7 +38,7 @@ def of_library(record):
 
 
 def main():
-    record = begin("create", "making empty files", SIZE, f"columns are zap_micro_max_size/ibs; the library makes {LEAST:,} files or more, scaled to one directory")
+    record = begin("create", "making empty files", SIZE, f"columns are zap_micro_max_size/ibs; the library makes {LEAST:,} files or more, scaled to one directory, with {AT_HAND:,} MiB at hand")
 
     def through(name, count):
         def work(peer, folder):
