@@ -297,3 +297,44 @@ fn what_is_in_memory_follows() {
     drop((above, below));
     bench.close();
 }
+
+#[test]
+fn what_is_open_follows() {
+    let bench = Bench::new("open", 128 << 20);
+    let (back, other) = (bench.create("open/back"), bench.create("open/other"));
+    file(&back, 2, 1).expect("file");
+    bench.sound("writing");
+    bench.snap("open/back@s");
+    file(&back, 4, 2).expect("file");
+    bench.sound("writing more");
+    let set = |name: &str, property: &str, value: u64| {
+        let values = [(property.to_owned(), Value::Number(value))];
+        let done = bench.dsl.set_properties(name, &values, SetAs::Local);
+        done.expect(property);
+    };
+    set("open/back", "refquota", bench.stat("open/back").referenced);
+    set("open/other", "compression", 15);
+    let os = other.objset().expect("objset");
+    let before = format!("{:?}", os.settings());
+    bench
+        .dsl
+        .batch(true, |batch| {
+            for operation in [
+                Operation::Rollback("open/back".into()),
+                Operation::Inherit("open/other".into(), "compression".into()),
+            ] {
+                let outcome = batch.run(&operation, true).expect("run");
+                assert_eq!(outcome.errno, 0, "{operation:?}");
+            }
+            batch.undo();
+        })
+        .expect("a batch");
+    assert_eq!(format!("{:?}", os.settings()), before, "its settings");
+    let admitted = back.begin(Estimate::default()).map(drop);
+    assert!(
+        matches!(&admitted, Err(e) if e.is(zuse_base::Errno::DQUOT)),
+        "beyond the reference quota: {admitted:?}"
+    );
+    drop((os, back, other));
+    bench.close();
+}
