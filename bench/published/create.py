@@ -10,7 +10,7 @@ from trees import COUNTS, HUGE, per_file, relative, settings
 
 SIZE = size()
 ROUNDS = {"smoke": 1, "ci": 2, "full": 3}[SIZE]
-LIBRARY_ROUNDS = {"smoke": 1, "ci": 3, "full": 5}[SIZE]
+LIBRARY_ROUNDS = {"smoke": 1, "ci": 5, "full": 5}[SIZE]
 # Files that the library makes at the least.
 # As many at every size: how many txgs a run takes, and whether they are written beside it, must not differ between the rows.
 LEAST = {"smoke": 2_047, "ci": 1_000_000, "full": 1_000_000}[SIZE]
