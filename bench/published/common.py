@@ -303,6 +303,16 @@ def begin(name, title, size_, setting):
     return record
 
 
+def put_away(peer):
+    """Ends a peer and removes what it leaves, unless that is still mounted."""
+    try:
+        peer.stop()
+    except Exception as error:  # noqa: BLE001: one peer's trouble is not the others'
+        print(f"  {peer.name} could not be stopped: {error}", flush=True)
+    if not peers.is_mounted(peer.mount):
+        shutil.rmtree(peer.scratch, ignore_errors=True)
+
+
 def each_peer(record, kinds, work):
     """Calls work(peer, folder) on a new one of each kind; what fails is noted, and the others go on."""
     for kind in kinds:
@@ -316,12 +326,7 @@ def each_peer(record, kinds, work):
         except Exception as error:  # noqa: BLE001: one peer's trouble is not the others'
             record.missing(peer.name, error)
         finally:
-            try:
-                peer.stop()
-            except Exception as error:  # noqa: BLE001
-                print(f"  {peer.name} could not be stopped: {error}", flush=True)
-            if not peers.is_mounted(peer.mount):
-                shutil.rmtree(peer.scratch, ignore_errors=True)
+            put_away(peer)
 
 
 def each_peer_in_turn(record, kinds, rounds, work, after):
@@ -355,12 +360,7 @@ def each_peer_in_turn(record, kinds, rounds, work, after):
             attempt(peer, lambda: after(peer))
     finally:
         for peer in started:
-            try:
-                peer.stop()
-            except Exception as error:  # noqa: BLE001
-                print(f"  {peer.name} could not be stopped: {error}", flush=True)
-            if not peers.is_mounted(peer.mount):
-                shutil.rmtree(peer.scratch, ignore_errors=True)
+            put_away(peer)
 
 
 def zuse(name_, about_="", pool_image=None, **tunables_):
