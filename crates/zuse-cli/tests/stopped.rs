@@ -109,9 +109,11 @@ fn a_program_that_reaches_a_limit_changes_nothing() {
     env.ok("zdb -bcc tank");
 }
 
-/// A program that takes very long, started with its words to be read.
+/// A program that takes very long, started with its words to be read. Its instructions are to take time: without a call the most that are
+/// allowed are done within a third of a second.
 fn started(env: &TestEnv) -> Child {
-    env.write("p.lua", format!("{CHANGES} while true do end").as_bytes());
+    let slow = "while true do zfs.get_prop('tank/a', 'my:word') end";
+    env.write("p.lua", format!("{CHANGES} {slow}").as_bytes());
     let words = "zfs program -t 100000000 tank p.lua";
     let words: Vec<&str> = words.split(' ').collect();
     let mut command = env.command(&words);
