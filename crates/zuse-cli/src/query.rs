@@ -630,7 +630,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         _ => Default::default(),
     };
     let checkpoint = match cells.iter().any(|(name, _)| name == "checkpoint") {
-        true => pool.checkpoint_space()?,
+        true => pool.checkpoint_space().unwrap_or_default(),
         false => Vec::new(),
     };
     for status in &pool.vdev_status().children {

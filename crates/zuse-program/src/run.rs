@@ -312,6 +312,10 @@ impl Machine {
     }
 
     fn outcome(&self, results: Vec<Value>) -> std::result::Result<Option<Tree>, String> {
+        // Also where it has caught that and come to an end: it did not do what it says.
+        if let Some(text) = self.stopped() {
+            return Err(text);
+        }
         let mut results = results.into_iter();
         if let Some(Value::Boolean(true)) = results.next() {
             let count = results.next().and_then(|v| v.as_integer()).unwrap_or(0);
@@ -327,9 +331,6 @@ impl Machine {
             Some(Value::String(s)) => words::traceback(&s.to_string_lossy()),
             _ => "stack traceback:".into(),
         };
-        if let Some(text) = self.stopped() {
-            return Err(text);
-        }
         let message = match &error {
             Value::String(s) => words::message(&s.to_string_lossy()),
             Value::Integer(n) => n.to_string(),

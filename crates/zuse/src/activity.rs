@@ -135,12 +135,12 @@ impl Pool {
         if at(0) == 0 {
             return Ok(None);
         }
-        let mut entries = 0;
+        let mut entries = 0u64;
         for top in self.spa().vdevs().tops().iter() {
             if let Some(indirect) = top.indirect() {
                 let dnode = self.spa().mos().dnode(ObjectId(indirect.object))?;
                 let count = dnode.with_bonus(|b| b.get(16..24).and_then(|w| w.try_into().ok()));
-                entries += count.map_or(0, u64::from_le_bytes);
+                entries = entries.saturating_add(count.map_or(0, u64::from_le_bytes));
             }
         }
         Ok(Some(Removal {
@@ -176,8 +176,7 @@ impl Pool {
         state.bytes = self
             .checkpoint_space()?
             .iter()
-            .map(|(_, bytes)| bytes)
-            .sum();
+            .fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
         Ok(Some(state))
     }
 

@@ -248,8 +248,9 @@ impl Pool {
                 )
             }
             "checkpoint" => {
-                let bytes = self.checkpoint()?.map(|c| c.bytes.to_string());
-                (bytes, Source::None)
+                // Where that cannot be read a pool is listed all the same.
+                let found = self.checkpoint().ok().flatten();
+                (found.map(|c| c.bytes.to_string()), Source::None)
             }
             "fragmentation" => {
                 let percent = self.fragmentation();

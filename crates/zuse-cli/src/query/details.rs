@@ -105,21 +105,28 @@ impl Details {
             work(pool, &mut row.vdevs)?;
         }
         if self.activity {
-            row.activity = activity(pool)?;
+            row.activity = activity(pool, &mut row.warnings);
         }
         Ok(())
     }
 }
 
-fn activity(pool: &Pool) -> zuse::Result<ActivityRow> {
+/// What cannot be read is a warning: what else there is to say of a damaged pool is the more wanted.
+fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
+    fn told<T>(found: zuse::Result<Option<T>>, warnings: &mut Vec<String>) -> Option<T> {
+        found.unwrap_or_else(|e| {
+            warnings.push(e.to_string());
+            None
+        })
+    }
     let config = pool.config();
     let guid = |id: u64| {
         let top = usize::try_from(id).ok();
         let top = top.and_then(|id| config.vdev_tree.children.get(id));
         top.map_or(0, |v| v.guid)
     };
-    Ok(ActivityRow {
-        scan: pool.scan()?.map(|s| ScanRow {
+    ActivityRow {
+        scan: told(pool.scan(), warnings).map(|s| ScanRow {
             function: s.function,
             state: s.state,
             times: [s.start, s.end],
@@ -127,7 +134,7 @@ fn activity(pool: &Pool) -> zuse::Result<ActivityRow> {
             errors: s.errors,
             paused: s.paused,
         }),
-        removal: pool.removal()?.map(|r| {
+        removal: told(pool.removal(), warnings).map(|r| {
             [
                 r.state,
                 r.vdev,
@@ -139,11 +146,10 @@ fn activity(pool: &Pool) -> zuse::Result<ActivityRow> {
                 r.mappings,
             ]
         }),
-        checkpoint: pool.checkpoint()?.map(|c| [c.since, c.bytes]),
-        expansion: pool
-            .expansion()?
+        checkpoint: told(pool.checkpoint(), warnings).map(|c| [c.since, c.bytes]),
+        expansion: told(pool.expansion(), warnings)
             .map(|e| [e.state, guid(e.vdev), e.start, e.end, e.copied]),
-    })
+    }
 }
 
 fn dedup(pool: &Arc<Pool>) -> zuse::Result<DedupRow> {
@@ -170,4 +176,44 @@ fn work(pool: &Pool, vdev: &mut VdevRow) -> zuse::Result<()> {
     }
     let mut below = vdev.children.iter_mut();
     below.try_for_each(|child| work(pool, child))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zuse::{Environment, NewDevice, NewPool, Zap, ZapValue};
+
+    #[test]
+    fn what_cannot_be_read_of_a_damaged_pool_is_a_warning() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let new = NewPool {
+            name: "tank".into(),
+            devices: vec![NewDevice {
+                path: dir.path().join("tank.img"),
+                make: Some(128 << 20),
+            }],
+            ..NewPool::default()
+        };
+        let pool = Pool::create(Environment::default(), &new).expect("made");
+        let mut warnings = Vec::new();
+        activity(&pool, &mut warnings);
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let damage = pool.spa().sync_task(
+            |_| Ok(()),
+            |ctx| {
+                let zap = Zap::open(&ctx.pool.mos().dnode(zuse::ObjectId(1))?)?;
+                let scan: Vec<u64> = (1..25).collect();
+                zap.update(ctx.tx, b"scan", &ZapValue::u64s(&scan))?;
+                let none = ZapValue::u64s(&[0; 27]);
+                zap.update(ctx.tx, b"com.delphix:zpool_checkpoint", &none)
+            },
+        );
+        damage.expect("written");
+        let row = activity(&pool, &mut warnings);
+        assert_eq!(row.scan.map(|s| s.times), Some([8, 9]));
+        assert!(row.checkpoint.is_none());
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("checkpoint"), "{warnings:?}");
+        pool.close().expect("closed");
+    }
 }
