@@ -31,19 +31,29 @@ def relative(record, what, base):
     return "\n".join(lines)
 
 
-def per_file(record, what, least):
-    """Microseconds a file by row and column, and the quotient of the largest and the smallest of them all."""
-    columns = [c for c in record.columns() if c.startswith(what)]
-    lines = [f"| {what}, µs a file | " + " | ".join(c.removeprefix(what).strip() for c in columns) + " |", "|---|" + "---:|" * len(columns)]
-    all_ = []
+def per_file(record, what, beside=()):
+    """Microseconds a file by row and column, of the best run and of the middle one, and what lies between the largest and the smallest of them.
+    `beside` are other columns that are shown, and not compared."""
+    own = [c for c in record.columns() if c.startswith(what)]
+    columns = own + [c for c in beside if c in record.columns()]
+    lines = [f"| {what}, µs a file, best / middle | " + " | ".join(c.removeprefix(what).strip() for c in columns) + " |", "|---|" + "---:|" * len(columns)]
+    all_ = {"seconds": [], "median": []}
     for row in record.rows():
-        files = max(least, int(row.replace(",", "")))
-        found = [record.seconds(row, c) for c in columns]
-        if not any(found):
-            continue
-        each = [None if not s else s / files * 1e6 for s in found]
-        all_ += [e for e in each if e]
-        lines.append(f"| {row} | " + " | ".join("–" if not e else f"{e:.2f}" for e in each) + " |")
-    if not all_:
+        files = int(row.replace(",", ""))
+        cells = []
+        for column in columns:
+            each = [record.seconds(row, column, which) for which in all_]
+            if not all(each):
+                cells.append("–")
+                continue
+            each = [seconds / files * 1e6 for seconds in each]
+            cells.append(" / ".join(f"{e:.2f}" for e in each))
+            if column in own:
+                for of, e in zip(all_.values(), each):
+                    of.append(e)
+        if any(cell != "–" for cell in cells[: len(own)]):
+            lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    if not all_["seconds"]:
         return ""
-    return "\n".join(lines) + f"\n\nLargest ÷ smallest of them: {max(all_) / min(all_):.2f}."
+    best, middle = (max(of) / min(of) for of in all_.values())
+    return "\n".join(lines) + f"\n\n{what.capitalize()}, largest ÷ smallest: {best:.2f} of the best runs, {middle:.2f} of the middle ones."

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! bench-driver create DIR FILES DIRS BYTES   FILES new files of BYTES bytes, spread evenly over DIRS directories (1: flat)
+//! bench-driver fill   DIR DIRS FILES         FILES empty files in each of DIRS new directories, one directory after the other
 //! bench-driver stat   DIR FILES DIRS         lstat of each of them, in an order unlike that of creation
 //! bench-driver find   DIR                    a walk over all names; file types come from readdir where it tells them
 //! bench-driver list   DIR                    the same with an lstat of each, as ls -lR does
@@ -33,6 +34,7 @@ fn main() {
         ["create", dir, files, dirs, bytes] => {
             create(Path::new(dir), num(files), num(dirs), num(bytes))
         }
+        ["fill", dir, dirs, files] => fill(Path::new(dir), num(dirs), num(files)),
         ["stat", dir, files, dirs] => stat(Path::new(dir), num(files), num(dirs)),
         ["find", dir] => walk(Path::new(dir), false),
         ["list", dir] => walk(Path::new(dir), true),
@@ -49,7 +51,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: bench-driver create|stat|find|list|remove|write|read|setxattr|getxattr … (see the head of its source)"
+                "usage: bench-driver create|fill|stat|find|list|remove|write|read|setxattr|getxattr … (see the head of its source)"
             );
             std::process::exit(2);
         }
@@ -146,6 +148,25 @@ fn create(dir: &Path, files: u64, dirs: u64, bytes: u64) -> io::Result<Measured>
         }
     }
     timed(files, start)
+}
+
+/// Empty files in one directory after the other, each full before the next is made.
+fn fill(dir: &Path, dirs: u64, files: u64) -> io::Result<Measured> {
+    fs::create_dir_all(dir)?;
+    let dir = dir.canonicalize()?;
+    let start = Instant::now();
+    for number in 0..dirs {
+        let one = dir.join(format!("d{number:04}"));
+        fs::create_dir(&one)?;
+        let mut names = Names::new(&one, 1)?;
+        for number in 0..files {
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(names.file(number))?;
+        }
+    }
+    timed(dirs * files, start)
 }
 
 fn stat(dir: &Path, files: u64, dirs: u64) -> io::Result<Measured> {
