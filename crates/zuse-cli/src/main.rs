@@ -25,6 +25,7 @@ mod present;
 mod progress;
 mod query;
 mod session;
+mod sets;
 mod state;
 mod table;
 mod target;

@@ -181,11 +181,11 @@ pub struct PoolRow {
     pub spares: Vec<VdevRow>,
     /// Cache devices.
     pub cache: Vec<VdevRow>,
-    /// Features that are disabled.
-    pub disabled_features: usize,
-    /// Of a version before features.
+    /// Features that an upgrade would enable.
     #[serde(default)]
-    pub legacy: bool,
+    pub features_to_enable: Vec<String>,
+    /// The version, if it is one before features; else 0.
+    pub legacy: u64,
     /// What went wrong beyond the devices, one line each.
     pub warnings: Vec<String>,
     /// Seconds since the pool was opened.
@@ -645,7 +645,6 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             row.checkpoint = only.map(|(_, bytes)| *bytes);
         }
     }
-    let features = pool.spa().features();
     let config = pool.config();
     let aux = |list: &str| -> zuse::Result<Vec<VdevRow>> {
         let found = pool.spa().aux_devices(list)?;
@@ -665,11 +664,10 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         spares,
         cache,
         vdevs,
-        legacy: pool.spa().version() < 5000,
-        disabled_features: zuse::feature::FEATURES
-            .iter()
-            .filter(|f| !features.is_enabled(f.guid))
-            .count(),
+        legacy: Some(pool.spa().version())
+            .filter(|v| *v < zuse::SPA_VERSION)
+            .unwrap_or(0),
+        features_to_enable: features_to_enable(pool),
         warnings: pool
             .dsl()
             .stuck()
@@ -689,6 +687,14 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
         dedup: None,
         activity: ActivityRow::default(),
     })
+}
+
+/// Nothing where the set of features that the pool asks for is not known here, or the pool cannot tell.
+fn features_to_enable(pool: &Pool) -> Vec<String> {
+    let wanted = crate::sets::requested(pool.config().compatibility.as_deref(), "");
+    let missing = wanted.ok().and_then(|w| pool.features_to_enable(&w).ok());
+    let names = missing.into_iter().flatten().map(|f| f.name().to_owned());
+    names.collect()
 }
 
 /// A spare or cache device. Zuse does not use them; whether they are there is looked up by path.

@@ -12,6 +12,7 @@ mod reports;
 mod stopped;
 mod streams;
 mod support;
+mod upgrades;
 mod upkeep;
 mod vdevs;
 mod zdb;

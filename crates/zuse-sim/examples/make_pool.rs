@@ -11,6 +11,7 @@ use std::sync::Arc;
 use zuse::{Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng};
 use zuse_device::{BlockDevice, MemDevice};
+use zuse_format::compatibility::Compatibility;
 use zuse_format::feature::{FEATURES, Feature};
 use zuse_sim::administration::Administration;
 use zuse_sim::check::{Depth, check};
@@ -72,6 +73,10 @@ const SCENARIOS: &[Scenario] = &[
     Scenario {
         plain: true,
         ..scenario("plain9", 256 << 20, "9", cycles)
+    },
+    Scenario {
+        plain: true,
+        ..scenario("upgraded", G, "12", upgraded)
     },
     Scenario {
         properties: &[("copies", "2")],
@@ -407,6 +412,43 @@ fn gang(pool: &Arc<Pool>, name: &str) -> Result<()> {
 }
 
 /// Files of all sizes, attributes, links, devices, several datasets and snapshots.
+/// All features are enabled in a pool that was made without any and is in use; what is there goes on being used beside what is new.
+fn upgraded(pool: &Arc<Pool>, name: &str) -> Result<()> {
+    mixed(pool, name)?;
+    pool.dsl()
+        .snapshot(&[format!("{name}/a@before")], false, &[])?;
+    pool.enable_features(pool.features_to_enable(&Compatibility::Off)?)?;
+    let head = format!("{name}/new");
+    let properties = [
+        ("compression", "zstd"),
+        ("dnodesize", "auto"),
+        ("recordsize", "1M"),
+    ];
+    let properties = properties.map(|(k, v)| (k.to_owned(), v.to_owned()));
+    pool.create_filesystem(&head, &properties, (0, 0))?;
+    pool.dsl()
+        .clone_snapshot(&format!("{name}/a@before"), &format!("{name}/clone"), &[])?;
+    let prng = SeededPrng::new(6);
+    for head in ["a", "new", "clone"] {
+        let fs = pool.file_system(&format!("{name}/{head}"))?;
+        let top = fs.root()?;
+        for i in 0..200u64 {
+            put(
+                &fs,
+                &top,
+                &format!("later {i}"),
+                &noise(&prng, 1 << prng.range(4..19)),
+            )?;
+            if i % 50 == 0 {
+                pool.sync()?;
+            }
+        }
+    }
+    pool.dsl()
+        .snapshot(&[format!("{name}/a@after")], false, &[])?;
+    Ok(())
+}
+
 fn mixed(pool: &Arc<Pool>, name: &str) -> Result<()> {
     let prng = SeededPrng::new(5);
     for child in ["a", "a/b", "c"] {

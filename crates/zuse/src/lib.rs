@@ -49,7 +49,7 @@ pub use encryption::{KeyRequest, key_format, received_key_request, root_key_requ
 pub use import::{Access as PoolAccess, Search};
 pub use mounts::Mounts;
 pub use pool::{ForNow, Pool};
-pub use pool_property::PoolProperty;
+pub use pool_property::{HEAD_ERRLOG, PoolProperty};
 pub use property::Property;
 pub use receive::{Naming, ReceiveRequest, ReceivedSnapshot};
 pub use rewind::Rewind;
@@ -74,6 +74,7 @@ pub use zuse_dsl::property::{Source, Value};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Needs, Stat, Which};
 pub use zuse_format::compatibility;
+pub use zuse_format::uberblock::SPA_VERSION;
 pub use zuse_format::{Uberblock, feature, property as property_table};
 pub use zuse_pool::dedup;
 pub use zuse_pool::fragmentation;

@@ -3,16 +3,21 @@
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_dsl::property::Source;
-use zuse_format::feature::{FEATURES, by_name};
+use zuse_format::compatibility::Compatibility;
+use zuse_format::feature::{FEATURES, Feature, by_name};
 use zuse_format::object_type;
 use zuse_format::property::{
     Access, DefaultValue, Home, POOL_PROPERTIES, PropertyKind, PropertyValue, is_user_property,
     pool_property,
 };
+use zuse_format::uberblock::SPA_VERSION;
 use zuse_pool::{FailMode, SyncCtx};
 
 use crate::Pool;
 use crate::sharing::{Cloned, Deduped};
+
+/// The error log by head dataset. Logs of the form before it are not converted: it cannot be enabled while one has entries.
+pub const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
 /// One property of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -417,6 +422,61 @@ impl Pool {
         Ok(())
     }
 
+    /// The features that an upgrade of the pool enables: all that are disabled, that the pool's `compatibility` allows and
+    /// that do not wait for a request of their own. None where the pool is of a version before features, and not
+    /// [`HEAD_ERRLOG`] while there is an error log of the older form.
+    ///
+    /// # Errors
+    /// The error logs cannot be read.
+    pub fn features_to_enable(&self, wanted: &Compatibility) -> Result<Vec<&'static Feature>> {
+        if self.spa().version() < SPA_VERSION {
+            return Ok(Vec::new());
+        }
+        let features = self.spa().features();
+        let mut missing: Vec<_> = FEATURES
+            .iter()
+            .filter(|f| f.enabled_by_upgrade() && wanted.allows(f) && !features.is_enabled(f.guid))
+            .collect();
+        if missing.iter().any(|f| f.guid == HEAD_ERRLOG) && self.has_error_log()? {
+            missing.retain(|f| f.guid != HEAD_ERRLOG);
+        }
+        Ok(missing)
+    }
+
+    fn has_error_log(&self) -> Result<bool> {
+        let directory = self.spa().directory()?;
+        for key in ["errlog_last", "errlog_scrub"] {
+            let Some(object) = directory.lookup_u64(key.as_bytes())?.filter(|o| *o != 0) else {
+                continue;
+            };
+            if Zap::open(&self.spa().mos().dnode(ObjectId(object))?)?.count()? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Enables features, and what they need, in one transaction group.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)`: [`HEAD_ERRLOG`] while there is an error log of the older form; `Refused(ROFS)`.
+    pub fn enable_features(&self, features: Vec<&'static Feature>) -> Result<()> {
+        let logs_change = features.iter().any(|f| f.guid == HEAD_ERRLOG);
+        if logs_change && !self.spa().features().is_enabled(HEAD_ERRLOG) && self.has_error_log()? {
+            return refuse(
+                "feature 'head_errlog' cannot be enabled while the pool has an error log of the older form; a scrub by OpenZFS that finds nothing empties it",
+            );
+        }
+        self.spa().sync_task(
+            |_| Ok(()),
+            move |ctx| {
+                features
+                    .iter()
+                    .try_for_each(|f| ctx.pool.features().enable(ctx, f))
+            },
+        )
+    }
+
     fn enable_feature(&self, name: &str, text: &str) -> Result<()> {
         let Some(feature) = by_name(name) else {
             return refuse(format!("invalid feature '{name}'"));
@@ -429,10 +489,7 @@ impl Pool {
         if self.spa().features().is_enabled(feature.guid) {
             return Ok(());
         }
-        self.spa().sync_task(
-            |_| Ok(()),
-            move |ctx| ctx.pool.features().enable(ctx, feature),
-        )
+        self.enable_features(vec![feature])
     }
 }
 

@@ -15,6 +15,7 @@ mod set;
 mod status;
 mod sync;
 mod trim;
+mod upgrade;
 mod version;
 mod wait;
 
@@ -49,6 +50,7 @@ enum Command {
     Trim(trim::Trim),
     Sync(sync::Sync),
     History(history::History),
+    Upgrade(upgrade::Upgrade),
     Wait(wait::Wait),
     Labelclear(labelclear::LabelClear),
     Version(Version),
@@ -71,6 +73,7 @@ impl Zpool {
             Command::Trim(c) => c.run(session),
             Command::Sync(c) => c.run(session),
             Command::History(c) => c.run(session),
+            Command::Upgrade(c) => c.run(session),
             Command::Wait(c) => c.run(session),
             Command::Labelclear(c) => c.run(session),
             Command::Version(c) => c.run(session, "zpool version"),

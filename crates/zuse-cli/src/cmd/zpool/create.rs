@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use zuse::compatibility::{self, Compatibility};
+use zuse::compatibility::Compatibility;
 use zuse::feature::{Feature, by_name};
 use zuse::{Errno, NewDevice, NewPool, Pool};
 
@@ -11,6 +11,7 @@ use crate::args::{no_duplicates, pair, passing, pool_name, size};
 use crate::error::{CommandError, Outcome, explain};
 use crate::keys::obtain;
 use crate::session::Session;
+use crate::sets::requested;
 use crate::vdev_spec::VdevSpecs;
 
 /// Make a pool
@@ -54,11 +55,6 @@ pub struct Create {
     #[arg(required = true, value_name = "VDEV")]
     vdevs: Vec<PathBuf>,
 }
-
-/// Where further compatibility sets are.
-const SETS: &str = "/etc/zfs/compatibility.d";
-/// Largest file of a set.
-const SET_MAX: u64 = 16 << 10;
 
 /// Features to enable.
 type Features = Vec<&'static Feature>;
@@ -201,22 +197,10 @@ impl Create {
         let Some((_, text)) = given else {
             return Ok(Compatibility::Off);
         };
-        let file = |name: &str| {
-            let path = Path::new(SETS).join(name);
-            std::fs::metadata(&path)
-                .ok()
-                .filter(|m| m.is_file() && m.len() <= SET_MAX)?;
-            std::fs::read_to_string(path).ok()
-        };
-        Compatibility::parse(text, &file).map_err(|name| {
-            CommandError::new(format!(
-                "cannot create '{}': compatibility set '{name}' is not known",
-                self.pool
-            ))
-            .hint(format!("sets are files in {SETS}, or one of:"))
-            .hint(compatibility::names().collect::<Vec<_>>().join(" "))
-            .into()
-        })
+        Ok(requested(
+            Some(text),
+            &format!("cannot create '{}'", self.pool),
+        )?)
     }
 
     /// The features to enable and the properties that are none.

@@ -241,16 +241,16 @@ fn reason(row: &PoolRow) -> Option<(String, String)> {
             "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
         );
     }
-    if row.legacy {
+    if row.legacy > 0 {
         return some(
             "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
             "Upgrade the pool with OpenZFS's 'zpool upgrade', or send it into a new one.\n\tOnce this is done, the pool will no longer be accessible on software that\n\tdoes not support feature flags.",
         );
     }
-    if row.disabled_features > 0 {
+    if !row.features_to_enable.is_empty() {
         return some(
             "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.",
-            "Enable features with 'zpool set feature@NAME=enabled'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features.",
+            "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.",
         );
     }
     None

@@ -1,0 +1,207 @@
+//! `zpool upgrade`
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use zuse::feature::FEATURES;
+
+use super::ask_pools;
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::forward;
+use crate::query::PoolRow;
+use crate::session::{Need, Session};
+use crate::sets::requested;
+
+/// Show pools that lack features, or enable what they lack
+///
+/// All features are enabled that this version has and that the pool's property 'compatibility' asks for. Software that does not
+/// know a feature may not read the pool any more once it is used; no feature can be disabled again.
+#[derive(Args, Debug)]
+#[command(disable_version_flag = true)]
+pub struct Upgrade {
+    /// List the features and versions
+    #[arg(short = 'v', conflicts_with_all = ["all", "to", "pools"])]
+    versions: bool,
+    /// All pools
+    #[arg(short, conflicts_with = "pools")]
+    all: bool,
+    /// To this version; only 5000, the one with features, can be written
+    #[arg(short = 'V', id = "to", value_name = "VERSION")]
+    to: Option<u64>,
+    /// The pools
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+}
+
+const WELCOME: &str = "This system supports ZFS pool feature flags.\n";
+const ALL_MODERN: &str = "All pools are formatted using feature flags.\n";
+const ALL_ENABLED: &str =
+    "Every feature flags pool has all supported and requested features enabled.";
+
+/// What came with each version before features.
+const VERSIONS: [&str; 28] = [
+    "The first version",
+    "Metadata in several copies (ditto blocks)",
+    "Hot spares, double-parity raidz",
+    "History of commands",
+    "Compression with gzip",
+    "Property bootfs",
+    "Log devices",
+    "Delegated administration",
+    "Properties refquota and refreservation",
+    "Cache devices",
+    "Faster scrubs",
+    "Properties of snapshots",
+    "Property usedbysnapshots and its like",
+    "Property aclinherit with passthrough-x",
+    "Space used by users and groups",
+    "Property stmf",
+    "Triple-parity raidz",
+    "Holds on snapshots",
+    "Log devices can be removed",
+    "Compression of zeros (zle)",
+    "Deduplication",
+    "Received properties",
+    "Shorter intent log records",
+    "System attributes",
+    "Figures of scrubs",
+    "Faster deletion of snapshots",
+    "Faster making of snapshots",
+    "Several devices replaced at once",
+];
+
+impl Upgrade {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        if self.versions {
+            return Ok(session.ui.line(versions())?);
+        }
+        if let Some(version) = self.to.filter(|v| *v != zuse::SPA_VERSION) {
+            return Err(CommandError::usage(format!(
+                "cannot upgrade to version {version}: only version {} can be written",
+                zuse::SPA_VERSION
+            ))
+            .into());
+        }
+        if !self.all && self.pools.is_empty() {
+            if self.to.is_some() {
+                return Err(CommandError::usage("missing pool name").into());
+            }
+            return list(session);
+        }
+        let names = if self.all {
+            session.pool_names()?
+        } else {
+            self.pools.clone()
+        };
+        // Said once, also where each pool is held by a process of its own that says the rest.
+        if names.len() > 1 || self.all {
+            session.ui.line(WELCOME)?;
+        }
+        let mut failed = None;
+        for name in &names {
+            let done = match upgrade(session, name) {
+                Err(Stop::Held(guid)) if names.len() > 1 || self.all => {
+                    forward::command(session, guid, &["zuse", "zpool", "upgrade", name])
+                }
+                Ok(text) if names.len() > 1 || self.all => {
+                    session.ui.line(text).map_err(Stop::from)
+                }
+                Ok(text) => session
+                    .ui
+                    .line(format!("{WELCOME}\n{text}"))
+                    .map_err(Stop::from),
+                Err(stop) => Err(stop),
+            };
+            match done {
+                Err(Stop::Failed(e)) if names.len() > 1 => {
+                    crate::say_error(&mut session.ui, &e);
+                    failed = Some(e.code);
+                }
+                other => other?,
+            }
+        }
+        match failed {
+            None => Ok(()),
+            Some(code) => Err(CommandError {
+                code,
+                ..CommandError::new("")
+            }
+            .into()),
+        }
+    }
+}
+
+/// Enables what one pool lacks; what there is to say of it.
+fn upgrade(session: &mut Session, name: &str) -> Outcome<String> {
+    let pool = session.pool(name, Need::Write)?;
+    let action = format!("cannot upgrade '{name}'");
+    let wanted = requested(pool.config().compatibility.as_deref(), &action)?;
+    let missing = pool
+        .features_to_enable(&wanted)
+        .or_cannot_pool(|| action.clone())?;
+    let pool_name = pool.name();
+    if missing.is_empty() {
+        return Ok(format!(
+            "Pool '{pool_name}' already has all supported and requested features enabled."
+        ));
+    }
+    let mut text = format!("Enabled the following features on '{pool_name}':");
+    for feature in &missing {
+        let _ = write!(text, "\n  {}", feature.name());
+    }
+    pool.enable_features(missing).or_cannot_pool(|| action)?;
+    session.log(&pool);
+    Ok(text + "\n")
+}
+
+/// Which pools lack what.
+fn list(session: &mut Session) -> Outcome {
+    let rows = ask_pools(session, &[], None)?;
+    let mut text = format!("{WELCOME}\n");
+    let legacy: Vec<&PoolRow> = rows.iter().filter(|r| r.legacy > 0).collect();
+    if legacy.is_empty() {
+        text += ALL_MODERN;
+    } else {
+        text += "The following pools are of versions before features. Zuse reads them and does not\nwrite them; OpenZFS's 'zpool upgrade' makes them pools with features.\n\nVER  POOL\n---  ------------\n";
+        for row in legacy {
+            let _ = writeln!(text, "{:2}   {}", row.legacy, row.name);
+        }
+    }
+    text += "\n\n";
+    let lacking: Vec<&PoolRow> = rows
+        .iter()
+        .filter(|r| !r.features_to_enable.is_empty())
+        .collect();
+    if lacking.is_empty() {
+        return Ok(session.ui.line(text + ALL_ENABLED)?);
+    }
+    text += "The following pools do not have all supported features. 'zpool upgrade POOL' enables\nthem; software that does not know one may not read the pool any more once it is used.\nThe property 'compatibility' keeps a pool from getting all of them.\n\nPOOL  FEATURE\n---------------\n";
+    for row in lacking {
+        let _ = writeln!(text, "{}", row.name);
+        for feature in &row.features_to_enable {
+            let _ = writeln!(text, "      {feature}");
+        }
+    }
+    Ok(session.ui.line(text)?)
+}
+
+fn versions() -> String {
+    let mut text = format!(
+        "{WELCOME}\nThe following features are supported:\n\nFEAT DESCRIPTION\n-------------------------------------------------------------\n"
+    );
+    for feature in &FEATURES {
+        let compatible = if feature.readonly_compatible() {
+            "(read-only compatible)"
+        } else {
+            ""
+        };
+        let line = format!("{:<37} {compatible}", feature.name());
+        let _ = writeln!(text, "{}\n     {}", line.trim_end(), feature.description);
+    }
+    text += "\nThe following versions before features can be read:\n\nVER  DESCRIPTION\n---  --------------------------------------------------------\n";
+    for (i, what) in VERSIONS.iter().enumerate() {
+        let _ = writeln!(text, "{:2}   {what}", i + 1);
+    }
+    text
+}

@@ -1,0 +1,80 @@
+//! `zpool upgrade`.
+
+use crate::support::{TestEnv, unpack};
+
+#[test]
+fn an_upgrade_enables_what_a_pool_lacks() {
+    let env = TestEnv::new();
+    env.ok("zpool create -d p p.img --size 128M");
+    env.ok("zpool create all all.img --size 128M");
+    let said = env.ok("zpool upgrade");
+    assert!(said.contains("All pools are formatted using feature flags.\n"));
+    assert!(said.contains("POOL  FEATURE\n---------------\np\n      async_destroy\n"));
+    assert!(said.contains("\n      log_spacemap\n") && !said.contains("\nall\n"));
+    assert!(!said.contains("dynamic_gang_header"), "on request only");
+    let status = env.ok("zpool status p");
+    assert!(status.contains("Enable all features using 'zpool upgrade'."));
+
+    let said = env.ok("zpool upgrade p");
+    let first = "This system supports ZFS pool feature flags.\n\nEnabled the following features on 'p':\n  async_destroy\n";
+    assert!(said.starts_with(first), "{said}");
+    assert_eq!(
+        env.ok("zpool upgrade -a"),
+        "This system supports ZFS pool feature flags.\n\n\
+         Pool 'all' already has all supported and requested features enabled.\n\
+         Pool 'p' already has all supported and requested features enabled.\n"
+    );
+    assert!(
+        env.ok("zpool upgrade").ends_with(
+            "Every feature flags pool has all supported and requested features enabled.\n"
+        )
+    );
+    assert!(!env.ok("zpool status p").contains("action:"));
+    let features = env.ok("zpool get -H -o property,value all p");
+    let disabled: Vec<&str> = features
+        .lines()
+        .filter(|l| l.starts_with("feature@") && l.ends_with("disabled"))
+        .collect();
+    assert_eq!(disabled, ["feature@dynamic_gang_header\tdisabled"]);
+    assert!(env.ok("zpool history p").contains("zpool upgrade p\n"));
+    env.ok("zfs create -o compression=zstd p/new");
+    env.ok("zpool export p");
+    env.ok("zdb -e -p . -bcc p");
+}
+
+#[test]
+fn an_upgrade_keeps_to_what_the_pool_is_to_be_compatible_with() {
+    let env = TestEnv::new();
+    env.ok("zpool create -d -o compatibility=zol-0.7 p p.img --size 128M");
+    let lacks = env.ok("zpool upgrade");
+    assert!(lacks.contains("large_blocks") && !lacks.contains("encryption"));
+    env.ok("zpool upgrade p");
+    let value = |name: &str| env.ok(&format!("zpool get -H -o value feature@{name} p"));
+    assert_eq!(value("large_blocks"), "enabled\n");
+    assert_eq!(value("encryption"), "disabled\n");
+    assert!(!env.ok("zpool status p").contains("action:"));
+    env.ok("zpool set compatibility=nobody-knows p");
+    let said = env.fails(1, "zpool upgrade p");
+    assert!(
+        said.starts_with("cannot upgrade 'p': compatibility set 'nobody-knows' is not known\n"),
+        "{said}"
+    );
+    env.ok("zpool set compatibility=off p");
+    env.ok("zpool upgrade p");
+    assert_eq!(value("encryption"), "enabled\n");
+}
+
+#[test]
+fn a_pool_of_a_version_before_features_is_listed_and_refused() {
+    let env = TestEnv::new();
+    let dir = unpack(&env, "v28");
+    let said = env.ok(&format!("--in {} zpool upgrade", dir.display()));
+    assert!(said.contains("VER  POOL\n---  ------------\n28   v28\n"));
+    let said = env.fails(1, &format!("--in {} zpool upgrade v28", dir.display()));
+    assert!(said.starts_with("cannot "), "{said}");
+    let said = env.fails(2, "zpool upgrade -V 28 v28");
+    assert!(said.contains("only version 5000 can be written"), "{said}");
+    let listed = env.ok("zpool upgrade -v");
+    assert!(listed.contains("async_destroy                         (read-only compatible)\n     "));
+    assert!(listed.contains("\nlz4_compress\n     ") && listed.contains("\n28   "));
+}
