@@ -241,8 +241,9 @@ impl Dnode {
         state
     }
 
-    /// A number that changes with everything that changes about the object, never 0: what was read while it had a value
-    /// holds as long as it has that value.
+    /// A number that changes with everything that changes about the object but its bonus, never 0: what was read while it had a
+    /// value holds as long as it has that value. A directory's bonus changes with each name that is made in it, and nothing that is
+    /// read under a stamp stands there.
     ///
     /// It changes under the lock that the change is made under, before the change: who finds the new number and then reads
     /// waits for the change.
@@ -427,15 +428,15 @@ impl Dnode {
     /// `Refused(NOSPC)` if the bytes do not fit beside the block pointers and the spill pointer.
     pub fn set_bonus(&self, tx: &Tx, bytes: &[u8]) -> Result<()> {
         let spill = self.has_spill();
-        self.dirty(tx, |d| {
-            if bytes.len() > d.head.room(spill) {
+        self.dirty_bonus(tx, |head| {
+            if bytes.len() > head.room(spill) {
                 return Err(Error::refused(
                     Errno::NOSPC,
                     "the bonus does not fit its dnode",
                 ));
             }
-            d.head.bonus.clear();
-            d.head.bonus.extend_from_slice(bytes);
+            head.bonus.clear();
+            head.bonus.extend_from_slice(bytes);
             Ok(())
         })?
     }
@@ -445,7 +446,7 @@ impl Dnode {
     /// # Errors
     /// The object was freed.
     pub fn edit_bonus<R>(&self, tx: &Tx, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-        self.dirty(tx, |d| f(&mut d.head.bonus))
+        self.dirty_bonus(tx, |head| f(&mut head.bonus))
     }
 
     /// Changes the object type (zapify).
@@ -619,6 +620,16 @@ impl Dnode {
         let mut state = self.write_state();
         let d = self.dirty_in(&mut state, tx.txg())?;
         Ok(f(d))
+    }
+
+    /// As [`Self::dirty`], of the head, where `f` changes nothing but the bonus: the stamp stays.
+    pub(crate) fn dirty_bonus<R>(&self, tx: &Tx, f: impl FnOnce(&mut Head) -> R) -> Result<R> {
+        let mut state = self
+            .state
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let d = self.dirty_in(&mut state, tx.txg())?;
+        Ok(f(&mut d.head))
     }
 
     pub(crate) fn dirty_in<'a>(&self, state: &'a mut State, txg: Txg) -> Result<&'a mut DirtyTxg> {

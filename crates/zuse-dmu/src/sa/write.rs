@@ -52,14 +52,14 @@ impl SaTable {
                 .last()
                 .is_some_and(|(attr, _)| *attr == Attr::Dxattr)
             && !dnode.has_spill();
-        let done = dnode.dirty(tx, |d| match bonus_type {
+        let done = dnode.dirty_bonus(tx, |head| match bonus_type {
             SA_BONUS => {
-                let room = d.head.room(false);
-                let b = &mut d.head.bonus;
+                let room = head.room(false);
+                let b = &mut head.bonus;
                 Ok(overwrite(b, &tables, changes)?
                     || adds_list && add_list(b, &tables, changes, room)?)
             }
-            ZNODE_BONUS => Ok(overwrite_legacy(&mut d.head.bonus, changes)),
+            ZNODE_BONUS => Ok(overwrite_legacy(&mut head.bonus, changes)),
             _ => Ok(false),
         })?;
         if done.map_err(|flaw| corrupt(dnode, flaw))? {
