@@ -1,16 +1,34 @@
 //! The level-0 blocks of one object that one txg writes, by their number.
 //!
+//! ```text
+//!   one block    by itself
+//!   more         rows of 16 by number ─► block      where they lie close enough for that
+//!                far: a tree                        the others, all of higher numbers
+//! ```
 //! Most objects have one: it stands here by itself. A tree begins with a node for eleven, 192 bytes of which one entry uses 16; over
 //! the objects that a txg brings that is a tenth of their memory.
 //!
-//! Of many, the address of its bytes stands beside each: who knows which lines he is going to read of a block asks for them while
+//! A directory of a million names has some thousand leaves, of which each name needs another one: in a tree that is a wait for memory at
+//! two or three nodes, in a row it is one. The rows' table is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]), so that
+//! a few blocks of a large file don't make it long: they stay in the tree, until they are many themselves.
+//!
+//! The address of its bytes stands beside each block: who knows which lines he is going to read of a block asks for them while
 //! the block itself is fetched. A name for a directory of a million waits for memory once then, not for the block, the leaf's
 //! header and its bucket one after the other. The address is a hint: the bytes may have moved.
+//!
+//! Invariant: what is in `far` has a higher number than any that the rows could hold.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::dirty::DirtyBlock;
+
+/// log2 of the blocks of a row.
+const ROW: u32 = 4;
+/// Places of the rows' table for each row that is there, at most.
+const SPARSE: usize = 8;
+/// Places that it may have whatever there is.
+const FIRST: usize = 16;
 
 /// A block, and where its bytes are.
 pub(crate) struct Version {
@@ -25,15 +43,97 @@ impl From<Arc<DirtyBlock>> for Version {
     }
 }
 
+type Row = [Option<Version>; 1 << ROW];
+
 /// Dirty blocks by number, in order.
-// The map by itself would make every object of one block a word larger.
-#[allow(clippy::box_collection)]
 #[derive(Default)]
 pub(crate) enum Versions {
     #[default]
     None,
     One(u64, Arc<DirtyBlock>),
-    Many(Box<BTreeMap<u64, Version>>),
+    Many(Box<Table>),
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Table {
+    rows: Vec<Option<Box<Row>>>,
+    /// Rows that are there.
+    used: usize,
+    far: BTreeMap<u64, Version>,
+}
+
+/// The row of a number, and its place there.
+#[inline]
+fn place(blkid: u64) -> (usize, usize) {
+    let row = usize::try_from(blkid >> ROW).unwrap_or(usize::MAX);
+    (row, (blkid & ((1 << ROW) - 1)) as usize)
+}
+
+impl Table {
+    #[inline]
+    fn get(&self, blkid: u64) -> Option<&Version> {
+        let (row, at) = place(blkid);
+        match self.rows.get(row) {
+            Some(Some(row)) => row[at].as_ref(),
+            Some(None) => None,
+            None if self.far.is_empty() => None,
+            None => self.far.get(&blkid),
+        }
+    }
+
+    fn insert(&mut self, blkid: u64, version: Version) {
+        let (row, _) = place(blkid);
+        if row >= self.rows.len() && row < FIRST.max(SPARSE * self.used + self.far.len() / 2) {
+            self.rows.resize_with(row + 1, || None);
+            let end = (row as u64 + 1) << ROW;
+            let rest = self.far.split_off(&end);
+            for (id, version) in std::mem::replace(&mut self.far, rest) {
+                self.put(id, version);
+            }
+        }
+        self.put(blkid, version);
+    }
+
+    fn put(&mut self, blkid: u64, version: Version) {
+        let (row, at) = place(blkid);
+        let Some(row) = self.rows.get_mut(row) else {
+            self.far.insert(blkid, version);
+            return;
+        };
+        let row = row.get_or_insert_with(|| {
+            self.used += 1;
+            Box::default()
+        });
+        row[at] = Some(version);
+    }
+
+    /// All of `first..end`, in order.
+    fn range(&self, first: u64, end: u64) -> impl Iterator<Item = (u64, &Version)> {
+        let (from, _) = place(first);
+        let (to, _) = place(end.saturating_add((1 << ROW) - 1));
+        let to = to.min(self.rows.len());
+        let rows = self.rows.get(from.min(to)..to).unwrap_or_default();
+        let near = (from as u64..).zip(rows).flat_map(|(n, row)| {
+            let row = row.as_deref().map_or(&[][..], |row| &row[..]);
+            (n << ROW..).zip(row)
+        });
+        let near = near.filter_map(|(id, v)| Some((id, v.as_ref()?)));
+        let far = self.far.range(first..end.max(first));
+        near.filter(move |(id, _)| (first..end).contains(id))
+            .chain(far.map(|(id, v)| (*id, v)))
+    }
+
+    fn remove(&mut self, blkid: u64) {
+        let (row, at) = place(blkid);
+        match self.rows.get_mut(row) {
+            Some(Some(row)) => row[at] = None,
+            Some(None) => {}
+            None => {
+                self.far.remove(&blkid);
+            }
+        }
+    }
 }
 
 impl Versions {
@@ -42,7 +142,7 @@ impl Versions {
     pub fn get(&self, blkid: u64) -> Option<&Arc<DirtyBlock>> {
         match self {
             Self::One(id, block) if *id == blkid => Some(block),
-            Self::Many(blocks) => blocks.get(&blkid).map(|v| &v.block),
+            Self::Many(blocks) => blocks.get(blkid).map(|v| &v.block),
             _ => None,
         }
     }
@@ -53,12 +153,28 @@ impl Versions {
         let Self::Many(blocks) = self else {
             return self.get(blkid);
         };
-        let there = blocks.get(&blkid)?;
+        let there = blocks.get(blkid)?;
         if there.bytes_at != 0 {
             zuse_codec::read_soon_at(there.bytes_at);
             zuse_codec::read_soon_at(there.bytes_at.wrapping_add(soon));
         }
         Some(&there.block)
+    }
+
+    /// Asks the memory for a block, its first bytes and those at `soon`, which will be needed in a while.
+    pub fn expect(&self, blkid: u64, soon: usize) {
+        if let Self::Many(blocks) = self
+            && let Some(there) = blocks.get(blkid)
+        {
+            // What counts the references stands in front of it.
+            let block = Arc::as_ptr(&there.block).addr();
+            zuse_codec::read_soon_at(block.wrapping_sub(16));
+            zuse_codec::read_soon_at(block.wrapping_add(48));
+            if there.bytes_at != 0 {
+                zuse_codec::read_soon_at(there.bytes_at);
+                zuse_codec::read_soon_at(there.bytes_at.wrapping_add(soon));
+            }
+        }
     }
 
     /// Puts a block in its place, where another one may have been.
@@ -67,16 +183,14 @@ impl Versions {
             Self::None => *self = Self::One(blkid, block),
             Self::One(id, there) if *id == blkid => *there = block,
             Self::One(..) => {
-                let mut blocks = BTreeMap::new();
+                let mut blocks = Box::<Table>::default();
                 if let Self::One(id, there) = std::mem::take(self) {
                     blocks.insert(id, there.into());
                 }
                 blocks.insert(blkid, block.into());
-                *self = Self::Many(Box::new(blocks));
+                *self = Self::Many(blocks);
             }
-            Self::Many(blocks) => {
-                blocks.insert(blkid, block.into());
-            }
+            Self::Many(blocks) => blocks.insert(blkid, block.into()),
         }
     }
 
@@ -84,8 +198,8 @@ impl Versions {
     pub fn first_in(&self, first: u64, end: u64) -> Option<u64> {
         match self {
             Self::One(id, _) => (first..end).contains(id).then_some(*id),
-            Self::Many(blocks) if first < end => blocks.range(first..end).next().map(|(id, _)| *id),
-            _ => None,
+            Self::Many(blocks) => blocks.range(first, end).next().map(|(id, _)| id),
+            Self::None => None,
         }
     }
 
@@ -96,10 +210,10 @@ impl Versions {
                 *self = Self::None;
                 1
             }
-            Self::Many(blocks) if first < end => {
-                let gone: Vec<u64> = blocks.range(first..end).map(|(id, _)| *id).collect();
+            Self::Many(blocks) => {
+                let gone: Vec<u64> = blocks.range(first, end).map(|(id, _)| id).collect();
                 for id in &gone {
-                    blocks.remove(id);
+                    blocks.remove(*id);
                 }
                 gone.len()
             }
@@ -112,10 +226,14 @@ impl Versions {
         match self {
             Self::None => Vec::new(),
             Self::One(id, block) => vec![(*id, block.clone())],
-            Self::Many(blocks) => blocks
-                .iter()
-                .map(|(id, v)| (*id, v.block.clone()))
-                .collect(),
+            Self::Many(blocks) => {
+                let mut all: Vec<_> = blocks
+                    .range(0, u64::MAX)
+                    .map(|(id, v)| (id, v.block.clone()))
+                    .collect();
+                all.shrink_to_fit();
+                all
+            }
         }
     }
 }
@@ -134,17 +252,26 @@ mod tests {
 
     #[test]
     fn it_does_as_a_map_does() {
+        // Dense, with a few rows, and scattered.
+        for (step, rounds) in [(1, 4000), (13, 1000), (70, 1000), (1 << 40, 1000)] {
+            does_as_a_map_does(step, rounds);
+        }
+    }
+
+    fn does_as_a_map_does(step: u64, rounds: u64) {
         let (mut versions, mut map) = (Versions::default(), BTreeMap::new());
         let mut seed = 7u64;
-        for _ in 0..4000 {
+        for _ in 0..rounds {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
-            let (id, end) = ((seed >> 33) % 12, (seed >> 40) % 14);
+            let many = if step == 1 { 12 } else { 60 };
+            let (id, end) = ((seed >> 33) % many * step, (seed >> 40) % (many + 2) * step);
             match (seed >> 50) % 4 {
                 0 | 1 => {
                     let new = block(id as u8);
                     versions.insert(id, new.clone());
                     map.insert(id, new);
                 }
+                _ if step > 1 && !(seed >> 52).is_multiple_of(8) => {}
                 _ => {
                     let gone: Vec<u64> = map
                         .keys()
@@ -156,7 +283,7 @@ mod tests {
                 }
             }
             assert_eq!(ids(&versions), map.keys().copied().collect::<Vec<_>>());
-            for k in 0..14 {
+            for k in (0..many + 2).map(|k| k * step) {
                 let soon = versions.get_soon(k, 64).map(Arc::as_ptr);
                 assert_eq!(soon, versions.get(k).map(Arc::as_ptr));
                 let same = match (versions.get(k), map.get(&k)) {
@@ -169,5 +296,29 @@ mod tests {
                 assert_eq!(versions.first_in(k, end), first);
             }
         }
+    }
+
+    /// Sixteen-fold for a row, and a table of rows that is not longer than what is in it pays for.
+    #[test]
+    fn a_few_distant_blocks_make_no_long_table() {
+        let mut versions = Versions::default();
+        for id in [0, 1 << 20, 1 << 40, u64::MAX - 1] {
+            versions.insert(id, block(1));
+        }
+        let Versions::Many(table) = &versions else {
+            panic!("four blocks")
+        };
+        assert!(table.rows.len() <= FIRST && table.far.len() == 3);
+        // What lies close after all moves out of the tree.
+        for id in (0..20_000).rev() {
+            versions.insert(id * 2 % 20_000 + id / 10_000, block(2));
+        }
+        let Versions::Many(table) = &versions else {
+            panic!("many blocks")
+        };
+        assert_eq!((table.used, table.far.len()), (1250, 3));
+        assert_eq!(versions.to_vec().len(), 20_003);
+        assert_eq!(versions.first_in(20_000, u64::MAX), Some(1 << 20));
+        assert_eq!(versions.remove(5, 1 << 20), 19_995);
     }
 }

@@ -23,6 +23,7 @@
 
 mod change;
 mod cursor;
+mod expected;
 mod fat;
 pub(crate) mod flaw;
 mod hash;
@@ -46,6 +47,7 @@ use crate::dnode::{Dnode, DnodeSpec};
 use crate::objset::Objset;
 use crate::tx::Tx;
 pub use cursor::{ZapCursor, ZapEntry};
+pub use expected::Expected;
 use fat::Aim;
 pub use fat::ZapMatch;
 use flaw::{Checked, Flaw};
@@ -273,6 +275,7 @@ impl Zap {
                 dnode,
                 tx,
                 own: None,
+                leaf: None,
             };
             fat::create(&edit, &h)?;
         }

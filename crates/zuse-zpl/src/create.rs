@@ -197,14 +197,17 @@ impl FileSystem {
         let mut mode = new.mode;
         let acls = self.first_acls(dir, &mut mode, who.umask)?;
         self.check_object_quota(who, &parent, mode)?;
+        // Making the object takes longer than the memory does.
+        let mut expected = entries.expect(name);
         let tx = self.begin(estimate::CREATE)?;
         let now = self.now();
         let (dnode, attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, new, now)?;
+        entries.expect_leaf(&tx, &mut expected);
         let (object, is_dir) = (dnode.object(), attrs.is_dir());
         // Before it has a name: whoever finds it by that goes on with this one.
         let entry = dirent::pack(object, attrs.mode, self.version);
         let named = self.cache.insert(dnode, attrs, false).and_then(|znode| {
-            entries.add_u64(&tx, name, entry)?;
+            entries.add_expected(&tx, name, entry, &expected)?;
             Ok(znode)
         });
         let znode = match named {

@@ -529,6 +529,14 @@ impl Dnode {
         }
     }
 
+    /// Asks the memory for the newest version of a block, if that is a changed one: for the block, its first bytes and those at `soon`.
+    pub(crate) fn expect_block(&self, blkid: u64, soon: usize) {
+        let state = self.read_state();
+        if let Some(d) = state.dirty.last() {
+            d.blocks.expect(blkid, soon);
+        }
+    }
+
     /// The version of a block that belongs to tx's txg, if there is one.
     pub(crate) fn owned(&self, tx: &Tx, blkid: u64) -> Option<Arc<DirtyBlock>> {
         let state = self.read_state();

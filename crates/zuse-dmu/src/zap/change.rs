@@ -5,7 +5,9 @@ use super::key::{Ask, Stored};
 use super::known::{Known, What};
 use super::micro::{self, Inserted, MicroHeader, MicroIndex};
 use super::store::{self, BlocksMut, MemoryBlocks, ObjectEdit};
-use super::{DIRECTORY, FAT_SHIFT, Kind, MatchType, Micro, Zap, ZapValue, fat, header, hex, kind};
+use super::{
+    DIRECTORY, Expected, FAT_SHIFT, Kind, MatchType, Micro, Zap, ZapValue, fat, header, hex, kind,
+};
 use crate::dirty::DirtyBlock;
 use crate::tx::Tx;
 use fat::{Aim, Put};
@@ -29,6 +31,7 @@ impl Zap {
             dnode: &self.dnode,
             tx,
             own,
+            leaf: None,
         }
     }
 
@@ -46,6 +49,28 @@ impl Zap {
     /// As [`Self::add`].
     pub fn add_u64(&self, tx: &Tx, name: &[u8], value: u64) -> Result<()> {
         self.put_name(tx, name, &ZapValue::U64(value), Put::Add)
+    }
+
+    /// As [`Self::add_u64`], of a name that was [expected](Self::expect).
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_expected(
+        &self,
+        tx: &Tx,
+        name: &[u8],
+        value: u64,
+        expected: &Expected,
+    ) -> Result<()> {
+        let known = &mut *self.write_lock();
+        self.put_locked_at(
+            known,
+            tx,
+            name,
+            &ZapValue::U64(value),
+            Put::Add,
+            Some(expected),
+        )
     }
 
     /// Replaces a name's value, or adds the name.
@@ -145,6 +170,18 @@ impl Zap {
         value: &ZapValue,
         how: Put,
     ) -> Result<()> {
+        self.put_locked_at(known, tx, name, value, how, None)
+    }
+
+    fn put_locked_at(
+        &self,
+        known: &mut Known,
+        tx: &Tx,
+        name: &[u8],
+        value: &ZapValue,
+        how: Put,
+        expected: Option<&Expected>,
+    ) -> Result<()> {
         if name.is_empty() || name.contains(&0) {
             return Err(Error::refused(
                 Errno::INVAL,
@@ -156,7 +193,7 @@ impl Zap {
         }
         // Refused before a micro ZAP is made fat for it.
         let stored = value.stored()?;
-        let aim = loop {
+        let mut aim = loop {
             let step = match self.put_known(known, tx, name, value, how)? {
                 Some(step) => step,
                 None => self.put_micro(known, tx, name, value, how)?,
@@ -183,7 +220,13 @@ impl Zap {
         };
         let own = known.own(&self.dnode, tx.txg());
         let is_own = own.is_some();
-        let header = fat::put(&self.edit(tx, own), aim, &stored, how, None)?;
+        let mut edit = self.edit(tx, own);
+        if let Some(expected) = expected.filter(|e| e.holds(&self.dnode))
+            && aim.lead_to(&expected.target)
+        {
+            edit.leaf = expected.own(tx.txg());
+        }
+        let header = fat::put(&edit, aim, &stored, how, None)?;
         self.know_fat(known, tx, is_own, header);
         Ok(())
     }

@@ -52,7 +52,8 @@ fn header<S: Blocks>(s: &S) -> Result<Header> {
 pub(crate) struct Aim<'a> {
     h: Header,
     key: Key<'a>,
-    near: Option<u64>,
+    /// The leaf, and how many hash bits it probably covers.
+    near: Option<(u64, u32)>,
 }
 
 impl<'a> Aim<'a> {
@@ -81,7 +82,7 @@ pub(crate) fn aim<'a>(
     };
     let near = if h.table_blocks == 0 {
         let index = top_bits(key.hash, h.shift);
-        Some(table::pointer_in(&h, block0, index)?)
+        Some((table::pointer_in(&h, block0, index)?, h.shift))
     } else {
         None
     };
@@ -102,17 +103,26 @@ impl Aim<'_> {
     /// The leaf's block (`None`: the table has no leaf there).
     fn leaf<S: Blocks>(&self, s: &S) -> Result<Option<u64>> {
         let leaf = match self.near {
-            Some(leaf) => leaf,
+            Some((leaf, _)) => leaf,
             None => table::pointer(s, &self.h, top_bits(self.key.hash, self.h.shift))?,
         };
         Ok((leaf != 0).then_some(leaf))
+    }
+
+    /// Goes by where the same aim has led; whether it is the same.
+    pub(crate) fn lead_to(&mut self, target: &Target) -> bool {
+        let same = target.hash == self.key.hash;
+        if same {
+            self.near = Some((target.leaf, target.depth));
+        }
+        same
     }
 
     /// The same (0: no leaf), and how many hash bits the leaf probably covers.
     #[inline]
     fn leaf_and_depth<S: Blocks>(&self, s: &S) -> Result<(u64, u32)> {
         match self.near {
-            Some(leaf) => Ok((leaf, self.h.shift)),
+            Some(near) => Ok(near),
             None => table::pointer_and_depth(s, &self.h, top_bits(self.key.hash, self.h.shift)),
         }
     }
@@ -188,6 +198,27 @@ pub(crate) fn lookup_match<S: Blocks>(
             conflict,
         })))
     })?
+}
+
+/// Where an aim leads: the hash, the leaf (0: none), and how many hash bits that probably covers.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Target {
+    pub hash: u64,
+    pub leaf: u64,
+    pub depth: u32,
+}
+
+/// Finds the leaf, and asks the memory for what [`put`] will need of it first.
+pub(crate) fn expect<S: Blocks>(s: &S, aim: &Aim<'_>) -> Result<Target> {
+    let (leaf, depth) = aim.leaf_and_depth(s)?;
+    let hash = aim.key.hash;
+    if leaf != 0 {
+        let geometry = Geometry {
+            shift: aim.h.block_shift,
+        };
+        s.expect(leaf, geometry.head_place(hash, depth));
+    }
+    Ok(Target { hash, leaf, depth })
 }
 
 /// The number of entries.

@@ -399,6 +399,22 @@ impl<'a> Leaf<'a> {
         Ok(None)
     }
 
+    /// Asks the memory for what adding an entry will need beside the header and the bucket: the chunks that it will take, which most
+    /// often lie side by side, and the first entry of the bucket.
+    #[inline]
+    pub(crate) fn expect_add(&self, hash: u64, depth: u32) {
+        for (chunk, len) in [
+            (self.freelist(), 3 * CHUNK),
+            (self.head(self.g.bucket(hash, depth)), CHUNK),
+        ] {
+            let at = self.g.chunk(chunk);
+            if let Some(bytes) = self.b.get(at..at + len) {
+                zuse_codec::read_soon(bytes);
+                zuse_codec::read_soon(&bytes[len - 1..]);
+            }
+        }
+    }
+
     /// The entry of lowest cd that matches a key in its way of matching.
     pub(crate) fn find_match(&self, key: &Key<'_>) -> Checked<Result<Option<Entry>>> {
         let mut best: Option<Entry> = None;

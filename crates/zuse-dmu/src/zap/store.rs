@@ -30,6 +30,8 @@ pub(crate) trait Blocks {
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error;
     /// Asks for a block that will be read soon.
     fn prefetch(&self, _blkid: u64) {}
+    /// Asks the memory for what [`BlocksMut::edit_soon`] will need of a block that is changed already.
+    fn expect(&self, _blkid: u64, _soon: usize) {}
 }
 
 /// Changing whole blocks.
@@ -101,6 +103,9 @@ impl Blocks for ObjectBlocks<'_> {
     fn prefetch(&self, blkid: u64) {
         self.dnode.prefetch(blkid, 1);
     }
+    fn expect(&self, blkid: u64, soon: usize) {
+        self.dnode.expect_block(blkid, soon);
+    }
 }
 
 /// The blocks of an object, to change in a txg.
@@ -109,6 +114,8 @@ pub(crate) struct ObjectEdit<'a> {
     pub tx: &'a Tx,
     /// Block 0 as it is changed in this txg, if that is known.
     pub own: Option<Arc<DirtyBlock>>,
+    /// Another block as it is changed in this txg, and its number.
+    pub leaf: Option<(u64, &'a DirtyBlock)>,
 }
 
 impl ObjectEdit<'_> {
@@ -148,8 +155,9 @@ impl BlocksMut for ObjectEdit<'_> {
         f: impl FnOnce(&mut [u8]) -> Checked<R>,
     ) -> Result<R> {
         let change = |mut b: BlockEdit<'_>| f(b.bytes_mut());
-        let done = match &self.own {
-            Some(own) if blkid == 0 => self.dnode.edit_own(own, change)?,
+        let done = match (&self.own, self.leaf) {
+            (Some(own), _) if blkid == 0 => self.dnode.edit_own(own, change)?,
+            (_, Some((id, leaf))) if blkid == id => self.dnode.edit_own(leaf, change)?,
             _ => self.dnode.edit_block_soon(self.tx, blkid, soon, change)?,
         };
         done.map_err(|flaw| self.corrupt(blkid, flaw))

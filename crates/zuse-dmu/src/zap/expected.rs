@@ -1,0 +1,91 @@
+//! A name that will be added soon: its leaf is found, and brought near, while the caller does something else.
+//!
+//! ```text
+//!   expect ─► hash, word of the table, place of the leaf's version      asks for the version, the leaf's header, its bucket
+//!   expect_leaf ─► the version                                          asks for the free chunks that the entry will take
+//!   add_expected ─► the entry
+//! ```
+//! In a directory of a million names each name's leaf lies somewhere else, in none of the processor's caches, and an add waits for one line
+//! of it after the other: half a microsecond, a fifth of making a file. Who makes a file has its object to make before the name.
+//!
+//! It is a hint. What was found is used while the object's stamp ([`Dnode::stamp`]) is the one of then; else the add finds it again.
+
+use std::sync::Arc;
+
+use zuse_base::Txg;
+
+use super::fat::{self, Aim, Target};
+use super::key::Ask;
+use super::known::What;
+use super::leaf::Leaf;
+use super::{MatchType, Zap};
+use crate::dirty::{Content, DirtyBlock};
+use crate::dnode::Dnode;
+use crate::tx::Tx;
+
+/// What was found out about a name that will be added.
+#[derive(Default)]
+pub struct Expected {
+    /// The object's stamp then; 0 if nothing was found out.
+    stamp: u64,
+    pub(super) target: Target,
+    own: Option<(Txg, Arc<DirtyBlock>)>,
+}
+
+impl Expected {
+    /// Whether something was found out that still holds.
+    #[inline]
+    pub(super) fn holds(&self, dnode: &Dnode) -> bool {
+        self.stamp != 0 && self.stamp == dnode.stamp()
+    }
+
+    /// The leaf as it is changed in a txg, and its number.
+    #[inline]
+    pub(super) fn own(&self, txg: Txg) -> Option<(u64, &DirtyBlock)> {
+        let own = self.own.as_ref().filter(|(of, _)| *of == txg);
+        own.map(|(_, block)| (self.target.leaf, &**block))
+    }
+}
+
+impl Zap {
+    /// Asks the memory for what adding this name will need first, where that is known without waiting.
+    pub fn expect(&self, name: &[u8]) -> Expected {
+        let Ok(known) = self.shared.lock.try_read() else {
+            return Expected::default();
+        };
+        let stamp = self.dnode.stamp();
+        if let What::Fat { header, .. } = known.fresh(&self.dnode)
+            && let Ok(aim) = Aim::by(header, Ask::Name(name), MatchType::Exact, known.longest)
+            // What goes wrong here goes wrong again in the add, which says so.
+            && let Ok(target) = fat::expect(&self.blocks(), &aim)
+            && target.leaf != 0
+        {
+            return Expected {
+                stamp,
+                target,
+                own: None,
+            };
+        }
+        Expected::default()
+    }
+
+    /// Asks for the rest, a while after [`Self::expect`] and before [`Self::add_expected`].
+    pub fn expect_leaf(&self, tx: &Tx, expected: &mut Expected) {
+        if !expected.holds(&self.dnode) {
+            return;
+        }
+        let Some(own) = self.dnode.owned(tx, expected.target.leaf) else {
+            return;
+        };
+        if let Ok(content) = own.content.try_read()
+            && let Content::Dirty { bytes, .. } = &*content
+            && let Ok(leaf) = Leaf::parse(bytes)
+        {
+            leaf.expect_add(expected.target.hash, expected.target.depth);
+        }
+        expected.own = Some((tx.txg(), own));
+    }
+}
+
+#[cfg(test)]
+mod tests;
