@@ -47,6 +47,9 @@ use session::Session;
 use state::State;
 use ui::Ui;
 
+#[global_allocator]
+static HEAP: zuse::Heap = zuse::Heap;
+
 /// Names under which the program is a command of its own.
 const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "zstream", "mount.fuse.zuse"];
 

@@ -12,6 +12,10 @@
 //! faults a file that was looked up and given an attribute, some 7 µs each. With [`TOP_PAD`] a piece is opened as a whole when
 //! it is begun: 0.003 faults, and the same memory (peaks of 397 to 416 MB without, 407 to 411 with it, cache 256 MiB).
 
+mod pages;
+
+pub use pages::Heap;
+
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -89,6 +93,7 @@ pub fn settle() {
 /// then fills with file data comes on top of it (measured with a limit of 512 MiB: 693, 588 so). Does nothing in a program that has not
 /// called [`settle`].
 pub fn trim_above(limit: usize) {
+    pages::forget();
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let last = TRIMMED_TO.load(Relaxed);

@@ -30,6 +30,9 @@ use zuse_device::RecordingDevice;
 use zuse_dmu::zap::{Zap, ZapOptions, measure};
 use zuse_pool::VdevSpec;
 
+#[global_allocator]
+static HEAP: zuse::Heap = zuse::Heap;
+
 type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 /// DMU type of a directory's object, and the type bits of its mode.

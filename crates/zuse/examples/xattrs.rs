@@ -19,6 +19,9 @@ use zuse::{
     Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search, XattrMode,
 };
 
+#[global_allocator]
+static HEAP: zuse::Heap = zuse::Heap;
+
 type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 const NAME: &[u8] = b"user.bench";

@@ -65,7 +65,7 @@ pub use volume::{BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume};
 pub use zuse_base::{Errno, Error, ObjectId, Result, Span, Txg};
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::heap::{
-    TUNABLES as HEAP_TUNABLES, settle as settle_heap, start_anew as start_with_heap_tunables,
+    Heap, TUNABLES as HEAP_TUNABLES, settle as settle_heap, start_anew as start_with_heap_tunables,
 };
 pub use zuse_device::{Access as DeviceAccess, BlockDevice, FileDevice, MIN_DEVICE_SIZE};
 pub use zuse_dmu::Objset;
