@@ -146,7 +146,8 @@ impl Synced {
 pub(crate) enum SpillChange {
     #[default]
     Keep,
-    Set(Arc<Block>),
+    /// Its bytes, and where their memory is counted, if not by the meter of dirty bytes.
+    Set(Arc<Block>, Option<Arc<Loan>>),
     Stored(Arc<StoredBlock>),
     Remove,
 }

@@ -478,7 +478,7 @@ impl Dnode {
         let state = self.read_state();
         for d in state.dirty.iter().rev() {
             match d.spill {
-                SpillChange::Set(_) | SpillChange::Stored(_) => return true,
+                SpillChange::Set(..) | SpillChange::Stored(_) => return true,
                 SpillChange::Remove => return false,
                 SpillChange::Keep if d.born => return false,
                 SpillChange::Keep => {}
@@ -496,7 +496,7 @@ impl Dnode {
             let state = self.read_state();
             for d in state.dirty.iter().rev() {
                 match &d.spill {
-                    SpillChange::Set(block) => return Ok(Some(block.clone())),
+                    SpillChange::Set(block, _) => return Ok(Some(block.clone())),
                     SpillChange::Stored(stored) => {
                         return Ok(Some(Arc::new(Block::new(stored.decode()?))));
                     }
@@ -516,7 +516,8 @@ impl Dnode {
         self.core.read_block(&bp, true, &SpillPlace(self)).map(Some)
     }
 
-    /// Writes or removes the spill block; its length must be a multiple of 512.
+    /// Writes or removes the spill block; its length must be a multiple of 512. The block cache makes room for it while it
+    /// lends, and then it is not counted as dirty.
     ///
     /// # Errors
     /// `Refused(NOSPC)` if the bonus leaves no room for the spill pointer, `Refused(INVAL)` for an odd length.
@@ -541,14 +542,17 @@ impl Dnode {
                 ));
             }
             let metered = match &d.spill {
-                SpillChange::Set(block) => block.bytes().len(),
+                SpillChange::Set(block, None) => block.bytes().len(),
                 _ => 0,
             };
             d.spill = match bytes {
                 Some(b) => {
-                    let more = b.len().saturating_sub(metered);
-                    self.core.meter.add_data(tx.txg(), more as u64);
-                    SpillChange::Set(Arc::new(Block::new(b)))
+                    let loan = self.core.io.cache().lend(b.len());
+                    if loan.is_none() {
+                        let more = b.len().saturating_sub(metered);
+                        self.core.meter.add_data(tx.txg(), more as u64);
+                    }
+                    SpillChange::Set(Arc::new(Block::new(b)), loan.map(Arc::new))
                 }
                 None => SpillChange::Remove,
             };

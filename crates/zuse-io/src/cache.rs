@@ -197,6 +197,12 @@ pub struct Loan {
     bytes: usize,
 }
 
+impl std::fmt::Debug for Loan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Loan({})", self.bytes)
+    }
+}
+
 impl Drop for Loan {
     fn drop(&mut self) {
         self.cache.lent.fetch_sub(self.bytes, Relaxed);

@@ -582,7 +582,7 @@ impl Dnode {
             break (bytes, index, size);
         };
         bytes.resize(size, 0);
-        self.install(tx, blkid, bytes.len(), false, |loan| {
+        self.install(tx, blkid, bytes.len(), false, false, |loan| {
             DirtyBlock::new(bytes, index, loan)
         })
     }
@@ -598,6 +598,7 @@ impl Dnode {
         blkid: u64,
         len: usize,
         replace: bool,
+        of_attribute: bool,
         make: impl FnOnce(Option<Loan>) -> Arc<DirtyBlock>,
     ) -> Result<Arc<DirtyBlock>> {
         let mut state = self.write_state();
@@ -628,7 +629,7 @@ impl Dnode {
                 core.meter.add(tx.txg(), size - lent);
                 let fresh = d.born && blkid < GROWING;
                 core.meter.note_block(tx.txg(), fresh, size);
-            } else {
+            } else if !of_attribute || loan.is_none() {
                 core.meter.add_data(tx.txg(), size);
             }
         }
@@ -642,13 +643,26 @@ impl Dnode {
     /// # Errors
     /// `Refused(INVAL)` if the length is not the block size; the object is free.
     pub fn write_block(&self, tx: &Tx, blkid: u64, bytes: Vec<u8>) -> Result<()> {
+        self.put_block(tx, blkid, bytes, false)
+    }
+
+    /// Replaces the only block of a file that holds the value of an extended attribute. It is counted like the spill block in
+    /// which a smaller value stands: as long as the cache lends for it, no writer waits and no txg ends because of it.
+    ///
+    /// # Errors
+    /// As [`Self::write_block`].
+    pub fn write_value(&self, tx: &Tx, bytes: Vec<u8>) -> Result<()> {
+        self.put_block(tx, 0, bytes, true)
+    }
+
+    fn put_block(&self, tx: &Tx, blkid: u64, bytes: Vec<u8>, of_attribute: bool) -> Result<()> {
         if bytes.len() != self.block_size() as usize {
             return Err(Error::refused(
                 Errno::INVAL,
                 format!("{}: a block of {} bytes", self.place(), bytes.len()),
             ));
         }
-        self.install(tx, blkid, bytes.len(), true, |loan| {
+        self.install(tx, blkid, bytes.len(), true, of_attribute, |loan| {
             DirtyBlock::new(bytes, None, loan)
         })
         .map(|_| ())
@@ -665,7 +679,7 @@ impl Dnode {
                 format!("{}: a block of {} bytes", self.place(), block.logical_size),
             ));
         }
-        self.install(tx, blkid, block.bytes.len(), true, |_| {
+        self.install(tx, blkid, block.bytes.len(), true, false, |_| {
             DirtyBlock::stored(block)
         })
         .map(|_| ())

@@ -676,7 +676,7 @@ impl Tree {
                     .policy(self.head.bonus_type, 0, true, 0, 0, self.pass);
                 now.spill = Some(Box::new(self.write_stored(&policy, &old, stored)?));
             }
-            SpillChange::Set(block) => {
+            SpillChange::Set(block, _) => {
                 let policy = self
                     .settings
                     .policy(self.head.bonus_type, 0, true, 0, 0, self.pass);

@@ -307,6 +307,45 @@ fn the_cache_makes_room_for_changed_data_until_it_is_written() {
     assert!(cache.stats().used <= 2 << 20);
 }
 
+/// They counted as changed data of files: every 32 MiB of them ended a txg, which was then written beside those who set the next,
+/// and with 64 MiB these waited.
+#[test]
+fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_lends_for_them() {
+    const LEN: usize = 64 << 10;
+    let mut pool = TestPool::new(Settings::default());
+    let tx = Tx::syncing(pool.txg);
+    let spec = DnodeSpec::new(19).block_size(LEN as u32).bonus(44, 8);
+    let new = |tx: &Tx| pool.os.allocate(tx, &spec).expect("allocate");
+    let (object, file) = (new(&tx), new(&tx));
+    let meter = object.core.meter.clone();
+    let cache = pool.os.io().cache().clone();
+    cache.set_limit(8 * LEN, 75);
+    let spill = |pool: &TestPool, len| {
+        let tx = Tx::syncing(pool.txg);
+        object.set_spill(&tx, Some(vec![1; len])).expect("spill");
+    };
+    let value = |pool: &TestPool| {
+        let tx = Tx::syncing(pool.txg);
+        file.write_value(&tx, vec![2; LEN]).expect("value");
+    };
+    spill(&pool, LEN);
+    spill(&pool, 2 * LEN);
+    value(&pool);
+    assert_eq!(meter.data(), 0);
+    assert!(cache.lend(LEN).is_some(), "three of four are lent");
+    assert!(cache.lend(LEN + 1).is_none(), "and no fewer");
+
+    pool.sync();
+    assert!(cache.lend(4 * LEN).is_some(), "all was given back");
+    cache.set_limit(0, 75);
+    spill(&pool, LEN);
+    assert_eq!(meter.data(), LEN as u64);
+    spill(&pool, 2 * LEN);
+    assert_eq!(meter.data(), 2 * LEN as u64, "only what it has grown");
+    value(&pool);
+    assert!(meter.data() >= 3 * LEN as u64);
+}
+
 #[test]
 fn a_glance_shows_what_is_stored_of_objects_that_nobody_has() {
     let mut pool = TestPool::new(Settings::default());

@@ -142,7 +142,7 @@ impl FileSystem {
             let mut block = Vec::with_capacity(size);
             block.extend_from_slice(value);
             block.resize(size, 0);
-            dnode.write_block(tx, 0, block)?;
+            dnode.write_value(tx, block)?;
         } else if !value.is_empty() {
             dnode.write_at(tx, 0, value)?;
         }

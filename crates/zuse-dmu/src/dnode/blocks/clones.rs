@@ -24,7 +24,7 @@ impl Dnode {
                 format!("{}: a clone of a block of another kind", self.place()),
             ));
         }
-        self.install(tx, blkid, 0, true, |_| DirtyBlock::cloned(reference))
+        self.install(tx, blkid, 0, true, false, |_| DirtyBlock::cloned(reference))
             .map(|_| ())
     }
 
