@@ -516,8 +516,8 @@ impl Dnode {
         self.core.read_block(&bp, true, &SpillPlace(self)).map(Some)
     }
 
-    /// Writes or removes the spill block; its length must be a multiple of 512. The block cache makes room for it while it
-    /// lends, and then it is not counted as dirty.
+    /// Writes or removes the spill block; its length must be a multiple of 512. While the block cache has memory to
+    /// spare it stands there and is not counted as dirty.
     ///
     /// # Errors
     /// `Refused(NOSPC)` if the bonus leaves no room for the spill pointer, `Refused(INVAL)` for an odd length.
@@ -547,7 +547,7 @@ impl Dnode {
             };
             d.spill = match bytes {
                 Some(b) => {
-                    let loan = self.core.io.cache().lend(b.len());
+                    let loan = self.core.io.cache().lend_spare(b.len());
                     if loan.is_none() {
                         let more = b.len().saturating_sub(metered);
                         self.core.meter.add_data(tx.txg(), more as u64);

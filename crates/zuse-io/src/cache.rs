@@ -11,7 +11,7 @@
 //! - `metadata` is the part of `used` that entries of [`Class::Metadata`] hold.
 //! - A key is in exactly one of `probation` and `main` iff it is in `map`; a stale queue slot (its key was
 //!   removed) is skipped when it reaches the front.
-//! - What is lent (to copies of cached blocks that are being changed) is taken off `limit`: cache and loans together stay
+//! - What is lent (to copies of cached blocks that are being changed, and to values of extended attributes) is taken off `limit`: cache and loans together stay
 //!   within the budget. At most half is lent.
 //! - A block read by several threads at once is fetched by one of them, be it one that only reads ahead; no shard lock is held
 //!   meanwhile. Who has taken blocks upon itself waits for nobody else's before they have come or it gave them up.
@@ -245,6 +245,17 @@ impl Cache {
             bytes,
         };
         (before.saturating_add(bytes) <= self.limit.load(Relaxed) / 2).then_some(loan)
+    }
+
+    /// Lends what nobody uses: nothing that is cached has to go for it. `None` where there is not so much, or half is lent already.
+    pub fn lend_spare(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
+        let taken = self.used.load(Relaxed) + self.lent.load(Relaxed);
+        let spare = self.limit.load(Relaxed).saturating_sub(taken);
+        if bytes <= spare {
+            self.lend(bytes)
+        } else {
+            None
+        }
     }
 
     /// How often a block was not here.

@@ -616,12 +616,14 @@ impl Dnode {
         d.head.max_block = d.head.max_block.max(blkid);
         let metadata = zuse_format::object_type::is_metadata(d.head.object_type);
         let core = &self.core;
-        let lend = || core.io.cache().lend(len);
+        let cache = core.io.cache();
         let there = d.blocks.get(blkid);
         if let (Some(there), false) = (there, replace) {
             return Ok(there.clone());
         }
-        let (new, loan) = (there.is_none(), lend());
+        let spare = of_attribute.then(|| cache.lend_spare(len)).flatten();
+        let (new, is_spare) = (there.is_none(), spare.is_some());
+        let loan = spare.or_else(|| cache.lend(len));
         if new {
             let size = len as u64 + 256;
             if metadata {
@@ -629,7 +631,7 @@ impl Dnode {
                 core.meter.add(tx.txg(), size - lent);
                 let fresh = d.born && blkid < GROWING;
                 core.meter.note_block(tx.txg(), fresh, size);
-            } else if !of_attribute || loan.is_none() {
+            } else if !is_spare {
                 core.meter.add_data(tx.txg(), size);
             }
         }
@@ -647,7 +649,7 @@ impl Dnode {
     }
 
     /// Replaces the only block of a file that holds the value of an extended attribute. It is counted like the spill block in
-    /// which a smaller value stands: as long as the cache lends for it, no writer waits and no txg ends because of it.
+    /// which a smaller value stands: while the cache has memory to spare, no writer waits and no txg ends because of it.
     ///
     /// # Errors
     /// As [`Self::write_block`].

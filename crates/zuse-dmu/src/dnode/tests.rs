@@ -310,7 +310,7 @@ fn the_cache_makes_room_for_changed_data_until_it_is_written() {
 /// They counted as changed data of files: every 32 MiB of them ended a txg, which was then written beside those who set the next,
 /// and with 64 MiB these waited.
 #[test]
-fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_lends_for_them() {
+fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_has_room_to_spare() {
     const LEN: usize = 64 << 10;
     let mut pool = TestPool::new(Settings::default());
     let tx = Tx::syncing(pool.txg);
@@ -337,7 +337,13 @@ fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_lends_for_them(
 
     pool.sync();
     assert!(cache.lend(4 * LEN).is_some(), "all was given back");
-    cache.set_limit(0, 75);
+    let used = cache.stats().used;
+    assert!(used >= 2 * LEN, "what was written is cached");
+    cache.set_limit(used + LEN - 1, 75);
+    assert!(
+        cache.lend(LEN).is_some(),
+        "at the expense of what is cached"
+    );
     spill(&pool, LEN);
     assert_eq!(meter.data(), LEN as u64);
     spill(&pool, 2 * LEN);
