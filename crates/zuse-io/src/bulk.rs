@@ -38,11 +38,11 @@ impl Spare {
     }
 
     /// A buffer; what is in it has no meaning.
-    fn take(&self) -> Vec<u8> {
+    pub(crate) fn take(&self) -> Vec<u8> {
         self.buffers().pop().unwrap_or_default()
     }
 
-    fn give_back(&self, served: Vec<Vec<u8>>) {
+    pub(crate) fn give_back(&self, served: Vec<Vec<u8>>) {
         let mut kept = self.buffers();
         let room = SPARE - kept.len().min(SPARE);
         let large = served.into_iter().filter(|b| b.len() as u64 > RUN / 2);
@@ -122,8 +122,15 @@ impl Pipeline {
         stored: &[u8],
         place: &dyn Display,
     ) -> Result<Vec<u8>> {
-        let mut out = vec![0u8; bp.lsize() as usize];
-        self.decompress_into(bp, stored, &mut out, place)?;
+        let as_it_is = bp.compression() == Compression::Off.to_u8()
+            && usize::try_from(bp.lsize()).is_ok_and(|len| len == stored.len());
+        let mut out = if as_it_is {
+            stored.to_vec()
+        } else {
+            let mut out = vec![0u8; bp.lsize() as usize];
+            self.decompress_into(bp, stored, &mut out, place)?;
+            out
+        };
         self.to_little(bp, &mut out, place)?;
         Ok(out)
     }
