@@ -182,10 +182,10 @@ impl Objset {
     /// Brings the spill blocks of objects into the cache. Gives the objects, as [`Self::gather_contents`] does.
     pub fn gather_spills(
         self: &Arc<Self>,
+        gather: &mut Ahead,
         objects: impl IntoIterator<Item = u64> + Clone,
     ) -> Vec<Arc<Dnode>> {
-        let mut gather = Ahead::new(self.io(), self.work());
-        self.gather_objects(&mut gather, objects.clone());
+        self.gather_objects(gather, objects.clone());
         let held: Vec<Arc<Dnode>> = objects
             .into_iter()
             .filter_map(|object| self.dnode(ObjectId(object)).ok())

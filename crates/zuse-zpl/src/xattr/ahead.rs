@@ -2,39 +2,67 @@
 //!
 //! Objects are mostly asked in the order of their numbers, which is that of their making. Where two in a row were, and the
 //! devices had to be read for them, the attributes of the next ones are brought into the cache by another thread: spill
-//! blocks, neighbours in one device read, and what hidden directories hold.
+//! blocks, and layer by layer what hidden directories hold, neighbours in one device read.
 //!
-//! Memory: three words. What is read goes to the block cache; a guess that is wrong costs a few reads, and the
+//! ```text
+//!   asked ─┐  ┌─────────── window ───────────┐
+//!   … · · ·│· · · · · · · · ·│· · · · · · · · │          less than half of it ahead: the next piece is asked for
+//!          │  there, or on their way          └ until
+//! ```
+//! The window is short at first and doubles with each piece that served, up to [`BYTES`]: a disk has to be busy with the next piece
+//! while this one is asked, and a piece takes as long to be read as so many bytes take.
+//!
+//! Memory: five words. What is read goes to the block cache; a guess that is wrong costs a few reads, and the
 //! guessing ends as soon as everything is in the cache already.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use zuse_base::{ObjectId, Result};
+use zuse_base::Result;
 use zuse_dmu::sa::{Attr, SA_BONUS, SaTable};
 use zuse_dmu::zap::Zap;
-use zuse_dmu::{Dnode, Objset};
+use zuse_dmu::{Ahead, Dnode, Objset};
 
 use crate::dirent;
 use crate::file_system::FileSystem;
 use crate::znode::Znode;
 
-/// Objects that are looked at ahead of the one that is asked.
-const WINDOW: u64 = 64;
+/// Objects that are looked at ahead of the one that is asked, at first.
+const FEW: u64 = 64;
+/// The same when all were asked, where they are small.
+const MANY: u64 = 1024;
+/// Bytes that are brought ahead, about, and the part of the cache that they may take.
+const BYTES: u64 = 8 << 20;
+const SHARE: u64 = 16;
 /// How far apart two numbers in a row may be.
 const NEAR: u64 = 40;
 /// Attributes of one hidden directory that are read.
-const FEW: usize = 4;
+const FILES: usize = 4;
 
 /// Where the asking is.
-#[derive(Default)]
 pub(crate) struct XattrsAhead {
     last: AtomicU64,
     /// The first number that has not been looked at.
     until: AtomicU64,
+    /// Objects that are looked at ahead.
+    window: AtomicU64,
+    /// So many of the size of those that were brought last are as much as may be brought.
+    most: AtomicU64,
     /// The devices had to be read lately.
     cold: AtomicBool,
+}
+
+impl Default for XattrsAhead {
+    fn default() -> Self {
+        Self {
+            last: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            window: AtomicU64::new(FEW),
+            most: AtomicU64::new(2 * FEW),
+            cold: AtomicBool::new(false),
+        }
+    }
 }
 
 impl XattrsAhead {
@@ -51,15 +79,26 @@ impl XattrsAhead {
         if !self.cold.load(Relaxed) {
             return None;
         }
-        let until = self.until.load(Relaxed);
-        let from = until.clamp(object + 1, object + 1 + WINDOW);
-        let to = object + 1 + WINDOW;
+        let (next, until) = (object + 1, self.until.load(Relaxed));
+        let window = self.window.load(Relaxed);
         // In halves of the window, not object by object.
-        if to - from < WINDOW / 2 {
+        if until > next + window / 2 {
             return None;
         }
-        self.until.store(to, Relaxed);
-        Some(from..to)
+        let window = if until > object { 2 * window } else { FEW };
+        let window = window.min(self.most.load(Relaxed));
+        let (from, to) = (until.max(next), next + window);
+        self.window.store(window, Relaxed);
+        self.until.store(from.max(to), Relaxed);
+        (from < to).then_some(from..to)
+    }
+
+    /// Some objects were looked at, and so many bytes had to be read for them; `bound` may be ahead.
+    fn learn(&self, objects: u64, brought: u64, bound: u64) {
+        if let Some(each) = (brought / objects.max(1)).checked_sub(1) {
+            self.most
+                .store((bound / (each + 1)).clamp(FEW / 4, MANY), Relaxed);
+        }
     }
 }
 
@@ -70,23 +109,26 @@ impl FileSystem {
         znode: &Znode,
         ask: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let misses = || self.objset.io().cache().stats().misses;
-        let before = misses();
+        let cache = self.objset.io().cache();
+        let before = cache.misses();
         let answer = ask()?;
-        let missed = misses() != before;
+        let missed = cache.misses() != before;
         if let Some(range) = self.xattrs_ahead.visit(znode.object().0, missed)
             && self.objset.settings().cache_metadata
         {
             let (objset, sa) = (self.objset.clone(), self.store.table().clone());
             let state = self.xattrs_ahead.clone();
             let job = Box::new(move || {
-                let misses = || objset.io().cache().stats().misses;
-                let before = misses();
-                for dnode in objset.gather_spills(range) {
-                    // Only a hint: who asks the object learns what is wrong with it.
-                    let _ = bring(&objset, &sa, &dnode);
-                }
-                if misses() == before {
+                let cache = objset.io().cache();
+                let before = cache.misses();
+                let count = range.end - range.start;
+                let brought = bring(&objset, &sa, range);
+                state.learn(
+                    count,
+                    brought,
+                    BYTES.min(cache.stats().limit as u64 / SHARE),
+                );
+                if brought == 0 && cache.misses() == before {
                     state.cold.store(false, Relaxed);
                 }
             });
@@ -96,26 +138,48 @@ impl FileSystem {
     }
 }
 
-/// Brings what the extended attributes of an object are stored in into the cache.
-fn bring(objset: &Arc<Objset>, sa: &SaTable, dnode: &Arc<Dnode>) -> Result<()> {
+/// Brings what the extended attributes of objects are stored in into the cache. Gives the bytes that had to be read together. Only a hint:
+/// who asks an object learns what is wrong with it.
+fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Range<u64>) -> u64 {
+    let mut gather = Ahead::new(objset.io(), objset.work());
+    let asked = objset.gather_spills(&mut gather, objects);
+    let spaces: Vec<u64> = asked
+        .iter()
+        .filter_map(|dnode| space_of(sa, dnode).ok())
+        .collect();
+    if spaces.iter().any(|space| *space != 0) {
+        let spaces = objset.gather_contents(&mut gather, spaces);
+        let mut files = Vec::new();
+        for space in spaces {
+            let _ = note_files(&space, &mut files);
+        }
+        if objset.settings().cache_data {
+            for file in objset.gather_contents(&mut gather, files) {
+                // What cannot be brought together is read by itself.
+                let _ = file.with_block(0, |_| ());
+            }
+        }
+    }
+    gather.brought()
+}
+
+/// The hidden directory of an object, 0 without one. The spill block is read by itself if it could not be brought with others.
+fn space_of(sa: &SaTable, dnode: &Arc<Dnode>) -> Result<u64> {
     if dnode.bonus_type() != SA_BONUS {
-        return Ok(());
+        return Ok(0);
     }
     if dnode.has_spill() {
         dnode.spill()?;
     }
-    let space = sa.view(dnode)?.u64(Attr::Xattr)?.unwrap_or(0);
-    if space == 0 {
-        return Ok(());
-    }
-    let mut files = Vec::new();
-    Zap::open(&objset.dnode(ObjectId(space))?)?.list(0, &mut |_, value, _| {
-        files.push(dirent::object(value));
-        files.len() < FEW
+    Ok(sa.view(dnode)?.u64(Attr::Xattr)?.unwrap_or(0))
+}
+
+fn note_files(space: &Arc<Dnode>, files: &mut Vec<u64>) -> Result<()> {
+    let most = files.len() + FILES;
+    Zap::open(space)?.list(0, &mut |_, value, _| {
+        files.push(dirent::object(value).0);
+        files.len() < most
     })?;
-    for file in files {
-        objset.dnode(file)?.with_block(0, |_| ())?;
-    }
     Ok(())
 }
 
@@ -131,10 +195,37 @@ mod tests {
         for object in 1002..1033 {
             assert_eq!(ahead.visit(object, false), None, "{object}");
         }
-        assert_eq!(ahead.visit(1033, false), Some(1066..1098));
+        assert_eq!(ahead.visit(1033, false), Some(1066..1162));
         // Somewhere else.
         assert_eq!(ahead.visit(50, true), None);
         assert_eq!(ahead.visit(52, false), Some(53..117));
+    }
+
+    /// The pieces that are brought while all of these objects are asked.
+    fn pieces(ahead: &XattrsAhead, objects: Range<u64>) -> Vec<Range<u64>> {
+        objects.filter_map(|o| ahead.visit(o, true)).collect()
+    }
+
+    #[test]
+    fn the_window_grows_up_to_what_so_many_bytes_are_and_no_object_is_left_out() {
+        let ahead = XattrsAhead::default();
+        // Nothing is known of their sizes yet.
+        let some = pieces(&ahead, 1..1000);
+        assert!(some.iter().all(|r| r.end - r.start <= 2 * FEW), "{some:?}");
+        ahead.learn(64, 64 * 100, BYTES);
+        let more = pieces(&ahead, 1000..9000);
+        for two in [&some[..], &more[..]].concat().windows(2) {
+            assert_eq!(two[0].end, two[1].start);
+        }
+        let longest = more.iter().map(|r| r.end - r.start).max();
+        assert!(longest.is_some_and(|n| n > MANY / 2), "{longest:?}");
+        // Large values: a few of them are as much.
+        ahead.learn(64, 64 << 16, BYTES);
+        let large = pieces(&ahead, 9000..12_000);
+        let (first, rest) = large.split_at(1);
+        assert_eq!(first[0].start, more[more.len() - 1].end);
+        assert!(rest.iter().all(|r| r.end - r.start <= BYTES >> 16));
+        assert!(rest.len() > 20, "{rest:?}");
     }
 
     #[test]
