@@ -42,7 +42,8 @@ pub use caller::Caller;
 pub use mount_point::MountError;
 pub use notifier::{Notifier, QueueFull};
 pub use ops::{
-    CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, Whence, WriteFlags, XattrMode,
+    CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, ValueReply, Whence,
+    WriteFlags, XattrMode,
 };
 pub use options::{FOREVER, MountOptions};
 pub use session::{Mounted, mount};

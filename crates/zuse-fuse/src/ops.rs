@@ -123,6 +123,19 @@ impl ReadReply<'_> {
     }
 }
 
+/// Takes the value of an extended attribute while its bytes are borrowed, so that they go to the kernel uncopied.
+pub struct ValueReply<'a> {
+    pub(crate) send: &'a mut dyn FnMut(&[u8]),
+}
+
+impl ValueReply<'_> {
+    /// Answers with the whole value, however much the asker has room for.
+    pub fn value(self, value: &[u8]) -> Replied {
+        (self.send)(value);
+        Replied(())
+    }
+}
+
 /// Takes the entries of a directory.
 pub trait DirSink {
     /// Whether entries should bring their attributes (and so a reference each).
@@ -297,6 +310,18 @@ pub trait Ops: Send + Sync + 'static {
     /// Reads an extended attribute.
     fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
         Err(Errno::NODATA)
+    }
+
+    /// The same, answered with bytes that are at hand somewhere: this is what is called.
+    fn getxattr_into(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        name: &[u8],
+        reply: ValueReply<'_>,
+    ) -> Result<Replied> {
+        self.getxattr(caller, ino, name)
+            .map(|value| reply.value(&value))
     }
 
     /// Names of the extended attributes, each ended by a zero byte.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zuse_base::{Errno, Timestamp};
-use zuse_fuse::{Attr, Caller, SetAttr, StatFs, Time, TimeSet, XattrMode};
+use zuse_fuse::{Attr, Caller, Replied, SetAttr, StatFs, Time, TimeSet, ValueReply, XattrMode};
 use zuse_zpl::{FileSystem, Znode};
 
 use crate::session::{Answer, Session, judged, no};
@@ -153,14 +153,20 @@ impl Session {
         })
     }
 
-    pub fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
+    pub fn getxattr(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        name: &[u8],
+        reply: ValueReply<'_>,
+    ) -> Answer<Replied> {
         let node = self.node(ino)?;
         let Ok((volume, znode)) = node.object() else {
             return Err(Errno::NODATA);
         };
         volume
             .enter()?
-            .get_xattr(&judged(caller), znode, name)
+            .get_xattr_with(&judged(caller), znode, name, |value| reply.value(value))
             .map_err(no)
     }
 

@@ -3,7 +3,7 @@
 use zuse_base::Errno;
 use zuse_fuse::{
     Attr, Caller, CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, SetAttr,
-    StatFs, Whence, WriteFlags, XattrMode,
+    StatFs, ValueReply, Whence, WriteFlags, XattrMode,
 };
 
 use crate::session::{Answer, Session};
@@ -164,8 +164,14 @@ impl Ops for Session {
         Session::setxattr(self, caller, ino, name, value, mode)
     }
 
-    fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
-        Session::getxattr(self, caller, ino, name)
+    fn getxattr_into(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        name: &[u8],
+        reply: ValueReply<'_>,
+    ) -> Answer<Replied> {
+        Session::getxattr(self, caller, ino, name, reply)
     }
 
     fn listxattr(&self, caller: &Caller, ino: u64) -> Answer<Vec<u8>> {

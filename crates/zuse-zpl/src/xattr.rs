@@ -80,15 +80,33 @@ impl FileSystem {
     /// # Errors
     /// `Refused(NODATA)`, `Refused(NOTSUP)` for a name space that is off, `Refused(PERM)`, `Refused(ACCES)`.
     pub fn get_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8]) -> Result<Vec<u8>> {
+        self.get_xattr_with(who, znode, name, <[u8]>::to_vec)
+    }
+
+    /// Gives an extended attribute to `f` where it stands, uncopied. `f` must not touch the object.
+    ///
+    /// # Errors
+    /// Those of [`Self::get_xattr`].
+    pub fn get_xattr_with<T>(
+        &self,
+        who: &Credentials,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        f: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
         if name == nfs4_acl::XDR {
             return match self.nfs4_acl(znode)? {
-                Some(acl) => Ok(acl),
+                Some(acl) => Ok(f(&acl)),
                 None => refuse(Errno::NOTSUP, "an object without an ACL"),
             };
         }
         self.check_name_space(who, znode, name, false)?;
-        match self.asking_ahead(znode, || self.xattr_value(znode, name))? {
-            Some(value) => Ok(value),
+        let look = || {
+            let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
+            self.with_stored(znode, name, f)
+        };
+        match self.asking_ahead(znode, look)? {
+            Some(made) => Ok(made),
             None => refuse(Errno::NODATA, "no such extended attribute"),
         }
     }
@@ -274,20 +292,30 @@ impl FileSystem {
     }
 
     fn stored_value(&self, znode: &Arc<Znode>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.with_stored(znode, name, <[u8]>::to_vec)
+    }
+
+    /// What `f` makes of a value; `None` if there is none.
+    fn with_stored<T>(
+        &self,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        f: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
         let view = self.store.view(znode.dnode())?;
         let names = || [Some(name), bare(name)].into_iter().flatten();
         if let Some(list) = list_in(view.as_ref())? {
             for name in names() {
                 if let Some(value) = dxattr::find(list, name)? {
-                    return Ok(Some(value.to_vec()));
+                    return Ok(Some(f(value)));
                 }
             }
         }
         // Where that is may have to be looked up in the spill block.
         if let Some(space) = self.attribute_space(znode)? {
             for name in names() {
-                if let Some(value) = self.hidden_value(&space, name)? {
-                    return Ok(Some(value));
+                if let Some(file) = self.hidden_file(&space, name)? {
+                    return self.with_content(&file, f).map(Some);
                 }
             }
         }

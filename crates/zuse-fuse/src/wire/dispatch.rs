@@ -9,7 +9,7 @@ use super::message::{Fields, Message, Out};
 use super::{Channel, call};
 use crate::{
     Attr, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags, SetAttr,
-    TimeSet, Whence, WriteFlags, XattrMode,
+    TimeSet, ValueReply, Whence, WriteFlags, XattrMode,
 };
 
 const O_DSYNC: u32 = 0o10_000;
@@ -24,6 +24,28 @@ const RENAME_WHITEOUT: u32 = 4;
 const MAX_LISTING: usize = 1 << 20;
 
 type Done = Result<(), Errno>;
+
+/// What answers a question for bytes.
+enum InRoom {
+    /// The bytes.
+    All,
+    /// How many they are: `fuse_getxattr_out`.
+    Size(Out),
+}
+
+/// `size` is the room that the asker has; 0 asks how much is needed.
+fn in_room(size: u32, bytes: &[u8]) -> Result<InRoom, Errno> {
+    match u32::try_from(bytes.len()) {
+        Ok(len) if size == 0 => {
+            let mut out = Out::default();
+            out.u32(len);
+            out.u32(0);
+            Ok(InRoom::Size(out))
+        }
+        Ok(len) if len <= size => Ok(InRoom::All),
+        _ => Err(Errno::RANGE),
+    }
+}
 
 /// What answers messages.
 pub(super) struct Server<O: Ops> {
@@ -56,6 +78,7 @@ impl<O: Ops> Server<O> {
                 let _ = call(|| self.forget(&message));
             }
             op::READ => self.read(channel, &message),
+            op::GETXATTR => self.getxattr(channel, &message),
             _ => match call(|| self.answer_into(&message, out)) {
                 Ok(()) if out.0.is_empty() => channel.send(0, unique, &[]),
                 Ok(()) => channel.send(0, unique, &[&out.0]),
@@ -94,7 +117,7 @@ impl<O: Ops> Server<O> {
             op::SYNCFS => self.ops.syncfs(node),
             op::STATFS => self.statfs(node, out),
             op::SETXATTR => self.setxattr(m),
-            op::GETXATTR | op::LISTXATTR => self.getxattr(m, out),
+            op::LISTXATTR => self.listxattr(m, out),
             op::REMOVEXATTR => self
                 .ops
                 .removexattr(&m.caller, node, m.body.clone().name()?),
@@ -411,23 +434,37 @@ impl<O: Ops> Server<O> {
         self.ops.setxattr(&m.caller, m.node, name, value, mode)
     }
 
-    /// The value of an attribute, or the names of all; `size` 0 asks how much room is needed.
-    fn getxattr(&self, m: &Message<'_>, out: &mut Out) -> Done {
-        let mut body = m.body;
-        let size = body.u32()?;
-        body.u32()?;
-        let value = if m.opcode == op::GETXATTR {
-            self.ops.getxattr(&m.caller, m.node, body.name()?)?
-        } else {
-            self.ops.listxattr(&m.caller, m.node)?
-        };
-        match u32::try_from(value.len()) {
-            Ok(len) if size == 0 => {
-                out.u32(len);
-                out.u32(0);
-            }
-            Ok(len) if len <= size => out.0 = value,
-            _ => return Err(Errno::RANGE),
+    /// The value of an attribute.
+    fn getxattr(&self, channel: &Channel, m: &Message<'_>) {
+        let mut answered = false;
+        let result = call(|| {
+            let mut body = m.body;
+            let (size, _) = (body.u32()?, body.u32()?);
+            let mut send = |value: &[u8]| {
+                if !std::mem::replace(&mut answered, true) {
+                    match in_room(size, value) {
+                        Ok(InRoom::All) => channel.send(0, m.unique, &[value]),
+                        Ok(InRoom::Size(size)) => channel.send(0, m.unique, &[&size.0]),
+                        Err(errno) => channel.refuse(m.unique, errno),
+                    }
+                }
+            };
+            let reply = ValueReply { send: &mut send };
+            self.ops
+                .getxattr_into(&m.caller, m.node, body.name()?, reply)
+        });
+        if let (Err(errno), false) = (result, answered) {
+            channel.refuse(m.unique, errno);
+        }
+    }
+
+    /// The names of all attributes.
+    fn listxattr(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let size = m.body.clone().u32()?;
+        let names = self.ops.listxattr(&m.caller, m.node)?;
+        match in_room(size, &names)? {
+            InRoom::All => out.0 = names,
+            InRoom::Size(size) => *out = size,
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
-use zuse_dmu::Tx;
 use zuse_dmu::sa::Attr;
+use zuse_dmu::{SharedSlice, Tx};
 
 use super::VALUE_MAX;
 use crate::attributes::{Attributes, XATTR_UNREAD, field};
@@ -47,11 +47,13 @@ impl FileSystem {
         Ok(Some(space))
     }
 
-    pub(super) fn hidden_value(&self, space: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let Some((object, _)) = self.find(space, name)? else {
-            return Ok(None);
-        };
-        let file = self.znode(object)?;
+    pub(super) fn hidden_file(&self, space: &Znode, name: &[u8]) -> Result<Option<Arc<Znode>>> {
+        let found = self.find(space, name)?;
+        found.map(|(object, _)| self.znode(object)).transpose()
+    }
+
+    /// What `f` makes of the bytes of a value.
+    pub(super) fn with_content<T>(&self, file: &Znode, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let size = file.size();
         if !file.is_file() || size > 16 * VALUE_MAX as u64 {
             return Err(Error::corrupt(
@@ -59,14 +61,23 @@ impl FileSystem {
                 format!("an extended attribute of {size} bytes"),
             ));
         }
-        if size <= u64::from(file.dnode().block_size()) {
-            let whole = |bytes: &[u8]| bytes.get(..size as usize).map(<[u8]>::to_vec);
-            let value = file.dnode().with_block(0, |b| whole(b.bytes()))?;
-            return Ok(value);
+        let mut parts = Vec::new();
+        file.dnode()
+            .read_slices(0, size, &mut |slice| parts.push(slice))?;
+        match &*parts {
+            [SharedSlice::Block(block, range)] => Ok(f(&block.bytes()[range.clone()])),
+            [SharedSlice::Copy(bytes)] => Ok(f(bytes)),
+            parts => {
+                let mut whole = vec![0; size as usize];
+                let mut rest = whole.as_mut_slice();
+                for part in parts {
+                    let at = std::mem::take(&mut rest);
+                    part.copy_to(at);
+                    rest = &mut at[part.len()..];
+                }
+                Ok(f(&whole))
+            }
         }
-        let mut value = vec![0; size as usize];
-        file.dnode().read_at(0, &mut value)?;
-        Ok(Some(value))
     }
 
     pub(super) fn put_hidden(
