@@ -28,7 +28,7 @@ pub mod zap;
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
 pub use gather::{Inside, look_inside};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
-pub use number_hash::{NumberHasher, NumberMap};
+pub use number_hash::{NumberHasher, NumberMap, SHARDS as NUMBER_SHARDS};
 pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync};
 pub use settings::{Redundancy, Settings};
 pub use stored::{MetaShape, RawForm, StoredBlock};

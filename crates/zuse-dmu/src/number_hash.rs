@@ -1,11 +1,29 @@
-//! A hasher for maps by object number: numbers are given out in a row, so one multiplication spreads them well enough, and nobody
-//! outside chooses them.
+//! A hasher for maps by object number: numbers are given out in a row, and nobody outside chooses them.
+//!
+//! ```text
+//!   number   … where in the table a search begins │ 2 bits: four neighbours of a shard │ 5 bits: the shard
+//! ```
+//! Maps are split into [`SHARDS`] by the number's low bits. What is left of them is a row again, and four of it begin at the same place of a
+//! table (hashbrown looks at sixteen places at once): objects that are made, written and given back one after the other find their
+//! places in lines of memory that are near already, where a hash that spreads them made each of them wait for two lines of its own
+//! (0.3 us of making a file). Not more than four: sixteen made objects that are needed in another order a tenth dearer, because parts of
+//! the table were full. Beginnings are spread as by any hash, so that no stride of numbers makes a long chain. The seven bits by
+//! which places are told apart come from the whole number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by object number, or by another number that is given out in a row.
 pub type NumberMap<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
+
+/// Parts that a large map is to be split into, by the number's remainder.
+pub const SHARDS: usize = 32;
+
+/// log2 of the neighbours that begin at one place.
+const NEAR: u32 = 2;
+/// The bits that tell places apart.
+const TAG: u64 = 0x7f << 57;
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// See [`NumberMap`].
 #[derive(Default)]
@@ -21,8 +39,52 @@ impl Hasher for NumberHasher {
         }
     }
     fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_right(23);
+        let n = self.0 ^ n;
+        let place = (n >> (SHARDS.ilog2() + NEAR)).wrapping_mul(ODD);
+        let tag = n.wrapping_mul(ODD) & TAG;
+        self.0 = tag | place.rotate_right(23) & !TAG;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn hash(n: u64) -> u64 {
+        let mut hasher = NumberHasher::default();
+        hasher.write_u64(n);
+        hasher.finish()
+    }
+
+    /// Of a table of that many places: the most that begin within sixteen of them, of numbers of one shard.
+    fn fullest(places: u64, numbers: impl Iterator<Item = u64>) -> usize {
+        let mut groups = HashMap::<u64, usize>::new();
+        for n in numbers {
+            *groups.entry((hash(n) & (places - 1)) >> 4).or_default() += 1;
+        }
+        groups.into_values().max().unwrap_or(0)
+    }
+
+    #[test]
+    fn neighbours_of_a_shard_begin_together_and_differ_in_their_tags() {
+        for first in [0u64, 512, 1 << 20, 1 << 40] {
+            for shard in 0..SHARDS as u64 {
+                let all: Vec<u64> = (0..4).map(|i| hash(first + shard + i * 32)).collect();
+                let places: HashSet<u64> = all.iter().map(|h| h & !TAG).collect();
+                let tags: HashSet<u64> = all.iter().map(|h| h & TAG).collect();
+                assert_eq!((places.len(), tags.len()), (1, 4), "{first} {shard}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_stride_of_numbers_fills_a_part_of_the_table() {
+        let count = 1 << 14;
+        for shift in 5..32 {
+            let numbers = (0..count).map(|i| i << shift);
+            let most = fullest(2 * count, numbers);
+            assert!(most <= 16 * 8, "{most} together, stride {}", 1u64 << shift);
+        }
     }
 }

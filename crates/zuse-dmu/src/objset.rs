@@ -39,14 +39,12 @@ use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
 use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
 use crate::ledger::{DirtyMeter, Ledger};
-use crate::number_hash::NumberMap;
+use crate::number_hash::{NumberMap, SHARDS};
 use crate::settings::Settings;
 use crate::stored::RawForm;
 use crate::tx::Tx;
 
 use number::Numbers;
-
-const SHARDS: usize = 32;
 
 /// What a new object costs in memory until it is synced, about: itself, its changes, its bonus, its entry here and what it is
 /// once written (of an empty file 0.53 KiB were measured before that, and 0.6 with what it is then). Its dnode is part of a

@@ -19,14 +19,11 @@ use std::sync::{
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_dmu::zap::Zap;
-use zuse_dmu::{Dnode, NumberMap};
+use zuse_dmu::{Dnode, NUMBER_SHARDS, NumberMap};
 
 use crate::attributes::Attributes;
 use crate::mode;
 use crate::range_lock::RangeLock;
-
-/// Number of shards of the map.
-const SHARDS: usize = 64;
 
 type Shard = NumberMap<Weak<Znode>>;
 
@@ -162,7 +159,7 @@ impl fmt::Debug for Znode {
 
 /// The objects in memory.
 pub(crate) struct ZnodeCache {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<Shard>; NUMBER_SHARDS],
     /// Nameless objects whose last holder went.
     pub orphans: Mutex<Vec<(ObjectId, u64)>>,
     /// So many may wait.
@@ -182,7 +179,7 @@ impl ZnodeCache {
     }
 
     fn shard(&self, object: ObjectId) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[(object.0 % SHARDS as u64) as usize])
+        lock(&self.shards[(object.0 % NUMBER_SHARDS as u64) as usize])
     }
 
     fn forget(&self, object: ObjectId) {
