@@ -3,7 +3,7 @@ use super::pool::TestFs;
 use crate::backing::XattrPlace;
 use crate::credentials::Credentials;
 use crate::xattr::XattrMode;
-use crate::{mode, posix_acl};
+use crate::{FileSystem, WriteOptions, mode, posix_acl};
 use zuse_base::Errno;
 
 fn root() -> Credentials {
@@ -120,6 +120,37 @@ fn with_xattr_dir_values_are_files_that_follow_their_owner() {
         objects += u64::from(t.fs.objset().dnode(o).expect("there").bonus_type() == 44);
     }
     assert_eq!(objects, 1, "only the root is left");
+}
+
+/// Other systems write the files of attributes as any file: in as many blocks as come, with holes between.
+#[test]
+fn a_value_of_several_blocks_is_one_value() {
+    let t = TestFs::new();
+    t.backing.set_props(|p| {
+        p.xattr = XattrPlace::Dir;
+        p.record_size = 1024;
+    });
+    let top = t.fs.root().expect("root");
+    let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
+    let mut value: Vec<u8> = (0..700).map(|i| (i % 251) as u8).collect();
+    t.fs.set_xattr(&root(), &file, b"user.a", &value, XattrMode::Any)
+        .expect("set");
+    let space = t.fs.attribute_space(&file).expect("reads").expect("there");
+    let found = t.fs.find(&space, b"user.a").expect("reads");
+    let hidden = t.fs.znode(found.expect("there").0).expect("a file");
+    let rest: Vec<u8> = (0..1500).map(|i| (i % 241) as u8).collect();
+    t.fs.write(&hidden, 3000, &rest, WriteOptions::default())
+        .expect("written");
+    assert!(hidden.dnode().max_block() > 2);
+    value.resize(3000, 0);
+    value.extend_from_slice(&rest);
+    let get = |fs: &FileSystem| {
+        let file = fs.resolve(&root(), b"f").expect("there");
+        fs.get_xattr(&root(), &file, b"user.a").expect("there")
+    };
+    assert_eq!(get(&t.fs), value);
+    drop((top, file, space, hidden));
+    assert_eq!(get(&t.remount().fs), value);
 }
 
 #[test]
