@@ -92,6 +92,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A hint that these bytes will be read soon: a device that can begins with it and returns at once.
     fn will_read(&self, _offset: u64, _len: u64) {}
 
+    /// Fills `buf` if that takes no waiting, because the host has the bytes in its memory. False: not all of them, or nobody
+    /// knows; what is in `buf` has no meaning then.
+    fn read_at_hand(&self, _buf: &mut [u8], _offset: u64) -> bool {
+        false
+    }
+
     /// Go on after a failed flush: the caller knows that writes may be lost, and has written
     /// them again or given them up.
     fn accept_lost_writes(&self) {}
@@ -173,6 +179,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn will_read(&self, offset: u64, len: u64) {
         (**self).will_read(offset, len);
+    }
+    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
+        (**self).read_at_hand(buf, offset)
     }
     fn accept_lost_writes(&self) {
         (**self).accept_lost_writes();

@@ -142,6 +142,10 @@ impl BlockDevice for MemDevice {
         self.read_only.load(Ordering::Relaxed)
     }
 
+    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
+        self.read_at(buf, offset).is_ok()
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DeviceError> {
         check(self, Op::Read, offset, buf.len() as u64)?;
         let mut rest = buf;

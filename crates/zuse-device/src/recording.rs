@@ -207,6 +207,14 @@ impl BlockDevice for RecordingDevice {
         self.inner.will_read(offset, len);
     }
 
+    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
+        let there = self.inner.read_at_hand(buf, offset);
+        if there {
+            self.note(Op::Read, offset, buf.len() as u64);
+        }
+        there
+    }
+
     fn accept_lost_writes(&self) {
         self.inner.accept_lost_writes();
     }

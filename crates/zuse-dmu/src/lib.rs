@@ -26,7 +26,7 @@ mod versions;
 pub mod zap;
 
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
-pub use gather::{Inside, look_inside};
+pub use gather::{GlanceOver, Inside, look_inside};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
 pub use number_hash::{NumberHasher, NumberMap, SHARDS as NUMBER_SHARDS};
 pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync};

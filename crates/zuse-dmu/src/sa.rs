@@ -24,7 +24,7 @@ mod write;
 
 pub use attribute::Attr;
 pub use table::SaTable;
-pub use view::SaView;
+pub use view::{SaGlance, SaView};
 
 use buffer::u64_in;
 

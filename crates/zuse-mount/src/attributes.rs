@@ -164,10 +164,19 @@ impl Session {
         let Ok((volume, znode)) = node.object() else {
             return Err(Errno::NODATA);
         };
-        volume
-            .enter()?
+        let fs = volume.enter()?;
+        let replied = fs
             .get_xattr_with(&judged(caller), znode, name, |value| reply.value(value))
-            .map_err(no)
+            .map_err(no);
+        self.note_chores(&fs, volume);
+        replied
+    }
+
+    /// After a question for extended attributes: more of them may be wanted.
+    fn note_chores(&self, fs: &FileSystem, volume: &Arc<Volume>) {
+        if fs.has_some_to_bring() {
+            self.note_work(volume);
+        }
     }
 
     pub fn listxattr(&self, caller: &Caller, ino: u64) -> Answer<Vec<u8>> {
@@ -175,10 +184,10 @@ impl Session {
         let Ok((volume, znode)) = node.object() else {
             return Ok(Vec::new());
         };
-        let names = volume
-            .enter()?
-            .list_xattrs(&judged(caller), znode)
-            .map_err(no)?;
+        let fs = volume.enter()?;
+        let names = fs.list_xattrs(&judged(caller), znode).map_err(no);
+        self.note_chores(&fs, volume);
+        let names = names?;
         let mut out = Vec::with_capacity(names.iter().map(|n| n.len() + 1).sum());
         for name in &names {
             out.extend_from_slice(name);

@@ -42,7 +42,7 @@ pub(crate) struct Session {
     /// Held exclusively while the root of the session is replaced.
     root_gate: RwLock<()>,
     over: AtomicBool,
-    /// Volumes with files to free or listings to make ready in an idle moment.
+    /// Volumes with files to free, or attributes or listings to make ready, in an idle moment.
     to_do: Mutex<Vec<Arc<Volume>>>,
     /// Whether there are any.
     has_to_do: AtomicBool,
@@ -220,7 +220,7 @@ impl Session {
         self.has_to_do.store(true, Relaxed);
     }
 
-    /// Makes ready what listings will ask for next and frees what has no name any more, one after the other, until somebody asks for
+    /// Makes ready what questions for attributes and listings will ask for next and frees what has no name any more, one after the other, until somebody asks for
     /// something.
     pub fn idle(&self, is_over: &dyn Fn() -> bool) {
         if !self.has_to_do.load(Relaxed) || is_over() {
@@ -233,7 +233,7 @@ impl Session {
         };
         for volume in volumes {
             let Ok(fs) = volume.enter() else { continue };
-            while fs.make_ready() || fs.reap_one() {
+            while fs.bring_some() || fs.make_ready() || fs.reap_one() {
                 if is_over() {
                     self.note_work(&volume);
                     break;

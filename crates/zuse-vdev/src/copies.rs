@@ -139,6 +139,11 @@ impl Copies {
         outcome
     }
 
+    /// Reads bytes if that takes no waiting. Of a mirror nobody knows which copy is at hand.
+    pub(crate) fn read_at_hand(&self, offset: u64, buf: &mut [u8]) -> bool {
+        matches!(&*self.leaves, [leaf] if leaf.is_usable() && leaf.read_at_hand(offset, buf))
+    }
+
     /// A hint that bytes will be read soon. Of a mirror nothing is known yet: which copy is asked is decided when it is.
     pub(crate) fn will_read(&self, offset: u64, len: usize) {
         if let [leaf] = &*self.leaves {

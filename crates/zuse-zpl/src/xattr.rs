@@ -8,6 +8,7 @@
 //! written, the other one goes.
 
 pub(crate) mod ahead;
+pub(crate) mod chores;
 mod hidden;
 
 use std::sync::{Arc, PoisonError};

@@ -175,3 +175,18 @@ fn what_will_be_read_may_be_anything() {
     device.read_at(&mut bytes, 4096).unwrap();
     assert_eq!(&bytes, b"zuse");
 }
+
+#[test]
+fn what_is_at_hand_is_read_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = new(&dir, 1 << 20);
+    device.write_at(b"zuse", 4096).unwrap();
+    let mut bytes = [0; 4];
+    // It was written just now. A host that cannot say says no.
+    if device.read_at_hand(&mut bytes, 4096) {
+        assert_eq!(&bytes, b"zuse");
+    }
+    for offset in [(1 << 20) - 2, 1 << 20, u64::MAX - 1] {
+        assert!(!device.read_at_hand(&mut bytes, offset), "{offset}");
+    }
+}

@@ -87,6 +87,26 @@ impl SaTable {
     }
 }
 
+/// For a look at buffers as they are stored, of many objects at once.
+pub struct SaGlance(Arc<Tables>);
+
+impl SaTable {
+    /// As attributes are laid out now.
+    pub fn glance(&self) -> SaGlance {
+        SaGlance(self.tables())
+    }
+}
+
+impl SaGlance {
+    /// An attribute of one integer in a bonus or spill buffer; `None` if it is not there, or the buffer does not parse.
+    pub fn u64(&self, buffer: &[u8], attr: Attr) -> Option<u64> {
+        let header = buffer::parse_header(buffer).ok()??;
+        let layout = self.0.layout(header.layout)?;
+        let range = find_in(buffer, &header, layout, attr).ok()??;
+        Some(u64_in(buffer, range.start, header.swapped))
+    }
+}
+
 pub(crate) fn corrupt(dnode: &Dnode, flaw: Flaw) -> Error {
     Error::corrupt(dnode.place(), flaw)
 }

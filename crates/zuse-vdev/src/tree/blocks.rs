@@ -119,6 +119,18 @@ impl Vdevs {
         }
     }
 
+    /// Fills `buf` with the bytes at a place of a lone disk if that takes no waiting. They are not verified; an error is left to who
+    /// reads them with [`Self::read`].
+    pub fn read_at_hand(&self, vdev: u32, offset: u64, buf: &mut [u8]) -> bool {
+        match self.top(vdev) {
+            Ok(top) => match &top.layout {
+                Layout::Copies(copies) => copies.read_at_hand(offset, buf),
+                _ => false,
+            },
+            Err(_) => false,
+        }
+    }
+
     /// Reads and verifies *every* copy (for a scrub); bad ones are rewritten if the pool is writable.
     ///
     /// # Errors

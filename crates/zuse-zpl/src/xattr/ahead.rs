@@ -1,8 +1,9 @@
 //! Reading ahead for whoever asks one object after the other for its extended attributes: backups, file servers.
 //!
 //! Objects are mostly asked in the order of their numbers, which is that of their making. Where two in a row were, and the
-//! devices had to be read for them, the attributes of the next ones are brought into the cache by another thread: spill
-//! blocks, and layer by layer what hidden directories hold, neighbours in one device read.
+//! devices had to be read for them, the attributes of the next ones are brought into the cache: spill
+//! blocks, and layer by layer what hidden directories hold, neighbours in one device read. It is done by another thread, or by the
+//! one that is asked, between two questions ([`super::chores`]).
 //!
 //! ```text
 //!   asked ─┐  ┌─────────── window ───────────┐
@@ -94,11 +95,18 @@ impl XattrsAhead {
     }
 
     /// Some objects were looked at, and so many bytes had to be read for them; `bound` may be ahead.
-    fn learn(&self, objects: u64, brought: u64, bound: u64) {
+    pub(super) fn learn(&self, objects: u64, brought: u64, bound: u64) {
         if let Some(each) = (brought / objects.max(1)).checked_sub(1) {
             self.most
                 .store((bound / (each + 1)).clamp(FEW / 4, MANY), Relaxed);
         }
+    }
+}
+
+impl XattrsAhead {
+    /// Nothing had to be read for what was looked at: so it will be with the next ones.
+    pub(super) fn all_there(&self) {
+        self.cold.store(false, Relaxed);
     }
 }
 
@@ -113,34 +121,43 @@ impl FileSystem {
         let before = cache.misses();
         let answer = ask()?;
         let missed = cache.misses() != before;
+        if missed {
+            self.leave_chores();
+        }
         if let Some(range) = self.xattrs_ahead.visit(znode.object().0, missed)
             && self.objset.settings().cache_metadata
+            && !self.chores.take(&range)
         {
-            let (objset, sa) = (self.objset.clone(), self.store.table().clone());
-            let state = self.xattrs_ahead.clone();
-            let job = Box::new(move || {
-                let cache = objset.io().cache();
-                let before = cache.misses();
-                let count = range.end - range.start;
-                let brought = bring(&objset, &sa, range);
-                state.learn(
-                    count,
-                    brought,
-                    BYTES.min(cache.stats().limit as u64 / SHARE),
-                );
-                if brought == 0 && cache.misses() == before {
-                    state.cold.store(false, Relaxed);
-                }
-            });
-            let _ = self.objset.work().try_submit(job);
+            self.bring_by_pool(range.collect());
         }
         Ok(answer)
     }
+
+    /// Has what the extended attributes of objects are stored in brought by another thread.
+    pub(super) fn bring_by_pool(&self, objects: Vec<u64>) {
+        let (objset, sa) = (self.objset.clone(), self.store.table().clone());
+        let state = self.xattrs_ahead.clone();
+        let job = Box::new(move || {
+            let cache = objset.io().cache();
+            let (before, count) = (cache.misses(), objects.len() as u64);
+            let brought = bring(&objset, &sa, objects);
+            state.learn(count, brought, bound(&objset));
+            if brought == 0 && cache.misses() == before {
+                state.all_there();
+            }
+        });
+        let _ = self.objset.work().try_submit(job);
+    }
+}
+
+/// Bytes that may be ahead.
+pub(super) fn bound(objset: &Objset) -> u64 {
+    BYTES.min(objset.io().cache().stats().limit as u64 / SHARE)
 }
 
 /// Brings what the extended attributes of objects are stored in into the cache. Gives the bytes that had to be read together. Only a hint:
 /// who asks an object learns what is wrong with it.
-fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Range<u64>) -> u64 {
+fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
     let mut gather = Ahead::new(objset.io(), objset.work());
     let asked = objset.gather_spills(&mut gather, objects);
     let spaces: Vec<u64> = asked

@@ -1,0 +1,35 @@
+//! Reads that wait for nothing.
+
+use super::*;
+
+#[test]
+fn a_lone_disk_may_have_bytes_at_hand_a_mirror_never() {
+    let (_shelf, vdevs) = create(&pool(vec![top(disk(0, 10)), mirror(1, 20, &[21, 22])]));
+    vdevs.write(at(0, 0), &[5; 4096]).unwrap();
+    vdevs.write(at(1, 0), &[6; 4096]).unwrap();
+    let leaf = vdevs.leaf(10).unwrap();
+    let reads = || {
+        (
+            leaf.counters().reads.get(),
+            leaf.counters().read_bytes.get(),
+        )
+    };
+    let before = reads();
+    let mut bytes = [0; 4096];
+    assert!(vdevs.read_at_hand(0, 0, &mut bytes));
+    assert_eq!(bytes, [5; 4096]);
+    assert_eq!(reads(), (before.0 + 1, before.1 + 4096));
+    // Which of its copies would be asked?
+    assert!(!vdevs.read_at_hand(1, 0, &mut bytes));
+    for (vdev, offset) in [(0, SIZE), (0, u64::MAX), (7, 0)] {
+        assert!(!vdevs.read_at_hand(vdev, offset, &mut bytes));
+    }
+    // A device that does not say has nothing at hand, and that is no error.
+    let config = pool(vec![top(disk(0, 10)), top(disk(1, 11))]);
+    let (shelf, _) = create(&config);
+    shelf.put(10, Arc::new(FaultyDevice::new(shelf.take(10))));
+    let vdevs = shelf.open(&config, OpenMode::CREATE);
+    assert!(!vdevs.read_at_hand(0, 0, &mut bytes));
+    assert!(vdevs.read_at_hand(1, 0, &mut bytes));
+    assert_eq!(vdevs.leaf(10).unwrap().counters().read_errors.get(), 0);
+}
