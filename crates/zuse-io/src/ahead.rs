@@ -43,6 +43,8 @@ const TOLD: usize = 32;
 /// one who asks needs for an answer.
 const STEP: u64 = 32 << 10;
 const STEP_GAP: u64 = 4 << 10;
+/// Longest block that is brought there; longer ones than file systems write as metadata are left to others.
+const LONGEST: usize = 128 << 10;
 /// Bytes of runs that are kept.
 const KEPT: usize = 24 << 20;
 
@@ -314,7 +316,7 @@ impl Pipeline {
 
     /// Brings blocks, sorted by place, into the cache if that takes no waiting: as many of the first ones as one short read
     /// holds. `scratch` is what is read into. Gives how many are dealt with, and shows those that came with their numbers; 0 means
-    /// that the first ones are not at hand. For moments between two questions, in the thread that is asked: who needs one of them
+    /// that the first ones are not at hand, or long. For moments between two questions, in the thread that is asked: who needs one of them
     /// meanwhile reads it, and finds out what is wrong with it.
     pub fn bring_at_hand(
         &self,
@@ -341,6 +343,9 @@ impl Pipeline {
         let Ok(len) = usize::try_from(end - start) else {
             return 0;
         };
+        if len > LONGEST {
+            return 0;
+        }
         if scratch.len() < len {
             scratch.resize(len, 0);
         }

@@ -220,8 +220,8 @@ impl Session {
         self.has_to_do.store(true, Relaxed);
     }
 
-    /// Makes ready what questions for attributes and listings will ask for next and frees what has no name any more, one after the other, until somebody asks for
-    /// something.
+    /// Makes ready what questions for attributes and listings will ask for next and frees what has no name any more, one after
+    /// the other, until somebody asks for something.
     pub fn idle(&self, is_over: &dyn Fn() -> bool) {
         if !self.has_to_do.load(Relaxed) || is_over() {
             return;

@@ -380,7 +380,7 @@ fn extended_attributes_asked_in_order_are_read_once_each_ahead_or_not() {
             bench.reopened()
         };
         if idle {
-            bench.fs.has_idle_moments();
+            bench.fs.expect_idle_moments();
         }
         for i in 0..count {
             check_value(&bench, i, "user.x", len(i));
@@ -414,7 +414,7 @@ fn in_idle_moments_attributes_come_without_another_thread() {
         let wait = Box::new(move || drop(held.lock().map(|h| h.recv())));
         assert!(bench.fs.objset().work().try_submit(wait).is_ok());
     }
-    bench.fs.has_idle_moments();
+    bench.fs.expect_idle_moments();
     let mut missed = Vec::new();
     for i in 0..count {
         let before = bench.pool.spa().io().cache().misses();
@@ -439,7 +439,7 @@ fn hidden_values_of_files_with_others_are_brought_too() {
         vec![("user.short", short), ("user.long", long)]
     });
     let bench = bench.reopened_by(1);
-    bench.fs.has_idle_moments();
+    bench.fs.expect_idle_moments();
     for i in 0..count {
         check_value(&bench, i, "user.short", short);
         while bench.fs.bring_some() {}

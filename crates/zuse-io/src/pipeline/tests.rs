@@ -451,10 +451,14 @@ fn neighbours_at_hand_come_in_short_reads_and_what_is_rotten_does_not() {
     for (i, bp) in &blocks {
         assert_eq!(b.io.glance(bp).is_some(), *i != rotten.0, "block {i}");
     }
-    // A device that cannot say what is at hand, a place behind its end, the wrong order: nothing comes, nothing breaks.
-    let behind = BlockPointer::HOLE;
+    // Nothing, no block, the wrong order.
     assert_eq!(b.io.bring_at_hand(&[], &mut scratch, |_, _| ()), 0);
-    assert!(!b.io.may_bring(&behind));
+    assert!(!b.io.may_bring(&BlockPointer::HOLE));
     blocks.reverse();
     assert_eq!(b.io.bring_at_hand(&blocks, &mut scratch, |_, _| ()), 1);
+    // No step takes long, and none needs much memory.
+    let long = write(&b, &plain, &BlockPointer::HOLE, &noise(256 << 10, 3)).expect("room");
+    b.io.cache().clear();
+    assert_eq!(b.io.bring_at_hand(&[(0, long)], &mut scratch, |_, _| ()), 0);
+    assert!(scratch.len() <= 32 << 10);
 }

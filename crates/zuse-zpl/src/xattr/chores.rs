@@ -99,7 +99,7 @@ impl List {
 
 impl FileSystem {
     /// From now on [`Self::bring_some`] is called in idle moments, as long as [`Self::has_some_to_bring`].
-    pub fn has_idle_moments(&self) {
+    pub fn expect_idle_moments(&self) {
         self.chores.have_moments.store(true, Relaxed);
     }
 
@@ -108,7 +108,8 @@ impl FileSystem {
         self.chores.any.load(Relaxed)
     }
 
-    /// Brings some of what will probably be asked for next, without waiting for a device; some microseconds' work. False: there is nothing, or somebody else is at it.
+    /// Brings some of what will probably be asked for next, without waiting for a device; some microseconds' work. False: there
+    /// is nothing, or somebody else is at it.
     pub fn bring_some(&self) -> bool {
         if !self.chores.any.load(Relaxed) {
             return false;
