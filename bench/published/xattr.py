@@ -20,14 +20,14 @@ TITLES = {
 SIZE = size()
 SIZES = (1, 1024, 65536) if SIZE == "smoke" else (1, 32, 256, 1024, 4096, 16384, 65536)
 ROUNDS = {"smoke": 1, "ci": 5, "full": 5}[SIZE]
-# MiB that the host has given to this machine when a run begins: what values of 64 KiB take, and the image's pages in its cache.
+# MiB that the host has given to this machine when a run begins: what values take, and the image's pages in its cache.
 AT_HAND = {"smoke": 16, "ci": 512, "full": 1024}[SIZE]
-
 # Of those that nothing is close to.
 FEWER = {"smoke": 1, "ci": 3, "full": 3}[SIZE]
 
 
 def take_memory(bytes_):
+    """Values of 16 and 64 KiB fill far more of the block cache, and of the image."""
     memory_at_hand(AT_HAND if bytes_ <= 4096 else 4 * AT_HAND)
 
 
