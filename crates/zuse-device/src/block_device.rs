@@ -8,6 +8,11 @@ use zuse_base::Errno;
 
 use crate::error::{Cause, DeviceError, Op};
 
+/// A page of the host's cache, where it is smallest.
+pub const PAGE: usize = 4 << 10;
+/// Fewest bytes of a write around the host's cache: it waits for the disk, which pays for many.
+pub const AROUND: usize = 128 << 10;
+
 /// A row of bytes that outlives the process.
 ///
 /// All methods may be called from any thread at any time. Reads and writes that overlap in time and
@@ -85,6 +90,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// # Errors
     /// When the device can, but failed.
     fn discard(&self, offset: u64, len: u64) -> Result<bool, DeviceError>;
+
+    /// Whether large writes go around the host's cache, straight to the disk: those of at least [`AROUND`] bytes that lie in memory as in the
+    /// device, by pages of [`PAGE`] bytes. What is not a whole page at both ends of one goes through the cache all the same.
+    fn writes_around(&self) -> bool {
+        false
+    }
 
     /// A hint that these bytes were written and will be flushed soon.
     fn start_writeback(&self, _offset: u64, _len: u64) {}
@@ -173,6 +184,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn discard(&self, offset: u64, len: u64) -> Result<bool, DeviceError> {
         (**self).discard(offset, len)
+    }
+    fn writes_around(&self) -> bool {
+        (**self).writes_around()
     }
     fn start_writeback(&self, offset: u64, len: u64) {
         (**self).start_writeback(offset, len);

@@ -20,10 +20,9 @@
 //!
 //! # Durability
 //!
-//! I/O goes through the page cache. After a failed `fdatasync` the kernel may call the lost pages clean, and
+//! I/O goes through the page cache, but for large writes where the host can do without (`around`). After a failed `fdatasync` the kernel may call the lost pages clean, and
 //! the next `fdatasync` would succeed: the device therefore stays failed until
-//! [`BlockDevice::accept_lost_writes`]. Direct I/O (`O_DIRECT`) would be a fourth parameter of
-//! `open`: buffers then need [`zuse_base::AlignedBuf`] and whole sectors.
+//! [`BlockDevice::accept_lost_writes`].
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
@@ -36,9 +35,12 @@ use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::ReadWriteFlags;
 use zuse_base::Errno;
 
-use crate::block_device::{BlockDevice, check, total};
+use crate::block_device::{BlockDevice, PAGE, check, total};
 use crate::error::{Cause, DeviceError, Op};
 use crate::partition::{self, Partition};
+
+#[cfg(target_os = "linux")]
+mod around;
 
 /// What a device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub struct FileDevice {
     physical_shift: u32,
     /// The number of the flush that failed; 0 for none.
     lost: AtomicI32,
+    #[cfg(target_os = "linux")]
+    around: around::Around,
 }
 
 impl FileDevice {
@@ -202,6 +206,8 @@ impl FileDevice {
             sector_shift,
             physical_shift,
             lost,
+            #[cfg(target_os = "linux")]
+            around: around::Around::default(),
         })
     }
 
@@ -245,6 +251,22 @@ impl FileDevice {
     /// What it was opened for.
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    #[cfg(target_os = "linux")]
+    fn write_whole(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        let around = self.around.write(&self.file, buf, at)?;
+        if around.is_empty() {
+            return self.file.write_all_at(buf, at);
+        }
+        let (behind, end) = (&buf[around.end..], at + around.end as u64);
+        self.file.write_all_at(&buf[..around.start], at)?;
+        self.file.write_all_at(behind, end)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn write_whole(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_all_at(buf, at)
     }
 
     fn failed(&self, op: Op, offset: u64, len: u64, error: &io::Error) -> DeviceError {
@@ -346,8 +368,7 @@ impl BlockDevice for FileDevice {
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         check(self, Op::Write, offset, len)?;
-        self.file
-            .write_all_at(buf, self.base + offset)
+        self.write_whole(buf, self.base + offset)
             .map_err(|e| self.failed(Op::Write, offset, len, &e))
     }
 
@@ -424,6 +445,11 @@ impl BlockDevice for FileDevice {
                 }
             }
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn writes_around(&self) -> bool {
+        self.base.is_multiple_of(PAGE as u64) && self.around.is_there(&self.file)
     }
 
     #[cfg(target_os = "linux")]

@@ -22,7 +22,7 @@ mod partition;
 mod recording;
 mod sim;
 
-pub use block_device::BlockDevice;
+pub use block_device::{AROUND, BlockDevice, PAGE};
 pub use discover::{Candidate, Discovery, MIN_DEVICE_SIZE, discover};
 pub use error::{Cause, DeviceError, Op};
 pub use faulty::{Fault, FaultyDevice, Rule, RuleId};

@@ -10,6 +10,11 @@
 //! for each costs more than all the rest of writing it (the host's file lock, which the writing threads wait for, above all).
 //! For the same lock only one thread at a time writes to a device: who comes to it leaves its run with that one and goes on.
 //!
+//! Where large writes go around the host's cache ([`zuse_vdev::Vdevs::writes_around`]), large blocks are gathered too, in runs of their own:
+//! the copy into the run takes the place of the one into the host's cache, and the host is spared finding pages and bringing them
+//! to the disk later. 64 KiB cost 37 to 57 µs of processor through the host's cache, 6 to 9 around it, and arrive twice as fast.
+//! Such a run lies in memory as in the host's pages, and ends with one: what is behind waits for more.
+//!
 //! Invariants
 //! - What was put and has not reached the devices is found by [`Gather::peek`]: a reader never meets the bytes below.
 //! - Two open runs never hold the same byte, and no byte is open while an older version of it is in flight: a block that is
@@ -19,18 +24,23 @@
 //! - What is due for a device has a thread that writes to it.
 //! - The lock is a leaf and is not held across I/O.
 //!
-//! Memory: [`OPEN`] runs of [`FULL`] bytes, [`DUE`] that are due and one in flight a device, each twice as large at the most, and one
-//! a thread that waits to leave one.
+//! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and one in flight a device, each twice as
+//! large at the most, and one a thread that waits to leave one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use zuse_base::{Error, Result, Txg};
+use zuse_device::PAGE;
 
-/// Larger writes are not gathered: copying them costs more than a call.
+/// Larger writes through the host's cache are not gathered: copying them costs more than a call.
 pub(crate) const SMALL: usize = 32 << 10;
+/// Larger writes around the host's cache neither: one of them is a run.
+pub(crate) const LARGE: usize = 1 << 20;
 /// A run of so many bytes is written.
 const FULL: usize = 256 << 10;
+/// A run of large blocks of so many bytes is written.
+const BULK: usize = 1 << 20;
 /// Most runs that are open: where threads allocate in turn, neighbours come out of order.
 const OPEN: usize = 16;
 
@@ -45,22 +55,58 @@ pub(crate) struct Run {
     pub vdev: u32,
     pub txg: Txg,
     pub start: u64,
-    pub bytes: Vec<u8>,
+    /// Of large blocks, to be written around the host's cache.
+    bulk: bool,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer before the first one.
+    lead: usize,
 }
 
 impl Run {
+    fn new(txg: Txg, vdev: u32, start: u64, bulk: bool, mut buffer: Vec<u8>) -> Self {
+        let mut lead = 0;
+        if bulk {
+            // As in the host's pages: the device's data begins at a multiple of them.
+            let page = (start % PAGE as u64) as usize;
+            lead = page.wrapping_sub(buffer.as_ptr().addr()) % PAGE;
+        }
+        buffer.clear();
+        buffer.resize(lead, 0);
+        Self {
+            vdev,
+            txg,
+            start,
+            bulk,
+            buffer,
+            lead,
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.lead..]
+    }
+
+    fn len(&self) -> usize {
+        self.buffer.len() - self.lead
+    }
+
+    fn full(&self) -> usize {
+        if self.bulk { BULK } else { FULL }
+    }
+
     fn end(&self) -> u64 {
-        self.start + self.bytes.len() as u64
+        self.start + self.len() as u64
     }
 
     fn meets(&self, vdev: u32, start: u64, len: usize) -> bool {
         self.vdev == vdev && self.start < start + len as u64 && start < self.end()
     }
 
+    /// Where the bytes of a place lie in the buffer.
     fn part(&self, vdev: u32, start: u64, len: usize) -> Option<std::ops::Range<usize>> {
-        let from = usize::try_from(start.checked_sub(self.start)?).ok()?;
+        let from = usize::try_from(start.checked_sub(self.start)?).ok()? + self.lead;
         let to = from.checked_add(len)?;
-        (self.vdev == vdev && to <= self.bytes.len()).then_some(from..to)
+        (self.vdev == vdev && to <= self.buffer.len()).then_some(from..to)
     }
 }
 
@@ -75,18 +121,19 @@ struct State {
     busy: Vec<u32>,
     /// Of a run that somebody else had left.
     failed: Option<Error>,
-    /// Buffers to use again.
-    spare: Vec<Vec<u8>>,
+    /// Buffers to use again: for runs of small blocks, and of large ones.
+    spare: [Vec<Vec<u8>>; 2],
 }
 
 impl State {
-    /// Takes an open run out, joined with the runs that it touches.
-    fn take(&mut self, at: usize) -> Arc<Run> {
+    /// Takes an open run out, joined with the runs that it touches; not `whole`, what is behind a page may wait for more.
+    fn take(&mut self, at: usize, whole: bool) -> Arc<Run> {
         let mut run = self.open.remove(at);
         let touches = |run: &Run, other: &Run| {
             run.vdev == other.vdev
                 && run.txg == other.txg
-                && run.bytes.len() + other.bytes.len() <= 2 * FULL
+                && run.bulk == other.bulk
+                && run.len() + other.len() <= 2 * run.full()
                 && (run.end() == other.start || other.end() == run.start)
         };
         while let Some(next) = self.open.iter().position(|r| touches(&run, r)) {
@@ -94,18 +141,42 @@ impl State {
             if next.end() == run.start {
                 std::mem::swap(&mut run, &mut next);
             }
-            run.bytes.extend_from_slice(&next.bytes);
-            self.keep(next.bytes);
+            run.buffer.extend_from_slice(next.bytes());
+            self.keep(next);
+        }
+        if !whole && let Some(rest) = self.cut(&mut run) {
+            self.open.push(rest);
         }
         let run = Arc::new(run);
         self.flying.push(run.clone());
         run
     }
 
-    fn keep(&mut self, mut buffer: Vec<u8>) {
-        if self.spare.len() < SPARE {
-            buffer.clear();
-            self.spare.push(buffer);
+    fn make(&mut self, txg: Txg, vdev: u32, start: u64, bulk: bool) -> Run {
+        // Two runs may be joined; more than that moves, and then lies in memory as it happens to.
+        let room = if bulk { 2 * BULK + PAGE } else { FULL + SMALL };
+        let buffer = self.spare[usize::from(bulk)].pop();
+        let buffer = buffer.unwrap_or_else(|| Vec::with_capacity(room));
+        Run::new(txg, vdev, start, bulk, buffer)
+    }
+
+    /// Takes out of a run of large blocks what is behind the host's last page.
+    fn cut(&mut self, run: &mut Run) -> Option<Run> {
+        let behind = (run.end() % PAGE as u64) as usize;
+        if !run.bulk || behind == 0 || behind >= run.len() {
+            return None;
+        }
+        let mut rest = self.make(run.txg, run.vdev, run.end() - behind as u64, true);
+        let kept = run.buffer.len() - behind;
+        rest.buffer.extend_from_slice(&run.buffer[kept..]);
+        run.buffer.truncate(kept);
+        Some(rest)
+    }
+
+    fn keep(&mut self, run: Run) {
+        let spare = &mut self.spare[usize::from(run.bulk)];
+        if spare.len() < SPARE {
+            spare.push(run.buffer);
         }
     }
 }
@@ -133,36 +204,33 @@ impl Gather {
         room: u64,
         write: &dyn Fn(&Run) -> Result<()>,
     ) -> Result<()> {
-        let room = usize::try_from(room).unwrap_or(0).clamp(bytes.len(), SMALL);
+        let bulk = bytes.len() > SMALL;
+        let most = if bulk { LARGE } else { SMALL };
+        let room = usize::try_from(room).unwrap_or(0).clamp(bytes.len(), most);
         let Some(mut state) = self.apart((vdev, start, room), Some(bytes), write)? else {
             return Ok(());
         };
         self.txg.fetch_max(txg.0, Relaxed);
-        let before = |r: &Run| r.vdev == vdev && r.txg == txg && r.end() == start;
+        // A small block may follow large ones.
+        let before =
+            |r: &Run| r.vdev == vdev && r.txg == txg && r.end() == start && (r.bulk || !bulk);
         let mut run = match state.open.iter().position(before) {
             Some(at) => state.open.remove(at),
-            None => Run {
-                vdev,
-                txg,
-                start,
-                bytes: state
-                    .spare
-                    .pop()
-                    .unwrap_or_else(|| Vec::with_capacity(FULL + SMALL)),
-            },
+            None => state.make(txg, vdev, start, bulk),
         };
-        let filled = run.bytes.len() + room;
-        run.bytes.extend_from_slice(bytes);
-        run.bytes.resize(filled, 0);
+        let filled = run.buffer.len() + room;
+        run.buffer.extend_from_slice(bytes);
+        run.buffer.resize(filled, 0);
+        let is_full = run.len() >= run.full();
         state.open.push(run);
-        let out = if filled >= FULL {
+        let out = if is_full {
             state.open.len() - 1
         } else if state.open.len() > OPEN {
             0
         } else {
             return Ok(());
         };
-        let run = state.take(out);
+        let run = state.take(out, !is_full);
         drop(state);
         self.send(run, write)
     }
@@ -193,7 +261,7 @@ impl Gather {
         let flying = state.flying.iter().map(|r| &**r);
         flying.chain(&state.open).find_map(|run| {
             let part = run.part(vdev, start, len)?;
-            run.bytes.get(part).map(<[u8]>::to_vec)
+            run.buffer.get(part).map(<[u8]>::to_vec)
         })
     }
 
@@ -201,7 +269,7 @@ impl Gather {
     pub fn drain(&self, write: &dyn Fn(&Run) -> Result<()>) -> Result<()> {
         let mut state = self.lock();
         while let Some(last) = state.open.len().checked_sub(1) {
-            let run = state.take(last);
+            let run = state.take(last, true);
             drop(state);
             let sent = self.send(run, write);
             state = self.lock();
@@ -247,12 +315,12 @@ impl Gather {
             if let Some(bytes) = bytes
                 && let Some(part) = run.part(vdev, start, len)
             {
-                let (here, padding) = run.bytes[part].split_at_mut(bytes.len());
+                let (here, padding) = run.buffer[part].split_at_mut(bytes.len());
                 here.copy_from_slice(bytes);
                 padding.fill(0);
                 return Ok(None);
             }
-            let run = state.take(at);
+            let run = state.take(at, true);
             drop(state);
             self.send(run, write)?;
             state = self.lock();
@@ -286,7 +354,7 @@ impl Gather {
             state = self.lock();
             state.flying.retain(|r| !Arc::ptr_eq(r, &run));
             if let Some(run) = Arc::into_inner(run) {
-                state.keep(run.bytes);
+                state.keep(run);
             }
             if let Err(error) = written {
                 state.failed.get_or_insert(error);

@@ -24,7 +24,7 @@ use zuse_vdev::{Address, Vdevs};
 use crate::bulk::Spare;
 use crate::cache::{Class, Key};
 use crate::freed::Freed;
-use crate::gather::{Gather, Run, SMALL};
+use crate::gather::{Gather, LARGE, Run, SMALL};
 use crate::shared::{Reference, Shared};
 use crate::{AllocClass, Allocate, Block, Cache, WritePolicy};
 
@@ -112,6 +112,7 @@ pub struct Pipeline {
     pub(crate) gather: Gather,
     pub(crate) spare: Arc<Spare>,
     gathers: AtomicBool,
+    around: AtomicBool,
 }
 
 thread_local! {
@@ -134,6 +135,7 @@ impl Pipeline {
             spare: Arc::default(),
             gather: Gather::default(),
             gathers: AtomicBool::new(false),
+            around: AtomicBool::new(true),
         }
     }
 
@@ -193,6 +195,11 @@ impl Pipeline {
         self.gathers.store(true, Relaxed);
     }
 
+    /// Whether large blocks are written around the host's cache where their device can do that.
+    pub fn write_around(&self, yes: bool) {
+        self.around.store(yes, Relaxed);
+    }
+
     /// Writes what waits for its neighbours.
     ///
     /// # Errors
@@ -202,7 +209,7 @@ impl Pipeline {
     }
 
     fn write_run(&self, run: &Run) -> Result<()> {
-        self.write_through(Address::new(run.vdev, run.start, run.txg), &run.bytes)
+        self.write_through(Address::new(run.vdev, run.start, run.txg), run.bytes())
     }
 
     fn write_through(&self, place: Address, bytes: &[u8]) -> Result<()> {
@@ -213,10 +220,17 @@ impl Pipeline {
 
     /// Writes stored bytes, born in `txg`, to one place, at the latest when the pipeline is drained.
     pub(crate) fn put(&self, txg: Txg, dva: &Dva, bytes: &[u8]) -> Result<()> {
-        if !self.gathers.load(Relaxed) || bytes.len() > SMALL || !self.is_linear(dva.vdev()) {
+        let (vdev, len) = (dva.vdev(), bytes.len());
+        let gathers = self.gathers.load(Relaxed)
+            && if len <= SMALL {
+                self.is_linear(vdev)
+            } else {
+                len <= LARGE && self.around.load(Relaxed) && self.vdevs.writes_around(vdev)
+            };
+        if !gathers {
             return self.put_now(txg, dva, bytes);
         }
-        let place = (txg, dva.vdev(), dva.offset());
+        let place = (txg, vdev, dva.offset());
         self.gather
             .put(place, bytes, dva.asize(), &|run| self.write_run(run))
     }

@@ -39,6 +39,8 @@ pub struct Limits {
     pub metadata_tier: bool,
     /// Sends leave the cache as it is; off to measure what that spares.
     pub send_bypass: bool,
+    /// Large blocks are written around the host's cache where that can be; off to measure what that spares, or where they are read again soon.
+    pub write_around: bool,
 }
 
 impl Default for Limits {
@@ -59,6 +61,7 @@ impl Default for Limits {
             primary_cache: None,
             metadata_tier: true,
             send_bypass: true,
+            write_around: true,
         }
     }
 }

@@ -153,6 +153,7 @@ impl Pool {
         cache.set_limit(env.limits.cache, env.limits.cache_metadata_percent);
         let io = Arc::new(Pipeline::new(vdevs.clone(), cache));
         io.gather_writes();
+        io.write_around(env.limits.write_around);
         let meter = Arc::new(DirtyMeter::default());
         let work = WorkPool::new("zuse-work", env.limits.threads.max(1), 1024)
             .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no threads: {e}")))?;
@@ -328,6 +329,7 @@ impl Pool {
         self.io
             .cache()
             .set_limit(new.cache, new.cache_metadata_percent);
+        self.io.write_around(new.write_around);
         let bounds = DirtyBounds {
             data: new.dirty,
             metadata: new.dirty_metadata,

@@ -200,6 +200,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.send_bypass = v != Some(0),
     },
     Tunable {
+        name: "zuse_write_around",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "large blocks are written to a lone disk around the host's cache (off: through it, where what is written is read again soon)",
+        live: true,
+        get: |l| Some(u64::from(l.write_around)),
+        set: |l, v| l.write_around = v != Some(0),
+    },
+    Tunable {
         name: "recordsize",
         alias: None,
         unit: Unit::Property,

@@ -144,6 +144,11 @@ impl Copies {
         matches!(&*self.leaves, [leaf] if leaf.is_usable() && leaf.read_at_hand(offset, buf))
     }
 
+    /// Whether this is a lone disk whose large writes go around the host's cache.
+    pub(crate) fn writes_around(&self) -> bool {
+        matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.writes_around()))
+    }
+
     /// A hint that bytes will be read soon. Of a mirror nothing is known yet: which copy is asked is decided when it is.
     pub(crate) fn will_read(&self, offset: u64, len: usize) {
         if let [leaf] = &*self.leaves {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::block_device::AROUND;
 use std::os::unix::fs::MetadataExt;
 
 fn new(dir: &tempfile::TempDir, size: u64) -> FileDevice {
@@ -189,4 +190,90 @@ fn what_is_at_hand_is_read_whole_or_not_at_all() {
     for offset in [(1 << 20) - 2, 1 << 20, u64::MAX - 1] {
         assert!(!device.read_at_hand(&mut bytes, offset), "{offset}");
     }
+}
+
+/// `len` bytes that lie in memory as those from `at` on lie in pages, with what differs from one page to the next.
+fn as_in_pages(buffer: &mut Vec<u8>, at: u64, len: usize) -> &[u8] {
+    buffer.clear();
+    buffer.reserve(len + PAGE);
+    let lead = (at as usize).wrapping_sub(buffer.as_ptr().addr()) % PAGE;
+    buffer.resize(lead, 0);
+    buffer.extend((0..len).map(|n| (at as usize + n + n / PAGE) as u8));
+    &buffer[lead..]
+}
+
+#[test]
+fn large_writes_arrive_whole_however_they_lie() {
+    let dir = tempfile::tempdir().unwrap();
+    let size = 4 << 20;
+    let device = new(&dir, size);
+    let mut model = vec![0u8; size as usize];
+    let mut buffer = Vec::new();
+    let large = AROUND + 8 * PAGE;
+    let cases = [
+        (0, large),
+        (PAGE as u64, AROUND),
+        (512, large),
+        (large as u64 + 1536, AROUND + 512),
+        (100, large + 7),
+        (2 << 20, 3 * AROUND),
+        ((2 << 20) - 1, AROUND + 2),
+        (size - AROUND as u64, AROUND),
+        // Too short, and what was written directly is written through the cache.
+        (0, AROUND - 1),
+        (3 * PAGE as u64, PAGE),
+    ];
+    for (at, len) in cases {
+        let bytes = as_in_pages(&mut buffer, at, len);
+        device.write_at(bytes, at).unwrap();
+        model[at as usize..][..len].copy_from_slice(bytes);
+        // As it happens to lie, between pages.
+        let shifted: Vec<u8> = bytes.iter().map(|b| b ^ 0x55).collect();
+        let room = 1 + at / 2;
+        device.write_at(&shifted[1..], room).unwrap();
+        model[room as usize..][..len - 1].copy_from_slice(&shifted[1..]);
+        let mut back = vec![0; model.len()];
+        device.read_at(&mut back, 0).unwrap();
+        assert!(back == model, "{len} bytes at {at}");
+    }
+    device.flush().unwrap();
+    drop(device);
+    assert!(std::fs::read(dir.path().join("disk")).unwrap() == model);
+}
+
+#[test]
+fn a_large_write_goes_around_the_cache_where_the_host_can() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = new(&dir, 1 << 20);
+    if !device.writes_around() {
+        eprintln!(
+            "not looked at: the host of {} says nothing of direct I/O",
+            dir.path().display()
+        );
+        return;
+    }
+    let (mut buffer, mut back) = (Vec::new(), vec![0; PAGE]);
+    let at = 512;
+    device
+        .write_at(as_in_pages(&mut buffer, at, 2 * AROUND), at)
+        .unwrap();
+    // Looked at once: the look has the host read ahead.
+    assert!(!device.read_at_hand(&mut back, AROUND as u64));
+    // Through the cache it is there.
+    let at = 3 * AROUND as u64;
+    device
+        .write_at(as_in_pages(&mut buffer, at, AROUND - PAGE), at)
+        .unwrap();
+    assert!(device.read_at_hand(&mut back, at));
+}
+
+#[test]
+fn what_the_host_says_of_a_direct_write_is_the_writes_error() {
+    // It has no room, whatever is written.
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let around = around::Around::over(full);
+    let mut buffer = Vec::new();
+    let bytes = as_in_pages(&mut buffer, 0, AROUND);
+    let error = around.write(&tempfile::tempfile().unwrap(), bytes, 0);
+    assert_eq!(error.unwrap_err().raw_os_error(), Some(Errno::NOSPC.0));
 }

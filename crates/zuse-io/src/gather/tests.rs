@@ -2,7 +2,9 @@ use std::sync::{Mutex, mpsc};
 
 use zuse_base::{Errno, Error, Result, Txg};
 
-use super::{DUE, FULL, Gather, OPEN, Run, SMALL};
+use zuse_device::PAGE;
+
+use super::{BULK, DUE, FULL, Gather, OPEN, Run, SMALL};
 
 const T: Txg = Txg(7);
 
@@ -16,7 +18,7 @@ impl Device {
     }
 
     fn write(&self, run: &Run) -> Result<()> {
-        let one = (run.vdev, run.start, run.bytes.clone());
+        let one = (run.vdev, run.start, run.bytes().to_vec());
         self.0.lock().expect("fine").push(one);
         Ok(())
     }
@@ -25,6 +27,13 @@ impl Device {
 fn put(gather: &Gather, device: &Device, start: u64, bytes: &[u8]) {
     gather
         .put((T, 0, start), bytes, 4096, &|run| device.write(run))
+        .expect("fine");
+}
+
+fn put_large(gather: &Gather, start: u64, bytes: &[u8], write: &dyn Fn(&Run) -> Result<()>) {
+    let place = (T, 0, start);
+    gather
+        .put(place, bytes, bytes.len() as u64, write)
         .expect("fine");
 }
 
@@ -69,6 +78,71 @@ fn a_full_run_is_written_without_being_asked() {
     let written = device.take();
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].2.len(), FULL);
+}
+
+#[test]
+fn large_blocks_lie_in_memory_as_in_pages_and_their_runs_end_with_one() {
+    let (gather, device) = (Gather::default(), Device::default());
+    let write = |run: &Run| {
+        let memory = run.bytes().as_ptr().addr() as u64;
+        assert_eq!(memory % PAGE as u64, run.start % PAGE as u64);
+        device.write(run)
+    };
+    // Beginning in the middle of a page, and 512 bytes longer than half the most.
+    let (start, len) = (512, BULK / 2 + 512);
+    let blocks: Vec<Vec<u8>> = (0..4u8).map(|n| vec![n + 1; len]).collect();
+    // The second one comes first.
+    for i in [1, 0, 2, 3] {
+        put_large(&gather, start + (i * len) as u64, &blocks[i], &write);
+    }
+    let mut written = device.take();
+    assert!(!written.is_empty(), "full runs do not wait");
+    for (_, start, bytes) in &written {
+        assert_eq!((start + bytes.len() as u64) % PAGE as u64, 0);
+    }
+    gather.drain(&write).expect("fine");
+    written.extend(device.take());
+    written.sort();
+    let starts: Vec<_> = written.iter().map(|w| w.1).collect();
+    let ends = written.iter().map(|w| w.1 + w.2.len() as u64);
+    let follow: Vec<_> = std::iter::once(start).chain(ends).collect();
+    assert_eq!(starts, follow[..starts.len()], "no gap, and nothing twice");
+    let all: Vec<u8> = written.into_iter().flat_map(|w| w.2).collect();
+    assert!(all == blocks.concat());
+}
+
+#[test]
+fn a_small_block_may_follow_large_ones_but_not_the_other_way_round() {
+    let (gather, device) = (Gather::default(), Device::default());
+    let write = |run: &Run| device.write(run);
+    put_large(&gather, 0, &[1; 2 * SMALL], &write);
+    put(&gather, &device, 2 * SMALL as u64, &[2; 4096]);
+    put(&gather, &device, 1 << 20, &[3; 4096]);
+    put_large(&gather, (1 << 20) + 4096, &[4; 2 * SMALL], &write);
+    drain(&gather, &device);
+    let mut places: Vec<_> = device.take().iter().map(|w| (w.1, w.2.len())).collect();
+    places.sort_unstable();
+    let large = 2 * SMALL;
+    let want = [
+        (0, large + 4096),
+        (1 << 20, 4096),
+        ((1 << 20) + 4096, large),
+    ];
+    assert_eq!(places, want);
+}
+
+#[test]
+fn large_blocks_that_wait_are_read_and_changed_in_their_run() {
+    let (gather, device) = (Gather::default(), Device::default());
+    let write = |run: &Run| device.write(run);
+    let (start, len) = (1536, 2 * SMALL);
+    let next = start + len as u64;
+    put_large(&gather, start, &vec![1; len], &write);
+    put_large(&gather, next, &vec![2; len], &write);
+    assert!(gather.peek(T, 0, next, len) == Some(vec![2; len]));
+    put_large(&gather, start, &vec![3; len], &write);
+    drain(&gather, &device);
+    assert!(device.take() == [(0, start, [vec![3; len], vec![2; len]].concat())]);
 }
 
 #[test]

@@ -119,6 +119,15 @@ impl Vdevs {
         }
     }
 
+    /// Whether the vdev is a lone disk whose large writes go around the host's cache ([`zuse_device::BlockDevice::writes_around`]).
+    /// The copies of a mirror are written one after the other: there the host's cache lets their disks work together.
+    pub fn writes_around(&self, vdev: u32) -> bool {
+        match self.top(vdev) {
+            Ok(top) => matches!(&top.layout, Layout::Copies(copies) if copies.writes_around()),
+            Err(_) => false,
+        }
+    }
+
     /// Fills `buf` with the bytes at a place of a lone disk if that takes no waiting. They are not verified; an error is left to who
     /// reads them with [`Self::read`].
     pub fn read_at_hand(&self, vdev: u32, offset: u64, buf: &mut [u8]) -> bool {
