@@ -12,7 +12,8 @@ pub struct Limits {
     pub cache: usize,
     /// Percentage of the cache that metadata may keep from data when both want it.
     pub cache_metadata_percent: u8,
-    /// Bytes of files that may be dirty; writers wait beyond.
+    /// Bytes of files that may be dirty; writers wait beyond. On slow devices they wait before, when there is as much as these take within a
+    /// second.
     pub dirty: u64,
     /// Bytes of objects, directories and other metadata that may be dirty. New versions of cached blocks count against
     /// the cache instead, up to half of it.
@@ -48,7 +49,7 @@ impl Default for Limits {
         Self {
             cache: 512 << 20,
             cache_metadata_percent: zuse_io::METADATA_PERCENT,
-            dirty: 64 << 20,
+            dirty: dirty_of_this_machine(),
             dirty_metadata: 512 << 20,
             txg_timeout: Duration::from_secs(5),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
@@ -64,4 +65,9 @@ impl Default for Limits {
             write_around: true,
         }
     }
+}
+
+/// A tenth of the memory, as OpenZFS has it, but no more than the block cache: half of that the cache lends ([`zuse_io::Cache::lend`]).
+fn dirty_of_this_machine() -> u64 {
+    zuse_device::memory().map_or(64 << 20, |bytes| (bytes / 10).clamp(64 << 20, 512 << 20))
 }

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use zuse_base::{Error, Result, Txg};
 use zuse_dmu::Tx;
@@ -55,6 +56,7 @@ impl Pool {
             self.meter.clear(txg);
             return Ok(());
         }
+        let (began, before) = (Instant::now(), self.io.bytes_written());
         let tx = Tx::syncing(txg);
         let ctx = SyncCtx {
             pool: self,
@@ -78,6 +80,8 @@ impl Pool {
             self.frees_pending.store(true, Relaxed);
         }
         self.converge(txg, &tx)?;
+        let written = self.io.bytes_written() - before;
+        self.txgs.note_pace(written, began.elapsed());
         self.meter.clear(txg);
         self.hooks.synced(txg);
         Ok(())

@@ -42,7 +42,10 @@ struct State {
     failed: Option<Error>,
     /// A txg is written after this time even if nobody waits.
     timeout: Duration,
+    /// As the user set them, and as they are at the devices' pace, in bytes a second.
+    limits: DirtyBounds,
     bounds: DirtyBounds,
+    pace: u64,
 }
 
 /// The engine that moves txgs along. The threads that drive it belong to the pool.
@@ -56,16 +59,45 @@ pub(crate) struct Txgs {
 ///
 /// A txg of metadata may be larger than one of data: the more names it holds, the less often each leaf of a large
 /// directory is written.
+///
+/// Of files it is what the devices take within [`AT_MOST`], at the pace of the last txgs, because an `fsync` waits for all of it; where they
+/// are fast, the bound that the user knows (`zfs_dirty_data_max`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirtyBounds {
     pub data: u64,
     pub metadata: u64,
 }
 
+/// How long devices may need for what is dirty.
+const AT_MOST: Duration = Duration::from_secs(1);
+/// Bytes that may be dirty however slow they are.
+const AT_LEAST: u64 = 64 << 20;
+/// What is taken for the pace of devices until it is known, in bytes a second.
+const UNKNOWN_PACE: u64 = 256 << 20;
+/// The pace is that of txgs of so many bytes, in which the commit itself hardly counts.
+const TELLING: u64 = 16 << 20;
+/// Fewest dirty bytes of files that are worth a txg of their own, if more than twice as many are allowed.
+const WORTH: u64 = 32 << 20;
+
 impl DirtyBounds {
-    /// Whether more than the `n`th part of either is dirty.
-    fn passed(&self, meter: &DirtyMeter, n: u64) -> bool {
-        meter.data() >= self.data / n || meter.metadata() >= self.metadata / n
+    /// As they are for devices of that pace.
+    fn at_pace(self, pace: u64) -> Self {
+        let data = pace.saturating_mul(AT_MOST.as_secs()).max(AT_LEAST);
+        Self {
+            data: self.data.min(data),
+            ..self
+        }
+    }
+
+    /// Whether there is as much as may be.
+    fn reached(&self, meter: &DirtyMeter) -> bool {
+        meter.data() >= self.data || meter.metadata() >= self.metadata
+    }
+
+    /// Whether the open txg is worth writing as soon as no other is being written.
+    fn enough(&self, meter: &DirtyMeter, open: Txg) -> bool {
+        let data = (self.data / 5).max(WORTH.min(self.data / 2));
+        meter.data() >= data || meter.metadata() >= self.metadata / 2 || self.all_new(meter, open)
     }
 
     /// Whether a txg is worth writing beside those who go on: there are many blocks of new objects, and few of older ones. A txg
@@ -99,7 +131,9 @@ impl Txgs {
                 stop: false,
                 failed: None,
                 timeout,
-                bounds,
+                limits: bounds,
+                bounds: bounds.at_pace(UNKNOWN_PACE),
+                pace: UNKNOWN_PACE,
             }),
             changed: Condvar::new(),
             meter,
@@ -110,8 +144,22 @@ impl Txgs {
     pub fn set_bounds(&self, timeout: Duration, bounds: DirtyBounds) {
         let mut state = self.lock();
         state.timeout = timeout;
-        state.bounds = bounds;
+        state.limits = bounds;
+        state.bounds = bounds.at_pace(state.pace);
         self.changed.notify_all();
+    }
+
+    /// A txg of so many bytes took so long to write.
+    pub fn note_pace(&self, bytes: u64, took: Duration) {
+        if bytes < TELLING {
+            return;
+        }
+        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
+        let this = bytes.saturating_mul(1000) / millis;
+        let mut state = self.lock();
+        state.pace = state.pace / 2 + this / 2;
+        state.bounds = state.limits.at_pace(state.pace);
+        // Whoever waits looks again when the txg is done.
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -142,15 +190,12 @@ impl Txgs {
             if state.stop {
                 return Err(Error::refused(Errno::NODEV, "the pool is being closed"));
             }
-            let full = state.bounds.passed(&self.meter, 1);
+            let full = state.bounds.reached(&self.meter);
             if !state.closing && !full {
                 state.holds += 1;
                 let txg = state.open;
                 state.reserved[txg.slot::<4>()] += reserve;
-                if !state.kicked
-                    && (state.bounds.passed(&self.meter, 2)
-                        || state.bounds.all_new(&self.meter, txg))
-                {
+                if !state.kicked && state.bounds.enough(&self.meter, txg) {
                     state.kicked = true;
                     self.changed.notify_all();
                 }
@@ -214,8 +259,7 @@ impl Txgs {
             let due = state.wanted >= state.open
                 || state.syncing.is_none()
                     && dirty > 0
-                    && (state.bounds.passed(&self.meter, 2)
-                        || state.bounds.all_new(&self.meter, state.open))
+                    && state.bounds.enough(&self.meter, state.open)
                 || state.opened_at.elapsed() >= state.timeout;
             if due && state.quiesced.is_none() {
                 break;

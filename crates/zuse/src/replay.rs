@@ -15,7 +15,7 @@ use zuse_zpl::FileSystem;
 use crate::backing::DatasetBacking;
 
 /// What a log may take in memory where it is not written, for each byte that may be dirty in a writable pool.
-const MEMORY: u64 = 16;
+const MEMORY: u64 = 2;
 
 /// How transactions begin while a log is replayed.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zuse_base::Txg;
 use zuse_dmu::DirtyMeter;
 
-use super::{DirtyBounds, Txgs};
+use super::{AT_LEAST, DirtyBounds, TELLING, Txgs, UNKNOWN_PACE};
 
 fn engine(dirty_max: u64) -> (Arc<Txgs>, Arc<DirtyMeter>) {
     let meter = Arc::new(DirtyMeter::default());
@@ -153,4 +153,63 @@ fn a_txg_of_new_objects_is_written_early_and_one_that_writes_much_again_is_not()
     drop(state);
     meter.clear(txg);
     assert_eq!(meter.fresh_and_again(txg), (0, 0));
+}
+
+/// Bytes of files that may be dirty.
+fn data_bound(txgs: &Txgs) -> u64 {
+    txgs.lock().bounds.data
+}
+
+#[test]
+fn as_much_may_be_dirty_as_the_devices_take_within_a_second() {
+    let second = Duration::from_secs(1);
+    let (txgs, _) = engine(u64::MAX);
+    assert_eq!(data_bound(&txgs), UNKNOWN_PACE);
+    txgs.note_pace(TELLING - 1, Duration::from_secs(1000));
+    assert_eq!(
+        data_bound(&txgs),
+        UNKNOWN_PACE,
+        "a commit more than a write"
+    );
+    for _ in 0..40 {
+        txgs.note_pace(TELLING, Duration::from_secs(100));
+    }
+    assert_eq!(data_bound(&txgs), AT_LEAST, "however slow they are");
+    for _ in 0..40 {
+        txgs.note_pace(2 << 30, second);
+    }
+    let gib = data_bound(&txgs) >> 20;
+    assert!((2040..=2048).contains(&gib), "{gib} MiB");
+    // What the user says stands above, and the pace stays known.
+    let bounds = |data| DirtyBounds { data, metadata: 1 };
+    txgs.set_bounds(second, bounds(4 << 20));
+    assert_eq!(data_bound(&txgs), 4 << 20);
+    txgs.set_bounds(second, bounds(1 << 40));
+    assert_eq!(data_bound(&txgs) >> 20, gib);
+    txgs.note_pace(u64::MAX, Duration::ZERO);
+    assert!(
+        data_bound(&txgs) > gib << 20,
+        "no overflow, no division by nothing"
+    );
+}
+
+#[test]
+fn a_txg_is_worth_writing_long_before_writers_wait() {
+    let meter = DirtyMeter::default();
+    let worth = |bound, dirty| {
+        meter.clear(Txg(11));
+        meter.add_data(Txg(11), dirty);
+        let bounds = DirtyBounds {
+            data: bound,
+            metadata: 1 << 40,
+        };
+        (bounds.enough(&meter, Txg(11)), bounds.reached(&meter))
+    };
+    let mib = |n: u64| n << 20;
+    assert_eq!(worth(mib(500), mib(100) - 1), (false, false));
+    assert_eq!(worth(mib(500), mib(100)), (true, false));
+    assert_eq!(worth(mib(64), mib(32) - 1), (false, false));
+    assert_eq!(worth(mib(64), mib(32)), (true, false));
+    assert_eq!(worth(mib(4), mib(2)), (true, false));
+    assert_eq!(worth(mib(4), mib(4)), (true, true));
 }
