@@ -20,9 +20,9 @@
 //!
 //! # Durability
 //!
-//! I/O goes through the page cache, but for large writes where the host can do without (`around`). After a failed `fdatasync` the kernel may call the lost pages clean, and
-//! the next `fdatasync` would succeed: the device therefore stays failed until
-//! [`BlockDevice::accept_lost_writes`].
+//! I/O goes through the page cache, but for large writes where the host can do without (`around`). After a
+//! failed `fdatasync` the kernel may call the lost pages clean, and the next `fdatasync` would succeed: the
+//! device therefore stays failed until [`BlockDevice::accept_lost_writes`].
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};

@@ -1,4 +1,4 @@
-//! Small writes of a txg, gathered so that neighbours go to a device in one call.
+//! Writes of a txg, gathered so that neighbours go to a device in one call.
 //!
 //! ```text
 //!   put(small block) ─► a run that ends where the block begins, or a new run

@@ -80,8 +80,10 @@ impl Pool {
             self.frees_pending.store(true, Relaxed);
         }
         self.converge(txg, &tx)?;
+        // Of what is compressed the devices take more; values for which the cache lends are not counted as dirty.
         let written = self.io.bytes_written() - before;
-        self.txgs.note_pace(written, began.elapsed());
+        self.txgs
+            .note_pace(written.max(self.meter.of(txg)), began.elapsed());
         self.meter.clear(txg);
         self.hooks.synced(txg);
         Ok(())
