@@ -36,7 +36,7 @@ use zuse_device::PAGE;
 
 /// Larger writes through the host's cache are not gathered: copying them costs more than a call.
 pub(crate) const SMALL: usize = 32 << 10;
-/// Larger writes around the host's cache neither: one of them is a run.
+/// Larger ones go through the host's cache by themselves everywhere.
 pub(crate) const LARGE: usize = 1 << 20;
 /// A run of so many bytes is written.
 const FULL: usize = 256 << 10;

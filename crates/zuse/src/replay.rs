@@ -15,7 +15,9 @@ use zuse_zpl::FileSystem;
 use crate::backing::DatasetBacking;
 
 /// What a log may take in memory where it is not written, for each byte that may be dirty in a writable pool.
-const MEMORY: u64 = 2;
+const MEMORY: u64 = 16;
+/// No more than this, unless more may be dirty.
+const MOST: u64 = 1 << 30;
 
 /// How transactions begin while a log is replayed.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +87,8 @@ impl Replaying {
 
 /// A transaction that is never written.
 fn in_memory(spa: &zuse_pool::Pool, txg: Txg) -> Result<Tx> {
-    if spa.meter().total() > spa.limits().dirty.saturating_mul(MEMORY) {
+    let dirty = spa.limits().dirty;
+    if spa.meter().total() > dirty.saturating_mul(MEMORY).min(dirty.max(MOST)) {
         return Err(Error::refused(
             Errno::NOMEM,
             "the intent log holds more than is replayed in memory: open the pool for writing",
