@@ -24,7 +24,7 @@ use zuse_vdev::{Address, Vdevs};
 use crate::bulk::Spare;
 use crate::cache::{Class, Key};
 use crate::freed::Freed;
-use crate::gather::{Gather, LARGE, Run, SMALL};
+use crate::gather::{ASIDE, Gather, LARGE, Run, SMALL};
 use crate::shared::{Reference, Shared};
 use crate::{AllocClass, Allocate, Block, Cache, WritePolicy};
 
@@ -221,18 +221,20 @@ impl Pipeline {
     /// Writes stored bytes, born in `txg`, to one place, at the latest when the pipeline is drained.
     pub(crate) fn put(&self, txg: Txg, dva: &Dva, bytes: &[u8]) -> Result<()> {
         let (vdev, len) = (dva.vdev(), bytes.len());
-        let gathers = self.gathers.load(Relaxed)
-            && if len <= SMALL {
-                self.is_linear(vdev)
-            } else {
-                len <= LARGE && self.around.load(Relaxed) && self.vdevs.writes_around(vdev)
-            };
+        if !self.gathers.load(Relaxed) {
+            return self.put_now(txg, dva, bytes);
+        }
+        let aside = len > ASIDE
+            && len <= LARGE
+            && self.around.load(Relaxed)
+            && self.vdevs.writes_around(vdev);
+        let gathers = aside || len <= SMALL && self.is_linear(vdev);
         if !gathers {
             return self.put_now(txg, dva, bytes);
         }
         let place = (txg, vdev, dva.offset());
         self.gather
-            .put(place, bytes, dva.asize(), &|run| self.write_run(run))
+            .put(place, bytes, dva.asize(), aside, &|run| self.write_run(run))
     }
 
     /// As [`Self::put`], at once.

@@ -26,14 +26,14 @@ impl Device {
 
 fn put(gather: &Gather, device: &Device, start: u64, bytes: &[u8]) {
     gather
-        .put((T, 0, start), bytes, 4096, &|run| device.write(run))
+        .put((T, 0, start), bytes, 4096, false, &|run| device.write(run))
         .expect("fine");
 }
 
 fn put_large(gather: &Gather, start: u64, bytes: &[u8], write: &dyn Fn(&Run) -> Result<()>) {
     let place = (T, 0, start);
     gather
-        .put(place, bytes, bytes.len() as u64, write)
+        .put(place, bytes, bytes.len() as u64, true, write)
         .expect("fine");
 }
 
@@ -199,7 +199,7 @@ fn a_run_that_cannot_be_written_is_an_error_and_not_a_hang() {
     let gather = Gather::default();
     let fails = |_: &Run| -> Result<()> { Err(Error::device("disk", Errno::IO, "gone")) };
     gather
-        .put((T, 0, 0), &[1; 512], 4096, &fails)
+        .put((T, 0, 0), &[1; 512], 4096, false, &fails)
         .expect("waits");
     assert!(gather.drain(&fails).is_err());
     gather.drain(&fails).expect("nothing is left");
@@ -209,7 +209,7 @@ fn a_run_that_cannot_be_written_is_an_error_and_not_a_hang() {
 fn put_full(gather: &Gather, start: u64, write: &dyn Fn(&Run) -> Result<()>) -> Result<()> {
     (0..FULL as u64 / 4096).try_for_each(|i| {
         let place = (T, 0, start + i * 4096);
-        gather.put(place, &[i as u8; 4096], 4096, write)
+        gather.put(place, &[i as u8; 4096], 4096, false, write)
     })
 }
 

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use zuse_base::{Errno, Error, Result, Txg};
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
-use zuse_device::{BlockDevice, MemDevice};
+use zuse_device::{BlockDevice, MemDevice, PowerSupply, SimDisk};
 use zuse_format::{BlockPointer, Dva};
 use zuse_vdev::{OpenMode, TopConfig, VdevConfig, VdevKind, Vdevs};
 
@@ -89,6 +89,11 @@ struct Bench {
 
 fn bench(longest: u64, room: u64) -> Bench {
     let device = Arc::new(MemDevice::new("/disk", SIZE));
+    let (io, space) = over(device.clone(), longest, room);
+    Bench { io, space, device }
+}
+
+fn over(seat: Arc<dyn BlockDevice>, longest: u64, room: u64) -> (Pipeline, Arc<Ledger>) {
     let mut top = VdevConfig::new(VdevKind::Disk, 0, 7);
     top.path = Some("/disk".into());
     top.top = Some(TopConfig {
@@ -99,7 +104,6 @@ fn bench(longest: u64, room: u64) -> Bench {
         ..TopConfig::default()
     });
     let root = VdevConfig::root(1, vec![top]);
-    let seat: Arc<dyn BlockDevice> = device.clone();
     let vdevs = Vdevs::open(&root, &|_| Some(seat.clone()), OpenMode::CREATE).expect("vdevs");
     let io = Pipeline::new(Arc::new(vdevs), Arc::new(Cache::new(1 << 20)));
     let space = Arc::new(Ledger {
@@ -108,7 +112,7 @@ fn bench(longest: u64, room: u64) -> Bench {
         room,
     });
     io.set_allocator(space.clone());
-    Bench { io, space, device }
+    (io, space)
 }
 
 fn policy(copies: u8, compression: Compression) -> WritePolicy {
@@ -461,4 +465,30 @@ fn neighbours_at_hand_come_in_short_reads_and_what_is_rotten_does_not() {
     b.io.cache().clear();
     assert_eq!(b.io.bring_at_hand(&[(0, long)], &mut scratch, |_, _| ()), 0);
     assert!(scratch.len() <= 32 << 10);
+}
+
+/// Bytes that have reached the device when 512 KiB were put in blocks of that size.
+fn written_of(block: usize, around: bool) -> u64 {
+    let power = PowerSupply::new();
+    let disk = Arc::new(SimDisk::new("/disk", SIZE, 9, power));
+    let (io, _space) = over(disk, SIZE, SIZE);
+    io.gather_writes();
+    io.write_around(around);
+    let before = io.bytes_written();
+    let data = noise(block, 5);
+    for at in (0..512 << 10).step_by(block) {
+        io.put(Txg(9), &Dva::new(0, at, block as u64, false), &data)
+            .expect("put");
+    }
+    io.bytes_written() - before
+}
+
+#[test]
+fn blocks_of_more_than_eight_kib_wait_for_a_run_that_goes_around_the_cache() {
+    let half = 512 << 10;
+    assert_eq!(written_of(8 << 10, true), half, "two runs through it");
+    assert_eq!(written_of(16 << 10, true), 0, "they wait for a longer run");
+    assert_eq!(written_of(64 << 10, true), 0, "they wait for a longer run");
+    assert_eq!(written_of(16 << 10, false), half, "two runs through it");
+    assert_eq!(written_of(64 << 10, false), half, "each by itself");
 }
