@@ -37,10 +37,12 @@ struct State {
     synced: Txg,
     /// Somebody waits for this txg.
     wanted: Txg,
+    /// When the open txg got its first transaction; until then, when it was opened.
     opened_at: Instant,
+    untouched: bool,
     stop: bool,
     failed: Option<Error>,
-    /// A txg is written after this time even if nobody waits.
+    /// A txg is written so long after its first transaction even if nobody waits: who begins after a while is not interrupted by chance.
     timeout: Duration,
     /// As the user set them, and as they are at the devices' pace, in bytes a second.
     limits: DirtyBounds,
@@ -128,6 +130,7 @@ impl Txgs {
                 synced,
                 wanted: Txg::ZERO,
                 opened_at: Instant::now(),
+                untouched: true,
                 stop: false,
                 failed: None,
                 timeout,
@@ -193,6 +196,9 @@ impl Txgs {
             let full = state.bounds.reached(&self.meter);
             if !state.closing && !full {
                 state.holds += 1;
+                if std::mem::take(&mut state.untouched) {
+                    state.opened_at = Instant::now();
+                }
                 let txg = state.open;
                 state.reserved[txg.slot::<4>()] += reserve;
                 if !state.kicked && state.bounds.enough(&self.meter, txg) {
@@ -286,6 +292,7 @@ impl Txgs {
         state.quiesced = Some(state.open);
         state.open = state.open.next();
         state.opened_at = Instant::now();
+        state.untouched = true;
         state.closing = false;
         state.kicked = false;
         let slot = state.open.slot::<4>();

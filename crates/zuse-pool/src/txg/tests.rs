@@ -213,3 +213,24 @@ fn a_txg_is_worth_writing_long_before_writers_wait() {
     assert_eq!(worth(mib(4), mib(2)), (true, false));
     assert_eq!(worth(mib(4), mib(4)), (true, true));
 }
+
+#[test]
+fn a_txg_is_as_old_as_its_first_transaction() {
+    let (txgs, _meter) = engine(1 << 20);
+    let age = |txgs: &Txgs| txgs.lock().opened_at;
+    let opened = age(&txgs);
+    // A clock that stands still would hide the difference.
+    std::thread::sleep(Duration::from_millis(2));
+    drop(txgs.begin(1, || Ok(())).expect("open"));
+    let touched = age(&txgs);
+    assert!(touched > opened, "nobody had anything to wait for before");
+    std::thread::sleep(Duration::from_millis(2));
+    drop(txgs.begin(1, || Ok(())).expect("open"));
+    assert_eq!(age(&txgs), touched, "the first one waits the longest");
+    txgs.want(Txg(11));
+    assert!(txgs.quiesce_next());
+    std::thread::sleep(Duration::from_millis(2));
+    let next = age(&txgs);
+    drop(txgs.begin(1, || Ok(())).expect("open"));
+    assert!(age(&txgs) > next, "and the next txg anew");
+}
