@@ -9,7 +9,6 @@ mod error;
 pub use byte_order::ByteOrder;
 pub use error::{Errno, Error, Place, Result};
 
-pub mod bytes;
 pub mod clock;
 pub mod counter;
 pub mod pool;
@@ -19,7 +18,6 @@ pub mod range_tree;
 pub mod sync;
 pub mod txg;
 
-pub use bytes::AlignedBuf;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use counter::Counter;
 pub use pool::{JobPanic, WorkPool};
