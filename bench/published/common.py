@@ -98,6 +98,25 @@ def driver(*words):
     return json.loads(run(DRIVER, *words))
 
 
+def set_and_get(peer, tree, files_dirs_bytes, take_memory, settles):
+    """Makes files in a new tree, sets one extended attribute on each and gets it again, each time with caches dropped: `set` and `get` with
+    their results. With `settles`, the host of a virtual machine has been told of free memory before."""
+    files, dirs, _ = files_dirs_bytes
+    driver("create", tree, files, dirs, 0)
+    for what in ("set", "get"):
+        peer.cold()
+        if settles:
+            memory_is_reported()
+        at_hand(DRIVER, *([peer.binary] if isinstance(peer, peers.FuseServer) else []))
+        take_memory()
+        result = driver(f"{what}xattr", tree, *files_dirs_bytes)
+        if what == "set" and isinstance(peer, peers.Zuse):
+            start = time.perf_counter()  # FUSE does not pass syncfs on
+            peer.zuse("zpool", "sync", peer.pool)
+            result["synced"] += time.perf_counter() - start
+        yield what, result
+
+
 class Record:
     """Results of one table. A result is a row, a column and all its runs; the best counts."""
 

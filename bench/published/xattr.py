@@ -8,9 +8,7 @@ stored; programs are read in again, or a server that was started anew would wait
 the host of a virtual machine has given it the memory that a run takes, or who needs more of it would wait for that by chance, and is not told
 of what the eviction has freed while somebody is measured."""
 
-import time
-
-from common import DRIVER, EXAMPLES, SCRATCH, at_hand, begin, chart, driver, each_peer_in_turn, evict, example, memory_at_hand, memory_is_reported, size, zuse
+from common import EXAMPLES, SCRATCH, at_hand, begin, chart, each_peer_in_turn, evict, example, memory_at_hand, set_and_get, size, zuse
 import peers
 
 TITLES = {
@@ -88,19 +86,7 @@ def through_mounts(record, bytes_, is_checked):
     found = {}
 
     def once(peer, folder, i):
-        tree = folder / f"t{i}"
-        driver("create", tree, count, dirs, 0)
-        for what in ("set", "get"):
-            peer.cold()
-            if SIZE != "smoke":
-                memory_is_reported()
-            at_hand(DRIVER, *([peer.binary] if isinstance(peer, peers.FuseServer) else []))
-            take_memory(bytes_)
-            result = driver(f"{what}xattr", tree, count, dirs, bytes_)
-            if what == "set" and isinstance(peer, peers.Zuse):
-                start = time.perf_counter()  # FUSE does not pass syncfs on
-                peer.zuse("zpool", "sync", peer.pool)
-                result["synced"] += time.perf_counter() - start
+        for what, result in set_and_get(peer, folder / f"t{i}", (count, dirs, bytes_), lambda: take_memory(bytes_), SIZE != "smoke"):
             rounds_of(found.setdefault(peer.name, {}), what, result)
 
     def last(peer):

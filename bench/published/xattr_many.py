@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Setting and getting one extended attribute on as many files as were published, 100,000, through the mount and through the server that does
+nothing: what does not fit into memory is written while more is set. Round by round in turn, as `xattr.py` does it; writes
+bench/results/xattr-many.json.
+
+  bench/published/run.sh --ci xattr          (builds everything)
+  python3 bench/published/xattr_many.py --ci 256 4096 16384    minutes a size, 4 GB of disk a round at 16 KiB
+"""
+
+import json
+import statistics
+import sys
+
+SIZES = [int(word) for word in sys.argv[1:] if word.isdigit()] or [256, 4096, 16384]
+sys.argv = [word for word in sys.argv if not word.isdigit()]
+
+from common import RESULTS, SCRATCH, begin, each_peer_in_turn, memory_at_hand, set_and_get, size, zuse  # noqa: E402
+import peers  # noqa: E402
+
+SMOKE = size() == "smoke"
+FILES = 1_000 if SMOKE else 100_000
+
+
+def rounds(bytes_):
+    """The server that does nothing keeps all values in memory: 13 GB of two rounds of 64 KiB."""
+    return 1 if SMOKE else 5 if bytes_ <= 16384 else 2
+
+
+def quotient(runs, what, of=min):
+    best = {name: of(seconds) for name, seconds in runs[what].items()}
+    return best["mount sa"] / best["null-fuse"]
+
+
+def main():
+    record = begin("xattr-many", "one extended attribute per file, many files", "ci", f"{FILES:,} files, {rounds(1)} rounds in turn, {rounds(65536)} of 64 KiB")
+    record.data["microseconds"] = {}
+    mount = zuse("mount sa")
+    mount.properties, mount.pool_size = {"xattr": "sa"}, "60G"
+    for bytes_ in SIZES:
+        found = {"set": {}, "get": {}}
+
+        def take_memory():
+            # As much as can be free without the host being told of it meanwhile; what a run needs beyond is the host's to bring, to both.
+            memory_at_hand(16 if SMOKE else 900)
+
+        def once(peer, folder, i):
+            for what, result in set_and_get(peer, folder / f"t{i}", (FILES, max(2, FILES // 1000), bytes_), take_memory, not SMOKE):
+                found[what].setdefault(peer.name, []).append(result["seconds"] / FILES * 1e6)
+
+        def last(peer):
+            if isinstance(peer, peers.Zuse):
+                record.zdb_of_peer(f"{peer.name} {bytes_}", peer)
+
+        each_peer_in_turn(record, [mount, peers.NullFuse], [rounds(bytes_)] * 2, once, last)
+        record.data["microseconds"][bytes_] = found
+        for what, runs in found.items():
+            times = {name: [round(t, 1) for t in seconds] for name, seconds in runs.items()}
+            ratio, middle = quotient(found, what), quotient(found, what, statistics.median)
+            print(f"  {what} {bytes_}: {ratio:.2f} of null-fuse, middle {middle:.2f}; us a file {times}", flush=True)
+    record.ask_zdb()
+    ((SCRATCH if SMOKE else RESULTS) / "xattr-many.json").write_text(json.dumps(record.data, indent=1) + "\n")
+
+
+main()
