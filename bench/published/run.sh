@@ -5,6 +5,8 @@
 #   bench/published/run.sh --ci             half an hour
 #   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk
 #   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr
+#
+# Beside the tables: xattr_many.py, attributes on 100,000 files, once this has built everything.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export PATH="${HOME:-/root}/.cargo/bin:$PATH"
