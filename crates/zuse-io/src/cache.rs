@@ -12,7 +12,7 @@
 //! - A key is in exactly one of `probation` and `main` iff it is in `map`; a stale queue slot (its key was
 //!   removed) is skipped when it reaches the front.
 //! - What is lent (to copies of cached blocks that are being changed, and to values of extended attributes) is taken off `limit`: cache and loans together stay
-//!   within the budget. At most half is lent.
+//!   within the budget. At most half is lent; three quarters, where the last of it goes to values and no cached block goes for it.
 //! - A block read by several threads at once is fetched by one of them, be it one that only reads ahead; no shard lock is held
 //!   meanwhile. Who has taken blocks upon itself waits for nobody else's before they have come or it gave them up.
 //!
@@ -239,20 +239,25 @@ impl Cache {
 
     /// Lends a part of the budget, for memory that takes the place of cached blocks. `None` when half is lent already.
     pub fn lend(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
+        self.lend_up_to(self.limit.load(Relaxed) / 2, bytes)
+    }
+
+    fn lend_up_to(self: &Arc<Self>, most: usize, bytes: usize) -> Option<Loan> {
         let before = self.lent.fetch_add(bytes, Relaxed);
         let loan = Loan {
             cache: self.clone(),
             bytes,
         };
-        (before.saturating_add(bytes) <= self.limit.load(Relaxed) / 2).then_some(loan)
+        (before.saturating_add(bytes) <= most).then_some(loan)
     }
 
-    /// Lends what nobody uses: nothing that is cached has to go for it. `None` where there is not so much, or half is lent already.
+    /// Lends what nobody uses: nothing that is cached has to go for it. `None` where there is not so much, or three quarters
+    /// are lent already.
     pub fn lend_spare(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
         let taken = self.used.load(Relaxed) + self.lent.load(Relaxed);
-        let spare = self.limit.load(Relaxed).saturating_sub(taken);
-        if bytes <= spare {
-            self.lend(bytes)
+        let limit = self.limit.load(Relaxed);
+        if bytes <= limit.saturating_sub(taken) {
+            self.lend_up_to(limit / 4 * 3, bytes)
         } else {
             None
         }

@@ -67,7 +67,8 @@ impl Default for Limits {
     }
 }
 
-/// A tenth of the memory, as OpenZFS has it, but no more than the block cache: half of that the cache lends ([`zuse_io::Cache::lend`]).
+/// A tenth of the memory, as OpenZFS has it, but no more than the block cache: half of that the cache lends ([`zuse_io::Cache::lend`]), three
+/// quarters while it has them to spare.
 fn dirty_of_this_machine() -> u64 {
     zuse_device::memory().map_or(64 << 20, |bytes| (bytes / 10).clamp(64 << 20, 512 << 20))
 }

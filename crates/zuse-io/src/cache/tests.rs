@@ -63,6 +63,23 @@ fn what_is_lent_is_taken_off_the_budget_until_it_comes_back() {
 }
 
 #[test]
+fn what_nobody_uses_is_lent_up_to_three_quarters() {
+    let cache = Arc::new(Cache::new(1 << 20));
+    let spare: Vec<_> = (0..6).map(|_| cache.lend_spare(128 << 10)).collect();
+    assert!(spare.iter().all(Option::is_some));
+    assert!(cache.lend_spare(4096).is_none(), "three quarters are lent");
+    assert!(cache.lend(4096).is_none(), "more than half is lent");
+    drop(spare);
+    for n in 0..192 {
+        cache.insert(key(n), Class::Data, block(4096));
+    }
+    let used = cache.stats().used;
+    assert!(cache.lend_spare((1 << 20) - used + 1).is_none(), "cached");
+    assert!(cache.lend_spare(128 << 10).is_some());
+    assert!(cache.lend(512 << 10).is_some(), "nothing is lent any more");
+}
+
+#[test]
 fn a_block_larger_than_the_budget_does_not_stay_beside_others() {
     let cache = Cache::new(64 << 10);
     for n in 0..20 {
