@@ -55,6 +55,10 @@ def wait_until(condition, what, seconds=30):
 class Peer:
     name = ""
     about = ""
+    # Of the image that the peer's file system is in.
+    image_bytes = IMAGE_BYTES
+    # Files that it must be able to hold, if they are more than its tools would provide for.
+    inodes = None
 
     def __init__(self, scratch):
         self.scratch = scratch / self.name
@@ -71,7 +75,7 @@ class Peer:
 
     def make_image(self):
         with open(self.image, "wb") as image:
-            image.truncate(IMAGE_BYTES)
+            image.truncate(self.image_bytes)
 
     def cold(self):
         drop_kernel_caches()
@@ -106,7 +110,8 @@ class Ext4(Peer):
         self.fresh()
         self.make_image()
         # Lazy initialisation would write in the background during the measurement.
-        run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.image)
+        many = [] if self.inodes is None else ["-N", str(self.inodes)]
+        run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", *many, self.image)
         self.attach()
         return self.mount
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A walk with the attributes of each file (what ftw(3) does), caches dropped, by files per directory, zap_micro_max_size and ibs."""
 
-from common import DRIVER, SCRATCH, begin, chart, driver, each_peer, evict, example, size, timed, zuse
+from common import DRIVER, SCRATCH, begin, chart, driver, each_peer, evict, example, holding, size, timed, zuse
 import peers
 from find_export import export
 from trees import COUNTS, HUGE, relative, settings
@@ -57,7 +57,7 @@ def main():
         if count == HUGE and SIZE == "ci":
             continue
         kinds = [peers.Ext4, peers.Xfs, peers.NullFuse] + ([peers.ZfsFuse] if SIZE == "full" else [])
-        each_peer(record, kinds, others)
+        each_peer(record, [holding(kind, count) for kind in kinds], others)
     text = "\n\n".join([record.table(), relative(record, "mount", None), relative(record, "library", None), relative(record, "uncached mount", None)])
     columns = ["library 128K/17", "library 1M/15", "mount 128K/17", "mount 1M/15", "ext4", "xfs", "null-fuse"]
     record.write(text, {"": chart(record, record.data["title"], "seconds, by files in the directory", columns, log=True)})
