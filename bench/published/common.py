@@ -225,14 +225,16 @@ class Record:
         return " ".join(lines)
 
     def write(self, text, pictures):
-        """JSON, SVG (file name suffix to text) and the page's part between this table's marks."""
+        """JSON, SVG (file name suffix to text) and the page's part between this table's marks. The full size stands by itself, behind the
+        other one."""
         self.ask_zdb()
         self.data["took"] = round(time.monotonic() - self.began)
         print(f"  {self.name}: {self.data['took']} s in all", flush=True)
         # A smoke run shows that the script works; its figures are nobody's.
         folder = SCRATCH if self.data["size"] == "smoke" else RESULTS
         folder.mkdir(exist_ok=True)
-        base = "published-" + self.name
+        full = self.data["size"] == "full"
+        name, base = (f"{self.name} full", f"published-{self.name}-full") if full else (self.name, f"published-{self.name}")
         (folder / f"{base}.json").write_text(json.dumps(self.data, indent=1) + "\n")
         links = []
         for suffix, svg in pictures.items():
@@ -243,9 +245,13 @@ class Record:
             print(whole)
             return
         page = PAGE.read_text()
-        marked = re.compile(rf"(<!-- begin {self.name} -->\n).*?(<!-- end {self.name} -->)", re.S)
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+        if full and begin not in page:
+            behind = f"<!-- end {self.name} -->\n"
+            page = page.replace(behind, f"{behind}\n{begin}{end}\n", 1)
+        marked = re.compile(f"({begin}).*?({end})", re.S)
         if not marked.search(page):
-            sys.exit(f"{PAGE}: no marks for {self.name}")
+            sys.exit(f"{PAGE}: no marks for {name}")
         PAGE.write_text(marked.sub(lambda m: m[1] + whole + "\n" + m[2], page))
 
 

@@ -3,7 +3,8 @@
 # bench/results/published-*.{json,svg} and the tables of docs/performance.md. Root, for loop mounts and dropping caches.
 #
 #   bench/published/run.sh --ci             half an hour
-#   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk
+#   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk; results and tables of their own
+#   ZUSE_BENCH_WITHOUT="zfs-fuse xfs" bench/published/run.sh --full find    without some peers: 18 million files take ext4 eight minutes
 #   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr
 #
 # Beside the tables: xattr_many.py, attributes on 100,000 files, once this has built everything.
