@@ -318,7 +318,6 @@ class Zuse(FuseServer):
     about = "Zuse, pool in an image, its defaults (compression=on: lz4), atime=off"
     binary = BUILD / "release" / "zuse"
     pool = "benchpool"
-    pool_size = "12G"
     # Properties of the pool's dataset, and tunables of the process that has it (`zuse tunables`).
     properties = {}
     tunables = {}
@@ -346,7 +345,7 @@ class Zuse(FuseServer):
         os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(self.state)
         properties = {"atime": "off", **self.properties}
         set_ = [word for name, value in properties.items() for word in ("-O", f"{name}={value}")]
-        self.zuse("zpool", "create", *set_, self.pool, self.image, "--size", self.pool_size)
+        self.zuse("zpool", "create", *set_, self.pool, self.image, "--size", str(self.image_bytes))
         self.attach()
         return self.mount
 

@@ -350,11 +350,11 @@ def put_away(peer):
         shutil.rmtree(peer.scratch, ignore_errors=True)
 
 
-def holding(kind, files):
+def holding(kind, files, bytes_each=1536):
     """The kind of peer, with an image that so many files fit into."""
-    if files <= FILES_ANY_IMAGE_HOLDS:
-        return kind
-    more = {"inodes": files + files // 16, "image_bytes": max(kind.image_bytes, files * 1536)}
+    more = {"image_bytes": max(kind.image_bytes, files * bytes_each)}
+    if files > FILES_ANY_IMAGE_HOLDS:
+        more["inodes"] = files + files // 16
     return type(kind.__name__, (kind,), more)
 
 

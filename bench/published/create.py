@@ -72,9 +72,10 @@ def through_mounts(record, count):
 
 
 def main():
+    huge = f" ({HUGE:,} in one directory: of {HUGE_ROUNDS})" if SIZE == "full" else ""
     record = begin("create", "making empty files", SIZE,
                    f"columns are zap_micro_max_size/ibs; scaled to one directory: the library makes {LEAST:,} files or more, with {AT_HAND:,} MiB at hand, "
-                   f"best of {LIBRARY_ROUNDS}, mounts and their peers {MOUNTED:,} or more, best of {ROUNDS}" + (f" ({HUGE:,} in one directory: of {HUGE_ROUNDS})" if SIZE == "full" else ""))
+                   f"best of {LIBRARY_ROUNDS}, mounts and their peers {MOUNTED:,} or more, best of {ROUNDS}{huge}")
     of_library(record)
     for count in COUNTS[SIZE]:
         if count == HUGE and SIZE == "ci":

@@ -8,7 +8,7 @@ stored; programs are read in again, or a server that was started anew would wait
 the host of a virtual machine has given it the memory that a run takes, or who needs more of it would wait for that by chance, and is not told
 of what the eviction has freed while somebody is measured."""
 
-from common import EXAMPLES, SCRATCH, at_hand, begin, chart, each_peer_in_turn, evict, example, memory_at_hand, set_and_get, size, zuse
+from common import EXAMPLES, SCRATCH, at_hand, begin, chart, each_peer_in_turn, evict, example, holding, memory_at_hand, set_and_get, size, zuse
 import peers
 
 TITLES = {
@@ -83,9 +83,8 @@ def through_mounts(record, bytes_, is_checked):
         kinds.append((peers.Ext4, FEWER))
     if SIZE == "full":
         kinds.append((peers.ZfsFuse, FEWER))
-    if SIZE == "full":
-        # All rounds stay: 33 GB of the largest values.
-        kinds = [(type(kind.__name__, (kind,), {"pool_size": "64G", "image_bytes": 64 << 30}), n) for kind, n in kinds]
+    # The values of all rounds stay; of a spill block two copies are written.
+    kinds = [(holding(kind, n * count, 1536 + 3 * bytes_), n) for kind, n in kinds]
     found = {}
 
     def once(peer, folder, i):

@@ -14,7 +14,7 @@ import sys
 SIZES = [int(word) for word in sys.argv[1:] if word.isdigit()] or [256, 4096, 16384]
 sys.argv = [word for word in sys.argv if not word.isdigit()]
 
-from common import RESULTS, SCRATCH, begin, each_peer_in_turn, memory_at_hand, set_and_get, size, zuse  # noqa: E402
+from common import RESULTS, SCRATCH, begin, each_peer_in_turn, holding, memory_at_hand, set_and_get, size, zuse  # noqa: E402
 import peers  # noqa: E402
 
 SMOKE = size() == "smoke"
@@ -35,7 +35,7 @@ def main():
     record = begin("xattr-many", "one extended attribute per file, many files", "ci", f"{FILES:,} files, {rounds(1)} rounds in turn, {rounds(65536)} of 64 KiB")
     record.data["microseconds"] = {}
     mount = zuse("mount sa")
-    mount.properties, mount.pool_size = {"xattr": "sa"}, "60G"
+    mount.properties = {"xattr": "sa"}
     for bytes_ in SIZES:
         found = {"set": {}, "get": {}}
 
@@ -52,7 +52,8 @@ def main():
             if isinstance(peer, peers.Zuse):
                 record.zdb_of_peer(f"{peer.name} {bytes_}", peer)
 
-        each_peer_in_turn(record, [mount, peers.NullFuse], [rounds(bytes_)] * 2, once, last)
+        kinds = [holding(mount, rounds(bytes_) * FILES, 1536 + 3 * bytes_), peers.NullFuse]
+        each_peer_in_turn(record, kinds, [rounds(bytes_)] * 2, once, last)
         record.data["microseconds"][bytes_] = found
         for what, runs in found.items():
             times = {name: [round(t, 1) for t in seconds] for name, seconds in runs.items()}
