@@ -7,7 +7,8 @@
 #   ZUSE_BENCH_WITHOUT="zfs-fuse xfs" bench/published/run.sh --full find    without some peers: 18 million files take ext4 eight minutes
 #   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr
 #
-# Beside the tables: xattr_many.py, attributes on 100,000 files, once this has built everything.
+# Beside the tables, once this has built everything: xattr_many.py, attributes on 100,000 files; xattr_floor.py, what a server can be that has them
+# on this disk.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export PATH="${HOME:-/root}/.cargo/bin:$PATH"

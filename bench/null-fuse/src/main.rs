@@ -2,15 +2,25 @@
 //! SIGINT.
 //!
 //! Options: `--threads N`, `--handles` (open and close by message), `--dir-handles`, `--write-back`,
-//! `--flush`, `--no-negative`, `--read-ahead KIB`.
+//! `--flush`, `--no-negative`, `--read-ahead KIB`; for the floor of a server that has its attributes on a disk `--values FILE` (what
+//! they hold is read from there, around the host's cache, and summed), `--keep FILE` (what is set is kept in memory, `--keep-mib N`
+//! (384) of it, and the rest summed and written there) and `--io-threads N` (2).
 
+mod keep;
 mod tree;
+mod values;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use zuse_fuse::{MountOptions, mount};
+
+use keep::Keep;
+use tree::{Attributes, Tree};
+use values::Values;
 
 fn main() -> ExitCode {
     match run() {
@@ -30,9 +40,19 @@ fn run() -> Result<(), String> {
         handleless_dirs: true,
         ..MountOptions::default()
     };
-    let mut point = None;
+    let (mut point, mut values, mut keep) = (None, None, None);
+    let (mut keep_mib, mut io_threads) = (384, 2);
     let mut args = std::env::args_os().skip(1);
     while let Some(arg) = args.next() {
+        if arg == "--values" || arg == "--keep" {
+            let path = args.next().ok_or("the file of values is missing")?;
+            *(if arg == "--keep" {
+                &mut keep
+            } else {
+                &mut values
+            }) = Some(path);
+            continue;
+        }
         let mut number = || {
             let text = args.next().and_then(|n| n.into_string().ok());
             text.and_then(|n| n.parse::<u32>().ok())
@@ -41,6 +61,8 @@ fn run() -> Result<(), String> {
         match arg.to_str() {
             Some("--threads") => options.threads = number()? as usize,
             Some("--read-ahead") => options.max_readahead = number()? * 1024,
+            Some("--keep-mib") => keep_mib = number()? as usize,
+            Some("--io-threads") => io_threads = number()? as usize,
             Some("--handles") => options.handleless_files = false,
             Some("--dir-handles") => options.handleless_dirs = false,
             Some("--write-back") => options.writeback_cache = true,
@@ -49,14 +71,21 @@ fn run() -> Result<(), String> {
             _ => point = Some(arg),
         }
     }
+    let at = |path: Option<OsString>| path.map(PathBuf::from);
+    let values = at(values).map(|path| Values::new(&path, io_threads));
+    let keep = at(keep).map(|path| Keep::new(&path, keep_mib, io_threads));
+    let attributes = Attributes {
+        values: values.transpose().map_err(|e| e.to_string())?,
+        keep: keep.transpose().map_err(|e| e.to_string())?,
+    };
     let point = point.ok_or("usage: null-fuse [options] MOUNTPOINT")?;
     let mut signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGINT,
     ])
     .map_err(|e| e.to_string())?;
-    let mounted =
-        mount(Arc::new(tree::Tree::new()), point.as_ref(), &options).map_err(|e| e.to_string())?;
+    let mounted = mount(Arc::new(Tree::new(attributes)), point.as_ref(), &options)
+        .map_err(|e| e.to_string())?;
     let mounted = Arc::new(mounted);
     let (ours, handle) = (Arc::clone(&mounted), signals.handle());
     let waiter = std::thread::spawn(move || {
