@@ -1,17 +1,15 @@
 //! Values that are kept: copied to memory, summed as a block of ZFS is, and written straight to a file as soon as there is less than
 //! [`SPARE`] of the memory left. What a server that keeps its values on a disk, and has not memory for all of them, cannot do without, and
-//! nothing else. The memory is there beforehand.
+//! nothing else. The memory is there beforehand; what was set stays in it until its place is needed, however long nothing is set.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use rustix::fs::OFlags;
-
-use crate::values::{PIECE, Piece, sum};
+use crate::values::{PIECE, Piece, lock, open, sum};
 
 /// Pieces that are free before the writing stops.
 const SPARE: usize = 64;
@@ -37,27 +35,16 @@ pub struct Keep {
     current: Mutex<(Piece, usize)>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Keep {
-    /// Memory of so many MiB, and `writers` threads that write what it does not hold to the file, from its beginning on.
+    /// Memory of so many MiB, twice [`SPARE`] at least, and `writers` threads that write what it does not hold to the file, from its beginning on.
     pub fn new(path: &Path, mib: usize, writers: usize) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .custom_flags(OFlags::DIRECT.bits() as i32)
-            .open(path)?;
+        let (file, room) = open(OpenOptions::new().write(true), path)?;
         let pieces = Mutex::new(Pieces {
             free: (0..mib.max(2 * SPARE)).map(|_| Piece::new()).collect(),
             full: VecDeque::new(),
             written: 0,
         });
         let changed = Condvar::new();
-        let room = file.metadata()?.len() / PIECE as u64;
-        if room == 0 {
-            return Err(io::Error::other("the file for values has less than 1 MiB"));
-        }
         let shared = Arc::new(Shared {
             file,
             room,
@@ -112,14 +99,12 @@ impl Shared {
     fn write(&self) {
         let mut pieces = lock(&self.pieces);
         loop {
-            if pieces.free.len() >= SPARE {
-                pieces = self
-                    .changed
-                    .wait(pieces)
-                    .unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            let Some(mut full) = pieces.full.pop_front() else {
+            let full = if pieces.free.len() < SPARE {
+                pieces.full.pop_front()
+            } else {
+                None
+            };
+            let Some(mut full) = full else {
                 pieces = self
                     .changed
                     .wait(pieces)

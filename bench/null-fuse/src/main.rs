@@ -4,7 +4,7 @@
 //! Options: `--threads N`, `--handles` (open and close by message), `--dir-handles`, `--write-back`,
 //! `--flush`, `--no-negative`, `--read-ahead KIB`; for the floor of a server that has its attributes on a disk `--values FILE` (what
 //! they hold is read from there, around the host's cache, and summed), `--keep FILE` (what is set is kept in memory, `--keep-mib N`
-//! (384) of it, and the rest summed and written there) and `--io-threads N` (2).
+//! (384, 128 at least) of it, and the rest summed and written there) and `--io-threads N` (2).
 
 mod keep;
 mod tree;
@@ -32,6 +32,11 @@ fn main() -> ExitCode {
     }
 }
 
+fn number(word: OsString) -> Result<u32, String> {
+    let text = word.to_str().and_then(|n| n.parse().ok());
+    text.ok_or_else(|| format!("{} is not a number", word.display()))
+}
+
 fn run() -> Result<(), String> {
     let mut options = MountOptions {
         source: "null".into(),
@@ -44,25 +49,14 @@ fn run() -> Result<(), String> {
     let (mut keep_mib, mut io_threads) = (384, 2);
     let mut args = std::env::args_os().skip(1);
     while let Some(arg) = args.next() {
-        if arg == "--values" || arg == "--keep" {
-            let path = args.next().ok_or("the file of values is missing")?;
-            *(if arg == "--keep" {
-                &mut keep
-            } else {
-                &mut values
-            }) = Some(path);
-            continue;
-        }
-        let mut number = || {
-            let text = args.next().and_then(|n| n.into_string().ok());
-            text.and_then(|n| n.parse::<u32>().ok())
-                .ok_or("a number is missing")
-        };
+        let mut word = || args.next().ok_or("an option's value is missing");
         match arg.to_str() {
-            Some("--threads") => options.threads = number()? as usize,
-            Some("--read-ahead") => options.max_readahead = number()? * 1024,
-            Some("--keep-mib") => keep_mib = number()? as usize,
-            Some("--io-threads") => io_threads = number()? as usize,
+            Some("--threads") => options.threads = number(word()?)? as usize,
+            Some("--read-ahead") => options.max_readahead = number(word()?)? * 1024,
+            Some("--keep-mib") => keep_mib = number(word()?)? as usize,
+            Some("--io-threads") => io_threads = number(word()?)? as usize,
+            Some("--values") => values = Some(PathBuf::from(word()?)),
+            Some("--keep") => keep = Some(PathBuf::from(word()?)),
             Some("--handles") => options.handleless_files = false,
             Some("--dir-handles") => options.handleless_dirs = false,
             Some("--write-back") => options.writeback_cache = true,
@@ -71,9 +65,8 @@ fn run() -> Result<(), String> {
             _ => point = Some(arg),
         }
     }
-    let at = |path: Option<OsString>| path.map(PathBuf::from);
-    let values = at(values).map(|path| Values::new(&path, io_threads));
-    let keep = at(keep).map(|path| Keep::new(&path, keep_mib, io_threads));
+    let values = values.map(|path| Values::new(&path, io_threads));
+    let keep = keep.map(|path| Keep::new(&path, keep_mib, io_threads));
     let attributes = Attributes {
         values: values.transpose().map_err(|e| e.to_string())?,
         keep: keep.transpose().map_err(|e| e.to_string())?,

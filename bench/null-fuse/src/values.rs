@@ -63,21 +63,14 @@ pub struct Values {
     at: Mutex<u64>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Values {
     /// Begins with the reading of a file of whole MiB by so many threads; after its end they start again.
     pub fn new(path: &Path, readers: usize) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlags::DIRECT.bits() as i32)
-            .open(path)?;
-        let pieces = file.metadata()?.len() / PIECE as u64;
-        if pieces == 0 {
-            return Err(io::Error::other("the file of values has less than 1 MiB"));
-        }
+        let (file, pieces) = open(OpenOptions::new().read(true), path)?;
         let shared = Arc::new(Shared {
             file,
             pieces,
@@ -157,6 +150,16 @@ impl Shared {
             *lock(slot) = Some(piece);
             ready.notify_all();
         }
+    }
+}
+
+/// A file around the host's cache, and how many pieces it has.
+pub fn open(how: &mut OpenOptions, path: &Path) -> io::Result<(File, u64)> {
+    let direct = OFlags::DIRECT.bits() as i32;
+    let file = how.custom_flags(direct).open(path)?;
+    match file.metadata()?.len() / PIECE as u64 {
+        0 => Err(io::Error::other("the file of values has less than 1 MiB")),
+        pieces => Ok((file, pieces)),
     }
 }
 
