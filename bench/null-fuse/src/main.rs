@@ -65,6 +65,10 @@ fn run() -> Result<(), String> {
             _ => point = Some(arg),
         }
     }
+    if io_threads == 0 {
+        // Who asks for a value, or sets more than the memory holds, would wait for ever.
+        return Err("--io-threads is at least 1".into());
+    }
     let values = values.map(|path| Values::new(&path, io_threads));
     let keep = keep.map(|path| Keep::new(&path, keep_mib, io_threads));
     let attributes = Attributes {
