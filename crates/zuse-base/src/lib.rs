@@ -9,6 +9,7 @@ mod error;
 pub use byte_order::ByteOrder;
 pub use error::{Errno, Error, Place, Result};
 
+pub mod apart;
 pub mod clock;
 pub mod counter;
 pub mod pool;

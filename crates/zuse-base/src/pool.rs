@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
+use crate::apart::{self, Role};
 use crate::counter::Counter;
 use crate::queue::{BoundedQueue, PushError};
 
@@ -207,6 +208,7 @@ impl Shared {
     }
 
     fn work(&self) {
+        let _member = apart::join(Role::Background);
         WORKER_OF.set(self.address());
         while let Some(job) = self.queue.pop() {
             self.run(job);
@@ -214,6 +216,7 @@ impl Shared {
     }
 
     fn run(&self, job: Job) {
+        let _busy = apart::busy();
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             self.panics.bump();
         }

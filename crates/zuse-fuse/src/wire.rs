@@ -15,6 +15,7 @@ mod abi;
 mod dispatch;
 mod listing;
 mod message;
+mod pairing;
 mod workers;
 
 use std::io::{self, IoSlice};
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::thread;
 
 use rustix::io::Errno as OsErrno;
+use zuse_base::apart::{self, Role};
 
 use crate::notifier::Notice;
 use crate::{Errno, MountOptions, Ops};
@@ -317,6 +319,7 @@ fn work<O: Ops>(
     all: &Workers,
     number: u64,
 ) -> io::Result<()> {
+    let _member = apart::join(Role::Serving(all.group));
     let largest = usize::try_from(options.max_write.max(PAGE)).unwrap_or(usize::MAX);
     let len = largest.saturating_add(abi::IN_HEADER + abi::WRITE_IN);
     // Memory that no message has reached costs nothing.

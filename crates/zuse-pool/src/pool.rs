@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use zuse_base::apart::{self, Role};
 use zuse_base::{
     Clock, Entropy, Error, ObjectId, Result, SystemClock, SystemEntropy, Txg, WorkPool,
 };
@@ -749,7 +750,9 @@ impl Pool {
     }
 
     fn sync_loop(self: Arc<Self>) {
+        let _member = apart::join(Role::Background);
         while let Some(txg) = self.txgs.next_to_sync() {
+            let _busy = apart::busy();
             let caught =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.sync_txg(txg)));
             let result = caught.unwrap_or_else(|_| {

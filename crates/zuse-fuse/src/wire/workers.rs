@@ -32,8 +32,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use zuse_base::apart::{self, Group, Role};
+
 use super::Channel;
 use super::abi::op;
+use super::pairing::{Asked, Pairing};
 
 /// How often the watch looks.
 const TICK: Duration = Duration::from_millis(1);
@@ -91,6 +94,13 @@ fn is_forget(message: &[u8]) -> bool {
     opcode.is_some_and(|b| matches!(u32::from_ne_bytes(*b), op::FORGET | op::BATCH_FORGET))
 }
 
+/// The thread that a message comes from, 0 for the kernel.
+fn asker_of(message: &[u8]) -> u32 {
+    // `fuse_in_header`: behind four numbers of four and two of eight bytes.
+    let thread = message.get(32..36).and_then(|b| b.first_chunk());
+    thread.map_or(0, |b| u32::from_ne_bytes(*b))
+}
+
 /// The workers of a session, seen from the door.
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -99,6 +109,9 @@ pub(super) struct Workers {
     parked: Mutex<Vec<(Thread, u64)>>,
     /// Messages taken.
     taken: AtomicU64,
+    asked: Asked,
+    /// As threads that serve the same door.
+    pub(super) group: Group,
     over: AtomicBool,
     watch: Mutex<Option<Thread>>,
     watch_sleeps: AtomicBool,
@@ -125,6 +138,8 @@ impl Workers {
             waiting: AtomicU32::new(0),
             parked: Mutex::default(),
             taken: AtomicU64::new(0),
+            asked: Asked::default(),
+            group: Group::new(),
             over: AtomicBool::new(false),
             watch: Mutex::default(),
             watch_sleeps: AtomicBool::new(false),
@@ -175,6 +190,8 @@ impl Workers {
 
     /// The life of the watch.
     pub(super) fn watch(&self) {
+        let _member = apart::join(Role::Background);
+        let mut pairing = Pairing::new(self.group);
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
         while !self.over.load(SeqCst) {
@@ -189,6 +206,7 @@ impl Workers {
                 thread::park_timeout(if quiet < QUIET { TICK } else { SLOW_TICK });
             }
             let taken = self.taken.load(SeqCst);
+            pairing.tick(taken, &self.asked);
             if taken != seen {
                 (seen, quiet) = (taken, 0);
             } else {
@@ -233,6 +251,9 @@ impl Worker<'_> {
             self.all.wake_watch();
         }
         self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message));
+        if let Ok(Some(message)) = &received {
+            self.all.asked.note(asker_of(message));
+        }
         if others == 0 && self.answered && self.is_there_more() {
             self.all.call_one();
         }

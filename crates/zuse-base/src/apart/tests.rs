@@ -1,0 +1,83 @@
+use std::sync::mpsc::channel;
+use std::thread;
+
+use super::*;
+
+/// Where a thread may run.
+fn processors(thread: Pid) -> Vec<usize> {
+    let set = sched_getaffinity(Some(thread)).unwrap();
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect()
+}
+
+/// One test, as a process has one state of this.
+#[test]
+fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_released() {
+    let all = processors(gettid());
+    let (tell, told) = channel();
+    let (end, ended) = channel::<()>();
+    let background = thread::spawn(move || {
+        let _member = join(Role::Background);
+        tell.send(gettid()).unwrap();
+        let _ = ended.recv();
+    });
+    let other = told.recv().unwrap();
+    let group = Group::new();
+    let me = join(Role::Serving(group));
+
+    background_is_noticed();
+    let cpu = all[all.len() - 1];
+    if all.len() == 1 {
+        assert!(
+            !keep(group, cpu),
+            "nobody can be kept apart on one processor"
+        );
+        assert_eq!(
+            (processors(gettid()), processors(other)),
+            (all.clone(), all)
+        );
+        return;
+    }
+    assert!(!keep(group, CpuSet::MAX_CPU));
+    assert!(keep(group, cpu));
+    assert_eq!(processors(gettid()), [cpu]);
+    assert_eq!(processors(other), all[..all.len() - 1]);
+
+    // Who comes later is bound as well, whatever it inherits.
+    let late = thread::spawn(|| {
+        let _member = join(Role::Background);
+        processors(gettid())
+    });
+    assert_eq!(late.join().unwrap(), all[..all.len() - 1]);
+
+    assert!(keep(group, all[0]));
+    assert_eq!(processors(gettid()), [all[0]]);
+    assert_eq!(processors(other), all[1..]);
+
+    release(group);
+    assert_eq!(processors(gettid()), all);
+    assert_eq!(processors(other), all);
+
+    // Others may not, meanwhile.
+    assert!(keep(group, cpu) && !keep(Group::new(), cpu));
+    release(Group::new());
+    assert_eq!(processors(gettid()), [cpu]);
+    release(group);
+
+    // A thread that has left is not touched any more.
+    drop(me);
+    assert!(keep(group, cpu));
+    assert_eq!(processors(gettid()), all);
+    release(group);
+    drop(end);
+    background.join().unwrap();
+}
+
+/// Other tests of this process have work done at the same time.
+fn background_is_noticed() {
+    let begun = background().0;
+    let work = busy();
+    assert!(background().1 && background().0 > begun);
+    drop(work);
+}
