@@ -13,6 +13,7 @@
 //!   removed) is skipped when it reaches the front.
 //! - What is lent (to copies of cached blocks that are being changed, and to values of extended attributes) is taken off `limit`: cache and loans together stay
 //!   within the budget. At most half is lent; three quarters, where the last of it goes to values and no cached block goes for it.
+//!   Values for which there is nothing left have a budget of their own ([`Cache::allow_beside`]): none, unless the owner gives it.
 //! - A block read by several threads at once is fetched by one of them, be it one that only reads ahead; no shard lock is held
 //!   meanwhile. Who has taken blocks upon itself waits for nobody else's before they have come or it gave them up.
 //!
@@ -186,15 +187,19 @@ pub struct Cache {
     metadata_limit: AtomicUsize,
     used: AtomicUsize,
     lent: AtomicUsize,
+    /// Lent beside the budget, and how much may be.
+    beside: AtomicUsize,
+    most_beside: AtomicUsize,
     metadata: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// Bytes of a cache's budget that somebody else holds; given back when dropped.
+/// Bytes of a cache's budget, or beside it, that somebody else holds; given back when dropped.
 pub struct Loan {
     cache: Arc<Cache>,
     bytes: usize,
+    beside: bool,
 }
 
 impl std::fmt::Debug for Loan {
@@ -205,7 +210,9 @@ impl std::fmt::Debug for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.cache.lent.fetch_sub(self.bytes, Relaxed);
+        self.cache
+            .lender(self.beside)
+            .fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -222,6 +229,8 @@ impl Cache {
             metadata_limit: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
             lent: AtomicUsize::new(0),
+            beside: AtomicUsize::new(0),
+            most_beside: AtomicUsize::new(0),
             metadata: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -239,28 +248,40 @@ impl Cache {
 
     /// Lends a part of the budget, for memory that takes the place of cached blocks. `None` when half is lent already.
     pub fn lend(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
-        self.lend_up_to(self.limit.load(Relaxed) / 2, bytes)
+        self.lend_up_to(self.limit.load(Relaxed) / 2, bytes, false)
     }
 
-    fn lend_up_to(self: &Arc<Self>, most: usize, bytes: usize) -> Option<Loan> {
-        let before = self.lent.fetch_add(bytes, Relaxed);
+    /// What is lent of the budget, or beside it.
+    fn lender(&self, beside: bool) -> &AtomicUsize {
+        if beside { &self.beside } else { &self.lent }
+    }
+
+    fn lend_up_to(self: &Arc<Self>, most: usize, bytes: usize, beside: bool) -> Option<Loan> {
+        let before = self.lender(beside).fetch_add(bytes, Relaxed);
         let loan = Loan {
             cache: self.clone(),
             bytes,
+            beside,
         };
         (before.saturating_add(bytes) <= most).then_some(loan)
     }
 
-    /// Lends what nobody uses: nothing that is cached has to go for it. `None` where there is not so much, or three quarters
-    /// are lent already.
+    /// Lends what nobody uses: nothing that is cached has to go for it. Where there is not so much, or three quarters are lent
+    /// already, it is lent beside the budget. `None` where that has been used up, too.
     pub fn lend_spare(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
         let taken = self.used.load(Relaxed) + self.lent.load(Relaxed);
         let limit = self.limit.load(Relaxed);
-        if bytes <= limit.saturating_sub(taken) {
-            self.lend_up_to(limit / 4 * 3, bytes)
+        let spare = if bytes <= limit.saturating_sub(taken) {
+            self.lend_up_to(limit / 4 * 3, bytes, false)
         } else {
             None
-        }
+        };
+        spare.or_else(|| self.lend_up_to(self.most_beside.load(Relaxed), bytes, true))
+    }
+
+    /// How much may be lent beside the budget. What is lent already stays.
+    pub fn allow_beside(&self, bytes: usize) {
+        self.most_beside.store(bytes, Relaxed);
     }
 
     /// How often a block was not here.

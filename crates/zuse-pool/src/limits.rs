@@ -18,6 +18,9 @@ pub struct Limits {
     /// Bytes of objects, directories and other metadata that may be dirty. New versions of cached blocks count against
     /// the cache instead, up to half of it.
     pub dirty_metadata: u64,
+    /// Bytes of values of extended attributes that may be dirty beside the cache, when it has nothing more to lend them; beyond they count as
+    /// bytes of files. On slow devices it is what these take within [`Self::txg_timeout`].
+    pub dirty_values: u64,
     /// A txg is written after this time even if nobody waits.
     pub txg_timeout: Duration,
     /// Threads for compression, checksums and device writes.
@@ -49,8 +52,9 @@ impl Default for Limits {
         Self {
             cache: 512 << 20,
             cache_metadata_percent: zuse_io::METADATA_PERCENT,
-            dirty: dirty_of_this_machine(),
+            dirty: tenth_of_memory(512 << 20),
             dirty_metadata: 512 << 20,
+            dirty_values: tenth_of_memory(4 << 30),
             txg_timeout: Duration::from_secs(5),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
             micro_zap_max: 128 << 10,
@@ -67,8 +71,8 @@ impl Default for Limits {
     }
 }
 
-/// A tenth of the memory, as OpenZFS has it, but no more than the block cache: half of that the cache lends ([`zuse_io::Cache::lend`]), three
-/// quarters while it has them to spare.
-fn dirty_of_this_machine() -> u64 {
-    zuse_device::memory().map_or(64 << 20, |bytes| (bytes / 10).clamp(64 << 20, 512 << 20))
+/// A tenth of the memory, as OpenZFS has it for what is dirty, but no more than `most`: for files that is the block cache, half of which the
+/// cache lends ([`zuse_io::Cache::lend`]), three quarters while it has them to spare.
+fn tenth_of_memory(most: u64) -> u64 {
+    zuse_device::memory().map_or(64 << 20, |bytes| (bytes / 10).clamp(64 << 20, most))
 }

@@ -180,7 +180,7 @@ impl Pool {
             io.set_write_faults(suspension.clone());
             io.set_shared(clones.clone());
         }
-        Ok(Arc::new(Self {
+        let pool = Arc::new(Self {
             config: Mutex::new(config),
             config_dirty: AtomicBool::new(false),
             label_name: OnceLock::new(),
@@ -212,7 +212,9 @@ impl Pool {
             reopen: RwLock::new(None),
             limits: RwLock::new(env.limits),
             env,
-        }))
+        });
+        pool.allow_values();
+        Ok(pool)
     }
 
     pub(crate) fn objset_env(&self, place: &str, settings: Settings) -> zuse_dmu::ObjsetEnv {
@@ -336,9 +338,18 @@ impl Pool {
             metadata: new.dirty_metadata,
         };
         self.txgs.set_bounds(new.txg_timeout, bounds);
+        self.allow_values();
         if let Some(mos) = self.mos.get() {
             mos.set_settings(self.mos_settings());
         }
+    }
+
+    /// How many bytes of attributes' values may be dirty beside the cache: an `fsync` of anybody waits for them.
+    pub(crate) fn allow_values(&self) {
+        let most = self.limits().dirty_values.min(self.txgs.within_timeout());
+        self.io
+            .cache()
+            .allow_beside(usize::try_from(most).unwrap_or(usize::MAX));
     }
 
     /// The feature flags.

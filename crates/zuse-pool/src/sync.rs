@@ -84,6 +84,7 @@ impl Pool {
         let written = self.io.bytes_written() - before;
         self.txgs
             .note_pace(written.max(self.meter.of(txg)), began.elapsed());
+        self.allow_values();
         self.meter.clear(txg);
         self.hooks.synced(txg);
         Ok(())

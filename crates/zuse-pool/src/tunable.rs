@@ -112,6 +112,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.dirty_metadata = v.unwrap_or(Limits::default().dirty_metadata),
     },
     Tunable {
+        name: "zuse_dirty_values_max",
+        alias: None,
+        unit: Unit::Bytes,
+        range: (0, 1 << 40),
+        power: false,
+        meaning: "changed values of extended attributes kept in memory beside the block cache before they count as data of files",
+        live: true,
+        get: |l| Some(l.dirty_values),
+        set: |l, v| l.dirty_values = v.unwrap_or(Limits::default().dirty_values),
+    },
+    Tunable {
         name: "zfs_txg_timeout",
         alias: None,
         unit: Unit::Seconds,

@@ -165,6 +165,13 @@ impl Txgs {
         // Whoever waits looks again when the txg is done.
     }
 
+    /// Bytes that the devices take in the time in which a txg comes to be written, at the pace of the last ones.
+    pub fn within_timeout(&self) -> u64 {
+        let state = self.lock();
+        let millis = u64::try_from(state.timeout.as_millis()).unwrap_or(u64::MAX);
+        (state.pace / 1000).saturating_mul(millis)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

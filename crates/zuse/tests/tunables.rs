@@ -230,6 +230,52 @@ fn dirty_data_and_the_time_of_a_txg_are_bounded() {
     assert!(pool.spa().open_txg() > open);
 }
 
+/// 32 MiB of values in one txg that nothing else closes.
+#[test]
+fn changed_values_of_attributes_have_memory_beside_the_cache() {
+    let txgs_for = |values: &str| {
+        let place = Place::new();
+        let pool = place.create(&[
+            ("zfs_arc_max", "8M"),
+            ("zfs_dirty_data_max", "4M"),
+            ("zfs_txg_timeout", "3600"),
+            ("zuse_dirty_values_max", values),
+        ]);
+        let fs = pool.file_system("tank").expect("opens");
+        let top = fs.root().expect("root");
+        let value = vec![7; 65_536];
+        let files: Vec<_> = (0..512)
+            .map(|i| {
+                let name = format!("f{i}").into_bytes();
+                fs.create(&root(), &top, &name, 0o644).expect("made")
+            })
+            .collect();
+        pool.spa()
+            .wait_synced(pool.spa().open_txg())
+            .expect("written");
+        let before = pool.spa().open_txg().0;
+        for file in &files {
+            // Half in spill blocks, half in hidden directories.
+            let size = if file.object().0 % 2 == 0 {
+                16_384
+            } else {
+                65_536
+            };
+            fs.set_xattr(
+                &root(),
+                file,
+                b"user.x",
+                &value[..size],
+                zuse::XattrMode::Any,
+            )
+            .expect("set");
+        }
+        pool.spa().open_txg().0 - before
+    };
+    assert_eq!(txgs_for("64M"), 0, "no txg ends because of them");
+    assert!(txgs_for("0") >= 2, "they count as data of files");
+}
+
 #[test]
 fn user_attributes_are_stored_bare_when_asked_for_and_read_in_both_forms() {
     let place = Place::new();

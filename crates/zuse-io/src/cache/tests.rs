@@ -80,6 +80,25 @@ fn what_nobody_uses_is_lent_up_to_three_quarters() {
 }
 
 #[test]
+fn what_is_lent_beside_the_budget_takes_nothing_from_it() {
+    let cache = Arc::new(Cache::new(1 << 20));
+    cache.allow_beside(256 << 10);
+    let all: Vec<_> = (0..8).map(|_| cache.lend_spare(128 << 10)).collect();
+    assert!(all.iter().all(Option::is_some), "six of it and two beside");
+    assert!(cache.lend_spare(128 << 10).is_none());
+    let mut all = all.into_iter();
+    drop(all.next_back());
+    drop(all.next_back());
+    assert!(cache.lend(4096).is_none(), "those beside gave nothing back");
+    assert!(cache.lend_spare(256 << 10).is_some(), "beside");
+    drop(all.next());
+    assert!(cache.lend_spare(128 << 10).is_some(), "of the budget");
+    cache.allow_beside(0);
+    let again = cache.lend_spare(128 << 10);
+    assert!(again.is_some() && cache.lend_spare(4096).is_none());
+}
+
+#[test]
 fn a_block_larger_than_the_budget_does_not_stay_beside_others() {
     let cache = Cache::new(64 << 10);
     for n in 0..20 {

@@ -194,6 +194,27 @@ fn as_much_may_be_dirty_as_the_devices_take_within_a_second() {
 }
 
 #[test]
+fn values_may_be_as_many_as_the_devices_take_until_a_txg_is_due() {
+    let (txgs, _) = engine(u64::MAX);
+    let bounds = DirtyBounds {
+        data: 1,
+        metadata: 1,
+    };
+    txgs.set_bounds(Duration::from_secs(5), bounds);
+    let rounded = 5 * 1000;
+    assert!(5 * UNKNOWN_PACE - txgs.within_timeout() < rounded);
+    for _ in 0..40 {
+        txgs.note_pace(100 << 20, Duration::from_secs(1));
+    }
+    assert_eq!(txgs.within_timeout() >> 20, 499);
+    txgs.set_bounds(Duration::from_millis(2500), bounds);
+    assert_eq!(txgs.within_timeout() >> 20, 249);
+    txgs.note_pace(u64::MAX, Duration::ZERO);
+    txgs.set_bounds(Duration::MAX, bounds);
+    assert_eq!(txgs.within_timeout(), u64::MAX, "no overflow");
+}
+
+#[test]
 fn a_txg_is_worth_writing_long_before_writers_wait() {
     let meter = DirtyMeter::default();
     let worth = |bound, dirty| {
