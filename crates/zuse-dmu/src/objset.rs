@@ -23,7 +23,7 @@ mod sync;
 mod undo;
 
 pub use compare::Changed;
-pub use glance::Glance;
+pub use glance::{Glance, Stored};
 pub use sync::ObjsetSync;
 
 use std::collections::HashMap;

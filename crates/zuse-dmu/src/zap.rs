@@ -54,6 +54,7 @@ use flaw::{Checked, Flaw};
 use key::Ask;
 pub use key::{TOO_BIG, ZapValue};
 use known::{Known, What};
+pub use micro::number_in;
 pub(crate) use micro::numbers_of;
 use micro::{MicroHeader, MicroIndex};
 pub use normalize::MatchType;

@@ -160,16 +160,27 @@ impl Session {
         name: &[u8],
         reply: ValueReply<'_>,
     ) -> Answer<Replied> {
+        let mut reply = Some(reply);
+        let mut answer = |value: &[u8]| reply.take().map(|r| r.value(value));
+        if let What::Listed(volume, listed) = &self.table.get(ino)?.what {
+            let fs = volume.enter()?;
+            let file = (listed.object, listed.generation);
+            let replied = fs.get_stored_xattr(&judged(caller), file, name, &mut answer);
+            self.note_chores(&fs, volume);
+            if let Some(replied) = replied.map_err(no)? {
+                return replied.ok_or(Errno::IO);
+            }
+        }
         let node = self.node(ino)?;
         let Ok((volume, znode)) = node.object() else {
             return Err(Errno::NODATA);
         };
         let fs = volume.enter()?;
         let replied = fs
-            .get_xattr_with(&judged(caller), znode, name, |value| reply.value(value))
+            .get_xattr_with(&judged(caller), znode, name, answer)
             .map_err(no);
         self.note_chores(&fs, volume);
-        replied
+        replied?.ok_or(Errno::IO)
     }
 
     /// After a question for extended attributes: more of them may be wanted.

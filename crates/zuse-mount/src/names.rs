@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zuse_base::Errno;
 use zuse_fuse::{Attr, Caller, RenameFlags};
-use zuse_zpl::{FileSystem, Znode};
+use zuse_zpl::{FileSystem, Found, Znode};
 
 use crate::attributes;
 use crate::covers::Cover;
@@ -34,8 +34,10 @@ impl Session {
                 if parent == volume.root && name == zuse_zpl::DOT_ZFS_NAME {
                     return self.dot_zfs(&fs, volume);
                 }
-                let znode = fs.lookup(&judged(caller), dir, name).map_err(no)?;
-                Ok(self.give(&fs, volume, &znode))
+                match fs.lookup_stat(&judged(caller), dir, name).map_err(no)? {
+                    Found::Object(znode) => Ok(self.give(&fs, volume, &znode)),
+                    Found::Stored(stat) => Ok(self.give_listed(&fs, volume, &stat)),
+                }
             }
             What::DotZfs(volume) => self.in_dot_zfs(volume, name),
             What::Snapshots(volume) => self.snapshot(volume, name),

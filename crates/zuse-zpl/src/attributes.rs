@@ -160,16 +160,47 @@ pub(crate) struct AttributeStore {
     listed: [Option<u16>; 2],
 }
 
+/// Words that the canonical attributes take.
+const CANONICAL_WORDS: usize = 16;
+
+fn word(b: &[u8], at: usize) -> Option<u64> {
+    let word = b.get(at..)?.first_chunk::<8>()?;
+    Some(u64::from_le_bytes(*word))
+}
+
+/// The canonical attributes, which begin here.
+fn canonical(b: &[u8], at: usize) -> Option<Attributes> {
+    let words = b.get(at..at + CANONICAL_WORDS * 8)?.as_chunks::<8>().0;
+    let word = |i: usize| words.get(i).map_or(0, |w| u64::from_le_bytes(*w));
+    let time = |i: usize| Timestamp::new(word(i) as i64, word(i + 1).min(999_999_999) as u32);
+    Some(Attributes {
+        mode: word(0) as u32,
+        size: word(1),
+        generation: word(2),
+        uid: word(3),
+        gid: word(4),
+        parent: word(5),
+        flags: word(6),
+        atime: time(7),
+        mtime: time(9),
+        ctime: time(11),
+        crtime: time(13),
+        links: word(15),
+        ..Attributes::default()
+    })
+}
+
 /// What a bonus of a common shape says, where a spill block may say more.
 fn beside(bonus: Attributes, has_spill: bool) -> Option<Attributes> {
     if !has_spill {
         return Some(bonus);
     }
-    // The number of a device may be there.
-    (!mode::is_device(bonus.mode)).then_some(Attributes {
-        xattr: XATTR_UNREAD,
-        ..bonus
-    })
+    // The number of a device may be there, and that of a hidden directory.
+    let xattr = match bonus.xattr {
+        0 => XATTR_UNREAD,
+        space => space,
+    };
+    (!mode::is_device(bonus.mode)).then_some(Attributes { xattr, ..bonus })
 }
 
 impl AttributeStore {
@@ -273,7 +304,7 @@ impl AttributeStore {
         (found.generation != 0 && mode::is_valid(found.mode)).then_some(found)
     }
 
-    /// A bonus of a shape that files and directories have: the canonical attributes at fixed places.
+    /// A bonus that has the canonical attributes at fixed places; that of most files and directories is known by its header.
     fn load_fast(&self, b: &[u8]) -> Option<Attributes> {
         let head = b.first_chunk::<8>()?;
         if head[..4] != MAGIC.to_le_bytes() {
@@ -290,29 +321,31 @@ impl AttributeStore {
         } else if info == self.listed[0] {
             (16, false)
         } else {
-            return None;
+            return self.load_laid_out(b);
         };
-        let words = b.get(header..header + (16 + usize::from(with_projid)) * 8)?;
-        let words = words.as_chunks::<8>().0;
-        let word = |i: usize| words.get(i).map_or(0, |w| u64::from_le_bytes(*w));
-        let time = |i: usize| Timestamp::new(word(i) as i64, word(i + 1).min(999_999_999) as u32);
-        Some(Attributes {
-            mode: word(0) as u32,
-            size: word(1),
-            generation: word(2),
-            uid: word(3),
-            gid: word(4),
-            parent: word(5),
-            flags: word(6),
-            atime: time(7),
-            mtime: time(9),
-            ctime: time(11),
-            crtime: time(13),
-            links: word(15),
-            projid: if with_projid { word(16) } else { 0 },
-            rdev: 0,
-            xattr: 0,
-        })
+        let projid = if with_projid {
+            word(b, header + CANONICAL_WORDS * 8)?
+        } else {
+            0
+        };
+        let found = canonical(b, header)?;
+        Some(Attributes { projid, ..found })
+    }
+
+    /// A bonus of another shape that begins with the canonical attributes: of a file with a hidden directory, of a symbolic link.
+    fn load_laid_out(&self, b: &[u8]) -> Option<Attributes> {
+        let sa = self.sa.glance();
+        let mut found = canonical(b, sa.begins_with(b, &CANONICAL)?)?;
+        if mode::is_device(found.mode) {
+            return None;
+        }
+        if found.flags & flags::PROJID != 0 {
+            found.projid = sa.u64(b, Attr::Projid)?;
+        }
+        if let Some(space) = sa.find(b, Attr::Xattr)? {
+            found.xattr = word(space, 0)?;
+        }
+        Some(found)
     }
 
     /// Writes the named fields.

@@ -60,6 +60,15 @@ pub enum Wanted {
     Objects,
 }
 
+/// What a name leads to.
+#[derive(Debug)]
+pub enum Found {
+    /// An object.
+    Object(Arc<Znode>),
+    /// A file that nobody has in memory, as `stat` shows it.
+    Stored(Attr),
+}
+
 impl FileSystem {
     /// The object behind a name, and whatever is known of its type.
     pub(crate) fn find(&self, dir: &Znode, name: &[u8]) -> Result<Option<(ObjectId, u32)>> {
@@ -106,6 +115,41 @@ impl FileSystem {
                 _ => {}
             }
         }
+    }
+
+    /// As [`Self::lookup`], without putting a file into memory that is not there: many who ask for a name want no more than to see it.
+    /// Nothing holds such a file, as nothing holds those of a listing ([`FileSystem::add_keeper`]).
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    pub fn lookup_stat(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8]) -> Result<Found> {
+        if !matches!(name, b"." | b"..") {
+            name::check(name)?;
+            dir.entries()?;
+            self.check_access(who, dir, MAY_EXEC)?;
+            let stamp = dir.dnode().stamp();
+            let Some((object, _)) = self.find(dir, name)? else {
+                return Err(self.absent(name));
+            };
+            if let Some(attr) = self.stored_file(object)
+                && dir.dnode().is_unchanged_since(stamp)
+            {
+                return Ok(Found::Stored(attr));
+            }
+        }
+        self.lookup(who, dir, name).map(Found::Object)
+    }
+
+    /// A regular file that is not in memory, as it is stored.
+    fn stored_file(&self, object: ObjectId) -> Option<Attr> {
+        if self.cache.get(object).is_some() {
+            return None;
+        }
+        let stored = self.objset.stored(object)?;
+        let attr = self.stored_attr(object, &stored.dnode()?)?;
+        let a = &attr.attributes;
+        (a.kind() == mode::REGULAR && a.flags & flags::XATTR == 0 && stored.is_newest())
+            .then_some(attr)
     }
 
     /// What is said of a name that a directory does not hold: one that could not be made either is too long, as other file

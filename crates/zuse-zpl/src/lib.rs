@@ -42,7 +42,7 @@ pub use backing::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFact
 pub use create::{NewObject, Remade};
 pub use credentials::{Credentials, MAY_EXEC, MAY_READ, MAY_WRITE};
 pub use diff::{Change, ChangeKind, diff};
-pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, Wanted};
+pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, Found, Wanted};
 pub use file::{SIZE_MAX, Whence, WriteOptions};
 pub use file_system::{
     Attr, CaseSensitivity, FileSystem, Keeper, MASTER_NODE, ZPL_VERSION, device_number, device_of,

@@ -10,6 +10,7 @@
 pub(crate) mod ahead;
 pub(crate) mod chores;
 mod hidden;
+mod stored;
 
 use std::sync::{Arc, PoisonError};
 
@@ -17,7 +18,7 @@ use zuse_base::{Errno, Result, Timestamp};
 use zuse_dmu::Tx;
 use zuse_dmu::sa::{Attr, SA_BONUS, SaView, dxattr};
 
-use crate::attributes::field;
+use crate::attributes::{Attributes, field};
 use crate::backing::XattrPlace;
 use crate::credentials::{Credentials, MAY_READ, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
@@ -106,7 +107,7 @@ impl FileSystem {
             let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
             self.with_stored(znode, name, f)
         };
-        match self.asking_ahead(znode, look)? {
+        match self.asking_ahead(znode.object(), look)? {
             Some(made) => Ok(made),
             None => refuse(Errno::NODATA, "no such extended attribute"),
         }
@@ -141,7 +142,7 @@ impl FileSystem {
                 names.push(shown);
             }
         };
-        self.asking_ahead(znode, || self.each_stored(znode, &mut show))?;
+        self.asking_ahead(znode.object(), || self.each_stored(znode, &mut show))?;
         Ok(names)
     }
 
@@ -225,6 +226,20 @@ impl FileSystem {
         name: &[u8],
         write: bool,
     ) -> Result<()> {
+        match self.name_space_of(who, &znode.attributes(), name, write)? {
+            Some(want) => self.check_access(who, znode, want),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a name can be asked for, or set, of an object with these attributes, and what access that takes.
+    fn name_space_of(
+        &self,
+        who: &Credentials,
+        a: &Attributes,
+        name: &[u8],
+        write: bool,
+    ) -> Result<Option<u32>> {
         if name.is_empty() || name.len() > NAME_MAX {
             return refuse(Errno::RANGE, "the name of an extended attribute");
         }
@@ -233,7 +248,6 @@ impl FileSystem {
         }
         let props = self.backing.props();
         let want = if write { MAY_WRITE } else { MAY_READ };
-        let a = znode.attributes();
         if a.flags & flags::XATTR != 0 {
             return refuse(Errno::NOTSUP, "extended attributes of extended attributes");
         }
@@ -251,11 +265,11 @@ impl FileSystem {
                     "user attributes of a special file",
                 );
             }
-            return self.check_access(who, znode, want);
+            return Ok(Some(want));
         }
         if known(TRUSTED) {
             return if who.free() || who.privileged {
-                Ok(())
+                Ok(None)
             } else {
                 refuse(
                     if write { Errno::PERM } else { Errno::NODATA },
@@ -267,18 +281,17 @@ impl FileSystem {
             return if write && !who.free() {
                 refuse(Errno::PERM, "security attributes")
             } else {
-                Ok(())
+                Ok(None)
             };
         }
         if is_acl(name) {
             if !props.posix_acl || a.kind() == mode::SYMLINK {
                 return refuse(Errno::NOTSUP, "POSIX ACLs are off");
             }
-            return if write {
-                who.check_owner(a.uid)
-            } else {
-                Ok(())
-            };
+            if write {
+                who.check_owner(a.uid)?;
+            }
+            return Ok(None);
         }
         if [USER, TRUSTED, SECURITY].contains(&name) {
             return refuse(Errno::INVAL, "a name space without a name");

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use zuse_base::ObjectId;
 use zuse_codec::read_soon;
-use zuse_format::DnodeView;
+use zuse_format::block_pointer::BpKind;
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
+use zuse_format::{BlockPointer, DnodeView};
 use zuse_io::Block;
 
 use super::{Objset, lock, starts_of};
@@ -131,6 +132,24 @@ impl Objset {
         object: ObjectId,
         f: impl FnOnce(&DnodeView<'_>) -> Option<R>,
     ) -> Option<R> {
+        let stored = self.stored_quietly(object)?;
+        let found = f(&stored.dnode()?);
+        found.filter(|_| stored.is_newest())
+    }
+
+    /// One object as it stands in its dnode block, without putting it into memory; who takes one after the other has the next blocks
+    /// brought, as with [`Objset::dnode`]. `None` as of [`Objset::look_at`].
+    pub fn stored(self: &Arc<Self>, object: ObjectId) -> Option<Stored<'_>> {
+        let misses = self.io().cache().misses();
+        let stored = self.stored_quietly(object)?;
+        if self.io().cache().misses() != misses {
+            let blkid = object.0 / SLOTS_PER_BLOCK as u64;
+            self.dnode_block_was_read(&stored.tree, blkid);
+        }
+        Some(stored)
+    }
+
+    fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT {
             return None;
         }
@@ -142,15 +161,72 @@ impl Objset {
         if starts_of(&block) >> slot & 1 == 0 || self.is_in_memory(object) {
             return None;
         }
-        let bytes = block.bytes().get(slot * DNODE_SLOT..);
-        let found = f(&DnodeView::parse(bytes?).ok()??);
-        found.filter(|_| self.is_meta_tree(&tree))
+        Some(Stored {
+            os: self,
+            tree,
+            block,
+            object,
+        })
     }
 
     pub(crate) fn is_in_memory(&self, object: ObjectId) -> bool {
         lock(self.core.shard(object))
             .get(&object.0)
             .is_some_and(|weak| weak.strong_count() > 0)
+    }
+}
+
+/// An object as it stands in its dnode block. What is read through it may be outdated, or even be something else by now, until
+/// [`Stored::is_newest`] has said that it is not; nothing is held by it.
+pub struct Stored<'a> {
+    os: &'a Objset,
+    tree: Arc<Synced>,
+    block: Arc<Block>,
+    object: ObjectId,
+}
+
+impl Stored<'_> {
+    /// The dnode, if it parses.
+    pub fn dnode(&self) -> Option<DnodeView<'_>> {
+        let slot = (self.object.0 % SLOTS_PER_BLOCK as u64) as usize;
+        DnodeView::parse(self.block.bytes().get(slot * DNODE_SLOT..)?).ok()?
+    }
+
+    /// The block that it stands in.
+    pub fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+
+    /// Whether this is the newest state of the object still, and what was read through it before is part of that.
+    pub fn is_newest(&self) -> bool {
+        !self.os.is_in_memory(self.object) && self.os.is_meta_tree(&self.tree)
+    }
+
+    /// The spill block; `None` without one, or if it cannot be read.
+    pub fn spill(&self) -> Option<Arc<Block>> {
+        self.read(&self.dnode()?.spill()?, true)
+    }
+
+    /// The only block of an object that has one, which is no hole; `None` of others, or if it cannot be read.
+    pub fn only_block(&self) -> Option<Arc<Block>> {
+        let dnode = self.dnode()?;
+        if dnode.levels() != 1 || dnode.max_block_id() != 0 {
+            return None;
+        }
+        let metadata = zuse_format::object_type::is_metadata(dnode.object_type());
+        let block = self.read(&dnode.blkptr(0), metadata)?;
+        let len = usize::from(dnode.data_block_sectors()) * 512;
+        (block.bytes().len() == len).then_some(block)
+    }
+
+    fn read(&self, bp: &BlockPointer, metadata: bool) -> Option<Arc<Block>> {
+        if matches!(bp.kind(), BpKind::Hole | BpKind::Redacted) || bp.level() != 0 {
+            return None;
+        }
+        self.os
+            .core
+            .read_block(bp, metadata, &"a stored object")
+            .ok()
     }
 }
 

@@ -105,6 +105,29 @@ impl SaGlance {
         let range = find_in(buffer, &header, layout, attr).ok()??;
         Some(u64_in(buffer, range.start, header.swapped))
     }
+
+    /// The bytes of an attribute in a bonus or spill buffer, if it has it; `None` for a buffer that does not parse, or is of the other
+    /// byte order.
+    pub fn find<'b>(&self, buffer: &'b [u8], attr: Attr) -> Option<Option<&'b [u8]>> {
+        let header = buffer::parse_header(buffer).ok()?;
+        let Some(header) = header else {
+            return Some(None);
+        };
+        let layout = self.0.layout(header.layout).filter(|_| !header.swapped)?;
+        match find_in(buffer, &header, layout, attr).ok()? {
+            Some(range) => Some(Some(buffer.get(range)?)),
+            None => Some(None),
+        }
+    }
+
+    /// Where the first attributes of a buffer begin, if they are these, in this order, of fixed lengths, in our byte order.
+    pub fn begins_with(&self, buffer: &[u8], attrs: &[Attr]) -> Option<usize> {
+        let header = buffer::parse_header(buffer).ok()??;
+        let layout = self.0.layout(header.layout).filter(|_| !header.swapped)?;
+        let mut attrs = attrs.iter().enumerate();
+        let same = attrs.all(|(i, a)| !a.is_variable() && layout.position(*a) == Some(i));
+        same.then_some(header.len)
+    }
 }
 
 pub(crate) fn corrupt(dnode: &Dnode, flaw: Flaw) -> Error {

@@ -139,6 +139,20 @@ pub(crate) fn slot(b: &[u8], i: usize) -> Option<Slot<'_>> {
     })
 }
 
+/// Slots that are looked through without an index.
+const FEW: usize = 64;
+
+/// The value of a name in a small block that is a micro ZAP without normalization, and `Some(None)` if it does not have it. `None` for any
+/// other block: [`super::Zap`] knows more.
+pub fn number_in(b: &[u8], name: &[u8]) -> Option<Option<u64>> {
+    let is_plain = u64_at(b, 0) == MICRO_TYPE && MicroHeader::parse(b).ok()?.normflags == 0;
+    if !is_plain || slots(b) > FEW {
+        return None;
+    }
+    let mut all = (0..slots(b)).filter_map(|i| slot(b, i));
+    Some(all.find(|s| s.name == name).map(|s| s.value))
+}
+
 /// Names and values of a block that is a micro ZAP with names that are text.
 pub(crate) fn numbers_of(b: &[u8]) -> Option<Vec<(String, u64)>> {
     if u64_at(b, 0) != MICRO_TYPE || b.len() < 2 * SLOT {

@@ -7,4 +7,5 @@ mod crowd;
 mod data;
 mod model;
 mod names;
+mod stored;
 mod xattrs;

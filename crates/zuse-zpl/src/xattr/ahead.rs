@@ -20,14 +20,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use zuse_base::Result;
+use zuse_base::{ObjectId, Result};
 use zuse_dmu::sa::{Attr, SA_BONUS, SaTable};
 use zuse_dmu::zap::Zap;
 use zuse_dmu::{Ahead, Dnode, Objset};
 
 use crate::dirent;
 use crate::file_system::FileSystem;
-use crate::znode::Znode;
 
 /// Objects that are looked at ahead of the one that is asked, at first.
 const FEW: u64 = 64;
@@ -114,23 +113,27 @@ impl FileSystem {
     /// Runs a question for the extended attributes of an object, and has the next ones' brought if that looks useful.
     pub(super) fn asking_ahead<T>(
         &self,
-        znode: &Znode,
+        object: ObjectId,
         ask: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let cache = self.objset.io().cache();
-        let before = cache.misses();
+        let before = self.objset.io().cache().misses();
         let answer = ask()?;
-        let missed = cache.misses() != before;
+        self.was_asked(object, before);
+        Ok(answer)
+    }
+
+    /// An object was asked for its extended attributes; before, so many blocks had not been in the cache.
+    pub(super) fn was_asked(&self, object: ObjectId, misses: u64) {
+        let missed = self.objset.io().cache().misses() != misses;
         if missed {
             self.leave_chores();
         }
-        if let Some(range) = self.xattrs_ahead.visit(znode.object().0, missed)
+        if let Some(range) = self.xattrs_ahead.visit(object.0, missed)
             && self.objset.settings().cache_metadata
             && !self.chores.take(&range)
         {
             self.bring_by_pool(range.collect());
         }
-        Ok(answer)
     }
 
     /// Has what the extended attributes of objects are stored in brought by another thread.
