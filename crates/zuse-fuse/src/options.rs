@@ -38,6 +38,8 @@ pub struct MountOptions {
     pub max_readahead: u32,
     /// Worker threads.
     pub threads: usize,
+    /// While one program asks fast and there is other work, that keeps off the processor of who is asked ([`zuse_base::apart`]).
+    pub apart: bool,
     /// The server keeps POSIX ACLs and the kernel enforces them.
     pub posix_acl: bool,
     /// The server needs no handles: opening and closing files costs no message, `fh` is 0 everywhere, and
@@ -77,6 +79,7 @@ impl Default for MountOptions {
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             threads: (2 * cores).clamp(4, 64),
+            apart: true,
             posix_acl: false,
             handleless_files: false,
             handleless_dirs: false,

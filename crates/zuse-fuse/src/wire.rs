@@ -268,7 +268,7 @@ impl<O: Ops> Session<O> {
             server,
             options,
         } = self;
-        let all = Workers::new();
+        let all = Workers::new(options.apart);
         let result = thread::scope(|scope| {
             // Without it a request that waits would make all others wait.
             thread::Builder::new()

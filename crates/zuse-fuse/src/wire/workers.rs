@@ -110,6 +110,8 @@ pub(super) struct Workers {
     /// Messages taken.
     taken: AtomicU64,
     asked: Asked,
+    /// Whether background work may be kept off their processor.
+    apart: bool,
     /// As threads that serve the same door.
     pub(super) group: Group,
     over: AtomicBool,
@@ -133,12 +135,13 @@ pub(super) struct Worker<'a> {
 pub(super) type Idle<'a> = &'a dyn Fn(&dyn Fn() -> bool);
 
 impl Workers {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(apart: bool) -> Self {
         Self {
             waiting: AtomicU32::new(0),
             parked: Mutex::default(),
             taken: AtomicU64::new(0),
             asked: Asked::default(),
+            apart,
             group: Group::new(),
             over: AtomicBool::new(false),
             watch: Mutex::default(),
@@ -191,7 +194,7 @@ impl Workers {
     /// The life of the watch.
     pub(super) fn watch(&self) {
         let _member = apart::join(Role::Background);
-        let mut pairing = Pairing::new(self.group);
+        let mut pairing = self.apart.then(|| Pairing::new(self.group));
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
         while !self.over.load(SeqCst) {
@@ -206,7 +209,9 @@ impl Workers {
                 thread::park_timeout(if quiet < QUIET { TICK } else { SLOW_TICK });
             }
             let taken = self.taken.load(SeqCst);
-            pairing.tick(taken, &self.asked);
+            if let Some(pairing) = &mut pairing {
+                pairing.tick(taken, &self.asked);
+            }
             if taken != seen {
                 (seen, quiet) = (taken, 0);
             } else {
