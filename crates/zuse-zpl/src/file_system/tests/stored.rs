@@ -173,13 +173,13 @@ fn a_change_that_is_not_yet_written_is_not_missed() {
         // Nobody holds it, but its dnode, which is not where it will be stored.
         assert!(stored(t, b"f").is_none(), "{len}");
         written(t);
-        let file = stored(t, b"f").expect("not in memory");
+        let file = stored_soon(t, b"f").expect("not in memory");
         assert_eq!(
-            ask(t, &file, b"user.x").expect("no error"),
+            ask_soon(t, &file, b"user.x").expect("no error"),
             Some(value(len))
         );
     }
-    let file = stored(&t, b"f").expect("not in memory");
+    let file = stored_soon(&t, b"f").expect("not in memory");
     let top = t.fs.root().expect("root");
     t.fs.unlink(&root(), &top, b"f").expect("removed");
     t.fs.reap().expect("fine");
@@ -234,7 +234,7 @@ fn a_value_is_whole_whoever_changes_it_meanwhile() {
         over.store(true, Relaxed);
     });
     let seen = answers.load(Relaxed);
-    assert!(seen >= 100, "{seen} answers");
+    assert!(seen >= 10, "{seen} answers");
     drop(top);
     clean::check(&t.fs);
 }
