@@ -55,6 +55,8 @@ struct Members {
     list: Vec<(Pid, Role)>,
     /// Who serves apart from the others, and on which processor.
     apart: Option<(Group, usize)>,
+    /// They have been: a new thread may have inherited where its maker was bound.
+    were_apart: bool,
 }
 
 struct Apart {
@@ -112,6 +114,7 @@ impl Apart {
         let to = cpu.map(|cpu| (group, cpu));
         if members.apart != to {
             members.apart = to;
+            members.were_apart = true;
             members
                 .list
                 .iter()
@@ -131,7 +134,7 @@ pub fn join(role: Role) -> Member {
     let (apart, me) = (apart(), gettid());
     let mut members = apart.members();
     members.list.push((me, role));
-    if members.apart.is_some() {
+    if members.were_apart {
         apart.bind((me, role), members.apart);
     }
     Member(me)

@@ -65,6 +65,18 @@ fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_release
     assert_eq!(processors(gettid()), [cpu]);
     release(group);
 
+    // Made by one who is bound, a member only when nobody is any more.
+    assert!(keep(group, cpu));
+    let (go, wait) = channel::<()>();
+    let child = thread::spawn(move || {
+        wait.recv().unwrap();
+        let _member = join(Role::Background);
+        processors(gettid())
+    });
+    release(group);
+    go.send(()).unwrap();
+    assert_eq!(child.join().unwrap(), all);
+
     // A thread that has left is not touched any more.
     drop(me);
     assert!(keep(group, cpu));
