@@ -87,6 +87,12 @@ pub fn settle() {
     }
 }
 
+/// Whether the program has called [`settle`].
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn is_settled() -> bool {
+    TRIMMED_TO.load(Relaxed) != usize::MAX
+}
+
 /// Gives free pages between blocks in use back when the process has grown beyond `limit` resident bytes.
 ///
 /// What 100,000 small objects have left behind is free and in pieces that no block fits into: without this, a cache that
@@ -96,10 +102,10 @@ pub fn trim_above(limit: usize) {
     pages::forget();
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        let last = TRIMMED_TO.load(Relaxed);
-        if last == usize::MAX {
+        if !is_settled() {
             return;
         }
+        let last = TRIMMED_TO.load(Relaxed);
         let Some(now) = resident() else { return };
         if now < last {
             TRIMMED_TO.store(now, Relaxed);

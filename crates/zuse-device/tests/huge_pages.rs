@@ -7,6 +7,8 @@ use zuse_device::heap::{Heap, settle, trim_above};
 static HEAP: Heap = Heap;
 
 const LEN: usize = 256 << 10;
+const HUGE: usize = 2 << 20;
+const PIECE: usize = 64 << 20;
 
 /// The mappings that were asked to be in huge pages (`hg` among their flags).
 fn huge() -> Vec<std::ops::Range<usize>> {
@@ -22,6 +24,14 @@ fn huge() -> Vec<std::ops::Range<usize>> {
         }
     }
     found
+}
+
+/// Whether the page there has memory; `None` where nothing is mapped.
+fn is_there(at: usize) -> Option<bool> {
+    let mut page = 0u8;
+    // SAFETY: one byte is written, for one page.
+    let done = unsafe { libc::mincore(std::ptr::with_exposed_provenance_mut(at), 1, &mut page) };
+    (done == 0).then_some(page & 1 == 1)
 }
 
 /// The only test of this program: others would allocate beside it, and glibc gives an arena of its own to each of the first threads.
@@ -44,6 +54,17 @@ fn large_allocations_are_on_huge_pages_in_every_arena_however_far_it_grows() {
     };
     let held = fill();
     all_huge(&held);
+    // Behind the last one of a piece the next huge page is there before the C library needs it.
+    let mut ends: Vec<usize> = held.iter().map(|b| b.as_ptr().addr() + LEN).collect();
+    ends.sort_unstable();
+    let last_of_piece = |two: &&[usize]| two[0] / PIECE != two[1] / PIECE;
+    let lasts = ends.windows(2).filter(last_of_piece).map(|two| two[0]);
+    let behind = lasts
+        .chain(ends.last().copied())
+        .map(|end| (end / HUGE + 1) * HUGE);
+    let behind: Vec<usize> = behind.filter(|next| !next.is_multiple_of(PIECE)).collect();
+    let there: Vec<_> = behind.iter().filter_map(|next| is_there(*next)).collect();
+    assert!(!there.is_empty() && !there.contains(&false), "{there:?}");
     // What the C library gives back by itself is mapped again without being asked for.
     for _ in 0..3 {
         trim_above(usize::MAX);

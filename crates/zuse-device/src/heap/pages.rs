@@ -8,6 +8,11 @@
 //! So the kernel is asked from here, once for each [`PIECE`] of address space in which a large allocation begins. glibc aligns the
 //! pieces of its arenas to as much, and nothing else lies in them; around the first arena are the program's own variables, which
 //! may be in huge pages too. What is mapped later in the piece of the first arena is asked for when an allocation reaches it.
+//!
+//! The C library writes behind each allocation how much is left, and holds the arena's lock while it does. Where that is in the next huge
+//! page, the system clears one for it: 260 µs in which everybody else waits who wants memory of that arena. 180 of 10,000 answers that
+//! were given while values of 64 KiB were read ahead waited for that, 5 µs of 50 for each. So who has got memory in one huge page has the
+//! next one given, after the lock is free again: 2 MiB more for each arena.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -21,6 +26,10 @@ const LARGE: usize = 4096;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const PIECE: usize = 64 << 20;
 
+/// A huge page.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const HUGE: usize = 2 << 20;
+
 /// Pieces that are remembered. One that is forgotten for another is asked for again.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const PIECES: usize = 64;
@@ -28,6 +37,10 @@ const PIECES: usize = 64;
 /// Where each piece ends of which huge pages were asked for.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 static ASKED: [AtomicUsize; PIECES] = [const { AtomicUsize::new(0) }; PIECES];
+
+/// Up to where the memory of each piece is known to be there.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+static FILLED: [AtomicUsize; PIECES] = [const { AtomicUsize::new(0) }; PIECES];
 
 /// The C library's heap, on huge pages where the system has them for who asks. To be a program's `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +90,11 @@ fn reached(at: *mut u8, len: usize) {
         if last >= asked || last / PIECE != (asked - 1) / PIECE {
             ask(at.addr(), last);
         }
+        let (next, filled) = ((last / HUGE + 1) * HUGE, &FILLED[last / PIECE % PIECES]);
+        let until = filled.load(Relaxed);
+        if next >= until || last / PIECE != (until - 1) / PIECE {
+            fill(last, next, filled);
+        }
     }
 }
 
@@ -110,11 +128,39 @@ fn ask(first: usize, last: usize) {
     }
 }
 
+/// Has the system give the huge page behind an allocation, if it is in the same piece.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cold]
+fn fill(last: usize, next: usize, filled: &AtomicUsize) {
+    // The end of the piece is as good: the C library writes into the next one when it begins it.
+    filled.store(next + HUGE.min(PIECE - next % PIECE), Relaxed);
+    // Where the heap is not set up large allocations are mappings of their own, and nobody knows whose memory lies behind them.
+    if next.is_multiple_of(PIECE) || !super::is_settled() {
+        return;
+    }
+    // SAFETY: as above.
+    let top = unsafe { libc::sbrk(0) }.addr();
+    let end = if last < top {
+        top.min(next + HUGE)
+    } else {
+        next + HUGE
+    };
+    // SAFETY: it has pages given that are not there yet, and changes nothing that a program can see; what is not mapped is left out with an error
+    // that does not matter.
+    unsafe {
+        libc::madvise(
+            std::ptr::with_exposed_provenance_mut(next),
+            end.saturating_sub(next),
+            libc::MADV_POPULATE_WRITE,
+        );
+    }
+}
+
 /// Forgets what was asked for. Pieces that the C library has given back meanwhile, as it does by itself where much is freed, and
 /// mapped again are like new. Called before each txg is written.
 pub(super) fn forget() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    for asked in &ASKED {
-        asked.store(0, Relaxed);
+    for until in ASKED.iter().chain(&FILLED) {
+        until.store(0, Relaxed);
     }
 }
