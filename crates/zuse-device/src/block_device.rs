@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 
 use zuse_base::Errno;
 
 use crate::error::{Cause, DeviceError, Op};
+use crate::fresh::Fresh;
 
 /// A page of the host's cache, where it is smallest.
 pub const PAGE: usize = 4 << 10;
@@ -91,9 +93,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// When the device can, but failed.
     fn discard(&self, offset: u64, len: u64) -> Result<bool, DeviceError>;
 
-    /// Whether large writes go around the host's cache, straight to the disk: those of at least [`AROUND`] bytes that lie in memory as in the
-    /// device, by pages of [`PAGE`] bytes. What is not a whole page at both ends of one goes through the cache all the same.
-    fn writes_around(&self) -> bool {
+    /// Whether large writes, and reads [apart](BlockDevice::read_apart), go around the host's cache, straight to and from the disk. Writes
+    /// do that are of at least [`AROUND`] bytes and lie in memory as in the device, by pages of [`PAGE`] bytes. What is not a whole page at
+    /// both ends of one goes through the cache all the same.
+    fn goes_around(&self) -> bool {
         false
     }
 
@@ -107,6 +110,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// knows; what is in `buf` has no meaning then.
     fn read_at_hand(&self, _buf: &mut [u8], _offset: u64) -> bool {
         false
+    }
+
+    /// Reads ranges that follow one another, counted from `offset`, each into memory of its own, all in one operation and with as few
+    /// copies as can be: a device that [goes around](BlockDevice::goes_around) the host's cache does, unless the bytes are in it. `None`: the
+    /// device cannot, or could not; who needs the bytes reads them with [`BlockDevice::read_at`], and learns what is wrong.
+    fn read_apart(&self, _parts: &[Range<usize>], _offset: u64) -> Option<Vec<Fresh>> {
+        None
     }
 
     /// Go on after a failed flush: the caller knows that writes may be lost, and has written
@@ -185,8 +195,8 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<bool, DeviceError> {
         (**self).discard(offset, len)
     }
-    fn writes_around(&self) -> bool {
-        (**self).writes_around()
+    fn goes_around(&self) -> bool {
+        (**self).goes_around()
     }
     fn start_writeback(&self, offset: u64, len: u64) {
         (**self).start_writeback(offset, len);
@@ -196,6 +206,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
         (**self).read_at_hand(buf, offset)
+    }
+    fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {
+        (**self).read_apart(parts, offset)
     }
     fn accept_lost_writes(&self) {
         (**self).accept_lost_writes();

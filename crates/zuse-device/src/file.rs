@@ -26,6 +26,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use zuse_base::Errno;
 
 use crate::block_device::{BlockDevice, PAGE, check, total};
 use crate::error::{Cause, DeviceError, Op};
+use crate::fresh::Fresh;
 use crate::partition::{self, Partition};
 
 #[cfg(target_os = "linux")]
@@ -207,7 +209,7 @@ impl FileDevice {
             physical_shift,
             lost,
             #[cfg(target_os = "linux")]
-            around: around::Around::default(),
+            around: around::Around::new(access == Access::Write),
         })
     }
 
@@ -448,7 +450,7 @@ impl BlockDevice for FileDevice {
     }
 
     #[cfg(target_os = "linux")]
-    fn writes_around(&self) -> bool {
+    fn goes_around(&self) -> bool {
         self.base.is_multiple_of(PAGE as u64) && self.around.is_there(&self.file)
     }
 
@@ -499,6 +501,13 @@ impl BlockDevice for FileDevice {
             // Only a hint: what is wrong is said by the read.
             let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {
+        let len = parts.last()?.end as u64;
+        check(self, Op::Read, offset, len).ok()?;
+        self.around.read(&self.file, parts, self.base + offset)
     }
 
     fn accept_lost_writes(&self) {

@@ -6,11 +6,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::block_device::{BlockDevice, check};
 use crate::error::{DeviceError, Op};
+use crate::fresh::Fresh;
 
 const CHUNK: u64 = 64 * 1024;
 const SHARDS: usize = 16;
@@ -144,6 +146,16 @@ impl BlockDevice for MemDevice {
 
     fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
         self.read_at(buf, offset).is_ok()
+    }
+
+    fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {
+        let read = |part: &Range<usize>| {
+            let mut bytes = vec![0; part.len()];
+            let at = offset.checked_add(part.start as u64)?;
+            self.read_at(&mut bytes, at).ok()?;
+            Some(Fresh::from(bytes))
+        };
+        parts.iter().map(read).collect()
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DeviceError> {

@@ -1,6 +1,7 @@
 //! A device that remembers what was asked of it, so that a test can say "this read touches the disk once".
 
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,6 +9,7 @@ use zuse_base::Counter;
 
 use crate::block_device::{BlockDevice, total};
 use crate::error::{DeviceError, Op};
+use crate::fresh::Fresh;
 
 /// One thing that was asked of a device, whether it succeeded or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +215,15 @@ impl BlockDevice for RecordingDevice {
             self.note(Op::Read, offset, buf.len() as u64);
         }
         there
+    }
+
+    fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {
+        let read = self.inner.read_apart(parts, offset)?;
+        if let (Some(first), Some(last)) = (parts.first(), parts.last()) {
+            let (at, len) = (offset + first.start as u64, last.end - first.start);
+            self.note(Op::Read, at, len as u64);
+        }
+        Some(read)
     }
 
     fn accept_lost_writes(&self) {

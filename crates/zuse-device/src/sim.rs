@@ -317,7 +317,7 @@ impl BlockDevice for SimDisk {
         false
     }
 
-    fn writes_around(&self) -> bool {
+    fn goes_around(&self) -> bool {
         // There is nothing to go around; large blocks are gathered as for a disk that has it.
         true
     }

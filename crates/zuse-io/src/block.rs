@@ -4,6 +4,8 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
+use zuse_device::Fresh;
+
 /// Something derived from a block's bytes that is worth keeping beside them (a microzap's hash order).
 ///
 /// It is dropped with the block and counted in the cache's budget.
@@ -18,19 +20,29 @@ pub trait BlockIndex: Any + Send + Sync {
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
+impl From<Fresh> for Block {
+    fn from(fresh: Fresh) -> Self {
+        let (memory, lead) = fresh.into_memory();
+        Self {
+            memory,
+            lead,
+            index: OnceLock::new(),
+        }
+    }
+}
+
 /// The bytes of one block and, once somebody asked for it, their index.
 pub struct Block {
-    bytes: Vec<u8>,
+    memory: Vec<u8>,
+    /// Where in it the bytes begin.
+    lead: usize,
     index: OnceLock<Box<dyn BlockIndex>>,
 }
 
 impl Block {
     /// A block from its decoded bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self {
-            bytes,
-            index: OnceLock::new(),
-        }
+        Self::with_index(bytes, None)
     }
 
     /// A block whose index is already known.
@@ -39,20 +51,24 @@ impl Block {
         if let Some(index) = index {
             let _ = cell.set(index);
         }
-        Self { bytes, index: cell }
+        Self {
+            memory: bytes,
+            lead: 0,
+            index: cell,
+        }
     }
 
     /// The decoded bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.memory.get(self.lead..).unwrap_or_default()
     }
 
     /// The index of type `I`, built by `build` the first time. `None` if an index of another type is there.
     #[inline]
     pub fn index<I: BlockIndex>(&self, build: impl FnOnce(&[u8]) -> I) -> Option<&I> {
         self.index
-            .get_or_init(|| Box::new(build(&self.bytes)))
+            .get_or_init(|| Box::new(build(self.bytes())))
             .as_any()
             .downcast_ref()
     }
@@ -65,7 +81,7 @@ impl Block {
     /// Bytes of memory the block and its index hold.
     pub fn footprint(&self) -> usize {
         const OVERHEAD: usize = 160;
-        self.bytes.capacity() + self.index.get().map_or(0, |i| i.footprint()) + OVERHEAD
+        self.memory.capacity() + self.index.get().map_or(0, |i| i.footprint()) + OVERHEAD
     }
 }
 
@@ -73,12 +89,12 @@ impl Deref for Block {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        self.memory.get(self.lead..).unwrap_or_default()
     }
 }
 
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Block({} bytes)", self.bytes.len())
+        write!(f, "Block({} bytes)", self.bytes().len())
     }
 }

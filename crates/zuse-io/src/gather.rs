@@ -10,7 +10,7 @@
 //! for each costs more than all the rest of writing it (the host's file lock, which the writing threads wait for, above all).
 //! For the same lock only one thread at a time writes to a device: who comes to it leaves its run with that one and goes on.
 //!
-//! Where large writes go around the host's cache ([`zuse_vdev::Vdevs::writes_around`]), blocks of more than [`ASIDE`] bytes are gathered in
+//! Where large writes go around the host's cache ([`zuse_vdev::Vdevs::goes_around`]), blocks of more than [`ASIDE`] bytes are gathered in
 //! runs of their own, up to [`LARGE`] ones:
 //! the copy into the run takes the place of the one into the host's cache, and the host is spared finding pages and bringing them
 //! to the disk later. 64 KiB cost 37 to 57 µs of processor through the host's cache, 6 to 9 around it, and arrive twice as fast.

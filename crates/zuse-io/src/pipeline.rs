@@ -227,7 +227,7 @@ impl Pipeline {
         let aside = len > ASIDE
             && len <= LARGE
             && self.around.load(Relaxed)
-            && self.vdevs.writes_around(vdev);
+            && self.vdevs.goes_around(vdev);
         let gathers = aside || len <= SMALL && self.is_linear(vdev);
         if !gathers {
             return self.put_now(txg, dva, bytes);

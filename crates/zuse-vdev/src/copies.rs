@@ -10,9 +10,11 @@
 //!   and not counted as checksum errors.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result};
+use zuse_device::Fresh;
 
 use crate::geometry::round_up;
 use crate::leaf::Leaf;
@@ -144,9 +146,17 @@ impl Copies {
         matches!(&*self.leaves, [leaf] if leaf.is_usable() && leaf.read_at_hand(offset, buf))
     }
 
+    /// Reads ranges, each into memory of its own. Of a mirror they are read the other way, which finds the copy.
+    pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
+        match &*self.leaves {
+            [leaf] if leaf.is_usable() => leaf.read_apart(offset, parts),
+            _ => None,
+        }
+    }
+
     /// Whether this is a lone disk whose large writes go around the host's cache.
-    pub(crate) fn writes_around(&self) -> bool {
-        matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.writes_around()))
+    pub(crate) fn goes_around(&self) -> bool {
+        matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.goes_around()))
     }
 
     /// A hint that bytes will be read soon. Of a mirror nothing is known yet: which copy is asked is decided when it is.

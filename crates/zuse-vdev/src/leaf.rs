@@ -16,12 +16,13 @@
 //!   would lose a write that lands between the flush and the clearing.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
-use zuse_device::BlockDevice;
+use zuse_device::{BlockDevice, Fresh};
 
 use crate::geometry::{self, LABEL_START};
 use crate::health::{Aux, Health, VdevState};
@@ -364,6 +365,22 @@ impl Leaf {
             self.counters.read_bytes.add(buf.len() as u64);
         }
         there.is_ok()
+    }
+
+    /// Reads ranges of the data area, each into memory of its own; what cannot be read so is not counted.
+    pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
+        let len = parts.last()?.end;
+        let (device, asize) = self.take_seat().ok()?;
+        let at = self.place(offset, len, asize).ok()?;
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        let ops = &self.counters.ops.reads;
+        let read = ops.time(len, 1, || device.read_apart(parts, at).ok_or(()));
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+        if read.is_ok() {
+            self.counters.reads.bump();
+            self.counters.read_bytes.add(len as u64);
+        }
+        read.ok()
     }
 
     /// A hint that bytes of the data area will be read soon.

@@ -245,7 +245,7 @@ fn large_writes_arrive_whole_however_they_lie() {
 fn a_large_write_goes_around_the_cache_where_the_host_can() {
     let dir = tempfile::tempdir().unwrap();
     let device = new(&dir, 1 << 20);
-    if !device.writes_around() {
+    if !device.goes_around() {
         eprintln!(
             "not looked at: the host of {} says nothing of direct I/O",
             dir.path().display()
@@ -265,6 +265,77 @@ fn a_large_write_goes_around_the_cache_where_the_host_can() {
         .write_at(as_in_pages(&mut buffer, at, AROUND - PAGE), at)
         .unwrap();
     assert!(device.read_at_hand(&mut back, at));
+}
+
+/// A file of `size` bytes that differ, and the same in memory.
+fn full(dir: &tempfile::TempDir, size: usize) -> (FileDevice, Vec<u8>) {
+    let device = new(dir, size as u64);
+    let bytes: Vec<u8> = (0..size).map(|n| (n / 3 + n / PAGE) as u8).collect();
+    device.write_at(&bytes, 0).unwrap();
+    device.flush().unwrap();
+    (device, bytes)
+}
+
+/// Has the host give up what it has in its cache of a file.
+fn forget(device: &FileDevice) {
+    rustix::fs::fadvise(&device.file, 0, None, Advice::DontNeed).unwrap();
+}
+
+#[test]
+fn ranges_are_read_apart_as_they_are_whether_the_host_has_them_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, bytes) = full(&dir, 2 << 20);
+    let sectors = [0..4096, 4096..65_536, 100_352..400_384];
+    let anywhere = [1..4000, 4100..65_000];
+    for (parts, offset) in [(&sectors[..], 512), (&sectors, 3), (&anywhere, 1 << 20)] {
+        for is_there in [true, false] {
+            if !is_there {
+                forget(&device);
+            }
+            let read = device.read_apart(parts, offset).expect("all of them");
+            for (part, fresh) in parts.iter().zip(&read) {
+                let from = offset as usize + part.start;
+                assert!(**fresh == bytes[from..from + part.len()], "{part:?}");
+            }
+        }
+    }
+    for offset in [(2 << 20) - 512, u64::MAX - 512] {
+        assert!(device.read_apart(&sectors, offset).is_none(), "{offset}");
+    }
+    assert!(device.read_apart(&[], 0).is_none());
+}
+
+#[test]
+fn a_read_apart_goes_around_the_cache_unless_the_bytes_are_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, bytes) = full(&dir, 24 << 20);
+    let parts = [0..1 << 19, 1 << 19..1 << 20];
+    let cached = |at: u64, len: u64| around::cached(&device.file, at, len);
+    let read = |at: u64| {
+        let read = device.read_apart(&parts, at).expect("read");
+        assert!(*read[1] == bytes[at as usize..][parts[1].clone()]);
+    };
+    let Some(1..) = cached(0, 24 << 20).filter(|_| device.goes_around()) else {
+        eprintln!(
+            "not looked at: the host of {} has no direct I/O, or does not say what is in its cache",
+            dir.path().display()
+        );
+        return;
+    };
+    forget(&device);
+    read(0);
+    assert_eq!(cached(0, 24 << 20), Some(0));
+    // Hardly more than what is brought for who reads a file in order: the next ones are not to be brought so, too.
+    let mut some = vec![0; 2 << 20];
+    device.read_at(&mut some, 0).unwrap();
+    let before = cached(0, 24 << 20);
+    read(0);
+    assert_eq!(cached(0, 24 << 20), before);
+    // All of it is there. A look at the cache does not say where a read got it from, but this one does not end what is there.
+    some.resize(24 << 20, 0);
+    device.read_at(&mut some, 0).unwrap();
+    read(1 << 20);
+    assert_eq!(cached(0, 24 << 20), Some((24 << 20) / PAGE as u64));
 }
 
 #[test]

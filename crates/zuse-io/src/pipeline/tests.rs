@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use zuse_base::{Errno, Error, Result, Txg};
+use zuse_base::{Errno, Error, Result, Txg, WorkPool};
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
-use zuse_device::{BlockDevice, MemDevice, PowerSupply, SimDisk};
+use zuse_device::{BlockDevice, MemDevice, Op, Operation, PowerSupply, RecordingDevice, SimDisk};
 use zuse_format::{BlockPointer, Dva};
 use zuse_vdev::{OpenMode, TopConfig, VdevConfig, VdevKind, Vdevs};
 
 use super::Pipeline;
-use crate::{AllocClass, Allocate, Allocation, Cache, WritePolicy};
+use crate::{Ahead, AllocClass, Allocate, Allocation, Cache, METADATA_PERCENT, WritePolicy};
 
 const SIZE: u64 = 128 << 20;
 
@@ -465,6 +465,49 @@ fn neighbours_at_hand_come_in_short_reads_and_what_is_rotten_does_not() {
     b.io.cache().clear();
     assert_eq!(b.io.bring_at_hand(&[(0, long)], &mut scratch, |_, _| ()), 0);
     assert!(scratch.len() <= 32 << 10);
+}
+
+#[test]
+fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
+    let disk = Arc::new(MemDevice::new("/disk", SIZE));
+    let seat = Arc::new(RecordingDevice::new(disk.clone()));
+    let (io, _space) = over(seat.clone(), u64::MAX, SIZE / 2);
+    io.cache().set_limit(16 << 20, METADATA_PERCENT);
+    let (io, plain) = (Arc::new(io), policy(1, Compression::Off));
+    let work = Arc::new(WorkPool::new("test", 2, 64).expect("threads"));
+    let mut blocks: Vec<(BlockPointer, Vec<u8>)> = (0..8)
+        .map(|i| {
+            let data = noise(64 << 10, 77 + i);
+            let written = io.write(Txg(9), &plain, &BlockPointer::HOLE, &data, 1);
+            (written.expect("room").bp, data)
+        })
+        .collect();
+    let (rotten, _) = blocks.remove(1);
+    let start = rotten.dva(0).offset() + (4 << 20) - (64 << 10);
+    disk.write_at(&[0xaa; 512], start + (64 << 10))
+        .expect("rot");
+    // A gap that is read along; and asked for in another order than they lie.
+    let (between, _) = blocks.remove(1);
+    blocks.reverse();
+    io.cache().clear();
+    seat.reset();
+    let wanted = blocks.iter().map(|(bp, _)| *bp).chain([rotten]);
+    let mut ahead = Ahead::new(&io, &work);
+    ahead.bring(wanted);
+    assert_eq!(ahead.brought(), 7 * (64 << 10));
+    let read = Operation {
+        op: Op::Read,
+        offset: start,
+        len: 8 * (64 << 10),
+    };
+    assert_eq!(seat.take(), [read]);
+    for (bp, data) in &blocks {
+        assert_eq!(io.glance(bp).expect("it came").bytes(), data);
+    }
+    assert!(io.glance(&between).is_none());
+    assert!(io.glance(&rotten).is_none());
+    // Nobody is left waiting for it: who needs it finds out what is wrong.
+    assert!(io.read(&rotten, &"rotten").is_err());
 }
 
 /// Bytes that have reached the device when 512 KiB were put in blocks of that size.

@@ -3,10 +3,12 @@
 //! A block on a removed vdev is followed through the mappings to pieces on vdevs that are there. One piece is read like
 //! any block; several are put together from any copies, and if the checksum refuses that, from every choice of copies.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Error, Result, Txg};
+use zuse_device::Fresh;
 
 use super::{Layout, MAX_PSIZE, Top, Vdevs};
 use crate::copies::{CopiesCheck, ReadOutcome};
@@ -119,11 +121,11 @@ impl Vdevs {
         }
     }
 
-    /// Whether the vdev is a lone disk whose large writes go around the host's cache ([`zuse_device::BlockDevice::writes_around`]).
+    /// Whether the vdev is a lone disk whose large writes go around the host's cache ([`zuse_device::BlockDevice::goes_around`]).
     /// The copies of a mirror are written one after the other: there the host's cache lets their disks work together.
-    pub fn writes_around(&self, vdev: u32) -> bool {
+    pub fn goes_around(&self, vdev: u32) -> bool {
         match self.top(vdev) {
-            Ok(top) => matches!(&top.layout, Layout::Copies(copies) if copies.writes_around()),
+            Ok(top) => matches!(&top.layout, Layout::Copies(copies) if copies.goes_around()),
             Err(_) => false,
         }
     }
@@ -137,6 +139,15 @@ impl Vdevs {
                 _ => false,
             },
             Err(_) => false,
+        }
+    }
+
+    /// Reads ranges of a lone disk, counted from `offset`, each into memory of its own ([`zuse_device::BlockDevice::read_apart`]). They are
+    /// not verified; an error is left to who reads them with [`Self::read`].
+    pub fn read_apart(&self, vdev: u32, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
+        match &self.top(vdev).ok()?.layout {
+            Layout::Copies(copies) => copies.read_apart(offset, parts),
+            _ => None,
         }
     }
 

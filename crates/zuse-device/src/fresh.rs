@@ -1,0 +1,130 @@
+//! Bytes that are read into the memory in which they stay.
+
+use std::ops::Deref;
+#[cfg(target_os = "linux")]
+use std::{fs::File, ops::Range, os::fd::AsRawFd};
+
+/// Bytes read from a device, in memory of their own that begins where the device likes it.
+#[derive(Debug, Default)]
+pub struct Fresh {
+    memory: Vec<u8>,
+    /// Bytes before the first one.
+    lead: usize,
+}
+
+impl Fresh {
+    /// The memory, and where in it the bytes begin.
+    pub fn into_memory(self) -> (Vec<u8>, usize) {
+        (self.memory, self.lead)
+    }
+}
+
+impl From<Vec<u8>> for Fresh {
+    fn from(memory: Vec<u8>) -> Self {
+        Self { memory, lead: 0 }
+    }
+}
+
+impl Deref for Fresh {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.memory.get(self.lead..).unwrap_or_default()
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Fresh {
+    /// Room for `len` bytes from a multiple of `align`, a power of two, on. Nothing is cleared but what is before them.
+    fn room(len: usize, align: usize) -> Self {
+        let mut memory: Vec<u8> = Vec::with_capacity(len + align - 1);
+        let lead = memory.as_ptr().addr().wrapping_neg() & (align - 1);
+        memory.resize(lead, 0);
+        Self { memory, lead }
+    }
+
+    fn vector(&mut self, len: usize) -> libc::iovec {
+        let room = self.memory.spare_capacity_mut();
+        libc::iovec {
+            iov_base: room.as_mut_ptr().cast(),
+            iov_len: len.min(room.len()),
+        }
+    }
+}
+
+/// Ranges of a file, counted from `at`, in one read; what is between them goes nowhere. All of them, or `None`: an error, the end of the
+/// file, ranges that do not follow one another, more of them than the host takes at once.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_parts(
+    file: &File,
+    parts: &[Range<usize>],
+    at: u64,
+    align: usize,
+) -> Option<Vec<Fresh>> {
+    let start = parts.first()?.start;
+    let (mut end, mut longest) = (start, 0);
+    for part in parts {
+        longest = longest.max(part.start.checked_sub(end)?);
+        end = part.end.max(part.start);
+    }
+    let mut gap = Fresh::room(longest, align);
+    let mut rooms: Vec<Fresh> = Vec::with_capacity(parts.len());
+    let mut vectors = Vec::with_capacity(2 * parts.len());
+    let mut from = start;
+    for part in parts {
+        if part.start > from {
+            vectors.push(gap.vector(part.start - from));
+        }
+        let mut room = Fresh::room(part.len(), align);
+        vectors.push(room.vector(part.len()));
+        rooms.push(room);
+        from = part.end.max(part.start);
+    }
+    let offset = i64::try_from(at.checked_add(start as u64)?).ok()?;
+    let count = i32::try_from(vectors.len()).ok()?;
+    // SAFETY: each vector is room of `gap` or of one of `rooms`, which live until the call has returned and hold nothing yet that
+    // somebody could look at; moving a `Fresh` does not move its memory.
+    let got = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
+    if usize::try_from(got).ok()? != end - start {
+        return None;
+    }
+    for (part, room) in parts.iter().zip(&mut rooms) {
+        // SAFETY: as many bytes as all vectors are long have come, so this one is full, right behind what was cleared.
+        unsafe { room.memory.set_len(room.lead + part.len()) };
+    }
+    Some(rooms)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn parts_come_whole_and_where_they_were_wanted_or_not_at_all() {
+        let mut file = tempfile::tempfile().expect("a file");
+        let bytes: Vec<u8> = (0..40_000u32).map(|n| (n / 7) as u8).collect();
+        file.write_all(&bytes).expect("written");
+        for align in [1, 64, 4096] {
+            let parts = [3..3, 5..1000, 1000..9000, 20_000..39_990];
+            let read = read_parts(&file, &parts, 10, align).expect("all of them");
+            for (part, fresh) in parts.iter().zip(&read) {
+                assert_eq!(&**fresh, &bytes[10 + part.start..10 + part.end]);
+                assert!(fresh.as_ptr().addr().is_multiple_of(align));
+            }
+        }
+        let none = |parts: &[Range<usize>], at| read_parts(&file, parts, at, 64).is_none();
+        assert!(none(&[], 0));
+        assert!(none(&[0..10, 5..20], 0), "one lies in another");
+        assert!(none(&[0..10, 20..40_001], 0), "beyond the end");
+        assert!(none(&[0..1], u64::MAX));
+        let many: Vec<_> = (0..2000).map(|n| 2 * n..2 * n + 1).collect();
+        assert!(none(&many, 0), "more than the host takes");
+    }
+
+    #[test]
+    fn bytes_that_are_there_already_stay_where_they_are() {
+        let fresh = Fresh::from(vec![1, 2, 3]);
+        assert_eq!(*fresh, [1, 2, 3]);
+        assert_eq!(fresh.into_memory(), (vec![1, 2, 3], 0));
+    }
+}
