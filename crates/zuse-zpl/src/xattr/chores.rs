@@ -22,7 +22,7 @@ use zuse_dmu::GlanceOver;
 use zuse_dmu::sa::{Attr, SA_BONUS, SaGlance};
 use zuse_format::BlockPointer;
 
-use super::ahead::bound;
+use super::ahead::limit;
 use crate::file_system::FileSystem;
 
 /// Objects whose attributes wait for a pool's thread at most.
@@ -210,7 +210,7 @@ impl FileSystem {
         }
         if list.behind.is_empty() {
             self.xattrs_ahead
-                .learn(list.looked, list.brought, bound(&self.objset));
+                .learn(list.looked, list.brought, limit(&self.objset));
             if list.brought == 0 {
                 self.xattrs_ahead.all_there();
             }
