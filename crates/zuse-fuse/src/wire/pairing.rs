@@ -25,6 +25,9 @@ const LINGER: Duration = Duration::from_millis(50);
 /// How long at all, before the scheduler may have another look at where there is room.
 const TERM: Duration = Duration::from_secs(1);
 
+/// How often in a row, tick by tick, who asks is seen on another processor before the workers come after it.
+const STRAYED: u32 = 4;
+
 /// Who asks, and who serves, as the workers see it.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
@@ -72,6 +75,8 @@ pub(super) struct Pairing {
     last: Counts,
     /// Since when they are apart, and when it was worth it last.
     apart: Option<(Instant, Instant)>,
+    /// Where that is, and how often in a row who asks was seen elsewhere.
+    place: (usize, u32),
 }
 
 impl Pairing {
@@ -81,6 +86,7 @@ impl Pairing {
             at: Instant::now(),
             last: Counts::default(),
             apart: None,
+            place: (0, 0),
         }
     }
 
@@ -94,14 +100,33 @@ impl Pairing {
             is_busy,
         };
         match self.judge(Instant::now(), counts) {
-            Verdict::Stay => {}
-            Verdict::Free => self.part(),
-            Verdict::Apart => {
-                let cpu = processor_of(asked.by.load(Relaxed));
-                if !cpu.is_some_and(|cpu| apart::keep(self.group, cpu)) {
-                    self.apart = None;
+            Verdict::Stay => {
+                if self.apart.is_some()
+                    && let Some(cpu) = processor_of(asked.by.load(Relaxed))
+                    && self.has_strayed(cpu)
+                {
+                    self.keep(cpu);
                 }
             }
+            Verdict::Free => self.part(),
+            Verdict::Apart => match processor_of(asked.by.load(Relaxed)) {
+                Some(cpu) => self.keep(cpu),
+                None => self.apart = None,
+            },
+        }
+    }
+
+    /// Who asks was seen on that processor: whether it has settled elsewhere.
+    fn has_strayed(&mut self, cpu: usize) -> bool {
+        let (place, strayed) = &mut self.place;
+        *strayed = if cpu == *place { 0 } else { *strayed + 1 };
+        *strayed >= STRAYED
+    }
+
+    fn keep(&mut self, cpu: usize) {
+        self.place = (cpu, 0);
+        if !apart::keep(self.group, cpu) {
+            self.apart = None;
         }
     }
 
