@@ -158,6 +158,7 @@ impl Objset {
             .dnode_block(&tree, object.0 / SLOTS_PER_BLOCK as u64)
             .ok()??;
         let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
+        ask_for(&block, slot);
         if starts_of(&block) >> slot & 1 == 0 || self.is_in_memory(object) {
             return None;
         }
@@ -190,6 +191,12 @@ impl Stored<'_> {
     pub fn dnode(&self) -> Option<DnodeView<'_>> {
         let slot = (self.object.0 % SLOTS_PER_BLOCK as u64) as usize;
         DnodeView::parse(self.block.bytes().get(slot * DNODE_SLOT..)?).ok()?
+    }
+
+    /// Asks the processor for the object behind it, which was probably made right after it and will be looked at soon.
+    pub fn ask_for_next(&self) {
+        let slot = (self.object.0 % SLOTS_PER_BLOCK as u64) as usize;
+        ask_for(&self.block, slot + 1);
     }
 
     /// The block that it stands in.

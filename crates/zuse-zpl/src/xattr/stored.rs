@@ -139,6 +139,8 @@ impl FileSystem {
         names: impl Iterator<Item = &'n [u8]>,
     ) -> Option<Option<Place>> {
         let (dir, a) = self.stored_object(ObjectId(space))?;
+        // The value's file, mostly.
+        dir.ask_for_next();
         if !a.is_dir() || a.flags & flags::XATTR == 0 {
             return None;
         }
