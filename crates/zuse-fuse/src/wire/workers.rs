@@ -19,13 +19,19 @@
 //!   by two ticks at the most, until all workers wait.
 //! - Looking (instead of sleeping) has to pay: who looked in vain does it less, until messages come in quick succession again.
 //!   It yields the core between two looks, so that whoever the answer woke can run there.
+//! - While the workers are on the processor of the only one who asks ([`super::pairing`]), nobody looks where there can be nothing: before
+//!   the asker could go on, and behind its only message. Two of four looks a message are saved, 0.5 µs each. A message of somebody else that comes
+//!   right then is seen by the watch.
 //! - What nobody waits for is done while the asker digests an answer, and before going to sleep; never at the door, which
 //!   counts as attended.
 //! - The watch sleeps for good when nothing came for [`QUIET`]; who then takes a message wakes it.
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -112,6 +118,8 @@ pub(super) struct Workers {
     asked: Asked,
     /// Whether background work may be kept off their processor.
     apart: bool,
+    /// Whether it is: they are on the processor of the only one who asks.
+    beside_asker: AtomicBool,
     /// As threads that serve the same door.
     pub(super) group: Group,
     over: AtomicBool,
@@ -142,6 +150,7 @@ impl Workers {
             taken: AtomicU64::new(0),
             asked: Asked::default(),
             apart,
+            beside_asker: AtomicBool::new(false),
             group: Group::new(),
             over: AtomicBool::new(false),
             watch: Mutex::default(),
@@ -210,7 +219,8 @@ impl Workers {
             }
             let taken = self.taken.load(SeqCst);
             if let Some(pairing) = &mut pairing {
-                pairing.tick(taken, &self.asked);
+                let beside = pairing.tick(taken, &self.asked);
+                self.beside_asker.store(beside, Relaxed);
             }
             if taken != seen {
                 (seen, quiet) = (taken, 0);
@@ -256,10 +266,13 @@ impl Worker<'_> {
             self.all.wake_watch();
         }
         self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message));
-        if let Ok(Some(message)) = &received {
-            self.all.asked.note(asker_of(message));
-        }
-        if others == 0 && self.answered && self.is_there_more() {
+        let is_same = match &received {
+            Ok(Some(message)) => self.all.asked.note(asker_of(message)),
+            _ => false,
+        };
+        // The one who waits for this answer asks nothing meanwhile.
+        let alone = is_same && self.all.beside_asker.load(Relaxed);
+        if others == 0 && self.answered && !alone && self.is_there_more() {
             self.all.call_one();
         }
         received
@@ -300,6 +313,10 @@ impl Worker<'_> {
     /// Looks for a message for a while; says whether there is one.
     fn look(&mut self, since: Instant) -> bool {
         let mut last = since;
+        if self.all.beside_asker.load(Relaxed) {
+            // Who got the answer can go on only now.
+            thread::yield_now();
+        }
         while !self.is_there_more() {
             thread::yield_now();
             let now = Instant::now();
