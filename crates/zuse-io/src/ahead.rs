@@ -25,6 +25,7 @@ use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::WorkPool;
 use zuse_codec::{ChecksumContext, ChecksumKind, verify, verify_truncated};
@@ -218,7 +219,7 @@ impl Ahead {
             self.split(some, room.is_some(), &mut jobs);
         }
         let (io, before) = (self.io.clone(), self.before);
-        let goes_around = |job: &Job, vdev| job.parts().is_some() && io.vdevs().goes_around(vdev);
+        let goes_around = |job: &Job, vdev| io.parts(job).is_some() && io.vdevs().goes_around(vdev);
         let told = |job: &Job| {
             let place = job.place(before);
             place.filter(|place| !goes_around(job, place.0))
@@ -425,9 +426,15 @@ impl Pipeline {
         done
     }
 
+    /// Where a job's blocks lie, if they are to be read straight into where they stay.
+    fn parts(&self, job: &Job) -> Option<Vec<Range<usize>>> {
+        let may = self.brings_around.load(Relaxed);
+        may.then(|| job.parts()).flatten()
+    }
+
     /// Brings blocks that are stored as they are read straight into where they stay. False: not all of them are long and such.
     fn bring_apart(&self, job: &Job) -> bool {
-        let (Some(parts), Some((vdev, start, _))) = (job.parts(), job.place(0)) else {
+        let (Some(parts), Some((vdev, start, _))) = (self.parts(job), job.place(0)) else {
             return false;
         };
         let Some(read) = self.vdevs().read_apart(vdev, start, &parts) else {

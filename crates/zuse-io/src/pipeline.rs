@@ -113,6 +113,8 @@ pub struct Pipeline {
     pub(crate) spare: Arc<Spare>,
     gathers: AtomicBool,
     around: AtomicBool,
+    /// Long blocks are brought ahead around the host's cache.
+    pub(crate) brings_around: AtomicBool,
 }
 
 thread_local! {
@@ -136,6 +138,7 @@ impl Pipeline {
             gather: Gather::default(),
             gathers: AtomicBool::new(false),
             around: AtomicBool::new(true),
+            brings_around: AtomicBool::new(true),
         }
     }
 
@@ -198,6 +201,11 @@ impl Pipeline {
     /// Whether large blocks are written around the host's cache where their device can do that.
     pub fn write_around(&self, yes: bool) {
         self.around.store(yes, Relaxed);
+    }
+
+    /// Whether long blocks are brought ahead straight into the cache, around the host's where their device can do that.
+    pub fn bring_around(&self, yes: bool) {
+        self.brings_around.store(yes, Relaxed);
     }
 
     /// Writes what waits for its neighbours.

@@ -45,6 +45,8 @@ pub struct Limits {
     pub send_bypass: bool,
     /// Large blocks are written around the host's cache where that can be; off to measure what that spares, or where they are read again soon.
     pub write_around: bool,
+    /// Runs of long blocks are brought ahead around the host's cache where that can be; off where it is to keep them.
+    pub read_around: bool,
 }
 
 impl Default for Limits {
@@ -67,6 +69,7 @@ impl Default for Limits {
             metadata_tier: true,
             send_bypass: true,
             write_around: true,
+            read_around: true,
         }
     }
 }

@@ -155,6 +155,7 @@ impl Pool {
         let io = Arc::new(Pipeline::new(vdevs.clone(), cache));
         io.gather_writes();
         io.write_around(env.limits.write_around);
+        io.bring_around(env.limits.read_around);
         let meter = Arc::new(DirtyMeter::default());
         let work = WorkPool::new("zuse-work", env.limits.threads.max(1), 1024)
             .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no threads: {e}")))?;
@@ -333,6 +334,7 @@ impl Pool {
             .cache()
             .set_limit(new.cache, new.cache_metadata_percent);
         self.io.write_around(new.write_around);
+        self.io.bring_around(new.read_around);
         let bounds = DirtyBounds {
             data: new.dirty,
             metadata: new.dirty_metadata,

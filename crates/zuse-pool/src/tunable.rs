@@ -222,6 +222,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.write_around = v != Some(0),
     },
     Tunable {
+        name: "zuse_read_around",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "runs of long blocks are brought ahead from a lone disk around the host's cache, unless it has them (off: through it)",
+        live: true,
+        get: |l| Some(u64::from(l.read_around)),
+        set: |l, v| l.read_around = v != Some(0),
+    },
+    Tunable {
         name: "recordsize",
         alias: None,
         unit: Unit::Property,

@@ -508,6 +508,16 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     assert!(io.glance(&rotten).is_none());
     // Nobody is left waiting for it: who needs it finds out what is wrong.
     assert!(io.read(&rotten, &"rotten").is_err());
+    // The other way a run is good or not as a whole.
+    io.cache().clear();
+    io.bring_around(false);
+    let wanted: Vec<_> = blocks.iter().map(|(bp, _)| *bp).chain([rotten]).collect();
+    Ahead::new(&io, &work).bring(wanted);
+    assert!(blocks.iter().all(|(bp, _)| io.glance(bp).is_none()));
+    Ahead::new(&io, &work).bring(blocks.iter().map(|(bp, _)| *bp));
+    for (bp, data) in &blocks {
+        assert_eq!(io.glance(bp).expect("it came").bytes(), data);
+    }
 }
 
 /// Bytes that have reached the device when 512 KiB were put in blocks of that size.
