@@ -138,8 +138,9 @@ impl Around {
                 ends.iter().all(|end| end.is_multiple_of(direct.place))
             })
             && has_little(file, at, parts)
+            && let Some(read) = read_parts(&direct.file, parts, at, direct.memory)
         {
-            return read_parts(&direct.file, parts, at, direct.memory);
+            return Some(read);
         }
         read_parts(file, parts, at, LINE)
     }
