@@ -9,7 +9,7 @@
 //! ```
 //! Where it asks from is read from its `stat`, at each tick: the scheduler moves it to whatever processor is idle, and it stays there for
 //! some 50 to 250 ms, asking from where the background works. So the workers come after it when it was seen elsewhere [`STRAYED`] times in a
-//! row: 5 to 8 times in 0.6 s, 47 to 49 µs for an attribute of 64 KiB where it was 52 to 55. (Workers who stay where they are leave the asker on the background's processor: 64 KiB
+//! row: 5 to 8 times in 0.6 s, 47 and 52 µs (best and middle) for an attribute of 64 KiB where it was 52 and 55. (Workers who stay where they are leave the asker on the background's processor: 64 KiB
 //! attributes were set in 111 µs so, in 93 where workers came to it.)
 //!
 //! Cost: per message two relaxed loads; while they are apart a read of `stat` at each tick (5 µs), and a system call for each thread

@@ -13,7 +13,7 @@
 //! The window is short at first and doubles with each piece that served, up to [`BYTES`]: a disk has to be busy with the next piece
 //! while this one is asked, and a piece takes as long to be read as so many bytes take. Of long values, which come as fast as a disk can
 //! read, it reaches farther ([`FAR`]) and is filled up by quarters: with 8 MiB and halves 400 of 10,000 questions for 64 KiB waited for the disk, 23 of
-//! 70 µs for each, and 20 with what there is now.
+//! 70 µs for each, and 60 now.
 //!
 //! Memory: five words. What is read goes to the block cache; a guess that is wrong costs a few reads, and the
 //! guessing ends as soon as everything is in the cache already.
