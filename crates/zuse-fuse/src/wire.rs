@@ -13,12 +13,13 @@
 
 mod abi;
 mod dispatch;
+mod inbox;
 mod listing;
 mod message;
 mod pairing;
 mod workers;
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use zuse_base::apart::{self, Role};
 use crate::notifier::Notice;
 use crate::{Errno, MountOptions, Ops};
 use dispatch::Server;
+use inbox::Inbox;
 use message::{Fields, Malformed, Message, Out};
 use workers::Workers;
 
@@ -51,11 +53,19 @@ fn call<T>(method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
 struct Channel(OwnedFd);
 
 impl Channel {
-    /// Waits for a message; `None` when the session has ended.
-    fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+    /// Waits for a message, and says how long it is; `None` when the session has ended.
+    fn receive(&self, parts: [&mut [u8]; 3]) -> io::Result<Option<usize>> {
+        let [head, room, rest] = parts;
+        let is_one = head.is_empty() && room.is_empty();
+        let mut parts = [head, room, rest].map(IoSliceMut::new);
         loop {
-            match rustix::io::read(&self.0, &mut *buffer) {
-                Ok(n) => return Ok(Some(buffer.get(..n).unwrap_or_default())),
+            let read = if is_one {
+                rustix::io::read(&self.0, &mut *parts[2])
+            } else {
+                rustix::io::readv(&self.0, &mut parts)
+            };
+            match read {
+                Ok(n) => return Ok(Some(n)),
                 // Its asker was killed before it was read; a signal; another worker was faster.
                 Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::AGAIN) => {}
                 // Unmounted; or cut.
@@ -113,10 +123,11 @@ pub(crate) fn open<O: Ops>(
     let mut buffer = vec![0; MIN_BUFFER];
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     loop {
-        let Some(bytes) = channel.receive(&mut buffer)? else {
+        let Some(len) = channel.receive([&mut [], &mut [], &mut buffer])? else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        let message = Message::parse(bytes).map_err(|_| broken("a message without a header"))?;
+        let bytes = buffer.get(..len).unwrap_or_default();
+        let message = Message::parse(bytes, 0).map_err(|_| broken("a message without a header"))?;
         if message.opcode != abi::op::INIT {
             channel.refuse(message.unique, Errno::IO);
             return Err(broken("the kernel does not begin with INIT"));
@@ -322,16 +333,16 @@ fn work<O: Ops>(
     let _member = apart::join(Role::Serving(all.group));
     let largest = usize::try_from(options.max_write.max(PAGE)).unwrap_or(usize::MAX);
     let len = largest.saturating_add(abi::IN_HEADER + abi::WRITE_IN);
-    // Memory that no message has reached costs nothing.
-    let mut buffer = vec![0; len.max(MIN_BUFFER)];
+    let mut inbox = Inbox::new(len.max(MIN_BUFFER));
     let mut scratch = Out::default();
     let mut worker = all.worker(channel, number);
     let idle = |is_over: &dyn Fn() -> bool| server.idle(is_over);
-    while let Some(bytes) = worker.next(&mut buffer, &idle)? {
-        let message = Message::parse(bytes).map_err(|_| {
+    while let Some(received) = worker.next(&mut inbox, &idle)? {
+        let message = Message::parse(received.bytes, received.apart()).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "a message without a header")
         })?;
-        server.answer(channel, message, &mut scratch);
+        let set = server.answer(channel, message, received.value, &mut scratch);
+        inbox.answered(set);
     }
     Ok(())
 }

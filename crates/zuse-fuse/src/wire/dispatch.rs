@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::abi::{self, fattr, fopen, op};
 use super::listing::Listing;
-use super::message::{Fields, Message, Out};
+use super::message::{Fields, Malformed, Message, Out};
 use super::{Channel, call};
 use crate::{
     Attr, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags, SetAttr,
@@ -47,6 +47,13 @@ fn in_room(size: u32, bytes: &[u8]) -> Result<InRoom, Errno> {
     }
 }
 
+/// `fuse_setxattr_in`: how long the value is, the name, and what follows it.
+pub(super) fn set_attribute(mut body: Fields<'_>) -> Result<(usize, &[u8], Fields<'_>), Malformed> {
+    let (size, _flags) = (body.u32()?, body.u32()?);
+    let name = body.name()?;
+    Ok((usize::try_from(size).map_err(|_| Malformed)?, name, body))
+}
+
 /// What answers messages.
 pub(super) struct Server<O: Ops> {
     ops: Arc<O>,
@@ -68,11 +75,23 @@ impl<O: Ops> Server<O> {
         });
     }
 
-    /// Answers a message. `out` is scratch space.
-    pub(super) fn answer(&self, channel: &Channel, message: Message<'_>, out: &mut Out) {
+    /// Answers a message, of which the value of an attribute may lie apart. `out` is scratch space. If one did not, but stood at the end of the
+    /// message: where, and how long it was.
+    pub(super) fn answer(
+        &self,
+        channel: &Channel,
+        message: Message<'_>,
+        value: Option<&mut Vec<u8>>,
+        out: &mut Out,
+    ) -> Option<(usize, usize)> {
         out.0.clear();
         let unique = message.unique;
+        let mut set = None;
         match message.opcode {
+            op::SETXATTR => match call(|| self.setxattr(&message, value, &mut set)) {
+                Ok(()) => channel.send(0, unique, &[]),
+                Err(errno) => channel.refuse(unique, errno),
+            },
             op::FORGET | op::BATCH_FORGET => {
                 // Nobody waits for an answer.
                 let _ = call(|| self.forget(&message));
@@ -85,6 +104,7 @@ impl<O: Ops> Server<O> {
                 Err(errno) => channel.refuse(unique, errno),
             },
         }
+        set
     }
 
     fn answer_into(&self, m: &Message<'_>, out: &mut Out) -> Done {
@@ -116,7 +136,6 @@ impl<O: Ops> Server<O> {
             op::FSYNC | op::FSYNCDIR => self.fsync(m),
             op::SYNCFS => self.ops.syncfs(node),
             op::STATFS => self.statfs(node, out),
-            op::SETXATTR => self.setxattr(m),
             op::LISTXATTR => self.listxattr(m, out),
             op::REMOVEXATTR => self
                 .ops
@@ -421,16 +440,28 @@ impl<O: Ops> Server<O> {
         Ok(())
     }
 
-    fn setxattr(&self, m: &Message<'_>) -> Done {
-        let mut body = m.body;
-        let (size, flags) = (body.u32()?, body.u32()?);
-        let name = body.name()?;
-        let value = body.bytes(usize::try_from(size).map_err(|_| Errno::IO)?)?;
+    fn setxattr(
+        &self,
+        m: &Message<'_>,
+        apart: Option<&mut Vec<u8>>,
+        set: &mut Option<(usize, usize)>,
+    ) -> Done {
+        let flags = Fields(m.body.0.get(4..).unwrap_or_default()).u32()?;
+        let (size, name, mut rest) = set_attribute(m.body)?;
         let mode = match flags {
             XATTR_CREATE => XattrMode::Create,
             XATTR_REPLACE => XattrMode::Replace,
             _ => XattrMode::Any,
         };
+        if let Some(value) = apart {
+            return self
+                .ops
+                .setxattr_given(&m.caller, m.node, name, value, mode);
+        }
+        let value = rest.bytes(size)?;
+        if rest.0.is_empty() {
+            *set = Some((abi::IN_HEADER + m.body.0.len() - size, size));
+        }
         self.ops.setxattr(&m.caller, m.node, name, value, mode)
     }
 

@@ -42,6 +42,7 @@ use zuse_base::apart::{self, Group, Role};
 
 use super::Channel;
 use super::abi::op;
+use super::inbox::{Inbox, Received};
 use super::pairing::{Asked, Pairing};
 
 /// How often the watch looks.
@@ -238,9 +239,9 @@ impl Worker<'_> {
     /// Waits for a message that this worker is to serve; `None` when the session has ended.
     pub(super) fn next<'b>(
         &mut self,
-        buffer: &'b mut [u8],
+        inbox: &'b mut Inbox,
         idle: Idle<'_>,
-    ) -> io::Result<Option<&'b [u8]>> {
+    ) -> io::Result<Option<Received<'b>>> {
         if self.answered {
             idle(&|| self.is_there_more());
         }
@@ -256,7 +257,7 @@ impl Worker<'_> {
             idle(&|| self.is_there_more());
             self.come_to_the_door();
         }
-        let received = self.channel.receive(buffer);
+        let received = self.channel.receive(inbox.parts());
         let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
         if let Some(since) = since {
             self.patience.learn(since.elapsed() < LOOK);
@@ -265,9 +266,10 @@ impl Worker<'_> {
         if self.all.watch_sleeps.load(SeqCst) {
             self.all.wake_watch();
         }
-        self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message));
+        let received = received.map(|len| len.map(|len| inbox.received(len)));
+        self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message.bytes));
         let is_same = match &received {
-            Ok(Some(message)) => self.all.asked.note(asker_of(message)),
+            Ok(Some(message)) => self.all.asked.note(asker_of(message.bytes)),
             _ => false,
         };
         // The one who waits for this answer asks nothing meanwhile.

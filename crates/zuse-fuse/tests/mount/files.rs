@@ -185,6 +185,31 @@ fn copy_file_range_is_answered_by_the_server() {
 }
 
 #[test]
+fn long_attributes_one_after_the_other_are_what_was_set() {
+    let Some(f) = fixture() else { return };
+    let path = f.path("x");
+    fs::write(&path, "").unwrap();
+    let lens = [65_536, 65_536, 20_000, 65_535, 300, 65_536, 65_536, 0];
+    let mut set: Vec<(String, Vec<u8>)> = Vec::new();
+    for (n, len) in lens.iter().cycle().take(40).enumerate() {
+        let name = format!("user.{}", "n".repeat(1 + n / 6));
+        let value = pattern(*len, n as u64);
+        rustix::fs::setxattr(&path, &name, &value, XattrFlags::empty()).unwrap();
+        set.retain(|(other, _)| *other != name);
+        set.push((name, value));
+        // What else is asked meanwhile is longer than what comes before the value, or reaches beyond it.
+        let _ = fs::metadata(f.path(&"long".repeat(n)));
+        fs::write(f.path("y"), pattern(n * 10_000, 3)).unwrap();
+    }
+    let mut buf = vec![0u8; 65_536];
+    for (name, value) in &set {
+        let n = rustix::fs::getxattr(&path, name.as_str(), &mut buf[..]).unwrap();
+        assert!(buf[..n] == *value, "{name}");
+    }
+    assert!(f.fs.asked.given.load(Relaxed) >= 5);
+}
+
+#[test]
 fn extended_attributes_are_set_listed_and_removed() {
     let Some(f) = fixture() else { return };
     let path = f.path("x");

@@ -6,7 +6,7 @@ use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::sa::Attr;
 use zuse_dmu::{SharedSlice, Tx};
 
-use super::VALUE_MAX;
+use super::{VALUE_MAX, Value};
 use crate::attributes::{Attributes, XATTR_UNREAD, field};
 use crate::create::NewObject;
 use crate::credentials::Credentials;
@@ -85,7 +85,7 @@ impl FileSystem {
         tx: &Tx,
         znode: &Arc<Znode>,
         name: &[u8],
-        value: &[u8],
+        value: Value<'_>,
     ) -> Result<()> {
         let owner = znode.attributes();
         let who = Credentials {
@@ -142,24 +142,22 @@ impl FileSystem {
 
     /// Puts a value into the file of an attribute, which is empty: one block, as large as the value if the record size
     /// lets it be.
-    fn fill_hidden(&self, tx: &Tx, file: &Znode, value: &[u8], now: Timestamp) -> Result<()> {
+    fn fill_hidden(&self, tx: &Tx, file: &Znode, value: Value<'_>, now: Timestamp) -> Result<()> {
         let dnode = file.dnode();
-        let wanted = value.len().next_multiple_of(512).max(512) as u32;
+        let len = value.len();
+        let wanted = len.next_multiple_of(512).max(512) as u32;
         if dnode.max_block() == 0 && dnode.block_size() < wanted {
             dnode.set_block_size(tx, wanted)?;
         }
         let size = dnode.block_size() as usize;
-        if !value.is_empty() && value.len() <= size && dnode.max_block() == 0 {
-            let mut block = Vec::with_capacity(size);
-            block.extend_from_slice(value);
-            block.resize(size, 0);
-            dnode.write_value(tx, block)?;
-        } else if !value.is_empty() {
-            dnode.write_at(tx, 0, value)?;
+        if len > 0 && len <= size && dnode.max_block() == 0 {
+            dnode.write_value(tx, value.into_block(size))?;
+        } else if len > 0 {
+            dnode.write_at(tx, 0, &value)?;
         }
         let mut state = file.write();
         let a = &mut state.attrs;
-        a.size = value.len() as u64;
+        a.size = len as u64;
         a.mtime = now;
         a.ctime = now;
         self.store.store(

@@ -122,6 +122,38 @@ fn with_xattr_dir_values_are_files_that_follow_their_owner() {
     assert_eq!(objects, 1, "only the root is left");
 }
 
+#[test]
+fn the_memory_of_a_long_value_is_kept_where_it_fits() {
+    let t = TestFs::new();
+    let top = t.fs.root().expect("root");
+    // Its length, what memory there is for it, and whether that stays.
+    let cases = [
+        (100, 512, false),
+        (65_536, 65_536, true),
+        (65_530, 65_536, true),
+        (65_530, 65_530, false),
+        (64_000, 90_000, true),
+    ];
+    for (n, (len, room, stays)) in cases.into_iter().enumerate() {
+        let name = format!("f{n}");
+        let file =
+            t.fs.create(&root(), &top, name.as_bytes(), 0o644)
+                .expect("made");
+        let mut value = Vec::with_capacity(room);
+        value.extend((0..len).map(|i| (i % 249) as u8));
+        let set = value.clone();
+        let given = crate::Value::Given(&mut value);
+        t.fs.put_value(&root(), &file, b"user.a", given, XattrMode::Any)
+            .expect("set");
+        assert_eq!(value.capacity() == 0, stays, "{len}");
+        let stands = || t.fs.get_xattr(&root(), &file, b"user.a").expect("there");
+        assert!(stands() == set, "{len}");
+    }
+    drop(top);
+    let t = t.remount();
+    clean::check(&t.fs);
+}
+
 /// Other systems write the files of attributes as any file: in as many blocks as come, with holes between.
 #[test]
 fn a_value_of_several_blocks_is_one_value() {
