@@ -19,8 +19,8 @@ mod message;
 mod pairing;
 mod workers;
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -54,17 +54,12 @@ struct Channel(OwnedFd);
 
 impl Channel {
     /// Waits for a message, and says how long it is; `None` when the session has ended.
-    fn receive(&self, parts: [&mut [u8]; 3]) -> io::Result<Option<usize>> {
-        let [head, room, rest] = parts;
-        let is_one = head.is_empty() && room.is_empty();
-        let mut parts = [head, room, rest].map(IoSliceMut::new);
+    fn receive(
+        &self,
+        mut read: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> io::Result<Option<usize>> {
         loop {
-            let read = if is_one {
-                rustix::io::read(&self.0, &mut *parts[2])
-            } else {
-                rustix::io::readv(&self.0, &mut parts)
-            };
-            match read {
+            match read(self.0.as_fd()) {
                 Ok(n) => return Ok(Some(n)),
                 // Its asker was killed before it was read; a signal; another worker was faster.
                 Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::AGAIN) => {}
@@ -123,7 +118,7 @@ pub(crate) fn open<O: Ops>(
     let mut buffer = vec![0; MIN_BUFFER];
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     loop {
-        let Some(len) = channel.receive([&mut [], &mut [], &mut buffer])? else {
+        let Some(len) = channel.receive(|fd| rustix::io::read(fd, &mut *buffer))? else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let bytes = buffer.get(..len).unwrap_or_default();

@@ -17,6 +17,9 @@
 //! Cost: nothing for messages that are shorter than `lead`; for others that were not expected a copy of at most `room`, until
 //! [`MISSES`] of them have come in a row. Memory: one value for each worker. The memory for the next value is got after the answer was sent.
 
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use super::abi::{IN_HEADER, op};
 use super::dispatch::set_attribute;
 use super::message::Message;
@@ -38,7 +41,7 @@ pub(super) struct Inbox {
     lead: usize,
     /// How long that is; 0 while none is expected.
     expected: usize,
-    /// As much memory, while one is expected.
+    /// As much memory, while one is expected; holds what came into it.
     room: Vec<u8>,
     misses: u32,
 }
@@ -72,16 +75,41 @@ impl Inbox {
         }
     }
 
-    /// What to read into, one after the other: as long together as a message may be.
-    pub(super) fn parts(&mut self) -> [&mut [u8]; 3] {
+    /// Reads a message.
+    #[allow(unsafe_code)]
+    pub(super) fn read(&mut self, from: BorrowedFd<'_>) -> rustix::io::Result<usize> {
+        if self.expected == 0 {
+            return rustix::io::read(from, &mut *self.buffer);
+        }
+        self.room.clear();
         let (head, rest) = self.buffer.split_at_mut(self.lead);
-        let rest = rest.get_mut(self.room.len()..).unwrap_or_default();
-        [head, &mut self.room, rest]
+        let rest = rest.get_mut(self.expected..).unwrap_or_default();
+        let room = self.room.spare_capacity_mut();
+        let part = |base: *mut u8, len| libc::iovec {
+            iov_base: base.cast(),
+            iov_len: len,
+        };
+        let parts = [
+            part(head.as_mut_ptr(), head.len()),
+            part(room.as_mut_ptr().cast(), self.expected.min(room.len())),
+            part(rest.as_mut_ptr(), rest.len()),
+        ];
+        // SAFETY: each part is memory that this inbox alone holds, as long as it says, until the call has returned; that of the room holds
+        // nothing yet that somebody could look at.
+        let len = unsafe { libc::readv(from.as_raw_fd(), parts.as_ptr(), 3) };
+        let Ok(len) = usize::try_from(len) else {
+            let error = io::Error::last_os_error();
+            return Err(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO));
+        };
+        let there = len.saturating_sub(self.lead).min(parts[1].iov_len);
+        // SAFETY: the parts are filled one after the other, so as many bytes are there of what goes beyond the first one.
+        unsafe { self.room.set_len(there) };
+        Ok(len)
     }
 
-    /// So many bytes have come.
+    /// The message that was read, so many bytes.
     pub(super) fn received(&mut self, len: usize) -> Received<'_> {
-        let there = len.saturating_sub(self.lead).min(self.room.len());
+        let there = self.room.len();
         if there == 0 {
             let bytes = self.buffer.get(..len).unwrap_or_default();
             return Received { bytes, value: None };
@@ -89,14 +117,14 @@ impl Inbox {
         let head = ..self.lead;
         if len == self.lead + there && is_attribute(&self.buffer[head], there) {
             self.misses = 0;
-            self.room.truncate(there);
             return Received {
                 bytes: &self.buffer[head],
                 value: Some(&mut self.room),
             };
         }
         self.misses += 1;
-        self.buffer[self.lead..self.lead + there].copy_from_slice(&self.room[..there]);
+        self.buffer[self.lead..self.lead + there].copy_from_slice(&self.room);
+        self.room.clear();
         let bytes = self.buffer.get(..len).unwrap_or_default();
         Received { bytes, value: None }
     }
@@ -112,11 +140,9 @@ impl Inbox {
             (self.lead, self.expected, self.misses) = (0, 0, 0);
             self.room = Vec::new();
         }
-        if self.room.len() != self.expected {
-            if self.room.capacity() < self.expected {
-                self.room = Vec::with_capacity(self.expected.next_multiple_of(ROUND));
-            }
-            self.room.resize(self.expected, 0);
+        self.room.clear();
+        if self.room.capacity() < self.expected {
+            self.room = Vec::with_capacity(self.expected.next_multiple_of(ROUND));
         }
     }
 }
@@ -134,6 +160,9 @@ fn is_attribute(head: &[u8], len: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Seek, Write};
+    use std::os::fd::AsFd;
+
     use super::super::message::Out;
     use super::*;
 
@@ -161,16 +190,12 @@ mod tests {
 
     /// What the kernel does.
     fn send<'a>(inbox: &'a mut Inbox, bytes: &[u8]) -> Received<'a> {
-        let mut rest = bytes;
-        let mut room = 0;
-        for part in inbox.parts() {
-            room += part.len();
-            let (now, later) = rest.split_at(part.len().min(rest.len()));
-            part[..now.len()].copy_from_slice(now);
-            rest = later;
-        }
-        assert_eq!((room, rest.len()), (ALL, 0));
-        inbox.received(bytes.len())
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(bytes).expect("written");
+        file.rewind().expect("a file");
+        let len = inbox.read(file.as_fd()).expect("read");
+        assert_eq!(len, bytes.len());
+        inbox.received(len)
     }
 
     /// Whether it came apart, checked against what was sent, and answered; who is asked for the value takes it.
@@ -265,7 +290,7 @@ mod tests {
         serve(&mut inbox, &set(b"user.a", 50_000, 1), true);
         let write = message(op::WRITE, &[7; 150_000]);
         for _ in 0..MISSES {
-            assert_eq!(inbox.room.len(), 50_000);
+            assert_eq!(inbox.room.capacity(), 50_176);
             assert!(!serve(&mut inbox, &write, true));
         }
         assert_eq!((inbox.room.capacity(), inbox.lead), (0, 0));

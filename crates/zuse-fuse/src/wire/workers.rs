@@ -257,7 +257,7 @@ impl Worker<'_> {
             idle(&|| self.is_there_more());
             self.come_to_the_door();
         }
-        let received = self.channel.receive(inbox.parts());
+        let received = self.channel.receive(|fd| inbox.read(fd));
         let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
         if let Some(since) = since {
             self.patience.learn(since.elapsed() < LOOK);
