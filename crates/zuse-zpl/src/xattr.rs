@@ -56,7 +56,6 @@ fn is_acl(name: &[u8]) -> bool {
     name == posix_acl::ACCESS || name == posix_acl::DEFAULT
 }
 
-/// The encoded list among an object's own attributes.
 /// A value that is to be set.
 #[derive(Debug)]
 pub enum Value<'a> {
@@ -80,7 +79,10 @@ impl Value<'_> {
     /// The value and zeros behind it: a block of `size` bytes, no less than the value.
     fn into_block(self, size: usize) -> Vec<u8> {
         let mut block = match self {
-            Self::Given(value) if value.capacity() >= size => std::mem::take(value),
+            // Much more memory than the block has would not be counted anywhere.
+            Self::Given(value) if (size..=size + size / 8).contains(&value.capacity()) => {
+                std::mem::take(value)
+            }
             value => {
                 let mut block = Vec::with_capacity(size);
                 block.extend_from_slice(&value);
@@ -92,6 +94,7 @@ impl Value<'_> {
     }
 }
 
+/// The encoded list among an object's own attributes.
 fn list_in(view: Option<&SaView>) -> Result<Option<&[u8]>> {
     view.map_or(Ok(None), |view| view.get(Attr::Dxattr))
 }

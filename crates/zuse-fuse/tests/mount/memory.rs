@@ -575,17 +575,14 @@ impl Ops for MemoryFs {
 
     fn setxattr_given(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         ino: u64,
         name: &[u8],
         value: &mut Vec<u8>,
-        _mode: XattrMode,
+        mode: XattrMode,
     ) -> Result<()> {
         self.asked.given.fetch_add(1, Relaxed);
-        let mut state = self.state.lock().unwrap();
-        let value = std::mem::take(value);
-        state.node(ino)?.xattrs.insert(name.to_vec(), value);
-        Ok(())
+        self.setxattr(caller, ino, name, &std::mem::take(value), mode)
     }
 
     fn getxattr(&self, _caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {

@@ -132,7 +132,8 @@ fn the_memory_of_a_long_value_is_kept_where_it_fits() {
         (65_536, 65_536, true),
         (65_530, 65_536, true),
         (65_530, 65_530, false),
-        (64_000, 90_000, true),
+        (64_000, 66_000, true),
+        (40_000, 65_536, false),
     ];
     for (n, (len, room, stays)) in cases.into_iter().enumerate() {
         let name = format!("f{n}");
