@@ -263,6 +263,15 @@ mod tests {
             assert!(received.value.is_none() && received.bytes == &other[..]);
             inbox.answered(None);
         }
+        // A name that ends where it would if the message ended with what was expected to be its head.
+        serve(&mut inbox, &set(b"user.long-name", 40_000, 1), true);
+        let mut early = set(b"user.long-name", 40_000, 1);
+        early[36..38].copy_from_slice(&1u16.to_ne_bytes());
+        early[IN_HEADER + 8 + 6] = 0;
+        let received = send(&mut inbox, &early);
+        assert!(received.value.is_none() && received.bytes == early);
+        inbox.answered(None);
+        serve(&mut inbox, &set(b"user.a", 40_000, 1), true);
         let others = [
             set(b"user.longer", 40_000, 2),
             set(b"user.", 40_000, 3),
