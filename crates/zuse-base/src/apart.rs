@@ -21,7 +21,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// Threads that serve the same door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +182,27 @@ pub fn keep(group: Group, cpu: usize) -> bool {
         .allowed
         .is_some_and(|set| cpu < CpuSet::MAX_CPU && set.is_set(cpu));
     may && apart.change(group, Some(cpu))
+}
+
+/// Keeps a member off the processor that the caller is on, until it is [`put_back`]: the caller is about to hold that for long. Nothing is
+/// changed while some serve apart.
+pub fn avoid(thread: Pid) {
+    let apart = apart();
+    let mut members = apart.members();
+    if let (None, Some(mut set)) = (members.apart, apart.allowed) {
+        members.were_apart = true;
+        set.unset(sched_getcpu());
+        let _ = sched_setaffinity(Some(thread), &set);
+    }
+}
+
+/// Lets a member run where its role says.
+pub fn put_back(thread: Pid) {
+    let apart = apart();
+    let members = apart.members();
+    if let Some(member) = members.list.iter().find(|(member, _)| *member == thread) {
+        apart.bind(*member, members.apart);
+    }
 }
 
 /// Lets everybody run anywhere again, if this group served apart.

@@ -27,6 +27,7 @@ use std::thread;
 
 use rustix::io::Errno as OsErrno;
 use zuse_base::apart::{self, Role};
+use zuse_base::owed;
 
 use crate::notifier::Notice;
 use crate::{Errno, MountOptions, Ops};
@@ -326,6 +327,7 @@ fn work<O: Ops>(
     number: u64,
 ) -> io::Result<()> {
     let _member = apart::join(Role::Serving(all.group));
+    owed::accept();
     let largest = usize::try_from(options.max_write.max(PAGE)).unwrap_or(usize::MAX);
     let len = largest.saturating_add(abi::IN_HEADER + abi::WRITE_IN);
     let mut inbox = Inbox::new(len.max(MIN_BUFFER));

@@ -44,6 +44,13 @@ fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_release
     assert_eq!(processors(gettid()), [cpu]);
     assert_eq!(processors(other), all[..all.len() - 1]);
 
+    avoid(other);
+    assert_eq!(
+        processors(other),
+        all[..all.len() - 1],
+        "it keeps off this one"
+    );
+
     // Who comes later is bound as well, whatever it inherits.
     let late = thread::spawn(|| {
         let _member = join(Role::Background);
@@ -58,6 +65,19 @@ fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_release
     release(group);
     assert_eq!(processors(gettid()), all);
     assert_eq!(processors(other), all);
+
+    // Off where this thread is, which stays there meanwhile.
+    let mut here = CpuSet::new();
+    here.set(all[0]);
+    sched_setaffinity(None, &here).unwrap();
+    avoid(other);
+    assert_eq!(processors(other), all[1..]);
+    put_back(other);
+    put_back(gettid());
+    assert_eq!(
+        (processors(gettid()), processors(other)),
+        (all.clone(), all.clone())
+    );
 
     // Others may not, meanwhile.
     assert!(keep(group, cpu) && !keep(Group::new(), cpu));

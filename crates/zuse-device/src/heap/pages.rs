@@ -19,6 +19,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+use zuse_base::owed;
+
 /// Smaller allocations are not looked at: they lie among larger ones.
 const LARGE: usize = 4096;
 
@@ -145,12 +148,21 @@ fn fill(last: usize, next: usize, filled: &AtomicUsize) {
     } else {
         next + HUGE
     };
+    let of = (next, end.saturating_sub(next));
+    if !owed::owe(give, of) {
+        give(of.0, of.1);
+    }
+}
+
+/// Has the system give so many bytes of pages from there on.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn give(start: usize, len: usize) {
     // SAFETY: it has pages given that are not there yet, and changes nothing that a program can see; what is not mapped is left out with an error
     // that does not matter.
     unsafe {
         libc::madvise(
-            std::ptr::with_exposed_provenance_mut(next),
-            end.saturating_sub(next),
+            std::ptr::with_exposed_provenance_mut(start),
+            len,
             libc::MADV_POPULATE_WRITE,
         );
     }

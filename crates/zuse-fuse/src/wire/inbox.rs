@@ -32,6 +32,8 @@ const LONGEST: usize = 64 << 10;
 const MISSES: u32 = 16;
 /// What memory for a value is rounded up to: who stores it may fill a block with zeros.
 const ROUND: usize = 512;
+/// A line of a processor's cache.
+const LINE: usize = 64;
 
 /// Buffer and room of a worker.
 #[derive(Debug)]
@@ -143,6 +145,10 @@ impl Inbox {
         self.room.clear();
         if self.room.capacity() < self.expected {
             self.room = Vec::with_capacity(self.expected.next_multiple_of(ROUND));
+            // Who was answered needs longer for the next value than the memory takes to come into this processor's cache.
+            for line in self.room.spare_capacity_mut().iter_mut().step_by(LINE) {
+                line.write(0);
+            }
         }
     }
 }

@@ -49,6 +49,11 @@ impl Asked {
         }
         is_same
     }
+
+    /// Who asked last.
+    pub(super) fn by(&self) -> u32 {
+        self.by.load(Relaxed)
+    }
 }
 
 /// What was counted until a tick.
@@ -107,14 +112,14 @@ impl Pairing {
         match self.judge(Instant::now(), counts) {
             Verdict::Stay => {
                 if self.apart.is_some()
-                    && let Some(cpu) = processor_of(asked.by.load(Relaxed))
+                    && let Some(cpu) = processor_of(asked.by())
                     && self.has_strayed(cpu)
                 {
                     self.keep(cpu);
                 }
             }
             Verdict::Free => self.part(),
-            Verdict::Apart => match processor_of(asked.by.load(Relaxed)) {
+            Verdict::Apart => match processor_of(asked.by()) {
                 Some(cpu) => self.keep(cpu),
                 None => self.apart = None,
             },
@@ -175,7 +180,7 @@ impl Drop for Pairing {
 }
 
 /// Where a thread runs, or ran last.
-fn processor_of(thread: u32) -> Option<usize> {
+pub(super) fn processor_of(thread: u32) -> Option<usize> {
     processor_in(&fs::read(format!("/proc/{thread}/stat")).ok()?)
 }
 

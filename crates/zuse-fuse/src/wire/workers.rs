@@ -24,6 +24,9 @@
 //!   right then is seen by the watch.
 //! - What nobody waits for is done while the asker digests an answer, and before going to sleep; never at the door, which
 //!   counts as attended.
+//! - What a worker owes after an answer ([`zuse_base::owed`]) holds a processor for some 300 µs: never that of who asks, so that it is
+//!   served meanwhile. Where the worker is on that one, the watch does it; elsewhere it does it itself, and a deputy serves, on any
+//!   other processor. The deputy goes when it is back.
 //! - The watch sleeps for good when nothing came for [`QUIET`]; who then takes a message wakes it.
 
 use std::io;
@@ -37,13 +40,15 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{Pid, gettid, sched_getcpu};
 
 use zuse_base::apart::{self, Group, Role};
+use zuse_base::owed::{self, Owed};
 
 use super::Channel;
 use super::abi::op;
 use super::inbox::{Inbox, Received};
-use super::pairing::{Asked, Pairing};
+use super::pairing::{self, Asked, Pairing};
 
 /// How often the watch looks.
 const TICK: Duration = Duration::from_millis(1);
@@ -108,12 +113,22 @@ fn asker_of(message: &[u8]) -> u32 {
     thread.map_or(0, |b| u32::from_ne_bytes(*b))
 }
 
+/// A worker that waits to be called.
+#[derive(Debug)]
+struct Parked {
+    thread: Thread,
+    id: Pid,
+    number: u64,
+}
+
 /// The workers of a session, seen from the door.
 #[derive(Debug)]
 pub(super) struct Workers {
     /// Workers at the door.
     waiting: AtomicU32,
-    parked: Mutex<Vec<(Thread, u64)>>,
+    parked: Mutex<Vec<Parked>>,
+    /// What the watch is to do instead of a worker.
+    owed: Mutex<Vec<Owed>>,
     /// Messages taken.
     taken: AtomicU64,
     asked: Asked,
@@ -124,7 +139,7 @@ pub(super) struct Workers {
     /// As threads that serve the same door.
     pub(super) group: Group,
     over: AtomicBool,
-    watch: Mutex<Option<Thread>>,
+    watch: Mutex<Option<(Thread, Pid)>>,
     watch_sleeps: AtomicBool,
     /// Whether a second core is there on which an asker can go on while we look.
     may_look: bool,
@@ -148,6 +163,7 @@ impl Workers {
         Self {
             waiting: AtomicU32::new(0),
             parked: Mutex::default(),
+            owed: Mutex::default(),
             taken: AtomicU64::new(0),
             asked: Asked::default(),
             apart,
@@ -173,31 +189,62 @@ impl Workers {
         }
     }
 
-    fn parked(&self) -> std::sync::MutexGuard<'_, Vec<(Thread, u64)>> {
+    fn parked(&self) -> std::sync::MutexGuard<'_, Vec<Parked>> {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<Owed>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls somebody to the door, if anybody is free.
     fn call_one(&self) {
         let next = self.parked().pop();
-        if let Some((thread, _)) = next {
-            thread.unpark();
+        if let Some(next) = next {
+            next.thread.unpark();
         }
+    }
+
+    /// Calls somebody to the door who keeps off the caller's processor until he is put back; who that is.
+    fn call_deputy(&self) -> Option<Pid> {
+        let next = self.parked().pop()?;
+        apart::avoid(next.id);
+        next.thread.unpark();
+        Some(next.id)
     }
 
     /// The session has ended: everybody goes home.
     pub(super) fn end(&self) {
         self.over.store(true, SeqCst);
-        for (thread, _) in self.parked().drain(..) {
-            thread.unpark();
+        for parked in self.parked().drain(..) {
+            parked.thread.unpark();
         }
         self.wake_watch();
     }
 
     fn wake_watch(&self) {
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watch) = &*watch {
+        if let Some((watch, _)) = &*watch {
             watch.unpark();
+        }
+    }
+
+    /// Has the watch do on another processor what the caller owes.
+    fn leave_to_watch(&self, owed: Owed) {
+        self.owed().push(owed);
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((watch, id)) = &*watch {
+            apart::avoid(*id);
+            watch.unpark();
+        }
+    }
+
+    /// Does what was left to the watch, which calls this.
+    fn pay(&self) {
+        let owed = std::mem::take(&mut *self.owed());
+        if !owed.is_empty() {
+            owed.into_iter().for_each(Owed::pay);
+            apart::put_back(gettid());
         }
     }
 
@@ -205,7 +252,8 @@ impl Workers {
     pub(super) fn watch(&self) {
         let _member = apart::join(Role::Background);
         let mut pairing = self.apart.then(|| Pairing::new(self.group));
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((thread::current(), gettid()));
         let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
         while !self.over.load(SeqCst) {
             if quiet >= QUIET && self.waiting.load(SeqCst) > 0 {
@@ -218,6 +266,7 @@ impl Workers {
             } else {
                 thread::park_timeout(if quiet < QUIET { TICK } else { SLOW_TICK });
             }
+            self.pay();
             let taken = self.taken.load(SeqCst);
             if let Some(pairing) = &mut pairing {
                 let beside = pairing.tick(taken, &self.asked);
@@ -242,10 +291,16 @@ impl Worker<'_> {
         inbox: &'b mut Inbox,
         idle: Idle<'_>,
     ) -> io::Result<Option<Received<'b>>> {
+        let has_deputy = self.pay();
         if self.answered {
             idle(&|| self.is_there_more());
         }
-        self.come_to_the_door();
+        if has_deputy {
+            // Beside him: he goes after his next message.
+            self.all.waiting.fetch_add(1, SeqCst);
+        } else {
+            self.come_to_the_door();
+        }
         if self.all.over.load(SeqCst) {
             self.all.waiting.fetch_sub(1, SeqCst);
             return Ok(None);
@@ -280,6 +335,30 @@ impl Worker<'_> {
         received
     }
 
+    /// Does what this worker owes, away from who asks. Whether somebody else serves since then.
+    fn pay(&self) -> bool {
+        let Some(owed) = owed::take() else {
+            return false;
+        };
+        if self.is_asker_here() {
+            self.all.leave_to_watch(owed);
+            return false;
+        }
+        let is_needed = self.all.waiting.load(SeqCst) == 0;
+        let deputy = is_needed.then(|| self.all.call_deputy()).flatten();
+        owed.pay();
+        if let Some(deputy) = deputy {
+            apart::put_back(deputy);
+        }
+        deputy.is_some()
+    }
+
+    /// Whether who asked last is on the processor of this worker.
+    fn is_asker_here(&self) -> bool {
+        self.all.beside_asker.load(Relaxed)
+            || pairing::processor_of(self.all.asked.by()) == Some(sched_getcpu())
+    }
+
     /// Parks while somebody else is at the door.
     fn come_to_the_door(&self) {
         let waiting = &self.all.waiting;
@@ -294,10 +373,14 @@ impl Worker<'_> {
                 return;
             }
             if !self.all.over.load(SeqCst) {
-                parked.push((thread::current(), self.number));
+                parked.push(Parked {
+                    thread: thread::current(),
+                    id: gettid(),
+                    number: self.number,
+                });
             }
         }
-        while self.all.parked().iter().any(|p| p.1 == self.number) {
+        while self.all.parked().iter().any(|p| p.number == self.number) {
             thread::park();
         }
         // Two at the door do no harm.
@@ -332,5 +415,114 @@ impl Worker<'_> {
             last = now;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread::ThreadId;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::super::abi::IN_HEADER;
+    use super::super::message::Out;
+    use super::*;
+
+    /// How often the work was begun, what was asked meanwhile, and whether that was done before the work ended; a row for each test.
+    static BEGUN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    static ASKED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    static IN_TIME: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+    /// Who did it.
+    static BY: [Mutex<Option<ThreadId>>; 2] = [const { Mutex::new(None) }; 2];
+
+    const OWE: u32 = 1;
+    const ASK: u32 = 2;
+    const GO: u32 = 3;
+
+    fn until(what: &str, is_so: impl Fn() -> bool) -> bool {
+        let since = Instant::now();
+        while !is_so() {
+            if since.elapsed() > Duration::from_secs(20) {
+                eprintln!("in vain: {what}");
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Takes until something was asked.
+    fn work(test: usize, _: usize) {
+        *BY[test].lock().expect("free") = Some(thread::current().id());
+        BEGUN[test].fetch_add(1, SeqCst);
+        let served = until("served", || ASKED[test].load(SeqCst) > 0);
+        IN_TIME[test].store(served, SeqCst);
+    }
+
+    fn message(opcode: u32) -> Vec<u8> {
+        let mut out = Out::default();
+        out.u32(IN_HEADER as u32);
+        out.u32(opcode);
+        out.zeros(IN_HEADER - 8);
+        out.0
+    }
+
+    /// Two workers, and the watch or not; one owes something, and something is asked while it is done.
+    fn owe_and_ask(test: usize, beside_asker: bool) {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (kernel, ours) =
+            socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).expect("sockets");
+        let (channel, all) = (Channel(ours), Workers::new(false));
+        all.beside_asker.store(beside_asker, SeqCst);
+        let send = |opcode| {
+            rustix::io::write(&kernel, &message(opcode)).expect("sent");
+        };
+        let serve = |number| {
+            owed::accept();
+            let mut inbox = Inbox::new(8192);
+            let mut worker = all.worker(&channel, number);
+            while let Some(received) = worker.next(&mut inbox, &|_| ()).expect("a message") {
+                match received.bytes[4] as u32 {
+                    OWE => assert!(owed::owe(work, (test, 0))),
+                    ASK => {
+                        ASKED[test].fetch_add(1, SeqCst);
+                    }
+                    _ => break,
+                }
+                inbox.answered(None);
+            }
+        };
+        let all = &all;
+        let serve = &serve;
+        let ok = thread::scope(|scope| {
+            let watch = beside_asker.then(|| scope.spawn(|| all.watch()).thread().id());
+            scope.spawn(move || serve(0));
+            scope.spawn(move || serve(1));
+            let mut ok = until("one waits", || all.parked().len() == 1);
+            send(OWE);
+            ok &= until("begun", || BEGUN[test].load(SeqCst) == 1);
+            send(ASK);
+            ok &= until("done", || IN_TIME[test].load(SeqCst));
+            // Whoever is at the door.
+            send(ASK);
+            ok &= until("served on", || ASKED[test].load(SeqCst) == 2);
+            all.end();
+            send(GO);
+            send(GO);
+            ok && (*BY[test].lock().expect("free") == watch) == beside_asker
+        });
+        assert!(ok);
+        assert_eq!(BEGUN[test].load(SeqCst), 1);
+    }
+
+    #[test]
+    fn a_deputy_serves_while_a_worker_does_what_it_owes() {
+        owe_and_ask(0, false);
+    }
+
+    #[test]
+    fn the_watch_does_what_a_worker_beside_its_asker_owes() {
+        owe_and_ask(1, true);
     }
 }
