@@ -1,6 +1,7 @@
 //! Where a program's large allocations lie, as the kernel tells it.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
+use zuse_base::owed;
 use zuse_device::heap::{Heap, settle, trim_above};
 
 #[global_allocator]
@@ -65,6 +66,20 @@ fn large_allocations_are_on_huge_pages_in_every_arena_however_far_it_grows() {
     let behind: Vec<usize> = behind.filter(|next| !next.is_multiple_of(PIECE)).collect();
     let there: Vec<_> = behind.iter().filter_map(|next| is_there(*next)).collect();
     assert!(!there.is_empty() && !there.contains(&false), "{there:?}");
+    // Who says that it pays later is not held up: the page comes when it does.
+    owed::accept();
+    let (mut more, mut late) = (Vec::with_capacity(600), 0);
+    for _ in 0..600 {
+        more.push(vec![1u8; LEN]);
+        if let (Some(owed), Some(last)) = (owed::take(), more.last()) {
+            let next = ((last.as_ptr().addr() + LEN - 1) / HUGE + 1) * HUGE;
+            late += u32::from(is_there(next) == Some(false));
+            owed.pay();
+            assert_ne!(is_there(next), Some(false));
+        }
+    }
+    assert!(late > 10, "{late} pages were given later");
+    drop(more);
     // What the C library gives back by itself is mapped again without being asked for.
     for _ in 0..3 {
         trim_above(usize::MAX);
