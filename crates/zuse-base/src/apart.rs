@@ -9,6 +9,8 @@
 //! ```text
 //!   free ──keep(cpu)──> apart: serving on cpu, background on all others ──release()──> free
 //! ```
+//! While nobody serves apart, a member can be kept off one processor that somebody is about to hold for long ([`avoid`], [`put_back`]).
+//!
 //! A process has this once, as it has its processors once. Who decides is whoever counts messages (the watch of a FUSE session).
 //!
 //! Invariants

@@ -15,7 +15,9 @@
 //! - Nobody has to take the memory; who does not leaves it where it is, for the next one.
 //!
 //! Cost: nothing for messages that are shorter than `lead`; for others that were not expected a copy of at most `room`, until
-//! [`MISSES`] of them have come in a row. Memory: one value for each worker. The memory for the next value is got after the answer was sent.
+//! [`MISSES`] of them have come in a row. Memory: one value for each worker. The memory for the next value is got after the answer was sent,
+//! and a byte of each of its lines is written, so that the kernel's copy finds it in the processor's cache: 7 µs of memory's time for 64 KiB,
+//! beside the asker's own.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
