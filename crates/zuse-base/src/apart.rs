@@ -191,9 +191,12 @@ pub fn keep(group: Group, cpu: usize) -> bool {
 pub fn avoid(thread: Pid) {
     let apart = apart();
     let mut members = apart.members();
-    if let (None, Some(mut set)) = (members.apart, apart.allowed) {
+    let here = sched_getcpu();
+    if let (None, Some(mut set)) = (members.apart, apart.allowed)
+        && here < CpuSet::MAX_CPU
+    {
         members.were_apart = true;
-        set.unset(sched_getcpu());
+        set.unset(here);
         let _ = sched_setaffinity(Some(thread), &set);
     }
 }
