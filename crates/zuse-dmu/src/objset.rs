@@ -497,9 +497,8 @@ impl Objset {
                 Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&before, &self.meta_tree()) => continue,
                 other => other?,
             };
-            if self.core.io.cache().misses() != misses {
-                self.dnode_block_was_read(&before, blkid);
-            }
+            let was_read = self.core.io.cache().misses() != misses;
+            self.dnode_block_was_needed(&before, blkid, was_read);
             let mut tail = Vec::new();
             let phys = match block {
                 None => None,

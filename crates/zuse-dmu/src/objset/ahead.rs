@@ -1,9 +1,9 @@
 //! Reading dnode blocks ahead for whoever takes one object after the other: lookups through a mount, in the order in which
 //! the files were made.
 //!
-//! Only a block that had to be read is looked at, so objects in memory and blocks in the cache cost nothing. Where it comes
-//! right behind the last such one, the next [`WINDOW`] are brought by another thread, neighbours in one device read; the one
-//! behind them is waited for again.
+//! Only blocks that had to be read begin a run, so objects in memory and blocks in the cache cost nothing. Where one comes
+//! right behind the last such one, the next [`WINDOW`] are brought by another thread, neighbours in one device read. When half
+//! of them have been asked for, it brings the next ones: nobody who keeps that order waits for a device again.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -15,33 +15,79 @@ use crate::dirty::Synced;
 /// Blocks that are brought at once, of 32 objects each.
 const WINDOW: u64 = 16;
 
-/// The block behind the last one that was read or asked for.
-#[derive(Default)]
-pub(super) struct BlocksAhead(AtomicU64);
+/// No block.
+const NONE: u64 = u64::MAX;
+
+/// How far a run has come.
+pub(super) struct BlocksAhead {
+    /// The block behind the last one that was read or asked for.
+    next: AtomicU64,
+    /// The one from which on more are asked for, if a run goes on.
+    mark: AtomicU64,
+}
+
+impl Default for BlocksAhead {
+    fn default() -> Self {
+        Self {
+            next: AtomicU64::new(0),
+            mark: AtomicU64::new(NONE),
+        }
+    }
+}
 
 impl BlocksAhead {
-    /// A block had to be read; which ones to bring now.
-    fn visit(&self, blkid: u64) -> Option<RangeInclusive<u64>> {
-        let next = self.0.load(Relaxed);
-        if blkid == next && blkid > 0 {
-            self.0.store(next + 1 + WINDOW, Relaxed);
-            return Some(next + 1..=next + WINDOW);
+    /// A block was needed, and had to be read or was at hand; which ones to bring now.
+    fn visit(&self, blkid: u64, was_read: bool) -> Option<RangeInclusive<u64>> {
+        let mark = self.mark.load(Relaxed);
+        if blkid < mark && !was_read {
+            return None;
         }
-        // One that is being brought: its reader was faster.
-        if blkid > next || next - blkid > WINDOW + 1 {
-            self.0.store(blkid + 1, Relaxed);
+        let next = self.next.load(Relaxed);
+        if blkid < next && blkid >= mark {
+            let mine = self.mark.compare_exchange(mark, next, Relaxed, Relaxed);
+            return mine.is_ok().then(|| self.ask_from(next));
+        }
+        if !was_read {
+            return None;
+        }
+        if blkid == next && blkid > 0 {
+            return Some(self.ask_from(next + 1));
+        }
+        // Within, it is one that is being brought: its reader was faster.
+        if blkid > next || next - blkid > 2 * WINDOW {
+            self.mark.store(NONE, Relaxed);
+            self.next.store(blkid + 1, Relaxed);
         }
         None
+    }
+
+    fn ask_from(&self, first: u64) -> RangeInclusive<u64> {
+        self.next.store(first + WINDOW, Relaxed);
+        self.mark.store(first + WINDOW / 2, Relaxed);
+        first..=first + WINDOW - 1
     }
 }
 
 impl Objset {
-    /// A dnode block had to be read.
-    pub(super) fn dnode_block_was_read(self: &Arc<Self>, tree: &Arc<Synced>, blkid: u64) {
-        let Some(blocks) = self.ahead.visit(blkid) else {
-            return;
-        };
+    /// A dnode block was needed for an object that nobody had in memory, and had to be read or was at hand.
+    #[inline]
+    pub(super) fn dnode_block_was_needed(
+        self: &Arc<Self>,
+        tree: &Arc<Synced>,
+        blkid: u64,
+        was_read: bool,
+    ) {
+        if let Some(blocks) = self.ahead.visit(blkid, was_read) {
+            self.bring_dnode_blocks(tree, blocks);
+        }
+    }
+
+    #[cold]
+    fn bring_dnode_blocks(self: &Arc<Self>, tree: &Arc<Synced>, blocks: RangeInclusive<u64>) {
         let (first, last) = (*blocks.start(), tree.head.max_block.min(*blocks.end()));
+        if first > last {
+            return;
+        }
         let (me, tree) = (self.clone(), tree.clone());
         let job = Box::new(move || me.gather_dnode_blocks(&tree, first..=last));
         // Only a hint.
@@ -54,18 +100,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_blocks_in_a_row_have_the_next_ones_brought_once() {
+    fn two_blocks_in_a_row_have_the_next_ones_brought_before_they_are_needed() {
         let ahead = BlocksAhead::default();
-        assert_eq!(ahead.visit(0), None);
-        assert_eq!(ahead.visit(7), None);
-        assert_eq!(ahead.visit(8), Some(9..=24));
+        assert_eq!(ahead.visit(0, true), None);
+        assert_eq!(ahead.visit(7, true), None);
+        assert_eq!(ahead.visit(7, false), None, "one block is no run");
+        assert_eq!(ahead.visit(8, true), Some(9..=24));
         // Not there yet.
-        assert_eq!(ahead.visit(9), None);
-        assert_eq!(ahead.visit(24), None);
-        assert_eq!(ahead.visit(25), Some(26..=41));
+        assert_eq!(ahead.visit(9, true), None);
+        assert_eq!(ahead.visit(16, false), None);
+        assert_eq!(ahead.visit(17, false), Some(25..=40));
+        assert_eq!(ahead.visit(17, false), None, "only once");
+        assert_eq!(ahead.visit(32, false), None);
+        // One was left out, and one had to be read all the same.
+        assert_eq!(ahead.visit(34, true), Some(41..=56));
         // Somewhere else, and back.
-        assert_eq!(ahead.visit(1000), None);
-        assert_eq!(ahead.visit(3), None);
-        assert_eq!(ahead.visit(4), Some(5..=20));
+        assert_eq!(ahead.visit(1000, true), None);
+        assert_eq!(ahead.visit(49, false), None, "that run has ended");
+        assert_eq!(ahead.visit(3, true), None);
+        assert_eq!(ahead.visit(4, true), Some(5..=20));
+    }
+
+    #[test]
+    fn blocks_at_hand_begin_no_run() {
+        let ahead = BlocksAhead::default();
+        assert!((0..100).all(|blkid| ahead.visit(blkid, false).is_none()));
     }
 }

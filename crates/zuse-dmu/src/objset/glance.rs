@@ -142,10 +142,9 @@ impl Objset {
     pub fn stored(self: &Arc<Self>, object: ObjectId) -> Option<Stored<'_>> {
         let misses = self.io().cache().misses();
         let stored = self.stored_quietly(object)?;
-        if self.io().cache().misses() != misses {
-            let blkid = object.0 / SLOTS_PER_BLOCK as u64;
-            self.dnode_block_was_read(&stored.tree, blkid);
-        }
+        let was_read = self.io().cache().misses() != misses;
+        let blkid = object.0 / SLOTS_PER_BLOCK as u64;
+        self.dnode_block_was_needed(&stored.tree, blkid, was_read);
         Some(stored)
     }
 
