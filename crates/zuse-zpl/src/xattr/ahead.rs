@@ -13,7 +13,7 @@
 //! The window is short at first and doubles with each piece that served, up to [`BYTES`]: a disk has to be busy with the next piece
 //! while this one is asked, and a piece takes as long to be read as so many bytes take. Of long values, which come as fast as a disk can
 //! read, it reaches farther ([`FAR`]) and is filled up by quarters: with 8 MiB and halves 400 of 10,000 questions for 64 KiB waited for the disk, 23 of
-//! 70 µs for each, and 60 now.
+//! 70 µs for each, and 60 now. Of 16 KiB it is no more than [`MANY`] objects, by quarters as well.
 //!
 //! Memory: five words. What is read goes to the block cache; a guess that is wrong costs a few reads, and the
 //! guessing ends as soon as everything is in the cache already.
@@ -37,9 +37,9 @@ const MANY: u64 = 1024;
 /// Bytes that are brought ahead, about, and the part of the cache that they may take.
 const BYTES: u64 = 8 << 20;
 const SHARE: u64 = 16;
-/// The same where at least so many bytes are brought for an object: longer than what most spill blocks hold, and a third of 64 KiB, as a file and
-/// what holds its value may have numbers in a row.
-const LONG: u64 = 20 << 10;
+/// The same where at least so many bytes are brought for an object: from spill blocks of 16 KiB on, and of values of 64 KiB, of which an object has
+/// a third, as a file and what holds its value may have numbers in a row.
+const LONG: u64 = 8 << 10;
 const FAR: u64 = 32 << 20;
 const FAR_SHARE: u64 = 8;
 /// How far apart two numbers in a row may be.
@@ -276,8 +276,9 @@ mod tests {
             ahead.most.load(Relaxed)
         };
         assert_eq!(most(64, 64 << 16, 128 << 20), (16 << 20) >> 16);
-        assert_eq!(most(64, 64 << 14, limit), BYTES >> 14);
-        assert_eq!(most(64, 0, limit), BYTES >> 14, "nothing was learnt");
+        assert_eq!(most(64, 64 << 14, limit), MANY);
+        assert_eq!(most(64, 64 << 12, 32 << 20), (2 << 20) >> 12);
+        assert_eq!(most(64, 0, limit), 512, "nothing was learnt");
     }
 
     #[test]
