@@ -293,7 +293,7 @@ impl Worker<'_> {
     ) -> io::Result<Option<Received<'b>>> {
         let has_deputy = self.pay();
         if self.answered {
-            idle(&|| self.is_there_more());
+            idle(&|| self.is_asked());
         }
         if has_deputy {
             // Beside him: he goes after his next message.
@@ -309,7 +309,7 @@ impl Worker<'_> {
         let found = since.is_some_and(|since| self.patience.is_worth_it(since) && self.look(since));
         if !found {
             self.all.waiting.fetch_sub(1, SeqCst);
-            idle(&|| self.is_there_more());
+            idle(&|| self.is_asked());
             self.come_to_the_door();
         }
         let received = self.channel.receive(|fd| inbox.read(fd));
@@ -385,6 +385,13 @@ impl Worker<'_> {
         }
         // Two at the door do no harm.
         waiting.fetch_add(1, SeqCst);
+    }
+
+    /// Whether somebody asks who should not wait for what nobody waits for. Who has just got an answer may be waiting for this
+    /// processor, to ask again.
+    fn is_asked(&self) -> bool {
+        thread::yield_now();
+        self.is_there_more()
     }
 
     fn is_there_more(&self) -> bool {
