@@ -438,6 +438,12 @@ mod tests {
             (16..200).contains(&ticks) && changes <= 20,
             "{ticks} of 10,000, {changes} changes"
         );
+        // What is much worse is given up after a quarter.
+        let (ticks, changes) = where_it_is(20, 40, 10_000);
+        assert!(
+            ticks < 60 && changes <= 20,
+            "{ticks} of 10,000, {changes} changes"
+        );
         // A little more is chance.
         let (ticks, _) = where_it_is(101, 100, 10_000);
         assert!(ticks < 200, "{ticks} of 10,000");
