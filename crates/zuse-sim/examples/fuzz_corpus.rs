@@ -127,7 +127,7 @@ fn of_pool(name: &'static str, corpus: &mut Corpus) -> zuse_base::Result<()> {
                 bytes.extend(&bonus);
                 let list =
                     zuse_dmu::sa::dxattr::changed(None, &[], Some((b"user.a", b"some value")));
-                bytes.extend(list?.unwrap_or_default());
+                bytes.extend_from_slice(list?.as_deref().unwrap_or_default());
                 corpus.add("sa", bytes);
             }
             if dnode.object_type() == object_type::DIRECTORY_CONTENTS

@@ -7,6 +7,7 @@
 use std::sync::{Arc, OnceLock};
 
 use zuse_base::{Error, Result, Timestamp};
+use zuse_dmu::sa::dxattr::List;
 use zuse_dmu::sa::{Attr, MAGIC, SA_BONUS, SaTable, SaView, ZNODE_BONUS, ZNODE_SIZE};
 use zuse_dmu::{Dnode, Tx};
 use zuse_format::DnodeView;
@@ -360,7 +361,7 @@ impl AttributeStore {
         dnode: &Arc<Dnode>,
         a: &Attributes,
         fields: u32,
-        list: Option<&[u8]>,
+        list: Option<List>,
     ) -> Result<()> {
         let mut bytes = [[0u8; 16]; 12];
         let mut lens = [(Attr::Mode, 0usize); 12];
@@ -371,15 +372,14 @@ impl AttributeStore {
                 n += 1;
             }
         }
-        let mut changes: [(Attr, &[u8]); 13] = [(Attr::Mode, &[]); 13];
+        let mut changes: [(Attr, &[u8]); 12] = [(Attr::Mode, &[]); 12];
         for i in 0..n {
             changes[i] = (lens[i].0, &bytes[i][..lens[i].1]);
         }
-        if let Some(list) = list {
-            changes[n] = (Attr::Dxattr, list);
-            n += 1;
+        match list {
+            Some(list) => self.sa.update_listed(tx, dnode, &changes[..n], list),
+            None => self.sa.update(tx, dnode, &changes[..n]),
         }
-        self.sa.update(tx, dnode, &changes[..n])
     }
 
     /// Gives a new object its attributes.

@@ -16,7 +16,8 @@ use std::sync::{Arc, PoisonError};
 
 use zuse_base::{Errno, Result, Timestamp};
 use zuse_dmu::Tx;
-use zuse_dmu::sa::{Attr, SA_BONUS, SaView, dxattr};
+use zuse_dmu::sa::dxattr::{self, List};
+use zuse_dmu::sa::{Attr, SA_BONUS, SaView};
 
 use crate::attributes::{Attributes, field};
 use crate::backing::XattrPlace;
@@ -100,7 +101,7 @@ fn list_in(view: Option<&SaView>) -> Result<Option<&[u8]>> {
 }
 
 /// The list without names; `None` if none of them is there.
-fn without(list: Option<&[u8]>, names: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+fn without(list: Option<&[u8]>, names: &[&[u8]]) -> Result<Option<List>> {
     let Some(list) = list else { return Ok(None) };
     let mut there = false;
     dxattr::walk(list, |name, _| {
@@ -444,7 +445,7 @@ impl FileSystem {
             && znode.dnode().bonus_type() == SA_BONUS
             && let Some(list) = dxattr::changed(old, &both, Some((name, &value)))?
         {
-            match self.status_changed(tx, znode, self.now(), Some(&list)) {
+            match self.status_changed(tx, znode, self.now(), Some(list)) {
                 Ok(()) => return self.remove_hidden_names(tx, znode, &both),
                 // No room among the object's own attributes after all.
                 Err(e) if e.is(Errno::FBIG) || e.is(Errno::NOSPC) => {}
@@ -456,7 +457,7 @@ impl FileSystem {
             self.remove_hidden_names(tx, znode, &[other])?;
         }
         let list = without(old, &both)?;
-        self.status_changed(tx, znode, self.now(), list.as_deref())
+        self.status_changed(tx, znode, self.now(), list)
     }
 
     /// Removes a name from both places, in both forms.
@@ -464,7 +465,7 @@ impl FileSystem {
         let both = [name, bare(name).unwrap_or(name)];
         let view = self.store.view(znode.dnode())?;
         let list = without(list_in(view.as_ref())?, &both)?;
-        self.status_changed(tx, znode, self.now(), list.as_deref())?;
+        self.status_changed(tx, znode, self.now(), list)?;
         self.remove_hidden_names(tx, znode, &both)
     }
 
@@ -483,7 +484,7 @@ impl FileSystem {
         tx: &Tx,
         znode: &Znode,
         now: Timestamp,
-        list: Option<&[u8]>,
+        list: Option<List>,
     ) -> Result<()> {
         let mut state = znode.write();
         let mut attrs = state.attrs;

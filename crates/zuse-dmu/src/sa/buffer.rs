@@ -2,6 +2,7 @@
 
 use super::MAGIC;
 use super::attribute::Class;
+use super::dxattr::List;
 use super::layout::{Layout, header_len, round8};
 use crate::zap::flaw::{Checked, Flaw};
 use std::ops::Range;
@@ -173,6 +174,22 @@ fn swap_aces(mut aces: &mut [u8]) {
         let step = size.min(aces.len());
         aces = &mut aces[step..];
     }
+}
+
+/// The spill block of a layout that has nothing but a list of extended attributes.
+pub(crate) fn around(layout: &Layout, list: List) -> Vec<u8> {
+    let len = list.len() as u16;
+    let mut out = list.into_bytes();
+    debug_assert_eq!(
+        (layout.attrs.len(), header_len(layout.variable)),
+        (1, List::LEAD)
+    );
+    out[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    let info = layout.number | ((List::LEAD / 8) as u16) << 10;
+    out[4..6].copy_from_slice(&info.to_le_bytes());
+    out[6..8].copy_from_slice(&len.to_le_bytes());
+    out.resize(out.len().next_multiple_of(512), 0);
+    out
 }
 
 /// Builds a buffer of exactly `layout` and `values`; there will be room for `room` bytes, and for whole sectors.

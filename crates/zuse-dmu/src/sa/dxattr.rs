@@ -15,6 +15,43 @@ pub const MAX_OLD: usize = 65_536;
 pub const MAX_NEW: usize = 65_535;
 const BYTE_ARRAY: u32 = 10;
 
+/// An encoded set that is to be stored, with room before it for the header of a spill block that holds nothing else, and behind it for whole
+/// sectors: it becomes that block without being copied.
+#[derive(Debug)]
+pub struct List(Vec<u8>);
+
+impl List {
+    /// Room before it; a multiple of 4, as what is in the set is padded to.
+    pub(crate) const LEAD: usize = 8;
+
+    /// For a set of `len` bytes.
+    fn with_room(len: usize) -> Self {
+        let mut bytes = Vec::with_capacity((Self::LEAD + len).next_multiple_of(512));
+        bytes.resize(Self::LEAD, 0);
+        Self(bytes)
+    }
+
+    /// Any bytes.
+    #[cfg(test)]
+    pub(crate) fn holding(bytes: &[u8]) -> Self {
+        let mut list = Self::with_room(bytes.len());
+        list.0.extend_from_slice(bytes);
+        list
+    }
+
+    /// With the room before it.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl std::ops::Deref for List {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.0.get(Self::LEAD..).unwrap_or_default()
+    }
+}
+
 /// A set of extended attributes, in stored order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dxattr {
@@ -130,13 +167,14 @@ pub fn changed(
     old: Option<&[u8]>,
     without: &[&[u8]],
     with: Option<(&[u8], &[u8])>,
-) -> Result<Option<Vec<u8>>> {
+) -> Result<Option<List>> {
     let old = old.unwrap_or(&EMPTY);
     let more = with.map_or(0, |(n, v)| pair_size(n.len(), v.len()));
     if with.is_some_and(|(_, v)| v.len() > MAX_VALUE) || old.len() > MAX_OLD {
         return Ok(None);
     }
-    let mut out = Vec::with_capacity(old.len() + more);
+    let mut list = List::with_room(old.len() + more);
+    let out = &mut list.0;
     out.extend_from_slice(old.get(..12).unwrap_or(&EMPTY[..12]));
     pairs(old, |pair| {
         if !without.contains(&pair.name) {
@@ -145,10 +183,10 @@ pub fn changed(
         true
     })?;
     if let Some((name, value)) = with {
-        put_pair(&mut out, name, value);
+        put_pair(out, name, value);
     }
     out.extend_from_slice(&[0; 8]);
-    Ok((out.len() <= MAX_NEW || with.is_none()).then_some(out))
+    Ok((list.len() <= MAX_NEW || with.is_none()).then_some(list))
 }
 
 /// A set without attributes.

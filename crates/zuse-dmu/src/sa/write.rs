@@ -1,12 +1,13 @@
 //! Changing the attributes of one object.
 //!
 //! Values of unchanged length are written over the old ones in one go, and a first list of extended attributes is put behind
-//! the others where they stand. Everything else rewrites the whole set: bonus
+//! the others where they stand, or into a spill block of its own as it is. Everything else rewrites the whole set: bonus
 //! attributes in order, then those of the spill, a replaced one in its place, an added one last. The caller keeps two changes of
 //! one object from running at once.
 
 use super::attribute::Attr;
 use super::buffer;
+use super::dxattr::List;
 use super::layout::{header_len, round8};
 use super::place::place;
 use super::table::{SaTable, Tables};
@@ -45,6 +46,42 @@ impl SaTable {
     /// # Errors
     /// A value of the wrong length; `NOTSUP` for what a legacy znode cannot hold.
     pub fn update(&self, tx: &Tx, dnode: &Arc<Dnode>, changes: &[(Attr, &[u8])]) -> Result<()> {
+        self.change(tx, dnode, changes, false).map(|_| ())
+    }
+
+    /// The same, with a list of extended attributes, which is not among the changes.
+    ///
+    /// # Errors
+    /// Those of [`Self::update`]; `NOSPC` and `FBIG` where there is no room for it.
+    pub fn update_listed(
+        &self,
+        tx: &Tx,
+        dnode: &Arc<Dnode>,
+        changes: &[(Attr, &[u8])],
+        list: List,
+    ) -> Result<()> {
+        let mut all = Vec::with_capacity(changes.len() + 1);
+        all.extend_from_slice(changes);
+        all.push((Attr::Dxattr, &*list));
+        // Known and in the table: it can be told before anything is changed that the list needs nothing else.
+        let tables = self.tables();
+        let layout = tables.known[Attr::Dxattr as usize].and_then(|n| tables.find(&[n]));
+        let is_left = self.change(tx, dnode, &all, layout.is_some())?;
+        match layout {
+            Some(layout) if is_left => dnode.set_spill(tx, Some(buffer::around(layout, list))),
+            _ => Ok(()),
+        }
+    }
+
+    /// With `may_spill` a list of extended attributes, the last of the changes, may be left to the caller: true says that it is to be
+    /// alone in a new spill block.
+    fn change(
+        &self,
+        tx: &Tx,
+        dnode: &Arc<Dnode>,
+        changes: &[(Attr, &[u8])],
+        may_spill: bool,
+    ) -> Result<bool> {
         let tables = self.tables();
         let bonus_type = dnode.bonus_type();
         let adds_list = bonus_type == SA_BONUS
@@ -56,14 +93,21 @@ impl SaTable {
             SA_BONUS => {
                 let room = head.room(false);
                 let b = &mut head.bonus;
-                Ok(overwrite(b, &tables, changes)?
-                    || adds_list && add_list(b, &tables, changes, room)?)
+                if overwrite(b, &tables, changes)? {
+                    return Ok(Done::All);
+                }
+                if adds_list {
+                    return add_list(b, &tables, changes, room, may_spill);
+                }
+                Ok(Done::Nothing)
             }
-            ZNODE_BONUS => Ok(overwrite_legacy(&mut head.bonus, changes)),
-            _ => Ok(false),
+            ZNODE_BONUS if overwrite_legacy(&mut head.bonus, changes) => Ok(Done::All),
+            _ => Ok(Done::Nothing),
         })?;
-        if done.map_err(|flaw| corrupt(dnode, flaw))? {
-            return Ok(());
+        match done.map_err(|flaw| corrupt(dnode, flaw))? {
+            Done::All => return Ok(false),
+            Done::AllButList => return Ok(true),
+            Done::Nothing => {}
         }
         if bonus_type != SA_BONUS {
             return Err(Error::refused(
@@ -93,7 +137,8 @@ impl SaTable {
                     .map_or(u8::MAX, Attr::rank)
             });
         }
-        self.write_set(tx, dnode, &set, view.spill_len()?)
+        self.write_set(tx, dnode, &set, view.spill_len()?)?;
+        Ok(false)
     }
 
     /// Removes an attribute; whether it was there.
@@ -222,34 +267,43 @@ pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]
     Ok(true)
 }
 
-/// Puts a list of extended attributes, the last of the changes, behind the last attribute, and overwrites the other values; `false`
-/// (nothing changed) where that is not all there is to do, or `room` is too small.
+/// What of a change was done where the attributes stand.
+enum Done {
+    Nothing,
+    All,
+    /// The list of extended attributes is to be alone in a spill block.
+    AllButList,
+}
+
+/// Puts a list of extended attributes, the last of the changes, behind the last attribute, and overwrites the other values; where `room`
+/// is too small for the list alone, and with `may_spill`, it is left. Nothing is done where that is not all there is to do.
 fn add_list(
     b: &mut Vec<u8>,
     tables: &Tables,
     changes: &[(Attr, &[u8])],
     room: usize,
-) -> Checked<bool> {
+    may_spill: bool,
+) -> Checked<Done> {
     let (Some(((_, list), others)), Some(header)) =
         (changes.split_last(), buffer::parse_header(b)?)
     else {
-        return Ok(false);
+        return Ok(Done::Nothing);
     };
     let (Some(layout), Some(longer)) = (tables.layout(header.layout), tables.listed(header.layout))
     else {
-        return Ok(false);
+        return Ok(Done::Nothing);
     };
     if header.swapped {
-        return Ok(false);
+        return Ok(Done::Nothing);
     }
     let ranges = buffer::ranges(b, &header, layout)?;
     for (attr, value) in others {
         if find_in(b, &header, layout, *attr)?.is_none_or(|r| r.len() != value.len()) {
-            return Ok(false);
+            return Ok(Done::Nothing);
         }
     }
     let (Some(last), Ok(len)) = (ranges.last(), u16::try_from(list.len())) else {
-        return Ok(false);
+        return Ok(Done::Nothing);
     };
     let mut lengths = Vec::with_capacity(longer.attrs.len());
     lengths.extend(
@@ -258,7 +312,13 @@ fn add_list(
     lengths.push((list.len(), true));
     let placement = place(&lengths, room);
     if placement.spills {
-        return Ok(false);
+        if !may_spill || placement.in_bonus != ranges.len() || placement.bonus_len < last.end {
+            return Ok(Done::Nothing);
+        }
+        b.truncate(last.end);
+        b.resize(placement.bonus_len, 0);
+        overwrite(b, tables, others)?;
+        return Ok(Done::AllButList);
     }
     let new = header_len(longer.variable);
     b.truncate(last.end);
@@ -274,7 +334,8 @@ fn add_list(
     let at = 6 + 2 * layout.variable;
     b[at..at + 2].copy_from_slice(&len.to_le_bytes());
     debug_assert_eq!(b.len(), placement.bonus_len);
-    overwrite(b, tables, others)
+    overwrite(b, tables, others)?;
+    Ok(Done::All)
 }
 
 fn overwrite_legacy(b: &mut [u8], changes: &[(Attr, &[u8])]) -> bool {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Settings;
 use crate::dnode::{Dnode, DnodeSpec};
-use crate::sa::dxattr::Dxattr;
+use crate::sa::dxattr::{Dxattr, List};
 use crate::zap::tests::pool::TestPool;
 use crate::zap::{Zap, ZapValue};
 use std::sync::Arc;
@@ -257,8 +257,8 @@ fn a_list_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten() {
     let ctime = [9u8; 16];
     let mut forms = [0; 2];
     for slots in [1, 2] {
-        for len in (48..180).chain([540, 560, 580, 600, 640, 700]) {
-            let [behind, rewritten] = [(); 2].map(|()| {
+        for len in (48..180).chain([504, 505, 540, 560, 580, 600, 640, 700, 20_000]) {
+            let [behind, rewritten, given] = [(); 3].map(|()| {
                 let file = new_object(&pool, slots);
                 let set = file_set();
                 table.init(&pool.tx(), &file, &borrowed(&set)).unwrap();
@@ -266,20 +266,26 @@ fn a_list_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten() {
             });
             let list = vec![len as u8; len];
             let mut changes = [(Attr::Ctime, &ctime[..]), (Attr::Dxattr, &list[..])];
+            let owned = List::holding(&list);
+            table
+                .update_listed(&pool.tx(), &given, &changes[..1], owned)
+                .unwrap();
             table.update(&pool.tx(), &behind, &changes).unwrap();
             // The list is not the last of the changes: the whole set is rewritten.
             changes.reverse();
             table.update(&pool.tx(), &rewritten, &changes).unwrap();
             assert_eq!(behind.bonus_vec(), rewritten.bonus_vec(), "{slots}, {len}");
+            assert_eq!(given.bonus_vec(), rewritten.bonus_vec(), "{slots}, {len}");
             let spill = |file: &Dnode| file.spill().unwrap().map(|b| b.bytes().to_vec());
             assert_eq!(spill(&behind), spill(&rewritten), "{slots}, {len}");
+            assert_eq!(spill(&given), spill(&rewritten), "{slots}, {len}");
             forms[usize::from(behind.has_spill())] += 1;
             let view = table.view(&behind).unwrap();
             assert_eq!(view.get(Attr::Dxattr).unwrap(), Some(&list[..]));
             assert_eq!(view.get(Attr::Ctime).unwrap(), Some(&ctime[..]));
         }
     }
-    assert_eq!(forms, [226, 50], "in the bonus, in a spill block");
+    assert_eq!(forms, [228, 54], "in the bonus, in a spill block");
 }
 
 #[test]
