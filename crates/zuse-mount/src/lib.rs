@@ -31,6 +31,7 @@ mod server;
 mod session;
 mod table;
 mod tree;
+mod uses;
 mod volume;
 
 pub use pool::PoolMounts;

@@ -13,6 +13,7 @@ use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
 use crate::table::{Listed, Node, Table, What};
 use crate::tree::Tree;
+use crate::uses::Uses;
 use crate::volume::{Slots, Volume, lock};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -44,8 +45,9 @@ pub(crate) struct Session {
     over: AtomicBool,
     /// Volumes with files to free, or attributes or listings to make ready, in an idle moment.
     to_do: Mutex<Vec<Arc<Volume>>>,
-    /// Whether there are any.
+    /// Whether there are any, or a file to take in.
     has_to_do: AtomicBool,
+    uses: Uses,
 }
 
 impl Session {
@@ -62,6 +64,7 @@ impl Session {
             over: AtomicBool::new(false),
             to_do: Mutex::default(),
             has_to_do: AtomicBool::new(false),
+            uses: Uses::default(),
         }
     }
 
@@ -115,6 +118,11 @@ impl Session {
 
     /// The node of an inode.
     pub fn node(&self, ino: u64) -> Answer<Arc<Node>> {
+        self.uses.asked(ino);
+        self.in_memory(ino)
+    }
+
+    fn in_memory(&self, ino: u64) -> Answer<Arc<Node>> {
         let node = self.table.get(ino)?;
         if ino == number::ROOT && matches!(node.what, What::Gone(_)) {
             // The root is being replaced. It must not seem to be gone.
@@ -171,6 +179,9 @@ impl Session {
             generation: stat.attributes.generation,
         };
         let node = self.table.enter(ino, What::Listed(volume.clone(), listed));
+        if self.uses.gave(ino) {
+            self.has_to_do.store(true, Relaxed);
+        }
         attributes::of_stat(fs, ino, &node, stat)
     }
 
@@ -220,11 +231,24 @@ impl Session {
         self.has_to_do.store(true, Relaxed);
     }
 
-    /// Makes ready what questions for attributes and listings will ask for next and frees what has no name any more, one after
-    /// the other, until somebody asks for something.
+    /// Takes in the file that will be asked about next, makes ready what questions for attributes and listings will ask for, and frees what
+    /// has no name any more, one after the other, until somebody asks for something.
     pub fn idle(&self, is_over: &dyn Fn() -> bool) {
         if !self.has_to_do.load(Relaxed) || is_over() {
             return;
+        }
+        if let Some(ino) = self.uses.take_wanted() {
+            // What fails is told to who asks about it.
+            let _ = self.in_memory(ino);
+            let volumes = lock(&self.to_do);
+            if volumes.is_empty() {
+                self.has_to_do.store(false, Relaxed);
+                return;
+            }
+            drop(volumes);
+            if is_over() {
+                return;
+            }
         }
         let volumes = {
             let mut volumes = lock(&self.to_do);
