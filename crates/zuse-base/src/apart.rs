@@ -1,15 +1,21 @@
-//! Threads that work in the background keep off the processor of who is being served.
+//! Where threads run that serve somebody, and those that work in the background.
 //!
 //! A program that asks one thing after the other, and the thread that answers it, take turns. What works beside them (bringing blocks
 //! ahead, writing a txg) takes the processor from one or the other wherever the scheduler happens to put it: who is woken on a
 //! processor that runs something else comes 5 to 10 µs later, which is as much as a whole message costs, and who serves is put aside in the
-//! middle of an answer. So as long as both kinds of work are there, who serves is bound to the processor of who asks, as only one of the two
-//! runs at a time, and what works in the background to the others. Who asks is not ours to place.
+//! middle of an answer. So as long as both kinds of work are there, it can be good that who serves is bound to the processor of who asks, as only one of the two
+//! runs at a time, and what works in the background to the others. Where they have cores of their own it can be good that the two never share one:
+//! each finds its caches as it left them, and who serves looks for the next question while the other goes on. Who asks is not ours to place.
 //!
 //! ```text
-//!   free ──keep(cpu)──> apart: serving on cpu, background on all others ──release()──> free
+//!            ┌──keep(On(cpu))───> serving on cpu, background on all others ─┐
+//!   free ────┤                                                             ├──release()──> free
+//!            └──keep(Off(cpu))──> serving on other cores than cpu's ───────┘
 //! ```
-//! While nobody serves apart, a member can be kept off one processor that somebody is about to hold for long ([`avoid`], [`put_back`]).
+//! Who looks for the next question gives his processor to who waits for it between two looks, and background work keeps it for 1 or 2 ms then.
+//! Where those who serve have one processor, it keeps off that as well.
+//!
+//! While no background is kept off a processor, a member can be kept off one that somebody is about to hold for long ([`avoid`], [`put_back`]).
 //!
 //! A process has this once, as it has its processors once. Who decides is whoever counts messages (the watch of a FUSE session).
 //!
@@ -52,11 +58,20 @@ pub enum Role {
     Background,
 }
 
+/// Where who serves is, seen from the processor of who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On that one, which is kept free of background work.
+    On(usize),
+    /// On none of its core. Where only one is left then, that one is kept free of background work.
+    Off(usize),
+}
+
 #[derive(Default)]
 struct Members {
     list: Vec<(Pid, Role)>,
-    /// Who serves apart from the others, and on which processor.
-    apart: Option<(Group, usize)>,
+    /// Who serves apart, and where.
+    apart: Option<(Group, Place)>,
     /// They have been: a new thread may have inherited where its maker was bound.
     were_apart: bool,
 }
@@ -64,6 +79,8 @@ struct Members {
 struct Apart {
     /// What the process was allowed when this was asked first.
     allowed: Option<CpuSet>,
+    /// For each processor up to the last of these those of other cores, found out when they are first needed.
+    cores: OnceLock<Vec<CpuSet>>,
     members: Mutex<Members>,
     /// Pieces of background work that were begun.
     begun: AtomicU64,
@@ -75,6 +92,7 @@ fn apart() -> &'static Apart {
     static APART: OnceLock<Apart> = OnceLock::new();
     APART.get_or_init(|| Apart {
         allowed: sched_getaffinity(None).ok().filter(|set| set.count() > 1),
+        cores: OnceLock::new(),
         members: Mutex::default(),
         begun: AtomicU64::new(0),
         busy: AtomicU64::new(0),
@@ -87,20 +105,61 @@ impl Apart {
     }
 
     /// Where a member may run.
-    fn place(&self, role: Role, apart: Option<(Group, usize)>) -> Option<CpuSet> {
+    fn place(&self, role: Role, apart: Option<(Group, Place)>) -> Option<CpuSet> {
         let mut set = self.allowed?;
         match (apart, role) {
-            (Some((_, cpu)), Role::Background) => set.unset(cpu),
-            (Some((group, cpu)), Role::Serving(own)) if group == own => {
+            (Some((_, Place::On(cpu))), Role::Background) => set.unset(cpu),
+            (Some((group, Place::On(cpu))), Role::Serving(own)) if group == own => {
                 set = CpuSet::new();
                 set.set(cpu);
+            }
+            (Some((group, Place::Off(cpu))), Role::Serving(own)) if group == own => {
+                set = self.off(cpu)?;
+            }
+            (Some((_, Place::Off(cpu))), Role::Background) => {
+                // Where there are more, the scheduler finds one that is free.
+                let theirs = self.off(cpu)?;
+                if theirs.count() == 1 {
+                    let there = (0..CpuSet::MAX_CPU).find(|cpu| theirs.is_set(*cpu))?;
+                    set.unset(there);
+                }
             }
             _ => {}
         }
         Some(set)
     }
 
-    fn bind(&self, (thread, role): (Pid, Role), apart: Option<(Group, usize)>) {
+    /// The processors of other cores than this one's.
+    fn off(&self, cpu: usize) -> Option<CpuSet> {
+        let allowed = self.allowed?;
+        let cores = self.cores.get_or_init(|| {
+            let last = (0..CpuSet::MAX_CPU).rfind(|cpu| allowed.is_set(*cpu));
+            let off = |cpu| {
+                let mut set = allowed;
+                siblings_of(cpu).iter().for_each(|cpu| set.unset(*cpu));
+                set
+            };
+            last.map_or(Vec::new(), |last| (0..=last).map(off).collect())
+        });
+        cores.get(cpu).copied()
+    }
+
+    /// Whether members can be placed so.
+    fn can_be(&self, place: Place) -> bool {
+        let (Place::On(cpu) | Place::Off(cpu)) = place;
+        let Some(allowed) = self.allowed else {
+            return false;
+        };
+        if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
+            return false;
+        }
+        match place {
+            Place::On(_) => true,
+            Place::Off(_) => self.off(cpu).is_some_and(|set| set.count() > 0),
+        }
+    }
+
+    fn bind(&self, (thread, role): (Pid, Role), apart: Option<(Group, Place)>) {
         if let Some(set) = self.place(role, apart) {
             // Refused, or the thread is just ending.
             let _ = sched_setaffinity(Some(thread), &set);
@@ -108,12 +167,12 @@ impl Apart {
     }
 
     /// Does so if these serve apart, or nobody does.
-    fn change(&self, group: Group, cpu: Option<usize>) -> bool {
+    fn change(&self, group: Group, place: Option<Place>) -> bool {
         let mut members = self.members();
         if members.apart.is_some_and(|(other, _)| other != group) {
             return false;
         }
-        let to = cpu.map(|cpu| (group, cpu));
+        let to = place.map(|place| (group, place));
         if members.apart != to {
             members.apart = to;
             members.were_apart = true;
@@ -176,23 +235,48 @@ pub fn background() -> (u64, bool) {
     (apart.begun.load(Relaxed), apart.busy.load(Relaxed) > 0)
 }
 
-/// Keeps background work off this processor, and the threads of a group on it. False where that cannot be: the process may not use
-/// it, or has no other, or another group serves apart.
-pub fn keep(group: Group, cpu: usize) -> bool {
+/// Keeps the threads of a group in a place, and background work off it. False where that cannot be: the process may not use
+/// the processor, or has no other one (of another core), or another group serves apart.
+pub fn keep(group: Group, place: Place) -> bool {
     let apart = apart();
-    let may = apart
-        .allowed
-        .is_some_and(|set| cpu < CpuSet::MAX_CPU && set.is_set(cpu));
-    may && apart.change(group, Some(cpu))
+    apart.can_be(place) && apart.change(group, Some(place))
+}
+
+/// Whether the process may run on more than one core, as far as the system tells.
+pub fn has_cores() -> bool {
+    let apart = apart();
+    let allowed = |set: CpuSet| (0..CpuSet::MAX_CPU).find(|cpu| set.is_set(*cpu));
+    let first = apart.allowed.and_then(allowed);
+    first.is_some_and(|cpu| apart.can_be(Place::Off(cpu)))
+}
+
+/// The processors that are parts of the same core as this one, itself among them.
+fn siblings_of(cpu: usize) -> Vec<usize> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    let mut all = std::fs::read_to_string(path).map_or(Vec::new(), |text| numbers_in(&text));
+    all.retain(|cpu| *cpu < CpuSet::MAX_CPU);
+    all.push(cpu);
+    all
+}
+
+/// The numbers of a list like `0-2,8`; what is none is left out.
+fn numbers_in(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some(first..=last.min(CpuSet::MAX_CPU))
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
 }
 
 /// Keeps a member off the processor that the caller is on, until it is [`put_back`]: the caller is about to hold that for long. Nothing is
-/// changed while some serve apart.
+/// changed while background work is kept off a processor.
 pub fn avoid(thread: Pid) {
     let apart = apart();
     let mut members = apart.members();
     let here = sched_getcpu();
-    if let (None, Some(mut set)) = (members.apart, apart.allowed)
+    if let Some(mut set) = apart.allowed
+        && !matches!(members.apart, Some((_, Place::On(_))))
         && here < CpuSet::MAX_CPU
     {
         members.were_apart = true;

@@ -30,7 +30,7 @@ fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_release
     let cpu = all[all.len() - 1];
     if all.len() == 1 {
         assert!(
-            !keep(group, cpu),
+            !keep(group, Place::On(cpu)),
             "nobody can be kept apart on one processor"
         );
         assert_eq!(
@@ -39,8 +39,8 @@ fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_release
         );
         return;
     }
-    assert!(!keep(group, CpuSet::MAX_CPU));
-    assert!(keep(group, cpu));
+    assert!(!keep(group, Place::On(CpuSet::MAX_CPU)));
+    assert!(keep(group, Place::On(cpu)));
     assert_eq!(processors(gettid()), [cpu]);
     assert_eq!(processors(other), all[..all.len() - 1]);
 
@@ -54,7 +54,7 @@ fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_release
     });
     assert_eq!(late.join().unwrap(), all[..all.len() - 1]);
 
-    assert!(keep(group, all[0]));
+    assert!(keep(group, Place::On(all[0])));
     assert_eq!(processors(gettid()), [all[0]]);
     assert_eq!(processors(other), all[1..]);
 
@@ -75,14 +75,47 @@ fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_release
         (all.clone(), all.clone())
     );
 
+    // Away from who asks, and the background off their only processor; a deputy may come to where who asks is.
+    let rest: Vec<usize> = {
+        let core = siblings_of(cpu);
+        let all = all.iter().copied();
+        all.filter(|cpu| !core.contains(cpu)).collect()
+    };
+    assert_eq!(has_cores(), !rest.is_empty());
+    assert_eq!(keep(group, Place::Off(cpu)), !rest.is_empty());
+    assert!(!keep(group, Place::Off(CpuSet::MAX_CPU)));
+    if !rest.is_empty() {
+        let only = (rest.len() == 1).then_some(rest[0]);
+        let others: Vec<usize> = all.iter().copied().filter(|c| Some(*c) != only).collect();
+        assert_eq!(
+            (processors(gettid()), processors(other)),
+            (rest.clone(), others)
+        );
+        let deputy = thread::spawn(move || {
+            let _member = join(Role::Serving(group));
+            let mut here = CpuSet::new();
+            here.set(rest[0]);
+            sched_setaffinity(None, &here).unwrap();
+            avoid(gettid());
+            let off = processors(gettid());
+            put_back(gettid());
+            (rest, off, processors(gettid()))
+        });
+        let (rest, off, back) = deputy.join().unwrap();
+        let but_here: Vec<usize> = all.iter().copied().filter(|c| *c != rest[0]).collect();
+        assert_eq!((off, back), (but_here, rest));
+        release(group);
+        assert_eq!(processors(gettid()), all);
+    }
+
     // Others may not, meanwhile.
-    assert!(keep(group, cpu) && !keep(Group::new(), cpu));
+    assert!(keep(group, Place::On(cpu)) && !keep(Group::new(), Place::On(cpu)));
     release(Group::new());
     assert_eq!(processors(gettid()), [cpu]);
     release(group);
 
     // Made by one who is bound, a member only when nobody is any more.
-    assert!(keep(group, cpu));
+    assert!(keep(group, Place::On(cpu)));
     let (go, wait) = channel::<()>();
     let child = thread::spawn(move || {
         wait.recv().unwrap();
@@ -95,7 +128,7 @@ fn who_serves_has_the_processor_and_the_others_have_the_rest_until_it_is_release
 
     // A thread that has left is not touched any more.
     drop(me);
-    assert!(keep(group, cpu));
+    assert!(keep(group, Place::On(cpu)));
     assert_eq!(processors(gettid()), all);
     release(group);
     drop(end);
@@ -108,4 +141,18 @@ fn background_is_noticed() {
     let work = busy();
     assert!(background().1 && background().0 > begun);
     drop(work);
+}
+
+#[test]
+fn a_list_of_processors_is_read_and_what_is_none_is_left_out() {
+    assert_eq!(numbers_in("0\n"), [0]);
+    assert_eq!(numbers_in("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11]);
+    assert_eq!(numbers_in("x,3,-,4-y,"), [3]);
+    assert_eq!(numbers_in(""), [0usize; 0]);
+    assert_eq!(
+        numbers_in("1-99999999999").len(),
+        CpuSet::MAX_CPU,
+        "no more than there can be"
+    );
+    assert!(siblings_of(usize::MAX).contains(&usize::MAX), "itself");
 }

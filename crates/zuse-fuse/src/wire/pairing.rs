@@ -1,31 +1,33 @@
-//! When the workers go to the processor of who asks, and background work keeps off it ([`zuse_base::apart`]).
+//! Where the workers are, seen from the processor of who asks ([`zuse_base::apart`]).
 //!
-//! The watch decides at each of its ticks: while one thread alone asks, one message right after the other, and there is work for the
-//! background. Several who ask, or one who waits for more than one answer at a time or asks seldom, are served wherever the
+//! The watch decides at each of its ticks: while one thread alone asks, one message right after the other. Several who ask, or one who waits
+//! for more than one answer at a time or asks seldom, are served wherever the
 //! scheduler likes: one processor would not do for them, and what is written for them may need all.
 //!
 //! ```text
-//!   at ease ──fast, alone, background at work──> placed: anywhere <──trial, kept if it serves more──> beside the asker
-//!      ^                                            └──────────────────not so for LINGER──────────────────┘
+//!   at ease ──fast, alone──> opposite, or anywhere where there is one core <──trial──> anywhere
+//!      ^                          └──background at work──> opposite <──trial──> anywhere <──trial──> beside
+//!      └───────────────────not so for LINGER───────────────────┘
 //! ```
-//! Whether it is good to be beside the asker is a matter of the machine and of the work: where two processors are two halves of one core,
+//! Which way is good is a matter of the machine and of the work. Where two processors are two halves of one core,
 //! an attribute of 64 KiB was got in 54 to 63 µs beside and 70 to 95 anywhere; where they are two cores with caches of their own, one of 16 KiB was set in 49 to 53
-//! beside and in 35 to 44 anywhere, but one of 64 KiB got in 46 beside and in 64 anywhere. So both are tried ([`Trial`]): what serves more messages in
-//! a [`WINDOW`] stays, and the other one is tried again, the less often the more often it was worse.
+//! beside and in 35 to 44 anywhere, but one of 64 KiB got in 46 beside and in 64 anywhere. There the scheduler has the two share a processor for the first 1,500 to 2,000 messages
+//! of a program, or for all: a message takes 10 µs so, and 8 on two. So all ways are tried ([`Trial`]): what serves more messages in
+//! a [`WINDOW`] stays, and another one is tried again, the less often the more often it was worse. On cores of their own they begin opposite.
 //!
 //! Where it asks from is read from its `stat`, at each tick: the scheduler moves it to whatever processor is idle, and it stays there for
 //! some 50 to 250 ms, asking from where the background works. So the workers come after it when it was seen elsewhere [`STRAYED`] times in a
 //! row: 5 to 8 times in 0.6 s, 47 and 52 µs (best and middle) for an attribute of 64 KiB where it was 52 and 55. (Workers who stay where they are leave the asker on the background's processor: 64 KiB
-//! attributes were set in 111 µs so, in 93 where workers came to it.)
+//! attributes were set in 111 µs so, in 93 where workers came to it.) From opposite it does not stray: 0 to 2 times in a run.
 //!
-//! Cost: per message two relaxed loads; while they are beside a read of `stat` at each tick (5 µs), and a system call for each thread
+//! Cost: per message two relaxed loads; while they are placed a read of `stat` at each tick (5 µs), and a system call for each thread
 //! when they move.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use zuse_base::apart::{self, Group};
+use zuse_base::apart::{self, Group, Place};
 
 /// Messages come right after one another when there are so many in a second.
 const FAST: f64 = 16_000.0;
@@ -39,8 +41,9 @@ const BETTER: f64 = 1.04;
 const PAUSE: u32 = 8;
 /// What is only so many times as fast after a quarter of a window is not tried to its end.
 const MUCH_WORSE: f64 = 0.75;
-/// How long one way is kept before the other is tried again: at first, and at last.
+/// How long one way is kept before another is tried: at first, the same while there is no work in the background, and at last.
 const KEPT: Duration = Duration::from_millis(64);
+const KEPT_QUIET: Duration = Duration::from_millis(256);
 const KEPT_LONG: Duration = Duration::from_secs(2);
 
 /// How often in a row, tick by tick, who asks is seen on another processor before the workers come after it.
@@ -84,91 +87,135 @@ struct Counts {
     is_busy: bool,
 }
 
-/// What is to be done about it.
+/// Where the workers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Stay,
-    /// Go beside who asks.
+enum Way {
+    /// Wherever the scheduler likes.
+    Anywhere,
+    /// On the processor of who asks, and background work off it.
     Beside,
-    /// Be wherever the scheduler likes.
-    Free,
+    /// On other cores than who asks.
+    Opposite,
 }
 
-/// Which of the two ways serves more, while it is worth asking.
+impl Way {
+    /// In the order in which they are tried.
+    const ALL: [Self; 3] = [Self::Anywhere, Self::Beside, Self::Opposite];
+}
+
+/// Which of the ways serves most, while one asks.
 #[derive(Debug)]
 struct Trial {
-    /// The way of now.
-    is_beside: bool,
-    /// Whether that is only tried; else it is the usual one.
-    is_tried: bool,
+    /// The one that served most until now.
+    usual: Way,
+    /// Another one, which is being tried.
+    tried: Option<Way>,
+    /// The one that was tried last.
+    last: Way,
     /// Messages a second that the usual way had, once it is known.
-    usual: Option<f64>,
+    rate: Option<f64>,
     /// Since when messages of this window are counted, and how many there were before it.
     window: (Instant, u64),
     /// Ticks in a row without a message.
     silent: u32,
     /// The first window tells of nothing but beginnings.
     is_first: bool,
-    /// When the other way is tried, and how long after that once more if it is worse.
+    /// When another way is tried, and how long after that one more if it is worse.
     next: (Instant, Duration),
-    /// When it was worth it last.
-    worth_it: Instant,
+    /// When one asked fast and alone last.
+    fast: Instant,
+    /// When there was work in the background last.
+    worked: Option<Instant>,
 }
 
 impl Trial {
-    fn new(is_beside: bool, now: Instant, taken: u64) -> Self {
+    fn new(usual: Way, now: Instant, taken: u64) -> Self {
         Self {
-            is_beside,
-            is_tried: false,
-            usual: None,
+            usual,
+            tried: None,
+            last: usual,
+            rate: None,
             window: (now, taken),
             silent: 0,
             is_first: true,
-            next: (now, KEPT),
-            worth_it: now,
+            next: (now + KEPT_QUIET, KEPT_QUIET),
+            fast: now,
+            worked: None,
         }
     }
 
-    fn usual_way(&self) -> bool {
-        self.is_beside != self.is_tried
+    /// The way of now.
+    fn way(&self) -> Way {
+        self.tried.unwrap_or(self.usual)
     }
 
-    /// Time has passed; whether the way changes.
-    fn goes_on(&mut self, now: Instant, taken: u64) -> bool {
+    /// There is work in the background. Whether there was none before.
+    fn works(&mut self, now: Instant) -> bool {
+        let begins = self.worked.is_none();
+        if begins {
+            // What is good for two may not be for more.
+            self.next = (self.next.0.min(now), KEPT);
+        }
+        self.worked = Some(now);
+        begins
+    }
+
+    /// There has been none for long. Whether there was.
+    fn is_done(&mut self, now: Instant) -> bool {
+        let done = self.worked.is_some_and(|at| now - at > LINGER);
+        if done {
+            self.worked = None;
+            self.next = (now + KEPT_QUIET, KEPT_QUIET);
+        }
+        done
+    }
+
+    /// What is tried next.
+    fn challenger(&self, may_oppose: bool) -> Option<Way> {
+        let ways = Way::ALL.iter().cycle();
+        let after = ways.skip_while(|way| **way != self.last).skip(1);
+        let is_open = |way: &Way| match way {
+            // There is nothing to keep off.
+            Way::Beside if self.worked.is_none() => false,
+            Way::Opposite => may_oppose && self.usual != Way::Opposite,
+            way => *way != self.usual,
+        };
+        after.take(Way::ALL.len()).copied().find(is_open)
+    }
+
+    /// Time has passed: a window may be over, and another way begin.
+    fn goes_on(&mut self, now: Instant, taken: u64, may_oppose: bool) {
         let (since, before) = self.window;
         let passed = now - since;
         let rate = (taken - before) as f64 / passed.as_secs_f64();
-        let has_failed = self.is_tried
+        let has_failed = self.tried.is_some()
             && passed >= WINDOW / 4
-            && self.usual.is_some_and(|usual| rate < usual * MUCH_WORSE);
+            && self.rate.is_some_and(|usual| rate < usual * MUCH_WORSE);
         if passed < WINDOW && !has_failed {
-            return false;
+            return;
         }
         self.window = (now, taken);
         if std::mem::take(&mut self.is_first) {
-            return false;
+            return;
         }
-        let changes = match self.usual {
-            Some(usual) if self.is_tried => {
-                self.is_tried = false;
-                let is_better = rate > usual * BETTER;
-                let kept = if is_better {
-                    self.usual = Some(rate);
+        match (self.tried.take(), self.rate) {
+            (Some(tried), Some(usual)) => {
+                let kept = if rate > usual * BETTER {
+                    (self.usual, self.rate) = (tried, Some(rate));
                     KEPT
                 } else {
                     (self.next.1 * 2).min(KEPT_LONG)
                 };
                 self.next = (now + kept, kept);
-                !is_better
             }
-            usual => {
-                self.usual = Some(usual.map_or(rate, |usual| (usual + rate) / 2.0));
-                self.is_tried = now >= self.next.0;
-                self.is_tried
+            (_, usual) => {
+                self.rate = Some(usual.map_or(rate, |usual| (usual + rate) / 2.0));
+                if now >= self.next.0 {
+                    self.tried = self.challenger(may_oppose);
+                    self.last = self.tried.unwrap_or(self.last);
+                }
             }
-        };
-        self.is_beside ^= changes;
-        changes
+        }
     }
 
     /// What was counted in this window does not count: nobody asked, or somebody else.
@@ -176,9 +223,9 @@ impl Trial {
         self.window = (now, taken);
     }
 
-    /// They could not go beside who asks.
+    /// They could not go there.
     fn was_refused(&mut self) {
-        (self.is_beside, self.is_tried) = (false, false);
+        (self.usual, self.tried) = (Way::Anywhere, None);
         self.next = (self.window.0 + KEPT_LONG, KEPT_LONG);
     }
 }
@@ -190,23 +237,30 @@ pub(super) struct Pairing {
     at: Instant,
     last: Counts,
     trial: Option<Trial>,
-    /// What served more in the last one.
-    was_beside: bool,
-    /// Whether they are beside who asks.
-    is_beside: bool,
-    /// Where that is, and how often in a row who asks was seen elsewhere.
+    /// Whether they can be on other cores than who asks.
+    may_oppose: bool,
+    /// What served most the last time there was work in the background.
+    was: Option<Way>,
+    /// Where they are.
+    way: Way,
+    /// The processor of who asks then, and how often in a row it was seen elsewhere.
     place: (usize, u32),
 }
 
 impl Pairing {
     pub(super) fn new(group: Group) -> Self {
+        Self::on_cores(group, apart::has_cores())
+    }
+
+    fn on_cores(group: Group, may_oppose: bool) -> Self {
         Self {
             group,
             at: Instant::now(),
             last: Counts::default(),
             trial: None,
-            was_beside: false,
-            is_beside: false,
+            may_oppose,
+            was: None,
+            way: Way::Anywhere,
             place: (0, 0),
         }
     }
@@ -220,22 +274,17 @@ impl Pairing {
             begun,
             is_busy,
         };
-        match self.judge(Instant::now(), counts) {
-            Verdict::Stay => {
-                if self.is_beside
-                    && let Some(cpu) = processor_of(asked.by())
-                    && self.has_strayed(cpu)
-                {
-                    self.keep(cpu);
-                }
+        let way = self.judge(Instant::now(), counts);
+        if way == Way::Anywhere {
+            self.part();
+        } else {
+            match processor_of(asked.by()) {
+                Some(cpu) if way != self.way || self.has_strayed(cpu) => self.keep(way, cpu),
+                None if way != self.way => self.was_refused(),
+                _ => {}
             }
-            Verdict::Free => self.part(),
-            Verdict::Beside => match processor_of(asked.by()) {
-                Some(cpu) => self.keep(cpu),
-                None => self.was_refused(),
-            },
         }
-        self.is_beside
+        self.way == Way::Beside
     }
 
     /// Who asks was seen on that processor: whether it has settled elsewhere.
@@ -245,61 +294,78 @@ impl Pairing {
         *strayed >= STRAYED
     }
 
-    fn keep(&mut self, cpu: usize) {
+    fn keep(&mut self, way: Way, cpu: usize) {
+        let place = match way {
+            Way::Opposite => Place::Off(cpu),
+            _ => Place::On(cpu),
+        };
         self.place = (cpu, 0);
-        self.is_beside = apart::keep(self.group, cpu);
-        if !self.is_beside {
+        if apart::keep(self.group, place) {
+            self.way = way;
+        } else {
             self.was_refused();
         }
     }
 
     fn was_refused(&mut self) {
+        self.part();
         if let Some(trial) = &mut self.trial {
             trial.was_refused();
         }
     }
 
-    fn judge(&mut self, now: Instant, counts: Counts) -> Verdict {
+    /// The way to go now.
+    fn judge(&mut self, now: Instant, counts: Counts) -> Way {
         let (passed, last) = (now - self.at, self.last);
         (self.at, self.last) = (now, counts);
         let taken = counts.taken - last.taken;
-        let fast = taken as f64 >= FAST * passed.as_secs_f64();
+        let is_fast = taken as f64 >= FAST * passed.as_secs_f64();
         let works = counts.is_busy || counts.begun != last.begun;
         let is_alone = counts.changes == last.changes;
-        let is_worth_it = fast && works && is_alone;
-        let Some(trial) = &mut self.trial else {
-            if is_worth_it {
-                self.trial = Some(Trial::new(self.was_beside, now, counts.taken));
-            }
-            return if is_worth_it && self.was_beside {
-                Verdict::Beside
-            } else {
-                Verdict::Stay
-            };
+        let quiet = if self.may_oppose {
+            Way::Opposite
+        } else {
+            Way::Anywhere
         };
-        if is_worth_it {
-            trial.worth_it = now;
+        if self.trial.is_none() && is_fast && is_alone {
+            self.trial = Some(Trial::new(quiet, now, counts.taken));
         }
-        if now - trial.worth_it > LINGER {
-            self.was_beside = trial.usual_way();
-            let was = trial.is_beside;
+        let Some(trial) = &mut self.trial else {
+            return Way::Anywhere;
+        };
+        if is_fast && is_alone {
+            trial.fast = now;
+        }
+        let usual = trial.usual;
+        if works && trial.works(now) {
+            trial.usual = self.was.unwrap_or(trial.usual);
+        } else if trial.is_done(now) {
+            self.was = Some(trial.usual);
+            trial.usual = quiet;
+        }
+        if trial.usual != usual {
+            (trial.tried, trial.rate) = (None, None);
+            trial.begin_window(now, counts.taken);
+        }
+        if now - trial.fast > LINGER {
+            if trial.worked.is_some() {
+                self.was = Some(trial.usual);
+            }
             self.trial = None;
-            return if was { Verdict::Free } else { Verdict::Stay };
+            return Way::Anywhere;
         }
         trial.silent = if taken == 0 { trial.silent + 1 } else { 0 };
         if trial.silent >= PAUSE || !is_alone {
             trial.begin_window(now, counts.taken);
-            return Verdict::Stay;
+        } else {
+            trial.goes_on(now, counts.taken, self.may_oppose);
         }
-        match trial.goes_on(now, counts.taken) {
-            true if trial.is_beside => Verdict::Beside,
-            true => Verdict::Free,
-            false => Verdict::Stay,
-        }
+        trial.way()
     }
 
     fn part(&mut self) {
-        if std::mem::take(&mut self.is_beside) {
+        if self.way != Way::Anywhere {
+            self.way = Way::Anywhere;
             apart::release(self.group);
         }
     }
@@ -329,6 +395,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    use Way::{Anywhere, Beside, Opposite};
+
     /// A watch that ticks once in a millisecond.
     struct Watch {
         pairing: Pairing,
@@ -337,8 +405,9 @@ mod tests {
     }
 
     impl Watch {
-        fn new() -> Self {
-            let pairing = Pairing::new(Group::new());
+        /// Where processors are cores of their own, or not.
+        fn new(cores: bool) -> Self {
+            let pairing = Pairing::on_cores(Group::new(), cores);
             let now = pairing.at;
             Self {
                 pairing,
@@ -347,20 +416,34 @@ mod tests {
             }
         }
 
-        /// So many messages came, and something was begun in the background meanwhile or not.
-        fn tick(&mut self, messages: u64, works: bool) -> Verdict {
+        /// So many messages came, and something was begun in the background meanwhile or not. The way from now on.
+        fn tick(&mut self, messages: u64, works: bool) -> Way {
             self.now += MS;
             self.counts.taken += messages;
             self.counts.begun += u64::from(works);
-            let verdict = self.pairing.judge(self.now, self.counts);
-            if verdict == Verdict::Free {
-                self.pairing.part();
-            }
-            verdict
+            self.pairing.judge(self.now, self.counts)
         }
 
-        fn ticks(&mut self, messages: u64, works: bool, ticks: usize) -> Vec<Verdict> {
+        fn ticks(&mut self, messages: u64, works: bool, ticks: usize) -> Vec<Way> {
             (0..ticks).map(|_| self.tick(messages, works)).collect()
+        }
+
+        /// Ticks of so many that each way had, and how often it changed, if ways serve so many messages.
+        fn run(
+            &mut self,
+            serves: impl Fn(Way) -> u64,
+            works: bool,
+            ticks: usize,
+        ) -> ([usize; 3], usize) {
+            let (mut had, mut changes) = ([0; 3], 0);
+            let mut way = self.pairing.trial.as_ref().map_or(Anywhere, Trial::way);
+            for _ in 0..ticks {
+                let next = self.tick(serves(way), works);
+                changes += usize::from(next != way);
+                way = next;
+                had[way as usize] += 1;
+            }
+            (had, changes)
         }
     }
 
@@ -376,123 +459,130 @@ mod tests {
     }
 
     #[test]
-    fn only_for_one_who_asks_fast_while_work_is_done_both_ways_are_tried() {
-        let mut watch = Watch::new();
-        assert!(
-            (0..100).all(|_| watch.tick(40, false) == Verdict::Stay),
-            "nothing to keep off"
-        );
-        assert!(
-            (0..100).all(|_| watch.tick(3, true) == Verdict::Stay),
-            "asks seldom"
-        );
-        assert!(
-            (0..31).all(|_| watch.tick(40, true) == Verdict::Stay),
-            "begins"
-        );
-        assert_eq!(
-            watch.ticks(40, true, 3),
-            [Verdict::Stay, Verdict::Beside, Verdict::Stay]
-        );
-    }
-
-    #[test]
-    fn a_long_piece_of_work_counts_though_none_was_begun() {
-        let mut watch = Watch::new();
-        watch.counts.is_busy = true;
-        assert!(watch.ticks(40, false, 40).contains(&Verdict::Beside));
+    fn one_who_asks_fast_is_served_from_another_core_if_there_is_one() {
+        let mut watch = Watch::new(true);
+        assert_eq!(watch.ticks(3, true, 100), [Anywhere; 100], "asks seldom");
+        assert_eq!(watch.ticks(40, false, 100), [Opposite; 100]);
+        // Several who ask.
+        for _ in 0..200 {
+            watch.counts.changes += 1;
+            watch.tick(40, false);
+        }
+        assert_eq!(watch.tick(40, false), Opposite, "alone again");
+        let end = watch.ticks(0, false, 100);
+        assert_eq!(end.iter().position(|way| *way == Anywhere), Some(50));
+        let mut watch = Watch::new(false);
+        assert_eq!(watch.ticks(40, false, 2000), [Anywhere; 2000]);
     }
 
     #[test]
     fn several_who_ask_are_served_anywhere() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::new(true);
         for _ in 0..100 {
             watch.counts.changes += 1;
-            assert_eq!(watch.tick(40, true), Verdict::Stay);
+            assert_eq!(watch.tick(40, true), Anywhere);
         }
     }
 
-    /// Ticks in so many milliseconds in which it was beside, and how often it changed, if it serves so many messages beside and anywhere.
-    fn where_it_is(beside: u64, anywhere: u64, ms: usize) -> (usize, usize) {
-        let mut watch = Watch::new();
-        let (mut is_beside, mut ticks, mut changes) = (false, 0, 0);
-        for _ in 0..ms {
-            match watch.tick(if is_beside { beside } else { anywhere }, true) {
-                Verdict::Stay => {}
-                now => (is_beside, changes) = (now == Verdict::Beside, changes + 1),
+    #[test]
+    fn without_work_anywhere_is_tried_and_never_beside() {
+        let serves = |way| if way == Opposite { 50 } else { 40 };
+        let (had, changes) = Watch::new(true).run(serves, false, 10_000);
+        assert!(
+            had[Anywhere as usize] < 200 && had[Beside as usize] == 0,
+            "{had:?}"
+        );
+        assert!((2..30).contains(&changes), "{changes}");
+        let serves = |way| if way == Opposite { 40 } else { 50 };
+        let (had, _) = Watch::new(true).run(serves, false, 10_000);
+        assert!(
+            had[Opposite as usize] < 600 && had[Beside as usize] == 0,
+            "{had:?}"
+        );
+    }
+
+    #[test]
+    fn on_one_core_both_ways_are_tried_only_while_there_is_work() {
+        let mut watch = Watch::new(false);
+        assert_eq!(watch.ticks(40, true, 33)[..32], [Anywhere; 32]);
+        assert_eq!(watch.tick(40, true), Beside);
+        let mut watch = Watch::new(false);
+        watch.counts.is_busy = true;
+        assert!(watch.ticks(40, false, 40).contains(&Beside), "a long piece");
+    }
+
+    #[test]
+    fn the_way_that_serves_more_is_kept_and_the_others_tried_seldom() {
+        for best in Way::ALL {
+            for cores in [true, false] {
+                if best == Opposite && !cores {
+                    continue;
+                }
+                let serves = |way| if way == best { 40 } else { 32 };
+                let (had, changes) = Watch::new(cores).run(serves, true, 10_000);
+                assert!(
+                    had[best as usize] > 9_500 && changes <= 26,
+                    "{best:?}: {had:?}, {changes} changes"
+                );
+                // What is much worse is given up after a quarter.
+                let serves = |way| if way == best { 40 } else { 20 };
+                let (had, changes) = Watch::new(cores).run(serves, true, 10_000);
+                assert!(
+                    had[best as usize] > 9_700 && changes <= 26,
+                    "{best:?}: {had:?}, {changes} changes"
+                );
+                // A little more is chance.
+                let serves = |way| if way == best { 101 } else { 100 };
+                let (had, _) = Watch::new(cores).run(serves, true, 10_000);
+                let first = if cores { Opposite } else { Anywhere };
+                assert!(had[first as usize] > 9_500, "{best:?}: {had:?}");
             }
-            ticks += usize::from(is_beside);
         }
-        (ticks, changes)
     }
 
     #[test]
-    fn the_way_that_serves_more_is_kept_and_the_other_tried_seldom() {
-        let (ticks, changes) = where_it_is(40, 30, 10_000);
-        assert!(
-            ticks > 9_800 && changes <= 19,
-            "{ticks} of 10,000, {changes} changes"
-        );
-        let (ticks, changes) = where_it_is(30, 40, 10_000);
-        assert!(
-            (16..200).contains(&ticks) && changes <= 20,
-            "{ticks} of 10,000, {changes} changes"
-        );
-        // What is much worse is given up after a quarter.
-        let (ticks, changes) = where_it_is(20, 40, 10_000);
-        assert!(
-            ticks < 60 && changes <= 20,
-            "{ticks} of 10,000, {changes} changes"
-        );
-        // A little more is chance.
-        let (ticks, _) = where_it_is(101, 100, 10_000);
-        assert!(ticks < 200, "{ticks} of 10,000");
-    }
-
-    #[test]
-    fn what_was_better_the_last_time_comes_first() {
-        let mut watch = Watch::new();
-        let mut is_beside = false;
-        for _ in 0..200 {
-            match watch.tick(if is_beside { 60 } else { 40 }, true) {
-                Verdict::Stay => {}
-                now => is_beside = now == Verdict::Beside,
-            }
+    fn what_was_best_at_work_comes_first_the_next_time() {
+        for best in [Beside, Anywhere] {
+            let mut watch = Watch::new(true);
+            let serves = |way| if way == best { 60 } else { 40 };
+            watch.run(serves, true, 400);
+            assert_eq!(watch.tick(60, true), best);
+            // The work has ended, the asking has not.
+            let quiet = watch.ticks(60, false, 60);
+            assert_eq!(quiet.iter().position(|way| *way == Opposite), Some(50));
+            assert_eq!(watch.tick(60, true), best);
+            watch.ticks(60, true, 10);
+            // Both have.
+            assert_eq!(watch.ticks(0, false, 60).last(), Some(&Anywhere));
+            assert_eq!(watch.tick(60, false), Opposite);
+            assert_eq!(watch.tick(60, true), best);
         }
-        assert!(is_beside);
-        let has_ended = (0..100).any(|_| {
-            watch.tick(0, false);
-            watch.pairing.trial.is_none()
-        });
-        assert!(has_ended, "work has");
-        assert_eq!(watch.tick(40, true), Verdict::Beside);
-    }
-
-    #[test]
-    fn pauses_of_the_work_do_not_end_it_a_long_one_does() {
-        let mut watch = Watch::new();
-        watch.pairing.was_beside = true;
-        assert_eq!(watch.tick(40, true), Verdict::Beside);
-        assert_eq!(watch.ticks(40, false, 10), [Verdict::Stay; 10]);
-        assert_eq!(watch.tick(40, true), Verdict::Stay);
-        let end = (0..100).position(|_| {
-            watch.tick(0, false);
-            watch.pairing.trial.is_none()
-        });
-        assert_eq!(end, Some(50));
-        assert_eq!(watch.tick(40, false), Verdict::Stay);
     }
 
     #[test]
     fn a_window_in_which_nobody_asked_does_not_count() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::new(true);
         for _ in 0..20 {
-            assert_eq!(watch.ticks(40, true, 6), [Verdict::Stay; 6]);
-            assert_eq!(watch.ticks(0, true, 8), [Verdict::Stay; 8]);
+            assert_eq!(watch.ticks(40, true, 6), [Opposite; 6]);
+            assert_eq!(watch.ticks(0, true, 8), [Opposite; 8]);
         }
         // A short stall is part of how it is.
         let stalls = (0..20).flat_map(|_| [watch.tick(0, true), watch.tick(40, true)]);
-        assert!(stalls.collect::<Vec<_>>().contains(&Verdict::Beside));
+        assert!(stalls.collect::<Vec<_>>().contains(&Anywhere));
+    }
+
+    #[test]
+    fn who_cannot_be_placed_is_anywhere_for_a_while() {
+        let mut watch = Watch::new(true);
+        assert_eq!(watch.tick(40, true), Opposite);
+        watch.pairing.was_refused();
+        assert_eq!(watch.ticks(40, true, 1900), [Anywhere; 1900]);
+        assert!(
+            watch
+                .ticks(40, true, 300)
+                .iter()
+                .any(|way| *way != Anywhere)
+        );
     }
 
     #[test]
