@@ -2,8 +2,8 @@
 //!
 //! Objects are mostly asked in the order of their numbers, which is that of their making. Where two in a row were, and the
 //! devices had to be read for them, the attributes of the next ones are brought into the cache: spill
-//! blocks, and layer by layer what hidden directories hold, neighbours in one device read. It is done by another thread, or, as long as
-//! values are not long, by the one that is asked, between two questions ([`super::chores`]).
+//! blocks, and layer by layer what hidden directories hold, neighbours in one device read. It is done by another thread, or by the
+//! one that is asked, between two questions ([`super::chores`]).
 //!
 //! ```text
 //!   asked ─┐  ┌─────────── window ───────────┐
@@ -149,7 +149,7 @@ impl FileSystem {
         }
         if let Some(range) = self.xattrs_ahead.visit(object.0, missed)
             && self.objset.settings().cache_metadata
-            && (self.xattrs_ahead.are_long.load(Relaxed) || !self.chores.take(&range))
+            && !self.chores.take(&range)
         {
             self.bring_by_pool(range.collect());
         }
