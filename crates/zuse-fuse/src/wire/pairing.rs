@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   at ease ──fast, alone──> opposite, or anywhere where there is one core <──trial──> anywhere
-//!      ^                          └──background at work──> opposite <──trial──> anywhere <──trial──> beside
+//!      ^                          └──background at work──> opposite <──trial──> beside <──trial──> anywhere
 //!      └───────────────────not so for LINGER───────────────────┘
 //! ```
 //! Which way is good is a matter of the machine and of the work. Where two processors are two halves of one core,
@@ -153,8 +153,9 @@ impl Trial {
     fn works(&mut self, now: Instant) -> bool {
         let begins = self.worked.is_none();
         if begins {
-            // What is good for two may not be for more.
+            // What is good for two may not be for more. Beside, which leaves a processor to the background, is tried first.
             self.next = (self.next.0.min(now), KEPT);
+            self.last = Way::Anywhere;
         }
         self.worked = Some(now);
         begins
@@ -568,7 +569,26 @@ mod tests {
         }
         // A short stall is part of how it is.
         let stalls = (0..20).flat_map(|_| [watch.tick(0, true), watch.tick(40, true)]);
-        assert!(stalls.collect::<Vec<_>>().contains(&Anywhere));
+        assert!(stalls.collect::<Vec<_>>().contains(&Beside));
+    }
+
+    #[test]
+    fn at_work_beside_is_tried_first_then_the_others() {
+        // Whether work is there from the beginning or comes later, when anywhere was tried and found worse.
+        for quiet in [0, 1000] {
+            let mut watch = Watch::new(true);
+            let serves = |way| if way == Opposite { 50 } else { 45 };
+            watch.run(serves, false, quiet);
+            let mut order: Vec<Way> = Vec::new();
+            let mut way = Opposite;
+            for _ in 0..400 {
+                way = watch.tick(serves(way), true);
+                if way != Opposite && order.last() != Some(&way) {
+                    order.push(way);
+                }
+            }
+            assert_eq!(order[..2], [Beside, Anywhere], "{quiet}");
+        }
     }
 
     #[test]
