@@ -14,7 +14,7 @@ import sys
 SIZES = [int(word) for word in sys.argv[1:] if word.isdigit()] or [256, 4096, 16384]
 sys.argv = [word for word in sys.argv if not word.isdigit()]
 
-from common import RESULTS, SCRATCH, begin, each_peer_in_turn, holding, memory_at_hand, set_and_get, size, zuse  # noqa: E402
+from common import NEAR, RESULTS, SCRATCH, begin, each_peer_in_turn, holding, memory_at_hand, set_and_get, size, zuse  # noqa: E402
 import peers  # noqa: E402
 
 SMOKE = size() == "smoke"
@@ -26,14 +26,22 @@ def rounds(bytes_):
     return 1 if SMOKE else 5 if bytes_ <= 16384 else 2
 
 
-def quotient(runs, what, other, of=min):
-    best = {name: of(seconds) for name, seconds in runs[what].items()}
+def quotient(runs, other, of=min):
+    best = {name: of(seconds) for name, seconds in runs.items()}
     return best["mount sa"] / best[other]
+
+
+def of_near(runs, distances):
+    """Those runs before and after which the processors were near each other (`common.distance`), if every kind had one."""
+    is_near = lambda ends: all(ns is not None and ns < NEAR for ns in ends)  # noqa: E731
+    near = {name: [t for t, ends in zip(seconds, distances[name]) if is_near(ends)] for name, seconds in runs.items()}
+    return near if all(near.values()) else None
 
 
 def main():
     record = begin("xattr-many", "one extended attribute per file, many files", "ci", f"{FILES:,} files, {rounds(1)} rounds in turn, {rounds(65536)} of 64 KiB")
     record.data["microseconds"] = {}
+    record.data["distances"] = {}
 
     def mount(place):
         kind = zuse(f"mount {place}")
@@ -42,6 +50,7 @@ def main():
 
     for bytes_ in SIZES:
         found = {"set": {}, "get": {}}
+        distances = {"set": {}, "get": {}}
 
         def take_memory():
             # Small values: as much as can be free without the host being told of it meanwhile. Large ones need more, to be read above all
@@ -51,6 +60,7 @@ def main():
         def once(peer, folder, i):
             for what, result in set_and_get(peer, folder / f"t{i}", (FILES, max(2, FILES // 1000), bytes_), take_memory, not SMOKE):
                 found[what].setdefault(peer.name, []).append(result["seconds"] / FILES * 1e6)
+                distances[what].setdefault(peer.name, []).append(result["distance"])
 
         def last(peer):
             if isinstance(peer, peers.Zuse):
@@ -59,13 +69,15 @@ def main():
         mounts = [holding(mount(place), rounds(bytes_) * FILES, 1536 + 3 * bytes_) for place in ("sa", "dir")]
         each_peer_in_turn(record, [*mounts, peers.NullFuse], [rounds(bytes_)] * 3, once, last)
         record.data["microseconds"][bytes_] = found
+        record.data["distances"][bytes_] = distances
         for what, runs in found.items():
             times = {name: [round(t, 1) for t in seconds] for name, seconds in runs.items()}
-            quotients = ", ".join(
-                f"{quotient(found, what, other):.2f} of {other} ({quotient(found, what, other, statistics.median):.2f})"
-                for other in ("null-fuse", "mount dir")
-            )
-            print(f"  {what} {bytes_}: by the best (middle) runs {quotients}; us a file {times}", flush=True)
+            for which, some in (("all", runs), ("processors near", of_near(runs, distances[what]))):
+                quotients = ", ".join(
+                    f"{quotient(some, other):.2f} of {other} ({quotient(some, other, statistics.median):.2f})" for other in ("null-fuse", "mount dir")
+                ) if some else "not every kind had such a run"
+                print(f"  {what} {bytes_}, {which}: by the best (middle) runs {quotients}", flush=True)
+            print(f"    us a file {times}, distances {distances[what]}", flush=True)
     record.ask_zdb()
     ((SCRATCH if SMOKE else RESULTS) / "xattr-many.json").write_text(json.dumps(record.data, indent=1) + "\n")
 

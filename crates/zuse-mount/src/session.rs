@@ -266,3 +266,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
