@@ -105,7 +105,7 @@ NEAR = 150
 
 def distance():
     """Nanoseconds of a word from one processor to the other and back. Below NEAR they share a cache. A virtual machine's host moves them: then
-    all that goes from client to server and back takes 3 to 5 us more (get of 256 bytes from the server that does nothing 16.8 at 51 ns, 21.4 at
+    all that goes from client to server and back takes 3 to 5 us more (get of 256 bytes from the server that does nothing 16.8 at 51 ns, 21.9 at
     320), and what one processor has brought is not in the other's cache. None where there is one only."""
     try:
         trips = driver("distance")
@@ -114,7 +114,7 @@ def distance():
     return round(trips["seconds"] / trips["count"] * 1e9)
 
 
-def wait_until_near(seconds=60):
+def wait_until_near(seconds=10):
     """Until the processors are near each other, or so many seconds. How far they are then."""
     until = time.monotonic() + seconds
     while (far := distance()) is not None and far >= NEAR and time.monotonic() < until:
