@@ -105,8 +105,8 @@ NEAR = 150
 
 def distance():
     """Nanoseconds of a word from one processor to the other and back. Below NEAR they share a cache. A virtual machine's host moves them: then
-    all that goes from client to server and back takes 3 to 5 us more (get of 256 bytes from the server that does nothing 16.8 at 51 ns, 21.9 at
-    320), and what one processor has brought is not in the other's cache. None where there is one only."""
+    all that goes from client to server and back takes 3 to 5 us more (get of 256 bytes from the server that does nothing 16.8 instead of
+    21.9), and what one processor has brought is not in the other's cache. None where there is one only."""
     try:
         trips = driver("distance")
     except Exception:  # noqa: BLE001: a figure beside the figures

@@ -104,7 +104,7 @@ fn timed(count: u64, start: Instant) -> io::Result<Measured> {
 }
 
 /// How long a word takes from one processor to another and back: the best of some goes. Where a virtual machine's two processors are
-/// cores that share a cache it is some 50 ns, where they are not some 330, and that can change by the minute.
+/// cores that share a cache it is some 60 ns, where they are not some 180 to 240, and that can change by the minute.
 fn distance() -> io::Result<Measured> {
     const TRIPS: u64 = 10_000;
     const GOES: u64 = 5;
