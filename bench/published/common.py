@@ -107,19 +107,17 @@ def distance():
     """Nanoseconds of a word from one processor to the other and back. Below NEAR they share a cache. A virtual machine's host moves them: then
     all that goes from client to server and back takes 3 to 5 us more (get of 256 bytes from the server that does nothing 16.8 instead of
     21.9), and what one processor has brought is not in the other's cache. None where there is one only."""
-    try:
-        trips = driver("distance")
-    except Exception:  # noqa: BLE001: a figure beside the figures
+    if len(os.sched_getaffinity(0)) < 2:
         return None
+    trips = driver("distance")
     return round(trips["seconds"] / trips["count"] * 1e9)
 
 
 def wait_until_near(seconds=10):
-    """Until the processors are near each other, or so many seconds. How far they are then."""
+    """Until the processors are near each other, or so many seconds."""
     until = time.monotonic() + seconds
     while (far := distance()) is not None and far >= NEAR and time.monotonic() < until:
         time.sleep(0.2)
-    return far
 
 
 def set_and_get(peer, tree, files_dirs_bytes, take_memory, settles):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Setting and getting one extended attribute on as many files as were published, 100,000, through the mount (attributes in the dnode and its spill
 block, and in hidden directories) and through the server that does nothing: what does not fit into memory is written while more is set. Round by round in turn, as `xattr.py` does it; writes
-bench/results/xattr-many.json.
+bench/results/xattr-many.json, with the distance of the two processors before and after each run: they are to be compared where it was short.
 
   bench/published/run.sh --ci xattr          (builds everything)
   python3 bench/published/xattr_many.py --ci 256 4096 16384    minutes a size, 4 GB of disk a round at 16 KiB
@@ -33,8 +33,11 @@ def quotient(runs, other, of=min):
 
 def of_near(runs, distances):
     """Those runs before and after which the processors were near each other (`common.distance`), if every kind had one."""
-    is_near = lambda ends: all(ns is not None and ns < NEAR for ns in ends)  # noqa: E731
-    near = {name: [t for t, ends in zip(seconds, distances[name]) if is_near(ends)] for name, seconds in runs.items()}
+
+    def those(name):
+        return [seconds for seconds, ends in zip(runs[name], distances[name]) if all(ns is not None and ns < NEAR for ns in ends)]
+
+    near = {name: those(name) for name in runs}
     return near if all(near.values()) else None
 
 

@@ -20,9 +20,9 @@ type Unmounted = Arc<Mutex<HashSet<String>>>;
 
 /// A pool as the tree behind a session: a dataset lies below another one if its mount point does, or if neither has one
 /// by its name.
-struct PoolTree {
-    pool: Arc<Pool>,
-    unmounted: Unmounted,
+pub(crate) struct PoolTree {
+    pub pool: Arc<Pool>,
+    pub unmounted: Unmounted,
 }
 
 impl PoolTree {

@@ -3,27 +3,8 @@ use super::*;
 use std::path::Path;
 
 use zuse::{Environment, NewDevice, NewPool, Pool, PoolAccess, Search};
-use zuse_base::Result;
 
-use crate::tree::{Child, SnapshotEntry};
-
-/// The datasets of a pool, none below another.
-struct Lone(Arc<Pool>);
-
-impl Tree for Lone {
-    fn open(&self, dataset: &str) -> Result<Arc<FileSystem>> {
-        self.0.file_system(dataset)
-    }
-    fn children(&self, _: &str) -> Result<Vec<Child>> {
-        Ok(Vec::new())
-    }
-    fn snapshots(&self, _: &str) -> Result<Vec<SnapshotEntry>> {
-        Ok(Vec::new())
-    }
-    fn open_snapshot(&self, _: &str, _: &[u8]) -> Result<Arc<FileSystem>> {
-        Err(Error::refused(Errno::NOENT, "no snapshots here"))
-    }
-}
+use crate::pool::PoolTree;
 
 fn name(i: u32) -> Vec<u8> {
     format!("file {i}").into_bytes()
@@ -65,7 +46,11 @@ fn what_will_be_used_is_taken_in_between_its_look_up_and_its_use() {
     let slots = Arc::<Slots>::default();
     let fs = pool.file_system("tank").unwrap();
     let volume = Volume::new(&slots, fs, "tank".into(), true, false).unwrap();
-    let session = Session::new(Arc::new(Lone(pool.clone())), slots, volume.clone());
+    let tree = PoolTree {
+        pool: pool.clone(),
+        unmounted: Arc::default(),
+    };
+    let session = Session::new(Arc::new(tree), slots, volume.clone());
     session.give_root(&volume).unwrap();
     let look_up = |i| {
         let caller = Caller::default();
