@@ -12,6 +12,7 @@ pub use error::{Errno, Error, Place, Result};
 pub mod apart;
 pub mod clock;
 pub mod counter;
+pub mod moments;
 pub mod owed;
 pub mod pool;
 pub mod prng;

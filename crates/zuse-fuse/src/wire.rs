@@ -276,11 +276,12 @@ impl<O: Ops> Session<O> {
             options,
         } = self;
         let all = Workers::new(options.apart);
+        let idle = |is_over: &dyn Fn() -> bool| server.idle(is_over);
         let result = thread::scope(|scope| {
             // Without it a request that waits would make all others wait.
             thread::Builder::new()
                 .name("zuse-fuse-watch".into())
-                .spawn_scoped(scope, || all.watch())?;
+                .spawn_scoped(scope, || all.watch(&idle))?;
             let work = |number| {
                 let result = work(&channel, &server, &options, &all, number);
                 all.end();

@@ -99,7 +99,6 @@ impl Volume {
     ) -> Result<Arc<Self>, Errno> {
         let slot = slots.take()?;
         fs.let_orphans_wait(MAY_WAIT);
-        fs.expect_idle_moments();
         let root_object = fs.root_id();
         let root = if is_root {
             number::ROOT

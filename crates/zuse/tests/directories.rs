@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::{BlockDevice, Credentials, Environment, FileSystem, Pool, PoolAccess, XattrMode};
-use zuse_base::ObjectId;
+use zuse_base::{ObjectId, moments};
 use zuse_device::{MemDevice, RecordingDevice};
 use zuse_dmu::zap::{Zap, ZapOptions};
 use zuse_pool::VdevSpec;
@@ -379,9 +379,7 @@ fn extended_attributes_asked_in_order_are_read_once_each_ahead_or_not() {
         } else {
             bench.reopened()
         };
-        if idle {
-            bench.fs.expect_idle_moments();
-        }
+        moments::expect(idle);
         for i in 0..count {
             check_value(&bench, i, "user.x", len(i));
             while bench.fs.bring_some() {}
@@ -414,7 +412,7 @@ fn in_idle_moments_attributes_come_without_another_thread() {
         let wait = Box::new(move || drop(held.lock().map(|h| h.recv())));
         assert!(bench.fs.objset().work().try_submit(wait).is_ok());
     }
-    bench.fs.expect_idle_moments();
+    moments::expect(true);
     let mut missed = Vec::new();
     for i in 0..count {
         let before = bench.pool.spa().io().cache().misses();
@@ -439,7 +437,7 @@ fn hidden_values_of_files_with_others_are_brought_too() {
         vec![("user.short", short), ("user.long", long)]
     });
     let bench = bench.reopened_by(1);
-    bench.fs.expect_idle_moments();
+    moments::expect(true);
     for i in 0..count {
         check_value(&bench, i, "user.short", short);
         while bench.fs.bring_some() {}

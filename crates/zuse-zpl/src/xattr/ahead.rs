@@ -3,7 +3,7 @@
 //! Objects are mostly asked in the order of their numbers, which is that of their making. Where two in a row were, and the
 //! devices had to be read for them, the attributes of the next ones are brought into the cache: spill
 //! blocks, and layer by layer what hidden directories hold, neighbours in one device read. It is done by another thread, or by the
-//! one that is asked, between two questions ([`super::chores`]).
+//! one that is asked, between two questions, where it has moments for it ([`super::chores`]).
 //!
 //! ```text
 //!   asked ─┐  ┌─────────── window ───────────┐
@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use zuse_base::{ObjectId, Result};
+use zuse_base::{ObjectId, Result, moments};
 use zuse_dmu::sa::{Attr, SA_BONUS, SaTable};
 use zuse_dmu::zap::Zap;
 use zuse_dmu::{Ahead, Dnode, Objset};
@@ -144,7 +144,7 @@ impl FileSystem {
     /// An object was asked for its extended attributes; before, so many blocks had not been in the cache.
     pub(super) fn was_asked(&self, object: ObjectId, misses: u64) {
         let missed = self.objset.io().cache().misses() != misses;
-        if missed {
+        if missed || !moments::are_expected() {
             self.leave_chores();
         }
         if let Some(range) = self.xattrs_ahead.visit(object.0, missed)

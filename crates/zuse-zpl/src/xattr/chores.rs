@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
+use zuse_base::moments;
 use zuse_dmu::GlanceOver;
 use zuse_dmu::sa::{Attr, SA_BONUS, SaGlance};
 use zuse_format::BlockPointer;
@@ -28,11 +29,9 @@ use crate::file_system::FileSystem;
 /// Objects whose attributes wait for a pool's thread at most.
 const BEHIND: usize = 1024;
 
-/// What is to be brought in idle moments.
+/// What is to be brought in idle moments ([`zuse_base::moments`]), by whoever calls [`FileSystem::bring_some`] then.
 #[derive(Default)]
 pub(crate) struct Chores {
-    /// There are such moments: somebody calls [`FileSystem::bring_some`].
-    have_moments: AtomicBool,
     any: AtomicBool,
     list: Mutex<List>,
 }
@@ -53,9 +52,9 @@ struct List {
 }
 
 impl Chores {
-    /// Takes a piece over, if there are idle moments and nothing else is left to do.
+    /// Takes a piece over, if the calling thread has idle moments and nothing else is left to do.
     pub(super) fn take(&self, objects: &Range<u64>) -> bool {
-        if !self.have_moments.load(Relaxed) {
+        if !moments::are_expected() {
             return false;
         }
         let Some(mut list) = self.free() else {
@@ -98,11 +97,6 @@ impl List {
 }
 
 impl FileSystem {
-    /// From now on [`Self::bring_some`] is called in idle moments, as long as [`Self::has_some_to_bring`].
-    pub fn expect_idle_moments(&self) {
-        self.chores.have_moments.store(true, Relaxed);
-    }
-
     /// Whether there is something to bring ahead.
     pub fn has_some_to_bring(&self) -> bool {
         self.chores.any.load(Relaxed)
@@ -128,7 +122,7 @@ impl FileSystem {
         true
     }
 
-    /// Somebody had to wait for a value: what is left of the piece is a matter of the pool's threads.
+    /// Somebody had to wait for a value, or has no idle moments any more: what is left of the piece is a matter of the pool's threads.
     pub(super) fn leave_chores(&self) {
         if self.chores.any.load(Relaxed)
             && let Some(mut list) = self.chores.free()
