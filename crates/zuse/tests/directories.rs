@@ -428,6 +428,27 @@ fn in_idle_moments_attributes_come_without_another_thread() {
     bench.pool.close().unwrap();
 }
 
+#[test]
+fn what_was_left_for_idle_moments_goes_to_others_when_there_are_none_any_more() {
+    let bench = Bench::new();
+    let (count, len) = (600, 3000);
+    files_with(&bench, count, |_| vec![("user.x", len)]);
+    let bench = bench.reopened();
+    moments::expect(true);
+    let left = (0..count).find(|i| {
+        check_value(&bench, *i, "user.x", len);
+        bench.fs.has_some_to_bring()
+    });
+    let left = left.expect("something is left for an idle moment");
+    // Asked once more it is there, and nobody has to wait.
+    check_value(&bench, left, "user.x", len);
+    assert!(bench.fs.has_some_to_bring());
+    moments::expect(false);
+    check_value(&bench, left, "user.x", len);
+    assert!(!bench.fs.has_some_to_bring());
+    bench.pool.close().unwrap();
+}
+
 /// The hidden directory of such a file stands in its spill block.
 #[test]
 fn hidden_values_of_files_with_others_are_brought_too() {
