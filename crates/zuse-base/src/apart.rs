@@ -250,6 +250,11 @@ pub fn has_cores() -> bool {
     first.is_some_and(|cpu| apart.can_be(Place::Off(cpu)))
 }
 
+/// How many processors the process was allowed when this was asked first.
+pub fn processors() -> usize {
+    apart().allowed.map_or(1, |set| set.count() as usize)
+}
+
 /// The processors that are parts of the same core as this one, itself among them.
 fn siblings_of(cpu: usize) -> Vec<usize> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");

@@ -38,7 +38,9 @@ pub struct MountOptions {
     pub max_readahead: u32,
     /// Worker threads.
     pub threads: usize,
-    /// While one program asks fast and there is other work, that keeps off the processor of who is asked ([`zuse_base::apart`]).
+    /// While one program asks fast, workers are placed where they serve most, and other work keeps off the processor of who is asked
+    /// ([`zuse_base::apart`]). Where there is one other processor that may be kept from being idle meanwhile, by a thread of the lowest priority, if
+    /// that serves more than a tenth more: not for where processor time is counted.
     pub apart: bool,
     /// The server keeps POSIX ACLs and the kernel enforces them.
     pub posix_acl: bool,

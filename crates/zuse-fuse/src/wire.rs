@@ -13,6 +13,7 @@
 
 mod abi;
 mod dispatch;
+mod doorstop;
 mod inbox;
 mod listing;
 mod message;
@@ -282,6 +283,12 @@ impl<O: Ops> Session<O> {
             thread::Builder::new()
                 .name("zuse-fuse-watch".into())
                 .spawn_scoped(scope, || all.watch(&idle))?;
+            if options.apart && pairing::may_hold() {
+                // Without it who asks may be moved.
+                let _ = thread::Builder::new()
+                    .name("zuse-fuse-doorstop".into())
+                    .spawn_scoped(scope, || all.stand());
+            }
             let work = |number| {
                 let result = work(&channel, &server, &options, &all, number);
                 all.end();

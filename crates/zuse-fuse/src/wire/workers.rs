@@ -51,8 +51,9 @@ use zuse_base::owed::{self, Owed};
 
 use super::Channel;
 use super::abi::op;
+use super::doorstop::Doorstop;
 use super::inbox::{Inbox, Received};
-use super::pairing::{self, Asked, Pairing};
+use super::pairing::{self, Asked, Pairing, Way};
 
 /// How often the watch looks.
 const TICK: Duration = Duration::from_millis(1);
@@ -140,6 +141,7 @@ pub(super) struct Workers {
     apart: bool,
     /// Whether it is: they are on the processor of the only one who asks.
     beside_asker: AtomicBool,
+    doorstop: Doorstop,
     /// As threads that serve the same door.
     pub(super) group: Group,
     over: AtomicBool,
@@ -172,6 +174,7 @@ impl Workers {
             asked: Asked::default(),
             apart,
             beside_asker: AtomicBool::new(false),
+            doorstop: Doorstop::default(),
             group: Group::new(),
             over: AtomicBool::new(false),
             watch: Mutex::default(),
@@ -225,6 +228,12 @@ impl Workers {
             parked.thread.unpark();
         }
         self.wake_watch();
+        self.doorstop.end();
+    }
+
+    /// The life of the one who keeps a processor from being idle.
+    pub(super) fn stand(&self) {
+        self.doorstop.stand(|| self.taken.load(Relaxed));
     }
 
     fn wake_watch(&self) {
@@ -276,8 +285,13 @@ impl Workers {
             self.pay();
             let taken = self.taken.load(SeqCst);
             if let Some(pairing) = &mut pairing {
-                let beside = pairing.tick(taken, &self.asked);
-                self.beside_asker.store(beside, Relaxed);
+                let way = pairing.tick(taken, &self.asked);
+                self.beside_asker.store(way.is_beside(), Relaxed);
+                if way != Way::Held {
+                    self.doorstop.let_go();
+                } else if taken != seen {
+                    self.doorstop.hold();
+                }
             }
             if taken != seen {
                 (seen, quiet) = (taken, 0);
