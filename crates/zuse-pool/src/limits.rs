@@ -23,7 +23,7 @@ pub struct Limits {
     pub dirty_values: u64,
     /// A txg is written after this time even if nobody waits.
     pub txg_timeout: Duration,
-    /// Threads for compression, checksums and device writes.
+    /// Threads for compression, checksums, device writes and reading ahead.
     pub threads: usize,
     /// Bytes to which a micro ZAP grows before it becomes a fat one.
     pub micro_zap_max: u32,
@@ -49,6 +49,9 @@ pub struct Limits {
     pub read_around: bool,
 }
 
+/// Threads of a pool at least.
+const THREADS: usize = 6;
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -58,7 +61,10 @@ impl Default for Limits {
             dirty_metadata: 512 << 20,
             dirty_values: tenth_of_memory(4 << 30),
             txg_timeout: Duration::from_secs(5),
-            threads: std::thread::available_parallelism().map_or(2, usize::from),
+            // They mostly wait for devices: with two of them a disk had too little to do beside a mount that is read.
+            threads: std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .max(THREADS),
             micro_zap_max: 128 << 10,
             indirect_shift: 17,
             xattr_bare: false,

@@ -139,7 +139,7 @@ pub static TUNABLES: &[Tunable] = &[
         unit: Unit::Number,
         range: (1, 256),
         power: false,
-        meaning: "threads for compression, checksums and device writes",
+        meaning: "threads for compression, checksums, device writes and reading ahead",
         live: false,
         get: |l| Some(l.threads as u64),
         set: |l, v| l.threads = v.map_or(Limits::default().threads, |v| v as usize),
