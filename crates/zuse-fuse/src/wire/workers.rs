@@ -285,7 +285,7 @@ impl Workers {
             self.pay();
             let taken = self.taken.load(SeqCst);
             if let Some(pairing) = &mut pairing {
-                let way = pairing.tick(taken, &self.asked);
+                let way = pairing.tick(&self.asked);
                 self.beside_asker.store(way.is_beside(), Relaxed);
                 if way != Way::Held {
                     self.doorstop.let_go();
