@@ -81,8 +81,13 @@ def main():
                 ) if some else "not every kind had such a run"
                 print(f"  {what} {bytes_}, {which}: by the best (middle) runs {quotients}", flush=True)
             print(f"    us a file {times}, distances {distances[what]}", flush=True)
+
+    def keep():
+        ((SCRATCH if SMOKE else RESULTS) / "xattr-many.json").write_text(json.dumps(record.data, indent=1) + "\n")
+
+    keep()  # what took an hour to measure, should zdb be ended
     record.ask_zdb()
-    ((SCRATCH if SMOKE else RESULTS) / "xattr-many.json").write_text(json.dumps(record.data, indent=1) + "\n")
+    keep()
 
 
 main()
