@@ -18,6 +18,7 @@ mod inbox;
 mod listing;
 mod message;
 mod pairing;
+mod trial;
 mod workers;
 
 use std::io::{self, IoSlice};

@@ -12,14 +12,14 @@
 //! Beside, who asks stays only while the other processors are busy: whoever is woken goes to an idle one. Where there is just one other, it can be
 //! kept from being idle ([`super::doorstop`]). In a virtual machine whose host takes 25 µs to wake a processor that sleeps (a round between two threads 50 µs on two
 //! processors, 4.3 on one) a message to null-fuse took 21 to 27 µs opposite and 9 held, with work in the background 50 where who asks had left and 11 to 13 held. Where processors wake each
-//! other in 3 µs opposite takes 8 to 9. So holding is tried first where it may pay, and has its price ([`HELD_PRICE`]). A way that
-//! serves much less than it did ([`FALLEN`]) is doubted at once: beside, that is who asks having left.
+//! other in 3 µs opposite takes 8 to 9. So holding is tried first where it may pay, and has its price ([`HELD_PRICE`](super::trial::HELD_PRICE)). A way that
+//! serves much less than it did ([`FALLEN`](super::trial::FALLEN)) is doubted at once: beside, that is who asks having left.
 //!
 //! Which way is good is a matter of the machine and of the work. Where two processors are two halves of one core,
 //! an attribute of 64 KiB was got in 54 to 63 µs beside and 70 to 95 anywhere; where they are two cores with caches of their own, one of 16 KiB was set in 49 to 53
 //! beside and in 35 to 44 anywhere, but one of 64 KiB got in 46 beside and in 64 anywhere. There the scheduler has the two share a processor for the first 1,500 to 2,000 messages
 //! of a program, or for all: a message takes 10 µs so, and 8 on two. So all ways are tried ([`Trial`]): what serves more messages in
-//! a [`WINDOW`] stays, and another one is tried again, the less often the more often it was worse. On cores of their own they begin opposite.
+//! a [`WINDOW`](super::trial::WINDOW) stays, and another one is tried again, the less often the more often it was worse. On cores of their own they begin opposite.
 //!
 //! Where it asks from is read from its `stat`, at each tick: the scheduler moves it to whatever processor is idle, and it stays there for
 //! some 50 to 250 ms, asking from where the background works. So the workers come after it when it was seen elsewhere [`STRAYED`] times in a
@@ -31,32 +31,16 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use zuse_base::apart::{self, Group, Place};
 
+use super::trial::{LINGER, May, Trial, Way};
+
 /// Messages come right after one another when there are so many in a second.
 const FAST: f64 = 16_000.0;
-/// How long placing goes on when it is not worth it: pieces of work come in bursts.
-const LINGER: Duration = Duration::from_millis(50);
-/// How long messages are counted to compare two ways.
-const WINDOW: Duration = Duration::from_millis(16);
-/// How long they take to find their places.
-const SETTLE: Duration = Duration::from_millis(4);
-/// What is so many times as fast is better.
-const BETTER: f64 = 1.04;
 /// Who asks nothing for so many ticks in a row is doing something else: a stall of the way that is tried counts against it.
 const PAUSE: u32 = 8;
-/// A processor that is kept from being idle has to be worth it.
-const HELD_PRICE: f64 = 1.1;
-/// What is only so many times as fast after a quarter of a window is not tried to its end.
-const MUCH_WORSE: f64 = 0.75;
-/// A way that serves so much less than before for so many windows in a row is no longer what it was.
-const FALLEN: u32 = 2;
-/// How long one way is kept before another is tried: at first, the same while there is no work in the background, and at last.
-const KEPT: Duration = Duration::from_millis(64);
-const KEPT_QUIET: Duration = Duration::from_millis(256);
-const KEPT_LONG: Duration = Duration::from_secs(2);
 
 /// How often in a row, tick by tick, who asks is seen on another processor before the workers come after it.
 const STRAYED: u32 = 4;
@@ -102,250 +86,6 @@ struct Counts {
     begun: u64,
     /// Whether one is being done.
     is_busy: bool,
-}
-
-/// Where the workers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Wherever the scheduler likes.
-    Anywhere,
-    /// On the processor of who asks, and background work off it.
-    Beside,
-    /// The same, and the only other processor is kept from being idle, so that who asks stays ([`super::doorstop`]).
-    Held,
-    /// On other cores than who asks.
-    Opposite,
-}
-
-impl Way {
-    /// In the order in which they are tried.
-    const ALL: [Self; 4] = [Self::Anywhere, Self::Beside, Self::Held, Self::Opposite];
-
-    /// On the processor of who asks.
-    pub(super) fn is_beside(self) -> bool {
-        matches!(self, Self::Beside | Self::Held)
-    }
-
-    /// What serves so many times as much as what costs nothing is as good.
-    fn price(self) -> f64 {
-        match self {
-            Self::Held => HELD_PRICE,
-            _ => 1.0,
-        }
-    }
-}
-
-/// What can be had on this machine.
-#[derive(Clone, Copy, Debug)]
-struct May {
-    /// They can be on other cores than who asks.
-    oppose: bool,
-    /// There is one processor besides that of who asks, a core of its own.
-    hold: bool,
-}
-
-impl May {
-    fn here() -> Self {
-        let oppose = apart::has_cores();
-        let hold = oppose && apart::processors() == 2;
-        Self { oppose, hold }
-    }
-
-    /// The way to begin with.
-    fn first(self) -> Way {
-        if self.oppose {
-            Way::Opposite
-        } else {
-            Way::Anywhere
-        }
-    }
-}
-
-/// Which of the ways serves most, while one asks.
-#[derive(Debug)]
-struct Trial {
-    /// The one that served most until now.
-    usual: Way,
-    /// Another one, which is being tried.
-    tried: Option<Way>,
-    /// The one that was tried last.
-    last: Way,
-    /// Messages a second that the usual way had, by its price, once it is known.
-    rate: Option<f64>,
-    /// Windows in a row in which the usual way served much less than before.
-    low: u32,
-    /// The way that did last, and when.
-    fell: Option<(Way, Instant)>,
-    /// Until when what was counted is the move's.
-    settles: Option<Instant>,
-    /// When a way was last compared with the usual one, with or without work in the background as now.
-    compared: Option<Instant>,
-    /// Since when messages of this window are counted, and how many there were before it.
-    window: (Instant, u64),
-    /// Ticks in a row without a message.
-    silent: u32,
-    /// The first window tells of nothing but beginnings.
-    is_first: bool,
-    /// When another way is tried, and how long after that one more if it is worse.
-    next: (Instant, Duration),
-    /// When one asked fast and alone last.
-    fast: Instant,
-    /// When there was work in the background last.
-    worked: Option<Instant>,
-}
-
-impl Trial {
-    /// What served most the last time comes first, if that is known.
-    fn new(known: Option<Way>, may: May, now: Instant, taken: u64) -> Self {
-        Self {
-            usual: known.unwrap_or(may.first()),
-            tried: None,
-            last: Way::Anywhere,
-            rate: None,
-            low: 0,
-            fell: None,
-            settles: None,
-            compared: None,
-            window: (now, taken),
-            silent: 0,
-            is_first: true,
-            next: Self::first_quiet(known, may, now),
-            fast: now,
-            worked: None,
-        }
-    }
-
-    /// When another way is tried where there is no work in the background.
-    fn first_quiet(known: Option<Way>, may: May, now: Instant) -> (Instant, Duration) {
-        // Holding can be twice as good.
-        let at_once = known.is_none() && may.hold;
-        let wait = if at_once { Duration::ZERO } else { KEPT_QUIET };
-        (now + wait, KEPT_QUIET)
-    }
-
-    /// The usual way, if it was compared with another.
-    fn learned(&self) -> Option<Way> {
-        self.compared.map(|_| self.usual)
-    }
-
-    /// The way of now.
-    fn way(&self) -> Way {
-        self.tried.unwrap_or(self.usual)
-    }
-
-    /// There is work in the background. Whether there was none before.
-    fn works(&mut self, now: Instant) -> bool {
-        let begins = self.worked.is_none();
-        if begins {
-            // What is good for two may not be for more. Beside, which leaves a processor to the background, is tried first.
-            self.next = (self.next.0.min(now), KEPT);
-            self.last = Way::Anywhere;
-        }
-        self.worked = Some(now);
-        begins
-    }
-
-    /// There has been none for long. Whether there was.
-    fn is_done(&mut self, now: Instant) -> bool {
-        let done = self.worked.is_some_and(|at| now - at > LINGER);
-        if done {
-            self.worked = None;
-        }
-        done
-    }
-
-    /// What is tried next.
-    fn challenger(&self, may: May, now: Instant) -> Option<Way> {
-        let fell = self.fell.filter(|(_, at)| now - *at < KEPT_LONG);
-        let ways = Way::ALL.iter().cycle();
-        let after = ways.skip_while(|way| **way != self.last).skip(1);
-        let is_open = |way: &Way| {
-            *way != self.usual
-                && fell.is_none_or(|(fallen, _)| *way != fallen)
-                && match way {
-                    Way::Anywhere => true,
-                    // Without work there the other processor is idle, and who asks does not stay.
-                    Way::Beside => self.worked.is_some(),
-                    Way::Held => may.hold,
-                    Way::Opposite => may.oppose,
-                }
-        };
-        after.take(Way::ALL.len()).copied().find(is_open)
-    }
-
-    /// Time has passed: a window may be over, and another way begin.
-    fn goes_on(&mut self, now: Instant, taken: u64, may: May) {
-        if let Some(until) = self.settles {
-            if now >= until {
-                self.settles = None;
-                self.begin_window(now, taken);
-            }
-            return;
-        }
-        let (since, before) = self.window;
-        let passed = now - since;
-        let rate = (taken - before) as f64 / passed.as_secs_f64() / self.way().price();
-        let has_failed = self.tried.is_some()
-            && passed >= WINDOW / 4
-            && self.rate.is_some_and(|usual| rate < usual * MUCH_WORSE);
-        if passed < WINDOW && !has_failed {
-            return;
-        }
-        self.window = (now, taken);
-        if std::mem::take(&mut self.is_first) {
-            return;
-        }
-        match (self.tried.take(), self.rate) {
-            (Some(tried), Some(usual)) => {
-                let kept = if rate > usual * BETTER {
-                    (self.usual, self.rate) = (tried, Some(rate));
-                    KEPT
-                } else {
-                    // Back again.
-                    self.settles = Some(now + SETTLE);
-                    (self.next.1 * 2).min(KEPT_LONG)
-                };
-                self.next = (now + kept, kept);
-                self.compared = Some(now);
-            }
-            (_, usual) => {
-                let is_low = usual.is_some_and(|usual| rate < usual * MUCH_WORSE);
-                self.low = if is_low { self.low + 1 } else { 0 };
-                let has_fallen = self.low >= FALLEN;
-                if has_fallen {
-                    // Not what it was: who asks asks something else, or is no longer beside. Then holding is what helps.
-                    self.low = 0;
-                    self.rate = Some(rate);
-                    self.fell = Some((self.usual, now));
-                    if self.usual == Way::Beside {
-                        self.last = Way::Beside;
-                    }
-                    let soon = self.compared.map_or(now, |at| at + KEPT);
-                    self.next = (self.next.0.min(soon), KEPT);
-                } else if !is_low {
-                    self.rate = Some(usual.map_or(rate, |usual| (usual + rate) / 2.0));
-                }
-                if now >= self.next.0 {
-                    self.tried = self.challenger(may, now);
-                    self.last = self.tried.unwrap_or(self.last);
-                    self.settles = self.tried.map(|_| now + SETTLE);
-                }
-            }
-        }
-    }
-
-    /// What was counted in this window does not count: nobody asked, or somebody else.
-    fn begin_window(&mut self, now: Instant, taken: u64) {
-        self.window = (now, taken);
-    }
-
-    /// They could not go there.
-    fn was_refused(&mut self) {
-        (self.usual, self.tried) = (Way::Anywhere, None);
-        // It has ended, or is not ours to follow: nothing was learned.
-        self.compared = None;
-        self.next = (self.window.0 + KEPT_LONG, KEPT_LONG);
-    }
 }
 
 /// What the watch knows.
@@ -522,6 +262,8 @@ fn processor_in(stat: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);

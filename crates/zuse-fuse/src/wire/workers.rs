@@ -53,7 +53,8 @@ use super::Channel;
 use super::abi::op;
 use super::doorstop::Doorstop;
 use super::inbox::{Inbox, Received};
-use super::pairing::{self, Asked, Pairing, Way};
+use super::pairing::{self, Asked, Pairing};
+use super::trial::Way;
 
 /// How often the watch looks.
 const TICK: Duration = Duration::from_millis(1);
