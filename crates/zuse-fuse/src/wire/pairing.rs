@@ -12,14 +12,14 @@
 //! Beside, who asks stays only while the other processors are busy: whoever is woken goes to an idle one. Where there is just one other, it can be
 //! kept from being idle ([`super::doorstop`]). In a virtual machine whose host takes 25 µs to wake a processor that sleeps (a round between two threads 50 µs on two
 //! processors, 4.3 on one) a message to null-fuse took 21 to 27 µs opposite and 9 held, with work in the background 50 where who asks had left and 11 to 13 held. Where processors wake each
-//! other in 3 µs opposite takes 8 to 9. So holding is tried first where it may pay, and has its price ([`HELD_PRICE`](super::trial::HELD_PRICE)). A way that
-//! serves much less than it did ([`FALLEN`](super::trial::FALLEN)) is doubted at once: beside, that is who asks having left.
+//! other in 3 µs opposite takes 8 to 9. So holding is tried first where it may pay, and has its price (`HELD_PRICE`). A way that
+//! serves much less than it did (`FALLEN`) is doubted at once: beside, that is who asks having left.
 //!
 //! Which way is good is a matter of the machine and of the work. Where two processors are two halves of one core,
 //! an attribute of 64 KiB was got in 54 to 63 µs beside and 70 to 95 anywhere; where they are two cores with caches of their own, one of 16 KiB was set in 49 to 53
 //! beside and in 35 to 44 anywhere, but one of 64 KiB got in 46 beside and in 64 anywhere. There the scheduler has the two share a processor for the first 1,500 to 2,000 messages
 //! of a program, or for all: a message takes 10 µs so, and 8 on two. So all ways are tried ([`Trial`]): what serves more messages in
-//! a [`WINDOW`](super::trial::WINDOW) stays, and another one is tried again, the less often the more often it was worse. On cores of their own they begin opposite.
+//! a `WINDOW` stays, and another one is tried again, the less often the more often it was worse. On cores of their own they begin opposite.
 //!
 //! Where it asks from is read from its `stat`, at each tick: the scheduler moves it to whatever processor is idle, and it stays there for
 //! some 50 to 250 ms, asking from where the background works. So the workers come after it when it was seen elsewhere [`STRAYED`] times in a
@@ -568,6 +568,12 @@ mod tests {
                 .iter()
                 .any(|way| *way != Anywhere)
         );
+        // Where it went then is not what served most.
+        let mut watch = Watch::new(CORES);
+        watch.run(|way| if way == Opposite { 40 } else { 30 }, false, 1000);
+        watch.pairing.was_refused();
+        assert_eq!(watch.ticks(0, false, 60).last(), Some(&Anywhere));
+        assert_eq!(watch.tick(40, false), Opposite);
     }
 
     #[test]
