@@ -18,6 +18,7 @@ pub mod pool;
 pub mod prng;
 pub mod queue;
 pub mod range_tree;
+pub mod spare;
 pub mod sync;
 pub mod txg;
 

@@ -68,6 +68,8 @@ pub struct DirtyMeter {
     fresh: [AtomicU64; 4],
     /// The same of older objects, and of new ones that have grown large already.
     again: [AtomicU64; 4],
+    /// Values of extended attributes that memory to spare was there for.
+    values: [AtomicU64; 4],
 }
 
 impl DirtyMeter {
@@ -97,12 +99,28 @@ impl DirtyMeter {
         self.data[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
+    /// More bytes of attributes' values in a txg that nobody has to wait for. This counts nothing as dirty.
+    pub fn note_value(&self, txg: Txg, bytes: u64) {
+        self.values[txg.slot::<4>()].fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes of such values in a txg.
+    pub fn values_of(&self, txg: Txg) -> u64 {
+        self.values[txg.slot::<4>()].load(Relaxed)
+    }
+
+    /// Bytes of such values, of all txgs that are not yet written.
+    pub fn values(&self) -> u64 {
+        self.values.iter().map(|s| s.load(Relaxed)).sum()
+    }
+
     /// The txg was written: its bytes are clean.
     pub fn clear(&self, txg: Txg) {
         self.metadata[txg.slot::<4>()].store(0, Relaxed);
         self.data[txg.slot::<4>()].store(0, Relaxed);
         self.fresh[txg.slot::<4>()].store(0, Relaxed);
         self.again[txg.slot::<4>()].store(0, Relaxed);
+        self.values[txg.slot::<4>()].store(0, Relaxed);
     }
 
     /// Dirty bytes of one txg.

@@ -348,7 +348,7 @@ fn work<O: Ops>(
             io::Error::new(io::ErrorKind::InvalidData, "a message without a header")
         })?;
         let set = server.answer(channel, message, received.value, &mut scratch);
-        inbox.answered(set);
+        inbox.answered(set, worker.is_beside());
     }
     Ok(())
 }

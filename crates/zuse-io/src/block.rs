@@ -4,6 +4,7 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
+use zuse_base::spare;
 use zuse_device::Fresh;
 
 /// Something derived from a block's bytes that is worth keeping beside them (a microzap's hash order).
@@ -85,6 +86,13 @@ impl Block {
     }
 }
 
+/// The next value may take its memory ([`spare`]).
+impl Drop for Block {
+    fn drop(&mut self) {
+        spare::give(std::mem::take(&mut self.memory));
+    }
+}
+
 impl Deref for Block {
     type Target = [u8];
     #[inline]
@@ -96,5 +104,21 @@ impl Deref for Block {
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Block({} bytes)", self.bytes().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_block_goes_to_who_asked_for_as_much() {
+        const LEN: usize = 70_144;
+        assert!(spare::take(LEN).is_none());
+        let bytes = vec![3; LEN];
+        let at = bytes.as_ptr();
+        drop(Block::new(bytes));
+        let memory = spare::take(LEN).expect("kept");
+        assert_eq!((memory.as_ptr(), memory.len()), (at, 0));
     }
 }

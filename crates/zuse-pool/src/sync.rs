@@ -23,6 +23,8 @@ use crate::{Pool, SyncCtx};
 
 /// Memory beyond the block cache before the heap is asked to give back what it has free.
 const HEAP_SLACK: usize = 72 << 20;
+/// Bytes of attributes' values in memory that keep the heap from being trimmed.
+const MANY_VALUES: u64 = 16 << 20;
 /// More passes than any txg needs.
 const MAX_PASSES: u32 = 40;
 
@@ -48,10 +50,15 @@ impl Pool {
 
     /// Writes a txg. On return its uberblock is on disk, or there was nothing to write.
     pub(crate) fn sync_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
-        // What is dirty now will be free soon, and taken again by the txg that comes next: giving it back would have it cleared anew.
-        let dirty = usize::try_from(self.meter.metadata()).unwrap_or(0);
-        let room = HEAP_SLACK.saturating_add(dirty);
-        zuse_device::heap::trim_above(self.limits().cache.saturating_add(room));
+        // What is dirty now will be free soon, and taken again by the txg that comes next: giving it back would have it cleared anew. So
+        // will be what values took, of which a txg may hold much more than the next: of parts of huge pages that are given back the system has
+        // nothing until it splits them, and the next value takes fresh ones.
+        let values = self.meter.values();
+        if values.max(self.values_before.swap(values, Relaxed)) < MANY_VALUES {
+            let dirty = usize::try_from(self.meter.metadata()).unwrap_or(0);
+            let room = HEAP_SLACK.saturating_add(dirty);
+            zuse_device::heap::trim_above(self.limits().cache.saturating_add(room));
+        }
         if !self.anything_dirty(txg) {
             self.meter.clear(txg);
             return Ok(());

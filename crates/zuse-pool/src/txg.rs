@@ -29,6 +29,8 @@ struct State {
     closing: bool,
     /// The quiesce thread was told that the open txg has grown enough.
     kicked: bool,
+    /// So many values came while the last txg was written that more are to be expected.
+    streams: bool,
     /// What wants to be called before the open txg is closed.
     put_off: Vec<Arc<dyn BeforeClose>>,
     /// Ready to be written.
@@ -80,6 +82,10 @@ const UNKNOWN_PACE: u64 = 256 << 20;
 const TELLING: u64 = 16 << 20;
 /// Fewest dirty bytes of files that are worth a txg of their own, if more than twice as many are allowed.
 const WORTH: u64 = 32 << 20;
+/// Bytes of attributes' values that come while a txg is written, and make the open one follow at once. A burst of values is written when it
+/// is over, beside nobody. Where they go on coming, all of them are written beside others anyway, and those that wait for it only take memory: 100,000
+/// of 64 KiB had 3.5 GB resident at the end, and 2.1 GB after the first txg.
+const STREAM: u64 = 128 << 20;
 
 impl DirtyBounds {
     /// As they are for devices of that pace.
@@ -124,6 +130,7 @@ impl Txgs {
                 reserved: [0; 4],
                 closing: false,
                 kicked: false,
+                streams: false,
                 put_off: Vec::new(),
                 quiesced: None,
                 syncing: None,
@@ -272,7 +279,7 @@ impl Txgs {
             let due = state.wanted >= state.open
                 || state.syncing.is_none()
                     && dirty > 0
-                    && state.bounds.enough(&self.meter, state.open)
+                    && (state.streams || state.bounds.enough(&self.meter, state.open))
                 || state.opened_at.elapsed() >= state.timeout;
             if due && state.quiesced.is_none() {
                 break;
@@ -302,6 +309,7 @@ impl Txgs {
         state.untouched = true;
         state.closing = false;
         state.kicked = false;
+        state.streams = false;
         let slot = state.open.slot::<4>();
         state.reserved[slot] = 0;
         self.changed.notify_all();
@@ -352,6 +360,7 @@ impl Txgs {
         let mut state = self.lock();
         state.syncing = None;
         state.kicked = false;
+        state.streams = self.meter.values_of(state.open) >= STREAM;
         state.synced = txg;
         state.reserved[txg.slot::<4>()] = 0;
         self.changed.notify_all();

@@ -94,15 +94,23 @@ fn reached(at: *mut u8, len: usize) {
             ask(at.addr(), last);
         }
         let (next, filled) = ((last / HUGE + 1) * HUGE, &FILLED[last / PIECE % PIECES]);
-        let until = filled.load(Relaxed);
-        if next >= until || last / PIECE != (until - 1) / PIECE {
-            fill(last, next, filled);
+        let (until, wanted) = (filled.load(Relaxed), wanted(next));
+        if wanted > until || last / PIECE != (until - 1) / PIECE {
+            filled.store(wanted, Relaxed);
+            fill(last, next);
         }
     }
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn reached(_: *mut u8, _: usize) {}
+
+/// Up to where memory is to be there for an allocation that ends in the huge page before `next`: to the end of that one, or of the piece.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[inline]
+fn wanted(next: usize) -> usize {
+    next + HUGE.min(next.next_multiple_of(PIECE) - next)
+}
 
 /// Asks for huge pages in the pieces of an allocation.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -134,10 +142,9 @@ fn ask(first: usize, last: usize) {
 /// Has the system give the huge page behind an allocation, if it is in the same piece.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[cold]
-fn fill(last: usize, next: usize, filled: &AtomicUsize) {
-    // The end of the piece is as good: the C library writes into the next one when it begins it.
-    filled.store(next + HUGE.min(PIECE - next % PIECE), Relaxed);
-    // Where the heap is not set up large allocations are mappings of their own, and nobody knows whose memory lies behind them.
+fn fill(last: usize, next: usize) {
+    // At the end of the piece there is none: the C library writes into the next piece when it begins it. Where the heap is not set up large
+    // allocations are mappings of their own, and nobody knows whose memory lies behind them.
     if next.is_multiple_of(PIECE) || !super::is_settled() {
         return;
     }

@@ -631,7 +631,9 @@ impl Dnode {
                 core.meter.add(tx.txg(), size - lent);
                 let fresh = d.born && blkid < GROWING;
                 core.meter.note_block(tx.txg(), fresh, size);
-            } else if !is_spare {
+            } else if is_spare {
+                core.meter.note_value(tx.txg(), size);
+            } else {
                 core.meter.add_data(tx.txg(), size);
             }
         }

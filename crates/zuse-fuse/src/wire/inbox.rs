@@ -17,10 +17,13 @@
 //! Cost: nothing for messages that are shorter than `lead`; for others that were not expected a copy of at most `room`, until
 //! [`MISSES`] of them have come in a row. Memory: one value for each worker. The memory for the next value is got after the answer was sent,
 //! and a byte of each of its lines is written, so that the kernel's copy finds it in the processor's cache: 7 µs of memory's time for 64 KiB,
-//! beside the asker's own.
+//! beside the asker's own. On the asker's processor it would be its own: there the kernel's copy brings the lines. Memory of values that were
+//! written meanwhile is taken before the heap is asked ([`zuse_base::spare`]).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+use zuse_base::spare;
 
 use super::abi::{IN_HEADER, op};
 use super::dispatch::set_attribute;
@@ -134,7 +137,8 @@ impl Inbox {
     }
 
     /// The message was answered. `set` is where in it a value stood that was not apart, and how long it was, if it set an attribute.
-    pub(super) fn answered(&mut self, set: Option<(usize, usize)>) {
+    /// `beside`: this is the processor of who was answered.
+    pub(super) fn answered(&mut self, set: Option<(usize, usize)>, beside: bool) {
         if let Some((lead, len)) = set
             && (LONG..=LONGEST).contains(&len)
             && lead + len <= self.buffer.len()
@@ -143,13 +147,18 @@ impl Inbox {
         } else if self.misses >= MISSES {
             (self.lead, self.expected, self.misses) = (0, 0, 0);
             self.room = Vec::new();
+            spare::forget();
         }
         self.room.clear();
         if self.room.capacity() < self.expected {
-            self.room = Vec::with_capacity(self.expected.next_multiple_of(ROUND));
-            // Who was answered needs longer for the next value than the memory takes to come into this processor's cache.
-            for line in self.room.spare_capacity_mut().iter_mut().step_by(LINE) {
-                line.write(0);
+            let len = self.expected.next_multiple_of(ROUND);
+            self.room = spare::take(len).unwrap_or_else(|| Vec::with_capacity(len));
+            // Beside the asker, nothing is won by it.
+            if !beside {
+                // Who was answered needs longer for the next value than the memory takes to come into this processor's cache.
+                for line in self.room.spare_capacity_mut().iter_mut().step_by(LINE) {
+                    line.write(0);
+                }
             }
         }
     }
@@ -225,7 +234,7 @@ mod tests {
             let (len, _, rest) = set_attribute(parsed.body).expect("an attribute");
             at = (rest.0.len() == len).then(|| (sent.len() - len, len));
         }
-        inbox.answered(at);
+        inbox.answered(at, false);
         is_apart
     }
 
@@ -269,7 +278,7 @@ mod tests {
         for other in [&extended, &write, &lies, &cut] {
             let received = send(&mut inbox, other);
             assert!(received.value.is_none() && received.bytes == &other[..]);
-            inbox.answered(None);
+            inbox.answered(None, false);
         }
         // A name that ends where it would if the message ended with what was expected to be its head.
         serve(&mut inbox, &set(b"user.long-name", 40_000, 1), true);
@@ -278,7 +287,7 @@ mod tests {
         early[IN_HEADER + 8 + 6] = 0;
         let received = send(&mut inbox, &early);
         assert!(received.value.is_none() && received.bytes == early);
-        inbox.answered(None);
+        inbox.answered(None, false);
         serve(&mut inbox, &set(b"user.a", 40_000, 1), true);
         let others = [
             set(b"user.longer", 40_000, 2),
@@ -296,7 +305,7 @@ mod tests {
             assert!(other.starts_with(received.bytes));
             // A short one of the same name is apart as well.
             assert_eq!(apart, if n == 2 { 100 } else { 0 }, "{n}");
-            inbox.answered(None);
+            inbox.answered(None, false);
         }
         assert!(serve(&mut inbox, &set(b"user.a", 40_000, 6), true));
     }

@@ -48,6 +48,7 @@ use rustix::thread::{Pid, gettid, sched_getcpu};
 use zuse_base::apart::{self, Group, Role};
 use zuse_base::moments;
 use zuse_base::owed::{self, Owed};
+use zuse_base::spare;
 
 use super::Channel;
 use super::abi::op;
@@ -274,6 +275,7 @@ impl Workers {
         let mut left_over = false;
         while !self.over.load(SeqCst) {
             if quiet >= QUIET && self.waiting.load(SeqCst) > 0 {
+                spare::forget();
                 self.watch_sleeps.store(true, SeqCst);
                 // Who takes a message after this wakes us; what was taken before it is seen here.
                 if self.taken.load(SeqCst) == seen && !self.over.load(SeqCst) {
@@ -392,6 +394,11 @@ impl Worker<'_> {
             apart::put_back(deputy);
         }
         deputy.is_some()
+    }
+
+    /// Whether the workers are on the processor of who asks.
+    pub(super) fn is_beside(&self) -> bool {
+        self.all.beside_asker.load(Relaxed)
     }
 
     /// Whether who asked last is on the processor of this worker.
@@ -538,7 +545,7 @@ mod tests {
                     }
                     _ => break,
                 }
-                inbox.answered(None);
+                inbox.answered(None, false);
             }
         };
         let all = &all;
@@ -618,7 +625,7 @@ mod tests {
                 if received.bytes[4] as u32 == end {
                     break;
                 }
-                inbox.answered(None);
+                inbox.answered(None, false);
                 let has = usize::from(moments::are_expected());
                 left.with_moments.fetch_add(has, SeqCst);
                 answered.fetch_add(1, SeqCst);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zuse_base::Txg;
 use zuse_dmu::DirtyMeter;
 
-use super::{AT_LEAST, DirtyBounds, TELLING, Txgs, UNKNOWN_PACE};
+use super::{AT_LEAST, DirtyBounds, STREAM, TELLING, Txgs, UNKNOWN_PACE};
 
 fn engine(dirty_max: u64) -> (Arc<Txgs>, Arc<DirtyMeter>) {
     let meter = Arc::new(DirtyMeter::default());
@@ -153,6 +153,43 @@ fn a_txg_of_new_objects_is_written_early_and_one_that_writes_much_again_is_not()
     drop(state);
     meter.clear(txg);
     assert_eq!(meter.fresh_and_again(txg), (0, 0));
+}
+
+#[test]
+fn a_txg_follows_at_once_where_values_go_on_coming_while_the_last_one_is_written() {
+    for (came, follows) in [(STREAM, true), (STREAM - 1, false)] {
+        let (txgs, meter) = engine(1 << 40);
+        let first = txgs.open_txg();
+        meter.note_value(first, 10 * STREAM);
+        meter.add(first, 1);
+        txgs.want(first);
+        assert!(txgs.quiesce_next());
+        assert_eq!(txgs.next_to_sync(), Some(first));
+        let second = first.next();
+        meter.note_value(second, came);
+        meter.add(second, 1);
+        let quiescing = {
+            let txgs = txgs.clone();
+            std::thread::spawn(move || txgs.quiesce_next())
+        };
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(txgs.open_txg(), second, "one at a time");
+        meter.clear(first);
+        assert_eq!((meter.values_of(first), meter.values()), (0, came));
+        txgs.done(first);
+        if follows {
+            assert!(quiescing.join().expect("thread"));
+            assert_eq!(txgs.next_to_sync(), Some(second));
+            // It was a stream until now: whether it goes on is seen when this one is written.
+            meter.note_value(second.next(), came);
+            assert!(!txgs.lock().streams);
+        } else {
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(txgs.open_txg(), second, "a burst is over by itself");
+            txgs.stop();
+            assert!(!quiescing.join().expect("thread"));
+        }
+    }
 }
 
 /// Bytes of files that may be dirty.

@@ -1,0 +1,154 @@
+//! Memory of large values that nobody needs any more, for the next ones.
+//!
+//! Who sets an attribute of 64 KiB on one file after the other takes memory for each value on one thread, and another thread gives it back when the
+//! cache lets the value go. Through the C library's heap that costs both: it merges and splits pieces, cleans up among all small ones with each large one that
+//! is freed, and holds the arena's lock meanwhile, for which the other one sleeps. So memory of the length that was asked for last goes from hand to hand.
+//!
+//! ```text
+//!   take(len) <── [ memory, memory, ... ] <── give(memory)      of that length only, up to MOST bytes
+//! ```
+//! Cost: a load for memory of another length, a short lock for one that goes from hand to hand. Memory: [`MOST`], until [`forget`].
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes that are kept at most.
+pub const MOST: usize = 16 << 20;
+/// Nothing smaller is kept: the heap has it at hand.
+pub const LEAST: usize = 4096;
+
+/// Memory of one length.
+struct Spare {
+    /// The length that was asked for last; 0 for none.
+    wanted: AtomicUsize,
+    kept: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Spare {
+    const fn new() -> Self {
+        Self {
+            wanted: AtomicUsize::new(0),
+            kept: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, len: usize) -> Option<Vec<u8>> {
+        if len < LEAST {
+            return None;
+        }
+        if self.wanted.load(Relaxed) != len {
+            let other = std::mem::take(&mut *self.kept());
+            self.wanted.store(len, Relaxed);
+            drop(other);
+        }
+        // What was given while the length changed is of another one.
+        self.kept().pop().filter(|memory| memory.capacity() == len)
+    }
+
+    fn give(&self, mut memory: Vec<u8>) {
+        let len = memory.capacity();
+        if len < LEAST || len != self.wanted.load(Relaxed) {
+            return;
+        }
+        memory.clear();
+        let mut kept = self.kept();
+        if kept.len() < MOST / len {
+            kept.push(memory);
+        } else {
+            // The heap may take its time.
+            drop(kept);
+            drop(memory);
+        }
+    }
+
+    fn forget(&self) {
+        if self.wanted.swap(0, Relaxed) != 0 {
+            let kept = std::mem::take(&mut *self.kept());
+            drop(kept);
+        }
+    }
+}
+
+static SPARE: Spare = Spare::new();
+
+/// Memory of exactly so many bytes that others have done with, empty. From now on such memory is kept.
+pub fn take(len: usize) -> Option<Vec<u8>> {
+    SPARE.take(len)
+}
+
+/// Memory that is no longer needed: kept if it is what was asked for last, or freed.
+pub fn give(memory: Vec<u8>) {
+    SPARE.give(memory);
+}
+
+/// Nobody needs any for now: frees what is kept.
+pub fn forget() {
+    SPARE.forget();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 64 << 10;
+
+    fn filled(len: usize) -> Vec<u8> {
+        let mut memory = Vec::with_capacity(len);
+        memory.resize(len, 7);
+        memory
+    }
+
+    #[test]
+    fn memory_goes_from_who_gives_to_who_takes() {
+        let spare = Spare::new();
+        spare.give(filled(LEN));
+        assert!(spare.take(LEN).is_none(), "nobody had asked");
+        let memory = filled(LEN);
+        let at = memory.as_ptr();
+        spare.give(memory);
+        let again = spare.take(LEN).expect("kept");
+        assert_eq!(
+            (again.as_ptr(), again.len(), again.capacity()),
+            (at, 0, LEN)
+        );
+        assert!(spare.take(LEN).is_none(), "once");
+    }
+
+    #[test]
+    fn only_the_length_that_was_asked_for_last_is_kept() {
+        let spare = Spare::new();
+        assert!(spare.take(LEN).is_none());
+        spare.give(filled(LEN / 2));
+        spare.give(filled(LEN));
+        assert!(spare.take(LEN / 2).is_none());
+        assert!(
+            spare.take(LEN).is_none(),
+            "freed when another was asked for"
+        );
+        // Given by who had seen the old length.
+        spare.kept().push(filled(LEN / 2));
+        assert!(spare.take(LEN).is_none());
+        assert!(spare.take(16).is_none());
+        spare.give(filled(16));
+        spare.give(filled(LEN));
+        assert!(spare.take(LEN).is_some(), "small ones change nothing");
+    }
+
+    #[test]
+    fn no_more_is_kept_than_may_be_and_none_when_nobody_needs_it() {
+        let spare = Spare::new();
+        assert!(spare.take(LEN).is_none());
+        for _ in 0..=MOST / LEN {
+            spare.give(filled(LEN));
+        }
+        assert_eq!(spare.kept().len(), MOST / LEN);
+        spare.forget();
+        assert_eq!(spare.kept().capacity(), 0);
+        spare.give(filled(LEN));
+        assert!(spare.kept().is_empty());
+    }
+}
