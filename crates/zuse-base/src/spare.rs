@@ -19,7 +19,7 @@ pub const LEAST: usize = 4096;
 
 /// Memory of one length.
 struct Spare {
-    /// The length that was asked for last; 0 for none.
+    /// The length that was asked for last; 0 for none. Changed with the lock held: what is kept is of that length.
     wanted: AtomicUsize,
     kept: Mutex<Vec<Vec<u8>>>,
 }
@@ -36,17 +36,25 @@ impl Spare {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Memory of that length is wanted from now on. What was kept of another one, to be freed without the lock.
+    fn want(&self, len: usize, kept: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        if self.wanted.swap(len, Relaxed) == len {
+            Vec::new()
+        } else {
+            std::mem::take(kept)
+        }
+    }
+
     fn take(&self, len: usize) -> Option<Vec<u8>> {
         if len < LEAST {
             return None;
         }
-        if self.wanted.load(Relaxed) != len {
-            let other = std::mem::take(&mut *self.kept());
-            self.wanted.store(len, Relaxed);
-            drop(other);
-        }
-        // What was given while the length changed is of another one.
-        self.kept().pop().filter(|memory| memory.capacity() == len)
+        let mut kept = self.kept();
+        let other = self.want(len, &mut kept);
+        let memory = kept.pop();
+        drop(kept);
+        drop(other);
+        memory
     }
 
     fn give(&self, mut memory: Vec<u8>) {
@@ -56,20 +64,16 @@ impl Spare {
         }
         memory.clear();
         let mut kept = self.kept();
-        if kept.len() < MOST / len {
+        if len == self.wanted.load(Relaxed) && kept.len() < MOST / len {
             kept.push(memory);
-        } else {
-            // The heap may take its time.
-            drop(kept);
-            drop(memory);
         }
     }
 
     fn forget(&self) {
-        if self.wanted.swap(0, Relaxed) != 0 {
-            let kept = std::mem::take(&mut *self.kept());
-            drop(kept);
-        }
+        let mut kept = self.kept();
+        let other = self.want(0, &mut kept);
+        drop(kept);
+        drop(other);
     }
 }
 
@@ -129,9 +133,6 @@ mod tests {
             spare.take(LEN).is_none(),
             "freed when another was asked for"
         );
-        // Given by who had seen the old length.
-        spare.kept().push(filled(LEN / 2));
-        assert!(spare.take(LEN).is_none());
         assert!(spare.take(16).is_none());
         spare.give(filled(16));
         spare.give(filled(LEN));

@@ -70,6 +70,8 @@ pub struct DirtyMeter {
     again: [AtomicU64; 4],
     /// Values of extended attributes that memory to spare was there for.
     values: [AtomicU64; 4],
+    /// Those of the txg that was written last.
+    written_values: AtomicU64,
 }
 
 impl DirtyMeter {
@@ -109,9 +111,10 @@ impl DirtyMeter {
         self.values[txg.slot::<4>()].load(Relaxed)
     }
 
-    /// Bytes of such values, of all txgs that are not yet written.
-    pub fn values(&self) -> u64 {
-        self.values.iter().map(|s| s.load(Relaxed)).sum()
+    /// Bytes of such values, of all txgs that are not yet written and of the last one that was.
+    pub fn values_lately(&self) -> u64 {
+        let dirty: u64 = self.values.iter().map(|s| s.load(Relaxed)).sum();
+        dirty + self.written_values.load(Relaxed)
     }
 
     /// The txg was written: its bytes are clean.
@@ -120,7 +123,8 @@ impl DirtyMeter {
         self.data[txg.slot::<4>()].store(0, Relaxed);
         self.fresh[txg.slot::<4>()].store(0, Relaxed);
         self.again[txg.slot::<4>()].store(0, Relaxed);
-        self.values[txg.slot::<4>()].store(0, Relaxed);
+        let values = self.values[txg.slot::<4>()].swap(0, Relaxed);
+        self.written_values.store(values, Relaxed);
     }
 
     /// Dirty bytes of one txg.
@@ -141,5 +145,29 @@ impl DirtyMeter {
     /// Dirty bytes of all txgs that are not yet written.
     pub fn total(&self) -> u64 {
         self.metadata() + self.data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_of_their_txg_and_late_until_the_next_one_is_written() {
+        let meter = DirtyMeter::default();
+        meter.note_value(Txg(5), 100);
+        meter.note_value(Txg(6), 10);
+        meter.note_value(Txg(6), 1);
+        assert_eq!(
+            (meter.values_of(Txg(5)), meter.values_of(Txg(6))),
+            (100, 11)
+        );
+        assert_eq!((meter.values_lately(), meter.total()), (111, 0));
+        meter.clear(Txg(5));
+        assert_eq!((meter.values_of(Txg(5)), meter.values_lately()), (0, 111));
+        meter.clear(Txg(6));
+        assert_eq!(meter.values_lately(), 11);
+        meter.clear(Txg(7));
+        assert_eq!(meter.values_lately(), 0);
     }
 }

@@ -127,8 +127,6 @@ pub struct Pool {
     pub(crate) fail_mode: AtomicU32,
     pub(crate) autotrim: AtomicBool,
     pub(crate) frees_pending: AtomicBool,
-    /// Bytes of attributes' values that were dirty when the last txg was written.
-    pub(crate) values_before: AtomicU64,
     pub(crate) closed: AtomicBool,
     pub(crate) rewound: AtomicBool,
     /// Passes the last txg took, for tests and statistics.
@@ -209,7 +207,6 @@ impl Pool {
             fail_mode: AtomicU32::new(0),
             autotrim: AtomicBool::new(false),
             frees_pending: AtomicBool::new(true),
-            values_before: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             rewound: AtomicBool::new(false),
             last_passes: AtomicU32::new(0),

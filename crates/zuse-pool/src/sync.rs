@@ -23,7 +23,7 @@ use crate::{Pool, SyncCtx};
 
 /// Memory beyond the block cache before the heap is asked to give back what it has free.
 const HEAP_SLACK: usize = 72 << 20;
-/// Bytes of attributes' values in memory that keep the heap from being trimmed.
+/// Bytes of attributes' values, dirty or written by the last txg, that keep the heap from being trimmed.
 const MANY_VALUES: u64 = 16 << 20;
 /// More passes than any txg needs.
 const MAX_PASSES: u32 = 40;
@@ -53,8 +53,7 @@ impl Pool {
         // What is dirty now will be free soon, and taken again by the txg that comes next: giving it back would have it cleared anew. So
         // will be what values took, of which a txg may hold much more than the next: of parts of huge pages that are given back the system has
         // nothing until it splits them, and the next value takes fresh ones.
-        let values = self.meter.values();
-        if values.max(self.values_before.swap(values, Relaxed)) < MANY_VALUES {
+        if self.meter.values_lately() < MANY_VALUES {
             let dirty = usize::try_from(self.meter.metadata()).unwrap_or(0);
             let room = HEAP_SLACK.saturating_add(dirty);
             zuse_device::heap::trim_above(self.limits().cache.saturating_add(room));

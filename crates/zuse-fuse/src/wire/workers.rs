@@ -321,7 +321,7 @@ impl Worker<'_> {
         idle: Idle<'_>,
     ) -> io::Result<Option<Received<'b>>> {
         let has_deputy = self.pay();
-        let beside = self.all.beside_asker.load(Relaxed);
+        let beside = self.is_beside();
         moments::expect(!beside);
         let asked = Cell::new(false);
         if self.answered && !beside {
@@ -349,7 +349,7 @@ impl Worker<'_> {
                 idle(&|| self.is_asked());
                 let was_called = self.come_to_the_door();
                 // Who is called beside the asker is called for what was left, too.
-                let left_over = was_called && self.all.beside_asker.load(Relaxed);
+                let left_over = was_called && self.is_beside();
                 if !left_over || self.all.over.load(SeqCst) {
                     break;
                 }
@@ -371,7 +371,7 @@ impl Worker<'_> {
             _ => false,
         };
         // The one who waits for this answer asks nothing meanwhile.
-        let alone = is_same && self.all.beside_asker.load(Relaxed);
+        let alone = is_same && self.is_beside();
         if others == 0 && self.answered && !alone && self.is_there_more() {
             self.all.call_one();
         }
@@ -403,8 +403,7 @@ impl Worker<'_> {
 
     /// Whether who asked last is on the processor of this worker.
     fn is_asker_here(&self) -> bool {
-        self.all.beside_asker.load(Relaxed)
-            || pairing::processor_of(self.all.asked.by()) == Some(sched_getcpu())
+        self.is_beside() || pairing::processor_of(self.all.asked.by()) == Some(sched_getcpu())
     }
 
     /// Parks while somebody else is at the door. Whether it did, and was called.
