@@ -54,8 +54,8 @@ const STEP_GAP: u64 = 4 << 10;
 const LONGEST: usize = 128 << 10;
 /// Shortest block that is read straight into where it stays.
 const APART: usize = 32 << 10;
-/// Shortest run of such blocks: shorter ones are asked for together beforehand.
-const LONG: usize = 256 << 10;
+/// Shortest run of such blocks.
+const LONG: usize = 64 << 10;
 /// Bytes of runs that are kept.
 const KEPT: usize = 24 << 20;
 

@@ -193,6 +193,7 @@ pub struct Cache {
     metadata: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
+    made_room: AtomicUsize,
 }
 
 /// Bytes of a cache's budget, or beside it, that somebody else holds; given back when dropped.
@@ -234,6 +235,7 @@ impl Cache {
             metadata: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            made_room: AtomicUsize::new(0),
         };
         cache.set_limit(limit, METADATA_PERCENT);
         cache
@@ -287,6 +289,11 @@ impl Cache {
     /// How often a block was not here.
     pub fn misses(&self) -> u64 {
         self.misses.load(Relaxed)
+    }
+
+    /// Bytes that went to make room for others since this was asked last.
+    pub fn take_made_room(&self) -> usize {
+        self.made_room.swap(0, Relaxed)
     }
 
     /// The figures now.
@@ -461,6 +468,7 @@ impl Cache {
                 idle += 1;
             } else {
                 idle = 0;
+                self.made_room.fetch_add(freed, Relaxed);
             }
             next = (next + 1) % SHARDS;
         }
