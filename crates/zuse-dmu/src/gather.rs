@@ -18,7 +18,7 @@ use zuse_io::{Ahead, Pipeline};
 use crate::dirty::Synced;
 use crate::dnode::Dnode;
 use crate::dnode::blocks::shifted;
-use crate::objset::Objset;
+use crate::objset::{Objset, Stored};
 use crate::zap::numbers_of;
 
 /// Blocks of one object that are brought along at most.
@@ -244,6 +244,22 @@ impl Objset {
             .collect();
         gather.bring(held.iter().filter_map(|dnode| dnode.spill_pointer()));
         held
+    }
+
+    /// Brings the dnode blocks of objects into the cache, and shows each object as it is stored, without putting it into memory: who asks for
+    /// it meanwhile finds it as it was. Gives those that `show` made nothing of, and those that are in memory or cannot be read.
+    pub fn gather_stored(
+        &self,
+        gather: &mut Ahead,
+        mut objects: Vec<u64>,
+        mut show: impl FnMut(&Stored<'_>) -> Option<()>,
+    ) -> Vec<u64> {
+        self.gather_objects(gather, objects.iter().copied());
+        objects.retain(|object| {
+            let stored = self.stored_quietly(ObjectId(*object));
+            *object != 0 && stored.and_then(|stored| show(&stored)).is_none()
+        });
+        objects
     }
 
     /// Brings the blocks of small objects into the cache, and the first ones of large objects. Gives the objects: who works with

@@ -21,6 +21,8 @@ use crate::dnode::blocks::{AtHand, Parent};
 const MANY: usize = 32;
 /// Objects that are wanted of each dnode block, at least, for all blocks between them to be read.
 const DENSE: u64 = 2;
+/// Bytes of a block that lies in its pointer and is unpacked where it is looked at.
+const SHORT: usize = 1024;
 
 /// A look at several objects, in the order of their numbers.
 pub struct Glance<'a> {
@@ -148,7 +150,7 @@ impl Objset {
         Some(stored)
     }
 
-    fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
+    pub(crate) fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT {
             return None;
         }
@@ -215,14 +217,42 @@ impl Stored<'_> {
 
     /// The only block of an object that has one, which is no hole; `None` of others, or if it cannot be read.
     pub fn only_block(&self) -> Option<Arc<Block>> {
+        let (bp, len, metadata) = self.only()?;
+        let block = self.read(&bp, metadata)?;
+        (block.bytes().len() == len).then_some(block)
+    }
+
+    /// The pointer of an object's only block; `None` of an object that has more.
+    pub fn only_pointer(&self) -> Option<BlockPointer> {
+        self.only().map(|(bp, _, _)| bp)
+    }
+
+    /// What `f` makes of the bytes of [`Self::only_block`]. Those of a short block that lies in its pointer need no memory.
+    pub fn with_only_block<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let (bp, len, metadata) = self.only()?;
+        let mut short = [0; SHORT];
+        match short.get_mut(..len) {
+            Some(bytes) if bp.kind() == BpKind::Embedded && self.os.core.key.is_none() => {
+                let io = &self.os.core.io;
+                io.embedded_into(&bp, bytes, &"a stored object").ok()?;
+                Some(f(bytes))
+            }
+            _ => {
+                let block = self.read(&bp, metadata)?;
+                (block.bytes().len() == len).then(|| f(block.bytes()))
+            }
+        }
+    }
+
+    /// Where the only block is, how long it is, and whether it is metadata.
+    fn only(&self) -> Option<(BlockPointer, usize, bool)> {
         let dnode = self.dnode()?;
         if dnode.levels() != 1 || dnode.max_block_id() != 0 {
             return None;
         }
         let metadata = zuse_format::object_type::is_metadata(dnode.object_type());
-        let block = self.read(&dnode.blkptr(0), metadata)?;
         let len = usize::from(dnode.data_block_sectors()) * 512;
-        (block.bytes().len() == len).then_some(block)
+        Some((dnode.blkptr(0), len, metadata))
     }
 
     fn read(&self, bp: &BlockPointer, metadata: bool) -> Option<Arc<Block>> {

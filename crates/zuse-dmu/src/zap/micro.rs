@@ -145,12 +145,18 @@ const FEW: usize = 64;
 /// The value of a name in a small block that is a micro ZAP without normalization, and `Some(None)` if it does not have it. `None` for any
 /// other block: [`super::Zap`] knows more.
 pub fn number_in(b: &[u8], name: &[u8]) -> Option<Option<u64>> {
+    Some(few(b)?.find(|s| s.name == name).map(|s| s.value))
+}
+
+/// The numbers in a block of the kind that [`number_in`] looks at; `None` of any other.
+pub fn numbers_in(b: &[u8]) -> Option<impl Iterator<Item = u64>> {
+    Some(few(b)?.map(|s| s.value))
+}
+
+fn few(b: &[u8]) -> Option<impl Iterator<Item = Slot<'_>>> {
     let is_plain = u64_at(b, 0) == MICRO_TYPE && MicroHeader::parse(b).ok()?.normflags == 0;
-    if !is_plain || slots(b) > FEW {
-        return None;
-    }
-    let mut all = (0..slots(b)).filter_map(|i| slot(b, i));
-    Some(all.find(|s| s.name == name).map(|s| s.value))
+    let count = slots(b);
+    (is_plain && count <= FEW).then(|| (0..count).filter_map(|i| slot(b, i)))
 }
 
 /// Names and values of a block that is a micro ZAP with names that are text.

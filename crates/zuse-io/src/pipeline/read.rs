@@ -100,11 +100,32 @@ impl Pipeline {
     fn decode_embedded(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Vec<u8>> {
         bp.validate(BpLimits::default())
             .map_err(|e| Error::corrupt(place.to_string(), e))?;
-        let (payload, len) = bp.embedded_payload().map_err(|e| e.at(place.to_string()))?;
         let mut out = vec![0u8; bp.lsize() as usize];
-        self.decompress_into(bp, &payload[..len], &mut out, place)?;
-        self.to_little(bp, &mut out, place)?;
+        self.embedded_into(bp, &mut out, place)?;
         Ok(out)
+    }
+
+    /// The content of an embedded pointer in `out`, which is as long as the block: where it lies only for a moment, it needs no memory of its own.
+    ///
+    /// # Errors
+    /// The pointer is none such or `out` of another length, or what it holds does not decompress to that.
+    pub fn embedded_into(
+        &self,
+        bp: &BlockPointer,
+        out: &mut [u8],
+        place: &dyn Display,
+    ) -> Result<()> {
+        bp.validate(BpLimits::default())
+            .map_err(|e| Error::corrupt(place.to_string(), e))?;
+        if bp.kind() != BpKind::Embedded || bp.lsize() != out.len() as u64 {
+            return Err(Error::corrupt(
+                place.to_string(),
+                "no embedded block of that length",
+            ));
+        }
+        let (payload, len) = bp.embedded_payload().map_err(|e| e.at(place.to_string()))?;
+        self.decompress_into(bp, &payload[..len], out, place)?;
+        self.to_little(bp, out, place)
     }
 
     /// Stored bytes of a normal pointer: checksummed, still compressed and encrypted. With them and the pointer's

@@ -172,8 +172,17 @@ fn what_is_written_is_read_back_compressed_plain_embedded_and_as_a_hole() {
     )
     .expect("write");
     assert!(embedded.is_embedded());
+    let len = embedded.lsize() as usize;
+    let (mut fits, mut short) = (vec![1; len], vec![1; len - 512]);
+    b.io.embedded_into(&embedded, &mut fits, &"it")
+        .expect("fits");
+    assert_eq!(fits, b.io.read(&embedded, &"it").expect("reads").bytes());
+    let refused = b.io.embedded_into(&embedded, &mut short, &"it");
+    let refused = refused.expect_err("too short").to_string();
+    assert!(refused.contains("length"), "{refused}");
     let hole = write(&b, &policy(1, Compression::Lz4), &embedded, &[0; 4096]).expect("write");
     assert!(hole.is_hole() && hole.logical_birth() == 9);
+    assert!(b.io.embedded_into(&hole, &mut fits, &"it").is_err());
     let kept = write(&b, &policy(1, Compression::Off), &embedded, &[0; 4096]).expect("write");
     assert!(!kept.is_hole(), "without compression zeros are data");
 }

@@ -144,14 +144,15 @@ impl FileSystem {
         if !a.is_dir() || a.flags & flags::XATTR == 0 {
             return None;
         }
-        let entries = dir.only_block()?;
-        let mut entry = None;
-        for name in names {
-            entry = number_in(entries.bytes(), name)?;
-            if entry.is_some() {
-                break;
+        let find = |entries: &[u8]| {
+            for name in names {
+                if let Some(entry) = number_in(entries, name)? {
+                    return Some(Some(entry));
+                }
             }
-        }
+            Some(None)
+        };
+        let entry = dir.with_only_block(find)??;
         let Some(entry) = entry else {
             return (dir.is_newest() && file.is_newest()).then_some(None);
         };
