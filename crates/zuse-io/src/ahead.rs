@@ -566,4 +566,40 @@ mod tests {
         leave_out_rows(&mut places);
         assert_eq!(places, [all[0], None, None, None, all[4], all[5]]);
     }
+
+    #[test]
+    fn long_blocks_are_read_straight_into_their_places_from_64_kib_on() {
+        use zuse_format::{BpProps, Dva};
+
+        let blocks = |sizes: &[u64]| {
+            let mut at = 0;
+            let block = |size: &u64| {
+                let mut bp = BlockPointer::with_props(BpProps {
+                    lsize: *size,
+                    psize: *size,
+                    compression: 2,
+                    checksum: 7,
+                    object_type: 19,
+                    level: 0,
+                    dedup: false,
+                    crypt: false,
+                    order: zuse_base::ByteOrder::Little,
+                });
+                bp.set_dva(0, Dva::new(0, at, *size, false));
+                at += size;
+                (0, bp)
+            };
+            sizes.iter().map(block).collect()
+        };
+        let parts = |kib: &[u64], keep| {
+            let sizes: Vec<u64> = kib.iter().map(|k| k << 10).collect();
+            let (run, blocks) = (None, blocks(&sizes));
+            Job { run, blocks, keep }.parts()
+        };
+        assert!(parts(&[64], true).is_some(), "one alone");
+        assert!(parts(&[32, 32], true).is_some());
+        assert!(parts(&[32], true).is_none(), "too short a run");
+        assert!(parts(&[64, 16, 64], true).is_none(), "a short block");
+        assert!(parts(&[64], false).is_none(), "not for the cache");
+    }
 }

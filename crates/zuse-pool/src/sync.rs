@@ -23,7 +23,7 @@ use crate::{Pool, SyncCtx};
 
 /// Memory beyond the block cache before the heap is asked to give back what it has free.
 const HEAP_SLACK: usize = 72 << 20;
-/// The same while blocks come and go, which take what is free next; beside what they take before others make room for them.
+/// The same while blocks come and go: the next ones take what is free, and some are there before others have made room for them.
 const HEAP_SLACK_READING: usize = HEAP_SLACK + (64 << 20);
 /// Bytes of blocks that made room in the cache between two txgs: blocks come and go.
 const READING: usize = 16 << 20;
@@ -38,7 +38,7 @@ const MAX_PASSES: u32 = 40;
 /// What is dirty now will be free soon, and taken again by the txg that comes next: giving it back would have it cleared anew. So will be what
 /// values took, of which a txg may hold much more than the next: of parts of huge pages that are given back the system has nothing until it
 /// splits them, and the next value takes fresh ones. Giving back breaks the huge pages of a full cache, too, and stops whoever wants
-/// memory: 500 MiB of values took 70 ms once, and the next ones 45 us instead of 36 each.
+/// memory: for 70 ms once, with 500 MiB of values in the cache.
 fn heap_slack(values: u64, dirty: u64, made_room: usize) -> Option<usize> {
     let slack = if made_room >= READING {
         HEAP_SLACK_READING

@@ -217,9 +217,7 @@ impl Stored<'_> {
 
     /// The only block of an object that has one, which is no hole; `None` of others, or if it cannot be read.
     pub fn only_block(&self) -> Option<Arc<Block>> {
-        let (bp, len, metadata) = self.only()?;
-        let block = self.read(&bp, metadata)?;
-        (block.bytes().len() == len).then_some(block)
+        self.read_whole(&self.only()?)
     }
 
     /// The pointer of an object's only block; `None` of an object that has more.
@@ -229,7 +227,8 @@ impl Stored<'_> {
 
     /// What `f` makes of the bytes of [`Self::only_block`]. Those of a short block that lies in its pointer need no memory.
     pub fn with_only_block<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        let (bp, len, metadata) = self.only()?;
+        let only = self.only()?;
+        let (bp, len, _) = only;
         let mut short = [0; SHORT];
         match short.get_mut(..len) {
             Some(bytes) if bp.kind() == BpKind::Embedded && self.os.core.key.is_none() => {
@@ -237,11 +236,13 @@ impl Stored<'_> {
                 io.embedded_into(&bp, bytes, &"a stored object").ok()?;
                 Some(f(bytes))
             }
-            _ => {
-                let block = self.read(&bp, metadata)?;
-                (block.bytes().len() == len).then(|| f(block.bytes()))
-            }
+            _ => Some(f(self.read_whole(&only)?.bytes())),
         }
+    }
+
+    fn read_whole(&self, (bp, len, metadata): &(BlockPointer, usize, bool)) -> Option<Arc<Block>> {
+        let block = self.read(bp, *metadata)?;
+        (block.bytes().len() == *len).then_some(block)
     }
 
     /// Where the only block is, how long it is, and whether it is metadata.

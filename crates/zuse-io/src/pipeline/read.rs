@@ -101,7 +101,7 @@ impl Pipeline {
         bp.validate(BpLimits::default())
             .map_err(|e| Error::corrupt(place.to_string(), e))?;
         let mut out = vec![0u8; bp.lsize() as usize];
-        self.embedded_into(bp, &mut out, place)?;
+        self.unpack_embedded(bp, &mut out, place)?;
         Ok(out)
     }
 
@@ -123,6 +123,15 @@ impl Pipeline {
                 "no embedded block of that length",
             ));
         }
+        self.unpack_embedded(bp, out, place)
+    }
+
+    fn unpack_embedded(
+        &self,
+        bp: &BlockPointer,
+        out: &mut [u8],
+        place: &dyn Display,
+    ) -> Result<()> {
         let (payload, len) = bp.embedded_payload().map_err(|e| e.at(place.to_string()))?;
         self.decompress_into(bp, &payload[..len], out, place)?;
         self.to_little(bp, out, place)

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_is_there_wherever_it_is_kept_and_puts_nothing_into_memory() {
+    fn what_was_brought_is_there_wherever_it_is_kept() {
         use crate::Credentials;
         use crate::backing::Backing;
         use crate::file_system::tests::pool::TestFs;
