@@ -12,8 +12,8 @@
 //! Beside, who asks stays only while the other processors are busy: whoever is woken goes to an idle one. Where there is just one other, it can be
 //! kept from being idle ([`super::doorstop`]). In a virtual machine whose host takes 25 µs to wake a processor that sleeps (a round between two threads 50 µs on two
 //! processors, 4.3 on one) a message to null-fuse took 21 to 27 µs opposite and 9 held, with work in the background 50 where who asks had left and 11 to 13 held. Where processors wake each
-//! other in 3 µs opposite takes 8 to 9. So holding is tried first where it may pay, and has its price (`HELD_PRICE`). A way that
-//! serves much less than it did (`FALLEN`) is doubted at once: beside, that is who asks having left.
+//! other in 3 µs opposite takes 8 to 9. So holding is tried first where it may pay. It costs the other processor's time, as all ways but beside do, whose workers look for the next message there. A way that
+//! serves much less than it did (`FALLEN`) is doubted at once: beside, that is who asks having left, and it is held from then on.
 //!
 //! Which way is good is a matter of the machine and of the work. Where two processors are two halves of one core,
 //! an attribute of 64 KiB was got in 54 to 63 µs beside and 70 to 95 anywhere; where they are two cores with caches of their own, one of 16 KiB was set in 49 to 53
@@ -409,7 +409,7 @@ mod tests {
                     had[best as usize] > 9_300 && changes <= 28,
                     "{best:?}: {had:?}, {changes} changes"
                 );
-                // What is much worse is given up after a quarter.
+                // What is much worse is given up after half a window.
                 let serves = |way| if way == best { 40 } else { 20 };
                 let (had, changes) = Watch::new(may).run(serves, true, 10_000);
                 assert!(
@@ -468,7 +468,7 @@ mod tests {
         let (had, _) = watch.run(serves, false, 100);
         assert!(had[Held as usize] > 50, "{had:?}");
         // Tried at once, and found to be too dear.
-        let serves = |way| if way == Held { 45 } else { 40 };
+        let serves = |way| if way == Held { 41 } else { 40 };
         let mut watch = Watch::new(TWO_CORES);
         let (had, _) = watch.run(serves, false, 60);
         assert!(had[Held as usize] > 15, "{had:?}");
@@ -489,11 +489,30 @@ mod tests {
             Held => 60,
             _ => 40,
         };
-        let (had, changes) = watch.run(fallen, true, 120);
-        assert!(had[Held as usize] > 50 && changes <= 2, "{had:?}");
+        let (had, changes) = watch.run(fallen, true, 100);
+        assert!(had[Held as usize] > 50 && changes == 1, "{had:?}");
         // Nor is it tried again soon.
         let (had, _) = watch.run(fallen, true, 1_500);
         assert_eq!(had[Beside as usize], 0);
+        // The first moments do not count against what helps then; if it does not help, another way is found.
+        for (at_last, best) in [(60, Held), (20, Opposite)] {
+            let mut watch = Watch::new(TWO_CORES);
+            watch.run(serves, true, 10_000);
+            let mut held = 0;
+            let mut way = Beside;
+            for _ in 0..400 {
+                held += u32::from(way == Held);
+                let serves = match way {
+                    Held if held < 20 => 10,
+                    Held => at_last,
+                    Opposite => 40,
+                    _ => 20,
+                };
+                way = watch.tick(serves, true);
+            }
+            let usual = watch.pairing.trial.as_ref().map(|trial| trial.usual);
+            assert_eq!(usual, Some(best));
+        }
         // One bad window is not a fall.
         let mut watch = Watch::new(TWO_CORES);
         watch.run(serves, true, 10_000);

@@ -1,7 +1,7 @@
 //! Which way of placing the workers serves most, found out by trying ([`super::pairing`]).
 //!
 //! ```text
-//!   usual ──at `next`──> tried ──SETTLE, WINDOW──> usual, if that serves BETTER by its price
+//!   usual ──at `next`──> tried ──SETTLE, WINDOW──> usual, if that serves BETTER
 //!     ^ serves much less for FALLEN windows: `next` is now    └──> usual as before, `next` twice as far
 //! ```
 //! It is told of time and messages and places nobody: all of it can be played through without a clock.
@@ -18,9 +18,7 @@ const WINDOW: Duration = Duration::from_millis(16);
 const SETTLE: Duration = Duration::from_millis(4);
 /// What is so many times as fast is better.
 const BETTER: f64 = 1.04;
-/// A processor that is kept from being idle has to be worth it.
-const HELD_PRICE: f64 = 1.1;
-/// What is only so many times as fast after a quarter of a window is not tried to its end.
+/// What is only so many times as fast after half a window is not tried to its end.
 const MUCH_WORSE: f64 = 0.75;
 /// A way that serves so much less than before for so many windows in a row is no longer what it was.
 const FALLEN: u32 = 2;
@@ -49,14 +47,6 @@ impl Way {
     /// On the processor of who asks.
     pub(super) fn is_beside(self) -> bool {
         matches!(self, Self::Beside | Self::Held)
-    }
-
-    /// What serves so many times as much as what costs nothing is as good.
-    fn price(self) -> f64 {
-        match self {
-            Self::Held => HELD_PRICE,
-            _ => 1.0,
-        }
     }
 }
 
@@ -95,7 +85,7 @@ pub(super) struct Trial {
     pub(super) tried: Option<Way>,
     /// The one that was tried last.
     pub(super) last: Way,
-    /// Messages a second that the usual way had, by its price, once it is known.
+    /// Messages a second that the usual way had, once it is known.
     pub(super) rate: Option<f64>,
     /// Windows in a row in which the usual way served much less than before.
     pub(super) low: u32,
@@ -209,9 +199,9 @@ impl Trial {
         }
         let (since, before) = self.window;
         let passed = now - since;
-        let rate = (taken - before) as f64 / passed.as_secs_f64() / self.way().price();
+        let rate = (taken - before) as f64 / passed.as_secs_f64();
         let has_failed = self.tried.is_some()
-            && passed >= WINDOW / 4
+            && passed >= WINDOW / 2
             && self.rate.is_some_and(|usual| rate < usual * MUCH_WORSE);
         if passed < WINDOW && !has_failed {
             return;
@@ -238,13 +228,16 @@ impl Trial {
                 self.low = if is_low { self.low + 1 } else { 0 };
                 let has_fallen = self.low >= FALLEN;
                 if has_fallen {
-                    // Not what it was: who asks asks something else, or is no longer beside. Then holding is what helps.
+                    // Not what it was: who asks asks something else, or is no longer beside.
                     self.low = 0;
-                    self.rate = Some(rate);
                     self.fell = Some((self.usual, now));
-                    if self.usual == Way::Beside {
-                        self.last = Way::Beside;
+                    if self.usual == Way::Beside && may.hold {
+                        // Then holding is what helps, and the first moments of it tell little.
+                        (self.usual, self.last, self.rate) = (Way::Held, Way::Held, None);
+                        (self.settles, self.next) = (Some(now + SETTLE), (now + KEPT, KEPT));
+                        return;
                     }
+                    self.rate = Some(rate);
                     let soon = self.compared.map_or(now, |at| at + KEPT);
                     self.next = (self.next.0.min(soon), KEPT);
                 } else if !is_low {

@@ -41,7 +41,7 @@ const SHARE: u64 = 16;
 /// The same where at least so many bytes are brought for an object: from spill blocks of 16 KiB on, and of values of 64 KiB, of which an object has
 /// a third, as a file and what holds its value may have numbers in a row.
 const LONG: u64 = 8 << 10;
-const FAR: u64 = 32 << 20;
+const FAR: u64 = 16 << 20;
 const FAR_SHARE: u64 = 8;
 /// How far apart two numbers in a row may be.
 const NEAR: u64 = 40;
