@@ -467,7 +467,7 @@ mod tests {
         watch.run(serves, false, 60);
         let (had, _) = watch.run(serves, false, 100);
         assert!(had[Held as usize] > 50, "{had:?}");
-        // Tried at once, and found to be too dear.
+        // Tried at once, and found to serve hardly more.
         let serves = |way| if way == Held { 41 } else { 40 };
         let mut watch = Watch::new(TWO_CORES);
         let (had, _) = watch.run(serves, false, 60);
