@@ -67,6 +67,8 @@ pub(crate) const LEAF_TYPE: u64 = 0x8000_0000_0000_0000;
 
 /// Largest micro ZAP without the pool feature `large_microzap`.
 pub const DEFAULT_MICRO_MAX: u32 = 131_072;
+/// Longest name in the micro form, without its NUL.
+pub const MICRO_NAME_MAX: usize = micro::MAX_NAME;
 /// Largest micro ZAP at all: slot numbers have 16 bits.
 pub const HARD_MICRO_MAX: u32 = 1 << 20;
 /// log2 of the block size of a micro ZAP that became fat.
@@ -171,6 +173,22 @@ pub fn init_micro(dnode: &Arc<Dnode>, tx: &Tx, normflags: u64) -> Result<()> {
         },
     )
     .map(|_| ())
+}
+
+/// Makes an object that has no data a micro ZAP of 512 bytes with one name in it, written at once: nobody may have opened it.
+/// False, and nothing done, if the name is not one for the micro form.
+///
+/// # Errors
+/// The object is free.
+pub fn init_micro_with(dnode: &Arc<Dnode>, tx: &Tx, name: &[u8], value: u64) -> Result<bool> {
+    if name.is_empty() || name.len() > micro::MAX_NAME || name.contains(&0) {
+        return Ok(false);
+    }
+    dnode.set_block_size(tx, micro::STEP)?;
+    let salt = new_salt(dnode.object().0, tx.txg().0);
+    let block = micro::block_with(micro::STEP as usize, salt, 0, name, value);
+    dnode.write_block(tx, 0, block)?;
+    Ok(true)
 }
 
 /// The micro form's answer to a question that either form can get, or what the fat form needs to go on.

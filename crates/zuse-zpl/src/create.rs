@@ -296,9 +296,9 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Allocates and fills an object below a parent. It has no name yet.
+    /// The attributes that an object made below a parent begins with.
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn make_object(
+    pub(crate) fn attributes_of_new(
         &self,
         tx: &Tx,
         parent: &Attributes,
@@ -307,7 +307,7 @@ impl FileSystem {
         mode: u32,
         new: &NewObject<'_>,
         now: Timestamp,
-    ) -> Result<(Arc<Dnode>, Attributes)> {
+    ) -> (Attributes, TrivialAcl) {
         let kind = mode & mode::TYPE;
         let is_dir = kind == mode::DIRECTORY;
         let mut mode = mode;
@@ -365,18 +365,38 @@ impl FileSystem {
             ctime: now,
             crtime: now,
         };
-        let slots = if self.features().large_dnode {
+        (attrs, acl)
+    }
+
+    /// Slots of the dnode of a new object.
+    pub(crate) fn slots_of_new(&self) -> u8 {
+        if self.features().large_dnode {
             self.backing.props().dnode_slots.clamp(1, 32)
         } else {
             1
-        };
-        let slots = new.remade.map_or(slots, |r| r.slots);
+        }
+    }
+
+    /// Allocates and fills an object below a parent. It has no name yet.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn make_object(
+        &self,
+        tx: &Tx,
+        parent: &Attributes,
+        parent_id: ObjectId,
+        who: &Credentials,
+        mode: u32,
+        new: &NewObject<'_>,
+        now: Timestamp,
+    ) -> Result<(Arc<Dnode>, Attributes)> {
+        let (attrs, acl) = self.attributes_of_new(tx, parent, parent_id, who, mode, new, now);
+        let slots = new.remade.map_or_else(|| self.slots_of_new(), |r| r.slots);
         let allocate = |spec: &DnodeSpec| match &new.remade {
             None => self.objset.allocate(tx, spec),
             Some(r) if r.in_memory => self.objset.allocate_over(tx, r.object, spec),
             Some(r) => self.objset.allocate_at(tx, r.object, spec),
         };
-        let dnode = if is_dir {
+        let dnode = if mode & mode::TYPE == mode::DIRECTORY {
             let options = ZapOptions {
                 normflags: self.normflags,
                 bonus_type: self.store.bonus_type(),

@@ -78,15 +78,15 @@ impl std::ops::Deref for Value<'_> {
 
 impl Value<'_> {
     /// The value and zeros behind it: a block of `size` bytes, no less than the value.
-    fn into_block(self, size: usize) -> Vec<u8> {
+    fn take_block(&mut self, size: usize) -> Vec<u8> {
         let mut block = match self {
             // Much more memory than the block has would not be counted anywhere.
             Self::Given(value) if (size..=size + size / 8).contains(&value.capacity()) => {
-                std::mem::take(value)
+                std::mem::take(*value)
             }
             value => {
                 let mut block = Vec::with_capacity(size);
-                block.extend_from_slice(&value);
+                block.extend_from_slice(value);
                 block
             }
         };
@@ -452,6 +452,15 @@ impl FileSystem {
                 Err(error) => return Err(error),
             }
         }
+        let mut value = value;
+        if let Some(made) = self.make_space_with(tx, znode, name, &mut value)? {
+            let list = without(old, &both)?;
+            let stored = self.status_and_space(tx, znode, self.now(), list, Some(made.space()));
+            if stored.is_err() {
+                self.unmake(tx, &made)?;
+            }
+            return stored;
+        }
         self.put_hidden(tx, znode, name, value)?;
         if let Some(other) = other {
             self.remove_hidden_names(tx, znode, &[other])?;
@@ -486,14 +495,31 @@ impl FileSystem {
         now: Timestamp,
         list: Option<List>,
     ) -> Result<()> {
+        self.status_and_space(tx, znode, now, list, None)
+    }
+
+    /// The same, with the number of a hidden directory that was made.
+    fn status_and_space(
+        &self,
+        tx: &Tx,
+        znode: &Znode,
+        now: Timestamp,
+        list: Option<List>,
+        space: Option<u64>,
+    ) -> Result<()> {
         let mut state = znode.write();
         let mut attrs = state.attrs;
+        let mut fields = field::CTIME | field::FLAGS;
         attrs.ctime = now;
         if self.version >= 3 {
             attrs.flags |= flags::ARCHIVE;
         }
+        if let Some(space) = space {
+            attrs.xattr = space;
+            fields |= field::XATTR;
+        }
         self.store
-            .store_with(tx, znode.dnode(), &attrs, field::CTIME | field::FLAGS, list)?;
+            .store_with(tx, znode.dnode(), &attrs, fields, list)?;
         state.attrs = attrs;
         Ok(())
     }

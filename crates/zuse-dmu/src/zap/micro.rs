@@ -260,9 +260,7 @@ pub(crate) fn insert(
         return Inserted::Full;
     };
     s.fill(0);
-    s[..8].copy_from_slice(&value.to_le_bytes());
-    s[8..10].copy_from_slice(&cd.to_le_bytes());
-    s[NAME..NAME + name.len()].copy_from_slice(name);
+    fill_slot(s, name, value, cd);
     index.insert(hash, cd, at, slots(b));
     Inserted::Done
 }
@@ -273,12 +271,32 @@ pub(crate) fn block_of(salt: u64, normflags: u64, entries: &[(Vec<u8>, u64, u16)
     let mut b = new_block(size, salt, normflags);
     for (i, (name, value, cd)) in entries.iter().enumerate() {
         if let Some(s) = slot_bytes_mut(&mut b, i) {
-            s[..8].copy_from_slice(&value.to_le_bytes());
-            s[8..10].copy_from_slice(&cd.to_le_bytes());
-            s[NAME..NAME + name.len()].copy_from_slice(name);
+            fill_slot(s, name, *value, *cd);
         }
     }
     b
+}
+
+/// A block with one name, which fits, and nothing kept beside it.
+pub(crate) fn block_with(
+    size: usize,
+    salt: u64,
+    normflags: u64,
+    name: &[u8],
+    value: u64,
+) -> Vec<u8> {
+    let mut b = new_block(size, salt, normflags);
+    if let Some(s) = slot_bytes_mut(&mut b, 0) {
+        fill_slot(s, name, value, 0);
+    }
+    b
+}
+
+/// Puts an entry into a slot of zeros.
+fn fill_slot(s: &mut [u8; SLOT], name: &[u8], value: u64, cd: u16) {
+    s[..8].copy_from_slice(&value.to_le_bytes());
+    s[8..10].copy_from_slice(&cd.to_le_bytes());
+    s[NAME..NAME + name.len()].copy_from_slice(name);
 }
 
 /// Overwrites the value of a slot.

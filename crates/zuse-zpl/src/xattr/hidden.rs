@@ -4,15 +4,51 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::sa::Attr;
-use zuse_dmu::{SharedSlice, Tx};
+use zuse_dmu::zap;
+use zuse_dmu::{Dnode, DnodeSpec, SharedSlice, Tx};
+use zuse_format::object_type;
 
 use super::{VALUE_MAX, Value};
 use crate::attributes::{Attributes, XATTR_UNREAD, field};
 use crate::create::NewObject;
 use crate::credentials::Credentials;
-use crate::file_system::FileSystem;
+use crate::file_system::{FileSystem, refuse};
 use crate::znode::Znode;
 use crate::{dirent, flags, mode};
+
+/// Modes of a hidden directory and of the files in it.
+const SPACE_MODE: u32 = mode::DIRECTORY | 0o1777;
+const VALUE_MODE: u32 = mode::REGULAR | 0o644;
+
+/// A hidden directory that was just made, and the file in it.
+pub(super) struct FirstHidden {
+    space: Arc<Dnode>,
+    file: Option<Arc<Dnode>>,
+}
+
+impl FirstHidden {
+    /// The directory's number.
+    pub fn space(&self) -> u64 {
+        self.space.object().0
+    }
+}
+
+/// Hidden objects belong to whom the object belongs.
+fn owner_of(a: &Attributes) -> Credentials {
+    Credentials {
+        uid: a.uid as u32,
+        gid: a.gid as u32,
+        ..Credentials::default()
+    }
+}
+
+/// Size of the block that takes a value whole.
+fn block_for(len: usize) -> u32 {
+    len.next_multiple_of(SMALLEST_BLOCK as usize)
+        .max(SMALLEST_BLOCK as usize) as u32
+}
+
+const SMALLEST_BLOCK: u32 = 512;
 
 impl FileSystem {
     /// The number of the extended attribute directory of an object, 0 without one. The spill block is looked into when this is
@@ -80,19 +116,93 @@ impl FileSystem {
         }
     }
 
+    /// Makes the hidden directory of an object that has none, with its first value in it: each of the two is written once as it is to
+    /// be, and none of them is put into memory beyond that, as nobody knows them yet. Gives the directory's number, to be
+    /// stored with the object. `None`, and nothing done: it is not that simple.
+    pub(super) fn make_space_with(
+        &self,
+        tx: &Tx,
+        znode: &Znode,
+        name: &[u8],
+        value: &mut Value<'_>,
+    ) -> Result<Option<FirstHidden>> {
+        let is_plain = self.normflags == 0 && name.len() <= zap::MICRO_NAME_MAX;
+        if !is_plain || self.attribute_space_of(znode)? != 0 {
+            return Ok(None);
+        }
+        let (who, now) = (owner_of(&znode.attributes()), self.now());
+        let (bonus, slots) = (
+            (self.store.bonus_type(), self.store.bonus_len()),
+            self.slots_of_new(),
+        );
+        let make = |object_type, block_size| {
+            let spec = DnodeSpec::new(object_type)
+                .bonus(bonus.0, bonus.1)
+                .slots(slots)
+                .block_size(block_size);
+            self.objset.allocate(tx, &spec)
+        };
+        let new = NewObject::default();
+        let plain = Attributes {
+            flags: flags::XATTR,
+            ..Attributes::default()
+        };
+        let parent = znode.object();
+        let (mut attrs, acl) =
+            self.attributes_of_new(tx, &plain, parent, &who, SPACE_MODE, &new, now);
+        let space = make(object_type::DIRECTORY_CONTENTS, SMALLEST_BLOCK)?;
+        let mut made = FirstHidden { space, file: None };
+        let mut fill = || {
+            let size = block_for(value.len());
+            let file = made.file.insert(make(Self::FILE_TYPE, size)?);
+            let entry = dirent::pack(file.object(), VALUE_MODE, self.version);
+            if !zap::init_micro_with(&made.space, tx, name, entry)? {
+                return refuse(Errno::INVAL, "the name of an extended attribute");
+            }
+            let of_space = attrs;
+            attrs.size = 3;
+            self.store.write_new(tx, &made.space, &attrs, &acl, None)?;
+            let (mut attrs, acl) = self.attributes_of_new(
+                tx,
+                &of_space,
+                made.space.object(),
+                &who,
+                VALUE_MODE,
+                &new,
+                now,
+            );
+            attrs.size = value.len() as u64;
+            self.store.write_new(tx, file, &attrs, &acl, None)?;
+            if !value.is_empty() {
+                file.write_value(tx, value.take_block(size as usize))?;
+            }
+            Ok(())
+        };
+        match fill() {
+            Ok(()) => Ok(Some(made)),
+            Err(error) => {
+                self.unmake(tx, &made)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees what [`Self::make_space_with`] made.
+    pub(super) fn unmake(&self, tx: &Tx, made: &FirstHidden) -> Result<()> {
+        made.file
+            .iter()
+            .chain([&made.space])
+            .try_for_each(|dnode| self.objset.free(tx, dnode.object()))
+    }
+
     pub(super) fn put_hidden(
         &self,
         tx: &Tx,
         znode: &Arc<Znode>,
         name: &[u8],
-        value: Value<'_>,
+        mut value: Value<'_>,
     ) -> Result<()> {
-        let owner = znode.attributes();
-        let who = Credentials {
-            uid: owner.uid as u32,
-            gid: owner.gid as u32,
-            ..Credentials::default()
-        };
+        let who = owner_of(&znode.attributes());
         let now = self.now();
         let space = match self.attribute_space(znode)? {
             Some(space) => space,
@@ -102,15 +212,8 @@ impl FileSystem {
                     ..Attributes::default()
                 };
                 let new = NewObject::default();
-                let (dnode, attrs) = self.make_object(
-                    tx,
-                    &parent,
-                    znode.object(),
-                    &who,
-                    mode::DIRECTORY | 0o1777,
-                    &new,
-                    now,
-                )?;
+                let (dnode, attrs) =
+                    self.make_object(tx, &parent, znode.object(), &who, SPACE_MODE, &new, now)?;
                 let space = self.cache.insert(dnode, attrs, false)?;
                 let mut state = znode.write();
                 state.attrs.xattr = space.object().0;
@@ -123,37 +226,42 @@ impl FileSystem {
             Some((object, _)) => {
                 let file = self.znode(object)?;
                 file.dnode().free_range(tx, 0, u64::MAX)?;
-                self.fill_hidden(tx, &file, value, now)
+                self.fill_hidden(tx, &file, &mut value, now)
             }
             None => {
                 let parent = space.attributes();
                 let new = NewObject::default();
-                let mode = mode::REGULAR | 0o644;
                 let (dnode, attrs) =
-                    self.make_object(tx, &parent, space.object(), &who, mode, &new, now)?;
-                let entry = dirent::pack(dnode.object(), mode, self.version);
+                    self.make_object(tx, &parent, space.object(), &who, VALUE_MODE, &new, now)?;
+                let entry = dirent::pack(dnode.object(), VALUE_MODE, self.version);
                 space.entries()?.add_u64(tx, name, entry)?;
                 self.change_dir(tx, &space, 1, 0, now)?;
                 let file = self.cache.insert(dnode, attrs, false)?;
-                self.fill_hidden(tx, &file, value, now)
+                self.fill_hidden(tx, &file, &mut value, now)
             }
         }
     }
 
     /// Puts a value into the file of an attribute, which is empty: one block, as large as the value if the record size
     /// lets it be.
-    fn fill_hidden(&self, tx: &Tx, file: &Znode, value: Value<'_>, now: Timestamp) -> Result<()> {
+    fn fill_hidden(
+        &self,
+        tx: &Tx,
+        file: &Znode,
+        value: &mut Value<'_>,
+        now: Timestamp,
+    ) -> Result<()> {
         let dnode = file.dnode();
         let len = value.len();
-        let wanted = len.next_multiple_of(512).max(512) as u32;
+        let wanted = block_for(len);
         if dnode.max_block() == 0 && dnode.block_size() < wanted {
             dnode.set_block_size(tx, wanted)?;
         }
         let size = dnode.block_size() as usize;
         if len > 0 && len <= size && dnode.max_block() == 0 {
-            dnode.write_value(tx, value.into_block(size))?;
+            dnode.write_value(tx, value.take_block(size))?;
         } else if len > 0 {
-            dnode.write_at(tx, 0, &value)?;
+            dnode.write_at(tx, 0, value)?;
         }
         let mut state = file.write();
         let a = &mut state.attrs;
