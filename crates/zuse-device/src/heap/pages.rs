@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use zuse_base::owed;
 
+use super::hands;
+
 /// Smaller allocations are not looked at: they lie among larger ones.
 const LARGE: usize = 4096;
 
@@ -53,7 +55,11 @@ pub struct Heap;
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are passed on.
+        if hands::takes(layout) {
+            // SAFETY: the caller's promises are passed on.
+            return unsafe { hands::take(layout) };
+        }
+        // SAFETY: as above.
         let at = unsafe { System.alloc(layout) };
         reached(at, layout.size());
         at
@@ -61,6 +67,15 @@ unsafe impl GlobalAlloc for Heap {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if hands::takes(layout) {
+            // SAFETY: as above.
+            let at = unsafe { hands::take(layout) };
+            if !at.is_null() {
+                // SAFETY: as long as that.
+                unsafe { at.write_bytes(0, layout.size()) };
+            }
+            return at;
+        }
         // SAFETY: as above.
         let at = unsafe { System.alloc_zeroed(layout) };
         reached(at, layout.size());
@@ -70,13 +85,23 @@ unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above.
-        let at = unsafe { System.realloc(at, layout, size) };
+        let at = unsafe {
+            if size <= hands::LARGEST || hands::takes(layout) {
+                hands::change(at, layout, size)
+            } else {
+                System.realloc(at, layout, size)
+            }
+        };
         reached(at, size);
         at
     }
 
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        if hands::takes(layout) {
+            // SAFETY: as above.
+            return unsafe { hands::give(at, layout) };
+        }
         // SAFETY: as above.
         unsafe { System.dealloc(at, layout) }
     }
