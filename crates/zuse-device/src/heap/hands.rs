@@ -370,7 +370,7 @@ fn give_slowly(thread: &Thread, class: usize, at: *mut u8) -> bool {
 unsafe fn free_row(row: *mut Row, class: usize) {
     // SAFETY: the first `len` pieces of a row are whole, of this class, and nobody's else.
     unsafe {
-        for &at in (&(*row).pieces).iter().take((*row).len) {
+        for &at in (*row).pieces.iter().take((*row).len) {
             System.dealloc(at, layout_of(class));
         }
         System.dealloc(row.cast(), Layout::new::<Row>());
