@@ -307,3 +307,144 @@ impl FileSystem {
         Ok(all)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backing::Backing;
+    use crate::file_system::tests::pool::TestFs;
+    use crate::xattr::XattrMode;
+
+    const SHORT: &[u8] = b"user.x";
+    /// One that takes the long way: no micro ZAP can have it.
+    const LONG: &[u8] = b"user.a-name-of-more-than-forty-nine-bytes-which-is-a-lot";
+
+    fn file(t: &TestFs, name: &[u8]) -> Arc<Znode> {
+        let top = t.fs.root().expect("root");
+        t.fs.create(&Credentials::root(), &top, name, 0o640)
+            .expect("made")
+    }
+
+    fn set(t: &TestFs, znode: &Arc<Znode>, name: &[u8], len: usize) {
+        let value = vec![9; len];
+        t.fs.set_xattr(&Credentials::root(), znode, name, &value, XattrMode::Any)
+            .expect("set");
+    }
+
+    fn get(t: &TestFs, znode: &Arc<Znode>, name: &[u8]) -> usize {
+        let got = t.fs.get_xattr(&Credentials::root(), znode, name);
+        got.expect("there").len()
+    }
+
+    fn sync(t: &TestFs) {
+        t.backing
+            .wait_synced(t.backing.open_txg())
+            .expect("written");
+    }
+
+    /// What there is to be known of a hidden object, but for times and numbers.
+    fn facts(znode: &Znode) -> (Attributes, u32, u64, u8) {
+        let none = Timestamp::default();
+        let attributes = Attributes {
+            parent: 0,
+            generation: 0,
+            atime: none,
+            mtime: none,
+            ctime: none,
+            crtime: none,
+            ..znode.attributes()
+        };
+        let dnode = znode.dnode();
+        (
+            attributes,
+            dnode.block_size(),
+            dnode.max_block(),
+            dnode.bonus_type(),
+        )
+    }
+
+    #[test]
+    fn the_first_value_is_stored_as_any_other() {
+        for len in [60_000, 65_536] {
+            let t = TestFs::new();
+            let (a, b) = (file(&t, b"a"), file(&t, b"b"));
+            set(&t, &a, SHORT, len);
+            set(&t, &b, LONG, len);
+            for again in [false, true] {
+                for (znode, name) in [(&a, SHORT), (&b, LONG)] {
+                    assert_eq!(get(&t, znode, name), len, "synced: {again}");
+                }
+                let [of_a, of_b] = [&a, &b].map(|z| t.fs.attribute_objects(z).expect("read"));
+                assert_eq!((of_a.len(), of_b.len()), (2, 2));
+                assert_eq!(facts(&of_a[0]).0, facts(&of_b[0]).0, "the directory");
+                assert_eq!(facts(&of_a[1]), facts(&of_b[1]), "the value's file");
+                for (objects, of) in [(&of_a, &a), (&of_b, &b)] {
+                    assert_eq!(objects[0].attributes().parent, of.object().0);
+                    assert_eq!(objects[1].attributes().parent, objects[0].object().0);
+                }
+                sync(&t);
+            }
+            set(&t, &a, b"user.y", len);
+            set(&t, &a, SHORT, 5);
+            assert_eq!((get(&t, &a, b"user.y"), get(&t, &a, SHORT)), (len, 5));
+            let objects = t.fs.attribute_objects(&a).expect("read");
+            assert_eq!(objects.len(), 2, "the short one is with the object now");
+        }
+    }
+
+    #[test]
+    fn an_empty_value_has_a_file_too_where_all_have() {
+        let t = TestFs::new();
+        let a = file(&t, b"a");
+        let tx = t.fs.begin(1 << 20).expect("begun");
+        let mut value = Value::Lent(&[]);
+        let made = t.fs.make_space_with(&tx, &a, SHORT, &mut value);
+        let made = made.expect("made").expect("simple");
+        t.fs.status_and_space(&tx, &a, t.fs.now(), None, Some(made.space()))
+            .expect("stored");
+        drop((tx, made));
+        for _ in 0..2 {
+            assert_eq!(get(&t, &a, SHORT), 0);
+            sync(&t);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_stored_with_the_object_leaves_nothing_behind() {
+        let t = TestFs::new();
+        let a = file(&t, b"a");
+        sync(&t);
+        let last = || {
+            let mut at = ObjectId(0);
+            while let Some(next) = t.fs.objset.next_object(at).expect("read") {
+                at = next;
+            }
+            at
+        };
+        let before = last();
+        let tx = t.fs.begin(1 << 20).expect("begun");
+        let bytes = [1; 60_000];
+        let made =
+            t.fs.make_space_with(&tx, &a, SHORT, &mut Value::Lent(&bytes));
+        let made = made.expect("made").expect("simple");
+        assert!(last() > before);
+        t.fs.unmake(&tx, &made).expect("freed");
+        drop((tx, made));
+        assert_eq!(last(), before);
+        sync(&t);
+        assert_eq!(last(), before);
+        let no = t.fs.get_xattr(&Credentials::root(), &a, SHORT);
+        assert!(no.is_err_and(|e| e.is(Errno::NODATA)));
+    }
+
+    #[test]
+    fn an_object_with_a_directory_keeps_it() {
+        let t = TestFs::new();
+        let a = file(&t, b"a");
+        set(&t, &a, LONG, 60_000);
+        let tx = t.fs.begin(1 << 20).expect("begun");
+        let mut value = Value::Lent(b"v");
+        let made = t.fs.make_space_with(&tx, &a, SHORT, &mut value);
+        assert!(made.expect("no error").is_none());
+    }
+}
