@@ -51,7 +51,8 @@ static FILLED: [AtomicUsize; PIECES] = [const { AtomicUsize::new(0) }; PIECES];
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
-// SAFETY: every call goes to the system's allocator as it came, and what that returns is returned; `reached` changes no memory.
+// SAFETY: small pieces are kept by `hands`, which gives each to one at a time; every other call goes to the system's allocator as it came, and
+// what that returns is returned; `reached` changes no memory. Which of the two it is goes by the layout alone.
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
