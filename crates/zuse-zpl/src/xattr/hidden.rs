@@ -117,8 +117,8 @@ impl FileSystem {
     }
 
     /// Makes the hidden directory of an object that has none, with its first value in it: each of the two is written once as it is to
-    /// be, and none of them is put into memory beyond that, as nobody knows them yet. Gives the directory's number, to be
-    /// stored with the object. `None`, and nothing done: it is not that simple.
+    /// be, and none of them is put into memory beyond that, as nobody knows them yet. The directory's number is to be stored with the
+    /// object. `None`, and nothing done: it is not that simple.
     pub(super) fn make_space_with(
         &self,
         tx: &Tx,
@@ -155,27 +155,27 @@ impl FileSystem {
         let mut fill = || {
             let size = block_for(value.len());
             let file = made.file.insert(make(Self::FILE_TYPE, size)?);
-            let entry = dirent::pack(file.object(), VALUE_MODE, self.version);
-            if !zap::init_micro_with(&made.space, tx, name, entry)? {
-                return refuse(Errno::INVAL, "the name of an extended attribute");
-            }
-            let of_space = attrs;
-            attrs.size = 3;
-            self.store.write_new(tx, &made.space, &attrs, &acl, None)?;
-            let (mut attrs, acl) = self.attributes_of_new(
+            let (mut of_file, file_acl) = self.attributes_of_new(
                 tx,
-                &of_space,
+                &attrs,
                 made.space.object(),
                 &who,
                 VALUE_MODE,
                 &new,
                 now,
             );
-            attrs.size = value.len() as u64;
-            self.store.write_new(tx, file, &attrs, &acl, None)?;
+            of_file.size = value.len() as u64;
+            self.store.write_new(tx, file, &of_file, &file_acl, None)?;
             if !value.is_empty() {
                 file.write_value(tx, value.take_block(size as usize))?;
             }
+            // Who comes upon the directory's number finds all of it, or nothing.
+            let entry = dirent::pack(file.object(), VALUE_MODE, self.version);
+            if !zap::init_micro_with(&made.space, tx, name, entry)? {
+                return refuse(Errno::INVAL, "the name of an extended attribute");
+            }
+            attrs.size = 3;
+            self.store.write_new(tx, &made.space, &attrs, &acl, None)?;
             Ok(())
         };
         match fill() {
