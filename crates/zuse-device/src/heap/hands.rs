@@ -539,6 +539,25 @@ mod tests {
         assert_eq!(KEPT.load(Relaxed), 0);
     }
 
+    /// Two rows of so many threads would be 31 MB.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[test]
+    fn a_thread_that_ends_leaves_none_behind() {
+        let _alone = ALONE.lock();
+        const SIZE: usize = 760;
+        // SAFETY: it takes nothing and gives numbers.
+        let in_use = || unsafe { libc::mallinfo2() }.uordblks;
+        let before = in_use();
+        for _ in 0..2000 {
+            on_a_thread(|| {
+                let pieces = filled(SIZE, 2 * row_len(class_of(SIZE)));
+                give_all(SIZE, &pieces);
+            });
+        }
+        let grown = in_use().saturating_sub(before);
+        assert!(grown < 10 << 20, "{grown} bytes");
+    }
+
     #[test]
     fn what_changes_its_length_keeps_its_content() {
         let _alone = ALONE.lock();
@@ -557,6 +576,9 @@ mod tests {
                     };
                     size = to;
                     assert_eq!(at.read(), i, "to {to}");
+                    // What is left over of a piece and too short to be one stays with it.
+                    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+                    assert!(libc::malloc_usable_size(at.cast()) < to + 64, "to {to}");
                     at.add(size - 1).write(7);
                     at.write(i);
                 }
