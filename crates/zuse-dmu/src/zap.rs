@@ -186,8 +186,7 @@ pub fn init_micro_with(dnode: &Arc<Dnode>, tx: &Tx, name: &[u8], value: u64) -> 
     }
     dnode.set_block_size(tx, micro::STEP)?;
     let salt = new_salt(dnode.object().0, tx.txg().0);
-    let block = micro::block_with(micro::STEP as usize, salt, 0, name, value);
-    dnode.write_block(tx, 0, block)?;
+    dnode.write_block(tx, 0, micro::block_with(salt, name, value))?;
     Ok(true)
 }
 

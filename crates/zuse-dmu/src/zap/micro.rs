@@ -277,15 +277,9 @@ pub(crate) fn block_of(salt: u64, normflags: u64, entries: &[(Vec<u8>, u64, u16)
     b
 }
 
-/// A block with one name, which fits, and nothing kept beside it.
-pub(crate) fn block_with(
-    size: usize,
-    salt: u64,
-    normflags: u64,
-    name: &[u8],
-    value: u64,
-) -> Vec<u8> {
-    let mut b = new_block(size, salt, normflags);
+/// A block of the smallest size with one name, which fits.
+pub(crate) fn block_with(salt: u64, name: &[u8], value: u64) -> Vec<u8> {
+    let mut b = new_block(STEP as usize, salt, 0);
     if let Some(s) = slot_bytes_mut(&mut b, 0) {
         fill_slot(s, name, value, 0);
     }

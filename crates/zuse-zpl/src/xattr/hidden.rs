@@ -313,6 +313,7 @@ mod tests {
     use super::*;
     use crate::backing::Backing;
     use crate::file_system::tests::pool::TestFs;
+    use crate::format_new::FormatOptions;
     use crate::xattr::XattrMode;
 
     const SHORT: &[u8] = b"user.x";
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_stored_with_the_object_leaves_nothing_behind() {
+    fn what_was_made_is_unmade_without_a_trace() {
         let t = TestFs::new();
         let a = file(&t, b"a");
         sync(&t);
@@ -435,6 +436,28 @@ mod tests {
         assert_eq!(last(), before);
         let no = t.fs.get_xattr(&Credentials::root(), &a, SHORT);
         assert!(no.is_err_and(|e| e.is(Errno::NODATA)));
+    }
+
+    /// Whose names are compared by their normal form has its hidden directories so, too.
+    #[test]
+    fn a_normalising_data_set_finds_what_is_set() {
+        let t = TestFs::with(&FormatOptions {
+            normalization: 0x50,
+            ..FormatOptions::default()
+        });
+        let a = file(&t, b"a");
+        set(&t, &a, SHORT, 60_000);
+        let space = t.fs.attribute_space(&a).expect("read").expect("there");
+        let mut header = [0; 24];
+        let dnode = space.dnode();
+        dnode
+            .read_slices(0, 24, &mut |part| part.copy_to(&mut header))
+            .expect("read");
+        assert_eq!(header[16..], t.fs.normflags.to_le_bytes());
+        for _ in 0..2 {
+            assert_eq!(get(&t, &a, SHORT), 60_000);
+            sync(&t);
+        }
     }
 
     #[test]
