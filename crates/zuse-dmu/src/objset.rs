@@ -27,7 +27,10 @@ pub use glance::{Glance, Stored};
 pub use sync::ObjsetSync;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
@@ -117,7 +120,7 @@ impl Core {
     }
 
     pub fn note_edit(&self) {
-        self.edits.fetch_add(1, Relaxed);
+        self.edits.fetch_add(1, Release);
     }
 
     pub fn note_dirty(&self, txg: Txg, dnode: Arc<Dnode>) {
@@ -380,9 +383,9 @@ impl Objset {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(settings);
     }
 
-    /// Changes of objects so far: equal before and after means that nothing was changed.
+    /// Changes of objects so far: equal before and after means that nothing was changed. One counts before anybody can see it.
     pub fn edits(&self) -> u64 {
-        self.core.edits.load(Relaxed)
+        self.core.edits.load(Acquire)
     }
 
     /// The root pointer as of the last synced txg; a hole before the first.

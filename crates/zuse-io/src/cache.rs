@@ -191,9 +191,16 @@ pub struct Cache {
     beside: AtomicUsize,
     most_beside: AtomicUsize,
     metadata: AtomicUsize,
+    made_room: AtomicUsize,
+    looks: Looks,
+}
+
+/// What those count who look for blocks. On lines of its own: who brings blocks changes what stands above all the time, from another core.
+#[derive(Default)]
+#[repr(align(128))]
+struct Looks {
     hits: AtomicU64,
     misses: AtomicU64,
-    made_room: AtomicUsize,
 }
 
 /// Bytes of a cache's budget, or beside it, that somebody else holds; given back when dropped.
@@ -233,9 +240,8 @@ impl Cache {
             beside: AtomicUsize::new(0),
             most_beside: AtomicUsize::new(0),
             metadata: AtomicUsize::new(0),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
             made_room: AtomicUsize::new(0),
+            looks: Looks::default(),
         };
         cache.set_limit(limit, METADATA_PERCENT);
         cache
@@ -288,7 +294,7 @@ impl Cache {
 
     /// How often a block was not here.
     pub fn misses(&self) -> u64 {
-        self.misses.load(Relaxed)
+        self.looks.misses.load(Relaxed)
     }
 
     /// Bytes that went to make room for others since this was asked last.
@@ -299,8 +305,8 @@ impl Cache {
     /// The figures now.
     pub fn stats(&self) -> CacheStats {
         CacheStats {
-            hits: self.hits.load(Relaxed),
-            misses: self.misses.load(Relaxed),
+            hits: self.looks.hits.load(Relaxed),
+            misses: self.looks.misses.load(Relaxed),
             used: self.used.load(Relaxed),
             metadata: self.metadata.load(Relaxed),
             limit: self.limit.load(Relaxed),
@@ -316,7 +322,7 @@ impl Cache {
         let mut shard = lock(&self.shards[self.shard(key)]);
         let block = shard.hit(key)?;
         drop(shard);
-        self.hits.fetch_add(1, Relaxed);
+        self.looks.hits.fetch_add(1, Relaxed);
         Some(block)
     }
 
@@ -338,7 +344,7 @@ impl Cache {
             let mut shard = lock(&self.shards[at]);
             if let Some(block) = shard.hit(&key) {
                 drop(shard);
-                self.hits.fetch_add(1, Relaxed);
+                self.looks.hits.fetch_add(1, Relaxed);
                 return Ok(block);
             }
             let Some(flight) = shard.flights.get(&key).cloned() else {
@@ -351,7 +357,7 @@ impl Cache {
                 return result;
             }
         };
-        self.misses.fetch_add(1, Relaxed);
+        self.looks.misses.fetch_add(1, Relaxed);
         let mut landing = Landing {
             cache: self,
             key,

@@ -10,6 +10,7 @@
 pub(crate) mod ahead;
 pub(crate) mod chores;
 mod hidden;
+mod places;
 mod stored;
 
 use std::sync::{Arc, PoisonError};

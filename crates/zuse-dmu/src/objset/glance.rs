@@ -150,7 +150,8 @@ impl Objset {
         Some(stored)
     }
 
-    pub(crate) fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
+    /// As [`Self::stored`]; nothing is brought for who asks for the next ones.
+    pub fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT {
             return None;
         }

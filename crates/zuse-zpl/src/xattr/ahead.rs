@@ -15,7 +15,7 @@
 //! read, it reaches farther ([`FAR`]) and is filled up by quarters: with 8 MiB and halves 400 of 10,000 questions for 64 KiB waited for the disk, 23 of
 //! 70 µs for each, with 32 MiB and quarters 60. With 16 MiB, where the host takes no time away, the disk is waited for 0.3 to 0.6 µs a value, with 32 MiB 1.5 to 3. Of 16 KiB it is no more than [`MANY`] objects, by quarters as well.
 //!
-//! Memory: five words. What is read goes to the block cache; a guess that is wrong costs a few reads, and the
+//! Memory: seven words, and [`super::places`]. What is read goes to the block cache; a guess that is wrong costs a few reads, and the
 //! guessing ends as soon as everything is in the cache already.
 
 use std::ops::Range;
@@ -28,6 +28,7 @@ use zuse_dmu::zap::{Zap, numbers_in};
 use zuse_dmu::{Ahead, Dnode, Objset};
 use zuse_format::block_pointer::BpKind;
 
+use super::places::{NOTED, PLACES};
 use crate::dirent;
 use crate::file_system::FileSystem;
 
@@ -61,11 +62,17 @@ pub(crate) struct XattrsAhead {
     are_long: AtomicBool,
     /// The devices had to be read lately.
     cold: AtomicBool,
+    /// Above all whose values may be noted in [`super::places`], and what the file system is called there.
+    noted: AtomicU64,
+    id: u64,
 }
 
 impl Default for XattrsAhead {
     fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
+            noted: AtomicU64::new(0),
+            id: NEXT.fetch_add(1, Relaxed),
             last: AtomicU64::new(0),
             until: AtomicU64::new(0),
             window: AtomicU64::new(FEW),
@@ -123,6 +130,25 @@ impl XattrsAhead {
 }
 
 impl XattrsAhead {
+    /// What its values are noted under.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether the value of an object may be noted: a look there costs a place in the processor's cache.
+    pub(super) fn may_be_noted(&self, object: u64) -> bool {
+        let to = self.noted.load(Relaxed);
+        (to.saturating_sub(PLACES)..to).contains(&object)
+    }
+
+    /// The values of objects up to this one are noted, those of some, at least. The next piece may have been noted before.
+    pub(super) fn note_up_to(&self, object: u64) {
+        let (to, before) = (object + 1, self.noted.load(Relaxed));
+        if to > before || before - to > PLACES {
+            self.noted.store(to, Relaxed);
+        }
+    }
+
     /// Nothing had to be read for what was looked at: so it will be with the next ones.
     pub(super) fn all_there(&self) {
         self.cold.store(false, Relaxed);
@@ -163,7 +189,11 @@ impl FileSystem {
         let job = Box::new(move || {
             let cache = objset.io().cache();
             let (before, count) = (cache.misses(), objects.len() as u64);
-            let brought = bring(&objset, &sa, objects);
+            let brought = bring(&objset, &sa, objects.clone());
+            if brought > 0 {
+                let noted = NOTED.note(&objset, &sa, state.id, &objects);
+                noted.into_iter().for_each(|last| state.note_up_to(last));
+            }
             state.learn(count, brought, limit(&objset));
             if brought == 0 && cache.misses() == before {
                 state.all_there();
@@ -183,7 +213,7 @@ pub(super) fn limit(objset: &Objset) -> u64 {
 ///
 /// Objects are looked at as they are stored; nothing is put into memory for them but what cannot be read that way. An object in
 /// memory costs a µs here, and who asks for it while its value is being read 3 more.
-fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
+pub(super) fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
     let mut gather = Ahead::new(objset.io(), objset.work());
     let spaces = bring_spills(objset, sa, &mut gather, objects);
     if !spaces.is_empty() {

@@ -23,21 +23,27 @@ use zuse_dmu::sa::{Attr, dxattr};
 use zuse_dmu::zap::{MatchType, number_in};
 use zuse_dmu::{Block, Stored};
 
+use super::places::{Asked, NOTED};
 use super::{SECURITY, TRUSTED, USER, VALUE_MAX, bare};
 use crate::attributes::{Attributes, XATTR_UNREAD};
 use crate::credentials::Credentials;
 use crate::file_system::{FileSystem, refuse};
 use crate::{dirent, flags, mode};
 
+/// What a value that is asked for by that name may be called.
+fn names_of(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    [Some(name), bare(name)].into_iter().flatten()
+}
+
 /// Bytes in a block that holds them.
-struct Place {
-    block: Arc<Block>,
-    range: Range<usize>,
+pub(super) struct Place {
+    pub block: Arc<Block>,
+    pub range: Range<usize>,
 }
 
 impl Place {
     /// Where a part of a block is in it.
-    fn of(block: &Arc<Block>, part: &[u8]) -> Option<Self> {
+    pub fn of(block: &Arc<Block>, part: &[u8]) -> Option<Self> {
         let whole = block.bytes();
         let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
         let range = start..start.checked_add(part.len())?;
@@ -45,6 +51,10 @@ impl Place {
             block: block.clone(),
             range,
         })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.block.bytes()[self.range.clone()]
     }
 }
 
@@ -66,6 +76,16 @@ impl FileSystem {
             return Ok(None);
         }
         let misses = self.objset.io().cache().misses();
+        if let Some(place) = self.noted_place((object, generation), name) {
+            let regular = Attributes {
+                mode: mode::REGULAR,
+                ..Attributes::default()
+            };
+            self.name_space_of(who, &regular, name, false)?;
+            let answer = f(place.bytes());
+            self.was_asked(object, misses);
+            return Ok(Some(answer));
+        }
         let Some((file, attributes)) = self.stored_object(object) else {
             return Ok(None);
         };
@@ -78,12 +98,26 @@ impl FileSystem {
             return Ok(None);
         };
         // Answered before the next ones are brought: somebody waits for it.
-        let answer = place.map(|p| f(&p.block.bytes()[p.range]));
+        let answer = place.map(|p| f(p.bytes()));
         self.was_asked(object, misses);
         match answer {
             Some(answer) => Ok(Some(answer)),
             None => refuse(Errno::NODATA, "no such extended attribute"),
         }
+    }
+
+    /// Where a value is, as who brought it has noted.
+    fn noted_place(&self, (object, generation): (ObjectId, u64), name: &[u8]) -> Option<Place> {
+        if !self.xattrs_ahead.may_be_noted(object.0) {
+            return None;
+        }
+        let asked = Asked {
+            file_system: self.xattrs_ahead.id(),
+            object,
+            generation,
+            edits: self.objset.edits(),
+        };
+        NOTED.take(asked, names_of(name))
     }
 
     fn stored_object(&self, object: ObjectId) -> Option<(Stored<'_>, Attributes)> {
@@ -101,7 +135,7 @@ impl FileSystem {
     ) -> Option<Option<Place>> {
         let sa = self.store.table().glance();
         let dnode = file.dnode()?;
-        let names = || [Some(name), bare(name)].into_iter().flatten();
+        let names = || names_of(name);
         let in_list = |block: &Arc<Block>, buffer: &[u8]| {
             let Some(list) = sa.find(buffer, Attr::Dxattr)? else {
                 return Some(None);
