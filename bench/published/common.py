@@ -167,35 +167,6 @@ def set_and_get(peer, tree, files_dirs_bytes, take_memory, settles):
         yield what, result
 
 
-def disk_takes(bytes_, total=1 << 30, piece=1 << 20, at_once=8):
-    """Microseconds in which the disk of the scratch folder gives so many bytes that are in no cache, to who asks for nothing else: new bytes, read
-    around the cache, several pieces at a time."""
-    path = SCRATCH / "disk"
-    direct = os.O_DIRECT | os.O_RDWR | os.O_CREAT
-    buffers = [mmap.mmap(-1, piece) for _ in range(at_once)]
-    fd = os.open(path, direct, 0o600)
-    try:
-        for buffer in buffers:
-            buffer[:] = os.urandom(piece)
-        for i in range(total // piece):
-            os.pwrite(fd, buffers[i % at_once], i * piece)
-        os.fsync(fd)
-
-        def reads(first):
-            for i in range(first, total // piece, at_once):
-                if os.preadv(fd, [buffers[first]], i * piece) != piece:
-                    raise OSError("a short read")
-
-        with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
-            start = time.perf_counter()
-            list(threads.map(reads, range(at_once)))
-            took = time.perf_counter() - start
-    finally:
-        os.close(fd)
-        path.unlink()
-    return took / total * bytes_ * 1e6
-
-
 class Record:
     """Results of one table. A result is a row, a column and all its runs; the best counts."""
 

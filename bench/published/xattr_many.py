@@ -14,13 +14,11 @@ import sys
 SIZES = [int(word) for word in sys.argv[1:] if word.isdigit()] or [256, 4096, 16384]
 sys.argv = [word for word in sys.argv if not word.isdigit()]
 
-from common import NEAR, RESULTS, SCRATCH, begin, disk_takes, each_peer_in_turn, holding, memory_at_hand, set_and_get, size, zuse  # noqa: E402
+from common import NEAR, RESULTS, SCRATCH, begin, each_peer_in_turn, holding, memory_at_hand, set_and_get, size, zuse  # noqa: E402
 import peers  # noqa: E402
 
 SMOKE = size() == "smoke"
 FILES = 1_000 if SMOKE else 100_000
-# Values that take a disk as long as a question takes a server.
-LONG = 65536
 
 
 def rounds(bytes_):
@@ -47,7 +45,6 @@ def main():
     record = begin("xattr-many", "one extended attribute per file, many files", "ci", f"{FILES:,} files, {rounds(1)} rounds in turn, {rounds(65536)} of 64 KiB")
     record.data["microseconds"] = {}
     record.data["distances"] = {}
-    record.data["disk"] = {}
 
     def mount(place):
         kind = zuse(f"mount {place}")
@@ -57,7 +54,6 @@ def main():
     for bytes_ in SIZES:
         found = {"set": {}, "get": {}}
         distances = {"set": {}, "get": {}}
-        disk = []
 
         def take_memory():
             # Small values: as much as can be free without the host being told of it meanwhile. Large ones need more, to be read above all
@@ -68,8 +64,6 @@ def main():
             for what, result in set_and_get(peer, folder / f"t{i}", (FILES, max(2, FILES // 1000), bytes_), take_memory, not SMOKE):
                 found[what].setdefault(peer.name, []).append(result["seconds"] / FILES * 1e6)
                 distances[what].setdefault(peer.name, []).append(result["distance"])
-            if bytes_ >= LONG and peer.name == "mount sa":
-                disk.append(disk_takes(bytes_, 1 << 24 if SMOKE else 1 << 30))
 
         def last(peer):
             if isinstance(peer, peers.Zuse):
@@ -79,9 +73,6 @@ def main():
         each_peer_in_turn(record, [*mounts, peers.NullFuse], [rounds(bytes_)] * 3, once, last)
         record.data["microseconds"][bytes_] = found
         record.data["distances"][bytes_] = distances
-        if disk:
-            record.data["disk"][bytes_] = disk
-            print(f"  the disk alone, right behind get: {[round(t, 1) for t in disk]} us a value", flush=True)
         for what, runs in found.items():
             times = {name: [round(t, 1) for t in seconds] for name, seconds in runs.items()}
             for which, some in (("all", runs), ("processors near", of_near(runs, distances[what]))):
