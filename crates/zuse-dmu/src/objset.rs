@@ -664,9 +664,9 @@ impl Objset {
                 return Ok(None);
             }
             let dnode = Dnode::new(self.core.clone(), object, state);
+            self.core.note_edit();
             shard.insert(object.0, Arc::downgrade(&dnode));
             drop(shard);
-            self.core.note_edit();
             self.core.note_dirty(tx.txg(), dnode.clone());
             self.core.meter.add(tx.txg(), OBJECT_CHARGE);
             Ok(Some(dnode))
