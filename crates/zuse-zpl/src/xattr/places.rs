@@ -61,7 +61,7 @@ pub(super) struct Asked {
 }
 
 impl Places {
-    fn of<'a>(slots: &'a [Slot], object: u64) -> Option<&'a Mutex<Option<Value>>> {
+    fn of(slots: &[Slot], object: u64) -> Option<&Mutex<Option<Value>>> {
         Some(&slots.get((object % PLACES) as usize)?.0)
     }
 
