@@ -373,6 +373,24 @@ mod tests {
     }
 
     #[test]
+    fn notes_are_looked_for_where_the_asking_is() {
+        let ahead = XattrsAhead::default();
+        let may = |objects: &[u64]| -> Vec<bool> {
+            objects.iter().map(|o| ahead.may_be_noted(*o)).collect()
+        };
+        assert_eq!(may(&[0, 1, u64::MAX]), [false; 3], "nothing is noted");
+        ahead.note_up_to(9000);
+        assert_eq!(may(&[9000, 9001 - PLACES]), [true; 2]);
+        assert_eq!(may(&[9001, 9000 - PLACES]), [false; 2]);
+        // The piece before, which took longer.
+        ahead.note_up_to(8900);
+        assert_eq!(may(&[8900, 9000]), [true; 2]);
+        // From the beginning again.
+        ahead.note_up_to(300);
+        assert_eq!(may(&[0, 300, 301, 9000]), [true, true, false, false]);
+    }
+
+    #[test]
     fn what_is_in_the_cache_is_not_looked_at_ahead() {
         let ahead = XattrsAhead::default();
         (1..500).for_each(|object| assert_eq!(ahead.visit(object, false), None));
