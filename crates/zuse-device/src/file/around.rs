@@ -9,6 +9,10 @@
 //! around it. That is felt where processors share a core: 10 µs of each message that was answered meanwhile. So what is read once into a place
 //! where it stays is read around the host's cache, unless most of it is in there, or the host does not say (`cachestat`, Linux 6.5).
 //!
+//! Such memory begins with a page, though the host would take less. Reads of 704 KiB, four at a time, into huge pages came at 3.6 GB/s from
+//! pages on and at 2.7 from other multiples of 512, wherever on the disk they were from; in pages of 4 KiB at 1.2. The disk set the pace of
+//! values of 64 KiB at 2.2 GB/s so, and has time left at 2.8.
+//!
 //! The direct descriptor is a second one of the same file. It holds no lock; that of the first one stands for both. The host keeps
 //! both ways in step, page by page: a page is never written partly directly.
 
@@ -31,7 +35,7 @@ const DIRECT_ALIGNMENT: StatxFlags = StatxFlags::from_bits_retain(0x2000);
 #[derive(Debug)]
 struct Direct {
     file: File,
-    /// What addresses in memory are multiples of.
+    /// What addresses in memory are made multiples of: of a page, which is more than most hosts ask for.
     memory: usize,
     /// What places and lengths in the file are multiples of.
     place: u64,
@@ -194,7 +198,7 @@ fn open(file: &File, writable: bool) -> Option<Direct> {
         .ok()?;
     Some(Direct {
         file,
-        memory: said.stx_dio_mem_align as usize,
+        memory: PAGE.max(said.stx_dio_mem_align as usize),
         place: said.stx_dio_offset_align.into(),
     })
 }
