@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::crypt::{MasterKey, Suite, WrappedKey, WrappingKey};
@@ -23,6 +24,9 @@ use crate::context::{Dsl, lock};
 use crate::key_material::{KeyFormat, KeyMaterial};
 use crate::property::{Found, Value};
 use crate::table::Table;
+
+/// How long what a thread in the background does with a dataset may take, at most.
+const IN_PASSING: Duration = Duration::from_millis(500);
 
 /// Extension entry of a directory: its key object.
 pub(crate) const KEY_OBJECT: &str = "com.datto:crypto_key_obj";
@@ -340,9 +344,24 @@ impl Dsl {
 
     /// Forgets the key of an encryption root, and all keys that it unwrapped.
     ///
+    /// What a thread in the background does with a dataset that nobody else uses any more (reading ahead, the end of a txg) is waited for.
+    ///
     /// # Errors
     /// `Refused`: INVAL as for loading; ACCES if it is not loaded; BUSY if a dataset with it is in use.
     pub fn unload_key(&self, name: &str) -> Result<()> {
+        let until = Instant::now() + IN_PASSING;
+        // Not under the lock: what is waited for may need it.
+        while !self.try_to_unload_key(name)? {
+            if Instant::now() >= until {
+                return Err(refused(Errno::BUSY, format!("'{name}' is busy.")));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// False: a dataset with it is in use.
+    fn try_to_unload_key(&self, name: &str) -> Result<bool> {
         let _config = self.read_config();
         let (dir, _) = self.root_for_keys(name)?;
         if !self.is_loaded(dir) {
@@ -365,7 +384,7 @@ impl Dsl {
                 continue;
             }
             if !ds.forget_keys() {
-                return Err(refused(Errno::BUSY, format!("'{name}' is busy.")));
+                return Ok(false);
             }
         }
         {
@@ -375,7 +394,7 @@ impl Dsl {
         }
         // Decoded blocks are in clear.
         self.meta()?.io.cache().clear();
-        Ok(())
+        Ok(true)
     }
 
     /// Names of the encryption roots from a dataset downward.

@@ -1,6 +1,7 @@
 //! Encrypted datasets: what is written is read again with the key and not without; damage is told, never decrypted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zuse::{Credentials, Errno, Error, KeyFormat, KeyMaterial, Pool, PoolAccess};
 use zuse_device::{BlockDevice, MemDevice};
@@ -147,8 +148,13 @@ fn keys_are_loaded_changed_inherited_and_forgotten() {
     // A dataset in use keeps its key.
     let held = pool.file_system("tank/a/child").expect("file system");
     assert!(pool.unload_key("tank/a").unwrap_err().is(Errno::BUSY));
-    drop(held);
+    // One that is used in passing is waited for.
+    let passing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        drop(held);
+    });
     pool.unload_key("tank/a").expect("unload");
+    passing.join().expect("joined");
     assert!(
         get(&pool, "tank/a/child", "file")
             .unwrap_err()
