@@ -2,7 +2,7 @@
 # Repeats the work of the tables that were published about ZFS on this project and its peers: builds what that needs, measures, writes
 # bench/results/published-*.{json,svg} and the tables of docs/performance.md. Root, for loop mounts and dropping caches.
 #
-#   bench/published/run.sh --ci             half an hour
+#   bench/published/run.sh --ci             an hour and a quarter
 #   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk; results and tables of their own
 #   ZUSE_BENCH_WITHOUT="zfs-fuse xfs" bench/published/run.sh --full find    without some peers: 18 million files take ext4 eight minutes
 #   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr
