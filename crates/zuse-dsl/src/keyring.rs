@@ -131,6 +131,10 @@ fn bytes<const N: usize>(table: &Table, key: &str, object: u64) -> Result<[u8; N
     }
 }
 
+fn is_busy(name: &str) -> Error {
+    refused(Errno::BUSY, format!("'{name}' is busy."))
+}
+
 fn refused(errno: Errno, what: String) -> Error {
     Error::refused(errno, what)
 }
@@ -344,7 +348,7 @@ impl Dsl {
 
     /// Forgets the key of an encryption root, and all keys that it unwrapped.
     ///
-    /// What a thread in the background does with a dataset that nobody else uses any more (reading ahead, the end of a txg) is waited for.
+    /// What a thread in the background does with a dataset that nobody owns any more (reading ahead, the end of a txg) is waited for.
     ///
     /// # Errors
     /// `Refused`: INVAL as for loading; ACCES if it is not loaded; BUSY if a dataset with it is in use.
@@ -353,14 +357,14 @@ impl Dsl {
         // Not under the lock: what is waited for may need it.
         while !self.try_to_unload_key(name)? {
             if Instant::now() >= until {
-                return Err(refused(Errno::BUSY, format!("'{name}' is busy.")));
+                return Err(is_busy(name));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    /// False: a dataset with it is in use.
+    /// False: somebody has the object set of a dataset that nobody owns.
     fn try_to_unload_key(&self, name: &str) -> Result<bool> {
         let _config = self.read_config();
         let (dir, _) = self.root_for_keys(name)?;
@@ -382,6 +386,9 @@ impl Dsl {
             };
             if !below.contains(&object) {
                 continue;
+            }
+            if ds.is_owned() {
+                return Err(is_busy(name));
             }
             if !ds.forget_keys() {
                 return Ok(false);

@@ -148,10 +148,13 @@ fn keys_are_loaded_changed_inherited_and_forgotten() {
     // A dataset in use keeps its key.
     let held = pool.file_system("tank/a/child").expect("file system");
     assert!(pool.unload_key("tank/a").unwrap_err().is(Errno::BUSY));
-    // One that is used in passing is waited for.
+    drop(held);
+    // One that nobody owns and that somebody has in hand for a moment is waited for.
+    let child = pool.dsl().dataset("tank/a/child").expect("dataset");
+    let objset = child.objset().expect("objset");
     let passing = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
-        drop(held);
+        drop(objset);
     });
     pool.unload_key("tank/a").expect("unload");
     passing.join().expect("joined");
