@@ -70,8 +70,9 @@ pub struct DirtyMeter {
     again: [AtomicU64; 4],
     /// Values of extended attributes that memory to spare was there for.
     values: [AtomicU64; 4],
-    /// Those of the txg that was written last.
+    /// Those of the txg that was written last, and its metadata.
     written_values: AtomicU64,
+    written_metadata: AtomicU64,
 }
 
 impl DirtyMeter {
@@ -119,7 +120,8 @@ impl DirtyMeter {
 
     /// The txg was written: its bytes are clean.
     pub fn clear(&self, txg: Txg) {
-        self.metadata[txg.slot::<4>()].store(0, Relaxed);
+        let metadata = self.metadata[txg.slot::<4>()].swap(0, Relaxed);
+        self.written_metadata.store(metadata, Relaxed);
         self.data[txg.slot::<4>()].store(0, Relaxed);
         self.fresh[txg.slot::<4>()].store(0, Relaxed);
         self.again[txg.slot::<4>()].store(0, Relaxed);
@@ -135,6 +137,11 @@ impl DirtyMeter {
     /// Dirty bytes of objects and metadata, of all txgs that are not yet written.
     pub fn metadata(&self) -> u64 {
         self.metadata.iter().map(|s| s.load(Relaxed)).sum()
+    }
+
+    /// The same, with those of the last txg that was written.
+    pub fn metadata_lately(&self) -> u64 {
+        self.metadata() + self.written_metadata.load(Relaxed)
     }
 
     /// Dirty bytes of files, of all txgs that are not yet written.
@@ -169,5 +176,18 @@ mod tests {
         assert_eq!(meter.values_lately(), 11);
         meter.clear(Txg(7));
         assert_eq!(meter.values_lately(), 0);
+    }
+    #[test]
+    fn metadata_counts_until_the_next_txg_is_written() {
+        let meter = DirtyMeter::default();
+        meter.add(Txg(5), 100);
+        meter.add(Txg(6), 10);
+        assert_eq!((meter.metadata(), meter.metadata_lately()), (110, 110));
+        meter.clear(Txg(5));
+        assert_eq!((meter.metadata(), meter.metadata_lately()), (10, 110));
+        meter.clear(Txg(6));
+        assert_eq!((meter.metadata(), meter.metadata_lately()), (0, 10));
+        meter.clear(Txg(7));
+        assert_eq!(meter.metadata_lately(), 0);
     }
 }
