@@ -37,6 +37,8 @@ pub struct JobPanic {
 pub struct WorkPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Processors, as they were when the pool was made.
+    processors: usize,
 }
 
 struct Shared {
@@ -64,6 +66,7 @@ impl WorkPool {
         let mut pool = Self {
             shared,
             threads: Vec::new(),
+            processors: processors(),
         };
         for n in 0..threads.max(1) {
             let shared = pool.shared.clone();
@@ -84,11 +87,7 @@ impl WorkPool {
     /// # Errors
     /// When the host starts no thread at all.
     pub fn per_processor(name: &str, capacity: usize) -> std::io::Result<Self> {
-        Self::new(
-            name,
-            thread::available_parallelism().map_or(1, usize::from),
-            capacity,
-        )
+        Self::new(name, processors(), capacity)
     }
 
     /// Queue a job; waits for room (a worker of this pool runs the job itself instead).
@@ -123,9 +122,41 @@ impl WorkPool {
         R: Send + 'static,
         F: Fn(T) -> R + Send + Sync + 'static,
     {
+        self.try_run_with(self.threads.len(), items, f)
+    }
+
+    /// As [`Self::try_run_all`], for items that mostly compute, and of which `waiting` at once may wait for a device: no more threads than there are
+    /// processors, or `waiting` and one.
+    ///
+    /// More of them would not be done sooner, and who has a thread of his own beside them gets a smaller part of a processor: of two, who made
+    /// files beside a sync thread and six helpers got a third of one, with one helper two thirds.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_compute_all<T, R, F>(
+        &self,
+        waiting: usize,
+        items: Vec<T>,
+        f: F,
+    ) -> Result<Vec<R>, JobPanic>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: Fn(T) -> R + Send + Sync + 'static,
+    {
+        let helpers = self.processors.saturating_sub(1).max(waiting);
+        self.try_run_with(helpers.min(self.threads.len()), items, f)
+    }
+
+    fn try_run_with<T, R, F>(&self, helpers: usize, items: Vec<T>, f: F) -> Result<Vec<R>, JobPanic>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: Fn(T) -> R + Send + Sync + 'static,
+    {
         let batch = Arc::new(Batch::new(items, f));
         // Helpers hold the batch weakly: one that comes late must not keep `f` alive.
-        for _ in 0..self.threads.len().min(batch.slots.len().saturating_sub(1)) {
+        for _ in 0..helpers.min(batch.slots.len().saturating_sub(1)) {
             let weak: Weak<Batch<T, R, F>> = Arc::downgrade(&batch);
             let helper = Box::new(move || {
                 if let Some(batch) = weak.upgrade() {
@@ -324,6 +355,10 @@ impl<T, R, F: Fn(T) -> R> Batch<T, R, F> {
         });
         Ok(results.collect())
     }
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

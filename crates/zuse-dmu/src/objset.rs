@@ -91,6 +91,11 @@ impl Core {
             .clone()
     }
 
+    /// How many threads may wait for devices at once while blocks are written: each top-level vdev has one that writes to it.
+    pub fn devices(&self) -> usize {
+        self.io.vdevs().tops().len()
+    }
+
     fn shard(&self, object: ObjectId) -> &Mutex<NumberMap<Weak<Dnode>>> {
         &self.objects[(object.0 % SHARDS as u64) as usize]
     }

@@ -95,3 +95,29 @@ fn borrowed_data_is_worked_on_in_place() {
     assert_eq!(lens, [300, 300, 300, 100]);
     assert!(data.iter().all(|&n| n == 6));
 }
+
+/// Each item waits until as many are at work as may wait for devices; never are there more than that, or than there are processors.
+#[test]
+fn what_computes_has_as_many_threads_as_there_are_processors_or_devices() {
+    use std::time::{Duration, Instant};
+    let (waiting, pool) = (3, WorkPool::new("t", 64, 64).unwrap());
+    let most = processors().max(waiting + 1).min(65);
+    let now_and_peak = Arc::new(Mutex::new((0, 0)));
+    let of = now_and_peak.clone();
+    let begun = Instant::now();
+    pool.try_compute_all(waiting, (0..200).collect(), move |_: i32| {
+        {
+            let mut at = lock(&of);
+            at.0 += 1;
+            at.1 = at.1.max(at.0);
+        }
+        while lock(&of).1 <= waiting && begun.elapsed() < Duration::from_secs(20) {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(1));
+        lock(&of).0 -= 1;
+    })
+    .unwrap();
+    let peak = lock(&now_and_peak).1;
+    assert!((waiting + 1..=most).contains(&peak), "{peak} of {most}");
+}

@@ -466,7 +466,7 @@ impl Tree {
             self.dnode
                 .core
                 .work
-                .try_run_all(jobs, one)
+                .try_compute_all(self.dnode.core.devices(), jobs, one)
                 .map_err(|e| Error::corrupt(self.dnode.place(), e))?
         } else {
             jobs.into_iter().map(one).collect()

@@ -149,10 +149,14 @@ impl Objset {
         let done = self
             .core
             .work
-            .try_run_all(batches, move |batch: Vec<Arc<Dnode>>| {
-                let done = batch.iter().filter_map(one).collect::<Vec<_>>();
-                (batch, done)
-            })
+            .try_compute_all(
+                self.core.devices(),
+                batches,
+                move |batch: Vec<Arc<Dnode>>| {
+                    let done = batch.iter().filter_map(one).collect::<Vec<_>>();
+                    (batch, done)
+                },
+            )
             .map_err(|e| Error::corrupt(self.place(), e))?;
         let (pinned, done): (Vec<_>, Vec<_>) = done.into_iter().unzip();
         Ok((pinned, done.into_iter().flatten().collect()))
