@@ -161,6 +161,17 @@ impl Versions {
         Some(&there.block)
     }
 
+    /// Asks the memory for what [`Self::expect`] will look at, a while before.
+    #[inline]
+    pub fn expect_place(&self, blkid: u64) {
+        if let Self::Many(blocks) = self {
+            let (row, at) = place(blkid);
+            if let Some(Some(row)) = blocks.rows.get(row) {
+                zuse_codec::read_soon_at(std::ptr::from_ref(&row[at]).addr());
+            }
+        }
+    }
+
     /// Asks the memory for a block, its first bytes and those at `soon`, which will be needed in a while.
     pub fn expect(&self, blkid: u64, soon: usize) {
         if let Self::Many(blocks) = self

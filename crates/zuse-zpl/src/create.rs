@@ -184,6 +184,7 @@ impl FileSystem {
         if !mode::is_valid(new.mode) {
             return refuse(Errno::INVAL, "a file type");
         }
+        let mut expected = entries.expect(name);
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
         let _names = lock(&dir.names);
         self.check_alive(dir)?;
@@ -198,7 +199,7 @@ impl FileSystem {
         let acls = self.first_acls(dir, &mut mode, who.umask)?;
         self.check_object_quota(who, &parent, mode)?;
         // Making the object takes longer than the memory does.
-        let mut expected = entries.expect(name);
+        entries.expect_version(&expected);
         let tx = self.begin(estimate::CREATE)?;
         let now = self.now();
         let (dnode, attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, new, now)?;

@@ -529,6 +529,24 @@ impl Dnode {
         }
     }
 
+    /// Asks the memory for where the newest version of a block is whose number `f` finds in another one, if that is a changed one.
+    #[inline]
+    pub(crate) fn lead<R>(
+        &self,
+        from: u64,
+        f: impl FnOnce(&[u8]) -> Option<(u64, R)>,
+    ) -> Option<(u64, R)> {
+        let state = self.read_state();
+        let newest = state.dirty.last()?;
+        let content = newest.blocks.get(from)?.content.try_read().ok()?;
+        let Content::Dirty { bytes, .. } = &*content else {
+            return None;
+        };
+        let led = f(bytes)?;
+        newest.blocks.expect_place(led.0);
+        Some(led)
+    }
+
     /// Asks the memory for the newest version of a block, if that is a changed one: for the block, its first bytes and those at `soon`.
     pub(crate) fn expect_block(&self, blkid: u64, soon: usize) {
         let state = self.read_state();

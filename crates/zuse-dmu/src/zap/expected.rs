@@ -1,8 +1,9 @@
 //! A name that will be added soon: its leaf is found, and brought near, while the caller does something else.
 //!
 //! ```text
-//!   expect ─► hash, word of the table, place of the leaf's version      asks for the version, the leaf's header, its bucket
-//!   expect_leaf ─► the version                                          asks for the free chunks that the entry will take
+//!   expect ─► hash, word of the table                    asks for where the leaf's version is
+//!   expect_version ─► where that is                      asks for the version, the leaf's header, its bucket
+//!   expect_leaf ─► the version                           asks for the free chunks that the entry will take
 //!   add_expected ─► the entry
 //! ```
 //! In a directory of a million names each name's leaf lies somewhere else, in none of the processor's caches, and an add waits for one line
@@ -69,7 +70,15 @@ impl Zap {
         Expected::default()
     }
 
-    /// Asks for the rest, a while after [`Self::expect`] and before [`Self::add_expected`].
+    /// Asks for the leaf, a while after [`Self::expect`].
+    pub fn expect_version(&self, expected: &Expected) {
+        if expected.holds(&self.dnode) {
+            let target = &expected.target;
+            self.dnode.expect_block(target.leaf, target.head);
+        }
+    }
+
+    /// Asks for the rest, a while after [`Self::expect_version`] and before [`Self::add_expected`].
     pub fn expect_leaf(&self, tx: &Tx, expected: &mut Expected) {
         if !expected.holds(&self.dnode) {
             return;

@@ -200,25 +200,32 @@ pub(crate) fn lookup_match<S: Blocks>(
     })?
 }
 
-/// Where an aim leads: the hash, the leaf (0: none), and how many hash bits that probably covers.
+/// Where an aim leads: the hash, the leaf (0: none), how many hash bits that probably covers, and where in it the bucket is then.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Target {
     pub hash: u64,
     pub leaf: u64,
     pub depth: u32,
+    pub head: usize,
 }
 
-/// Finds the leaf, and asks the memory for what [`put`] will need of it first.
+/// Finds the leaf, and asks the memory for where its version is.
 pub(crate) fn expect<S: Blocks>(s: &S, aim: &Aim<'_>) -> Result<Target> {
-    let (leaf, depth) = aim.leaf_and_depth(s)?;
+    let (leaf, depth) = match aim.near {
+        Some(near) => near,
+        None => table::lead(s, &aim.h, top_bits(aim.key.hash, aim.h.shift))?,
+    };
     let hash = aim.key.hash;
-    if leaf != 0 {
-        let geometry = Geometry {
-            shift: aim.h.block_shift,
-        };
-        s.expect(leaf, geometry.head_place(hash, depth));
-    }
-    Ok(Target { hash, leaf, depth })
+    let geometry = Geometry {
+        shift: aim.h.block_shift,
+    };
+    let head = geometry.head_place(hash, depth);
+    Ok(Target {
+        hash,
+        leaf,
+        depth,
+        head,
+    })
 }
 
 /// The number of entries.

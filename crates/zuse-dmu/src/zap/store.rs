@@ -30,8 +30,10 @@ pub(crate) trait Blocks {
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error;
     /// Asks for a block that will be read soon.
     fn prefetch(&self, _blkid: u64) {}
-    /// Asks the memory for what [`BlocksMut::edit_soon`] will need of a block that is changed already.
-    fn expect(&self, _blkid: u64, _soon: usize) {}
+    /// As [`Self::view_near`], where `f` gives the number of a block that will be changed in a while, and something about it.
+    fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
+        self.view_near(blkid, f)
+    }
 }
 
 /// Changing whole blocks.
@@ -103,8 +105,13 @@ impl Blocks for ObjectBlocks<'_> {
     fn prefetch(&self, blkid: u64) {
         self.dnode.prefetch(blkid, 1);
     }
-    fn expect(&self, blkid: u64, soon: usize) {
-        self.dnode.expect_block(blkid, soon);
+    #[inline]
+    fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
+        // A flaw is found again on the long way, which says where.
+        match self.dnode.lead(blkid, |b| f(b).ok()) {
+            Some(led) => Ok(led),
+            None => self.view_near(blkid, f),
+        }
     }
 }
 

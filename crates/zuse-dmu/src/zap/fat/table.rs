@@ -32,17 +32,27 @@ pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
 #[inline]
 pub(super) fn pointer_and_depth<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
     let (blkid, at) = h.pointer_place(index);
-    s.view_near(blkid, |b| {
-        let mine = word(b, at)?;
-        let mut depth = h.shift;
-        for step in [8, 16, 32] {
-            if depth == 0 || word(b, at ^ step)? != mine {
-                break;
-            }
-            depth -= 1;
+    s.view_near(blkid, |b| pointer_and_depth_in(h, b, at))
+}
+
+/// The same, where the leaf will be changed in a while.
+#[inline]
+pub(super) fn lead<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
+    let (blkid, at) = h.pointer_place(index);
+    s.lead(blkid, |b| pointer_and_depth_in(h, b, at))
+}
+
+#[inline]
+fn pointer_and_depth_in(h: &Header, b: &[u8], at: usize) -> Checked<(u64, u32)> {
+    let mine = word(b, at)?;
+    let mut depth = h.shift;
+    for step in [8, 16, 32] {
+        if depth == 0 || word(b, at ^ step)? != mine {
+            break;
         }
-        Ok((h.check_leaf(mine)?, depth))
-    })
+        depth -= 1;
+    }
+    Ok((h.check_leaf(mine)?, depth))
 }
 
 /// The pointer of an index and the next few different ones after it (0 where there are none).
