@@ -36,6 +36,17 @@ impl Sums {
         }
     }
 
+    /// Adds other sums.
+    pub fn join(&mut self, other: Self) {
+        for (sums, others) in self.0.iter_mut().zip(other.0) {
+            for (id, (bytes, objects)) in others {
+                let sum = sums.entry(id).or_default();
+                sum.0 += bytes;
+                sum.1 += objects;
+            }
+        }
+    }
+
     /// Adds what a sync changed about one object.
     pub fn add(&mut self, change: &SyncedObject, objects: bool) {
         if let Some(before) = change

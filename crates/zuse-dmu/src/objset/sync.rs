@@ -1,6 +1,6 @@
 //! Writing one txg of an object set.
 //!
-//! Order: dirty objects (in parallel) → accounting → dnodes into their slots, block by block → meta dnode → objset block.
+//! Order: dirty objects (in parallel, each counted where it was written) → accounting → dnodes into their slots, block by block → meta dnode → objset block.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,6 +30,65 @@ pub struct ObjsetSync {
     pub large_microzap: bool,
 }
 
+/// How objects are written.
+#[derive(Clone, Copy)]
+struct How {
+    txg: Txg,
+    pass: u32,
+    /// Flags for their dnodes.
+    flags: u8,
+    /// Users' space is counted.
+    counted: bool,
+}
+
+/// What writing objects did. It is put together where they are written: what it takes is in that processor's cache.
+#[derive(Default)]
+struct Done {
+    changes: Vec<(ObjectId, SyncedObject)>,
+    sums: Sums,
+    features: u32,
+    large_dnodes: bool,
+    large_microzap: bool,
+}
+
+impl Done {
+    fn sync(&mut self, dnodes: &[Arc<Dnode>], how: How) -> Result<()> {
+        self.changes.reserve(dnodes.len());
+        for dnode in dnodes {
+            if let Some(change) = dnode.sync(how.txg, how.pass, how.flags)? {
+                self.note(dnode.object(), change, how);
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, object: ObjectId, change: SyncedObject, how: How) {
+        self.features |= change.features.0;
+        if let Some(after) = &change.after {
+            self.large_dnodes |= after.head.slots > 1;
+            self.large_microzap |= after.head.block_size > 128 * 1024
+                && after.head.max_block == 0
+                && matches!(
+                    object_type::swap_class(after.head.object_type),
+                    Some(object_type::SwapClass::Zap)
+                );
+        }
+        if how.counted {
+            let objects = how.flags & zuse_format::dnode::FLAG_USEROBJUSED_ACCOUNTED != 0;
+            self.sums.add(&change, objects);
+        }
+        self.changes.push((object, change));
+    }
+
+    fn join(&mut self, mut other: Self) {
+        self.changes.append(&mut other.changes);
+        self.sums.join(other.sums);
+        self.features |= other.features;
+        self.large_dnodes |= other.large_dnodes;
+        self.large_microzap |= other.large_microzap;
+    }
+}
+
 /// Objects that a job of the parallel part takes at once, at least and at most, and how many jobs each thread should get.
 const BATCH: usize = 32;
 const LONG_BATCH: usize = 256;
@@ -48,39 +107,29 @@ impl Objset {
         }
         self.core.last_sync.store(txg.0, Relaxed);
         let tx = Tx::syncing(txg);
-        let mut features = 0;
-        let mut large_dnodes = false;
-        let mut large_microzap = false;
-        let mut sums = Sums::default();
         let counted = self.accounts_users();
         let flags = self.accounting_flags();
-        let count_objects = flags & zuse_format::dnode::FLAG_USEROBJUSED_ACCOUNTED != 0;
 
         let dirty = std::mem::take(&mut *lock(&self.core.dirty[txg.slot::<4>()]));
-        let mut changes: Vec<(ObjectId, SyncedObject)> = Vec::with_capacity(dirty.len());
         let ordinary: Vec<Arc<Dnode>> = dirty
             .into_iter()
             .filter(|d| d.object().0 != 0 && d.object().0 <= u64::MAX - 3)
             .collect();
         // They stay in memory until the dnode blocks that hold them are written.
-        let (pinned, done) = self.sync_dnodes(ordinary, txg, pass, flags)?;
-        for result in done {
-            let (object, change) = result?;
-            features |= change.features.0;
-            if let Some(after) = &change.after {
-                large_dnodes |= after.head.slots > 1;
-                large_microzap |= after.head.block_size > 128 * 1024
-                    && after.head.max_block == 0
-                    && matches!(
-                        object_type::swap_class(after.head.object_type),
-                        Some(object_type::SwapClass::Zap)
-                    );
-            }
-            if counted {
-                sums.add(&change, count_objects);
-            }
-            changes.push((object, change));
-        }
+        let how = How {
+            txg,
+            pass,
+            flags,
+            counted,
+        };
+        let (pinned, done) = self.sync_dnodes(ordinary, how)?;
+        let Done {
+            changes,
+            sums,
+            mut features,
+            large_dnodes,
+            large_microzap,
+        } = done;
         if counted {
             self.apply_accounting(&tx, sums)?;
         }
@@ -123,23 +172,17 @@ impl Objset {
     }
 
     /// Writes them; gives them back with what that did.
-    #[allow(clippy::type_complexity)]
     fn sync_dnodes(
         &self,
         dnodes: Vec<Arc<Dnode>>,
-        txg: Txg,
-        pass: u32,
-        flags: u8,
-    ) -> Result<(Vec<Vec<Arc<Dnode>>>, Vec<Result<(ObjectId, SyncedObject)>>)> {
-        let one = move |dnode: &Arc<Dnode>| match dnode.sync(txg, pass, flags) {
-            Ok(Some(change)) => Some(Ok((dnode.object(), change))),
-            Ok(None) => None,
-            Err(e) => Some(Err(e)),
-        };
+        how: How,
+    ) -> Result<(Vec<Vec<Arc<Dnode>>>, Done)> {
+        let mut all = Done::default();
         if dnodes.len() <= 2 {
-            let done = dnodes.iter().filter_map(one).collect();
-            return Ok((vec![dnodes], done));
+            all.sync(&dnodes, how)?;
+            return Ok((vec![dnodes], all));
         }
+        all.changes.reserve(dnodes.len());
         let batch = batch_of(dnodes.len(), self.core.work.threads());
         let mut batches = Vec::with_capacity(dnodes.len().div_ceil(batch));
         let mut dnodes = dnodes.into_iter();
@@ -153,13 +196,18 @@ impl Objset {
                 self.core.devices(),
                 batches,
                 move |batch: Vec<Arc<Dnode>>| {
-                    let done = batch.iter().filter_map(one).collect::<Vec<_>>();
-                    (batch, done)
+                    let mut done = Done::default();
+                    let result = done.sync(&batch, how);
+                    (batch, result.map(|()| done))
                 },
             )
             .map_err(|e| Error::corrupt(self.place(), e))?;
-        let (pinned, done): (Vec<_>, Vec<_>) = done.into_iter().unzip();
-        Ok((pinned, done.into_iter().flatten().collect()))
+        let mut pinned = Vec::with_capacity(done.len());
+        for (batch, done) in done {
+            pinned.push(batch);
+            all.join(done?);
+        }
+        Ok((pinned, all))
     }
 
     /// Writes the dnode blocks with the new dnodes in their slots, and the meta dnode. Gives the changes back, by number.
