@@ -160,7 +160,7 @@ impl Objset {
                 }
             }
         }
-        drop(pinned);
+        self.let_go(pinned, changes)?;
         self.rest_dirty[txg.slot::<4>()].store(false, std::sync::atomic::Ordering::Relaxed);
         let root = self.write_objset_block(txg, pass)?;
         Ok(Some(ObjsetSync {
@@ -169,6 +169,28 @@ impl Objset {
             large_dnodes,
             large_microzap,
         }))
+    }
+
+    /// Drops objects that are written, and what was said of them: with many small ones, each is a few pieces of memory that somebody gives back.
+    fn let_go(
+        &self,
+        dnodes: Vec<Vec<Arc<Dnode>>>,
+        changes: Arc<Vec<(ObjectId, SyncedObject)>>,
+    ) -> Result<()> {
+        let mut jobs: Vec<(Vec<Arc<Dnode>>, Vec<(ObjectId, SyncedObject)>)> =
+            dnodes.into_iter().map(|d| (d, Vec::new())).collect();
+        if let Ok(changes) = Arc::try_unwrap(changes) {
+            let each = changes.len().div_ceil(jobs.len().max(1)).max(1);
+            let mut changes = changes.into_iter();
+            for job in &mut jobs {
+                job.1.extend(changes.by_ref().take(each));
+            }
+        }
+        self.core
+            .work
+            .try_compute_all(0, jobs, drop)
+            .map(drop)
+            .map_err(|e| Error::corrupt(self.place(), e))
     }
 
     /// Writes them; gives them back with what that did.
