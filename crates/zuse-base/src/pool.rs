@@ -39,6 +39,18 @@ pub struct WorkPool {
     threads: Vec<JoinHandle<()>>,
     /// Processors, as they were when the pool was made.
     processors: usize,
+    /// What was put by and is perhaps not done.
+    put_by: Mutex<Vec<Arc<dyn PutBy>>>,
+}
+
+/// A batch whose results nobody needs.
+trait PutBy: Send + Sync {
+    /// Work until every item is begun.
+    fn help(&self);
+    /// Wait for the items that others have begun.
+    fn wait(&self) -> Result<(), String>;
+    /// Whether every item is done.
+    fn is_done(&self) -> bool;
 }
 
 struct Shared {
@@ -67,6 +79,7 @@ impl WorkPool {
             shared,
             threads: Vec::new(),
             processors: processors(),
+            put_by: Mutex::default(),
         };
         for n in 0..threads.max(1) {
             let shared = pool.shared.clone();
@@ -155,26 +168,75 @@ impl WorkPool {
         F: Fn(T) -> R + Send + Sync + 'static,
     {
         let batch = Arc::new(Batch::new(items, f));
-        // Helpers hold the batch weakly: one that comes late must not keep `f` alive.
-        for _ in 0..helpers.min(batch.slots.len().saturating_sub(1)) {
-            let weak: Weak<Batch<T, R, F>> = Arc::downgrade(&batch);
+        self.call_for_help(&batch, helpers.min(batch.slots.len().saturating_sub(1)));
+        batch.help();
+        batch.wait().map_err(|message| self.panicked(message))
+    }
+
+    /// How many of the helpers will come.
+    fn call_for_help<T, R, F>(&self, batch: &Arc<Batch<T, R, F>>, helpers: usize) -> usize
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: Fn(T) -> R + Send + Sync + 'static,
+    {
+        for n in 0..helpers {
+            // Helpers hold the batch weakly: one that comes late must not keep `f` alive.
+            let weak: Weak<Batch<T, R, F>> = Arc::downgrade(batch);
             let helper = Box::new(move || {
                 if let Some(batch) = weak.upgrade() {
                     batch.help();
                 }
             });
             if self.shared.queue.try_push(helper).is_err() {
-                break;
+                return n;
             }
         }
-        batch.help();
-        batch.wait().map_err(|message| {
-            self.shared.panics.bump();
-            JobPanic {
-                pool: self.shared.name.clone(),
-                message,
+        helpers
+    }
+
+    fn panicked(&self, message: String) -> JobPanic {
+        self.shared.panics.bump();
+        JobPanic {
+            pool: self.shared.name.clone(),
+            message,
+        }
+    }
+
+    /// Begin to apply `f` to every item, on as many threads as leave the caller his processor, and return. It is done when [`Self::finish`] returns,
+    /// or earlier.
+    pub fn put_by<T, F>(&self, items: Vec<T>, f: F)
+    where
+        T: Send + 'static,
+        F: Fn(T) + Send + Sync + 'static,
+    {
+        let batch = Arc::new(Batch::new(items, f));
+        let helpers = self.processors.saturating_sub(1).max(1);
+        let helpers = helpers.min(self.threads.len()).min(batch.slots.len());
+        {
+            let mut put_by = lock(&self.put_by);
+            put_by.retain(|b| !b.is_done());
+            put_by.push(batch.clone());
+        }
+        if self.call_for_help(&batch, helpers) == 0 {
+            batch.help();
+        }
+    }
+
+    /// Help with all that was put by, and wait until it is done.
+    ///
+    /// # Errors
+    /// Something of it panicked; the rest is done all the same.
+    pub fn finish(&self) -> Result<(), JobPanic> {
+        let mut result = Ok(());
+        let put_by = std::mem::take(&mut *lock(&self.put_by));
+        for batch in put_by {
+            batch.help();
+            if let Err(message) = batch.wait() {
+                result = Err(self.panicked(message));
             }
-        })
+        }
+        result
     }
 
     /// Like [`WorkPool::try_run_all`].
@@ -277,6 +339,20 @@ where
     match batch.wait() {
         Ok(results) => results,
         Err(message) => panic!("a parallel job panicked: {message}"),
+    }
+}
+
+impl<T: Send, F: Fn(T) + Send + Sync> PutBy for Batch<T, (), F> {
+    fn help(&self) {
+        Batch::help(self);
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        Batch::wait(self).map(drop)
+    }
+
+    fn is_done(&self) -> bool {
+        *lock(&self.left) == 0
     }
 }
 

@@ -71,6 +71,14 @@ impl Pool {
 
     /// Writes a txg. On return its uberblock is on disk, or there was nothing to write.
     pub(crate) fn sync_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
+        let result = self.write_txg(txg);
+        // Also where it went wrong: nobody else waits for it.
+        let finished = self.work.finish();
+        result?;
+        finished.map_err(|e| Error::corrupt(format!("pool {}, txg {txg}", self.name()), e))
+    }
+
+    fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let (values, dirty) = (self.meter.values_lately(), self.meter.metadata_lately());
         if let Some(slack) = heap_slack(values, dirty, self.io.cache().take_made_room()) {
             zuse_device::heap::trim_above(self.limits().cache.saturating_add(slack));

@@ -121,3 +121,48 @@ fn what_computes_has_as_many_threads_as_there_are_processors_or_devices() {
     let peak = lock(&now_and_peak).1;
     assert!((waiting + 1..=most).contains(&peak), "{peak} of {most}");
 }
+
+#[test]
+fn what_is_put_by_goes_on_beside_and_is_done_in_the_end() {
+    let pool = WorkPool::new("t", 2, 8).unwrap();
+    let done = Arc::new(AtomicUsize::new(0));
+    // Without anybody who finishes it.
+    let (told, heard) = mpsc::channel();
+    pool.put_by(vec![1, 2], move |n| told.send(n).unwrap());
+    assert_eq!(heard.recv().unwrap() + heard.recv().unwrap(), 3);
+    for _ in 0..3 {
+        let done = done.clone();
+        pool.put_by((0..100).collect(), move |_: i32| {
+            thread::sleep(std::time::Duration::from_micros(200));
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    pool.finish().unwrap();
+    assert_eq!(done.load(Ordering::Relaxed), 300);
+    assert!(lock(&pool.put_by).is_empty());
+    pool.put_by(vec![0, 1, 0], |n: i32| assert_eq!(n, 0));
+    assert!(pool.finish().is_err());
+    pool.finish().unwrap();
+}
+
+/// A pool whose queue has no room does it at once.
+#[test]
+fn what_is_put_by_needs_no_room_in_the_queue() {
+    let pool = WorkPool::new("t", 1, 1).unwrap();
+    let ((go, wait), (told, begun)) = (mpsc::channel::<()>(), mpsc::channel());
+    pool.submit(Box::new(move || {
+        told.send(()).unwrap();
+        wait.recv().unwrap();
+    }));
+    begun.recv().unwrap();
+    while pool.try_submit(Box::new(|| ())).is_ok() {
+        thread::yield_now();
+    }
+    let done = Arc::new(AtomicUsize::new(0));
+    let of = done.clone();
+    pool.put_by(vec![(), ()], move |()| {
+        of.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(done.load(Ordering::Relaxed), 2);
+    go.send(()).unwrap();
+}

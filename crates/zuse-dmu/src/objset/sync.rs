@@ -30,6 +30,9 @@ pub struct ObjsetSync {
     pub large_microzap: bool,
 }
 
+/// What became of objects, by number.
+type Changes = Vec<(ObjectId, SyncedObject)>;
+
 /// How objects are written.
 #[derive(Clone, Copy)]
 struct How {
@@ -44,7 +47,7 @@ struct How {
 /// What writing objects did. It is put together where they are written: what it takes is in that processor's cache.
 #[derive(Default)]
 struct Done {
-    changes: Vec<(ObjectId, SyncedObject)>,
+    changes: Changes,
     sums: Sums,
     features: u32,
     large_dnodes: bool,
@@ -160,7 +163,7 @@ impl Objset {
                 }
             }
         }
-        self.let_go(pinned, changes)?;
+        self.let_go(pinned, changes);
         self.rest_dirty[txg.slot::<4>()].store(false, std::sync::atomic::Ordering::Relaxed);
         let root = self.write_objset_block(txg, pass)?;
         Ok(Some(ObjsetSync {
@@ -171,13 +174,13 @@ impl Objset {
         }))
     }
 
-    /// Drops objects that are written, and what was said of them: with many small ones, each is a few pieces of memory that somebody gives back.
-    fn let_go(
-        &self,
-        dnodes: Vec<Vec<Arc<Dnode>>>,
-        changes: Arc<Vec<(ObjectId, SyncedObject)>>,
-    ) -> Result<()> {
-        let mut jobs: Vec<(Vec<Arc<Dnode>>, Vec<(ObjectId, SyncedObject)>)> =
+    /// Drops objects that are written, and what was said of them: each is a few pieces of memory that somebody gives back, and of a hundred thousand
+    /// others do that while this thread waits for the devices. Who writes the txg waits for it in the end ([`zuse_base::WorkPool::finish`]).
+    fn let_go(&self, dnodes: Vec<Vec<Arc<Dnode>>>, changes: Arc<Changes>) {
+        if dnodes.len() < 2 {
+            return;
+        }
+        let mut jobs: Vec<(Vec<Arc<Dnode>>, Changes)> =
             dnodes.into_iter().map(|d| (d, Vec::new())).collect();
         if let Ok(changes) = Arc::try_unwrap(changes) {
             let each = changes.len().div_ceil(jobs.len().max(1)).max(1);
@@ -186,11 +189,7 @@ impl Objset {
                 job.1.extend(changes.by_ref().take(each));
             }
         }
-        self.core
-            .work
-            .try_compute_all(0, jobs, drop)
-            .map(drop)
-            .map_err(|e| Error::corrupt(self.place(), e))
+        self.core.work.put_by(jobs, drop);
     }
 
     /// Writes them; gives them back with what that did.
@@ -233,13 +232,12 @@ impl Objset {
     }
 
     /// Writes the dnode blocks with the new dnodes in their slots, and the meta dnode. Gives the changes back, by number.
-    #[allow(clippy::type_complexity)]
     fn sync_slots(
         &self,
         tx: &Tx,
         pass: u32,
-        mut changes: Vec<(ObjectId, SyncedObject)>,
-    ) -> Result<(Arc<Vec<(ObjectId, SyncedObject)>>, Option<SyncedObject>)> {
+        mut changes: Changes,
+    ) -> Result<(Arc<Changes>, Option<SyncedObject>)> {
         if changes.is_empty() {
             let meta = self.meta.sync(tx.txg(), pass, 0)?;
             return Ok((Arc::new(changes), meta));
