@@ -332,7 +332,8 @@ impl Cache {
         shard.map.get(key).map(|entry| entry.block.clone())
     }
 
-    /// The block, from here or by `fetch`; several callers at once share one fetch.
+    /// The block, from here or by `fetch`; several callers at once share one fetch. What has failed is tried again by who came while it went on:
+    /// what was wrong when it began may have been mended before he asked.
     pub(crate) fn get_or(
         &self,
         key: Key,
@@ -340,6 +341,7 @@ impl Cache {
         fetch: impl FnOnce() -> Result<Block>,
     ) -> Result<Arc<Block>> {
         let at = self.shard(&key);
+        let mut begun_before = true;
         let flight = loop {
             let mut shard = lock(&self.shards[at]);
             if let Some(block) = shard.hit(&key) {
@@ -353,8 +355,10 @@ impl Cache {
                 break flight;
             };
             drop(shard);
-            if let Some(result) = flight.wait() {
-                return result;
+            match flight.wait() {
+                Some(Err(_)) if std::mem::take(&mut begun_before) => {}
+                Some(result) => return result,
+                None => {}
             }
         };
         self.looks.misses.fetch_add(1, Relaxed);

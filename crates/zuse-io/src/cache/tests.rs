@@ -203,6 +203,37 @@ fn a_failed_fetch_is_told_to_all_and_tried_again_by_the_next() {
     );
 }
 
+/// Who asks while a fetch goes on that will fail fetches for himself, once for all of them, and what that says holds.
+#[test]
+fn a_fetch_that_failed_is_tried_again_by_who_came_meanwhile() {
+    for mended in [true, false] {
+        let cache = Arc::new(Cache::new(1 << 20));
+        let fetched = Arc::new(AtomicUsize::new(0));
+        let ask = |waiters: usize| {
+            let (cache, fetched) = (cache.clone(), fetched.clone());
+            std::thread::spawn(move || {
+                cache
+                    .get_or(key(1), Class::Data, || {
+                        let first = fetched.fetch_add(1, SeqCst) == 0;
+                        until_waited_for_by(&cache, &key(1), if first { 2 } else { waiters });
+                        if mended && !first {
+                            return Ok(Block::new(vec![1; 512]));
+                        }
+                        Err(Error::corrupt("here", "bad"))
+                    })
+                    .is_ok()
+            })
+        };
+        let first = ask(0);
+        while fetched.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let others = [ask(1), ask(1)].map(|t| t.join().unwrap());
+        assert_eq!((first.join().unwrap(), others), (false, [mended; 2]));
+        assert_eq!(fetched.load(SeqCst), 2);
+    }
+}
+
 #[test]
 fn a_fetch_that_panics_leaves_nobody_waiting() {
     let cache = Cache::new(1 << 20);
@@ -217,12 +248,17 @@ fn a_fetch_that_panics_leaves_nobody_waiting() {
     );
 }
 
-/// Until somebody waits for a block on its way: the map, the taker, and the one who waits hold it.
+/// Until somebody waits for a block on its way.
 fn until_waited_for(cache: &Cache, key: &Key) {
+    until_waited_for_by(cache, key, 1);
+}
+
+/// Until so many wait: the map, the taker, and each who waits hold it.
+fn until_waited_for_by(cache: &Cache, key: &Key, waiters: usize) {
     let waited_for = || {
         let shard = super::lock(&cache.shards[cache.shard(key)]);
         let flight = shard.flights.get(key);
-        flight.is_some_and(|f| Arc::strong_count(f) > 2)
+        flight.is_some_and(|f| Arc::strong_count(f) >= 2 + waiters)
     };
     while !waited_for() {
         std::thread::yield_now();
