@@ -50,11 +50,13 @@ def main():
     table += [f"| {count:,} | {rate:,.0f} |" for count, rate in looks.items()]
     lines.append("\n".join(table))
 
-    removed, listed = example("directories", "churn", image, CHURN, "--size", 16 << 10, "--cache", 512)
-    record.data["churn"] = [removed, listed]
+    removed, *lists = example("directories", "churn", image, CHURN, "--size", 16 << 10, "--cache", 512)
+    record.data["churn"] = [removed, *lists]
+    listed = min(lists, key=lambda run: run["seconds"])
+    first = lists[0]["seconds"] * 1e3
     lines.append(
         f"A directory of {CHURN:,} files, all removed: {removed['rate']:,.0f} removals a second; listing it with an empty cache takes "
-        f"{listed['seconds'] * 1e3:.2f} ms and reads the device {listed['reads']} times; its dnode holds {listed['used_empty'] / 1024:.1f} KiB "
+        f"{listed['seconds'] * 1e3:.2f} ms, the best of {len(lists)} (the first: {first:.2f}), and reads the device {listed['reads']} times; its dnode holds {listed['used_empty'] / 1024:.1f} KiB "
         f"(it held {listed['used_full'] / (1 << 20):.1f} MiB)."
     )
     record.zdb("the emptied directory's pool", image)

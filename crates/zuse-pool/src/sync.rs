@@ -32,10 +32,10 @@ const MANY_VALUES: u64 = 16 << 20;
 /// More passes than any txg needs.
 const MAX_PASSES: u32 = 40;
 
-/// Memory beyond the block cache that the heap may hold, by bytes of values and of metadata that are dirty, and of blocks that made room for others
+/// Memory beyond the block cache that the heap may hold, by bytes of values and of metadata that are dirty or were lately, and of blocks that made room for others
 /// lately; `None` while nothing is to be given back.
 ///
-/// What is dirty now will be free soon, and taken again by the txg that comes next: giving it back would have it cleared anew. So will be what
+/// What is dirty now, or was when the last txg was written, will be free soon, or is, and taken again by the txg that comes next: giving it back would have it cleared anew. So will be what
 /// values took, of which a txg may hold much more than the next: of parts of huge pages that are given back the system has nothing until it
 /// splits them, and the next value takes fresh ones. Giving back breaks the huge pages of a full cache, too, and stops whoever wants
 /// memory: for 70 ms once, with 500 MiB of values in the cache.
@@ -79,7 +79,10 @@ impl Pool {
     }
 
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
-        let (values, dirty) = (self.meter.values_lately(), self.meter.metadata_lately());
+        let (values, now) = (self.meter.values_lately(), self.meter.metadata());
+        // More than may be dirty is not taken again.
+        let lately = self.meter.metadata_lately();
+        let dirty = lately.min(self.limits().dirty_metadata).max(now);
         if let Some(slack) = heap_slack(values, dirty, self.io.cache().take_made_room()) {
             zuse_device::heap::trim_above(self.limits().cache.saturating_add(slack));
         }
