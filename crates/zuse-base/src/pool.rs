@@ -5,6 +5,7 @@
 //! - [`WorkPool::run_all`] lets the caller work too, and waits only for items that some thread has
 //!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock,
 //!   and a full queue only costs parallelism.
+//! - What is put by ([`WorkPool::put_by`]) goes on beside the caller, who helps with the rest of it in the end ([`WorkPool::finish`]).
 //! - A panic in a job does not end its thread: it is counted, and a batch reports it to its caller.
 //! - Dropping the pool runs what is queued, then joins the threads.
 

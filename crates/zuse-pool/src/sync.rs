@@ -49,6 +49,11 @@ fn heap_slack(values: u64, dirty: u64, made_room: usize) -> Option<usize> {
     (values < MANY_VALUES).then_some(slack.saturating_add(dirty))
 }
 
+/// Bytes that metadata will take again: what is dirty now, and what was in the last txg, but no more than may be dirty.
+fn to_be_taken(now: u64, lately: u64, most: u64) -> u64 {
+    lately.min(most).max(now)
+}
+
 impl Pool {
     fn anything_dirty(&self, txg: Txg) -> bool {
         self.config_dirty.load(Relaxed)
@@ -80,9 +85,8 @@ impl Pool {
 
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let (values, now) = (self.meter.values_lately(), self.meter.metadata());
-        // More than may be dirty is not taken again.
-        let lately = self.meter.metadata_lately();
-        let dirty = lately.min(self.limits().dirty_metadata).max(now);
+        let most = self.limits().dirty_metadata;
+        let dirty = to_be_taken(now, self.meter.metadata_lately(), most);
         if let Some(slack) = heap_slack(values, dirty, self.io.cache().take_made_room()) {
             zuse_device::heap::trim_above(self.limits().cache.saturating_add(slack));
         }
@@ -321,5 +325,13 @@ mod tests {
         );
         assert_eq!(heap_slack(MANY_VALUES, 0, READING), None);
         assert_eq!(heap_slack(0, u64::MAX, 0), Some(usize::MAX));
+    }
+
+    #[test]
+    fn what_metadata_take_again_is_no_more_than_may_be_dirty() {
+        assert_eq!(to_be_taken(10, 30, 100), 30);
+        assert_eq!(to_be_taken(80, 150, 100), 100);
+        // What is dirty is dirty, whatever may be.
+        assert_eq!(to_be_taken(120, 150, 100), 120);
     }
 }

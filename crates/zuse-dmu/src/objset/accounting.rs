@@ -116,3 +116,27 @@ impl Objset {
         Ok(dnode)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_several_batches_are_added() {
+        let of = |kind: usize, id, sum| {
+            let mut sums = Sums::default();
+            sums.0[kind].insert(id, sum);
+            sums
+        };
+        let mut all = of(0, 7, (100, 1));
+        all.join(of(0, 7, (-30, -1)));
+        all.join(of(0, 8, (5, 1)));
+        all.join(of(2, 7, (9, 0)));
+        let expected = [
+            BTreeMap::from([(7, (70, 0)), (8, (5, 1))]),
+            BTreeMap::new(),
+            BTreeMap::from([(7, (9, 0))]),
+        ];
+        assert_eq!(all.0, expected);
+    }
+}

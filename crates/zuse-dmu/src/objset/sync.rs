@@ -100,7 +100,8 @@ const JOBS: usize = 4;
 impl Objset {
     /// Writes everything that `txg` changed; `None` if nothing did.
     ///
-    /// Called by the sync thread only. `pass` counts from 1 within the txg.
+    /// Called by the sync thread only. `pass` counts from 1 within the txg. Of many objects, those that nobody else has leave the memory a while
+    /// later: by the end of [`zuse_base::WorkPool::finish`].
     ///
     /// # Errors
     /// A block cannot be read, allocated or written. The txg must then be abandoned: the pool suspends.
@@ -370,6 +371,8 @@ fn slots_of<'a>(block: &'a mut [u8], object: ObjectId, dnode: &Synced) -> &'a mu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::zap::tests::pool::TestPool;
+    use crate::{DnodeSpec, Settings};
 
     #[test]
     fn many_objects_are_written_in_long_jobs_and_few_by_all_threads() {
@@ -385,5 +388,22 @@ mod tests {
             );
         }
         assert_eq!(batch_of(2_400, 6), 100);
+    }
+
+    /// Of several jobs only one, the first or the last, has an object that tells something.
+    #[test]
+    fn what_one_job_found_counts_for_all() {
+        for large in [0, 299] {
+            let pool = TestPool::new(Settings::default());
+            let tx = pool.tx();
+            for i in 0..300 {
+                let slots = if i == large { 2 } else { 1 };
+                pool.os
+                    .allocate(&tx, &DnodeSpec::new(19).slots(slots))
+                    .expect("allocate");
+            }
+            let done = pool.os.sync(pool.txg, 1).expect("written").expect("dirty");
+            assert!(done.large_dnodes && !done.large_microzap, "{large}");
+        }
     }
 }

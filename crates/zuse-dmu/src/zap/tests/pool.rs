@@ -105,6 +105,7 @@ impl TestPool {
     /// Writes the txg and begins the next.
     pub(crate) fn sync(&mut self) {
         self.os.sync(self.txg, 1).unwrap();
+        self.work.finish().unwrap();
         self.txg = Txg(self.txg.0 + 1);
     }
 
@@ -117,6 +118,7 @@ impl TestPool {
     /// Writes a txg that was closed and gives the object set as it is on disk.
     pub(crate) fn written(&self, txg: Txg) -> Arc<Objset> {
         self.os.sync(txg, 1).unwrap();
+        self.work.finish().unwrap();
         let env = Self::env(&self.io, &self.work, &self.settings);
         Objset::open(env, self.os.root()).unwrap()
     }

@@ -215,6 +215,7 @@ impl Backing for TestBacking {
             }
             let now = Txg(gate.open);
             self.objset.sync(now, 1)?;
+            (self.env)().work.finish().expect("let go");
             gate.open += 1;
         }
         Ok(())
