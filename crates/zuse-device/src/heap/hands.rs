@@ -10,6 +10,8 @@
 //!   thread: [ row in use | row beside ] ──full──> store of the class ──> [ row in use | row beside ] :thread
 //!                └──none──> C library                 └──too much──> C library
 //! ```
+//! A thread that finds none again and again gets some at once from the C library: its lock goes from one processor to the other each time that
+//! a thread of each has it, and then that is a wait for each batch instead of one for each piece.
 //! Size classes are those of glibc's pieces (24, 40, 56, … bytes), so that nothing is lost by each piece having the length of its class:
 //! whoever asks for more or less of the same class is given the same pieces.
 //!
@@ -34,6 +36,8 @@ const ROW: usize = 62;
 const ROW_BYTES: usize = 8192;
 /// Bytes that are kept for whoever needs them, at most.
 const MOST: usize = 32 << 20;
+/// Pieces that the C library is asked for at once, at most; no more than half a row.
+const BATCH: usize = 16;
 const LINE: usize = 64;
 /// What all pieces are aligned to.
 const ALIGN: usize = 16;
@@ -54,6 +58,8 @@ struct Pair {
 
 struct Own {
     pairs: [Pair; CLASSES],
+    /// How many pieces of a class the C library was asked for last.
+    batches: [u8; CLASSES],
 }
 
 /// What a thread may do with its rows.
@@ -76,6 +82,7 @@ thread_local! {
             stage: Cell::new(Stage::New),
             own: UnsafeCell::new(Own {
                 pairs: [Pair { used: null_mut(), beside: null_mut() }; CLASSES],
+                batches: [0; CLASSES],
             }),
         }
     };
@@ -168,6 +175,18 @@ impl Thread {
         unsafe { &mut *self.own.get() }.pairs.get_mut(class)
     }
 
+    /// How many pieces of a class the C library is to be asked for: twice as many as last time.
+    fn next_batch(&self, class: usize) -> usize {
+        // SAFETY: they are this thread's, and reached from here only; a pair that somebody holds is not among them.
+        let batches = unsafe { &mut (*self.own.get()).batches };
+        let most = BATCH.min(row_len(class) / 2).max(1);
+        batches.get_mut(class).map_or(1, |last| {
+            let next = (2 * usize::from(*last)).clamp(1, most);
+            *last = next as u8;
+            next
+        })
+    }
+
     /// The row in use.
     #[inline]
     #[allow(clippy::mut_from_ref)]
@@ -225,14 +244,16 @@ pub(super) fn takes(layout: Layout) -> bool {
     layout.size() <= LARGEST && layout.align() <= ALIGN
 }
 
-/// Asks the processor for a piece that will be written to.
+/// Asks the processor for a piece that will be written to: for its lines alone, which another processor may have written last.
 #[inline]
 fn touch_soon(at: *mut u8, class: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..bytes_of(class).div_ceil(LINE).min(4) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint changes nothing, wherever it points.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line * LINE).cast()) };
+        let line = at.wrapping_add(line * LINE);
+        // SAFETY: a hint changes nothing, wherever it points; a processor that does not know it passes over it.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (at, class);
@@ -299,7 +320,7 @@ fn take_slowly(thread: &Thread, class: usize) -> *mut u8 {
     } else {
         let full = STORES[class].fetch(class);
         if full.is_null() {
-            return null_mut();
+            return take_some(pair, class, thread.next_batch(class));
         }
         let empty = std::mem::replace(&mut pair.used, full);
         if pair.beside.is_null() {
@@ -310,6 +331,53 @@ fn take_slowly(thread: &Thread, class: usize) -> *mut u8 {
         }
     }
     thread.row(class).map_or(null_mut(), |row| pop(row, class))
+}
+
+/// A piece from the C library, and more of them for the row in use, which has none; null where there is no row.
+fn take_some(pair: &mut Pair, class: usize, n: usize) -> *mut u8 {
+    if n < 2 {
+        return null_mut();
+    }
+    if pair.used.is_null() {
+        pair.used = new_row();
+    }
+    // SAFETY: a row that a pair points to is this thread's.
+    let Some(row) = (unsafe { pair.used.as_mut() }) else {
+        return null_mut();
+    };
+    let Some(places) = row.pieces.get_mut(..n) else {
+        return null_mut();
+    };
+    // The first one is at the end, and goes first: mostly they lie behind one another.
+    for place in places.iter_mut().rev() {
+        // SAFETY: it has a size.
+        *place = unsafe { System.alloc(layout_of(class)) };
+    }
+    if places.iter().any(|at| at.is_null()) {
+        // Hardly any memory is left: whoever wants one asks for himself.
+        for &at in places.iter().filter(|at| !at.is_null()) {
+            // SAFETY: it is of that class, and nobody has seen it.
+            unsafe { System.dealloc(at, layout_of(class)) };
+        }
+        return null_mut();
+    }
+    row.len = n;
+    pop(row, class)
+}
+
+/// A row without pieces; null where no memory is left.
+fn new_row() -> *mut Row {
+    // SAFETY: a row has a size.
+    let empty = unsafe { System.alloc(Layout::new::<Row>()) }.cast::<Row>();
+    if !empty.is_null() {
+        // SAFETY: as long as a row, and nobody else has it; the pieces are not looked at before they are there.
+        unsafe {
+            (&raw mut (*empty).next).write(null_mut());
+            (&raw mut (*empty).len).write(0);
+            (&raw mut (*empty).pieces).write([null_mut(); ROW]);
+        }
+    }
+    empty
 }
 
 /// Gives a piece back.
@@ -342,16 +410,9 @@ fn give_slowly(thread: &Thread, class: usize, at: *mut u8) -> bool {
     if unsafe { pair.beside.as_ref() }.is_some_and(|row| row.len == 0) {
         std::mem::swap(&mut pair.used, &mut pair.beside);
     } else {
-        // SAFETY: a row has a size.
-        let empty = unsafe { System.alloc(Layout::new::<Row>()) }.cast::<Row>();
+        let empty = new_row();
         if empty.is_null() {
             return false;
-        }
-        // SAFETY: as long as a row, and nobody else has it; the pieces are not looked at before they are there.
-        unsafe {
-            (&raw mut (*empty).next).write(null_mut());
-            (&raw mut (*empty).len).write(0);
-            (&raw mut (*empty).pieces).write([null_mut(); ROW]);
         }
         let full = std::mem::replace(&mut pair.used, empty);
         let old = std::mem::replace(&mut pair.beside, full);
@@ -524,6 +585,35 @@ mod tests {
             );
             give_all(72, &again);
         });
+    }
+
+    #[test]
+    fn who_finds_none_gets_more_and_more_at_once() {
+        let _alone = ALONE.lock();
+        forget();
+        for size in [24, 168, 760] {
+            let class = class_of(size);
+            let most = BATCH.min(row_len(class) / 2);
+            on_a_thread(|| {
+                let beside = || THREAD.with(|t| t.row(class).map_or(0, |row| row.len));
+                let mut wanted = 1;
+                let mut pieces = Vec::new();
+                while pieces.len() < 100 {
+                    assert_eq!(beside(), 0);
+                    pieces.extend(filled(size, 1));
+                    assert_eq!(beside(), wanted - 1, "{size}");
+                    pieces.extend(filled(size, wanted - 1));
+                    wanted = (2 * wanted).min(most);
+                }
+                let distinct: HashSet<&usize> = pieces.iter().collect();
+                assert_eq!(distinct.len(), pieces.len());
+                for at in pieces {
+                    let at = std::ptr::with_exposed_provenance_mut::<u8>(at);
+                    // SAFETY: a piece of that size that nobody else has.
+                    unsafe { give(at, layout(size)) };
+                }
+            });
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ const LEGACY: u16 = 16;
 /// Layouts have ten bits; 0 and 1 are implicit.
 const FIRST_LAYOUT: u16 = 2;
 const LAST_LAYOUT: u16 = 1023;
+/// What files get when they have been there for a while: a list of extended attributes, a directory of them.
+pub(crate) const ADDED: [Attr; 2] = [Attr::Dxattr, Attr::Xattr];
 
 /// The tables in memory.
 #[derive(Clone)]
@@ -34,8 +36,8 @@ pub(crate) struct Tables {
     complete: bool,
     layouts: NumberMap<Arc<Layout>>,
     by_sequence: HashMap<Vec<u16>, u16>,
-    /// Layout to that of the same attributes with a list of extended attributes behind them.
-    listed: NumberMap<u16>,
+    /// Layout to that of the same attributes with one of [`ADDED`] behind them.
+    longer: [NumberMap<u16>; ADDED.len()],
     stored_layouts: u16,
 }
 
@@ -76,7 +78,7 @@ fn legacy_tables() -> Tables {
         complete: false,
         layouts,
         by_sequence: HashMap::new(),
-        listed: NumberMap::default(),
+        longer: Default::default(),
         stored_layouts: 0,
     }
 }
@@ -87,11 +89,11 @@ impl Tables {
         self.layouts.get(&u64::from(number))
     }
 
-    /// The stored layout of these attributes and a list of extended attributes behind them.
-    pub(crate) fn listed(&self, number: u16) -> Option<&Arc<Layout>> {
-        self.listed
-            .get(&u64::from(number))
-            .and_then(|n| self.layout(*n))
+    /// The stored layout of these attributes and one of [`ADDED`] behind them.
+    pub(crate) fn longer(&self, number: u16, added: Attr) -> Option<&Arc<Layout>> {
+        let at = ADDED.iter().position(|a| *a == added)?;
+        let number = self.longer.get(at)?.get(&u64::from(number))?;
+        self.layout(*number)
     }
 
     /// What is known of an attribute number.
@@ -142,15 +144,18 @@ impl Tables {
             Arc::new(Layout::new(number, infos, &self.known)),
         );
         let number = *self.by_sequence.entry(sequence.to_vec()).or_insert(number);
-        if let Some(list) = self.known[Attr::Dxattr as usize] {
-            if let Some((last, plain)) = sequence.split_last()
-                && *last == list
-                && let Some(&plain) = self.by_sequence.get(plain)
+        for (added, by_shorter) in ADDED.iter().zip(&mut self.longer) {
+            let Some(added) = self.known[*added as usize] else {
+                continue;
+            };
+            if let Some((last, shorter)) = sequence.split_last()
+                && *last == added
+                && let Some(&shorter) = self.by_sequence.get(shorter)
             {
-                self.listed.insert(plain.into(), number);
+                by_shorter.insert(shorter.into(), number);
             }
-            if let Some(&longer) = self.by_sequence.get(&[sequence, &[list]].concat()) {
-                self.listed.insert(number.into(), longer);
+            if let Some(&longer) = self.by_sequence.get(&[sequence, &[added]].concat()) {
+                by_shorter.insert(number.into(), longer);
             }
         }
         self.stored_layouts += 1;

@@ -1,7 +1,7 @@
 //! Changing the attributes of one object.
 //!
-//! Values of unchanged length are written over the old ones in one go, and a first list of extended attributes is put behind
-//! the others where they stand, or into a spill block of its own as it is. Everything else rewrites the whole set: bonus
+//! Values of unchanged length are written over the old ones in one go. A first list of extended attributes, or their directory, is put behind
+//! the others where they stand; such a list may go into a spill block of its own as it is. Everything else rewrites the whole set: bonus
 //! attributes in order, then those of the spill, a replaced one in its place, an added one last. The caller keeps two changes of
 //! one object from running at once.
 
@@ -10,7 +10,7 @@ use super::buffer;
 use super::dxattr::List;
 use super::layout::{header_len, round8};
 use super::place::place;
-use super::table::{SaTable, Tables};
+use super::table::{ADDED, SaTable, Tables};
 use super::view::{corrupt, find_in, legacy_range};
 use super::{SA_BONUS, ZNODE_BONUS};
 use crate::dnode::Dnode;
@@ -84,10 +84,8 @@ impl SaTable {
     ) -> Result<bool> {
         let tables = self.tables();
         let bonus_type = dnode.bonus_type();
-        let adds_list = bonus_type == SA_BONUS
-            && changes
-                .last()
-                .is_some_and(|(attr, _)| *attr == Attr::Dxattr)
+        let may_add = bonus_type == SA_BONUS
+            && changes.last().is_some_and(|(attr, _)| ADDED.contains(attr))
             && !dnode.has_spill();
         let done = dnode.dirty_bonus(tx, |head| match bonus_type {
             SA_BONUS => {
@@ -96,8 +94,8 @@ impl SaTable {
                 if overwrite(b, &tables, changes)? {
                     return Ok(Done::All);
                 }
-                if adds_list {
-                    return add_list(b, &tables, changes, room, may_spill);
+                if may_add {
+                    return add_last(b, &tables, changes, room, may_spill);
                 }
                 Ok(Done::Nothing)
             }
@@ -275,25 +273,31 @@ enum Done {
     AllButList,
 }
 
-/// Puts a list of extended attributes, the last of the changes, behind the last attribute, and overwrites the other values; where `room`
-/// is too small for the list alone, and with `may_spill`, it is left. Nothing is done where that is not all there is to do.
-fn add_list(
+/// Puts the last of the changes, one of [`ADDED`], behind the last attribute, and overwrites the other values; where `room` is too small for
+/// that alone, a list of extended attributes, it is left with `may_spill`. Nothing is done where that is not all there is to do.
+fn add_last(
     b: &mut Vec<u8>,
     tables: &Tables,
     changes: &[(Attr, &[u8])],
     room: usize,
     may_spill: bool,
 ) -> Checked<Done> {
-    let (Some(((_, list), others)), Some(header)) =
+    let (Some(((attr, value), others)), Some(header)) =
         (changes.split_last(), buffer::parse_header(b)?)
     else {
         return Ok(Done::Nothing);
     };
-    let (Some(layout), Some(longer)) = (tables.layout(header.layout), tables.listed(header.layout))
-    else {
+    let (Some(layout), Some(longer)) = (
+        tables.layout(header.layout),
+        tables.longer(header.layout, *attr),
+    ) else {
         return Ok(Done::Nothing);
     };
-    if header.swapped {
+    let (is_variable, fits) = match attr.len() {
+        0 => (true, u16::try_from(value.len()).is_ok()),
+        len => (false, value.len() == usize::from(len)),
+    };
+    if header.swapped || !fits {
         return Ok(Done::Nothing);
     }
     let ranges = buffer::ranges(b, &header, layout)?;
@@ -302,14 +306,14 @@ fn add_list(
             return Ok(Done::Nothing);
         }
     }
-    let (Some(last), Ok(len)) = (ranges.last(), u16::try_from(list.len())) else {
+    let Some(last) = ranges.last() else {
         return Ok(Done::Nothing);
     };
     let mut lengths = Vec::with_capacity(longer.attrs.len());
     lengths.extend(
         (ranges.iter().zip(&layout.attrs)).map(|(range, info)| (range.len(), info.len == 0)),
     );
-    lengths.push((list.len(), true));
+    lengths.push((value.len(), is_variable));
     let placement = place(&lengths, room);
     if placement.spills {
         if !may_spill || placement.in_bonus != ranges.len() || placement.bonus_len < last.end {
@@ -328,11 +332,13 @@ fn add_list(
         std::iter::repeat_n(0, new - header.len),
     );
     b.resize(round8(b.len()), 0);
-    b.extend_from_slice(list);
+    b.extend_from_slice(value);
     let info = longer.number | ((new / 8) as u16) << 10;
     b[4..6].copy_from_slice(&info.to_le_bytes());
-    let at = 6 + 2 * layout.variable;
-    b[at..at + 2].copy_from_slice(&len.to_le_bytes());
+    if is_variable {
+        let at = 6 + 2 * layout.variable;
+        b[at..at + 2].copy_from_slice(&(value.len() as u16).to_le_bytes());
+    }
     debug_assert_eq!(b.len(), placement.bonus_len);
     overwrite(b, tables, others)?;
     Ok(Done::All)

@@ -291,6 +291,52 @@ fn a_list_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten() {
 }
 
 #[test]
+fn a_directory_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten() {
+    let pool = TestPool::new(Settings::default());
+    let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
+    let (ctime, space) = ([9u8; 16], 99u64.to_le_bytes());
+    let mut forms = [0; 2];
+    let mut was_known = 0;
+    for (slots, aces) in [(1, 24), (2, 24), (1, 56), (1, 88)] {
+        // Alone, and behind a list, which has no room for more in the end.
+        for len in [0].into_iter().chain((48..180).step_by(4)) {
+            let list = vec![len as u8; len];
+            let [behind, rewritten] = [(); 2].map(|()| {
+                let file = new_object(&pool, slots);
+                let mut set = file_set();
+                set[0].1.resize(aces, 3);
+                table.init(&pool.tx(), &file, &borrowed(&set)).unwrap();
+                if len > 0 {
+                    table
+                        .update(&pool.tx(), &file, &[(Attr::Dxattr, &list)])
+                        .unwrap();
+                }
+                file
+            });
+            let info = u16::from_le_bytes(behind.bonus_vec()[4..6].try_into().unwrap());
+            let tables = table.tables();
+            was_known += usize::from(tables.longer(info & 0x3ff, Attr::Xattr).is_some());
+            let mut changes = [(Attr::Ctime, &ctime[..]), (Attr::Xattr, &space[..])];
+            table.update(&pool.tx(), &behind, &changes).unwrap();
+            // It is not the last of the changes: the whole set is rewritten.
+            changes.reverse();
+            table.update(&pool.tx(), &rewritten, &changes).unwrap();
+            assert_eq!(behind.bonus_vec(), rewritten.bonus_vec(), "{slots}, {len}");
+            let spill = |file: &Dnode| file.spill().unwrap().map(|b| b.bytes().to_vec());
+            assert_eq!(spill(&behind), spill(&rewritten), "{slots}, {len}");
+            forms[usize::from(behind.has_spill())] += 1;
+            let view = table.view(&behind).unwrap();
+            assert_eq!(view.u64(Attr::Xattr).unwrap(), Some(99));
+            assert_eq!(view.get(Attr::Ctime).unwrap(), Some(&ctime[..]));
+            let there = view.get(Attr::Dxattr).unwrap();
+            assert_eq!(there.unwrap_or_default(), list);
+        }
+    }
+    assert_eq!(forms, [76, 60], "in the bonus, with a spill block");
+    assert_eq!(was_known, 90);
+}
+
+#[test]
 fn a_project_id_moves_an_older_set_into_canonical_order() {
     let pool = TestPool::new(Settings::default());
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
