@@ -25,7 +25,7 @@ ROUNDS = 1 if SMOKE else 5
 
 
 def begins_anew(bytes_):
-    """Whether each round has a pool of its own: two rounds of 64 KiB are 13 GB of disk, and of memory in the server that does nothing."""
+    """Whether each round has a pool of its own: five of 64 KiB are 33 GB of disk, for each layout."""
     return bytes_ > 16384
 
 
