@@ -8,7 +8,7 @@
 #   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr
 #
 # Beside the tables, once this has built everything: xattr_many.py, attributes on 100,000 files; xattr_floor.py, what a server can be that has them
-# on this disk.
+# on this disk; xattr_turns.py, two builds in turn.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export PATH="${HOME:-/root}/.cargo/bin:$PATH"

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Programs in turn at the attributes of xattr_many.py: two builds of `zuse` side by side, each layout of a build (`PROGRAM@dir`), `null-fuse`. Each
+"""Programs in turn at the attributes of xattr_many.py: two builds of `zuse` side by side, each layout of a build (`PROGRAM@dir`), what is in its environment
+(`PROGRAM%NAME=VALUE`), `null-fuse`. Each
 run has a pool of its own, so that rounds do not add up on the disk. It writes nothing but what it prints: for whoever changes the code.
 
   bench/published/xattr_turns.py set|get|both BYTES ROUNDS PROGRAM…
 
-FILES in the environment says how many (100,000), PERF where `perf record` keeps a profile of the last round's runs (PERF/PROGRAM.set.data, CALLS=1
-with call graphs).
+FILES in the environment says how many (100,000), PERF the folder where `perf record` keeps a profile of each of the last round's runs
+(PROGRAM.N.data, counted from 0), CALLS=1 with call graphs, EVENTS="-e sched:sched_waking" of something else than time.
 """
 
 import os
@@ -26,6 +27,7 @@ import peers  # noqa: E402
 
 
 def kind(program):
+    program, *changes = program.split("%")
     path, _, layout = program.partition("@")
     if "null" in pathlib.Path(path).name:
         made = type("Null", (peers.NullFuse,), {})
@@ -35,6 +37,8 @@ def kind(program):
         made.image_bytes = max(made.image_bytes, FILES * (1536 + 3 * BYTES))
     made.name = pathlib.Path(program).name
     made.binary = pathlib.Path(path).absolute()
+    environment = made.environment
+    made.environment = lambda self: environment(self) | dict(change.split("=", 1) for change in changes)
     return made
 
 
