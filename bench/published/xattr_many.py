@@ -19,8 +19,6 @@ import peers  # noqa: E402
 
 SMOKE = size() == "smoke"
 FILES = 1_000 if SMOKE else 100_000
-
-
 ROUNDS = 1 if SMOKE else 5
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Programs in turn at the attributes of xattr_many.py: two builds of `zuse` side by side, each layout of a build (`PROGRAM@dir`), what is in its environment
-(`PROGRAM%NAME=VALUE`), `null-fuse`. Each
-run has a pool of its own, so that rounds do not add up on the disk. It writes nothing but what it prints: for whoever changes the code.
+"""Programs in turn at the attributes of xattr_many.py: two builds of `zuse` side by side, the other layout of one (`PROGRAM@dir`), another
+environment (`PROGRAM%NAME=VALUE`), `null-fuse`. Each run has a pool of its own, so that rounds do not add up on the disk. It keeps nothing but
+what it prints: for whoever changes the code.
 
-  bench/published/xattr_turns.py set|get|both BYTES ROUNDS PROGRAM…
+  bench/published/xattr_turns.py set|both BYTES ROUNDS PROGRAM…    setting alone, or getting as well
 
 FILES in the environment says how many (100,000), PERF the folder where `perf record` keeps a profile of each of the last round's runs
 (PROGRAM.N.data, counted from 0), CALLS=1 with call graphs, EVENTS="-e sched:sched_waking" of something else than time.
@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 
-if len(sys.argv) < 5:
+if len(sys.argv) < 5 or sys.argv[1] not in ("set", "both"):
     sys.exit(__doc__)
 WHAT, BYTES, ROUNDS, PROGRAMS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 FILES = int(os.environ.get("FILES", 100_000))
@@ -68,9 +68,11 @@ def main():
                         perf = None
                     found.setdefault((what, program), []).append(result["seconds"] / FILES * 1e6)
                     print(f"  {what} {peer.name} {result['seconds'] / FILES * 1e6:.1f} us, distances {result['distance']}", flush=True)
-                    if what == WHAT == "set":
+                    if WHAT == "set":
                         break
             finally:
+                if perf:
+                    perf.kill()
                 put_away(peer)
     for (what, program), runs in sorted(found.items()):
         print(f"{what:3} {min(runs):6.1f} / {statistics.median(runs):6.1f}  {pathlib.Path(program).name}", flush=True)

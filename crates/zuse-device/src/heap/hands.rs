@@ -244,7 +244,7 @@ pub(super) fn takes(layout: Layout) -> bool {
     layout.size() <= LARGEST && layout.align() <= ALIGN
 }
 
-/// Asks the processor for a piece that will be written to: for its lines alone, which another processor may have written last.
+/// Asks the processor for a piece that will be written to, to have its lines to itself: another one may have written them last.
 #[inline]
 fn touch_soon(at: *mut u8, class: usize) {
     #[cfg(target_arch = "x86_64")]
