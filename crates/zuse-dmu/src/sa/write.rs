@@ -287,17 +287,14 @@ fn add_last(
     else {
         return Ok(Done::Nothing);
     };
-    let (Some(layout), Some(longer)) = (
-        tables.layout(header.layout),
-        tables.longer(header.layout, *attr),
-    ) else {
+    let Some(layout) = tables.layout(header.layout) else {
         return Ok(Done::Nothing);
     };
     let (is_variable, fits) = match attr.len() {
         0 => (true, u16::try_from(value.len()).is_ok()),
         len => (false, value.len() == usize::from(len)),
     };
-    if header.swapped || !fits {
+    if header.swapped || !fits || layout.position(*attr).is_some() {
         return Ok(Done::Nothing);
     }
     let ranges = buffer::ranges(b, &header, layout)?;
@@ -309,7 +306,7 @@ fn add_last(
     let Some(last) = ranges.last() else {
         return Ok(Done::Nothing);
     };
-    let mut lengths = Vec::with_capacity(longer.attrs.len());
+    let mut lengths = Vec::with_capacity(layout.attrs.len() + 1);
     lengths.extend(
         (ranges.iter().zip(&layout.attrs)).map(|(range, info)| (range.len(), info.len == 0)),
     );
@@ -324,6 +321,10 @@ fn add_last(
         overwrite(b, tables, others)?;
         return Ok(Done::AllButList);
     }
+    // No such layout is needed above: where all lists are long there may be none.
+    let Some(longer) = tables.longer(header.layout, *attr) else {
+        return Ok(Done::Nothing);
+    };
     let new = header_len(longer.variable);
     b.truncate(last.end);
     b.reserve_exact(placement.bonus_len.saturating_sub(b.len()));

@@ -291,6 +291,54 @@ fn a_list_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten() {
 }
 
 #[test]
+fn a_list_goes_to_a_spill_block_as_it_is_where_none_was_ever_in_a_bonus() {
+    let pool = TestPool::new(Settings::default());
+    let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
+    let ctime = [9u8; 16];
+    let mut as_it_is = Vec::new();
+    // Whether it is the object's first list, or takes the place of one in the bonus (where that has room for both) or in a spill block.
+    for (slots, before) in [(1, 0), (1, 64), (2, 64), (1, 2000)] {
+        for len in [900, 1024, 20_000] {
+            let [rewritten, given] = [(); 2].map(|()| {
+                let file = new_object(&pool, slots);
+                table
+                    .init(&pool.tx(), &file, &borrowed(&file_set()))
+                    .unwrap();
+                if before > 0 {
+                    let old = [(Attr::Dxattr, &blob(before)[..])];
+                    table.update(&pool.tx(), &file, &old).unwrap();
+                }
+                file
+            });
+            let list = blob(len);
+            let changes = [(Attr::Dxattr, &list[..]), (Attr::Ctime, &ctime[..])];
+            // The list is not the last of the changes: the whole set is rewritten.
+            table.update(&pool.tx(), &rewritten, &changes).unwrap();
+            let owned = List::holding(&list);
+            let there = owned.as_ptr();
+            table
+                .update_listed(&pool.tx(), &given, &changes[1..], owned)
+                .unwrap();
+            assert_eq!(
+                given.bonus_vec(),
+                rewritten.bonus_vec(),
+                "{slots}, {before}, {len}"
+            );
+            let [ours, theirs] = [&given, &rewritten].map(|f| f.spill().unwrap().unwrap());
+            assert_eq!(ours.bytes(), theirs.bytes(), "{slots}, {before}, {len}");
+            let view = table.view(&given).unwrap();
+            assert_eq!(view.get(Attr::Dxattr).unwrap(), Some(&list[..]));
+            assert_eq!(view.get(Attr::Ctime).unwrap(), Some(&ctime[..]));
+            as_it_is.push(ours.bytes().as_ptr_range().contains(&there));
+        }
+    }
+    assert_eq!(
+        as_it_is,
+        [[true; 3], [false; 3], [false; 3], [false; 3]].concat()
+    );
+}
+
+#[test]
 fn a_directory_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten() {
     let pool = TestPool::new(Settings::default());
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
