@@ -288,7 +288,7 @@ impl<O: Ops> Session<O> {
                 // Without it who asks may be moved.
                 let _ = thread::Builder::new()
                     .name("zuse-fuse-doorstop".into())
-                    .spawn_scoped(scope, || all.stand());
+                    .spawn_scoped(scope, || all.stand(&|| server.bring_nearer()));
             }
             let work = |number| {
                 let result = work(&channel, &server, &options, &all, number);

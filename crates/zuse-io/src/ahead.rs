@@ -98,6 +98,7 @@ pub struct Ahead {
     room: u64,
     brought: u64,
     before: u64,
+    between: fn(),
 }
 
 impl Ahead {
@@ -111,7 +112,13 @@ impl Ahead {
             room: io.cache().stats().limit as u64 / 4 * 3,
             brought: 0,
             before: 0,
+            between: || (),
         }
+    }
+
+    /// Something short is done before each block's checksum: a run's take some 100 µs together.
+    pub fn between(self, between: fn()) -> Self {
+        Self { between, ..self }
     }
 
     /// For pointers that lead to others: each run begins somewhat before its first block.
@@ -218,7 +225,7 @@ impl Ahead {
             sum += some.iter().map(|(_, bp)| bp.lsize()).sum::<u64>();
             self.split(some, room.is_some(), &mut jobs);
         }
-        let (io, before) = (self.io.clone(), self.before);
+        let (io, before, between) = (self.io.clone(), self.before, self.between);
         let goes_around = |job: &Job, vdev| io.parts(job).is_some() && io.vdevs().goes_around(vdev);
         let told = |job: &Job| {
             let place = job.place(before);
@@ -232,7 +239,7 @@ impl Ahead {
         let jobs = jobs.into_iter().enumerate().collect();
         let done = self.work.try_run_all(jobs, move |(i, job)| {
             places.get(i + TOLD).into_iter().for_each(|p| io.tell(p));
-            io.carry_out(job, before, &f)
+            io.carry_out(job, before, between, &f)
         });
         let mut out = Vec::new();
         for (run, found) in done.into_iter().flatten() {
@@ -409,19 +416,20 @@ impl Pipeline {
         &self,
         mut job: Job,
         before: u64,
+        between: fn(),
         f: &impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T>,
     ) -> Done<T> {
         if !job.keep {
-            return self.read_job(job, before, f);
+            return self.read_job(job, before, between, f);
         }
         let keys = job.blocks.iter().map(|(_, bp)| Key::of(bp));
         let taken = self.cache().take_up(keys);
         job.blocks.retain(|(_, bp)| taken.has(&Key::of(bp)));
-        if self.bring_apart(&job) {
+        if self.bring_apart(&job, between) {
             taken.wait();
             return (None, Vec::new());
         }
-        let done = self.read_job(job, before, f);
+        let done = self.read_job(job, before, between, f);
         taken.wait();
         done
     }
@@ -433,7 +441,7 @@ impl Pipeline {
     }
 
     /// Brings blocks that are stored as they are read straight into where they stay. False: not all of them are long and such.
-    fn bring_apart(&self, job: &Job) -> bool {
+    fn bring_apart(&self, job: &Job, between: fn()) -> bool {
         let (Some(parts), Some((vdev, start, _))) = (self.parts(job), job.place(0)) else {
             return false;
         };
@@ -442,6 +450,7 @@ impl Pipeline {
         };
         let context = self.checksums();
         for ((_, bp), bytes) in job.blocks.iter().zip(read) {
+            between();
             if is_good(bp, &bytes, &context) {
                 self.remember(bp, Arc::new(Block::from(bytes)));
             }
@@ -453,6 +462,7 @@ impl Pipeline {
         &self,
         job: Job,
         before: u64,
+        between: fn(),
         f: &impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T>,
     ) -> Done<T> {
         let fresh = job.run.is_none();
@@ -464,6 +474,7 @@ impl Pipeline {
         };
         let context = self.checksums();
         let found = job.blocks.iter().filter_map(|(n, bp)| {
+            between();
             let part = run.part(bp)?;
             if !fresh && !is_good(bp, part, &context) {
                 return None;

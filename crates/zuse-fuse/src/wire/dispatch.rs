@@ -177,6 +177,10 @@ impl<O: Ops> Server<O> {
         self.ops.idle(is_over);
     }
 
+    pub(super) fn bring_nearer(&self) -> bool {
+        self.ops.bring_nearer()
+    }
+
     fn forget(&self, m: &Message<'_>) -> Done {
         let mut body = m.body;
         if m.opcode == op::FORGET {

@@ -10,12 +10,14 @@
 //! ```text
 //!   parked ──hold()──> turning ──let_go(), or no message for PAUSE──> parked
 //! ```
-//! Cost: per message nothing (what is shared is looked at each [`GLANCE`]); a thread, parked.
+//! While it turns it reads what will be asked for next into a cache that the processors share ([`crate::Ops::bring_nearer`]), step by step.
+//!
+//! Cost: per message nothing (what is shared is looked at each [`GLANCE`]) but what the steps cost; a thread, parked.
 
 use std::hint;
 use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release, SeqCst},
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Thread};
@@ -37,6 +39,8 @@ const LOWEST_PRIORITY: i32 = 19;
 pub(super) struct Doorstop {
     is_held: AtomicBool,
     is_over: AtomicBool,
+    /// What it read that will be asked for.
+    read: AtomicU64,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -55,6 +59,11 @@ impl Doorstop {
         }
     }
 
+    /// How many things that will be asked for it has read.
+    pub(super) fn read(&self) -> u64 {
+        self.read.load(Relaxed)
+    }
+
     /// The session has ended.
     pub(super) fn end(&self) {
         self.is_over.store(true, SeqCst);
@@ -69,7 +78,7 @@ impl Doorstop {
     }
 
     /// The life of the thread. As it works in the background, it is kept off the processor of who asks ([`apart`]).
-    pub(super) fn stand(&self, taken: impl Fn() -> u64) {
+    pub(super) fn stand(&self, taken: impl Fn() -> u64, bring_nearer: impl Fn() -> bool) {
         let _member = apart::join(Role::Background);
         // At a higher priority it would take the processor from others.
         if setpriority_process(Some(gettid()), LOWEST_PRIORITY).is_err() {
@@ -78,20 +87,24 @@ impl Doorstop {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         while !self.is_over.load(SeqCst) {
             if self.is_held.load(SeqCst) {
-                self.turn(&taken);
+                self.turn(&taken, &bring_nearer);
             } else {
                 thread::park();
             }
         }
     }
 
-    fn turn(&self, taken: &impl Fn() -> u64) {
+    fn turn(&self, taken: &impl Fn() -> u64, bring_nearer: &impl Fn() -> bool) {
         let mut last = (taken(), Instant::now());
         let mut glanced = last.1;
         while self.is_held.load(Acquire) && !self.is_over.load(Acquire) {
             let mut now = Instant::now();
             while now - glanced < GLANCE {
-                (0..32).for_each(|_| hint::spin_loop());
+                if bring_nearer() {
+                    self.read.fetch_add(1, Relaxed);
+                } else {
+                    (0..32).for_each(|_| hint::spin_loop());
+                }
                 now = Instant::now();
             }
             glanced = now;
@@ -108,7 +121,6 @@ impl Doorstop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
 
     /// Whether that comes true within ten seconds.
     fn until(is: impl Fn() -> bool) -> bool {
@@ -128,6 +140,8 @@ mod tests {
         // How often it has looked.
         let looks = AtomicU64::new(0);
         let priority = AtomicU64::new(0);
+        // How often it has asked what to read: each second time there is something.
+        let nearer = AtomicU64::new(0);
         let is_still = || {
             let n = looks.load(SeqCst);
             thread::sleep(Duration::from_millis(20));
@@ -135,12 +149,15 @@ mod tests {
         };
         let ok = thread::scope(|scope| {
             scope.spawn(|| {
-                doorstop.stand(|| {
-                    looks.fetch_add(1, SeqCst);
-                    let nice = rustix::process::getpriority_process(Some(gettid()));
-                    priority.store(nice.map_or(0, |nice| nice as u64), SeqCst);
-                    taken.load(SeqCst)
-                });
+                doorstop.stand(
+                    || {
+                        looks.fetch_add(1, SeqCst);
+                        let nice = rustix::process::getpriority_process(Some(gettid()));
+                        priority.store(nice.map_or(0, |nice| nice as u64), SeqCst);
+                        taken.load(SeqCst)
+                    },
+                    || nearer.fetch_add(1, SeqCst).is_multiple_of(2),
+                );
             });
             let mut ok = until(|| doorstop.thread.lock().expect("free").is_some());
             ok &= is_still();
@@ -166,6 +183,8 @@ mod tests {
         });
         assert!(ok);
         assert_eq!(priority.load(SeqCst), 19);
+        let asked = nearer.load(SeqCst);
+        assert!(asked > 0 && doorstop.read() == asked.div_ceil(2), "{asked}");
     }
 
     #[test]
@@ -173,7 +192,7 @@ mod tests {
         let (doorstop, taken) = (Doorstop::default(), AtomicU64::new(0));
         thread::scope(|scope| {
             doorstop.hold();
-            scope.spawn(|| doorstop.stand(|| taken.fetch_add(1, SeqCst)));
+            scope.spawn(|| doorstop.stand(|| taken.fetch_add(1, SeqCst), || false));
             assert!(until(|| taken.load(SeqCst) > 2));
             doorstop.end();
         });

@@ -18,6 +18,9 @@ const WINDOW: Duration = Duration::from_millis(16);
 const SETTLE: Duration = Duration::from_millis(4);
 /// What is so many times as fast is better.
 const BETTER: f64 = 1.04;
+/// The same of holding where it helps as it should ([`super::pairing`]), and of another way then.
+const BETTER_HELD: f64 = 1.0;
+const BETTER_THAN_HELD: f64 = 1.08;
 /// What is only so many times as fast after half a window is not tried to its end.
 const MUCH_WORSE: f64 = 0.75;
 /// A way that serves so much less than before for so many windows in a row is no longer what it was.
@@ -189,7 +192,7 @@ impl Trial {
     }
 
     /// Time has passed: a window may be over, and another way begin.
-    pub(super) fn goes_on(&mut self, now: Instant, taken: u64, may: May) {
+    pub(super) fn goes_on(&mut self, now: Instant, taken: u64, may: May, holding_helps: bool) {
         if let Some(until) = self.settles {
             if now >= until {
                 self.settles = None;
@@ -212,7 +215,12 @@ impl Trial {
         }
         match (self.tried.take(), self.rate) {
             (Some(tried), Some(usual)) => {
-                let kept = if rate > usual * BETTER {
+                let better = match (self.usual, tried) {
+                    (Way::Held, _) if holding_helps => BETTER_THAN_HELD,
+                    (_, Way::Held) if holding_helps => BETTER_HELD,
+                    _ => BETTER,
+                };
+                let kept = if rate > usual * better {
                     (self.usual, self.rate) = (tried, Some(rate));
                     KEPT
                 } else {

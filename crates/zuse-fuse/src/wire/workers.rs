@@ -234,8 +234,9 @@ impl Workers {
     }
 
     /// The life of the one who keeps a processor from being idle.
-    pub(super) fn stand(&self) {
-        self.doorstop.stand(|| self.taken.load(Relaxed));
+    pub(super) fn stand(&self, bring_nearer: &dyn Fn() -> bool) {
+        self.doorstop
+            .stand(|| self.taken.load(Relaxed), bring_nearer);
     }
 
     fn wake_watch(&self) {
@@ -288,7 +289,7 @@ impl Workers {
             self.pay();
             let taken = self.taken.load(SeqCst);
             if let Some(pairing) = &mut pairing {
-                let way = pairing.tick(&self.asked);
+                let way = pairing.tick(&self.asked, self.doorstop.read());
                 self.beside_asker.store(way.is_beside(), Relaxed);
                 if way != Way::Held {
                     self.doorstop.let_go();

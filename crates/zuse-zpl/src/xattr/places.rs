@@ -11,7 +11,7 @@
 //! dnodes a value, a µs. Memory: [`PLACES`] places of 128 bytes, for all file systems together, from the first value on that is noted; they keep no
 //! block in the cache.
 
-use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 
 use zuse_base::ObjectId;
 use zuse_dmu::sa::{Attr, SA_BONUS, SaGlance, SaTable, dxattr};
@@ -19,6 +19,7 @@ use zuse_dmu::zap::only_in;
 use zuse_dmu::{Block, Objset};
 
 use super::VALUE_MAX;
+use super::nearer::Given;
 use super::stored::Place;
 use crate::{dirent, flags, mode};
 
@@ -37,19 +38,37 @@ struct Value {
     block: Weak<Block>,
     start: u32,
     len: u32,
+    /// It was brought nearer ([`super::nearer`]).
+    is_near: bool,
     name_len: u8,
     name: [u8; NAME],
+}
+
+impl Value {
+    fn place(&self) -> Option<Place> {
+        let start = self.start as usize;
+        Some(Place {
+            block: self.block.upgrade()?,
+            range: start..start + self.len as usize,
+        })
+    }
 }
 
 #[repr(align(128))]
 #[derive(Default)]
 struct Slot(Mutex<Option<Value>>);
 
+const _: () = assert!(size_of::<Slot>() == 128);
+
 /// The places of values.
-pub(super) struct Places(OnceLock<Box<[Slot]>>);
+pub(super) struct Places {
+    slots: OnceLock<Box<[Slot]>>,
+    /// Whose value was given last, and what that took.
+    pub(super) given: Given,
+}
 
 /// Those of all file systems: one for each would be too much where there are thousands.
-pub(super) static NOTED: Places = Places(OnceLock::new());
+pub(super) static NOTED: Places = Places::new();
 
 /// What is asked for: of which file system, which file, which generation of it, as of so many edits.
 #[derive(Clone, Copy, Debug)]
@@ -61,22 +80,71 @@ pub(super) struct Asked {
 }
 
 impl Places {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: OnceLock::new(),
+            given: Given::new(),
+        }
+    }
+
     fn of(slots: &[Slot], object: u64) -> Option<&Mutex<Option<Value>>> {
         Some(&slots.get((object % PLACES) as usize)?.0)
     }
 
-    /// The place of a value by one of these names, if it is noted. It is given once: who asks again is to be noticed by the cache.
+    /// The place that an object's value has, if it is free.
+    fn slot(&self, object: u64) -> Option<MutexGuard<'_, Option<Value>>> {
+        match Self::of(self.slots.get()?, object)?.try_lock() {
+            Ok(place) => Some(place),
+            Err(TryLockError::Poisoned(place)) => Some(place.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Notes that an object's value is a whole block.
+    #[cfg(test)]
+    pub(super) fn put(&self, file_system: u64, object: u64, block: &Arc<Block>) {
+        let new = || (0..PLACES).map(|_| Slot::default()).collect();
+        self.slots.get_or_init(new);
+        let value = Value {
+            file_system,
+            object,
+            generation: 0,
+            edits: 0,
+            block: Arc::downgrade(block),
+            start: 0,
+            len: block.bytes().len() as u32,
+            is_near: false,
+            name_len: 0,
+            name: [0; NAME],
+        };
+        *self.slot(object).expect("free") = Some(value);
+    }
+
+    /// Where the value of an object is, if it is noted, and if one of so many bytes is to be read now, before it is asked for.
+    pub(super) fn bring_nearer(
+        &self,
+        file_system: u64,
+        object: u64,
+        is_to_be: impl FnOnce(usize) -> bool,
+    ) -> Option<Place> {
+        let mut place = self.slot(object)?;
+        let value = place.as_mut()?;
+        let is_it = (value.file_system, value.object) == (file_system, object);
+        if !is_it || !is_to_be(value.len as usize) {
+            return None;
+        }
+        value.is_near = true;
+        value.place()
+    }
+
+    /// The place of a value by one of these names, if it is noted, and whether it was brought nearer. It is given once: who asks again is to be
+    /// noticed by the cache.
     pub(super) fn take<'n>(
         &self,
         asked: Asked,
         mut names: impl Iterator<Item = &'n [u8]>,
-    ) -> Option<Place> {
-        let slot = Self::of(self.0.get()?, asked.object.0)?;
-        let mut place = match slot.try_lock() {
-            Ok(place) => place,
-            Err(TryLockError::Poisoned(place)) => place.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+    ) -> Option<(Place, bool)> {
+        let mut place = self.slot(asked.object.0)?;
         let value = place.as_ref()?;
         let is_it = value.object == asked.object.0
             && value.file_system == asked.file_system
@@ -88,11 +156,8 @@ impl Places {
         }
         let value = place.take()?;
         drop(place);
-        let start = value.start as usize;
-        Some(Place {
-            block: value.block.upgrade()?,
-            range: start..start + value.len as usize,
-        })
+        self.given.note(asked.file_system, asked.object.0);
+        Some((value.place()?, value.is_near))
     }
 
     /// Notes where the values of files are, of those that have one, in the cache, and that nobody has in memory. The last one of them.
@@ -104,7 +169,7 @@ impl Places {
         objects: &[u64],
     ) -> Option<u64> {
         let new = || (0..PLACES).map(|_| Slot::default()).collect();
-        let slots = self.0.get_or_init(new);
+        let slots = self.slots.get_or_init(new);
         let sa = sa.glance();
         let mut last = None;
         for object in objects {
@@ -165,6 +230,7 @@ fn find(objset: &Objset, sa: &SaGlance, file_system: u64, object: u64) -> Option
         start: u32::try_from(range.start).ok()?,
         len: u32::try_from(range.len()).ok()?,
         block: Arc::downgrade(&block),
+        is_near: false,
         name: name.0,
         name_len: name.1,
     })
@@ -255,7 +321,7 @@ mod tests {
                 set(&t, i, NAME, len);
             }
             let id = t.fs.xattrs_ahead.id();
-            let places = Places(OnceLock::new());
+            let places = Places::new();
             let noted = Self {
                 t,
                 places,
@@ -296,7 +362,7 @@ mod tests {
 
         /// The length of a value, if it is noted and what it should be.
         fn take(&self, i: usize) -> Option<usize> {
-            let place = self.places.take(self.asked(i), [NAME].into_iter())?;
+            let (place, _) = self.places.take(self.asked(i), [NAME].into_iter())?;
             let bytes = &place.block.bytes()[place.range];
             assert_eq!(bytes, value(bytes.len()));
             Some(bytes.len())
@@ -382,6 +448,34 @@ mod tests {
             let place = |i| n.places.take(n.asked(i), [name].into_iter());
             assert!((0..3).all(|i| place(i).is_none()));
         }
+    }
+
+    #[test]
+    fn what_was_brought_nearer_is_known_when_it_is_given() {
+        let n = Noted::new();
+        n.note();
+        let [_, (middle, _), (long, _)] = n.files[..] else {
+            unreachable!("three files");
+        };
+        let bring = |file_system, object: ObjectId, is_to_be| {
+            let mut seen = None;
+            let place = n.places.bring_nearer(file_system, object.0, |len| {
+                seen = Some(len);
+                is_to_be
+            });
+            (seen, place.map(|place| place.bytes().to_vec()))
+        };
+        let len = LENGTHS[1];
+        assert_eq!(bring(n.id, middle, true), (Some(len), Some(value(len))));
+        assert_eq!(bring(n.id, long, false), (Some(LENGTHS[2]), None));
+        assert_eq!(bring(n.id + 1, long, true), (None, None));
+        assert_eq!(n.places.given.last(), (0, 0));
+        for (i, object, was) in [(1, middle, true), (2, long, false)] {
+            let taken = n.places.take(n.asked(i), [NAME].into_iter());
+            assert_eq!(taken.map(|(_, is_near)| is_near), Some(was));
+            assert_eq!(n.places.given.last(), (n.id, object.0));
+        }
+        assert_eq!(bring(n.id, middle, true), (None, None), "it was given");
     }
 
     #[test]
