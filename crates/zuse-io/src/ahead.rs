@@ -116,7 +116,7 @@ impl Ahead {
         }
     }
 
-    /// Something short is done before each block's checksum: a run's take some 100 µs together.
+    /// Something short is done at each block of a run that was read: they take some 100 µs together.
     pub fn between(self, between: fn()) -> Self {
         Self { between, ..self }
     }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use zuse_base::{Errno, Error, Result, Txg, WorkPool};
@@ -501,9 +502,16 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     io.cache().clear();
     seat.reset();
     let wanted = blocks.iter().map(|(bp, _)| *bp).chain([rotten]);
-    let mut ahead = Ahead::new(&io, &work);
-    ahead.bring(wanted);
-    assert_eq!(ahead.brought(), 7 * (64 << 10));
+    static BETWEEN: AtomicUsize = AtomicUsize::new(0);
+    let ahead = || {
+        Ahead::new(&io, &work).between(|| {
+            BETWEEN.fetch_add(1, Relaxed);
+        })
+    };
+    let mut around = ahead();
+    around.bring(wanted);
+    assert_eq!(around.brought(), 7 * (64 << 10));
+    assert_eq!(BETWEEN.swap(0, Relaxed), 7, "once a block");
     let read = Operation {
         op: Op::Read,
         offset: start,
@@ -521,9 +529,10 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     io.cache().clear();
     io.bring_around(false);
     let wanted: Vec<_> = blocks.iter().map(|(bp, _)| *bp).chain([rotten]).collect();
-    Ahead::new(&io, &work).bring(wanted);
+    ahead().bring(wanted);
     assert!(blocks.iter().all(|(bp, _)| io.glance(bp).is_none()));
-    Ahead::new(&io, &work).bring(blocks.iter().map(|(bp, _)| *bp));
+    ahead().bring(blocks.iter().map(|(bp, _)| *bp));
+    assert_eq!(BETWEEN.load(Relaxed), 6, "of the run that is good");
     for (bp, data) in &blocks {
         assert_eq!(io.glance(bp).expect("it came").bytes(), data);
     }

@@ -496,6 +496,7 @@ mod tests {
             hits() == before
         });
         assert!(noted, "each time the cache was asked");
+        assert_ne!(NOTED.given.took(), [0, 0], "it was timed");
         n.note_in(&NOTED);
         assert!(get(1, b"user.other").is_err());
         set(&n.t, 1, NAME, 9_001);
