@@ -34,8 +34,9 @@ const CLASSES: usize = 48;
 /// Pieces of a row at most, and their bytes.
 const ROW: usize = 62;
 const ROW_BYTES: usize = 8192;
-/// Bytes that are kept for whoever needs them, at most.
-const MOST: usize = 32 << 20;
+/// Bytes that are kept for whoever needs them, at most, until [`keep_at_most`] says how many.
+const UNTOLD: usize = 32 << 20;
+static MOST: AtomicUsize = AtomicUsize::new(UNTOLD);
 /// Pieces that the C library is asked for at once, at most; no more than half a row.
 const BATCH: usize = 16;
 const LINE: usize = 64;
@@ -153,7 +154,7 @@ impl Store {
     unsafe fn put(&self, row: *mut Row, class: usize) {
         // SAFETY: the caller's promise.
         let bytes = unsafe { (*row).len } * bytes_of(class);
-        if KEPT.fetch_add(bytes, Relaxed) + bytes > MOST {
+        if KEPT.fetch_add(bytes, Relaxed) + bytes > MOST.load(Relaxed) {
             KEPT.fetch_sub(bytes, Relaxed);
             // SAFETY: the caller's promise.
             unsafe { free_row(row, class) };
@@ -460,6 +461,11 @@ pub(super) unsafe fn change(at: *mut u8, layout: Layout, size: usize) -> *mut u8
     unsafe { System.realloc(at, old, new) }
 }
 
+/// How many bytes are kept for whoever needs them. What is kept beyond goes with [`forget`].
+pub(super) fn keep_at_most(bytes: usize) {
+    MOST.store(bytes, Relaxed);
+}
+
 /// Frees what is kept for whoever needs it.
 pub(super) fn forget() {
     for (class, store) in STORES.iter().enumerate() {
@@ -620,13 +626,16 @@ mod tests {
     fn no_more_is_kept_than_is_to_be() {
         let _alone = ALONE.lock();
         const SIZE: usize = 760;
-        forget();
-        let pieces = filled(SIZE, MOST / SIZE + 1000);
-        on_a_thread(|| give_all(SIZE, &pieces));
-        let kept = KEPT.load(Relaxed);
-        assert!(kept <= MOST && kept > MOST - ROW_BYTES, "{kept}");
-        forget();
-        assert_eq!(KEPT.load(Relaxed), 0);
+        for most in [UNTOLD, 2 * UNTOLD, 1 << 20, UNTOLD] {
+            keep_at_most(most);
+            forget();
+            let pieces = filled(SIZE, most / SIZE + 1000);
+            on_a_thread(|| give_all(SIZE, &pieces));
+            let kept = KEPT.load(Relaxed);
+            assert!(kept <= most && kept > most - ROW_BYTES, "{kept} of {most}");
+            forget();
+            assert_eq!(KEPT.load(Relaxed), 0);
+        }
     }
 
     /// Two rows of so many threads would be 31 MB.
