@@ -17,6 +17,7 @@ use zuse_format::block_pointer::BP_SIZE;
 use zuse_format::dnode::{DNODE_CORE, DNODE_SLOT};
 use zuse_io::{Block, BlockIndex, Loan, Reference};
 
+use crate::bonus::Bonus;
 use crate::dnode::near::Near;
 use crate::stored::StoredBlock;
 use crate::versions::Versions;
@@ -33,7 +34,7 @@ pub(crate) struct Head {
     pub slots: u8,
     pub block_size: u32,
     pub max_block: u64,
-    pub bonus: Vec<u8>,
+    pub bonus: Bonus,
     /// Ciphertext behind the bonus in use: raw object sets only.
     pub tail: Vec<u8>,
     /// Levels that the tree has at least: those of the sender, raw object sets only.
@@ -51,7 +52,7 @@ impl Head {
     /// Everything but the bonus and what follows it.
     pub fn facts(&self) -> Self {
         Self {
-            bonus: Vec::new(),
+            bonus: Bonus::default(),
             tail: Vec::new(),
             ..*self
         }

@@ -24,12 +24,13 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_format::dnode::{DNODE_CORE, DNODE_SLOT, block_pointers_for};
-use zuse_format::{DnodePhys, object_type};
+use zuse_format::{DnodePhys, DnodeView, object_type};
 use zuse_io::Block;
 
 pub use blocks::{BlockEdit, BlockView};
 pub use ranges::SharedSlice;
 
+use crate::bonus::Bonus;
 use crate::dirty::{DirtyTxg, Head, SpillChange, Synced};
 use crate::objset::Core;
 use crate::stored::StoredBlock;
@@ -131,7 +132,7 @@ impl DnodeSpec {
             slots,
             block_size: self.block_size.max(1).next_multiple_of(512),
             max_block: 0,
-            bonus: vec![0; usize::from(self.bonus_len)],
+            bonus: Bonus::zeroed(usize::from(self.bonus_len)),
             tail: Vec::new(),
             min_levels: 0,
         }
@@ -203,19 +204,12 @@ impl Dnode {
     }
 
     pub(crate) fn from_phys(core: Arc<Core>, object: ObjectId, phys: DnodePhys) -> Arc<Self> {
-        Self::from_raw(core, object, phys, Vec::new())
+        Self::with_tree(core, object, Synced::from_phys(phys))
     }
 
-    /// As [`Self::from_phys`], with the ciphertext behind the bonus in use.
-    pub(crate) fn from_raw(
-        core: Arc<Core>,
-        object: ObjectId,
-        phys: DnodePhys,
-        tail: Vec<u8>,
-    ) -> Arc<Self> {
-        let mut synced = Synced::from_phys(phys);
-        synced.head.tail = tail;
-        let synced = Some(Arc::new(synced));
+    /// An object as it is stored.
+    pub(crate) fn with_tree(core: Arc<Core>, object: ObjectId, tree: Synced) -> Arc<Self> {
+        let synced = Some(Arc::new(tree));
         Self::new(
             core,
             object,
@@ -435,8 +429,7 @@ impl Dnode {
                     "the bonus does not fit its dnode",
                 ));
             }
-            head.bonus.clear();
-            head.bonus.extend_from_slice(bytes);
+            head.bonus.set(bytes);
             Ok(())
         })?
     }
@@ -608,7 +601,7 @@ impl Dnode {
             head.indirect_shift = spec.indirect_shift;
             head.max_block = shape.max_block;
             head.min_levels = shape.levels;
-            head.bonus = room.get(..used).unwrap_or_default().to_vec();
+            head.bonus = room.get(..used).unwrap_or_default().into();
             head.tail = room.get(used..).unwrap_or_default().to_vec();
             Ok(())
         })?
@@ -668,6 +661,12 @@ impl Dnode {
 }
 
 impl Synced {
+    pub fn from_view(view: &DnodeView<'_>) -> Self {
+        let mut synced = Self::from_phys(view.to_phys_without_bonus());
+        synced.head.bonus = view.bonus().into();
+        synced
+    }
+
     pub fn from_phys(phys: DnodePhys) -> Self {
         Self {
             levels: phys.levels,
@@ -686,7 +685,7 @@ impl Synced {
                 slots: phys.extra_slots.saturating_add(1),
                 block_size: phys.data_block_size() as u32,
                 max_block: phys.max_block_id,
-                bonus: phys.bonus,
+                bonus: phys.bonus.as_slice().into(),
                 tail: Vec::new(),
                 min_levels: 0,
             },

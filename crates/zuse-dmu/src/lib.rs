@@ -12,6 +12,7 @@
 //! Nothing here knows directories or datasets.
 #![forbid(unsafe_code)]
 
+mod bonus;
 mod dirty;
 pub mod dnode;
 mod gather;
@@ -28,7 +29,7 @@ pub mod zap;
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
 pub use gather::{GlanceOver, Inside, look_inside};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
-pub use number_hash::{NumberHasher, NumberMap, SHARDS as NUMBER_SHARDS};
+pub use number_hash::{NumberHasher, NumberMap, SHARDS as NUMBER_SHARDS, shard_of};
 pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync, Stored};
 pub use settings::{Redundancy, Settings};
 pub use stored::{MetaShape, RawForm, StoredBlock};

@@ -1,12 +1,13 @@
 //! A hasher for maps by object number: numbers are given out in a row, and nobody outside chooses them.
 //!
 //! ```text
-//!   number   … where in the table a search begins │ 2 bits: four neighbours of a shard │ 5 bits: the shard
+//!   number   … where in the table a search begins │ 5 bits: the shard │ 2 bits: four neighbours
 //! ```
-//! Maps are split into [`SHARDS`] by the number's low bits. What is left of them is a row again, and four of it begin at the same place of a
-//! table (hashbrown looks at sixteen places at once): objects that are made, written and given back one after the other find their
-//! places in lines of memory that are near already, where a hash that spreads them made each of them wait for two lines of its own
-//! (0.3 us of making a file). Not more than four: sixteen made objects that are needed in another order a tenth dearer, because parts of
+//! Maps are split into [`SHARDS`]. Four numbers in a row are of one shard and begin at the same place of its table (hashbrown looks at
+//! sixteen places at once): objects that are made, written and given back one after the other find their places in lines of memory
+//! that are near already, where a hash that spreads them made each of them wait for two lines of its own (0.3 us of making a
+//! file). In a row, not one of each shard after the other: between two files whose values are long are more bytes than the processor
+//! keeps near. Not more than four: sixteen made objects that are needed in another order a tenth dearer, because parts of
 //! the table were full. Beginnings are spread as by any hash, so that no stride of numbers makes a long chain. The seven bits by
 //! which places are told apart come from the whole number.
 
@@ -16,11 +17,18 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map by object number, or by another number that is given out in a row.
 pub type NumberMap<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
 
-/// Parts that a large map is to be split into, by the number's remainder.
+/// Parts that a large map is to be split into, each under a lock of its own; see [`shard_of`].
 pub const SHARDS: usize = 32;
 
 /// log2 of the neighbours that begin at one place.
 const NEAR: u32 = 2;
+
+/// The part that a number is in.
+#[inline]
+pub fn shard_of(n: u64) -> usize {
+    (n >> NEAR) as usize % SHARDS
+}
+
 /// The bits that tell places apart.
 const TAG: u64 = 0x7f << 57;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -70,7 +78,9 @@ mod tests {
     fn neighbours_of_a_shard_begin_together_and_differ_in_their_tags() {
         for first in [0u64, 512, 1 << 20, 1 << 40] {
             for shard in 0..SHARDS as u64 {
-                let all: Vec<u64> = (0..4).map(|i| hash(first + shard + i * 32)).collect();
+                let four = first + 4 * shard..first + 4 * shard + 4;
+                assert!(four.clone().all(|n| shard_of(n) == shard as usize));
+                let all: Vec<u64> = four.map(hash).collect();
                 let places: HashSet<u64> = all.iter().map(|h| h & !TAG).collect();
                 let tags: HashSet<u64> = all.iter().map(|h| h & TAG).collect();
                 assert_eq!((places.len(), tags.len()), (1, 4), "{first} {shard}");
@@ -80,10 +90,11 @@ mod tests {
 
     #[test]
     fn no_stride_of_numbers_fills_a_part_of_the_table() {
-        let count = 1 << 14;
-        for shift in 5..32 {
-            let numbers = (0..count).map(|i| i << shift);
-            let most = fullest(2 * count, numbers);
+        let count: usize = 1 << 14;
+        for shift in 0..32 {
+            let numbers = (0u64..).map(|i| i << shift);
+            let ours = numbers.filter(|n| shard_of(*n) == 0).take(count);
+            let most = fullest(2 * count as u64, ours);
             assert!(most <= 16 * 8, "{most} together, stride {}", 1u64 << shift);
         }
     }

@@ -36,13 +36,13 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
 use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
-use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType, object_type};
+use zuse_format::{BlockPointer, DnodePhys, DnodeView, ObjsetPhys, ObjsetType, object_type};
 use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
 
 use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
 use crate::ledger::{DirtyMeter, Ledger};
-use crate::number_hash::{NumberMap, SHARDS};
+use crate::number_hash::{NumberMap, SHARDS, shard_of};
 use crate::settings::Settings;
 use crate::stored::RawForm;
 use crate::tx::Tx;
@@ -97,7 +97,7 @@ impl Core {
     }
 
     fn shard(&self, object: ObjectId) -> &Mutex<NumberMap<Weak<Dnode>>> {
-        &self.objects[(object.0 % SHARDS as u64) as usize]
+        &self.objects[shard_of(object.0)]
     }
 
     /// A block of this object set, proved by its key if it has one; whether the cache keeps it is up to `primarycache`.
@@ -507,23 +507,23 @@ impl Objset {
             };
             let was_read = self.core.io.cache().misses() != misses;
             self.dnode_block_was_needed(&before, blkid, was_read);
-            let mut tail = Vec::new();
-            let phys = match block {
+            let stored = match block {
                 None => None,
                 Some(block) => {
                     // Who takes one object after the other waits for memory while the answer is on its way.
                     glance::ask_for(&block, slot + 1);
                     if starts_of(&block) >> slot & 1 == 1 {
                         let bytes = &block.bytes()[slot * DNODE_SLOT..];
-                        let phys = DnodePhys::parse(bytes).map_err(|e| {
+                        let view = DnodeView::parse(bytes).map_err(|e| {
                             e.at(format!("{}, object {}", self.core.place, object.0))
                         })?;
-                        if self.core.raw
-                            && let Some(phys) = &phys
-                        {
-                            tail = raw::tail_of(bytes, phys);
-                        }
-                        phys
+                        view.map(|view| {
+                            let mut stored = Synced::from_view(&view);
+                            if self.core.raw {
+                                stored.head.tail = raw::tail_of(bytes, &view.to_phys());
+                            }
+                            stored
+                        })
                     } else {
                         None
                     }
@@ -541,8 +541,10 @@ impl Objset {
             if !Arc::ptr_eq(&before, &self.meta_tree()) {
                 continue;
             }
-            let Some(phys) = phys else { return Err(free()) };
-            let dnode = Dnode::from_raw(self.core.clone(), object, phys, tail);
+            let Some(stored) = stored else {
+                return Err(free());
+            };
+            let dnode = Dnode::with_tree(self.core.clone(), object, stored);
             shard.insert(object.0, Arc::downgrade(&dnode));
             return Ok(dnode);
         }

@@ -249,6 +249,13 @@ impl<'a> DnodeView<'a> {
     /// An owned copy.
     pub fn to_phys(&self) -> DnodePhys {
         DnodePhys {
+            bonus: self.bonus().to_vec(),
+            ..self.to_phys_without_bonus()
+        }
+    }
+    /// The same with no bonus, for who keeps that elsewhere.
+    pub fn to_phys_without_bonus(&self) -> DnodePhys {
+        DnodePhys {
             object_type: self.object_type(),
             indirect_shift: self.indirect_shift(),
             levels: self.levels(),
@@ -262,7 +269,7 @@ impl<'a> DnodeView<'a> {
             max_block_id: self.max_block_id(),
             used: u64_at(self.bytes, USED_AT),
             blkptr: [self.blkptr(0), self.blkptr(1), self.blkptr(2)],
-            bonus: self.bonus().to_vec(),
+            bonus: Vec::new(),
             spill: self.spill(),
         }
     }

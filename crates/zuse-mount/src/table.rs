@@ -12,19 +12,16 @@
 //! - One node per number. When the object behind a number is another one (its file system was replaced in place), the new
 //!   node takes over the count.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::{Errno, ObjectId};
+use zuse_dmu::{NUMBER_SHARDS, NumberMap, shard_of};
 use zuse_zpl::Znode;
 
 use crate::covers::VirtualDir;
 use crate::number;
 use crate::volume::Volume;
-
-const SHARDS: usize = 64;
 
 /// What is behind an inode number.
 pub(crate) enum What {
@@ -113,27 +110,10 @@ impl Node {
     }
 }
 
-#[derive(Default)]
-struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
-    }
-    fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_right(23);
-    }
-}
-
-type Shard = HashMap<u64, Arc<Node>, BuildHasherDefault<NumberHasher>>;
+type Shard = NumberMap<Arc<Node>>;
 
 /// The inodes that the kernel knows, by number.
-pub(crate) struct Table([RwLock<Shard>; SHARDS]);
+pub(crate) struct Table([RwLock<Shard>; NUMBER_SHARDS]);
 
 impl Table {
     pub fn new() -> Self {
@@ -141,8 +121,9 @@ impl Table {
     }
 
     fn shard(&self, ino: u64) -> &RwLock<Shard> {
-        let mixed = ino ^ u64::from(number::slot(ino));
-        &self.0[(mixed % SHARDS as u64) as usize]
+        // Those of different file systems are not in the same part all at once.
+        let mixed = ino ^ u64::from(number::slot(ino)) << 2;
+        &self.0[shard_of(mixed)]
     }
 
     fn read(&self, ino: u64) -> RwLockReadGuard<'_, Shard> {

@@ -19,7 +19,7 @@ use std::sync::{
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_dmu::zap::Zap;
-use zuse_dmu::{Dnode, NUMBER_SHARDS, NumberMap};
+use zuse_dmu::{Dnode, NUMBER_SHARDS, NumberMap, shard_of};
 
 use crate::attributes::Attributes;
 use crate::mode;
@@ -179,7 +179,7 @@ impl ZnodeCache {
     }
 
     fn shard(&self, object: ObjectId) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[(object.0 % NUMBER_SHARDS as u64) as usize])
+        lock(&self.shards[shard_of(object.0)])
     }
 
     fn forget(&self, object: ObjectId) {

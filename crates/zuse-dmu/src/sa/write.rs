@@ -13,6 +13,7 @@ use super::place::place;
 use super::table::{ADDED, SaTable, Tables};
 use super::view::{corrupt, find_in, legacy_range};
 use super::{SA_BONUS, ZNODE_BONUS};
+use crate::bonus::Bonus;
 use crate::dnode::Dnode;
 use crate::tx::Tx;
 use crate::zap::flaw::{Checked, Flaw};
@@ -276,7 +277,7 @@ enum Done {
 /// Puts the last of the changes, one of [`ADDED`], behind the last attribute, and overwrites the other values; where `room` is too small for
 /// that alone, a list of extended attributes, it is left with `may_spill`. Nothing is done where that is not all there is to do.
 fn add_last(
-    b: &mut Vec<u8>,
+    b: &mut Bonus,
     tables: &Tables,
     changes: &[(Attr, &[u8])],
     room: usize,
@@ -317,7 +318,7 @@ fn add_last(
             return Ok(Done::Nothing);
         }
         b.truncate(last.end);
-        b.resize(placement.bonus_len, 0);
+        b.resize(placement.bonus_len);
         overwrite(b, tables, others)?;
         return Ok(Done::AllButList);
     }
@@ -327,12 +328,9 @@ fn add_last(
     };
     let new = header_len(longer.variable);
     b.truncate(last.end);
-    b.reserve_exact(placement.bonus_len.saturating_sub(b.len()));
-    b.splice(
-        header.len..header.len,
-        std::iter::repeat_n(0, new - header.len),
-    );
-    b.resize(round8(b.len()), 0);
+    b.reserve_for(placement.bonus_len);
+    b.insert_zeros(header.len, new - header.len);
+    b.resize(round8(b.len()));
     b.extend_from_slice(value);
     let info = longer.number | ((new / 8) as u16) << 10;
     b[4..6].copy_from_slice(&info.to_le_bytes());
