@@ -2,9 +2,10 @@
 //!
 //! Who sets an attribute of 64 KiB on one file after the other takes memory for each value on one thread, and another thread gives it back when the
 //! cache lets the value go. Through the C library's heap that costs both: it merges and splits pieces, cleans up among all small ones with each large one that
-//! is freed, and holds the arena's lock meanwhile, for which the other one sleeps. So memory of the length that was asked for last goes from hand to hand.
+//! is freed, and holds the arena's lock meanwhile, for which the other one sleeps. So memory of the length that is wanted goes from hand to hand.
 //!
 //! ```text
+//!   want(len)
 //!   take(len) <── [ memory, memory, ... ] <── give(memory)      of that length only, up to MOST bytes
 //! ```
 //! Cost: a load for memory of another length, a short lock for one that goes from hand to hand. Memory: [`MOST`], until [`forget`].
@@ -19,7 +20,7 @@ pub const LEAST: usize = 4096;
 
 /// Memory of one length.
 struct Spare {
-    /// The length that was asked for last; 0 for none. Changed with the lock held: what is kept is of that length.
+    /// The length that is wanted; 0 for none. Changed with the lock held: what is kept is of that length.
     wanted: AtomicUsize,
     kept: Mutex<Vec<Vec<u8>>>,
 }
@@ -37,7 +38,7 @@ impl Spare {
     }
 
     /// Memory of that length is wanted from now on. What was kept of another one, to be freed without the lock.
-    fn want(&self, len: usize, kept: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    fn change(&self, len: usize, kept: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         if self.wanted.swap(len, Relaxed) == len {
             Vec::new()
         } else {
@@ -45,16 +46,24 @@ impl Spare {
         }
     }
 
+    fn want(&self, len: usize) {
+        if len >= LEAST && len != self.wanted.load(Relaxed) {
+            let mut kept = self.kept();
+            let other = self.change(len, &mut kept);
+            drop(kept);
+            drop(other);
+        }
+    }
+
     fn take(&self, len: usize) -> Option<Vec<u8>> {
-        if len < LEAST {
+        if len < LEAST || len != self.wanted.load(Relaxed) {
             return None;
         }
         let mut kept = self.kept();
-        let other = self.want(len, &mut kept);
-        let memory = kept.pop();
-        drop(kept);
-        drop(other);
-        memory
+        // Under the lock: what is kept is of the length that is wanted.
+        (len == self.wanted.load(Relaxed))
+            .then(|| kept.pop())
+            .flatten()
     }
 
     fn give(&self, mut memory: Vec<u8>) {
@@ -71,7 +80,7 @@ impl Spare {
 
     fn forget(&self) {
         let mut kept = self.kept();
-        let other = self.want(0, &mut kept);
+        let other = self.change(0, &mut kept);
         drop(kept);
         drop(other);
     }
@@ -79,12 +88,17 @@ impl Spare {
 
 static SPARE: Spare = Spare::new();
 
-/// Memory of exactly so many bytes that others have done with, empty. From now on such memory is kept.
+/// Memory of so many bytes will be needed again and again: from now on it is kept, and no other.
+pub fn want(len: usize) {
+    SPARE.want(len);
+}
+
+/// Memory of exactly so many bytes that others have done with, empty, if that is what is wanted.
 pub fn take(len: usize) -> Option<Vec<u8>> {
     SPARE.take(len)
 }
 
-/// Memory that is no longer needed: kept if it is what was asked for last, or freed.
+/// Memory that is no longer needed: kept if it is what is wanted, or freed.
 pub fn give(memory: Vec<u8>) {
     SPARE.give(memory);
 }
@@ -110,7 +124,9 @@ mod tests {
     fn memory_goes_from_who_gives_to_who_takes() {
         let spare = Spare::new();
         spare.give(filled(LEN));
-        assert!(spare.take(LEN).is_none(), "nobody had asked");
+        assert!(spare.take(LEN).is_none(), "nobody wants it");
+        spare.want(LEN);
+        assert!(spare.take(LEN).is_none(), "nobody gave any");
         let memory = filled(LEN);
         let at = memory.as_ptr();
         spare.give(memory);
@@ -123,16 +139,16 @@ mod tests {
     }
 
     #[test]
-    fn only_the_length_that_was_asked_for_last_is_kept() {
+    fn only_the_length_that_is_wanted_is_kept() {
         let spare = Spare::new();
-        assert!(spare.take(LEN).is_none());
+        spare.want(LEN);
         spare.give(filled(LEN / 2));
         spare.give(filled(LEN));
         assert!(spare.take(LEN / 2).is_none());
-        assert!(
-            spare.take(LEN).is_none(),
-            "freed when another was asked for"
-        );
+        spare.want(LEN / 2);
+        spare.want(LEN);
+        assert!(spare.take(LEN).is_none(), "freed when another was wanted");
+        spare.want(16);
         assert!(spare.take(16).is_none());
         spare.give(filled(16));
         spare.give(filled(LEN));
@@ -142,7 +158,7 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_may_be_and_none_when_nobody_needs_it() {
         let spare = Spare::new();
-        assert!(spare.take(LEN).is_none());
+        spare.want(LEN);
         for _ in 0..=MOST / LEN {
             spare.give(filled(LEN));
         }

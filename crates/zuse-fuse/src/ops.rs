@@ -314,18 +314,6 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::NOTSUP)
     }
 
-    /// The same, with a value in memory of its own: who keeps that takes it. This is what is called for long ones of which several came.
-    fn setxattr_given(
-        &self,
-        caller: &Caller,
-        ino: u64,
-        name: &[u8],
-        value: &mut Vec<u8>,
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.setxattr(caller, ino, name, value, mode)
-    }
-
     /// Reads an extended attribute.
     fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
         Err(Errno::NODATA)

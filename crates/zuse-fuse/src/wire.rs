@@ -125,7 +125,7 @@ pub(crate) fn open<O: Ops>(
             return Err(io::ErrorKind::NotConnected.into());
         };
         let bytes = buffer.get(..len).unwrap_or_default();
-        let message = Message::parse(bytes, 0).map_err(|_| broken("a message without a header"))?;
+        let message = Message::parse(bytes).map_err(|_| broken("a message without a header"))?;
         if message.opcode != abi::op::INIT {
             channel.refuse(message.unique, Errno::IO);
             return Err(broken("the kernel does not begin with INIT"));
@@ -344,11 +344,11 @@ fn work<O: Ops>(
     let mut worker = all.worker(channel, number);
     let idle = |is_over: &dyn Fn() -> bool| server.idle(is_over);
     while let Some(received) = worker.next(&mut inbox, &idle)? {
-        let message = Message::parse(received.bytes, received.apart()).map_err(|_| {
+        let message = Message::parse(received).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "a message without a header")
         })?;
-        let set = server.answer(channel, message, received.value, &mut scratch);
-        inbox.answered(set, worker.is_beside());
+        let set = server.answer(channel, message, &mut scratch);
+        inbox.answered(set);
     }
     Ok(())
 }

@@ -112,9 +112,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_of_a_block_goes_to_who_asked_for_as_much() {
+    fn the_memory_of_a_block_goes_to_who_wants_as_much() {
         const LEN: usize = 70_144;
-        assert!(spare::take(LEN).is_none());
+        spare::want(LEN);
         let bytes = vec![3; LEN];
         let at = bytes.as_ptr();
         drop(Block::new(bytes));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Timestamp};
 use zuse_fuse::{Attr, Caller, Replied, SetAttr, StatFs, Time, TimeSet, ValueReply, XattrMode};
-use zuse_zpl::{FileSystem, Value, Znode};
+use zuse_zpl::{FileSystem, Znode};
 
 use crate::session::{Answer, Session, judged, no};
 use crate::table::{Node, What};
@@ -212,7 +212,7 @@ impl Session {
         caller: &Caller,
         ino: u64,
         name: &[u8],
-        value: Value<'_>,
+        value: &[u8],
         mode: XattrMode,
     ) -> Answer<()> {
         let node = self.node(ino)?;
@@ -224,7 +224,7 @@ impl Session {
         };
         volume
             .enter()?
-            .put_value(&judged(caller), znode, name, value, how)
+            .set_xattr(&judged(caller), znode, name, value, how)
             .map_err(no)
     }
 

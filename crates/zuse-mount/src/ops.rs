@@ -6,8 +6,6 @@ use zuse_fuse::{
     StatFs, ValueReply, Whence, WriteFlags, XattrMode,
 };
 
-use zuse_zpl::Value;
-
 use crate::session::{Answer, Session};
 
 const S_IFREG: u32 = 0o100_000;
@@ -168,18 +166,7 @@ impl Ops for Session {
         value: &[u8],
         mode: XattrMode,
     ) -> Answer<()> {
-        Session::setxattr(self, caller, ino, name, Value::Lent(value), mode)
-    }
-
-    fn setxattr_given(
-        &self,
-        caller: &Caller,
-        ino: u64,
-        name: &[u8],
-        value: &mut Vec<u8>,
-        mode: XattrMode,
-    ) -> Answer<()> {
-        Session::setxattr(self, caller, ino, name, Value::Given(value), mode)
+        Session::setxattr(self, caller, ino, name, value, mode)
     }
 
     fn getxattr_into(

@@ -56,5 +56,5 @@ pub use rename::RenameFlags;
 pub use setattr::{SETTABLE_FLAGS, SetAttr, TimeSet};
 pub use statfs::StatFs;
 pub use walk::{Walk, WalkEntry};
-pub use xattr::{VALUE_MAX, Value, XattrMode, bring_nearer};
+pub use xattr::{VALUE_MAX, XattrMode, bring_nearer};
 pub use znode::Znode;

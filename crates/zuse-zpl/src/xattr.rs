@@ -61,44 +61,6 @@ fn is_acl(name: &[u8]) -> bool {
     name == posix_acl::ACCESS || name == posix_acl::DEFAULT
 }
 
-/// A value that is to be set.
-#[derive(Debug)]
-pub enum Value<'a> {
-    /// It is copied.
-    Lent(&'a [u8]),
-    /// It may be taken as it is.
-    Given(&'a mut Vec<u8>),
-}
-
-impl std::ops::Deref for Value<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Lent(value) => value,
-            Self::Given(value) => value,
-        }
-    }
-}
-
-impl Value<'_> {
-    /// The value and zeros behind it: a block of `size` bytes, no less than the value.
-    fn take_block(&mut self, size: usize) -> Vec<u8> {
-        let mut block = match self {
-            // Much more memory than the block has would not be counted anywhere.
-            Self::Given(value) if (size..=size + size / 8).contains(&value.capacity()) => {
-                std::mem::take(*value)
-            }
-            value => {
-                let mut block = Vec::with_capacity(size);
-                block.extend_from_slice(value);
-                block
-            }
-        };
-        block.resize(size, 0);
-        block
-    }
-}
-
 /// The encoded list among an object's own attributes.
 fn list_in(view: Option<&SaView>) -> Result<Option<&[u8]>> {
     view.map_or(Ok(None), |view| view.get(Attr::Dxattr))
@@ -202,28 +164,13 @@ impl FileSystem {
         value: &[u8],
         how: XattrMode,
     ) -> Result<()> {
-        self.put_value(who, znode, name, Value::Lent(value), how)
-    }
-
-    /// The same; the memory of a value that is given may be kept.
-    ///
-    /// # Errors
-    /// Those of [`Self::set_xattr`].
-    pub fn put_value(
-        &self,
-        who: &Credentials,
-        znode: &Arc<Znode>,
-        name: &[u8],
-        value: Value<'_>,
-        how: XattrMode,
-    ) -> Result<()> {
         self.check_writable()?;
         self.check_name_space(who, znode, name, true)?;
         if value.len() > VALUE_MAX {
             return refuse(zuse_dmu::zap::TOO_BIG, "the value of an extended attribute");
         }
         if is_acl(name) {
-            return self.set_posix_acl(who, znode, name, &value);
+            return self.set_posix_acl(who, znode, name, value);
         }
         let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
         if how != XattrMode::Any {
@@ -239,7 +186,7 @@ impl FileSystem {
             }
         }
         let tx = self.begin(estimate::ATTRIBUTES + estimate::CREATE + 2 * value.len() as u64)?;
-        self.store_xattr(&tx, znode, name, value)
+        self.put_xattr(&tx, znode, name, value)
     }
 
     /// Removes an extended attribute.
@@ -427,16 +374,6 @@ impl FileSystem {
         name: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        self.store_xattr(tx, znode, name, Value::Lent(value))
-    }
-
-    fn store_xattr(
-        &self,
-        tx: &Tx,
-        znode: &Arc<Znode>,
-        name: &[u8],
-        value: Value<'_>,
-    ) -> Result<()> {
         let props = self.backing.props();
         let (name, other) = match bare(name) {
             Some(bare) if props.xattr_bare => (bare, Some(name)),
@@ -447,7 +384,7 @@ impl FileSystem {
         let old = list_in(view.as_ref())?;
         if props.xattr == XattrPlace::Sa
             && znode.dnode().bonus_type() == SA_BONUS
-            && let Some(list) = dxattr::changed(old, &both, Some((name, &value)))?
+            && let Some(list) = dxattr::changed(old, &both, Some((name, value)))?
         {
             match self.status_changed(tx, znode, self.now(), Some(list)) {
                 Ok(()) => return self.remove_hidden_names(tx, znode, &both),
@@ -456,8 +393,7 @@ impl FileSystem {
                 Err(error) => return Err(error),
             }
         }
-        let mut value = value;
-        if let Some(made) = self.make_space_with(tx, znode, name, &mut value)? {
+        if let Some(made) = self.make_space_with(tx, znode, name, value)? {
             let list = without(old, &both)?;
             let stored = self.status_and_space(tx, znode, self.now(), list, Some(made.space()));
             if stored.is_err() {

@@ -75,20 +75,18 @@ impl<O: Ops> Server<O> {
         });
     }
 
-    /// Answers a message, of which the value of an attribute may lie apart. `out` is scratch space. If one did not, but stood at the end of the
-    /// message: where, and how long it was.
+    /// Answers a message; `out` is scratch space. If it sets an attribute: where in it the value stood, and how long that was.
     pub(super) fn answer(
         &self,
         channel: &Channel,
         message: Message<'_>,
-        value: Option<&mut Vec<u8>>,
         out: &mut Out,
     ) -> Option<(usize, usize)> {
         out.0.clear();
         let unique = message.unique;
         let mut set = None;
         match message.opcode {
-            op::SETXATTR => match call(|| self.setxattr(&message, value, &mut set)) {
+            op::SETXATTR => match call(|| self.setxattr(&message, &mut set)) {
                 Ok(()) => channel.send(0, unique, &[]),
                 Err(errno) => channel.refuse(unique, errno),
             },
@@ -444,12 +442,7 @@ impl<O: Ops> Server<O> {
         Ok(())
     }
 
-    fn setxattr(
-        &self,
-        m: &Message<'_>,
-        apart: Option<&mut Vec<u8>>,
-        set: &mut Option<(usize, usize)>,
-    ) -> Done {
+    fn setxattr(&self, m: &Message<'_>, set: &mut Option<(usize, usize)>) -> Done {
         let flags = Fields(m.body.0.get(4..).unwrap_or_default()).u32()?;
         let (size, name, mut rest) = set_attribute(m.body)?;
         let mode = match flags {
@@ -457,15 +450,9 @@ impl<O: Ops> Server<O> {
             XATTR_REPLACE => XattrMode::Replace,
             _ => XattrMode::Any,
         };
-        if let Some(value) = apart {
-            return self
-                .ops
-                .setxattr_given(&m.caller, m.node, name, value, mode);
-        }
+        let before = m.body.0.len() - rest.0.len();
         let value = rest.bytes(size)?;
-        if rest.0.is_empty() {
-            *set = Some((abi::IN_HEADER + m.body.0.len() - size, size));
-        }
+        *set = Some((abi::IN_HEADER + before, size));
         self.ops.setxattr(&m.caller, m.node, name, value, mode)
     }
 

@@ -29,11 +29,11 @@ pub(super) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Takes a message apart, of which `apart` bytes lie elsewhere. Extensions at its end (security contexts, groups) are cut off.
-    pub(super) fn parse(bytes: &'a [u8], apart: usize) -> Result<Self, Malformed> {
+    /// Takes a message apart. Extensions at its end (security contexts, groups) are cut off.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(bytes);
         let len = fields.u32()?;
-        if usize::try_from(len).ok() != bytes.len().checked_add(apart) {
+        if usize::try_from(len).ok() != Some(bytes.len()) {
             return Err(Malformed);
         }
         let (opcode, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);

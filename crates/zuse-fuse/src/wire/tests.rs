@@ -27,7 +27,7 @@ fn a_panic_in_the_file_system_is_an_input_output_error_for_its_caller() {
 fn a_message_is_taken_apart_and_its_extensions_are_cut_off() {
     let mut bytes = message(abi::op::LOOKUP, 5, b"name\0........");
     bytes[36..38].copy_from_slice(&1u16.to_ne_bytes());
-    let m = Message::parse(&bytes, 0).unwrap();
+    let m = Message::parse(&bytes).unwrap();
     assert_eq!((m.opcode, m.unique, m.node), (1, 77, 5));
     assert_eq!(
         (m.caller.uid, m.caller.gid, m.caller.pid),
@@ -42,14 +42,14 @@ fn a_message_is_taken_apart_and_its_extensions_are_cut_off() {
 fn a_message_that_lies_about_its_length_is_malformed() {
     let good = message(abi::op::LOOKUP, 1, b"x\0");
     for cut in 0..good.len() {
-        assert_eq!(Message::parse(&good[..cut], 0).err(), Some(Malformed));
+        assert_eq!(Message::parse(&good[..cut]).err(), Some(Malformed));
     }
     let mut long = good.clone();
     long.push(0);
-    assert_eq!(Message::parse(&long, 0).err(), Some(Malformed));
+    assert_eq!(Message::parse(&long).err(), Some(Malformed));
     let mut extended = good;
     extended[36..38].copy_from_slice(&u16::MAX.to_ne_bytes());
-    assert_eq!(Message::parse(&extended, 0).err(), Some(Malformed));
+    assert_eq!(Message::parse(&extended).err(), Some(Malformed));
 }
 
 #[test]

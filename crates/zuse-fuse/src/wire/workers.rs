@@ -53,7 +53,7 @@ use zuse_base::spare;
 use super::Channel;
 use super::abi::op;
 use super::doorstop::Doorstop;
-use super::inbox::{Inbox, Received};
+use super::inbox::Inbox;
 use super::pairing::{self, Asked, Pairing};
 use super::trial::Way;
 
@@ -320,7 +320,7 @@ impl Worker<'_> {
         &mut self,
         inbox: &'b mut Inbox,
         idle: Idle<'_>,
-    ) -> io::Result<Option<Received<'b>>> {
+    ) -> io::Result<Option<&'b [u8]>> {
         let has_deputy = self.pay();
         let beside = self.is_beside();
         moments::expect(!beside);
@@ -366,9 +366,9 @@ impl Worker<'_> {
             self.all.wake_watch();
         }
         let received = received.map(|len| len.map(|len| inbox.received(len)));
-        self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message.bytes));
+        self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message));
         let is_same = match &received {
-            Ok(Some(message)) => self.all.asked.note(asker_of(message.bytes)),
+            Ok(Some(message)) => self.all.asked.note(asker_of(message)),
             _ => false,
         };
         // The one who waits for this answer asks nothing meanwhile.
@@ -538,14 +538,14 @@ mod tests {
             let mut inbox = Inbox::new(8192);
             let mut worker = all.worker(&channel, number);
             while let Some(received) = worker.next(&mut inbox, &|_| ()).expect("a message") {
-                match received.bytes[4] as u32 {
+                match received[4] as u32 {
                     OWE => assert!(owed::owe(work, (test, 0))),
                     ASK => {
                         ASKED[test].fetch_add(1, SeqCst);
                     }
                     _ => break,
                 }
-                inbox.answered(None, false);
+                inbox.answered(None);
             }
         };
         let all = &all;
@@ -622,10 +622,10 @@ mod tests {
             let mut inbox = Inbox::new(8192);
             let mut worker = all.worker(&channel, number);
             while let Some(received) = worker.next(&mut inbox, &idle).expect("a message") {
-                if received.bytes[4] as u32 == end {
+                if received[4] as u32 == end {
                     break;
                 }
-                inbox.answered(None, false);
+                inbox.answered(None);
                 let has = usize::from(moments::are_expected());
                 left.with_moments.fetch_add(has, SeqCst);
                 answered.fetch_add(1, SeqCst);

@@ -206,7 +206,7 @@ fn long_attributes_one_after_the_other_are_what_was_set() {
         let n = rustix::fs::getxattr(&path, name.as_str(), &mut buf[..]).unwrap();
         assert!(buf[..n] == *value, "{name}");
     }
-    assert!(f.fs.asked.given.load(Relaxed) >= 5);
+    assert!(f.fs.asked.on_a_page.load(Relaxed) >= 5);
 }
 
 #[test]

@@ -187,7 +187,8 @@ pub struct Asked {
     pub lookup: AtomicU64,
     pub getattr: AtomicU64,
     pub getxattr: AtomicU64,
-    pub given: AtomicU64,
+    /// Long values that came to lie at the beginning of a page.
+    pub on_a_page: AtomicU64,
     pub open: AtomicU64,
     pub create: AtomicU64,
     pub release: AtomicU64,
@@ -563,6 +564,8 @@ impl Ops for MemoryFs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        let is_paged = value.len() >= 16_384 && value.as_ptr().addr().is_multiple_of(4096);
+        self.asked.on_a_page.fetch_add(is_paged.into(), Relaxed);
         let mut state = self.state.lock().unwrap();
         let xattrs = &mut state.node(ino)?.xattrs;
         match (mode, xattrs.contains_key(name)) {
@@ -571,18 +574,6 @@ impl Ops for MemoryFs {
             _ => xattrs.insert(name.to_vec(), value.to_vec()),
         };
         Ok(())
-    }
-
-    fn setxattr_given(
-        &self,
-        caller: &Caller,
-        ino: u64,
-        name: &[u8],
-        value: &mut Vec<u8>,
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.asked.given.fetch_add(1, Relaxed);
-        self.setxattr(caller, ino, name, &std::mem::take(value), mode)
     }
 
     fn getxattr(&self, _caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {

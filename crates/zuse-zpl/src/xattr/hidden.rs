@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
+use zuse_base::{Errno, Error, ObjectId, Result, Timestamp, spare};
+use zuse_codec::extend_past;
 use zuse_dmu::sa::Attr;
 use zuse_dmu::zap;
 use zuse_dmu::{Dnode, DnodeSpec, SharedSlice, Tx};
 use zuse_format::object_type;
 
-use super::{VALUE_MAX, Value};
+use super::VALUE_MAX;
 use crate::attributes::{Attributes, XATTR_UNREAD, field};
 use crate::create::NewObject;
 use crate::credentials::Credentials;
@@ -49,6 +50,14 @@ fn block_for(len: usize) -> u32 {
 }
 
 const SMALLEST_BLOCK: u32 = 512;
+
+/// The value and zeros behind it: a block of `size` bytes, no less than the value. Nobody looks at it before it is written.
+fn block_of(value: &[u8], size: usize) -> Vec<u8> {
+    let mut block = spare::take(size).unwrap_or_else(|| Vec::with_capacity(size));
+    extend_past(&mut block, value);
+    block.resize(size, 0);
+    block
+}
 
 impl FileSystem {
     /// The number of the extended attribute directory of an object, 0 without one. The spill block is looked into when this is
@@ -124,7 +133,7 @@ impl FileSystem {
         tx: &Tx,
         znode: &Znode,
         name: &[u8],
-        value: &mut Value<'_>,
+        value: &[u8],
     ) -> Result<Option<FirstHidden>> {
         let is_plain = self.normflags == 0 && name.len() <= zap::MICRO_NAME_MAX;
         if !is_plain || self.attribute_space_of(znode)? != 0 {
@@ -167,7 +176,7 @@ impl FileSystem {
             of_file.size = value.len() as u64;
             self.store.write_new(tx, file, &of_file, &file_acl, None)?;
             if !value.is_empty() {
-                file.write_value(tx, value.take_block(size as usize))?;
+                file.write_value(tx, block_of(value, size as usize))?;
             }
             // Who comes upon the directory's number finds all of it, or nothing.
             let entry = dirent::pack(file.object(), VALUE_MODE, self.version);
@@ -200,7 +209,7 @@ impl FileSystem {
         tx: &Tx,
         znode: &Arc<Znode>,
         name: &[u8],
-        mut value: Value<'_>,
+        value: &[u8],
     ) -> Result<()> {
         let who = owner_of(&znode.attributes());
         let now = self.now();
@@ -226,7 +235,7 @@ impl FileSystem {
             Some((object, _)) => {
                 let file = self.znode(object)?;
                 file.dnode().free_range(tx, 0, u64::MAX)?;
-                self.fill_hidden(tx, &file, &mut value, now)
+                self.fill_hidden(tx, &file, value, now)
             }
             None => {
                 let parent = space.attributes();
@@ -237,20 +246,14 @@ impl FileSystem {
                 space.entries()?.add_u64(tx, name, entry)?;
                 self.change_dir(tx, &space, 1, 0, now)?;
                 let file = self.cache.insert(dnode, attrs, false)?;
-                self.fill_hidden(tx, &file, &mut value, now)
+                self.fill_hidden(tx, &file, value, now)
             }
         }
     }
 
     /// Puts a value into the file of an attribute, which is empty: one block, as large as the value if the record size
     /// lets it be.
-    fn fill_hidden(
-        &self,
-        tx: &Tx,
-        file: &Znode,
-        value: &mut Value<'_>,
-        now: Timestamp,
-    ) -> Result<()> {
+    fn fill_hidden(&self, tx: &Tx, file: &Znode, value: &[u8], now: Timestamp) -> Result<()> {
         let dnode = file.dnode();
         let len = value.len();
         let wanted = block_for(len);
@@ -259,7 +262,7 @@ impl FileSystem {
         }
         let size = dnode.block_size() as usize;
         if len > 0 && len <= size && dnode.max_block() == 0 {
-            dnode.write_value(tx, value.take_block(size))?;
+            dnode.write_value(tx, block_of(value, size))?;
         } else if len > 0 {
             dnode.write_at(tx, 0, value)?;
         }
@@ -398,8 +401,8 @@ mod tests {
         let t = TestFs::new();
         let a = file(&t, b"a");
         let tx = t.fs.begin(1 << 20).expect("begun");
-        let mut value = Value::Lent(&[]);
-        let made = t.fs.make_space_with(&tx, &a, SHORT, &mut value);
+        let value: &[u8] = &[];
+        let made = t.fs.make_space_with(&tx, &a, SHORT, value);
         let made = made.expect("made").expect("simple");
         t.fs.status_and_space(&tx, &a, t.fs.now(), None, Some(made.space()))
             .expect("stored");
@@ -425,8 +428,7 @@ mod tests {
         let before = last();
         let tx = t.fs.begin(1 << 20).expect("begun");
         let bytes = [1; 60_000];
-        let made =
-            t.fs.make_space_with(&tx, &a, SHORT, &mut Value::Lent(&bytes));
+        let made = t.fs.make_space_with(&tx, &a, SHORT, &bytes);
         let made = made.expect("made").expect("simple");
         assert!(last() > before);
         t.fs.unmake(&tx, &made).expect("freed");
@@ -466,8 +468,8 @@ mod tests {
         let a = file(&t, b"a");
         set(&t, &a, LONG, 60_000);
         let tx = t.fs.begin(1 << 20).expect("begun");
-        let mut value = Value::Lent(b"v");
-        let made = t.fs.make_space_with(&tx, &a, SHORT, &mut value);
+        let value: &[u8] = b"v";
+        let made = t.fs.make_space_with(&tx, &a, SHORT, value);
         assert!(made.expect("no error").is_none());
     }
 }
