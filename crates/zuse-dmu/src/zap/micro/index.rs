@@ -17,12 +17,9 @@ use super::{HashBits, SLOT, field, slots, u64_at};
 use crate::zap::flaw::{Checked, Flaw};
 use crate::zap::hash::crc_field;
 use crate::zap::normalize;
-use zuse_codec::read_soon_at;
 use zuse_io::BlockIndex;
 
 const DEAD: u64 = 0xffff;
-/// How far from where it should be a record is sought first.
-const STEP: usize = 8;
 /// A block with fewer slots gets room for as many records.
 const FEW: usize = 32;
 
@@ -85,15 +82,11 @@ fn lower_bound(run: &[u64], key: u64) -> usize {
         return 0;
     }
     let guess = (((key >> 32) * n as u64) >> 32) as usize;
-    // The record is a few places off, in this line or one beside: one wait for all.
-    for near in [guess.saturating_sub(STEP), (guess + STEP).min(n - 1)] {
-        read_soon_at(run.as_ptr().wrapping_add(near).addr());
-    }
     let (mut low, mut high);
     if run[guess] < key {
         // Invariant: run[low - 1] < key.
         low = guess + 1;
-        let mut step = STEP;
+        let mut step = 8;
         high = low + step;
         while high < n && run[high] < key {
             low = high + 1;
@@ -104,7 +97,7 @@ fn lower_bound(run: &[u64], key: u64) -> usize {
     } else {
         // Invariant: run[high] >= key.
         high = guess;
-        let mut step = STEP;
+        let mut step = 8;
         loop {
             low = high.saturating_sub(step);
             if low == 0 || run[low] < key {
