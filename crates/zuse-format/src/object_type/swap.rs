@@ -156,6 +156,19 @@ pub(crate) fn ace_size(kind: u16, flags: u16) -> usize {
     }
 }
 
+/// Where the chunks of a leaf of a fat ZAP begin: behind its header and a head of two bytes for each of its buckets, of which there
+/// is one for 32 bytes of the block.
+fn leaf_chunks(size: usize) -> Option<usize> {
+    (size.is_power_of_two() && size >= 512).then_some(48 + 2 * (size >> 5))
+}
+
+/// Where the chunks of a block of a ZAP begin, if it is a leaf of a fat one, in little-endian order.
+pub fn zap_leaf_chunks(block: &[u8]) -> Option<usize> {
+    let is_leaf =
+        block.len() >= 48 && u64_at(block, 0) == ZAP_LEAF && u32_at(block, 24) == ZAP_LEAF_MAGIC;
+    leaf_chunks(block.len()).filter(|_| is_leaf)
+}
+
 fn swap_zap(block: &mut [u8]) -> FormatResult<()> {
     match u64_at(block, 0).swap_bytes() {
         ZAP_MICRO => {
@@ -175,11 +188,9 @@ fn swap_zap(block: &mut [u8]) -> FormatResult<()> {
 }
 
 fn swap_zap_leaf(block: &mut [u8]) -> FormatResult<()> {
-    let size = block.len();
-    if !size.is_power_of_two() || size < 512 {
+    let Some(chunks_at) = leaf_chunks(block.len()) else {
         return bad("ZAP leaf block is not a power of two");
-    }
-    let chunks_at = 48 + 2 * (size >> 5);
+    };
     for (at, width) in [(0, 8), (16, 8), (24, 4), (28, 2), (30, 2), (32, 2), (34, 2)] {
         swap_one(block, at, width);
     }

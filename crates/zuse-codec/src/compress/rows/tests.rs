@@ -89,7 +89,7 @@ fn rows() -> impl Strategy<Value = (Vec<u8>, u16)> {
 }
 
 /// Walks a block: where its last match begins, and how many literals it ends with.
-fn end_of(block: &[u8]) -> (Option<usize>, usize) {
+pub(in super::super) fn end_of(block: &[u8]) -> (Option<usize>, usize) {
     let mut input = block.iter().map(|&b| usize::from(b));
     let (mut out, mut last) = (0, None);
     loop {
