@@ -17,6 +17,12 @@ pub(crate) struct LeafMut<'a> {
     g: Geometry,
 }
 
+/// Where a leaf's free chunks begin, while some are given back, and how many those are.
+struct FreeList {
+    head: u16,
+    given: u16,
+}
+
 impl<'a> LeafMut<'a> {
     /// Checks the header.
     pub(crate) fn parse(b: &'a mut [u8]) -> Checked<Self> {
@@ -31,28 +37,7 @@ impl<'a> LeafMut<'a> {
         prefix_len: u32,
         sorted: bool,
     ) -> Checked<Self> {
-        let g = Geometry {
-            shift: b.len().trailing_zeros(),
-        };
-        let Ok(chunks) = u16::try_from(g.chunks()) else {
-            return Err(Flaw("ZAP leaves of this size cannot be written"));
-        };
-        b.fill(0);
-        b[..8].copy_from_slice(&LEAF_TYPE.to_le_bytes());
-        b[16..24].copy_from_slice(&prefix.to_le_bytes());
-        b[24..28].copy_from_slice(&MAGIC.to_le_bytes());
-        b[36] = u8::from(sorted);
-        let mut leaf = Self { b, g };
-        leaf.set_prefix_len(prefix_len);
-        leaf.put16(28, chunks);
-        leaf.put16(34, 0);
-        leaf.b[HEADER..HEADER + 2 * g.buckets()].fill(0xff);
-        for i in 0..chunks {
-            let at = g.chunk(i);
-            leaf.b[at] = FREE_TYPE;
-            leaf.put16(at + 22, if i + 1 == chunks { END } else { i + 1 });
-        }
-        Ok(leaf)
+        Fresh::begin(b, prefix, prefix_len, sorted)?.finish()
     }
 
     /// The same leaf for reading.
@@ -111,19 +96,31 @@ impl<'a> LeafMut<'a> {
         Ok(i)
     }
 
-    /// Puts a chunk at the head of the free list.
-    fn give(&mut self, i: u16) -> Checked<()> {
-        let next = self.view().freelist();
+    /// Puts a chunk at the head of a free list.
+    fn free_chunk(&mut self, i: u16, list: &mut FreeList) -> Checked<()> {
         let c = self.chunk_mut(i)?;
         if c[0] == FREE_TYPE {
             return Err(Flaw("a ZAP chunk that is free and in use"));
         }
         *c = [0; CHUNK];
         c[0] = FREE_TYPE;
-        c[22..].copy_from_slice(&next.to_le_bytes());
-        self.put16(34, i);
-        self.add_free(1);
+        c[22..].copy_from_slice(&list.head.to_le_bytes());
+        list.head = i;
+        list.given += 1;
         Ok(())
+    }
+
+    /// The free list, to be put back by [`Self::put_list`].
+    fn list(&self) -> FreeList {
+        FreeList {
+            head: self.view().freelist(),
+            given: 0,
+        }
+    }
+
+    fn put_list(&mut self, list: &FreeList) {
+        self.put16(34, list.head);
+        self.add_free(i32::from(list.given));
     }
 
     /// Stores bytes in array chunks; `nul` adds one zero byte. Returns the first chunk.
@@ -153,13 +150,11 @@ impl<'a> LeafMut<'a> {
         Ok(first)
     }
 
-    /// Frees the chunks of an array of `len` bytes; it keeps its order on the free list.
-    fn free_array(&mut self, first: u16, len: usize) -> Checked<()> {
+    /// Puts the chunks of an array of `len` bytes at the head of a free list, in their order.
+    fn free_array(&mut self, first: u16, len: usize, list: &mut FreeList) -> Checked<()> {
         let n = len.div_ceil(ARRAY_DATA);
         let mut at = first;
-        let mut last = END;
-        let head = self.view().freelist();
-        for _ in 0..n {
+        for left in (0..n).rev() {
             let c = self.chunk_mut(at)?;
             if c[0] != ARRAY_TYPE {
                 return Err(Flaw(
@@ -168,13 +163,12 @@ impl<'a> LeafMut<'a> {
             }
             c[..22].fill(0);
             c[0] = FREE_TYPE;
-            last = at;
             at = u16::from_le_bytes([c[22], c[23]]);
-        }
-        if last != END {
-            self.chunk_mut(last)?[22..].copy_from_slice(&head.to_le_bytes());
-            self.put16(34, first);
-            self.add_free(n as i32);
+            if left == 0 {
+                c[22..].copy_from_slice(&list.head.to_le_bytes());
+                list.head = first;
+                list.given += n as u16;
+            }
         }
         Ok(())
     }
@@ -245,8 +239,14 @@ impl<'a> LeafMut<'a> {
     }
 
     /// Puts an entry into its chain, before the first greater cd.
+    #[inline]
     fn link(&mut self, chunk: u16, cd: u32, bucket: usize) -> Checked<()> {
         let mut at = HEADER + 2 * bucket;
+        if self.view().head(bucket) == END {
+            self.put16(self.g.chunk(chunk) + 2, END);
+            self.put16(at, chunk);
+            return Ok(());
+        }
         let mut next = END;
         for e in self.view().chain(bucket) {
             let e = e?;
@@ -279,15 +279,18 @@ impl<'a> LeafMut<'a> {
     /// Removes an entry.
     pub(crate) fn remove(&mut self, e: &Entry, words: bool) -> Checked<()> {
         self.unlink(e)?;
-        self.discard(e, words)
-    }
-
-    fn discard(&mut self, e: &Entry, words: bool) -> Checked<()> {
-        self.free_array(e.value, e.value_len())?;
-        self.free_array(e.name, e.name_len(words))?;
-        self.give(e.chunk)?;
+        let mut list = self.list();
+        self.discard(e, words, &mut list)?;
+        self.put_list(&list);
         self.add_entries(-1);
         Ok(())
+    }
+
+    /// Frees the chunks of an entry that is in no chain.
+    fn discard(&mut self, e: &Entry, words: bool, list: &mut FreeList) -> Checked<()> {
+        self.free_array(e.value, e.value_len(), list)?;
+        self.free_array(e.name, e.name_len(words), list)?;
+        self.free_chunk(e.chunk, list)
     }
 
     /// Replaces an entry's value; `false` if the free chunks do not suffice (nothing changed).
@@ -296,7 +299,9 @@ impl<'a> LeafMut<'a> {
         if new.div_ceil(ARRAY_DATA) > usize::from(self.view().free()) + old.div_ceil(ARRAY_DATA) {
             return Ok(false);
         }
-        self.free_array(e.value, old)?;
+        let mut list = self.list();
+        self.free_array(e.value, old, &mut list)?;
+        self.put_list(&list);
         let first = self.store_array(value.bytes(), false)?;
         self.put_entry(&Entry {
             value: first,
@@ -314,51 +319,41 @@ impl<'a> LeafMut<'a> {
             return Err(Flaw("a ZAP leaf that is full without entries"));
         }
         let sorted = self.b[36] & 1 != 0;
-        let mut other = LeafMut::format(other, (prefix << 1) | 1, len + 1, sorted)?;
-        self.set_prefix(prefix << 1);
-        self.set_prefix_len(len + 1);
-        let heads = HEADER..HEADER + 2 * self.g.buckets();
-        self.b[heads].fill(0xff);
+        // What stays does so where it is, in a copy: on a flaw nothing has changed.
+        let old = self.view();
+        let mut low = old.b.to_vec();
+        let mut low = LeafMut {
+            b: &mut low,
+            g: self.g,
+        };
+        let mut high = Fresh::begin(other, (prefix << 1) | 1, len + 1, sorted)?;
+        low.set_prefix(prefix << 1);
+        low.set_prefix_len(len + 1);
+        low.b[HEADER..HEADER + 2 * self.g.buckets()].fill(0xff);
+        let mut list = low.list();
+        let mut left = old.entries();
         let chunks = self.g.chunks().min(usize::from(END)) as u16;
         for i in 0..chunks {
-            if !self.view().is_entry(i) {
+            if !old.is_entry(i) {
                 continue;
             }
-            let e = self.view().entry(i)?;
+            let e = old.entry(i)?;
             if super::top_bits(e.hash, len) != prefix {
                 return Err(Flaw("a ZAP entry whose hash is not of its leaf"));
             }
             if (e.hash >> (63 - len)) & 1 == 0 {
                 let bucket = self.g.bucket(e.hash, len + 1);
-                self.link(i, e.cd, bucket)?;
+                low.link(i, e.cd, bucket)?;
                 continue;
             }
-            other.adopt(&self.view(), &e, words)?;
-            self.discard(&e, words)?;
+            high.adopt(&old, &e, words)?;
+            low.discard(&e, words, &mut list)?;
+            left = left.saturating_sub(1);
         }
-        Ok(())
-    }
-
-    /// Copies an entry of another leaf.
-    fn adopt(&mut self, from: &Leaf<'_>, e: &Entry, words: bool) -> Checked<()> {
-        let chunk = self.take()?;
-        self.chunk_mut(chunk)?[0] = ENTRY_TYPE;
-        let mut bytes = Vec::with_capacity(64);
-        from.read_array(e.name, e.name_len(words), &mut bytes)?;
-        let name = self.store_array(&bytes, false)?;
-        bytes.clear();
-        from.read_array(e.value, e.value_len(), &mut bytes)?;
-        let value = self.store_array(&bytes, false)?;
-        self.put_entry(&Entry {
-            chunk,
-            next: END,
-            name,
-            value,
-            ..*e
-        })?;
-        let bucket = self.g.bucket(e.hash, self.view().prefix_len());
-        self.link(chunk, e.cd, bucket)?;
-        self.add_entries(1);
+        high.finish()?;
+        low.put_list(&list);
+        low.put16(30, left);
+        self.b.copy_from_slice(low.b);
         Ok(())
     }
 
@@ -373,7 +368,7 @@ impl<'a> LeafMut<'a> {
         let sorted = self.b[36] & 1 != 0;
         // Every bucket bit moves, so the leaf is made anew; on a flaw nothing has changed.
         let mut fresh = vec![0; self.b.len()];
-        let mut both = LeafMut::format(&mut fresh, prefix >> 1, len.saturating_sub(1), sorted)?;
+        let mut both = Fresh::begin(&mut fresh, prefix >> 1, len.saturating_sub(1), sorted)?;
         for from in [self.view(), *sibling] {
             let chunks = from.geometry().chunks().min(usize::from(END)) as u16;
             for i in (0..chunks).filter(|&i| from.is_entry(i)) {
@@ -382,7 +377,107 @@ impl<'a> LeafMut<'a> {
                 both.adopt(&from, &e, words)?;
             }
         }
+        both.finish()?;
         self.b.copy_from_slice(&fresh);
         Ok(())
+    }
+}
+
+/// A leaf made anew of the entries of others: it takes its chunks in order, and what is left becomes the free list at the end.
+struct Fresh<'a> {
+    leaf: LeafMut<'a>,
+    chunks: u16,
+    used: u16,
+    entries: u16,
+}
+
+impl<'a> Fresh<'a> {
+    fn begin(b: &'a mut [u8], prefix: u64, prefix_len: u32, sorted: bool) -> Checked<Self> {
+        let g = Geometry {
+            shift: b.len().trailing_zeros(),
+        };
+        let Ok(chunks) = u16::try_from(g.chunks()) else {
+            return Err(Flaw("ZAP leaves of this size cannot be written"));
+        };
+        b.fill(0);
+        b[..8].copy_from_slice(&LEAF_TYPE.to_le_bytes());
+        b[24..28].copy_from_slice(&MAGIC.to_le_bytes());
+        b[36] = u8::from(sorted);
+        b[HEADER..HEADER + 2 * g.buckets()].fill(0xff);
+        let mut leaf = LeafMut { b, g };
+        leaf.set_prefix(prefix);
+        leaf.set_prefix_len(prefix_len);
+        Ok(Self {
+            leaf,
+            chunks,
+            used: 0,
+            entries: 0,
+        })
+    }
+
+    /// The next chunk.
+    #[inline]
+    fn take(&mut self) -> Checked<(u16, &mut [u8; CHUNK])> {
+        let i = self.used;
+        if i >= self.chunks {
+            return Err(Flaw("a ZAP leaf whose entries share chunks"));
+        }
+        self.used += 1;
+        Ok((i, self.leaf.chunk_mut(i)?))
+    }
+
+    /// Copies an array of `len` bytes as it stands. Returns its first chunk.
+    #[inline]
+    fn copy_array(&mut self, from: &Leaf<'_>, first: u16, len: usize) -> Checked<u16> {
+        let mut at = first;
+        let mut copied = END;
+        for left in (0..len.div_ceil(ARRAY_DATA)).rev() {
+            let old = from.chunk(at)?;
+            if old[0] != ARRAY_TYPE {
+                return Err(Flaw(
+                    "a ZAP name or value that runs into a chunk that is no array",
+                ));
+            }
+            at = u16::from_le_bytes([old[22], old[23]]);
+            let (i, new) = self.take()?;
+            *new = *old;
+            let next = if left == 0 { END } else { i + 1 };
+            new[22..].copy_from_slice(&next.to_le_bytes());
+            copied = copied.min(i);
+        }
+        Ok(copied)
+    }
+
+    /// Copies an entry of another leaf.
+    #[inline]
+    fn adopt(&mut self, from: &Leaf<'_>, e: &Entry, words: bool) -> Checked<()> {
+        let (chunk, _) = self.take()?;
+        let name = self.copy_array(from, e.name, e.name_len(words))?;
+        let value = self.copy_array(from, e.value, e.value_len())?;
+        self.leaf.put_entry(&Entry {
+            chunk,
+            next: END,
+            name,
+            value,
+            ..*e
+        })?;
+        let bucket = self.leaf.g.bucket(e.hash, self.leaf.view().prefix_len());
+        self.leaf.link(chunk, e.cd, bucket)?;
+        self.entries += 1;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Checked<LeafMut<'a>> {
+        let (used, chunks) = (self.used, self.chunks);
+        for i in used..chunks {
+            let c = self.leaf.chunk_mut(i)?;
+            c[0] = FREE_TYPE;
+            let next = if i + 1 == chunks { END } else { i + 1 };
+            c[22..].copy_from_slice(&next.to_le_bytes());
+        }
+        self.leaf.put16(28, chunks - used);
+        self.leaf.put16(30, self.entries);
+        self.leaf.put16(34, if used == chunks { END } else { used });
+        Ok(self.leaf)
     }
 }
