@@ -60,7 +60,7 @@ impl Zap {
         tx: &Tx,
         name: &[u8],
         value: u64,
-        expected: &Expected,
+        expected: &Expected<'_>,
     ) -> Result<()> {
         let known = &mut *self.write_lock();
         self.put_locked_at(
@@ -180,7 +180,7 @@ impl Zap {
         name: &[u8],
         value: &ZapValue,
         how: Put,
-        expected: Option<&Expected>,
+        expected: Option<&Expected<'_>>,
     ) -> Result<()> {
         if name.is_empty() || name.contains(&0) {
             return Err(Error::refused(
@@ -193,8 +193,9 @@ impl Zap {
         }
         // Refused before a micro ZAP is made fat for it.
         let stored = value.stored()?;
+        let ask = expected.map_or(Ask::Name(name), |e| e.ask(&self.dnode, name));
         let mut aim = loop {
-            let step = match self.put_known(known, tx, name, value, how)? {
+            let step = match self.put_known(known, tx, (name, ask), value, how)? {
                 Some(step) => step,
                 None => self.put_micro(known, tx, name, value, how)?,
             };
@@ -249,13 +250,13 @@ impl Zap {
         &self,
         known: &mut Known,
         tx: &Tx,
-        name: &'a [u8],
+        (name, ask): (&'a [u8], Ask<'a>),
         value: &ZapValue,
         how: Put,
     ) -> Result<Option<Step<'a>>> {
         match known.fresh(&self.dnode) {
             What::Fat { header, .. } => {
-                let aim = Aim::by(header, Ask::Name(name), MatchType::Exact, known.longest)?;
+                let aim = Aim::by(header, ask, MatchType::Exact, known.longest)?;
                 Ok(Some(Step::Fat(aim)))
             }
             What::Changed { header } => {

@@ -26,14 +26,25 @@ use crate::tx::Tx;
 
 /// What was found out about a name that will be added.
 #[derive(Default)]
-pub struct Expected {
+pub struct Expected<'n> {
+    name: &'n [u8],
     /// The object's stamp then; 0 if nothing was found out.
     stamp: u64,
     pub(super) target: Target,
     own: Option<(Txg, Arc<DirtyBlock>)>,
 }
 
-impl Expected {
+impl<'n> Expected<'n> {
+    /// What is asked for a name: with its hash, if it is the name that was expected and that still holds.
+    #[inline]
+    pub(super) fn ask<'a>(&self, dnode: &Dnode, name: &'a [u8]) -> Ask<'a> {
+        if self.holds(dnode) && self.name == name {
+            Ask::Hashed(name, self.target.hash)
+        } else {
+            Ask::Name(name)
+        }
+    }
+
     /// Whether something was found out that still holds.
     #[inline]
     pub(super) fn holds(&self, dnode: &Dnode) -> bool {
@@ -50,7 +61,7 @@ impl Expected {
 
 impl Zap {
     /// Asks the memory for what adding this name will need first, where that is known without waiting.
-    pub fn expect(&self, name: &[u8]) -> Expected {
+    pub fn expect<'n>(&self, name: &'n [u8]) -> Expected<'n> {
         let Ok(known) = self.shared.lock.try_read() else {
             return Expected::default();
         };
@@ -62,6 +73,7 @@ impl Zap {
             && target.leaf != 0
         {
             return Expected {
+                name,
                 stamp,
                 target,
                 own: None,
@@ -71,7 +83,7 @@ impl Zap {
     }
 
     /// Asks for the leaf, a while after [`Self::expect`].
-    pub fn expect_version(&self, expected: &Expected) {
+    pub fn expect_version(&self, expected: &Expected<'_>) {
         if expected.holds(&self.dnode) {
             let target = &expected.target;
             self.dnode.expect_block(target.leaf, target.head);
@@ -79,7 +91,7 @@ impl Zap {
     }
 
     /// Asks for the rest, a while after [`Self::expect_version`] and before [`Self::add_expected`].
-    pub fn expect_leaf(&self, tx: &Tx, expected: &mut Expected) {
+    pub fn expect_leaf(&self, tx: &Tx, expected: &mut Expected<'_>) {
         if !expected.holds(&self.dnode) {
             return;
         }

@@ -18,6 +18,8 @@ pub(crate) const MAX_WORDS: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask<'a> {
     Name(&'a [u8]),
+    /// A name whose hash in this ZAP was found out before.
+    Hashed(&'a [u8], u64),
     Words(&'a [u64]),
 }
 
@@ -38,7 +40,7 @@ impl<'a> Ask<'a> {
     pub(crate) fn key(self, h: &Header, how: MatchType, longest: usize) -> Result<Key<'a>> {
         let bits = h.hash_bits();
         match self {
-            Ask::Name(name) => {
+            Ask::Name(name) | Ask::Hashed(name, _) => {
                 if h.has_word_keys() {
                     return Err(Error::refused(
                         Errno::INVAL,
@@ -54,8 +56,12 @@ impl<'a> Ask<'a> {
                         "a normalised lookup in a ZAP without normalisation",
                     ));
                 }
+                let hash = match self {
+                    Ask::Hashed(_, hash) => hash,
+                    _ => bits.cut(normalize::hash(h.salt, h.normflags, name)?),
+                };
                 Ok(Key {
-                    hash: bits.cut(normalize::hash(h.salt, h.normflags, name)?),
+                    hash,
                     bytes: Cow::Borrowed(name),
                     count: (name.len() + 1) as u16,
                     is_name: true,

@@ -31,7 +31,8 @@ fn an_expected_name_is_added_as_any_other_whatever_came_between() {
     };
     let mut used = 0;
     for i in 0..12_000u64 {
-        let mut expected = zap.expect(&name(i));
+        let wanted = name(i);
+        let mut expected = zap.expect(&wanted);
         if i % 701 == 0 {
             pool.sync();
         }

@@ -17,10 +17,10 @@ pub(crate) struct LeafMut<'a> {
     g: Geometry,
 }
 
-/// Where a leaf's free chunks begin, while some are given back, and how many those are.
+/// Where a leaf's free chunks begin and how many there are, while some are taken or given back.
 struct FreeList {
     head: u16,
-    given: u16,
+    free: u16,
 }
 
 impl<'a> LeafMut<'a> {
@@ -37,6 +37,7 @@ impl<'a> LeafMut<'a> {
         prefix_len: u32,
         sorted: bool,
     ) -> Checked<Self> {
+        b.fill(0);
         Fresh::begin(b, prefix, prefix_len, sorted)?.finish()
     }
 
@@ -62,11 +63,6 @@ impl<'a> LeafMut<'a> {
         self.put16(32, len as u16);
     }
 
-    fn add_free(&mut self, delta: i32) {
-        let v = i32::from(self.view().free()) + delta;
-        self.put16(28, v.clamp(0, 0xffff) as u16);
-    }
-
     fn add_entries(&mut self, delta: i32) {
         let v = i32::from(self.view().entries()) + delta;
         self.put16(30, v.clamp(0, 0xffff) as u16);
@@ -80,20 +76,35 @@ impl<'a> LeafMut<'a> {
             .ok_or(Flaw("a ZAP chunk number beyond the leaf"))
     }
 
+    /// The free list, to be put back by [`Self::put_list`].
+    #[inline]
+    fn list(&self) -> FreeList {
+        FreeList {
+            head: self.view().freelist(),
+            free: self.view().free(),
+        }
+    }
+
+    #[inline]
+    fn put_list(&mut self, list: &FreeList) {
+        self.put16(34, list.head);
+        self.put16(28, list.free);
+    }
+
     /// The next free chunk, off the list.
-    fn take(&mut self) -> Checked<u16> {
-        let i = self.view().freelist();
-        if i == END || self.view().free() == 0 {
+    #[inline]
+    fn take(&mut self, list: &mut FreeList) -> Checked<(u16, &mut [u8; CHUNK])> {
+        let i = list.head;
+        if i == END || list.free == 0 {
             return Err(Flaw("a ZAP leaf with fewer free chunks than it states"));
         }
         let c = self.chunk_mut(i)?;
         if c[0] != FREE_TYPE {
             return Err(Flaw("a ZAP free list that leads to a chunk in use"));
         }
-        let next = u16::from_le_bytes([c[22], c[23]]);
-        self.put16(34, next);
-        self.add_free(-1);
-        Ok(i)
+        list.head = u16::from_le_bytes([c[22], c[23]]);
+        list.free -= 1;
+        Ok((i, c))
     }
 
     /// Puts a chunk at the head of a free list.
@@ -106,35 +117,21 @@ impl<'a> LeafMut<'a> {
         c[0] = FREE_TYPE;
         c[22..].copy_from_slice(&list.head.to_le_bytes());
         list.head = i;
-        list.given += 1;
+        list.free = list.free.saturating_add(1);
         Ok(())
     }
 
-    /// The free list, to be put back by [`Self::put_list`].
-    fn list(&self) -> FreeList {
-        FreeList {
-            head: self.view().freelist(),
-            given: 0,
-        }
-    }
-
-    fn put_list(&mut self, list: &FreeList) {
-        self.put16(34, list.head);
-        self.add_free(i32::from(list.given));
-    }
-
     /// Stores bytes in array chunks; `nul` adds one zero byte. Returns the first chunk.
-    fn store_array(&mut self, bytes: &[u8], nul: bool) -> Checked<u16> {
+    #[inline]
+    fn store_array(&mut self, bytes: &[u8], nul: bool, list: &mut FreeList) -> Checked<u16> {
         let total = bytes.len() + usize::from(nul);
-        let mut first = END;
-        let mut last = END;
+        let (mut first, mut last) = (END, END);
         let mut done = 0;
         while done < total {
-            let i = self.take()?;
             let piece = bytes
                 .get(done..bytes.len().min(done + ARRAY_DATA))
                 .unwrap_or(&[]);
-            let c = self.chunk_mut(i)?;
+            let (i, c) = self.take(list)?;
             *c = [0; CHUNK];
             c[0] = ARRAY_TYPE;
             c[1..1 + piece.len()].copy_from_slice(piece);
@@ -167,7 +164,7 @@ impl<'a> LeafMut<'a> {
             if left == 0 {
                 c[22..].copy_from_slice(&list.head.to_le_bytes());
                 list.head = first;
-                list.given += n as u16;
+                list.free = list.free.saturating_add(n as u16);
             }
         }
         Ok(())
@@ -199,11 +196,13 @@ impl<'a> LeafMut<'a> {
             Some(cd) => cd,
             None => self.next_cd(key.hash, bucket)?,
         };
-        let chunk = self.take()?;
-        // Claimed at once, so that a list that comes back to it is noticed.
-        self.chunk_mut(chunk)?[0] = ENTRY_TYPE;
-        let name = self.store_array(&key.bytes, key.is_name)?;
-        let value_chunk = self.store_array(value.bytes(), false)?;
+        let mut list = self.list();
+        let (chunk, claimed) = self.take(&mut list)?;
+        // At once, so that a list that comes back to it is noticed.
+        claimed[0] = ENTRY_TYPE;
+        let name = self.store_array(&key.bytes, key.is_name, &mut list)?;
+        let value_chunk = self.store_array(value.bytes(), false, &mut list)?;
+        self.put_list(&list);
         self.put_entry(&Entry {
             chunk,
             int_size: value.int_size,
@@ -301,8 +300,8 @@ impl<'a> LeafMut<'a> {
         }
         let mut list = self.list();
         self.free_array(e.value, old, &mut list)?;
+        let first = self.store_array(value.bytes(), false, &mut list)?;
         self.put_list(&list);
-        let first = self.store_array(value.bytes(), false)?;
         self.put_entry(&Entry {
             value: first,
             int_size: value.int_size,
@@ -312,48 +311,54 @@ impl<'a> LeafMut<'a> {
         Ok(true)
     }
 
-    /// Moves the entries whose next hash bit is 1 into `other`, a new empty block, and lengthens both prefixes.
+    /// Moves the entries whose next hash bit is 1 into `other`, a new block of zeros, and lengthens both prefixes. On a flaw nothing has
+    /// changed.
     pub(crate) fn split(&mut self, other: &mut [u8], words: bool) -> Checked<()> {
         let (prefix, len) = (self.view().prefix(), self.view().prefix_len());
         if self.view().entries() == 0 {
             return Err(Flaw("a ZAP leaf that is full without entries"));
         }
         let sorted = self.b[36] & 1 != 0;
-        // What stays does so where it is, in a copy: on a flaw nothing has changed.
-        let old = self.view();
-        let mut low = old.b.to_vec();
-        let mut low = LeafMut {
-            b: &mut low,
+        let high = Fresh::begin(other, (prefix << 1) | 1, len + 1, sorted)?;
+        let before = self.b.to_vec();
+        let old = Leaf {
+            b: &before,
             g: self.g,
         };
-        let mut high = Fresh::begin(other, (prefix << 1) | 1, len + 1, sorted)?;
-        low.set_prefix(prefix << 1);
-        low.set_prefix_len(len + 1);
-        low.b[HEADER..HEADER + 2 * self.g.buckets()].fill(0xff);
-        let mut list = low.list();
+        let done = self.move_upper(&old, high, words);
+        if done.is_err() {
+            self.b.copy_from_slice(&before);
+        }
+        done
+    }
+
+    /// The work of [`Self::split`], by what the leaf was before. On a flaw some of it is done.
+    fn move_upper(&mut self, old: &Leaf<'_>, mut high: Fresh<'_>, words: bool) -> Checked<()> {
+        let (prefix, len) = (old.prefix(), old.prefix_len());
+        self.set_prefix(prefix << 1);
+        self.set_prefix_len(len + 1);
+        let heads = HEADER..HEADER + 2 * self.g.buckets();
+        self.b[heads].fill(0xff);
+        let mut list = self.list();
         let mut left = old.entries();
         let chunks = self.g.chunks().min(usize::from(END)) as u16;
-        for i in 0..chunks {
-            if !old.is_entry(i) {
-                continue;
-            }
+        for i in (0..chunks).filter(|&i| old.is_entry(i)) {
             let e = old.entry(i)?;
             if super::top_bits(e.hash, len) != prefix {
                 return Err(Flaw("a ZAP entry whose hash is not of its leaf"));
             }
             if (e.hash >> (63 - len)) & 1 == 0 {
                 let bucket = self.g.bucket(e.hash, len + 1);
-                low.link(i, e.cd, bucket)?;
+                self.link(i, e.cd, bucket)?;
                 continue;
             }
-            high.adopt(&old, &e, words)?;
-            low.discard(&e, words, &mut list)?;
+            high.adopt(old, &e, words)?;
+            self.discard(&e, words, &mut list)?;
             left = left.saturating_sub(1);
         }
         high.finish()?;
-        low.put_list(&list);
-        low.put16(30, left);
-        self.b.copy_from_slice(low.b);
+        self.put_list(&list);
+        self.put16(30, left);
         Ok(())
     }
 
@@ -392,6 +397,7 @@ struct Fresh<'a> {
 }
 
 impl<'a> Fresh<'a> {
+    /// In a block of zeros.
     fn begin(b: &'a mut [u8], prefix: u64, prefix_len: u32, sorted: bool) -> Checked<Self> {
         let g = Geometry {
             shift: b.len().trailing_zeros(),
@@ -399,7 +405,6 @@ impl<'a> Fresh<'a> {
         let Ok(chunks) = u16::try_from(g.chunks()) else {
             return Err(Flaw("ZAP leaves of this size cannot be written"));
         };
-        b.fill(0);
         b[..8].copy_from_slice(&LEAF_TYPE.to_le_bytes());
         b[24..28].copy_from_slice(&MAGIC.to_le_bytes());
         b[36] = u8::from(sorted);
@@ -481,3 +486,6 @@ impl<'a> Fresh<'a> {
         Ok(self.leaf)
     }
 }
+
+#[cfg(test)]
+mod tests;

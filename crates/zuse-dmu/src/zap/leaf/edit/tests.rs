@@ -1,0 +1,121 @@
+//! Splits of sound leaves and of others, which must leave them as they were.
+
+use super::*;
+use crate::zap::ZapValue;
+use crate::zap::normalize::MatchType;
+use std::borrow::Cow;
+
+/// A hash of 28 bits below a prefix of one bit, 1.
+fn hash_of(i: u64) -> u64 {
+    (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 37 << 36) | 1 << 63
+}
+
+fn name_of(i: u64) -> Vec<u8> {
+    format!("a name, of one chunk or of two {i:03}").into_bytes()[..10 + i as usize % 24].to_vec()
+}
+
+/// A leaf of names of one and two chunks, as many as go in.
+fn full() -> (Vec<u8>, u64) {
+    let mut b = vec![0; 16 << 10];
+    let mut leaf = LeafMut::format(&mut b, 1, 1, false).unwrap();
+    let mut n = 0;
+    while leaf.fits(35, 8) {
+        let bytes = name_of(n);
+        let key = Key {
+            hash: hash_of(n),
+            count: bytes.len() as u16 + 1,
+            bytes: Cow::Owned(bytes),
+            is_name: true,
+            how: MatchType::Exact,
+            normflags: 0,
+        };
+        let value = ZapValue::U64(n).stored().unwrap();
+        leaf.add(&key, None, &value).unwrap();
+        n += 1;
+    }
+    (b, n)
+}
+
+/// What a leaf holds: hash, name, value.
+fn holds(b: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
+    let leaf = Leaf::parse(b).unwrap();
+    let mut all = Vec::new();
+    leaf.entries_from((0, 0), &mut all).unwrap();
+    let buckets = 0..leaf.geometry().buckets();
+    let chained: usize = buckets.map(|i| leaf.chain(i).count()).sum();
+    assert_eq!(
+        (chained, usize::from(leaf.entries())),
+        (all.len(), all.len())
+    );
+    let mut free = 0;
+    let mut at = leaf.freelist();
+    while at != END {
+        assert!(leaf.is_free(at));
+        at = leaf.next_free(at);
+        free += 1;
+    }
+    assert_eq!(free, leaf.free());
+    let entry = |(hash, _, chunk): (u64, u32, u16)| {
+        let e = leaf.entry(chunk).unwrap();
+        let mut name = Vec::new();
+        leaf.read_name(&e, false, &mut name).unwrap();
+        (hash, name, leaf.first_int(&e).unwrap())
+    };
+    all.into_iter().map(entry).collect()
+}
+
+#[test]
+fn a_split_gives_each_half_its_entries() {
+    let (mut low, n) = full();
+    assert!(n > 150);
+    let mut high = vec![0; low.len()];
+    LeafMut::parse(&mut low)
+        .unwrap()
+        .split(&mut high, false)
+        .unwrap();
+    let (low, high) = (holds(&low), holds(&high));
+    assert!(low.iter().all(|e| e.0 >> 62 == 0b10) && high.iter().all(|e| e.0 >> 62 == 0b11));
+    let mut all: Vec<_> = low.into_iter().chain(high).collect();
+    all.sort_by_key(|e| e.2);
+    let wanted: Vec<_> = (0..n).map(|i| (hash_of(i), name_of(i), i)).collect();
+    assert!(all == wanted);
+}
+
+#[test]
+fn a_flaw_found_in_the_middle_leaves_the_leaf_as_it_was() {
+    let (sound, n) = full();
+    let entries: Vec<u16> = {
+        let leaf = Leaf::parse(&sound).unwrap();
+        (0..leaf.geometry().chunks() as u16)
+            .filter(|&i| leaf.is_entry(i))
+            .collect()
+    };
+    let upper: Vec<u16> = entries
+        .iter()
+        .copied()
+        .filter(|&i| Leaf::parse(&sound).unwrap().entry(i).unwrap().hash >> 62 == 0b11)
+        .collect();
+    let at = |i: u16| Geometry { shift: 14 }.chunk(i);
+    // A hash of another leaf; a value that is another one's; a name that runs into an entry; a circle of chunks.
+    let flaws: [&dyn Fn(&mut [u8]); 4] = [
+        &|b| b[at(entries[n as usize / 2]) + 23] = 0x40,
+        &|b| {
+            let (one, other) = (at(upper[20]) + 8, at(upper[40]) + 8);
+            b.copy_within(one..one + 2, other);
+        },
+        &|b| b[at(upper[30]) + 4..at(upper[30]) + 6].copy_from_slice(&entries[0].to_le_bytes()),
+        &|b| {
+            let e = Leaf::parse(b).unwrap().entry(upper[25]).unwrap();
+            b[at(upper[25]) + 6..at(upper[25]) + 8].copy_from_slice(&900u16.to_le_bytes());
+            b[at(e.name) + 22..at(e.name) + 24].copy_from_slice(&e.name.to_le_bytes());
+        },
+    ];
+    for (i, flaw) in flaws.iter().enumerate() {
+        let mut leaf = sound.clone();
+        flaw(&mut leaf);
+        let before = leaf.clone();
+        let mut high = vec![0; leaf.len()];
+        let split = LeafMut::parse(&mut leaf).unwrap().split(&mut high, false);
+        assert!(split.is_err() && leaf == before, "flaw {i}");
+    }
+}
