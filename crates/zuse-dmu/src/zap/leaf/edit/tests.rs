@@ -81,6 +81,9 @@ fn a_split_gives_each_half_its_entries() {
     assert!(all == wanted);
 }
 
+/// Makes a sound leaf another.
+type Flawed<'a> = &'a dyn Fn(&mut [u8]);
+
 #[test]
 fn a_flaw_found_in_the_middle_leaves_the_leaf_as_it_was() {
     let (sound, n) = full();
@@ -97,7 +100,7 @@ fn a_flaw_found_in_the_middle_leaves_the_leaf_as_it_was() {
         .collect();
     let at = |i: u16| Geometry { shift: 14 }.chunk(i);
     // A hash of another leaf; a value that is another one's; a name that runs into an entry; a circle of chunks.
-    let flaws: [&dyn Fn(&mut [u8]); 4] = [
+    let flaws: [Flawed<'_>; 4] = [
         &|b| b[at(entries[n as usize / 2]) + 23] = 0x40,
         &|b| {
             let (one, other) = (at(upper[20]) + 8, at(upper[40]) + 8);
