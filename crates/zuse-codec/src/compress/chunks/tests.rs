@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::rows::tests::end_of;
+use super::super::rows::tests::{back, comes_back, keeps};
 use super::{CHUNK, ENTRY, PIECE, alike, compress_chunks};
-use crate::compress::{Compression, ZstdLevel, compress, decompress};
+use crate::compress::{Compression, ZstdLevel, compress};
 
 /// A leaf of these names, its entries in a row, each with a value of one word; what is left is free.
 fn leaf(size: usize, names: &[String]) -> (Vec<u8>, usize) {
@@ -49,14 +49,6 @@ fn leaf(size: usize, names: &[String]) -> (Vec<u8>, usize) {
     (b, first)
 }
 
-fn back(stored: &[u8], len: usize) -> Vec<u8> {
-    let mut sector = stored.to_vec();
-    sector.resize(stored.len() + 100, 0);
-    let mut out = vec![0xaa; len];
-    decompress(Compression::Lz4, &sector, &mut out).expect("a block as any other");
-    out
-}
-
 #[test]
 fn a_leaf_of_like_names_becomes_as_short_as_by_any_other_search() {
     let names: Vec<String> = (0..140)
@@ -96,6 +88,16 @@ fn what_has_nothing_in_common_does_not_fit() {
     assert_eq!(compress_chunks(&long, 304, &mut stored, 64 << 10), None);
 }
 
+/// Chunks that begin at the end, or beyond: the head is all there is, and it is one run.
+#[test]
+fn a_head_alone_ends_with_literals_too() {
+    for first in [100, 608, 639, 640, 1000] {
+        comes_back(&[0xff; 640], &|to, most| {
+            compress_chunks(&[0xff; 640], first, to, most)
+        });
+    }
+}
+
 #[test]
 fn each_byte_has_its_bit() {
     let a: [u8; 32] = std::array::from_fn(|i| i as u8);
@@ -133,45 +135,17 @@ fn table() -> impl Strategy<Value = (Vec<u8>, usize)> {
 proptest! {
     #[test]
     fn tables_come_back((plain, first) in table()) {
-        let mut stored = Vec::new();
-        let n = compress_chunks(&plain, first, &mut stored, 2 * plain.len() + 64);
-        prop_assert_eq!(n, Some(stored.len()));
-        prop_assert!(back(&stored, plain.len()) == plain);
+        comes_back(&plain, &|to, most| compress_chunks(&plain, first, to, most));
     }
 
     /// Where the chunks begin is said by bytes from a disk.
     #[test]
     fn any_bytes_come_back(plain in prop::collection::vec(0u8..4, 0..900), first in 1usize..1000) {
-        let mut stored = Vec::new();
-        let n = compress_chunks(&plain, first, &mut stored, 2 * plain.len() + 64);
-        prop_assert_eq!(n, Some(stored.len()));
-        prop_assert!(back(&stored, plain.len()) == plain);
-    }
-
-    #[test]
-    fn the_end_is_literals((plain, first) in table()) {
-        let mut stored = Vec::new();
-        compress_chunks(&plain, first, &mut stored, 2 * plain.len() + 64).expect("room enough");
-        let (last, literals) = end_of(&stored[4..]);
-        if let Some(start) = last {
-            prop_assert!(literals >= 5);
-            prop_assert!(start + 12 <= plain.len());
-        }
+        comes_back(&plain, &|to, most| compress_chunks(&plain, first, to, most));
     }
 
     #[test]
     fn a_tight_limit_is_kept((plain, first) in table(), limit in 0usize..1500) {
-        let mut stored = Vec::new();
-        match compress_chunks(&plain, first, &mut stored, limit) {
-            Some(n) => {
-                prop_assert!(n == stored.len() && n <= limit);
-                prop_assert!(back(&stored, plain.len()) == plain);
-            }
-            None => {
-                prop_assert!(stored.is_empty());
-                let n = compress_chunks(&plain, first, &mut stored, 2 * plain.len() + 64);
-                prop_assert!(n > Some(limit));
-            }
-        }
+        keeps(&plain, limit, &|to, most| compress_chunks(&plain, first, to, most));
     }
 }

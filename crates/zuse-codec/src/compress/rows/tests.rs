@@ -18,7 +18,7 @@ fn micro_zap(names: &[&str]) -> Vec<u8> {
     b
 }
 
-fn back(stored: &[u8], len: usize) -> Vec<u8> {
+pub(in super::super) fn back(stored: &[u8], len: usize) -> Vec<u8> {
     let mut sector = stored.to_vec();
     sector.resize(stored.len() + 100, 0);
     let mut out = vec![0xaa; len];
@@ -89,7 +89,7 @@ fn rows() -> impl Strategy<Value = (Vec<u8>, u16)> {
 }
 
 /// Walks a block: where its last match begins, and how many literals it ends with.
-pub(in super::super) fn end_of(block: &[u8]) -> (Option<usize>, usize) {
+fn end_of(block: &[u8]) -> (Option<usize>, usize) {
     let mut input = block.iter().map(|&b| usize::from(b));
     let (mut out, mut last) = (0, None);
     loop {
@@ -118,40 +118,45 @@ fn extended(input: &mut impl Iterator<Item = usize>, bits: usize) -> usize {
     length
 }
 
+/// Compresses with so much room at the most.
+pub(in super::super) type Squeeze<'a> = &'a dyn Fn(&mut Vec<u8>, usize) -> Option<usize>;
+
+/// What is compressed comes back, and ends as old decoders, which copy in words, need it: with literals.
+pub(in super::super) fn comes_back(plain: &[u8], squeeze: Squeeze<'_>) {
+    let mut stored = Vec::new();
+    let n = squeeze(&mut stored, 2 * plain.len() + 64);
+    assert_eq!(n, Some(stored.len()));
+    assert!(back(&stored, plain.len()) == plain);
+    let (last, literals) = end_of(&stored[4..]);
+    if let Some(start) = last {
+        assert!(literals >= 5);
+        assert!(start + 12 <= plain.len());
+    }
+}
+
+/// A limit is kept, and what keeps it is not refused.
+pub(in super::super) fn keeps(plain: &[u8], limit: usize, squeeze: Squeeze<'_>) {
+    let mut stored = Vec::new();
+    match squeeze(&mut stored, limit) {
+        Some(n) => {
+            assert!(n == stored.len() && n <= limit);
+            assert!(back(&stored, plain.len()) == plain);
+        }
+        None => {
+            assert!(stored.is_empty());
+            assert!(squeeze(&mut stored, 2 * plain.len() + 64) > Some(limit));
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn rows_come_back((plain, width) in rows()) {
-        let mut stored = Vec::new();
-        let n = compress_rows(&plain, width, &mut stored, 2 * plain.len() + 64);
-        prop_assert_eq!(n, Some(stored.len()));
-        prop_assert!(back(&stored, plain.len()) == plain);
-    }
-
-    /// Old decoders copy in words and enforce these.
-    #[test]
-    fn the_end_is_literals((plain, width) in rows()) {
-        let mut stored = Vec::new();
-        compress_rows(&plain, width, &mut stored, 2 * plain.len() + 64).expect("room enough");
-        let (last, literals) = end_of(&stored[4..]);
-        if let Some(start) = last {
-            prop_assert!(literals >= 5);
-            prop_assert!(start + 12 <= plain.len());
-        }
+        comes_back(&plain, &|to, most| compress_rows(&plain, width, to, most));
     }
 
     #[test]
     fn a_tight_limit_is_kept((plain, width) in rows(), limit in 0usize..700) {
-        let mut stored = Vec::new();
-        match compress_rows(&plain, width, &mut stored, limit) {
-            Some(n) => {
-                prop_assert!(n == stored.len() && n <= limit);
-                prop_assert!(back(&stored, plain.len()) == plain);
-            }
-            None => {
-                prop_assert!(stored.is_empty());
-                let n = compress_rows(&plain, width, &mut stored, 2 * plain.len() + 64);
-                prop_assert!(n > Some(limit));
-            }
-        }
+        keeps(&plain, limit, &|to, most| compress_rows(&plain, width, to, most));
     }
 }
