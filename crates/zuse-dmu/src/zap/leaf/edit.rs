@@ -1,7 +1,8 @@
 //! Changes of a leaf block: add, remove, replace a value, split, merge with the sibling.
 //!
 //! Invariants: nfree + used chunks = all chunks; the freelist holds exactly the free chunks; each entry is in the one
-//! chain of its hash, sorted by cd.
+//! chain of its hash, sorted by cd. Where a leaf breaks them the change is refused and nothing has changed: what a change will take
+//! and give back is looked at first.
 
 use super::{
     ARRAY_DATA, ARRAY_TYPE, CHUNK, END, ENTRY_TYPE, Entry, FREE_TYPE, Geometry, HEADER, Leaf,
@@ -10,11 +11,25 @@ use super::{
 use crate::zap::LEAF_TYPE;
 use crate::zap::flaw::{Checked, Flaw};
 use crate::zap::key::{Key, Stored};
+use smallvec::SmallVec;
 
 /// A leaf open for changes.
 pub(crate) struct LeafMut<'a> {
     b: &'a mut [u8],
     g: Geometry,
+}
+
+/// Chunks that a change is about, most of which are about three.
+type Chunks = SmallVec<[u16; 8]>;
+
+/// Notes down a chunk that must not have been seen before.
+#[inline]
+fn once(seen: &mut Chunks, chunk: u16) -> Checked<()> {
+    if seen.contains(&chunk) {
+        return Err(Flaw("a ZAP chunk that stands in two places"));
+    }
+    seen.push(chunk);
+    Ok(())
 }
 
 /// Where a leaf's free chunks begin and how many there are, while some are taken or given back.
@@ -107,6 +122,46 @@ impl<'a> LeafMut<'a> {
         Ok((i, c))
     }
 
+    /// Looks at the next `n` chunks of the free list: whether it can give them.
+    #[inline]
+    fn must_give(&self, n: usize) -> Checked<()> {
+        let leaf = self.view();
+        if n > usize::from(leaf.free()) {
+            return Err(Flaw("a ZAP leaf with fewer free chunks than are needed"));
+        }
+        let mut seen = Chunks::new();
+        let mut at = leaf.freelist();
+        for _ in 0..n {
+            if at == END {
+                return Err(Flaw("a ZAP leaf with fewer free chunks than it states"));
+            }
+            let c = leaf.chunk(at)?;
+            if c[0] != FREE_TYPE {
+                return Err(Flaw("a ZAP free list that leads to a chunk in use"));
+            }
+            once(&mut seen, at)?;
+            at = u16::from_le_bytes([c[22], c[23]]);
+        }
+        Ok(())
+    }
+
+    /// Looks at the chunks of an array of `len` bytes: whether they can be given back, beside those that were seen before.
+    #[inline]
+    fn must_have(&self, first: u16, len: usize, seen: &mut Chunks) -> Checked<()> {
+        let mut at = first;
+        for _ in 0..len.div_ceil(ARRAY_DATA) {
+            let c = self.view().chunk(at)?;
+            if c[0] != ARRAY_TYPE {
+                return Err(Flaw(
+                    "a ZAP name or value that runs into a chunk that is no array",
+                ));
+            }
+            once(seen, at)?;
+            at = u16::from_le_bytes([c[22], c[23]]);
+        }
+        Ok(())
+    }
+
     /// Puts a chunk at the head of a free list.
     fn free_chunk(&mut self, i: u16, list: &mut FreeList) -> Checked<()> {
         let c = self.chunk_mut(i)?;
@@ -196,10 +251,9 @@ impl<'a> LeafMut<'a> {
             Some(cd) => cd,
             None => self.next_cd(key.hash, bucket)?,
         };
+        self.must_give(chunks_for(key.stored_len(), value.bytes().len()))?;
         let mut list = self.list();
-        let (chunk, claimed) = self.take(&mut list)?;
-        // At once, so that a list that comes back to it is noticed.
-        claimed[0] = ENTRY_TYPE;
+        let (chunk, _) = self.take(&mut list)?;
         let name = self.store_array(&key.bytes, key.is_name, &mut list)?;
         let value_chunk = self.store_array(value.bytes(), false, &mut list)?;
         self.put_list(&list);
@@ -277,6 +331,9 @@ impl<'a> LeafMut<'a> {
 
     /// Removes an entry.
     pub(crate) fn remove(&mut self, e: &Entry, words: bool) -> Checked<()> {
+        let mut seen = Chunks::new();
+        self.must_have(e.value, e.value_len(), &mut seen)?;
+        self.must_have(e.name, e.name_len(words), &mut seen)?;
         self.unlink(e)?;
         let mut list = self.list();
         self.discard(e, words, &mut list)?;
@@ -295,9 +352,12 @@ impl<'a> LeafMut<'a> {
     /// Replaces an entry's value; `false` if the free chunks do not suffice (nothing changed).
     pub(crate) fn replace(&mut self, e: &Entry, value: &Stored) -> Checked<bool> {
         let (old, new) = (e.value_len(), value.bytes().len());
-        if new.div_ceil(ARRAY_DATA) > usize::from(self.view().free()) + old.div_ceil(ARRAY_DATA) {
+        let (given, taken) = (old.div_ceil(ARRAY_DATA), new.div_ceil(ARRAY_DATA));
+        if taken > usize::from(self.view().free()) + given {
             return Ok(false);
         }
+        self.must_have(e.value, old, &mut Chunks::new())?;
+        self.must_give(taken.saturating_sub(given))?;
         let mut list = self.list();
         self.free_array(e.value, old, &mut list)?;
         let first = self.store_array(value.bytes(), false, &mut list)?;

@@ -1,4 +1,4 @@
-//! Splits of sound leaves and of others, which must leave them as they were.
+//! Changes of sound leaves and of others, which must leave them as they were.
 
 use super::*;
 use crate::zap::ZapValue;
@@ -14,26 +14,33 @@ fn name_of(i: u64) -> Vec<u8> {
     format!("a name, of one chunk or of two {i:03}").into_bytes()[..10 + i as usize % 24].to_vec()
 }
 
-/// A leaf of names of one and two chunks, as many as go in.
-fn full() -> (Vec<u8>, u64) {
+fn add(leaf: &mut LeafMut<'_>, i: u64) -> Checked<()> {
+    let bytes = name_of(i);
+    let key = Key {
+        hash: hash_of(i),
+        count: bytes.len() as u16 + 1,
+        bytes: Cow::Owned(bytes),
+        is_name: true,
+        how: MatchType::Exact,
+        normflags: 0,
+    };
+    leaf.add(&key, None, &ZapValue::U64(i).stored().unwrap())
+}
+
+/// A leaf of so many names of one and two chunks, or as many as go in.
+fn leaf_of(most: u64) -> (Vec<u8>, u64) {
     let mut b = vec![0; 16 << 10];
     let mut leaf = LeafMut::format(&mut b, 1, 1, false).unwrap();
     let mut n = 0;
-    while leaf.fits(35, 8) {
-        let bytes = name_of(n);
-        let key = Key {
-            hash: hash_of(n),
-            count: bytes.len() as u16 + 1,
-            bytes: Cow::Owned(bytes),
-            is_name: true,
-            how: MatchType::Exact,
-            normflags: 0,
-        };
-        let value = ZapValue::U64(n).stored().unwrap();
-        leaf.add(&key, None, &value).unwrap();
+    while n < most && leaf.fits(35, 8) {
+        add(&mut leaf, n).unwrap();
         n += 1;
     }
     (b, n)
+}
+
+fn full() -> (Vec<u8>, u64) {
+    leaf_of(u64::MAX)
 }
 
 /// What a leaf holds: hash, name, value.
@@ -121,4 +128,83 @@ fn a_flaw_found_in_the_middle_leaves_the_leaf_as_it_was() {
         let split = LeafMut::parse(&mut leaf).unwrap().split(&mut high, false);
         assert!(split.is_err() && leaf == before, "flaw {i}");
     }
+}
+
+/// Of a list of free chunks an add takes three, and a value of sixty bytes two more than one of eight.
+#[test]
+fn a_free_list_that_lies_changes_nothing() {
+    let (sound, n) = leaf_of(100);
+    let at = |i: u16| Geometry { shift: 14 }.chunk(i);
+    let list: Vec<u16> = {
+        let leaf = Leaf::parse(&sound).unwrap();
+        let next = |i: &u16| Some(leaf.next_free(*i)).filter(|&i| i != END);
+        std::iter::successors(Some(leaf.freelist()), next).collect()
+    };
+    let put = |b: &mut [u8], i: u16, next: u16| {
+        b[at(i) + 22..at(i) + 24].copy_from_slice(&next.to_le_bytes());
+    };
+    // The second chunk is in use; the list ends early, or goes round; it leads out of the leaf; there are fewer than are needed.
+    let flaws: [Flawed<'_>; 5] = [
+        &|b| put(b, list[0], 0),
+        &|b| put(b, list[0], END),
+        &|b| put(b, list[1], list[0]),
+        &|b| put(b, list[0], 5000),
+        &|b| b[28..30].copy_from_slice(&1u16.to_le_bytes()),
+    ];
+    for (i, flaw) in flaws.iter().enumerate() {
+        let mut leaf = sound.clone();
+        flaw(&mut leaf);
+        let before = leaf.clone();
+        let mut leaf = LeafMut::parse(&mut leaf).unwrap();
+        // A name of one chunk: three in all.
+        assert!(add(&mut leaf, n).is_err() && leaf.b == before, "add, {i}");
+        let e = leaf.view().entry(0).unwrap();
+        let long = ZapValue::Bytes(vec![7; 60]).stored().unwrap();
+        // The circle is longer than what this takes, and one is enough to say no.
+        let replaced = leaf.replace(&e, &long);
+        match i {
+            2 => assert_eq!(replaced, Ok(true)),
+            4 => assert!(replaced == Ok(false) && leaf.b == before),
+            _ => assert!(replaced.is_err() && leaf.b == before, "replace, {i}"),
+        }
+    }
+}
+
+#[test]
+fn an_entry_whose_chunks_are_not_its_own_stays() {
+    let (sound, _) = leaf_of(100);
+    let at = |i: u16| Geometry { shift: 14 }.chunk(i);
+    let put = |b: &mut [u8], at: usize, v: u16| b[at..at + 2].copy_from_slice(&v.to_le_bytes());
+    let e = Leaf::parse(&sound).unwrap().entry(0).unwrap();
+    // A name that is the value, too; a name, and a value, in an entry.
+    let flaws: [Flawed<'_>; 3] = [
+        &|b| put(b, at(e.chunk) + 4, e.value),
+        &|b| put(b, at(e.chunk) + 4, e.chunk),
+        &|b| put(b, at(e.chunk) + 8, e.chunk),
+    ];
+    for (i, flaw) in flaws.iter().enumerate() {
+        let mut leaf = sound.clone();
+        flaw(&mut leaf);
+        let before = leaf.clone();
+        let mut leaf = LeafMut::parse(&mut leaf).unwrap();
+        let e = leaf.view().entry(0).unwrap();
+        assert!(leaf.remove(&e, false).is_err() && leaf.b == before, "{i}");
+    }
+    // A value of two chunks, the second of which is an entry.
+    let mut leaf = sound.clone();
+    let long = ZapValue::Bytes(vec![7; 30]).stored().unwrap();
+    let done = LeafMut::parse(&mut leaf).unwrap().replace(&e, &long);
+    assert_eq!(done, Ok(true));
+    let long_one = Leaf::parse(&leaf).unwrap().entry(e.chunk).unwrap();
+    put(&mut leaf, at(long_one.value) + 22, e.chunk);
+    let before = leaf.clone();
+    let mut leaf = LeafMut::parse(&mut leaf).unwrap();
+    assert!(leaf.replace(&long_one, &long).is_err() && leaf.b == before);
+
+    let mut leaf = sound.clone();
+    LeafMut::parse(&mut leaf)
+        .unwrap()
+        .remove(&e, false)
+        .unwrap();
+    assert_eq!(holds(&leaf).len(), 99);
 }
