@@ -5,9 +5,7 @@ use super::key::{Ask, Stored};
 use super::known::{Known, What};
 use super::micro::{self, Inserted, MicroHeader, MicroIndex};
 use super::store::{self, BlocksMut, MemoryBlocks, ObjectEdit};
-use super::{
-    DIRECTORY, Expected, FAT_SHIFT, Kind, MatchType, Micro, Zap, ZapValue, fat, header, hex, kind,
-};
+use super::{DIRECTORY, Expected, FAT_SHIFT, MatchType, Micro, Zap, ZapValue, fat, header, hex};
 use crate::dirty::DirtyBlock;
 use crate::tx::Tx;
 use fat::{Aim, Put};
@@ -358,27 +356,26 @@ impl Zap {
 
     /// Micro to fat: same salt and normflags, each entry with its old cd. Built in memory, then written block by block.
     fn upgrade(&self, tx: &Tx) -> Result<()> {
-        let old = self.dnode.with_block(0, |b| b.bytes().to_vec())?;
         let corrupt = |flaw| store::corrupt(&self.dnode, 0, flaw);
-        if kind(&old).map_err(corrupt)? != Kind::Micro {
-            return Ok(());
-        }
-        let h = MicroHeader::parse(&old).map_err(corrupt)?;
-        let memory = MemoryBlocks::default();
-        fat::create(
-            &memory,
-            &header::Header::new(FAT_SHIFT, h.salt, h.normflags, 0),
-        )?;
-        for i in 0..micro::slots(&old) {
-            let Some(s) = micro::slot(&old, i) else {
-                continue;
+        let blocks = self.ask_micro(|b, h, index| {
+            let new = header::Header::new(FAT_SHIFT, h.salt, h.normflags, 0);
+            let list = |each: &mut fat::Each<'_>| {
+                micro::list(b, index, (0, 0), |name, value, hash, cd| {
+                    each(name, value, hash, cd);
+                    true
+                });
             };
-            let aim = fat::take_aim(&memory, Ask::Name(s.name), MatchType::Exact, 256)?;
-            fat::put(&memory, aim, &Stored::one(s.value), Put::Add, Some(s.cd))?;
-        }
+            match fat::grown(new, &list).map_err(corrupt)? {
+                Some(blocks) => Ok((0..).zip(blocks).collect()),
+                None => one_by_one(b, new),
+            }
+        })?;
+        let Micro::Answer(blocks) = blocks else {
+            return Ok(());
+        };
         self.dnode.set_block_size(tx, 1 << FAT_SHIFT)?;
         let edit = self.edit(tx, None);
-        for (blkid, bytes) in memory.blocks.into_inner() {
+        for (blkid, bytes) in blocks {
             edit.write(blkid, bytes)?;
         }
         Ok(())
@@ -526,4 +523,17 @@ impl Zap {
             Err(Error::refused(Errno::NOENT, "no such key in the ZAP"))
         }
     }
+}
+
+/// The blocks of a fat ZAP of a micro one's entries, where these are few, or so many have almost the same hash that its pointer table outgrows
+/// block 0.
+#[cold]
+fn one_by_one(micro: &[u8], h: header::Header) -> Result<Vec<(u64, Vec<u8>)>> {
+    let memory = MemoryBlocks::default();
+    fat::create(&memory, &h)?;
+    for s in (0..micro::slots(micro)).filter_map(|i| micro::slot(micro, i)) {
+        let aim = fat::take_aim(&memory, Ask::Name(s.name), MatchType::Exact, 256)?;
+        fat::put(&memory, aim, &Stored::one(s.value), Put::Add, Some(s.cd))?;
+    }
+    Ok(memory.blocks.into_inner().into_iter().collect())
 }

@@ -12,14 +12,17 @@
 //! beyond that is each touched leaf compressed and written, so the more names a txg holds the less a name costs. A leaf
 //! looks at its sibling at a few sizes only (a power of two of entries, a quarter full), so a removal reads 1/8 leaf more.
 //!
-//! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory when a micro one
-//! grows up. The caller holds the ZAP's lock.
+//! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A micro one that grows up is made
+//! into leaves at once ([`grown`](mod@grown)). The caller holds the ZAP's lock.
 //!
 //! Invariants (the format chapter's section 8): `entries` is the sum over the leaves; the pointers of a leaf's range are all
 //! equal; `freeblk` is above every block in use.
 
+mod grown;
 mod split;
 pub(crate) mod table;
+
+pub(crate) use grown::{Each, grown};
 
 use super::flaw::{Checked, Flaw};
 use super::hash::top_bits;

@@ -10,7 +10,7 @@
 //! gives a [`Flaw`], never a loop or a read past the block.
 
 mod edit;
-pub(crate) use edit::LeafMut;
+pub(crate) use edit::{Fresh, LeafMut};
 
 use super::LEAF_TYPE;
 use super::flaw::{Checked, Flaw};

@@ -449,7 +449,7 @@ impl<'a> LeafMut<'a> {
 }
 
 /// A leaf made anew of the entries of others: it takes its chunks in order, and what is left becomes the free list at the end.
-struct Fresh<'a> {
+pub(crate) struct Fresh<'a> {
     leaf: LeafMut<'a>,
     chunks: u16,
     used: u16,
@@ -458,7 +458,12 @@ struct Fresh<'a> {
 
 impl<'a> Fresh<'a> {
     /// In a block of zeros.
-    fn begin(b: &'a mut [u8], prefix: u64, prefix_len: u32, sorted: bool) -> Checked<Self> {
+    pub(crate) fn begin(
+        b: &'a mut [u8],
+        prefix: u64,
+        prefix_len: u32,
+        sorted: bool,
+    ) -> Checked<Self> {
         let g = Geometry {
             shift: b.len().trailing_zeros(),
         };
@@ -491,6 +496,59 @@ impl<'a> Fresh<'a> {
         Ok((i, self.leaf.chunk_mut(i)?))
     }
 
+    /// Puts bytes into the next chunks. Returns the first one.
+    #[inline]
+    fn put_array(&mut self, bytes: &[u8], nul: bool) -> Checked<u16> {
+        let first = self.used;
+        let mut rest = bytes;
+        for left in (0..(bytes.len() + usize::from(nul)).div_ceil(ARRAY_DATA)).rev() {
+            let (piece, more) = rest.split_at(rest.len().min(ARRAY_DATA));
+            rest = more;
+            let (i, c) = self.take()?;
+            c[0] = ARRAY_TYPE;
+            c[1..1 + piece.len()].copy_from_slice(piece);
+            let next = if left == 0 { END } else { i + 1 };
+            c[22..].copy_from_slice(&next.to_le_bytes());
+        }
+        Ok(first)
+    }
+
+    /// Puts a name that fits, is no longer than 255 bytes, and that no entry has.
+    #[inline]
+    pub(crate) fn put_name(
+        &mut self,
+        name: &[u8],
+        value: &Stored,
+        hash: u64,
+        cd: u32,
+    ) -> Checked<()> {
+        self.leaf.view().must_own(hash)?;
+        let (chunk, _) = self.take()?;
+        let at = self.put_array(name, true)?;
+        let value_at = self.put_array(value.bytes(), false)?;
+        self.put_entry(&Entry {
+            chunk,
+            int_size: value.int_size,
+            next: END,
+            name: at,
+            name_count: (name.len() + 1) as u16,
+            value: value_at,
+            value_count: value.count,
+            cd,
+            hash,
+        })
+    }
+
+    /// Puts an entry whose arrays are there into its chain.
+    #[inline]
+    fn put_entry(&mut self, e: &Entry) -> Checked<()> {
+        self.leaf.put_entry(e)?;
+        let bucket = self.leaf.g.bucket(e.hash, self.leaf.view().prefix_len());
+        self.leaf.link(e.chunk, e.cd, bucket)?;
+        self.entries += 1;
+        Ok(())
+    }
+
     /// Copies an array of `len` bytes as it stands. Returns its first chunk.
     #[inline]
     fn copy_array(&mut self, from: &Leaf<'_>, first: u16, len: usize) -> Checked<u16> {
@@ -519,20 +577,17 @@ impl<'a> Fresh<'a> {
         let (chunk, _) = self.take()?;
         let name = self.copy_array(from, e.name, e.name_len(words))?;
         let value = self.copy_array(from, e.value, e.value_len())?;
-        self.leaf.put_entry(&Entry {
+        self.put_entry(&Entry {
             chunk,
             next: END,
             name,
             value,
             ..*e
-        })?;
-        let bucket = self.leaf.g.bucket(e.hash, self.leaf.view().prefix_len());
-        self.leaf.link(chunk, e.cd, bucket)?;
-        self.entries += 1;
-        Ok(())
+        })
     }
 
-    fn finish(mut self) -> Checked<LeafMut<'a>> {
+    /// The leaf, what is left of it free.
+    pub(crate) fn finish(mut self) -> Checked<LeafMut<'a>> {
         let (used, chunks) = (self.used, self.chunks);
         for i in used..chunks {
             let c = self.leaf.chunk_mut(i)?;
