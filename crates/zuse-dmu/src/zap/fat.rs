@@ -12,8 +12,8 @@
 //! beyond that is each touched leaf compressed and written, so the more names a txg holds the less a name costs. A leaf
 //! looks at its sibling at a few sizes only (a power of two of entries, a quarter full), so a removal reads 1/8 leaf more.
 //!
-//! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A micro one that grows up is made
-//! into leaves at once ([`grown`](mod@grown)). The caller holds the ZAP's lock.
+//! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A micro one that grows up
+//! becomes leaves at once (`grown`). The caller holds the ZAP's lock.
 //!
 //! Invariants (the format chapter's section 8): `entries` is the sum over the leaves; the pointers of a leaf's range are all
 //! equal; `freeblk` is above every block in use.

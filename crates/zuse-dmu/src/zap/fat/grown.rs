@@ -129,7 +129,7 @@ fn fill(
     done?;
     leaf.finish()?;
     // Those behind the last entry.
-    while let Some((leaf, part)) = rest.next() {
+    for (leaf, part) in rest {
         Fresh::begin(leaf, part.prefix, part.len, sorted)?.finish()?;
     }
     Ok(())
