@@ -199,6 +199,10 @@ impl BlockDevice for RecordingDevice {
         self.inner.discard(offset, len)
     }
 
+    fn goes_around(&self) -> bool {
+        self.inner.goes_around()
+    }
+
     fn start_writeback(&self, offset: u64, len: u64) {
         self.inner.start_writeback(offset, len);
     }

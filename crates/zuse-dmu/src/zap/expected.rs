@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use zuse_base::Txg;
 
-use super::fat::{self, Aim, Target};
-use super::key::Ask;
+use super::Zap;
+use super::fat::{self, Target};
+use super::key::{self, Ask};
 use super::known::What;
 use super::leaf::Leaf;
-use super::{MatchType, Zap};
 use crate::dirty::{Content, DirtyBlock};
 use crate::dnode::Dnode;
 use crate::tx::Tx;
@@ -67,9 +67,10 @@ impl Zap {
         };
         let stamp = self.dnode.stamp();
         if let What::Fat { header, .. } = known.fresh(&self.dnode)
-            && let Ok(aim) = Aim::by(header, Ask::Name(name), MatchType::Exact, known.longest)
+            && name.len() < known.longest
             // What goes wrong here goes wrong again in the add, which says so.
-            && let Ok(target) = fat::expect(&self.blocks(), &aim)
+            && let Ok(hash) = key::hash_of(header, name)
+            && let Ok(target) = fat::expect(&self.blocks(), header, hash)
             && target.leaf != 0
         {
             return Expected {

@@ -212,22 +212,18 @@ pub(crate) struct Target {
     pub head: usize,
 }
 
-/// Finds the leaf, and asks the memory for where its version is.
-pub(crate) fn expect<S: Blocks>(s: &S, aim: &Aim<'_>) -> Result<Target> {
-    let (leaf, depth) = match aim.near {
-        Some(near) => near,
-        None => table::lead(s, &aim.h, top_bits(aim.key.hash, aim.h.shift))?,
-    };
-    let hash = aim.key.hash;
+/// Finds the leaf of a hash, and asks the memory for where its version is.
+#[inline]
+pub(crate) fn expect<S: Blocks>(s: &S, h: &Header, hash: u64) -> Result<Target> {
+    let (leaf, depth) = table::lead(s, h, top_bits(hash, h.shift))?;
     let geometry = Geometry {
-        shift: aim.h.block_shift,
+        shift: h.block_shift,
     };
-    let head = geometry.head_place(hash, depth);
     Ok(Target {
         hash,
         leaf,
         depth,
-        head,
+        head: geometry.head_place(hash, depth),
     })
 }
 

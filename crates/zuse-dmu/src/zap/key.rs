@@ -58,7 +58,7 @@ impl<'a> Ask<'a> {
                 }
                 let hash = match self {
                     Ask::Hashed(_, hash) => hash,
-                    _ => bits.cut(normalize::hash(h.salt, h.normflags, name)?),
+                    _ => hash_of(h, name)?,
                 };
                 Ok(Key {
                     hash,
@@ -91,6 +91,13 @@ impl<'a> Ask<'a> {
             }
         }
     }
+}
+
+/// The hash of a name in a fat ZAP of names.
+#[inline]
+pub(crate) fn hash_of(h: &Header, name: &[u8]) -> Result<u64> {
+    Ok(h.hash_bits()
+        .cut(normalize::hash(h.salt, h.normflags, name)?))
 }
 
 impl Key<'_> {

@@ -23,7 +23,7 @@ pub(crate) struct LeafMut<'a> {
 type Chunks = SmallVec<[u16; 8]>;
 
 /// Notes down a chunk that must not have been seen before.
-#[inline]
+#[inline(always)]
 fn once(seen: &mut Chunks, chunk: u16) -> Checked<()> {
     if seen.contains(&chunk) {
         return Err(Flaw("a ZAP chunk that stands in two places"));
@@ -106,30 +106,13 @@ impl<'a> LeafMut<'a> {
         self.put16(28, list.free);
     }
 
-    /// The next free chunk, off the list.
+    /// The next `n` chunks of the free list, behind those in `seen`, and what the list begins with then.
     #[inline]
-    fn take(&mut self, list: &mut FreeList) -> Checked<(u16, &mut [u8; CHUNK])> {
-        let i = list.head;
-        if i == END || list.free == 0 {
-            return Err(Flaw("a ZAP leaf with fewer free chunks than it states"));
-        }
-        let c = self.chunk_mut(i)?;
-        if c[0] != FREE_TYPE {
-            return Err(Flaw("a ZAP free list that leads to a chunk in use"));
-        }
-        list.head = u16::from_le_bytes([c[22], c[23]]);
-        list.free -= 1;
-        Ok((i, c))
-    }
-
-    /// Looks at the next `n` chunks of the free list: whether it can give them.
-    #[inline]
-    fn must_give(&self, n: usize) -> Checked<()> {
+    fn next_free(&self, n: usize, seen: &mut Chunks) -> Checked<u16> {
         let leaf = self.view();
         if n > usize::from(leaf.free()) {
             return Err(Flaw("a ZAP leaf with fewer free chunks than are needed"));
         }
-        let mut seen = Chunks::new();
         let mut at = leaf.freelist();
         for _ in 0..n {
             if at == END {
@@ -139,13 +122,13 @@ impl<'a> LeafMut<'a> {
             if c[0] != FREE_TYPE {
                 return Err(Flaw("a ZAP free list that leads to a chunk in use"));
             }
-            once(&mut seen, at)?;
+            once(seen, at)?;
             at = u16::from_le_bytes([c[22], c[23]]);
         }
-        Ok(())
+        Ok(at)
     }
 
-    /// Looks at the chunks of an array of `len` bytes: whether they can be given back, beside those that were seen before.
+    /// The chunks of an array of `len` bytes, behind those in `seen`: whether they can be given back.
     #[inline]
     fn must_have(&self, first: u16, len: usize, seen: &mut Chunks) -> Checked<()> {
         let mut at = first;
@@ -176,30 +159,21 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Stores bytes in array chunks; `nul` adds one zero byte. Returns the first chunk.
+    /// Puts bytes into chunks, of which there are as many as it takes.
     #[inline]
-    fn store_array(&mut self, bytes: &[u8], nul: bool, list: &mut FreeList) -> Checked<u16> {
-        let total = bytes.len() + usize::from(nul);
-        let (mut first, mut last) = (END, END);
-        let mut done = 0;
-        while done < total {
-            let piece = bytes
-                .get(done..bytes.len().min(done + ARRAY_DATA))
-                .unwrap_or(&[]);
-            let (i, c) = self.take(list)?;
+    fn put_array(&mut self, bytes: &[u8], chunks: &[u16]) -> Checked<()> {
+        let mut rest = bytes;
+        for (n, &i) in chunks.iter().enumerate() {
+            let (piece, more) = rest.split_at(rest.len().min(ARRAY_DATA));
+            rest = more;
+            let next = chunks.get(n + 1).map_or(END, |&i| i);
+            let c = self.chunk_mut(i)?;
             *c = [0; CHUNK];
             c[0] = ARRAY_TYPE;
             c[1..1 + piece.len()].copy_from_slice(piece);
-            c[22..].copy_from_slice(&END.to_le_bytes());
-            if last == END {
-                first = i;
-            } else {
-                self.chunk_mut(last)?[22..].copy_from_slice(&i.to_le_bytes());
-            }
-            last = i;
-            done += ARRAY_DATA;
+            c[22..].copy_from_slice(&next.to_le_bytes());
         }
-        Ok(first)
+        Ok(())
     }
 
     /// Puts the chunks of an array of `len` bytes at the head of a free list, in their order.
@@ -251,19 +225,27 @@ impl<'a> LeafMut<'a> {
             Some(cd) => cd,
             None => self.next_cd(key.hash, bucket)?,
         };
-        self.must_give(chunks_for(key.stored_len(), value.bytes().len()))?;
-        let mut list = self.list();
-        let (chunk, _) = self.take(&mut list)?;
-        let name = self.store_array(&key.bytes, key.is_name, &mut list)?;
-        let value_chunk = self.store_array(value.bytes(), false, &mut list)?;
-        self.put_list(&list);
+        let (name_len, value_len) = (key.stored_len(), value.bytes().len());
+        let mut chunks = Chunks::new();
+        let rest = self.next_free(chunks_for(name_len, value_len), &mut chunks)?;
+        let Some((&chunk, arrays)) = chunks.split_first() else {
+            return Err(Flaw("a ZAP entry without a chunk"));
+        };
+        let (names, values) = arrays.split_at(name_len.div_ceil(ARRAY_DATA));
+        self.put_array(&key.bytes, names)?;
+        self.put_array(value.bytes(), values)?;
+        let free = self.view().free();
+        self.put_list(&FreeList {
+            head: rest,
+            free: free.saturating_sub(chunks.len() as u16),
+        });
         self.put_entry(&Entry {
             chunk,
             int_size: value.int_size,
             next: END,
-            name,
+            name: names.first().copied().unwrap_or(END),
             name_count: key.count,
-            value: value_chunk,
+            value: values.first().copied().unwrap_or(END),
             value_count: value.count,
             cd,
             hash: key.hash,
@@ -356,11 +338,20 @@ impl<'a> LeafMut<'a> {
         if taken > usize::from(self.view().free()) + given {
             return Ok(false);
         }
-        self.must_have(e.value, old, &mut Chunks::new())?;
-        self.must_give(taken.saturating_sub(given))?;
-        let mut list = self.list();
-        self.free_array(e.value, old, &mut list)?;
-        let first = self.store_array(value.bytes(), false, &mut list)?;
+        let mut chunks = Chunks::new();
+        self.must_have(e.value, old, &mut chunks)?;
+        let more = taken.saturating_sub(given);
+        let rest = self.next_free(more, &mut chunks)?;
+        let mut list = FreeList {
+            head: rest,
+            free: self.view().free().saturating_sub(more as u16),
+        };
+        let (kept, left) = chunks.split_at(taken);
+        let first = kept.first().copied().unwrap_or(END);
+        self.put_array(value.bytes(), kept)?;
+        for &i in left.iter().rev() {
+            self.free_chunk(i, &mut list)?;
+        }
         self.put_list(&list);
         self.put_entry(&Entry {
             value: first,
