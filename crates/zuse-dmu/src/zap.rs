@@ -36,6 +36,7 @@ mod micro;
 pub mod normalize;
 mod stats;
 mod store;
+mod ways;
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

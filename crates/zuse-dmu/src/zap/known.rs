@@ -19,6 +19,7 @@ use zuse_io::Block;
 
 use super::header::Header;
 use super::micro::MicroHeader;
+use super::ways::Ways;
 use super::{Kind, Zap, kind};
 use crate::dirty::{DirtyBlock, Synced};
 use crate::dnode::Dnode;
@@ -62,6 +63,8 @@ pub(super) struct Known {
     pub(super) longest: usize,
     /// The version of block 0 that belongs to a txg.
     own: Option<(Txg, Weak<DirtyBlock>)>,
+    /// Of a large fat ZAP to which names are added.
+    pub(super) ways: Option<Box<Ways>>,
 }
 
 impl Known {
@@ -100,6 +103,7 @@ impl Known {
     ) {
         self.what = what;
         self.longest = longest;
+        self.ways = None;
         self.own = own.map(|(txg, block)| (txg, Arc::downgrade(block)));
         self.stamp = dnode.stamp();
     }
@@ -113,6 +117,7 @@ impl Known {
     /// As [`Self::renew`], with the header as it is now.
     #[inline]
     pub(super) fn renew_fat(&mut self, dnode: &Dnode, header: Header) {
+        self.ways = self.ways.take().filter(|ways| ways.is_as_long(&header));
         self.what = What::Fat { header, tree: None };
         self.stamp = dnode.stamp();
     }
