@@ -117,7 +117,6 @@ impl Known {
     /// As [`Self::renew`], with the header as it is now.
     #[inline]
     pub(super) fn renew_fat(&mut self, dnode: &Dnode, header: Header) {
-        self.ways = self.ways.take().filter(|ways| ways.is_as_long(&header));
         self.what = What::Fat { header, tree: None };
         self.stamp = dnode.stamp();
     }

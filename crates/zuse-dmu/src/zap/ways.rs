@@ -26,7 +26,7 @@ use crate::dirty::DirtyBlock;
 /// Leaves from which on it is worth it: the tables of fewer are in the processor's caches.
 pub(super) const MANY: u64 = if cfg!(test) { 4 } else { 512 };
 /// log2 of the ways of one ZAP, at most.
-const MOST: u32 = if cfg!(test) { 6 } else { 13 };
+const MOST: u32 = if cfg!(test) { 10 } else { 13 };
 
 /// See the module's head.
 pub(super) struct Ways {
@@ -56,14 +56,9 @@ impl Ways {
         }
     }
 
-    /// Whether they are those of a txg, and of a table of that length.
+    /// Whether they are those of a txg, and of a table of that length: those of a shorter one tell fewer leaves apart.
     pub fn fit(&self, txg: Txg, header: &Header) -> bool {
-        self.txg == txg && self.is_as_long(header)
-    }
-
-    /// Whether they are those of a table of that length.
-    pub fn is_as_long(&self, header: &Header) -> bool {
-        self.shift == header.shift
+        self.txg == txg && self.shift == header.shift
     }
 
     /// The slot of a hash, and the tag there.
@@ -147,18 +142,19 @@ mod tests {
     #[test]
     fn a_way_is_that_of_its_own_hash_table_and_txg() {
         let mut header = Header::new(14, 1, 0, 0);
+        header.shift = 12;
         let mut ways = Ways::new(Txg(7), &header);
         assert!(ways.fit(Txg(7), &header) && !ways.fit(Txg(8), &header));
-        let hash = |index: u64| index << 54 | 0xffff << 36;
+        let hash = |index: u64| index << 52 | 0xffff << 36;
         let block = DirtyBlock::new(vec![1], None, None);
         let led = |ways: &Ways, index| ways.lead(hash(index), &header).map(|t| (t.leaf, t.depth));
         assert_eq!(led(&ways, 3), None);
         ways.note(&target(hash(3), 33), &block);
-        // Two that share a slot, of 64.
+        // Two that share a slot, of 1,024.
         ways.note(&target(hash(5), 55), &block);
-        ways.note(&target(hash(5 + 64), 66), &block);
+        ways.note(&target(hash(5 + 1024), 66), &block);
         assert_eq!(led(&ways, 3), Some((33, 9)));
-        assert_eq!((led(&ways, 5), led(&ways, 5 + 64)), (None, Some((66, 9))));
+        assert_eq!((led(&ways, 5), led(&ways, 5 + 1024)), (None, Some((66, 9))));
         assert!(
             ways.go(hash(3), Txg(7))
                 .is_some_and(|b| Arc::ptr_eq(&b, &block))
@@ -167,6 +163,6 @@ mod tests {
         drop(block);
         assert!(ways.go(hash(3), Txg(7)).is_none());
         header.shift += 1;
-        assert!(!ways.is_as_long(&header));
+        assert!(!ways.fit(Txg(7), &header));
     }
 }
