@@ -36,7 +36,6 @@ mod micro;
 pub mod normalize;
 mod stats;
 mod store;
-mod ways;
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

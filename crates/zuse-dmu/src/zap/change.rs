@@ -220,18 +220,13 @@ impl Zap {
         let own = known.own(&self.dnode, tx.txg());
         let is_own = own.is_some();
         let mut edit = self.edit(tx, own);
-        if let Some(expected) = expected
-            && let Some(target) = expected.target(&self.dnode)
-            && aim.lead_to(target)
+        if let Some(expected) = expected.filter(|e| e.holds(&self.dnode))
+            && aim.lead_to(&expected.target)
         {
             edit.leaf = expected.own(tx.txg());
         }
-        let hash = aim.hash();
         let header = fat::put(&edit, aim, &stored, how, None)?;
         self.know_fat(known, tx, is_own, header);
-        if expected.is_some_and(|e| !e.came_by_way()) {
-            self.note_way(known, tx, &header, hash);
-        }
         Ok(())
     }
 
@@ -478,8 +473,6 @@ impl Zap {
     fn remove_fat(&self, known: &mut Known, tx: &Tx, aim: Aim<'_>) -> Result<bool> {
         let own = known.own(&self.dnode, tx.txg());
         let is_own = own.is_some();
-        // A leaf that is merged with another goes.
-        known.ways = None;
         let Some(h) = fat::remove(&self.edit(tx, own), aim, true)? else {
             return Ok(false);
         };

@@ -112,11 +112,6 @@ impl Aim<'_> {
         Ok((leaf != 0).then_some(leaf))
     }
 
-    /// The key's hash.
-    pub(crate) fn hash(&self) -> u64 {
-        self.key.hash
-    }
-
     /// Goes by where the same aim has led; whether it is the same.
     pub(crate) fn lead_to(&mut self, target: &Target) -> bool {
         let same = target.hash == self.key.hash;

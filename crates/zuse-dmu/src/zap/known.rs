@@ -19,7 +19,6 @@ use zuse_io::Block;
 
 use super::header::Header;
 use super::micro::MicroHeader;
-use super::ways::Ways;
 use super::{Kind, Zap, kind};
 use crate::dirty::{DirtyBlock, Synced};
 use crate::dnode::Dnode;
@@ -63,8 +62,6 @@ pub(super) struct Known {
     pub(super) longest: usize,
     /// The version of block 0 that belongs to a txg.
     own: Option<(Txg, Weak<DirtyBlock>)>,
-    /// Of a large fat ZAP to which names are added.
-    pub(super) ways: Option<Box<Ways>>,
 }
 
 impl Known {
@@ -103,7 +100,6 @@ impl Known {
     ) {
         self.what = what;
         self.longest = longest;
-        self.ways = None;
         self.own = own.map(|(txg, block)| (txg, Arc::downgrade(block)));
         self.stamp = dnode.stamp();
     }
