@@ -6,6 +6,8 @@
 //!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock,
 //!   and a full queue only costs parallelism.
 //! - What is put by ([`WorkPool::put_by`]) goes on beside the caller, who helps with the rest of it in the end ([`WorkPool::finish`]).
+//! - While nobody waits for batches that compute ([`WorkPool::hurry`]), they leave half of the processors to others. Who begins to wait is
+//!   helped with the next item, not with the next batch.
 //! - A panic in a job does not end its thread: it is counted, and a batch reports it to its caller.
 //! - Dropping the pool runs what is queued, then joins the threads.
 
@@ -13,7 +15,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
@@ -42,6 +44,8 @@ pub struct WorkPool {
     processors: usize,
     /// What was put by and is perhaps not done.
     put_by: Mutex<Vec<Arc<dyn PutBy>>>,
+    /// Nobody waits for what is computed.
+    at_leisure: AtomicBool,
 }
 
 /// A batch whose results nobody needs.
@@ -81,6 +85,7 @@ impl WorkPool {
             threads: Vec::new(),
             processors: processors(),
             put_by: Mutex::default(),
+            at_leisure: AtomicBool::new(false),
         };
         for n in 0..threads.max(1) {
             let shared = pool.shared.clone();
@@ -140,7 +145,7 @@ impl WorkPool {
     }
 
     /// As [`Self::try_run_all`], for items that mostly compute, and of which `waiting` at once may wait for a device: no more threads than there are
-    /// processors, or `waiting` and one.
+    /// processors, or `waiting` and one; where nobody waits for them ([`Self::hurry`]), half as many as processors, or `waiting`.
     ///
     /// More of them would not be done sooner, and who has a thread of his own beside them gets a smaller part of a processor: of two, who made
     /// files beside a sync thread and six helpers got a third of one, with one helper two thirds.
@@ -158,8 +163,41 @@ impl WorkPool {
         R: Send + 'static,
         F: Fn(T) -> R + Send + Sync + 'static,
     {
-        let helpers = self.processors.saturating_sub(1).max(waiting);
-        self.try_run_with(helpers.min(self.threads.len()), items, f)
+        let batch = Arc::new(Batch::new(items, f));
+        let most = self.threads.len().min(batch.slots.len().saturating_sub(1));
+        let mut called = 0;
+        batch.help_and(|| {
+            let due = self.worth(waiting).min(most);
+            if called < due {
+                called += self.call_for_help(&batch, due - called, Batch::help);
+            }
+        });
+        batch.wait().map_err(|message| self.panicked(message))
+    }
+
+    /// Helpers for items that compute and of which so many wait for devices.
+    fn worth(&self, waiting: usize) -> usize {
+        if self.at_leisure.load(Ordering::Relaxed) {
+            // The caller is one of those who compute, and who wait.
+            (self.processors / 2).max(waiting).saturating_sub(1)
+        } else {
+            self.processors.saturating_sub(1).max(waiting)
+        }
+    }
+
+    /// Says whether somebody waits for what is computed; as long as nobody has said so, somebody does.
+    pub fn hurry(&self, awaited: bool) {
+        let before = self.at_leisure.swap(!awaited, Ordering::SeqCst);
+        if before && awaited {
+            for batch in &*lock(&self.put_by) {
+                self.call_for_help(batch, self.worth(0), |batch| batch.help());
+            }
+        }
+    }
+
+    /// Whether somebody waits for what is computed, as far as was said.
+    pub fn is_awaited(&self) -> bool {
+        !self.at_leisure.load(Ordering::Relaxed)
     }
 
     fn try_run_with<T, R, F>(&self, helpers: usize, items: Vec<T>, f: F) -> Result<Vec<R>, JobPanic>
@@ -169,24 +207,23 @@ impl WorkPool {
         F: Fn(T) -> R + Send + Sync + 'static,
     {
         let batch = Arc::new(Batch::new(items, f));
-        self.call_for_help(&batch, helpers.min(batch.slots.len().saturating_sub(1)));
+        let helpers = helpers.min(batch.slots.len().saturating_sub(1));
+        self.call_for_help(&batch, helpers, Batch::help);
         batch.help();
         batch.wait().map_err(|message| self.panicked(message))
     }
 
     /// How many of the helpers will come.
-    fn call_for_help<T, R, F>(&self, batch: &Arc<Batch<T, R, F>>, helpers: usize) -> usize
+    fn call_for_help<B>(&self, batch: &Arc<B>, helpers: usize, help: fn(&B)) -> usize
     where
-        T: Send + 'static,
-        R: Send + 'static,
-        F: Fn(T) -> R + Send + Sync + 'static,
+        B: ?Sized + Send + Sync + 'static,
     {
         for n in 0..helpers {
-            // Helpers hold the batch weakly: one that comes late must not keep `f` alive.
-            let weak: Weak<Batch<T, R, F>> = Arc::downgrade(batch);
+            // Helpers hold the batch weakly: one that comes late must not keep what it does alive.
+            let weak: Weak<B> = Arc::downgrade(batch);
             let helper = Box::new(move || {
                 if let Some(batch) = weak.upgrade() {
-                    batch.help();
+                    help(&batch);
                 }
             });
             if self.shared.queue.try_push(helper).is_err() {
@@ -204,22 +241,24 @@ impl WorkPool {
         }
     }
 
-    /// Begin to apply `f` to every item, on as many threads as leave the caller his processor, and return. It is done when [`Self::finish`] returns,
-    /// or earlier.
+    /// Begin to apply `f` to every item, on as many threads as leave the caller his processor and others theirs, and return. It is done when
+    /// [`Self::finish`] returns, or earlier.
     pub fn put_by<T, F>(&self, items: Vec<T>, f: F)
     where
         T: Send + 'static,
         F: Fn(T) + Send + Sync + 'static,
     {
         let batch = Arc::new(Batch::new(items, f));
-        let helpers = self.processors.saturating_sub(1).max(1);
-        let helpers = helpers.min(self.threads.len()).min(batch.slots.len());
         {
             let mut put_by = lock(&self.put_by);
             put_by.retain(|b| !b.is_done());
             put_by.push(batch.clone());
         }
-        if self.call_for_help(&batch, helpers) == 0 {
+        // Who hurries from now on finds it in the list.
+        let leisure = self.at_leisure.load(Ordering::SeqCst);
+        let helpers = self.worth(0).max(usize::from(!leisure));
+        let helpers = helpers.min(self.threads.len()).min(batch.slots.len());
+        if self.call_for_help(&batch, helpers, Batch::help) == 0 && helpers > 0 {
             batch.help();
         }
     }
@@ -393,7 +432,14 @@ impl<T, R, F: Fn(T) -> R> Batch<T, R, F> {
 
     /// Work until every item is begun.
     fn help(&self) {
-        while let Some(slot) = self.slots.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+        self.help_and(|| ());
+    }
+
+    /// As [`Self::help`]; something is done before every item.
+    fn help_and(&self, mut first: impl FnMut()) {
+        let next = || self.slots.get(self.next.fetch_add(1, Ordering::Relaxed));
+        while let Some(slot) = next() {
+            first();
             let taken = std::mem::replace(&mut *lock(slot), Slot::Taken);
             if let Slot::Todo(item) = taken {
                 match catch_unwind(AssertUnwindSafe(|| (self.f)(item))) {

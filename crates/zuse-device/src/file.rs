@@ -23,6 +23,9 @@
 //! I/O goes through the page cache, but for large writes where the host can do without (`around`). After a
 //! failed `fdatasync` the kernel may call the lost pages clean, and the next `fdatasync` would succeed: the
 //! device therefore stays failed until [`BlockDevice::accept_lost_writes`].
+//!
+//! The page cache keeps what it is given for seconds, and a flush would wait for all of that. So the host is told to begin whenever
+//! [`BEGIN`] bytes have come, and a flush waits for the last of them: after 70 MB of directories 10 ms instead of 100 to 125.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
@@ -69,6 +72,8 @@ pub struct FileDevice {
     physical_shift: u32,
     /// The number of the flush that failed; 0 for none.
     lost: AtomicI32,
+    /// Bytes that came into the page cache since the host was told to begin.
+    waiting: AtomicU64,
     #[cfg(target_os = "linux")]
     around: around::Around,
 }
@@ -208,6 +213,7 @@ impl FileDevice {
             sector_shift,
             physical_shift,
             lost,
+            waiting: AtomicU64::new(0),
             #[cfg(target_os = "linux")]
             around: around::Around::new(access == Access::Write),
         })
@@ -255,20 +261,34 @@ impl FileDevice {
         self.access
     }
 
+    /// Gives how many bytes came into the page cache.
     #[cfg(target_os = "linux")]
-    fn write_whole(&self, buf: &[u8], at: u64) -> io::Result<()> {
+    fn write_whole(&self, buf: &[u8], at: u64) -> io::Result<usize> {
         let around = self.around.write(&self.file, buf, at)?;
         if around.is_empty() {
-            return self.file.write_all_at(buf, at);
+            self.file.write_all_at(buf, at)?;
+            return Ok(buf.len());
         }
         let (behind, end) = (&buf[around.end..], at + around.end as u64);
         self.file.write_all_at(&buf[..around.start], at)?;
-        self.file.write_all_at(behind, end)
+        self.file.write_all_at(behind, end)?;
+        Ok(buf.len() - around.len())
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn write_whole(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        self.file.write_all_at(buf, at)
+    fn write_whole(&self, buf: &[u8], at: u64) -> io::Result<usize> {
+        self.file.write_all_at(buf, at)?;
+        Ok(buf.len())
+    }
+
+    /// So many bytes came into the page cache.
+    fn note_waiting(&self, bytes: u64) {
+        let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        if before < BEGIN && before + bytes >= BEGIN {
+            self.waiting.store(0, Ordering::Relaxed);
+            // The host knows which pages are new and passes over the others.
+            self.start_writeback(0, self.size());
+        }
     }
 
     fn failed(&self, op: Op, offset: u64, len: u64, error: &io::Error) -> DeviceError {
@@ -298,6 +318,9 @@ fn lacks_support(error: &io::Error) -> bool {
         .into_iter()
         .any(|code| n == Some(code))
 }
+
+/// So many bytes in the page cache are worth a call that has the host begin to bring them to the disk.
+const BEGIN: u64 = 4 << 20;
 
 /// Buffers per call; the host takes 1024.
 const BATCH: usize = 512;
@@ -370,8 +393,11 @@ impl BlockDevice for FileDevice {
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         check(self, Op::Write, offset, len)?;
-        self.write_whole(buf, self.base + offset)
-            .map_err(|e| self.failed(Op::Write, offset, len, &e))
+        let cached = self
+            .write_whole(buf, self.base + offset)
+            .map_err(|e| self.failed(Op::Write, offset, len, &e))?;
+        self.note_waiting(cached as u64);
+        Ok(())
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(), DeviceError> {
@@ -401,6 +427,7 @@ impl BlockDevice for FileDevice {
                 at += buf.len() as u64;
             }
         }
+        self.note_waiting(len);
         Ok(())
     }
 
@@ -418,6 +445,7 @@ impl BlockDevice for FileDevice {
                 ));
             }
         }
+        self.waiting.store(0, Ordering::Relaxed);
         self.file.sync_data().map_err(|e| {
             let error = self.failed(Op::Flush, 0, 0, &e);
             self.lost.store(error.errno.0, Ordering::Release);

@@ -159,9 +159,11 @@ impl Pool {
         let meter = Arc::new(DirtyMeter::default());
         let work = WorkPool::new("zuse-work", env.limits.threads.max(1), 1024)
             .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no threads: {e}")))?;
+        let work = Arc::new(work);
         let txgs = Txgs::new(
             Txg(uberblock.txg),
             meter.clone(),
+            work.clone(),
             env.limits.txg_timeout,
             DirtyBounds {
                 data: env.limits.dirty,
@@ -190,7 +192,7 @@ impl Pool {
             vdevs,
             dtls: Default::default(),
             io,
-            work: Arc::new(work),
+            work,
             meter,
             mos: OnceLock::new(),
             features: Features::default(),

@@ -16,7 +16,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use zuse_base::{Errno, Error, Result, Txg};
+use zuse_base::{Errno, Error, Result, Txg, WorkPool};
 use zuse_dmu::{BeforeClose, DirtyMeter, Tx, TxgHold};
 
 struct State {
@@ -39,6 +39,8 @@ struct State {
     synced: Txg,
     /// Somebody waits for this txg.
     wanted: Txg,
+    /// Somebody waits until the one that is being written is done, because too much is dirty.
+    short: bool,
     /// When the open txg got its first transaction; until then, when it was opened.
     opened_at: Instant,
     untouched: bool,
@@ -57,6 +59,8 @@ pub(crate) struct Txgs {
     state: Mutex<State>,
     changed: Condvar,
     meter: Arc<DirtyMeter>,
+    /// Those who write a txg are told whether somebody waits for it.
+    work: Arc<WorkPool>,
 }
 
 /// How much may be dirty: of files, and of everything else.
@@ -120,6 +124,7 @@ impl Txgs {
     pub fn new(
         synced: Txg,
         meter: Arc<DirtyMeter>,
+        work: Arc<WorkPool>,
         timeout: Duration,
         bounds: DirtyBounds,
     ) -> Arc<Self> {
@@ -136,6 +141,7 @@ impl Txgs {
                 syncing: None,
                 synced,
                 wanted: Txg::ZERO,
+                short: false,
                 opened_at: Instant::now(),
                 untouched: true,
                 stop: false,
@@ -147,6 +153,7 @@ impl Txgs {
             }),
             changed: Condvar::new(),
             meter,
+            work,
         })
     }
 
@@ -189,6 +196,13 @@ impl Txgs {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What waits for the txg that is being written may have changed: those who write it are told.
+    fn tell(&self, state: &State) {
+        let awaited =
+            |txg| state.wanted >= txg || state.quiesced.is_some() || state.short || state.stop;
+        self.work.hurry(state.syncing.is_none_or(awaited));
+    }
+
     /// Those who wait look again: the pool was suspended or goes on.
     pub fn wake(&self) {
         // Under the lock, so that nobody is between looking and waiting.
@@ -226,6 +240,10 @@ impl Txgs {
                 state.wanted = state.wanted.max(state.open);
                 self.changed.notify_all();
             }
+            if full && !state.short {
+                state.short = true;
+                self.tell(&state);
+            }
             state = self.wait(state);
         }
     }
@@ -247,6 +265,7 @@ impl Txgs {
     pub fn want(&self, txg: Txg) {
         let mut state = self.lock();
         state.wanted = state.wanted.max(txg);
+        self.tell(&state);
         self.changed.notify_all();
     }
 
@@ -254,6 +273,7 @@ impl Txgs {
     pub fn wait_synced(&self, txg: Txg, brake: impl Fn() -> Result<()>) -> Result<()> {
         let mut state = self.lock();
         state.wanted = state.wanted.max(txg.min(state.open));
+        self.tell(&state);
         self.changed.notify_all();
         while state.synced < txg {
             if let Some(error) = &state.failed {
@@ -304,6 +324,7 @@ impl Txgs {
             state = self.do_put_off(state);
         }
         state.quiesced = Some(state.open);
+        self.tell(&state);
         state.open = state.open.next();
         state.opened_at = Instant::now();
         state.untouched = true;
@@ -344,6 +365,8 @@ impl Txgs {
             }
             if let Some(txg) = state.quiesced.take() {
                 state.syncing = Some(txg);
+                state.short = false;
+                self.tell(&state);
                 self.changed.notify_all();
                 return Some(txg);
             }
@@ -359,6 +382,7 @@ impl Txgs {
     pub fn done(&self, txg: Txg) {
         let mut state = self.lock();
         state.syncing = None;
+        self.tell(&state);
         state.kicked = false;
         state.streams = self.meter.values_of(state.open) >= STREAM;
         state.synced = txg;
@@ -388,7 +412,10 @@ impl Txgs {
 
     /// Stops both threads once what is quiesced is written. Call after a last `wait_synced`.
     pub fn stop(&self) {
-        self.lock().stop = true;
+        let mut state = self.lock();
+        state.stop = true;
+        self.tell(&state);
+        drop(state);
         self.changed.notify_all();
     }
 }

@@ -166,3 +166,92 @@ fn what_is_put_by_needs_no_room_in_the_queue() {
     assert_eq!(done.load(Ordering::Relaxed), 2);
     go.send(()).unwrap();
 }
+
+/// A pool as on a machine of so many processors.
+fn on(processors: usize, threads: usize) -> WorkPool {
+    let mut pool = WorkPool::new("test", threads, 64).unwrap();
+    pool.processors = processors;
+    pool
+}
+
+/// Waits for something that other threads do.
+fn soon(what: impl Fn() -> bool) -> bool {
+    let begun = std::time::Instant::now();
+    while !what() {
+        if begun.elapsed().as_secs() >= 20 {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
+}
+
+#[test]
+fn at_leisure_half_of_the_processors_are_left_to_others() {
+    for (processors, waiting, leisure, hurry) in [
+        (1, 1, 0, 1),
+        (2, 1, 0, 1),
+        (2, 3, 2, 3),
+        (4, 1, 1, 3),
+        (16, 1, 7, 15),
+        (16, 12, 11, 15),
+    ] {
+        let pool = on(processors, 1);
+        assert!(pool.is_awaited(), "as long as nobody has said anything");
+        assert_eq!(pool.worth(waiting), hurry, "{processors} {waiting}");
+        pool.hurry(false);
+        assert_eq!(pool.worth(waiting), leisure, "{processors} {waiting}");
+        pool.hurry(true);
+        assert_eq!(pool.worth(waiting), hurry, "{processors} {waiting}");
+    }
+}
+
+#[test]
+fn who_begins_to_wait_is_helped_in_the_middle_of_a_batch() {
+    let pool = Arc::new(on(2, 2));
+    pool.hurry(false);
+    let others = Arc::new(AtomicUsize::new(0));
+    let caller = thread::current().id();
+    let (hurried, counted) = (pool.clone(), others.clone());
+    let results = pool.try_compute_all(1, (0..40).collect(), move |n| {
+        if thread::current().id() != caller {
+            counted.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        match n {
+            0..20 => counted.load(Ordering::Relaxed) == 0,
+            20 => {
+                hurried.hurry(true);
+                true
+            }
+            // The helper takes what the caller does not.
+            _ => soon(|| counted.load(Ordering::Relaxed) > 0),
+        }
+    });
+    assert_eq!(results.unwrap(), [true; 40]);
+    assert!(others.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn what_is_put_by_at_leisure_waits_for_the_end_or_for_somebody_who_waits() {
+    let pool = on(2, 2);
+    let done = Arc::new(AtomicUsize::new(0));
+    let put_by = || {
+        let done = done.clone();
+        pool.put_by(vec![(); 10], move |()| {
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+    };
+    pool.hurry(false);
+    put_by();
+    assert_eq!(pool.queued(), 0);
+    assert_eq!(done.load(Ordering::Relaxed), 0);
+    pool.finish().unwrap();
+    assert_eq!(done.load(Ordering::Relaxed), 10);
+    put_by();
+    pool.hurry(true);
+    assert!(soon(|| done.load(Ordering::Relaxed) == 20));
+    put_by();
+    assert!(soon(|| done.load(Ordering::Relaxed) == 30));
+    pool.finish().unwrap();
+}

@@ -152,8 +152,12 @@ impl Around {
 
 /// How many pages of a file's range are in the host's cache; `None` where the host cannot say (before Linux 6.5).
 pub(super) fn cached(file: &File, at: u64, len: u64) -> Option<u64> {
+    counts(file, at, len).map(|counts| counts[0])
+}
+
+/// Pages of a file's range: in the host's cache, changed, being written, and two counts about what was there.
+pub(super) fn counts(file: &File, at: u64, len: u64) -> Option<[u64; 5]> {
     let range = [at, len];
-    // In the cache, changed, being written, and two about what was there.
     let mut counts = [0u64; 5];
     // SAFETY: both arrays are as long as the call takes them to be, and live until it returns.
     let done = unsafe {
@@ -165,7 +169,7 @@ pub(super) fn cached(file: &File, at: u64, len: u64) -> Option<u64> {
             0,
         )
     };
-    (done == 0).then_some(counts[0])
+    (done == 0).then_some(counts)
 }
 
 /// Whether the host's cache has less than half of what the ranges reach over, or hardly more of it than who reads a file in order gets

@@ -270,6 +270,55 @@ fn a_large_write_goes_around_the_cache_where_the_host_can() {
     assert!(device.read_at_hand(&mut back, at));
 }
 
+#[test]
+fn the_host_begins_with_what_it_has_before_a_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = new(&dir, 4 * BEGIN);
+    let changed =
+        || around::counts(&device.file, 0, 4 * BEGIN).map(|counts| counts[1] * PAGE as u64);
+    let piece = vec![7; 64 << 10];
+    let pieces = BEGIN / piece.len() as u64;
+    let slices = [IoSlice::new(&piece)];
+    for n in 0..pieces - 1 {
+        // Half of them each way; none of them lies in memory as in pages.
+        let at = 512 + n * piece.len() as u64;
+        if n % 2 == 0 {
+            device.write_at(&piece, at).unwrap();
+        } else {
+            device.write_vectored_at(&slices, at).unwrap();
+        }
+    }
+    let before = changed();
+    assert_eq!(
+        device.waiting.load(Ordering::Relaxed),
+        BEGIN - piece.len() as u64
+    );
+    device.write_at(&piece, 2 * BEGIN + 512).unwrap();
+    assert_eq!(device.waiting.load(Ordering::Relaxed), 0);
+    // Where there is no disk behind, the host has nothing to begin with.
+    if let (Some(before), Some(now)) = (before, changed())
+        && !is_memory(&dir)
+    {
+        assert!(
+            now < before,
+            "{now} of {before} bytes are only in the cache"
+        );
+    }
+    device.write_at(&piece, 512).unwrap();
+    device.flush().unwrap();
+    assert_eq!(
+        device.waiting.load(Ordering::Relaxed),
+        0,
+        "nothing waits after a flush"
+    );
+}
+
+/// Whether a directory lies in memory only.
+fn is_memory(dir: &tempfile::TempDir) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    rustix::fs::statfs(dir.path()).is_ok_and(|s| i64::try_from(s.f_type) == Ok(TMPFS))
+}
+
 /// A file of `size` bytes that differ, and the same in memory.
 fn full(dir: &tempfile::TempDir, size: usize) -> (FileDevice, Vec<u8>) {
     let device = new(dir, size as u64);

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use zuse_base::Txg;
+use zuse_base::{Txg, WorkPool};
 use zuse_dmu::DirtyMeter;
 
 use super::{AT_LEAST, DirtyBounds, STREAM, TELLING, Txgs, UNKNOWN_PACE};
@@ -13,6 +13,7 @@ fn engine(dirty_max: u64) -> (Arc<Txgs>, Arc<DirtyMeter>) {
         Txgs::new(
             Txg(10),
             meter.clone(),
+            Arc::new(WorkPool::new("test", 1, 8).expect("a thread")),
             Duration::from_secs(3600),
             DirtyBounds {
                 data: dirty_max,
@@ -295,4 +296,91 @@ fn a_txg_is_as_old_as_its_first_transaction() {
     let next = age(&txgs);
     drop(txgs.begin(1, || Ok(())).expect("open"));
     assert!(age(&txgs) > next, "and the next txg anew");
+}
+
+/// An engine whose txg 11 is being written because it has grown enough, and for which nobody waits.
+fn at_leisure() -> (Arc<Txgs>, Arc<DirtyMeter>) {
+    let (txgs, meter) = engine(1000);
+    assert!(txgs.work.is_awaited(), "before the first txg");
+    let tx = txgs.begin(0, || Ok(())).expect("open");
+    meter.add(tx.txg(), 600);
+    drop(tx);
+    assert!(txgs.quiesce_next());
+    assert_eq!(txgs.next_to_sync(), Some(Txg(11)));
+    assert!(!txgs.work.is_awaited());
+    (txgs, meter)
+}
+
+#[test]
+fn a_txg_is_written_at_leisure_until_somebody_waits_for_it() {
+    type Waiter = fn(&Arc<Txgs>, &Arc<DirtyMeter>);
+    let waiters: [(&str, Waiter); 5] = [
+        ("it is waited for", |txgs, _| {
+            let _ = txgs.wait_synced(Txg(11), || {
+                Err(zuse_base::Error::refused(zuse_base::Errno::INTR, "enough"))
+            });
+        }),
+        ("the next one is wanted", |txgs, _| txgs.want(Txg(12))),
+        (
+            "too much is dirty, and some of it is in the next one",
+            |txgs, meter| {
+                meter.add(Txg(12), 500);
+                begin_once(txgs);
+            },
+        ),
+        ("too much is dirty, all of it in this one", |txgs, meter| {
+            meter.add(Txg(11), 500);
+            begin_once(txgs);
+        }),
+        ("the pool is being closed", |txgs, _| txgs.stop()),
+    ];
+    for (what, wait) in waiters {
+        let (txgs, meter) = at_leisure();
+        wait(&txgs, &meter);
+        assert!(txgs.work.is_awaited(), "{what}");
+        meter.clear(Txg(11));
+        txgs.done(Txg(11));
+        assert!(
+            txgs.work.is_awaited(),
+            "{what}: afterwards nothing is written"
+        );
+    }
+}
+
+/// Begins a transaction, and gives up where that would wait.
+fn begin_once(txgs: &Arc<Txgs>) {
+    let looks = AtomicU64::new(0);
+    let waker = txgs.clone();
+    let once = || match looks.fetch_add(1, SeqCst) {
+        0 => {
+            let waker = waker.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                waker.wake();
+            });
+            Ok(())
+        }
+        _ => Err(zuse_base::Error::refused(zuse_base::Errno::INTR, "enough")),
+    };
+    assert!(txgs.begin(0, once).is_err(), "it did not wait");
+}
+
+#[test]
+fn the_txg_after_one_that_was_waited_for_is_written_at_leisure_again() {
+    let (txgs, meter) = at_leisure();
+    txgs.want(Txg(11));
+    assert!(txgs.work.is_awaited());
+    meter.clear(Txg(11));
+    txgs.done(Txg(11));
+    let tx = txgs.begin(0, || Ok(())).expect("open");
+    meter.add(tx.txg(), 600);
+    drop(tx);
+    assert!(txgs.quiesce_next());
+    assert_eq!(txgs.next_to_sync(), Some(Txg(12)));
+    assert!(!txgs.work.is_awaited());
+    // Who waits for one txg has no use for the next.
+    txgs.want(Txg(11));
+    assert!(!txgs.work.is_awaited());
+    txgs.want(Txg(12));
+    assert!(txgs.work.is_awaited());
 }
