@@ -112,6 +112,11 @@ impl DirtyMeter {
         self.values[txg.slot::<4>()].load(Relaxed)
     }
 
+    /// Bytes of files and of such values in a txg.
+    pub fn bulk_of(&self, txg: Txg) -> u64 {
+        self.data[txg.slot::<4>()].load(Relaxed) + self.values_of(txg)
+    }
+
     /// Bytes of such values, of all txgs that are not yet written and of the last one that was.
     pub fn values_lately(&self) -> u64 {
         let dirty: u64 = self.values.iter().map(|s| s.load(Relaxed)).sum();
@@ -170,6 +175,9 @@ mod tests {
             (100, 11)
         );
         assert_eq!((meter.values_lately(), meter.total()), (111, 0));
+        meter.add_data(Txg(6), 1000);
+        meter.add(Txg(6), 1);
+        assert_eq!((meter.bulk_of(Txg(5)), meter.bulk_of(Txg(6))), (100, 1011));
         meter.clear(Txg(5));
         assert_eq!((meter.values_of(Txg(5)), meter.values_lately()), (0, 111));
         meter.clear(Txg(6));

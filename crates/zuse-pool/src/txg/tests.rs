@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use zuse_base::{Txg, WorkPool};
 use zuse_dmu::DirtyMeter;
 
-use super::{AT_LEAST, DirtyBounds, STREAM, TELLING, Txgs, UNKNOWN_PACE};
+use super::{AT_LEAST, BULK, DirtyBounds, STREAM, TELLING, Txgs, UNKNOWN_PACE};
 
 fn engine(dirty_max: u64) -> (Arc<Txgs>, Arc<DirtyMeter>) {
     let meter = Arc::new(DirtyMeter::default());
@@ -344,6 +344,26 @@ fn a_txg_is_written_at_leisure_until_somebody_waits_for_it() {
             txgs.work.is_awaited(),
             "{what}: afterwards nothing is written"
         );
+    }
+}
+
+#[test]
+fn a_txg_of_much_data_is_not_written_at_leisure() {
+    for (data, value, awaited) in [
+        (BULK, 0, true),
+        (0, BULK, true),
+        (BULK / 2, BULK / 2, true),
+        (BULK / 2, BULK / 2 - 1, false),
+    ] {
+        let (txgs, meter) = engine(4 * BULK);
+        let tx = txgs.begin(0, || Ok(())).expect("open");
+        meter.add(tx.txg(), 3 * BULK);
+        meter.add_data(tx.txg(), data);
+        meter.note_value(tx.txg(), value);
+        drop(tx);
+        assert!(txgs.quiesce_next());
+        assert_eq!(txgs.next_to_sync(), Some(Txg(11)));
+        assert_eq!(txgs.work.is_awaited(), awaited, "{data} {value}");
     }
 }
 
