@@ -315,8 +315,8 @@ fn the_host_begins_with_what_it_has_before_a_flush() {
 
 /// Whether a directory lies in memory only.
 fn is_memory(dir: &tempfile::TempDir) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    rustix::fs::statfs(dir.path()).is_ok_and(|s| i64::try_from(s.f_type) == Ok(TMPFS))
+    const TMPFS: u32 = 0x0102_1994;
+    rustix::fs::statfs(dir.path()).is_ok_and(|s| s.f_type == TMPFS.into())
 }
 
 /// A file of `size` bytes that differ, and the same in memory.
