@@ -56,12 +56,10 @@ def of_library(record):
     others = 0
     for cell, runs in found.items():
         count, name, _, _ = cell
-        # Those the host took least from, where there are too few of an idle machine.
-        counted = idle(cell)
-        more = sorted((run for run in runs if run not in counted), key=lambda run: run["stolen"])
-        missing = LIBRARY_ROUNDS - len(counted)
-        counted, left_out = counted + more[:missing], more[missing:]
-        others += missing
+        others += LIBRARY_ROUNDS - len(idle(cell))
+        # All that are of an idle machine, which are no more than that, and where there are fewer, those the host took least from.
+        runs.sort(key=lambda run: run["stolen"])
+        counted, left_out = runs[:LIBRARY_ROUNDS], runs[LIBRARY_ROUNDS:]
         record.add(f"{count:,}", f"library {name}", counted, count / max(count, LEAST), left_out=left_out)
     made = sum(map(len, found.values()))
     record.data["setting"] += (
