@@ -88,27 +88,6 @@ def nothing_is_reported():
         signal.signal(signal.SIGTERM, ended)
 
 
-# Share of the processors' time that a host may take from a run of an idle machine.
-IDLE = 0.005
-
-
-def stolen():
-    """Seconds of all processors that a virtual machine's host took since the machine began (`steal`). Runs of a million files by the library
-    that were alike lay a tenth apart (one standard deviation, 48 runs), and went with what was stolen meanwhile (correlation 0.87)."""
-    with open("/proc/stat") as file:
-        words = file.readline().split()
-    return int(words[8]) / os.sysconf("SC_CLK_TCK") if len(words) > 8 else 0.0
-
-
-def watched(once):
-    """What `once` gives, with the share of all processors' time that was stolen meanwhile in it."""
-    before, start = stolen(), time.perf_counter()
-    result = once()
-    took = (time.perf_counter() - start) * (os.cpu_count() or 1)
-    result["stolen"] = round((stolen() - before) / took, 4)
-    return result
-
-
 def memory_at_hand(mib):
     """Takes so much memory and gives it back. A virtual machine's host may take away what is free in it, after two or three seconds, and then
     brings each page anew: 2 GiB took 2 to 8 s, and 0.1 s right after. Who is measured must not wait for that, or not, by chance."""

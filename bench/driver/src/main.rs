@@ -12,6 +12,7 @@
 //! bench-driver setxattr DIR FILES DIRS BYTES user.bench of BYTES bytes of noise on each of them, then syncfs
 //! bench-driver getxattr DIR FILES DIRS BYTES reads it again
 //! bench-driver distance                      a word there and back between two processors; seconds for all of `count` times
+//! bench-driver beside                        the same short work on each processor until standard input ends, beside whoever is measured
 //! ```
 //!
 //! The clock covers the system calls and as little else as can be: names are formatted into a reused buffer, data is made beforehand.
@@ -20,13 +21,15 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::time::Instant;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 const BLOCK: usize = 1 << 20;
 /// Data repeats after this many bytes: longer than any record or compression window.
@@ -55,9 +58,13 @@ fn main() {
             get_xattrs(Path::new(dir), num(files), num(dirs), num(bytes))
         }
         ["distance"] => distance(),
+        ["beside"] => match beside() {
+            Ok(()) => return,
+            Err(error) => Err(error),
+        },
         _ => {
             eprintln!(
-                "usage: bench-driver create|fill|stat|find|list|remove|write|read|setxattr|getxattr|distance … (see the head of its source)"
+                "usage: bench-driver create|fill|stat|find|list|remove|write|read|setxattr|getxattr|distance|beside … (see the head of its source)"
             );
             std::process::exit(2);
         }
@@ -149,6 +156,73 @@ fn distance() -> io::Result<Measured> {
             synced: None,
         })
     })
+}
+
+/// Every so often a processor is asked how fast it is: 13 us of 5 ms.
+const ASKED_EVERY: Duration = Duration::from_millis(5);
+/// Rounds of the work that asks.
+const ASKING: u64 = 10_000;
+
+/// Nanoseconds of this thread's processor that work took which keeps the units of a core busy and touches no memory. A core that two share, as
+/// when a virtual machine's host lets somebody else have the other half of it, takes up to twice as long.
+fn asking() -> u64 {
+    let start = clock_gettime(ClockId::ThreadCPUTime);
+    let mut chains = [1u64, 2, 3, 4];
+    for round in 0..ASKING {
+        let [a, b, c, d] = chains;
+        chains = black_box([
+            a.wrapping_add(b ^ round),
+            b.wrapping_add(a >> 1),
+            c.wrapping_add(d ^ round),
+            d.wrapping_add(c >> 1),
+        ]);
+    }
+    let end = clock_gettime(ClockId::ThreadCPUTime);
+    ((end.tv_sec - start.tv_sec) * 1_000_000_000 + (end.tv_nsec - start.tv_nsec)) as u64
+}
+
+/// Asks each processor, beside whoever runs on it, until standard input ends. A line of JSON for each: how often it was asked, and the `least`
+/// and the `mean` microseconds of the answers, the slowest twentieth left out, which an interrupt met.
+fn beside() -> io::Result<()> {
+    let all = sched_getaffinity(None)?;
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ended = &ended;
+        let asked: Vec<_> = (0..CpuSet::MAX_CPU)
+            .filter(|cpu| all.is_set(*cpu))
+            .map(|cpu| {
+                scope.spawn(move || {
+                    let mut only = CpuSet::new();
+                    only.set(cpu);
+                    let _ = sched_setaffinity(None, &only);
+                    let mut answers = Vec::new();
+                    loop {
+                        answers.push(asking());
+                        if ended.load(Relaxed) {
+                            return answers;
+                        }
+                        std::thread::sleep(ASKED_EVERY);
+                    }
+                })
+            })
+            .collect();
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        ended.store(true, Relaxed);
+        for thread in asked {
+            let Ok(mut answers) = thread.join() else {
+                continue;
+            };
+            answers.sort_unstable();
+            answers.truncate(answers.len() - answers.len() / 20);
+            let mean = answers.iter().sum::<u64>() as f64 / answers.len() as f64 / 1e3;
+            println!(
+                "{{\"asked\": {}, \"least\": {:.3}, \"mean\": {mean:.3}}}",
+                answers.len(),
+                answers[0] as f64 / 1e3
+            );
+        }
+    });
+    Ok(())
 }
 
 /// Relative names, made without an allocation for each: the caller has changed into the directory.
