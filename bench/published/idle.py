@@ -18,8 +18,9 @@ DRIVER = BUILT / "release" / "bench-driver"
 # What others may take from an idle machine: how much longer the work beside took than where nobody was, with the share of the processors' time
 # that was stolen.
 IDLE = 0.2
+# Seconds of a look at who is there.
 PROBE = 0.3
-# The fastest answers of each processor, microseconds: some moments are anybody's.
+# The fastest answer of each processor in each look and run, microseconds: beside busy neighbours, too, some moments are without them.
 alone = []
 
 
@@ -31,7 +32,7 @@ def stolen():
 
 
 def watched(once):
-    """What `once` gives and what others `took` meanwhile: 0 is nothing, 1 is that work beside it took twice as long, or all of the time."""
+    """What `once` gives, and what others took meanwhile: 0 is nothing, 1 is that work beside it took twice as long, or all of the time."""
     before, start = stolen(), time.perf_counter()
     with subprocess.Popen([DRIVER, "beside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as beside:
         try:
@@ -56,4 +57,4 @@ class Patience:
         start = time.monotonic()
         while self.left > time.monotonic() - start and watched(lambda: time.sleep(PROBE))[1] > IDLE:
             pass
-        self.left -= time.monotonic() - start
+        self.left = max(self.left - (time.monotonic() - start), 0)
