@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The faults that were found by using Zuse beside real clients and a real OpenZFS, one small script each (tests/cases/). A case may
+# take a minute; those named as arguments in CASES run alone:  CASES="copied destroyed" scripts/run-suites cases
+# limit: 900
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+[ "$(id -u)" = 0 ] || { echo "cases: needs root: they act as other users and use namespaces" >&2; exit 1; }
+
+passed=0 failed=0
+for file in tests/cases/*.sh; do
+    name=$(basename "$file" .sh)
+    [ "$name" != lib ] || continue
+    [ -z "${CASES:-}" ] || grep -qwF -e "$name" <<<"$CASES" || continue
+    start=$SECONDS code=0
+    timeout --kill-after=5 "${CASE_SECONDS:-90}" bash "$file" >"$SUITE_TMP/$name.out" 2>&1 || code=$?
+    if [ "$code" = 0 ]; then
+        passed=$((passed + 1))
+        echo "case $name: right ($((SECONDS - start)) s)"
+    else
+        failed=$((failed + 1))
+        echo "case $name: WRONG with $code"
+        tail -n 12 "$SUITE_TMP/$name.out" | sed 's/^/    /'
+    fi
+done
+echo "cases: $passed right, $failed wrong"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
