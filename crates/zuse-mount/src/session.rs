@@ -11,7 +11,7 @@ use zuse_zpl::{Credentials, FileSystem, Znode};
 use crate::attributes;
 use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
-use crate::table::{Listed, Node, Table, What};
+use crate::table::{Listed, MAY_HOLD, Node, Table, What};
 use crate::tree::Tree;
 use crate::uses::Uses;
 use crate::volume::{Slots, Volume, lock};
@@ -55,7 +55,7 @@ impl Session {
         Self {
             tree,
             slots,
-            table: Arc::new(Table::new()),
+            table: Arc::new(Table::new(MAY_HOLD)),
             root: RwLock::new(root),
             covers: RwLock::default(),
             children: Mutex::default(),
@@ -134,7 +134,7 @@ impl Session {
             return self.table.get(ino);
         }
         if let What::Listed(volume, listed) = &node.what {
-            // The first use of what was only listed.
+            // The first use of what is not held.
             let fs = volume.enter()?;
             let znode = fs.znode(listed.object).map_err(|error| {
                 let errno = no(error);
@@ -158,6 +158,7 @@ impl Session {
 
     /// Gives the kernel a reference on an object.
     pub fn give(&self, fs: &FileSystem, volume: &Arc<Volume>, znode: &Arc<Znode>) -> Attr {
+        volume.keep(fs, &self.table);
         let ino = volume.ino(znode.object());
         let node = self
             .table

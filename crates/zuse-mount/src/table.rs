@@ -1,18 +1,23 @@
 //! The inodes that the kernel knows.
 //!
-//! A [`Node`] lives from the first look-up to the last forget and holds its object in memory: `getattr` and all that
-//! comes without a name costs one hash look-up, and a file without a name stays usable while the kernel has it. What was
-//! only listed is held from its first use on, or when its last name goes: of most entries of a listing the kernel never asks
-//! again.
+//! A [`Node`] lives from the first look-up to the last forget. The kernel may know millions of files and can't be asked to
+//! forget them, so most nodes say only which object they are (about 100 bytes). A node holds its object in memory
+//! - from the first use of the inode on, so that the next questions cost one hash look-up;
+//! - from the moment its last name goes, so that an open file stays usable.
+//!
+//! At most [`MAY_HOLD`] objects are held for the first reason. The one that was held longest without being used goes first
+//! (second chance, by shard); its next use takes it in again.
 //!
 //! Invariants
+//! - An object without a name, or one that a request is working on, is never let go.
 //! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one, so that a node never
 //!   goes while somebody is being given it.
 //! - Nodes are dropped outside the locks: the last holder of an object does work when it goes.
 //! - One node per number. When the object behind a number is another one (its file system was replaced in place), the new
 //!   node takes over the count.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::{Errno, ObjectId};
@@ -23,11 +28,16 @@ use crate::covers::VirtualDir;
 use crate::number;
 use crate::volume::Volume;
 
+/// Most objects that are held because they were used; about 1.1 kB each.
+pub(crate) const MAY_HOLD: usize = 32 * 1024;
+/// Held objects that are looked at for each one that is added.
+const TRIES: usize = 2;
+
 /// What is behind an inode number.
 pub(crate) enum What {
     /// An object of a file system.
     Object(Arc<Volume>, Arc<Znode>),
-    /// An object that the kernel knows from a listing and has not used yet.
+    /// An object that is not held: it was only listed, or not used for long.
     Listed(Arc<Volume>, Listed),
     /// `.zfs`.
     DotZfs(Arc<Volume>),
@@ -39,7 +49,7 @@ pub(crate) enum What {
     Gone(#[allow(dead_code)] Arc<Volume>),
 }
 
-/// Which object it was that was listed.
+/// Which object it is that is not held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub object: ObjectId,
@@ -58,9 +68,47 @@ pub(crate) struct Node {
     lookups: AtomicU64,
     /// How often the content was replaced behind the kernel's back; part of the generation.
     pub replaced: AtomicU32,
+    /// Asked for since it was looked at by who lets go of objects.
+    used: AtomicBool,
 }
 
 impl Node {
+    fn new(what: What, lookups: u64, replaced: u32) -> Arc<Self> {
+        Arc::new(Self {
+            what,
+            lookups: AtomicU64::new(lookups),
+            replaced: AtomicU32::new(replaced),
+            used: AtomicBool::new(false),
+        })
+    }
+
+    /// The same inode with something else behind it, for the place of this one.
+    fn with(&self, what: What) -> Arc<Self> {
+        Self::new(
+            what,
+            self.lookups.load(Relaxed),
+            self.replaced.load(Relaxed),
+        )
+    }
+
+    /// What this is when its object is let go, if that may be.
+    fn let_go(&self) -> Option<What> {
+        let What::Object(volume, znode) = &self.what else {
+            return None;
+        };
+        // Who takes its last name away holds it.
+        let may_go = Arc::strong_count(znode) == 1
+            && znode.attributes().links > 0
+            && znode.object() != volume.root_object;
+        may_go.then(|| {
+            let listed = Listed {
+                object: znode.object(),
+                generation: znode.generation(),
+            };
+            What::Listed(volume.clone(), listed)
+        })
+    }
+
     /// The object, if it is one.
     pub fn object(&self) -> Result<(&Arc<Volume>, &Arc<Znode>), Errno> {
         match &self.what {
@@ -110,20 +158,73 @@ impl Node {
     }
 }
 
-type Shard = NumberMap<Arc<Node>>;
+#[derive(Default)]
+struct Shard {
+    nodes: NumberMap<Arc<Node>>,
+    /// Numbers of nodes that took hold of their object, the oldest first. Some may have been forgotten since.
+    held: VecDeque<u64>,
+}
+
+impl Shard {
+    /// Puts a node there. Returns those that it takes the place of: to be dropped without the lock.
+    #[must_use]
+    fn put(&mut self, ino: u64, node: Arc<Node>, may_hold: usize) -> [Option<Arc<Node>>; TRIES + 1] {
+        let is_held = matches!(node.what, What::Object(..));
+        let mut old = [const { None }; TRIES + 1];
+        old[TRIES] = self.nodes.insert(ino, node);
+        if is_held {
+            for place in &mut old[..TRIES] {
+                if self.held.len() >= may_hold {
+                    *place = self.let_one_go();
+                }
+            }
+            self.held.push_back(ino);
+        }
+        old
+    }
+
+    /// Looks at the object that is held longest, and lets it go unless it is in use or was used.
+    fn let_one_go(&mut self) -> Option<Arc<Node>> {
+        let ino = self.held.pop_front()?;
+        let node = self.nodes.get_mut(&ino)?;
+        if !matches!(node.what, What::Object(..)) {
+            return None;
+        }
+        // A request that works on it holds the node.
+        let is_in_use = Arc::strong_count(node) > 1 || node.used.swap(false, Relaxed);
+        match node.let_go().filter(|_| !is_in_use) {
+            Some(what) => {
+                let listed = node.with(what);
+                Some(std::mem::replace(node, listed))
+            }
+            None => {
+                self.held.push_back(ino);
+                None
+            }
+        }
+    }
+}
 
 /// The inodes that the kernel knows, by number.
-pub(crate) struct Table([RwLock<Shard>; NUMBER_SHARDS]);
+pub(crate) struct Table {
+    shards: [RwLock<Shard>; NUMBER_SHARDS],
+    /// Objects that a shard holds before it lets one go.
+    may_hold: usize,
+}
 
 impl Table {
-    pub fn new() -> Self {
-        Self(std::array::from_fn(|_| RwLock::default()))
+    /// Holds about so many objects that were used.
+    pub fn new(may_hold: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| RwLock::default()),
+            may_hold: may_hold.div_ceil(NUMBER_SHARDS),
+        }
     }
 
     fn shard(&self, ino: u64) -> &RwLock<Shard> {
         // Those of different file systems are not in the same part all at once.
         let mixed = ino ^ u64::from(number::slot(ino)) << 2;
-        &self.0[shard_of(mixed)]
+        &self.shards[shard_of(mixed)]
     }
 
     fn read(&self, ino: u64) -> RwLockReadGuard<'_, Shard> {
@@ -140,19 +241,24 @@ impl Table {
 
     /// A known inode.
     pub fn get(&self, ino: u64) -> Result<Arc<Node>, Errno> {
-        self.read(ino).get(&ino).cloned().ok_or(Errno::STALE)
+        let shard = self.read(ino);
+        let node = shard.nodes.get(&ino).ok_or(Errno::STALE)?;
+        if !node.used.load(Relaxed) {
+            node.used.store(true, Relaxed);
+        }
+        Ok(node.clone())
     }
 
     /// The kernel is given a reference.
     pub fn enter(&self, ino: u64, what: What) -> Arc<Node> {
-        if let Some(node) = self.read(ino).get(&ino)
+        if let Some(node) = self.read(ino).nodes.get(&ino)
             && node.is_same(&what)
         {
             node.lookups.fetch_add(1, Relaxed);
             return node.clone();
         }
         let mut shard = self.write(ino);
-        let there = shard.get(&ino).cloned();
+        let there = shard.nodes.get(&ino).cloned();
         if let Some(node) = &there
             && node.is_same(&what)
         {
@@ -166,14 +272,10 @@ impl Table {
                 n.replaced.load(Relaxed).wrapping_add(other),
             )
         });
-        let node = Arc::new(Node {
-            what,
-            lookups: AtomicU64::new(lookups + 1),
-            replaced: AtomicU32::new(replaced),
-        });
-        shard.insert(ino, node.clone());
+        let node = Node::new(what, lookups + 1, replaced);
+        let old = shard.put(ino, node.clone(), self.may_hold);
         drop(shard);
-        drop(there);
+        drop((there, old));
         node
     }
 
@@ -181,7 +283,7 @@ impl Table {
     /// Returns the node, if the kernel knows the object.
     pub fn promote(&self, ino: u64, volume: &Arc<Volume>, znode: &Arc<Znode>) -> Option<Arc<Node>> {
         let mut shard = self.write(ino);
-        let there = shard.get(&ino)?.clone();
+        let there = shard.nodes.get(&ino)?.clone();
         let what = What::Object(volume.clone(), znode.clone());
         if there.is_same(&what) {
             return Some(there);
@@ -189,39 +291,36 @@ impl Table {
         if !there.becomes(&what) {
             return None;
         }
-        let node = Arc::new(Node {
-            what,
-            lookups: AtomicU64::new(there.lookups.load(Relaxed)),
-            replaced: AtomicU32::new(there.replaced.load(Relaxed)),
-        });
-        shard.insert(ino, node.clone());
+        let node = there.with(what);
+        let old = shard.put(ino, node.clone(), self.may_hold);
         drop(shard);
+        drop(old);
         Some(node)
     }
 
     /// The kernel gives references back. Returns the node when it was the last one.
     pub fn forget(&self, ino: u64, n: u64) -> Option<Arc<Node>> {
         let mut shard = self.write(ino);
-        let node = shard.get(&ino)?;
+        let node = shard.nodes.get(&ino)?;
         let left = node.lookups.load(Relaxed).saturating_sub(n);
         node.lookups.store(left, Relaxed);
-        if left == 0 { shard.remove(&ino) } else { None }
+        if left == 0 {
+            shard.nodes.remove(&ino)
+        } else {
+            None
+        }
     }
 
     /// Lets go of every object of a volume whose gate is closed; the numbers stay taken until the kernel forgets.
     pub fn purge(&self, volume: &Arc<Volume>) {
-        for shard in &self.0 {
+        for shard in &self.shards {
             let mut dropped = Vec::new();
             let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
-            for node in shard.values_mut() {
+            for node in shard.nodes.values_mut() {
                 if node.volume().is_some_and(|v| Arc::ptr_eq(v, volume))
                     && !matches!(node.what, What::Gone(_))
                 {
-                    let gone = Arc::new(Node {
-                        what: What::Gone(volume.clone()),
-                        lookups: AtomicU64::new(node.lookups.load(Relaxed)),
-                        replaced: AtomicU32::new(node.replaced.load(Relaxed)),
-                    });
+                    let gone = node.with(What::Gone(volume.clone()));
                     dropped.push(std::mem::replace(node, gone));
                 }
             }
@@ -231,7 +330,7 @@ impl Table {
 
     /// Lets go of everything, at the end of the session.
     pub fn clear(&self) {
-        for shard in &self.0 {
+        for shard in &self.shards {
             let all = std::mem::take(&mut *shard.write().unwrap_or_else(PoisonError::into_inner));
             drop(all);
         }
@@ -239,9 +338,12 @@ impl Table {
 
     /// How many inodes the kernel knows.
     pub fn len(&self) -> usize {
-        self.0
+        self.shards
             .iter()
-            .map(|s| s.read().unwrap_or_else(PoisonError::into_inner).len())
+            .map(|s| {
+                let shard = s.read().unwrap_or_else(PoisonError::into_inner);
+                shard.nodes.len()
+            })
             .sum()
     }
 }

@@ -81,3 +81,50 @@ fn what_will_be_used_is_taken_in_between_its_look_up_and_its_use() {
     drop((session, volume));
     pool.export().unwrap();
 }
+
+#[test]
+fn most_of_what_the_kernel_knows_is_not_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = stored(dir.path());
+    let slots = Arc::<Slots>::default();
+    let fs = pool.file_system("tank").unwrap();
+    let volume = Volume::new(&slots, fs.clone(), "tank".into(), true, false).unwrap();
+    let tree = PoolTree {
+        pool: pool.clone(),
+        unmounted: Arc::default(),
+    };
+    let mut session = Session::new(Arc::new(tree), slots, volume.clone());
+    // Four neighbours share a shard: one object of each shard may be held.
+    session.table = Arc::new(Table::new(1));
+    session.give_root(&volume).unwrap();
+    let root = fs.root().unwrap();
+    let who = judged(&Caller::default());
+    let make = |i| {
+        let made = fs.create(&who, &root, &name(i), 0o10_0644).unwrap();
+        session.give(&fs, &volume, &made).ino
+    };
+    let is_held = |ino| matches!(session.table.get(ino).unwrap().what, What::Object(..));
+    let inos: Vec<u64> = (100..1_000).map(make).collect();
+    let held = inos.iter().filter(|ino| is_held(**ino)).count();
+    assert!(held <= 64, "{held} of 900 are held");
+    // What is let go is the same file at its next use, and stays usable without a name.
+    let (ino, first) = (inos[0], name(100));
+    assert!(!is_held(ino));
+    let before = session.node(ino).unwrap();
+    let (_, znode) = before.object().unwrap();
+    assert_eq!(volume.ino(znode.object()), ino);
+    drop(before);
+    inos[1..].iter().for_each(|ino| {
+        session.node(*ino).unwrap();
+    });
+    assert!(!is_held(ino), "others were used since");
+    fs.unlink(&who, &root, &first).unwrap();
+    assert!(is_held(ino), "its last name went");
+    for i in 1_000..2_000 {
+        make(i);
+    }
+    let nameless = session.node(ino).unwrap();
+    assert_eq!(nameless.object().unwrap().1.attributes().links, 0);
+    drop((nameless, session, volume, root, fs));
+    pool.export().unwrap();
+}
