@@ -6,6 +6,7 @@
 //! Rules
 //! - Each wrapping takes a fresh IV.
 //! - A clone shares its origin's key object: it is counted, and rewrapped with the origin, never on its own.
+//! - What follows a root is found by `key_root.rs`; all of it is rewrapped in the same txg.
 
 use std::sync::Arc;
 
@@ -17,8 +18,10 @@ use zuse_io::DatasetKey;
 
 use crate::context::{Ctx, Dsl};
 use crate::key_material::{KeyFormat, KeyMaterial};
+use crate::key_root::Follower;
 use crate::keyring::{
-    ENCRYPTION, FORMAT, GUID, HMAC, IV, KEY_OBJECT, MAC, MASTER, ROOT, ROUNDS, SALT, SUITE, VERSION,
+    ENCRYPTION, FORMAT, GUID, HMAC, IV, KEY_OBJECT, KeyObject, MAC, MASTER, ROOT, ROUNDS, SALT,
+    SUITE, VERSION,
 };
 use crate::property::Value;
 use crate::table::Table;
@@ -121,29 +124,20 @@ impl Dsl {
     /// `Refused`: INVAL if it is not encrypted or a clone, ACCES if its key is not loaded.
     pub fn change_key(&self, name: &str, key: NewKey) -> Result<()> {
         let (for_check, name) = (name.to_owned(), name.to_owned());
-        let dir = self.task(
+        self.task(move |ctx| ctx.check_rekey(ctx.dsl.find_dir(&for_check)?), {
             move |ctx| {
-                let dir = ctx.dsl.find_dir(&for_check)?;
-                ctx.check_rekey(&for_check, dir)
-            },
-            {
-                let key = key.clone();
-                move |ctx| {
-                    let dir = ctx.dsl.find_dir(&name)?;
-                    let old_root = ctx.root_of(dir)?;
-                    let mut done = Vec::new();
-                    ctx.rewrap_tree(dir, dir, old_root, dir, &key, &mut done)?;
-                    let head = ctx.meta.dir(dir)?.head_dataset;
-                    let location = Value::Text(key.location.clone());
-                    ctx.set_local(head, "keylocation", &location)?;
-                    ctx.log("change key", head, "")?;
-                    ctx.dsl.move_loaded(&done, dir);
-                    Ok(dir)
-                }
-            },
-        )?;
-        self.keep_wrapping_key(dir, key.wrapping);
-        Ok(())
+                let dir = ctx.dsl.find_dir(&name)?;
+                let done = ctx.rewrap(dir, dir, &key)?;
+                let head = ctx.meta.dir(dir)?.head_dataset;
+                let location = Value::Text(key.location.clone());
+                ctx.set_local(head, "keylocation", &location)?;
+                ctx.log("change key", head, "")?;
+                ctx.dsl.move_loaded(&done, dir);
+                // Before anybody meets a key object that is wrapped anew.
+                ctx.dsl.keep_wrapping_key(dir, key.wrapping);
+                Ok(())
+            }
+        })
     }
 
     /// Makes an encryption root, and what inherits its key, take the key of its parent's root.
@@ -153,10 +147,10 @@ impl Dsl {
     /// one of both keys is not loaded.
     pub fn inherit_key(&self, name: &str) -> Result<()> {
         let (for_check, name) = (name.to_owned(), name.to_owned());
-        let dir = self.task(
+        self.task(
             move |ctx| {
                 let dir = ctx.dsl.find_dir(&for_check)?;
-                ctx.check_rekey(&for_check, dir)?;
+                ctx.check_rekey(dir)?;
                 if ctx.root_of(dir)? != dir {
                     return refused(
                         Errno::INVAL,
@@ -179,44 +173,14 @@ impl Dsl {
                 let dir = ctx.dsl.find_dir(&name)?;
                 let root = ctx.root_of(ctx.meta.dir(dir)?.parent)?;
                 let key = ctx.key_of_root(root)?;
-                let mut done = Vec::new();
-                ctx.rewrap_tree(dir, dir, dir, root, &key, &mut done)?;
+                let done = ctx.rewrap(dir, root, &key)?;
                 let head = ctx.meta.dir(dir)?.head_dataset;
                 ctx.clear_property(head, "keylocation")?;
                 ctx.log("change key", head, "inherit")?;
                 ctx.dsl.move_loaded(&done, root);
-                Ok(dir)
+                ctx.dsl.drop_wrapping_key(dir);
+                Ok(())
             },
-        )?;
-        self.drop_wrapping_key(dir);
-        Ok(())
-    }
-}
-
-impl Dsl {
-    /// A dataset that was received raw was no encryption root where it came from: it takes its parent's root again. Its
-    /// key came wrapped with that root's.
-    ///
-    /// # Errors
-    /// `Refused(NOENT)`; the MOS cannot be read.
-    pub fn inherit_received_key(&self, name: &str) -> Result<()> {
-        let (for_check, name) = (name.to_owned(), name.to_owned());
-        self.task(
-            move |ctx| ctx.dsl.find_dir(&for_check).map(|_| ()),
-            move |ctx| ctx.inherit_root(ctx.dsl.find_dir(&name)?),
-        )
-    }
-
-    /// A dataset that was received raw has become an encryption root where it comes from: it is one here too. Its key came
-    /// wrapped anew; no key is needed.
-    ///
-    /// # Errors
-    /// As [`Self::inherit_received_key`].
-    pub fn own_received_key(&self, name: &str) -> Result<()> {
-        let (for_check, name) = (name.to_owned(), name.to_owned());
-        self.task(
-            move |ctx| ctx.dsl.find_dir(&for_check).map(|_| ()),
-            move |ctx| ctx.become_root(ctx.dsl.find_dir(&name)?),
         )
     }
 }
@@ -245,24 +209,21 @@ impl Ctx<'_> {
         }
     }
 
-    fn check_rekey(&self, name: &str, dir: u64) -> Result<()> {
+    fn check_rekey(&self, dir: u64) -> Result<()> {
         if self.dsl.key_object_number(dir)?.is_none() {
             return refused(Errno::INVAL, "Dataset not encrypted.");
         }
         if self.meta.is_clone(&self.meta.dir(dir)?) {
             return refused(Errno::INVAL, "Keys cannot be changed on clones.");
         }
-        if !self.dsl.is_loaded(self.root_of(dir)?) {
+        let root = self.root_of(dir)?;
+        if !self.dsl.is_loaded(root) {
             return refused(Errno::ACCES, "Key must be loaded.");
         }
         // Nothing that will be rewrapped may turn out not to be readable in the middle.
-        let root = self.root_of(dir)?;
-        let mut tree = Vec::new();
-        self.dsl.tree_into(name.to_owned(), dir, &mut tree)?;
-        for (_, below, head) in tree {
-            if self.dsl.key_object_number(below)?.is_some() && self.root_of(below)? == root {
-                self.dsl.dataset_key(head)?;
-            }
+        for follower in self.followers(dir, root)? {
+            let head = self.meta.dir(follower.dir)?.head_dataset;
+            self.dsl.dataset_key(head)?;
         }
         Ok(())
     }
@@ -286,39 +247,18 @@ impl Ctx<'_> {
         })
     }
 
-    /// Rewraps a directory's key object and those of all children that have the same root.
-    fn rewrap_tree(
-        &self,
-        top: u64,
-        dir: u64,
-        old_root: u64,
-        new_root: u64,
-        key: &NewKey,
-        done: &mut Vec<u64>,
-    ) -> Result<()> {
-        let Some(object) = self.dsl.key_object(dir)? else {
-            return Ok(());
-        };
-        let phys = self.meta.dir(dir)?;
-        let is_clone = self.meta.is_clone(&phys);
-        // A clone's key object may have been rewrapped with its origin's already.
-        let is_done = done.contains(&object.object);
-        if dir != top && object.root_dir != old_root && !is_done {
-            return Ok(());
-        }
-        if !is_clone && !is_done {
-            let keys = self.dsl.dataset_key(phys.head_dataset)?;
-            let table = self.meta.table(object.object)?;
-            self.put_wrapped(&table, keys.master(), object.guid, object.version, key)?;
+    /// Rewraps what follows a directory when its encryption root changes, and tells which key objects those are.
+    fn rewrap(&self, top: u64, new_root: u64, key: &NewKey) -> Result<Vec<u64>> {
+        let followers = self.followers(top, self.root_of(top)?)?;
+        for Follower { object, dir } in &followers {
+            let head = self.meta.dir(*dir)?.head_dataset;
+            let keys = self.dsl.dataset_key(head)?;
+            let table = self.meta.table(*object)?;
+            let have = KeyObject::read(&table, *object)?;
+            self.put_wrapped(&table, keys.master(), have.guid, have.version, key)?;
             table.put_u64(self.tx, ROOT, new_root)?;
-            done.push(object.object);
         }
-        for (name, child) in self.meta.children(&phys)? {
-            if crate::meta::is_public(&name) {
-                self.rewrap_tree(top, child, old_root, new_root, key, done)?;
-            }
-        }
-        Ok(())
+        Ok(followers.iter().map(|f| f.object).collect())
     }
 
     fn random_bytes<const N: usize>(&self) -> [u8; N] {
@@ -445,100 +385,6 @@ impl Ctx<'_> {
             count => table.put_u64(self.tx, REFCOUNT, count - 1)?,
         }
         self.dsl.drop_wrapping_key(dir);
-        Ok(())
-    }
-
-    /// Whether a promotion leaves every dataset with a root that it may have.
-    pub(crate) fn check_promote_keys(&self, clone_dir: u64, origin_dir: u64) -> Result<()> {
-        if self.dsl.key_object_number(origin_dir)?.is_none()
-            || self.root_of(origin_dir)? == origin_dir
-        {
-            return Ok(());
-        }
-        let parent_root = |dir: u64| -> Result<Option<u64>> {
-            let parent = self.meta.dir(dir)?.parent;
-            Ok(self.dsl.key_object(parent)?.map(|o| o.root_dir))
-        };
-        if parent_root(clone_dir)? == parent_root(origin_dir)? {
-            return Ok(());
-        }
-        refused(
-            Errno::ACCES,
-            "the clone and its origin inherit keys of different encryption roots",
-        )
-    }
-
-    /// After a promotion the clone is what its origin was: an encryption root, if that was one.
-    pub(crate) fn promote_keys(&self, clone_dir: u64, origin_dir: u64) -> Result<()> {
-        if self.dsl.key_object_number(origin_dir)?.is_none()
-            || self.root_of(origin_dir)? != origin_dir
-        {
-            return Ok(());
-        }
-        let mut done = Vec::new();
-        for top in [origin_dir, clone_dir] {
-            self.move_root(top, origin_dir, clone_dir, &mut done)?;
-        }
-        let (clone, origin) = (
-            self.meta.dir(clone_dir)?.head_dataset,
-            self.meta.dir(origin_dir)?.head_dataset,
-        );
-        if let Some(found) = self.dsl.effective(origin, "keylocation")? {
-            self.set_local(clone, "keylocation", &found.value)?;
-        }
-        self.clear_property(origin, "keylocation")?;
-        self.dsl.move_wrapping_key(origin_dir, clone_dir, &done);
-        Ok(())
-    }
-
-    /// Makes an encryption root whose key is wrapped as its parent root's take that root, without any key.
-    fn inherit_root(&self, dir: u64) -> Result<()> {
-        let parent = self.meta.dir(dir)?.parent;
-        if parent == 0
-            || self.dsl.key_object_number(dir)?.is_none()
-            || self.root_of(dir)? != dir
-            || self.dsl.key_object_number(parent)?.is_none()
-        {
-            return Ok(());
-        }
-        let root = self.root_of(parent)?;
-        let mut done = Vec::new();
-        self.move_root(dir, dir, root, &mut done)?;
-        self.clear_property(self.meta.dir(dir)?.head_dataset, "keylocation")?;
-        self.dsl.drop_wrapping_key(dir);
-        self.dsl.move_loaded(&done, root);
-        Ok(())
-    }
-
-    /// The other way round: what has its parent's root becomes a root itself, with what is below it.
-    fn become_root(&self, dir: u64) -> Result<()> {
-        if self.dsl.key_object_number(dir)?.is_none() || self.root_of(dir)? == dir {
-            return Ok(());
-        }
-        let mut done = Vec::new();
-        self.move_root(dir, self.root_of(dir)?, dir, &mut done)?;
-        let head = self.meta.dir(dir)?.head_dataset;
-        self.set_local(head, "keylocation", &Value::Text("prompt".into()))?;
-        self.dsl.move_loaded(&done, dir);
-        Ok(())
-    }
-
-    fn move_root(&self, dir: u64, from: u64, to: u64, done: &mut Vec<u64>) -> Result<()> {
-        let Some(object) = self.dsl.key_object(dir)? else {
-            return Ok(());
-        };
-        if !done.contains(&object.object) {
-            if object.root_dir != from {
-                return Ok(());
-            }
-            self.meta.table(object.object)?.put_u64(self.tx, ROOT, to)?;
-            done.push(object.object);
-        }
-        for (name, child) in self.meta.children(&self.meta.dir(dir)?)? {
-            if crate::meta::is_public(&name) {
-                self.move_root(child, from, to, done)?;
-            }
-        }
         Ok(())
     }
 }

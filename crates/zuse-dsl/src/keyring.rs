@@ -54,6 +54,9 @@ pub(crate) struct Keyring {
     loaded: HashMap<u64, (u64, Arc<DatasetKey>)>,
 }
 
+/// What makes a wrapping key of a key: format, salt, rounds.
+pub(crate) type Derivation = (KeyFormat, u64, u64);
+
 /// A key object, parsed.
 pub(crate) struct KeyObject {
     pub object: u64,
@@ -116,7 +119,7 @@ impl KeyObject {
         })
     }
 
-    fn unwrap(&self, wrapping: &WrappingKey) -> Option<MasterKey> {
+    pub fn unwrap(&self, wrapping: &WrappingKey) -> Option<MasterKey> {
         MasterKey::unwrap(wrapping, self.suite, self.guid, self.version, &self.wrapped).ok()
     }
 }
@@ -280,7 +283,7 @@ impl Dsl {
     }
 
     /// How keys of an encryption root become its wrapping key: format, salt, rounds.
-    pub(crate) fn derivation(&self, root_dir: u64) -> Result<(KeyFormat, u64, u64)> {
+    pub(crate) fn derivation(&self, root_dir: u64) -> Result<Derivation> {
         let object = self.key_object_number(root_dir)?.ok_or_else(|| {
             Error::corrupt(
                 format!("directory {root_dir}"),

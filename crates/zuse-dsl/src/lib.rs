@@ -38,6 +38,7 @@ mod history;
 mod hold;
 mod key_change;
 mod key_material;
+mod key_root;
 mod keyring;
 mod listing;
 mod livelist;

@@ -362,7 +362,11 @@ impl Pool {
                 return Ok(());
             };
             if !fs.contains("is_encroot") {
-                return dsl.inherit_received_key(target);
+                // The top has another parent here: it opens with the key of the root that it left.
+                return match sent == dataset_of(&package.top) {
+                    true => Ok(()),
+                    false => dsl.inherit_received_key(target),
+                };
             }
             let location = fs.get_list("props").and_then(|p| p.get_str("keylocation"));
             if let Some(text) = location.filter(|t| *t != "none") {

@@ -177,13 +177,12 @@ impl Ctx<'_> {
             ));
         };
         let table = self.meta.table(object)?;
-        let have = KeyObject::read(&table, object)?;
-        if have.wrapped != raw.wrapped {
-            self.put_wrapping(&table, raw)?;
-            if have.root_dir == dir {
-                self.dsl.drop_wrapping_key(dir);
-            }
+        let mut key = KeyObject::read(&table, object)?;
+        if key.wrapped == raw.wrapped {
+            return Ok(());
         }
-        Ok(())
+        key.wrapped = raw.wrapped.clone();
+        let derivation = (raw.format, raw.salt, raw.rounds);
+        self.rewrapped_elsewhere(dir, &key, derivation, || self.put_wrapping(&table, raw))
     }
 }
