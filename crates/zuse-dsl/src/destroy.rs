@@ -6,7 +6,7 @@
 //! ```
 //! A head's own tree is queued as a whole and walked in the background.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::dsl::{DS_FLAG_DEFER_DESTROY, DslDatasetPhys, UsedKind};
@@ -17,6 +17,7 @@ use crate::context::{Ctx, Dsl, lock};
 use crate::create::{FS_COUNT, SNAP_COUNT};
 use crate::deadlist::Deadlist;
 use crate::name::split_snapshot;
+use crate::receive::TEMPORARY;
 use crate::sizes::Sizes;
 
 /// Directories whose clones a sync task remembers.
@@ -57,11 +58,33 @@ impl Dsl {
         self.destroy_all(&[name.to_owned()], recursive, defer)
     }
 
-    /// As [`Self::destroy`], of several: all of them in one txg, or none.
+    /// As [`Self::destroy`], of several: all of them in one txg, or none. Filesystems and volumes may hold each other up, as
+    /// clones do. Of the pool's own filesystem only what is below it goes, and its snapshots.
     ///
     /// # Errors
     /// As [`Self::destroy`].
     pub fn destroy_all(&self, names: &[String], recursive: bool, defer: bool) -> Result<()> {
+        for name in names {
+            let _config = self.read_config();
+            self.find_dir(split_snapshot(name).0)?;
+        }
+        self.destroy_any(names, recursive, defer)
+    }
+
+    /// Destroys what a receive has half made.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` while a receive is at work.
+    pub(crate) fn destroy_partial(&self, object: ObjectId) -> Result<()> {
+        let name = {
+            let _config = self.read_config();
+            self.ds_name(object.0)?
+        };
+        self.destroy_any(&[name], false, false)
+    }
+
+    /// As [`Self::destroy_all`], of temporary ones too.
+    fn destroy_any(&self, names: &[String], recursive: bool, defer: bool) -> Result<()> {
         // Everything that was written is on disk before the plan is made: a head is not destroyed half-written.
         let spa = self.spa()?;
         if spa.is_writable() && names.iter().any(|n| !n.contains('@')) {
@@ -73,10 +96,14 @@ impl Dsl {
         self.task(
             move |ctx| {
                 ctx.dsl.check_room(Reserve::Most, 0)?;
-                let mut steps = Vec::new();
+                let (mut steps, mut tree) = (Vec::new(), Vec::new());
                 for name in &names {
-                    steps.extend(ctx.plan_destroy(name, recursive, defer)?.steps);
+                    match name.contains('@') {
+                        true => steps.extend(ctx.plan_snapshots(name, recursive, defer)?.steps),
+                        false => ctx.heads_into(name, recursive, &mut tree)?,
+                    }
                 }
+                steps.extend(ctx.plan_heads(&tree, recursive)?.steps);
                 *lock(&planned) = Some(steps);
                 Ok(())
             },
@@ -181,7 +208,44 @@ impl Ctx<'_> {
     }
 
     fn plan_destroy(&self, name: &str, recursive: bool, defer: bool) -> Result<Plan> {
+        if name.contains('@') {
+            return self.plan_snapshots(name, recursive, defer);
+        }
+        let mut tree = Vec::new();
+        self.heads_into(name, recursive, &mut tree)?;
+        self.plan_heads(&tree, recursive)
+    }
+
+    /// Name, directory and head of what goes with a head, with what receives have half made in it.
+    fn heads_into(
+        &self,
+        name: &str,
+        recursive: bool,
+        out: &mut Vec<(String, u64, u64)>,
+    ) -> Result<()> {
+        let dir = self.dsl.find_any_dir(name)?;
+        let mut tree = Vec::new();
+        if recursive {
+            self.dsl.tree_into(name.to_owned(), dir, &mut tree)?;
+        } else {
+            tree.push((name.to_owned(), dir, self.meta.dir(dir)?.head_dataset));
+        }
+        let there: HashSet<u64> = out.iter().map(|(_, dir, _)| *dir).collect();
+        tree.retain(|(_, dir, _)| !there.contains(dir));
+        for (name, dir, _) in &tree {
+            let children = self.meta.table(self.meta.dir(*dir)?.child_map)?;
+            if let Some(child) = children.get_u64(TEMPORARY)? {
+                let head = self.meta.dir(child)?.head_dataset;
+                out.push((format!("{name}/{TEMPORARY}"), child, head));
+            }
+        }
+        out.extend(tree);
+        Ok(())
+    }
+
+    fn plan_snapshots(&self, name: &str, recursive: bool, defer: bool) -> Result<Plan> {
         let (dataset, spec) = split_snapshot(name);
+        let spec = spec.unwrap_or_default();
         let dir = self.dsl.find_dir(dataset)?;
         let mut tree = Vec::new();
         if recursive {
@@ -190,9 +254,6 @@ impl Ctx<'_> {
             tree.push((dataset.to_owned(), dir, self.meta.dir(dir)?.head_dataset));
         }
         let mut plan = Plan::default();
-        let Some(spec) = spec else {
-            return self.plan_heads(&tree, recursive);
-        };
         let mut found = false;
         let mut one = |owner: &String, head: u64| {
             let all = self.dsl.snapshots_of(&self.meta.ds(head)?)?;
@@ -281,7 +342,7 @@ impl Ctx<'_> {
     /// Order: children before parents, clones before the datasets they come from.
     fn plan_heads(&self, tree: &[(String, u64, u64)], recursive: bool) -> Result<Plan> {
         let dirs: Vec<u64> = tree.iter().map(|(_, dir, _)| *dir).collect();
-        if dirs.contains(&self.meta.root_dir) {
+        if dirs.contains(&self.meta.root_dir) && !recursive {
             return Err(refuse(
                 Errno::INVAL,
                 "the pool's own filesystem cannot be destroyed".into(),
@@ -295,15 +356,19 @@ impl Ctx<'_> {
         for (name, dir, head) in tree {
             let phys = self.meta.dir(*dir)?;
             let ds = self.meta.ds(*head)?;
-            let children = self.meta.children(&phys)?;
+            let is_pool = *dir == self.meta.root_dir;
+            let mut children = self.meta.children(&phys)?;
+            children.retain(|(name, _)| !is_pool || !name.starts_with('$'));
             if let Some((child, _)) = children.iter().find(|(_, c)| !dirs.contains(c)) {
                 return Err(refuse(
                     Errno::EXIST,
                     format!("filesystem '{name}' has child '{child}'"),
                 ));
             }
-            self.check_plain(*head, name)?;
-            self.dsl.check_idle(*head)?;
+            if !is_pool {
+                self.check_plain(*head, name)?;
+                self.dsl.check_idle(*head)?;
+            }
             let mut before: BTreeSet<u64> = children.iter().map(|(_, c)| *c).collect();
             let own = self.dsl.snapshots_of(&ds)?;
             if !own.is_empty() && !recursive {
@@ -349,7 +414,7 @@ impl Ctx<'_> {
                     .rev()
                     .map(|(object, name)| Step::Snapshot(object, name)),
             );
-            let head = heads.get(&dir);
+            let head = heads.get(&dir).filter(|_| dir != self.meta.root_dir);
             plan.steps
                 .extend(head.map(|(object, name)| Step::Head(*object, (*name).clone())));
             for next in unlocks.remove(&dir).unwrap_or_default() {

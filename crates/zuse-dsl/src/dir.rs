@@ -29,6 +29,10 @@ pub struct DirEntry {
     pub dataset: ObjectId,
 }
 
+fn no_dataset(name: &str) -> Error {
+    Error::refused(Errno::NOENT, format!("dataset '{name}' does not exist"))
+}
+
 impl Dsl {
     pub(crate) fn note_dir(&self, object: u64, phys: &DslDirPhys) {
         let state = lock(&self.dirs).get(&object).and_then(Weak::upgrade);
@@ -58,9 +62,18 @@ impl Dsl {
         Ok(out)
     }
 
-    /// The directory of a filesystem or volume by its full name.
+    /// The directory of a filesystem or volume by its full name. The pool's own (`$…`) and temporary ones (`%…`) are not
+    /// there: what a receive has half made nobody renames, promotes or changes.
     pub(crate) fn find_dir(&self, name: &str) -> Result<u64> {
-        let none = || Error::refused(Errno::NOENT, format!("dataset '{name}' does not exist"));
+        if !name.split('/').all(is_public) {
+            return Err(no_dataset(name));
+        }
+        self.find_any_dir(name)
+    }
+
+    /// As [`Self::find_dir`], for who made a temporary one: a receive.
+    pub(crate) fn find_any_dir(&self, name: &str) -> Result<u64> {
+        let none = || no_dataset(name);
         let (spa, meta) = (self.spa()?, self.meta()?);
         let mut parts = name.split('/');
         if parts.next() != Some(spa.name().as_str()) {
@@ -97,10 +110,7 @@ impl Dsl {
                     Error::refused(Errno::NOENT, format!("snapshot '{name}' does not exist"))
                 })
             }
-            _ => Err(Error::refused(
-                Errno::NOENT,
-                format!("dataset '{name}' does not exist"),
-            )),
+            _ => Err(no_dataset(name)),
         }
     }
 

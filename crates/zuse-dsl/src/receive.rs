@@ -37,7 +37,8 @@ use crate::name::{check_dataset, check_snapshot, split_last};
 use plan::Start;
 
 /// Name of the clone that an existing dataset is received into.
-const TEMPORARY: &str = "%recv";
+/// Name of what is received into a dataset that exists, below it.
+pub(crate) const TEMPORARY: &str = "%recv";
 
 /// How far a receive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,18 +156,34 @@ impl Dsl {
 
     /// Removes what a crash left of a receive into a dataset.
     fn clear_leftovers(&self, target: &str) -> Result<()> {
-        for name in [format!("{target}/{TEMPORARY}"), target.to_owned()] {
-            let Ok(dataset) = self.dataset(&name) else {
-                continue;
-            };
+        for dataset in [self.temporary(target), self.dataset(target)] {
+            let Ok(dataset) = dataset else { continue };
             if dataset.phys()?.flags & DS_FLAG_INCONSISTENT != 0
                 && !dataset.is_owned()
                 && self.resume_state_of(dataset.object().0)?.is_none()
             {
-                self.destroy(&name, false, false)?;
+                self.destroy_partial(dataset.object())?;
             }
         }
         Ok(())
+    }
+
+    /// What a receive has half made beside a dataset that exists.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` if there is nothing.
+    pub(crate) fn temporary(&self, target: &str) -> Result<Arc<Dataset>> {
+        let object = {
+            let _config = self.read_config();
+            self.find_temporary(target)?
+        };
+        self.dataset_by_object(ObjectId(object))
+    }
+
+    pub(crate) fn find_temporary(&self, target: &str) -> Result<u64> {
+        self.find_ds_by(&format!("{target}/{TEMPORARY}"), |name| {
+            self.find_any_dir(name)
+        })
     }
 
     /// Throws away what an interrupted receive has (`zfs receive -A`).
@@ -174,9 +191,8 @@ impl Dsl {
     /// # Errors
     /// `Refused(NOENT)` if there is none, `Refused(BUSY)` while one is at work.
     pub fn abort_receive(&self, target: &str) -> Result<()> {
-        let temporary = format!("{target}/{TEMPORARY}");
-        if self.dataset(&temporary).is_ok() {
-            return self.destroy(&temporary, false, false);
+        if let Ok(temporary) = self.temporary(target) {
+            return self.destroy_partial(temporary.object());
         }
         let there = self.dataset(target)?;
         if self.resume_state_of(there.object().0)?.is_none() {
@@ -185,20 +201,7 @@ impl Dsl {
                 format!("'{target}' does not have any resumable receive state to abort"),
             );
         }
-        self.destroy(target, false, false)
-    }
-
-    /// Destroys what an interrupted receive left beside a dataset that is to be destroyed itself.
-    ///
-    /// # Errors
-    /// `Refused(BUSY)` while a receive is at work.
-    pub fn drop_partial(&self, name: &str) -> Result<()> {
-        let temporary = format!("{name}/{TEMPORARY}");
-        match self.dataset(&temporary) {
-            Ok(_) => self.destroy(&temporary, false, false),
-            Err(e) if e.is(Errno::NOENT) => Ok(()),
-            Err(e) => Err(e),
-        }
+        self.destroy_partial(there.object())
     }
 
     /// The snapshot with a guid, searched from a name upward.

@@ -9,6 +9,7 @@ use zuse_dsl::property::Value;
 use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, Stat, Which};
 use zuse_zpl::{CaseSensitivity, FormatOptions, PoolFeatures};
 
+use crate::accounted::Accounted;
 use crate::backing::pool_features;
 use crate::property::parse;
 use crate::{Mounts, Pool};
@@ -28,17 +29,6 @@ pub struct Listing {
     pub name: String,
     /// What it is.
     pub kind: Kind,
-}
-
-/// What a destroy takes along.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DestroyPlan {
-    /// Everything that goes, in order: snapshots and children before what they belong to.
-    pub names: Vec<String>,
-    /// Children and snapshots of the dataset that would go along only with `recursive`.
-    pub dependents: Vec<String>,
-    /// Clones elsewhere that hold it.
-    pub clones: Vec<String>,
 }
 
 /// What a new file system is to be.
@@ -71,6 +61,16 @@ impl NewFileSystem {
                 ("encryption" | "keyformat" | "keylocation" | "pbkdf2iters", _) => {}
                 _ => new.properties.push((name, value)),
             }
+        }
+        // Normalized names are UTF-8.
+        let says_no = properties
+            .iter()
+            .any(|(n, v)| n == "utf8only" && v == "off");
+        if says_no && new.format.normalization != 0 {
+            return Err(Error::refused(
+                Errno::INVAL,
+                "'utf8only' must be on to set normalization",
+            ));
         }
         Ok(new)
     }
@@ -235,6 +235,11 @@ impl Pool {
         owner: (u32, u32),
         key: Option<&zuse_dsl::KeyMaterial>,
     ) -> Result<()> {
+        let (limits, others): (Vec<_>, Vec<_>) = properties
+            .iter()
+            .cloned()
+            .partition(|(name, _)| Accounted::parse(name).is_some());
+        let properties = &others[..];
         let new = NewFileSystem::parse(properties, owner)?;
         let encryption = self.new_encryption(name, properties, key)?;
         let case_insensitive = new.format.case == CaseSensitivity::Insensitive;
@@ -246,6 +251,13 @@ impl Pool {
             ..CreateOptions::filesystem(fill)
         };
         self.dsl().create_dataset(name, options)?;
+        for (property, text) in &limits {
+            if let Err(e) = self.set_limit(name, property, text, Kind::Filesystem) {
+                // Without its limits nobody asked for it.
+                self.dsl().destroy(name, false, false)?;
+                return Err(e);
+            }
+        }
         self.tell(|m| m.created(name));
         Ok(())
     }
@@ -275,76 +287,6 @@ impl Pool {
         self.dsl().snapshot(names, recursive, &props)?;
         for name in names {
             self.tell(|m| m.created(name));
-        }
-        Ok(())
-    }
-
-    /// What destroying a dataset or snapshot would take along.
-    ///
-    /// # Errors
-    /// `Refused(NOENT)`; the pool cannot be read.
-    pub fn plan_destroy(&self, name: &str, recursive: bool) -> Result<DestroyPlan> {
-        let mut plan = DestroyPlan::default();
-        let mut all: Vec<String> = self
-            .list(name, None, true)?
-            .into_iter()
-            .map(|l| l.name)
-            .collect();
-        let known: std::collections::HashSet<&str> = all.iter().map(String::as_str).collect();
-        for snapshot in all.iter().filter(|n| n.contains('@')) {
-            let clones = self.dsl().clones_of_named(snapshot)?;
-            plan.clones
-                .extend(clones.into_iter().filter(|c| !known.contains(c.as_str())));
-        }
-        if !recursive {
-            plan.dependents = all.split_off(1);
-        }
-        // Snapshots go oldest first, then their dataset, children before parents.
-        let mut heads: Vec<String> = all.iter().filter(|n| !n.contains('@')).cloned().collect();
-        heads.reverse();
-        for head in &heads {
-            plan.names.extend(
-                all.iter()
-                    .filter(|n| n.split_once('@').is_some_and(|(ds, _)| ds == head))
-                    .cloned(),
-            );
-            plan.names.push(head.clone());
-        }
-        if heads.is_empty() {
-            plan.names = all;
-        }
-        Ok(plan)
-    }
-
-    /// Destroys a filesystem, volume or snapshot, with `recursive` all that is below it, in one txg. `defer` lets a held
-    /// snapshot go later. What an interrupted receive left in it goes too.
-    ///
-    /// # Errors
-    /// `Refused(BUSY)`, `Refused(EXIST)` with dependents, `Refused(NOENT)`.
-    pub fn destroy_dataset(
-        &self,
-        name: &str,
-        recursive: bool,
-        force: bool,
-        defer: bool,
-    ) -> Result<()> {
-        let plan = self.plan_destroy(name, recursive)?;
-        for head in plan.names.iter().filter(|n| !n.contains('@')) {
-            self.dsl().drop_partial(head)?;
-        }
-        match self.mounts() {
-            Some(mounts) => {
-                for name in &plan.names {
-                    mounts.going(name, force)?;
-                }
-                let names: Vec<&str> = plan.names.iter().map(String::as_str).collect();
-                mounts
-                    .while_suspended(&names, &mut || self.dsl().destroy(name, recursive, defer))?;
-            }
-            None => self.dsl().destroy(name, recursive, defer)?,
-        }
-        for name in &plan.names {
-            self.tell(|m| m.destroyed(name));
         }
         Ok(())
     }

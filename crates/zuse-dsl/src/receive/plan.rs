@@ -3,7 +3,7 @@
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
 
-use super::{ReceiveBegin, ReceivedEncryption, TEMPORARY, refuse};
+use super::{ReceiveBegin, ReceivedEncryption, refuse};
 use crate::admission::Reserve;
 use crate::context::Ctx;
 use crate::key_change::NewEncryption;
@@ -141,7 +141,7 @@ impl Ctx<'_> {
             Err(e) if e.is(Errno::NOENT) => None,
             Err(e) => return Err(e),
         };
-        let temporary = self.dsl.find_ds(&format!("{target}/{TEMPORARY}")).ok();
+        let temporary = self.dsl.find_temporary(target).ok();
         if begin.resuming {
             return self.plan_resume(begin, head, temporary);
         }

@@ -3,7 +3,6 @@
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
 
-use super::TEMPORARY;
 use crate::context::{Ctx, Dsl};
 use crate::dataset::{Dataset, Owner};
 use crate::redact::REDACTED;
@@ -64,7 +63,7 @@ impl Dsl {
         if let Some(state) = self.resume_state_of(self.find_ds(target)?)? {
             return Ok(Some(state));
         }
-        match self.find_ds(&format!("{target}/{TEMPORARY}")) {
+        match self.find_temporary(target) {
             Ok(object) => self.resume_state_of(object),
             Err(_) => Ok(None),
         }
@@ -80,9 +79,13 @@ impl Dsl {
             let _config = self.read_config();
             self.resume_state_of(dataset.object().0)
         };
-        for name in [format!("{target}/{TEMPORARY}"), target.to_owned()] {
-            let dataset = match self.dataset(&name) {
-                Err(e) if e.is(Errno::NOENT) && name != target => continue,
+        for is_temporary in [true, false] {
+            let dataset = match is_temporary {
+                true => self.temporary(target),
+                false => self.dataset(target),
+            };
+            let dataset = match dataset {
+                Err(e) if e.is(Errno::NOENT) && is_temporary => continue,
                 other => other?,
             };
             if state_of(&dataset)?.is_none() {

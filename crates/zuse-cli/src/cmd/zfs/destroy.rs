@@ -54,7 +54,8 @@ impl Destroy {
         if let Some((dataset, spec)) = name.split_once('@') {
             return self.snapshots(session, &pool, dataset, spec);
         }
-        if !name.contains('/') {
+        let recursive = self.recursive || self.clones;
+        if !name.contains('/') && !recursive {
             return Err(CommandError::new(format!(
                 "{}: operation does not apply to pools",
                 cannot(name)
@@ -67,7 +68,6 @@ impl Destroy {
             ))
             .into());
         }
-        let recursive = self.recursive || self.clones;
         let plan = pool
             .plan_destroy(name, recursive)
             .or_cannot(|| format!("cannot open '{name}'"))?;
@@ -90,21 +90,15 @@ impl Destroy {
                 return Err(error.into());
             }
         }
-        let mut names = plan.names.clone();
-        if self.clones {
-            names.splice(0..0, plan.clones.iter().cloned());
-        }
-        for name in &names {
+        for name in plan.clones.iter().chain(&plan.names) {
             self.tell(session, name)?;
         }
         if self.dry_run {
             return Ok(());
         }
-        for clone in &plan.clones {
-            pool.destroy_dataset(clone, true, self.force, false)
-                .or_cannot(|| cannot(clone))?;
-        }
-        pool.destroy_dataset(name, recursive, self.force, self.defer)
+        let mut tops = plan.clones;
+        tops.push(name.clone());
+        pool.destroy_datasets(&tops, recursive, self.force, self.defer)
             .or_cannot(|| cannot(name))?;
         session.log(&pool);
         Ok(())
@@ -162,6 +156,14 @@ impl Destroy {
             )
             .into());
         }
+        let names: Vec<String> = total.iter().map(|n| (*n).clone()).collect();
+        let clones = match self.defer {
+            true => Vec::new(),
+            false => self.clones_of(pool, &names)?,
+        };
+        for clone in &clones {
+            self.tell(session, clone)?;
+        }
         if self.verbose || self.dry_run {
             for name in &total {
                 self.tell(session, name)?;
@@ -186,45 +188,41 @@ impl Destroy {
         if self.dry_run {
             return Ok(());
         }
-        let total: Vec<String> = total.into_iter().cloned().collect();
-        if !self.defer {
-            self.clones_of(session, pool, &total)?;
+        if !clones.is_empty() {
+            pool.destroy_datasets(&clones, true, self.force, false)
+                .or_cannot(cannot)?;
         }
-        pool.destroy_snapshots(&total, self.force, self.defer)
-            .map_err(|e| why_not(pool, &total, &e))?;
+        pool.destroy_snapshots(&names, self.force, self.defer)
+            .map_err(|e| why_not(pool, &names, &e))?;
         session.log(pool);
         Ok(())
     }
 
-    /// Destroys the clones of snapshots that go, or says that they are in the way.
+    /// What has to go before the snapshots can: their clones with all that hangs on them. Without `-R` they are in the way.
     fn clones_of(
         &self,
-        session: &mut Session,
         pool: &std::sync::Arc<zuse::Pool>,
         snapshots: &[String],
-    ) -> Outcome {
-        for name in snapshots {
-            let cannot = || format!("cannot destroy '{name}'");
-            let clones = pool.dsl().clones_of_named(name).or_cannot(cannot)?;
-            if clones.is_empty() {
-                continue;
-            }
-            if !self.clones {
+    ) -> Outcome<Vec<String>> {
+        if !self.clones {
+            for name in snapshots {
+                let cannot = || format!("cannot destroy '{name}'");
+                let clones = pool.dsl().clones_of_named(name).or_cannot(cannot)?;
+                if clones.is_empty() {
+                    continue;
+                }
                 let mut error =
                     CommandError::new(format!("{}: snapshot has dependent clones", cannot()))
                         .hint("use '-R' to destroy the following datasets:");
-                for clone in &clones {
-                    error = error.hint(clone.clone());
+                for clone in clones {
+                    error = error.hint(clone);
                 }
                 return Err(error.into());
             }
-            for clone in &clones {
-                self.tell(session, clone)?;
-                pool.destroy_dataset(clone, true, self.force, false)
-                    .or_cannot(|| format!("cannot destroy '{clone}'"))?;
-            }
+            return Ok(Vec::new());
         }
-        Ok(())
+        pool.dependent_clones(snapshots.to_vec(), &[])
+            .or_cannot(|| format!("cannot destroy '{}'", self.name))
     }
 }
 

@@ -62,6 +62,7 @@ impl Rollback {
                 .or_cannot(cannot)?;
             clones.extend(stat.clones);
         }
+        clones.retain(|clone| !clone.contains('%'));
         if !clones.is_empty() && !self.clones {
             let mut error =
                 CommandError::new(format!("{}: clones of previous snapshots exist", cannot()))
@@ -71,9 +72,12 @@ impl Rollback {
             }
             return Err(error.into());
         }
-        for clone in &clones {
-            pool.destroy_dataset(clone, true, self.force, false)
-                .or_cannot(|| format!("cannot destroy '{clone}'"))?;
+        if !clones.is_empty() {
+            let clones = pool
+                .dependent_clones(newer.clone(), &[])
+                .or_cannot(cannot)?;
+            pool.destroy_datasets(&clones, true, self.force, false)
+                .or_cannot(cannot)?;
         }
         pool.rollback(name, !newer.is_empty()).or_cannot(cannot)?;
         session.log(&pool);

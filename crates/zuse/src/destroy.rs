@@ -1,0 +1,144 @@
+//! Destroying filesystems and volumes with everything that hangs on them: children, snapshots, clones of those.
+
+use std::collections::HashSet;
+
+use zuse_base::Result;
+
+use crate::Pool;
+
+/// What a destroy takes along.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DestroyPlan {
+    /// Everything that goes, in order: snapshots and children before what they belong to.
+    pub names: Vec<String>,
+    /// Children and snapshots of the dataset that would go along only with `recursive`.
+    pub dependents: Vec<String>,
+    /// Filesystems and volumes elsewhere that hold it: clones, what is below them, clones of those, and so on.
+    pub clones: Vec<String>,
+}
+
+impl Pool {
+    /// What destroying a dataset or snapshot would take along. Of the pool's own filesystem all goes but itself.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; the pool cannot be read.
+    pub fn plan_destroy(&self, name: &str, recursive: bool) -> Result<DestroyPlan> {
+        let mut plan = DestroyPlan::default();
+        let mut all = self.names_below(name)?;
+        let snapshots = all.iter().filter(|n| n.contains('@')).cloned().collect();
+        plan.clones = self.dependent_clones(snapshots, &all)?;
+        if !recursive {
+            plan.dependents = all.split_off(1);
+        }
+        plan.names = in_order_of_going(&all);
+        plan.names.retain(|n| *n != self.name());
+        Ok(plan)
+    }
+
+    fn names_below(&self, name: &str) -> Result<Vec<String>> {
+        let all = self.list(name, None, true)?;
+        Ok(all.into_iter().map(|l| l.name).collect())
+    }
+
+    /// Clones of snapshots, what is below them, clones of the snapshots of those, and so on: names of filesystems and volumes
+    /// that are not among `known`. Those that receives have half made are left out: they go with what they are in.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn dependent_clones(
+        &self,
+        snapshots: Vec<String>,
+        known: &[String],
+    ) -> Result<Vec<String>> {
+        let mut known: HashSet<String> = known.iter().cloned().collect();
+        let mut todo = snapshots;
+        let mut out = Vec::new();
+        while let Some(snapshot) = todo.pop() {
+            for clone in self.dsl().clones_of_named(&snapshot)? {
+                if clone.contains('%') || known.contains(&clone) {
+                    continue;
+                }
+                for name in self.names_below(&clone)? {
+                    if !known.insert(name.clone()) {
+                        continue;
+                    }
+                    match name.contains('@') {
+                        true => todo.push(name),
+                        false => out.push(name),
+                    }
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Destroys a filesystem, volume or snapshot, with `recursive` all that is below it, in one txg. `defer` lets a held
+    /// snapshot go later. What an interrupted receive left in it goes too.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)`, `Refused(EXIST)` with dependents, `Refused(NOENT)`.
+    pub fn destroy_dataset(
+        &self,
+        name: &str,
+        recursive: bool,
+        force: bool,
+        defer: bool,
+    ) -> Result<()> {
+        self.destroy_datasets(&[name.to_owned()], recursive, force, defer)
+    }
+
+    /// As [`Self::destroy_dataset`], of several that may hold each other up: all in one txg, or none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn destroy_datasets(
+        &self,
+        names: &[String],
+        recursive: bool,
+        force: bool,
+        defer: bool,
+    ) -> Result<()> {
+        let (mut all, mut met) = (Vec::new(), HashSet::new());
+        for name in names {
+            let mut below = self.names_below(name)?;
+            if !recursive {
+                below.truncate(1);
+            }
+            all.extend(below.into_iter().filter(|n| met.insert(n.clone())));
+        }
+        let mut all = in_order_of_going(&all);
+        all.retain(|n| *n != self.name());
+        match self.mounts() {
+            Some(mounts) => {
+                for name in &all {
+                    mounts.going(name, force)?;
+                }
+                let names_of: Vec<&str> = all.iter().map(String::as_str).collect();
+                mounts.while_suspended(&names_of, &mut || {
+                    self.dsl().destroy_all(names, recursive, defer)
+                })?;
+            }
+            None => self.dsl().destroy_all(names, recursive, defer)?,
+        }
+        for name in &all {
+            self.tell(|m| m.destroyed(name));
+        }
+        Ok(())
+    }
+}
+
+/// Snapshots go oldest first, then their dataset, children before parents.
+fn in_order_of_going(all: &[String]) -> Vec<String> {
+    let mut heads: Vec<&String> = all.iter().filter(|n| !n.contains('@')).collect();
+    if heads.is_empty() {
+        return all.to_vec();
+    }
+    heads.reverse();
+    let mut out = Vec::with_capacity(all.len());
+    for head in heads {
+        let own = |n: &&String| n.split_once('@').is_some_and(|(ds, _)| ds == head);
+        out.extend(all.iter().filter(own).cloned());
+        out.push(head.clone());
+    }
+    out
+}
