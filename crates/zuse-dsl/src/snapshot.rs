@@ -1,6 +1,6 @@
 //! Snapshots: any number in one txg.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
@@ -31,7 +31,8 @@ impl Dsl {
     /// Takes snapshots (`pool/a@s`), all in one txg or none.
     ///
     /// # Errors
-    /// `Refused`: INVAL for names, NOENT, EXIST, BUSY for inconsistent datasets, DQUOT for limits, NOSPC.
+    /// `Refused`: INVAL for names, NOENT, EXIST, BUSY for inconsistent datasets that are named, XDEV for two snapshots of one
+    /// dataset, DQUOT for limits, NOSPC.
     pub fn snapshot(
         &self,
         names: &[String],
@@ -90,13 +91,15 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// Name, head and snapshot name of everything that is to be snapshotted.
+    /// Name, head and snapshot name of everything that is to be snapshotted. What a receive has half made below one of them is
+    /// passed over.
     fn snapshot_targets(
         &self,
         names: &BTreeSet<(String, String)>,
         recursive: bool,
     ) -> Result<Vec<(String, u64, String)>> {
         let mut out = Vec::new();
+        let mut heads = HashSet::new();
         for (dataset, snap) in names {
             let dir = self.dsl.find_dir(dataset)?;
             let mut tree = Vec::new();
@@ -105,10 +108,20 @@ impl Ctx<'_> {
             } else {
                 tree.push((dataset.clone(), dir, self.meta.dir(dir)?.head_dataset));
             }
-            out.extend(
-                tree.into_iter()
-                    .map(|(name, _, head)| (name, head, snap.clone())),
-            );
+            for (name, _, head) in tree {
+                let is_below = name != *dataset;
+                if is_below && self.meta.ds(head)?.flags & DS_FLAG_INCONSISTENT != 0 {
+                    continue;
+                }
+                // Two of one txg would have the same place in the order of snapshots.
+                if !heads.insert(head) {
+                    return Err(Error::refused(
+                        Errno::XDEV,
+                        "multiple snapshots of same fs not permitted",
+                    ));
+                }
+                out.push((name, head, snap.clone()));
+            }
         }
         Ok(out)
     }
