@@ -32,7 +32,7 @@ use crate::session::Session;
 /// Pools live in files or on disks and are byte-compatible with OpenZFS; no kernel module and no root is needed.
 /// Called as zpool, zfs or zdb (by a link of that name) it is that command.
 #[derive(Parser, Debug)]
-#[command(name = "zuse", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "zuse", version, propagate_version = true, args_override_self = true, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
     /// Look for pools on this device, or on the devices in this directory, and open them in place (may be repeated)
     #[arg(id = "search-in", long = "in", global = true, value_name = "FILE|DIR")]

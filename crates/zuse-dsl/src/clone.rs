@@ -39,9 +39,12 @@ impl Dsl {
             ));
         }
         let (origin, name, properties) = (origin.to_owned(), name.to_owned(), properties.to_vec());
-        let (o, n) = (origin.clone(), name.clone());
+        let (o, n, p) = (origin.clone(), name.clone(), properties.clone());
         let object = self.task(
-            move |ctx| ctx.check_clone(&o, &n),
+            move |ctx| {
+                ctx.check_features_of(&p)?;
+                ctx.check_clone(&o, &n)
+            },
             move |ctx| ctx.clone_now(&origin, &name, &properties),
         )?;
         self.dataset_by_object(ObjectId(object))

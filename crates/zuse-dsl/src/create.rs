@@ -142,9 +142,11 @@ impl Dsl {
         }
         let (for_check, name) = (name.to_owned(), name.to_owned());
         let encryption = options.encryption.clone();
+        let properties = options.properties.clone();
         let object = self.task(
             move |ctx| {
                 ctx.check_new(&for_check)?;
+                ctx.check_features_of(&properties)?;
                 if let (Some(new), Some((parent, _))) = (&encryption, split_last(&for_check)) {
                     ctx.check_encryption(ctx.dsl.find_dir(parent)?, new)?;
                 }

@@ -42,6 +42,8 @@ pub struct Dataset {
     snapshot: bool,
     /// A raw stream is received into it: its object set is opened without key.
     raw: AtomicBool,
+    /// It has a name of 256 bytes or more: its next sync makes the feature active.
+    longname: AtomicBool,
     /// Its intent log is claimed without its key in a txg that is being written.
     claimed: AtomicBool,
     /// Own directory first, then up to the root.
@@ -104,6 +106,7 @@ impl Dsl {
             snapshot: phys.is_snapshot(),
             raw: AtomicBool::new(false),
             claimed: AtomicBool::new(false),
+            longname: AtomicBool::new(false),
             chain: RwLock::new(self.dir_chain(phys.dir)?),
             referenced: AtomicU64::new(phys.referenced_bytes),
             refquota: AtomicU64::new(self.number_of(object.0, "refquota")?),
@@ -152,6 +155,15 @@ impl Dataset {
     /// The dataset layer.
     pub fn dsl(&self) -> &Arc<Dsl> {
         &self.dsl
+    }
+
+    /// A name of 256 bytes or more is made in a transaction that is not over: the feature `longname` becomes active with it.
+    pub fn note_longname(&self) {
+        self.longname.store(true, Relaxed);
+    }
+
+    pub(crate) fn has_longname(&self) -> bool {
+        self.longname.load(Relaxed)
     }
 
     /// Its object number in the MOS.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use zuse_base::{Result, Txg};
+use zuse_dmu::zap::ZapValue;
 use zuse_format::dsl::UsedKind;
 use zuse_format::{BlockPointer, BpKind};
 use zuse_pool::{DslHooks, Pool, SyncCtx};
@@ -264,6 +265,9 @@ impl Ctx<'_> {
             d.referenced_bytes
         })?;
         ds.referenced.store(referenced, Relaxed);
+        if ds.has_longname() {
+            self.activate(object, "org.zfsonlinux:longname", &ZapValue::U64(0))?;
+        }
         self.note_features(object, &done, os.flags())
     }
 

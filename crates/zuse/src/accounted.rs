@@ -7,7 +7,7 @@ use zuse_dsl::Kind;
 use zuse_format::property::parse_number;
 use zuse_zpl::{QuotaKind, QuotaOwner};
 
-use crate::{Dataset, Pool};
+use crate::Pool;
 
 /// A property that names an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,8 +148,14 @@ impl Pool {
     }
 }
 
-impl Dataset {
-    pub(crate) fn set_limit(&self, name: &str, text: &str, kind: Kind) -> Result<()> {
+impl Pool {
+    pub(crate) fn set_limit(
+        &self,
+        dataset: &str,
+        name: &str,
+        text: &str,
+        kind: Kind,
+    ) -> Result<()> {
         fn refuse<T>(why: String) -> Result<T> {
             Err(Error::refused(Errno::INVAL, why))
         }
@@ -166,8 +172,8 @@ impl Dataset {
             "none" => 0,
             text => parse_number(text).or_else(|e| refuse(e.to_string()))?,
         };
-        let fs = self.pool().file_system(self.name())?;
+        let fs = self.file_system(dataset)?;
         fs.set_quota(what.owner, what.kind, what.id, limit)?;
-        self.pool().sync()
+        self.sync()
     }
 }

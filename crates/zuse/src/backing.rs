@@ -191,4 +191,8 @@ impl Backing for DatasetBacking {
     fn features(&self) -> PoolFeatures {
         pool_features(&self.spa)
     }
+
+    fn note_longname(&self, _tx: &Tx) {
+        self.dataset.note_longname();
+    }
 }

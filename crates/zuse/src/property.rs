@@ -164,7 +164,7 @@ impl Dataset {
             values.push(parse(name, text, kind)?);
         }
         for (name, text) in limits {
-            self.set_limit(name, text, kind)?;
+            self.pool().set_limit(self.name(), name, text, kind)?;
         }
         for (name, text) in inside {
             self.set_inside(name, text, kind)?;

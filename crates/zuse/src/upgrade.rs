@@ -77,7 +77,7 @@ impl Pool {
     /// Makes a filesystem one of a newer version; false if it was that already.
     ///
     /// # Errors
-    /// `Refused(BUSY)` while it is mounted; `Refused(INVAL)` for an older version; `Refused(ROFS)`.
+    /// `Refused(BUSY)` while another command has it open; `Refused(INVAL)` for an older version; `Refused(ROFS)`.
     pub fn upgrade(self: &Arc<Self>, name: &str, version: u64) -> Result<bool> {
         let now = self.version_of(name)?;
         if version < now {
@@ -92,6 +92,16 @@ impl Pool {
         if version > ZPL_VERSION {
             return refuse(Errno::INVAL, format!("version {version} is not known"));
         }
+        match self.mounts() {
+            Some(mounts) => {
+                mounts.while_suspended(&[name], &mut || self.upgrade_unmounted(name, version))?;
+            }
+            None => self.upgrade_unmounted(name, version)?,
+        }
+        Ok(true)
+    }
+
+    fn upgrade_unmounted(&self, name: &str, version: u64) -> Result<()> {
         let dataset = self.dsl().dataset(name)?;
         // Owned: nobody has it open who would go on in the old version.
         let owner = dataset.own()?;
@@ -104,6 +114,6 @@ impl Pool {
         drop(tx);
         self.sync()?;
         drop(owner);
-        Ok(true)
+        Ok(())
     }
 }

@@ -82,6 +82,19 @@ impl Pool {
     /// # Errors
     /// `Refused(INVAL)` in the words of `zfs create`, `Refused(NOENT)`, `Refused(EXIST)`, `Refused(NOSPC)`.
     pub fn create_volume(&self, name: &str, new: &NewVolume) -> Result<()> {
+        self.create_volume_with_key(name, new, None)
+    }
+
+    /// As [`Self::create_volume`], with the key of a new encryption root ([`Pool::key_request`]).
+    ///
+    /// # Errors
+    /// As [`Self::create_volume`]; `Refused(ACCES)` if the key that it would inherit is not loaded.
+    pub fn create_volume_with_key(
+        &self,
+        name: &str,
+        new: &NewVolume,
+        key: Option<&zuse_dsl::KeyMaterial>,
+    ) -> Result<()> {
         let block = new.block_size;
         if !block.is_power_of_two() || !(512..=16 << 20).contains(&block) {
             return refuse("'volblocksize' must be power of 2 from 512B to 16M");
@@ -120,8 +133,7 @@ impl Pool {
                 values.push((name, value));
             }
         }
-        // Below an encrypted filesystem a volume takes its key.
-        let encryption = self.new_encryption(name, &new.properties, None)?;
+        let encryption = self.new_encryption(name, &new.properties, key)?;
         if !new.sparse && values.iter().all(|(n, _)| n != "refreservation") {
             let bytes = reservation(size, block, copies);
             values.push(("refreservation".into(), Value::Number(bytes)));

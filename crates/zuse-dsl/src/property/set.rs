@@ -233,7 +233,23 @@ impl Ctx<'_> {
                 }
                 Ok(())
             }
+            _ => self.check_feature_of(property, value),
+        }
+    }
+
+    /// Whether the pool has what new properties of a dataset ask for.
+    pub(crate) fn check_features_of(&self, properties: &[(String, Value)]) -> Result<()> {
+        properties.iter().try_for_each(|(name, value)| match value {
+            Value::Number(n) => self.check_feature_of(name, *n),
+            Value::Text(_) => Ok(()),
+        })
+    }
+
+    /// Whether the pool has the feature that a value of a property asks for.
+    fn check_feature_of(&self, property: &str, value: u64) -> Result<()> {
+        match property {
             "recordsize" if value > 128 * 1024 => self.need_feature("org.open-zfs:large_blocks"),
+            "longname" if value != 0 => self.need_feature("org.zfsonlinux:longname"),
             "checksum" => match value {
                 11 => self.need_feature("org.illumos:sha512"),
                 12 => self.need_feature("org.illumos:skein"),

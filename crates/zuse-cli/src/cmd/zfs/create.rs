@@ -169,7 +169,7 @@ impl Create {
                     .into(),
             );
         }
-        if self.verbose || self.dry_run {
+        if self.verbose || self.parsable {
             let verb = if self.dry_run {
                 "would create"
             } else {
@@ -205,19 +205,24 @@ impl Create {
         match self.volume {
             Some(size) => self.make_volume(session, &pool, size)?,
             None => {
-                let request = pool
-                    .key_request(name, &self.options)
-                    .map_err(|e| explain(&cannot(), &e, false))?;
-                let key = match request {
-                    Some(r) => Some(obtain(session, r.format, &r.location, None, true)?),
-                    None => None,
-                };
+                let key = self.key(session, &pool)?;
                 pool.create_filesystem_with_key(name, &self.options, owner, key.as_ref())
                     .map_err(|e| explain(&cannot(), &e, false))?;
             }
         }
         session.log(&pool);
         Ok(())
+    }
+
+    /// The key of a new encryption root.
+    fn key(&self, session: &mut Session, pool: &zuse::Pool) -> Outcome<Option<zuse::KeyMaterial>> {
+        let request = pool
+            .key_request(&self.name, &self.options)
+            .map_err(|e| explain(&format!("cannot create '{}'", self.name), &e, false))?;
+        match request {
+            Some(r) => obtain(session, r.format, &r.location, None, true).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn make_volume(&self, session: &mut Session, pool: &zuse::Pool, size: u64) -> Outcome {
@@ -244,7 +249,8 @@ impl Create {
             sparse: self.sparse,
             properties,
         };
-        pool.create_volume(&self.name, &new)
+        let key = self.key(session, pool)?;
+        pool.create_volume_with_key(&self.name, &new, key.as_ref())
             .map_err(|e| explain(&cannot(), &e, false).into())
     }
 }

@@ -1,7 +1,7 @@
 //! `zfs get`
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use clap::Args;
 use zuse::property_table::{Property, PropertyKind, dataset_property};
@@ -59,6 +59,12 @@ impl Get {
                     .collect::<Outcome<Vec<_>>>()?,
             ),
         };
+        // An owner is shown as it was asked for: by name or by number.
+        let asked: HashMap<String, String> = list(&self.properties)
+            .into_iter()
+            .filter(|n| zuse::Accounted::split(n).is_some())
+            .map(|n| Ok((canonical(&n)?, n)))
+            .collect::<Outcome<_>>()?;
         let fields = if self.output == "all" {
             list("name,property,value,received,source")
         } else {
@@ -125,7 +131,10 @@ impl Get {
             &columns,
             lines,
             self.scripted,
-            |(row, name, cell), i| field_text(field(i), row, name, cell.as_ref(), exact),
+            |(row, name, cell), i| match (field(i), asked.get(name.as_ref())) {
+                ("property", Some(asked)) => asked.as_str().into(),
+                (field, _) => field_text(field, row, name, cell.as_ref(), exact),
+            },
             &mut |some| session.ui.print(some),
         )?;
         Ok(())

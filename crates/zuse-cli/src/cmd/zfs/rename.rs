@@ -35,6 +35,9 @@ impl Rename {
         let cannot = || format!("cannot rename '{from}'");
         let to = match (from.split_once('@'), self.to.strip_prefix('@')) {
             (Some((dataset, _)), Some(snapshot)) => format!("{dataset}@{snapshot}"),
+            (Some((dataset, _)), None) if !self.to.contains(['/', '@']) => {
+                format!("{dataset}@{}", self.to)
+            }
             _ => self.to.clone(),
         };
         match (from.split_once('@'), to.split_once('@')) {
