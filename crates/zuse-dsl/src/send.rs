@@ -5,7 +5,7 @@ use zuse_dmu::MetaShape;
 use zuse_dmu::zap::ZapValue;
 use zuse_format::ObjsetPhys;
 use zuse_format::dsl::{BOOKMARK_HAS_FBN, BookmarkPhys};
-use zuse_format::property::inherit_key;
+use zuse_format::property::{ignore_unknown_key, inherit_key};
 
 use crate::context::Dsl;
 use crate::dataset::Dataset;
@@ -249,6 +249,11 @@ impl Dsl {
         };
         let mut out = Vec::new();
         for (key, stored) in &entries {
+            // A value that older software does not know stands beside the default, which is there for that software.
+            let newer = entries
+                .iter()
+                .find(|(k, _)| !received_only && *k == ignore_unknown_key(key));
+            let stored = newer.map_or(stored, |(_, value)| value);
             let (name, received) = match key.split_once('$') {
                 None => (key.as_str(), false),
                 Some((name, "recvd")) if !name.is_empty() => (name, true),
