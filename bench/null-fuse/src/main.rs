@@ -1,7 +1,7 @@
 //! `null-fuse [options] MOUNTPOINT`: mounts a file system that does nothing, in the foreground, until SIGTERM or
 //! SIGINT.
 //!
-//! Options: `--threads N`, `--handles` (open and close by message), `--dir-handles`, `--write-back`,
+//! Options: `--threads N`, `--handles` (open and close by message), `--write-back`,
 //! `--flush`, `--no-negative`, `--read-ahead KIB`; for the floor of a server that has its attributes on a disk `--values FILE` (what
 //! they hold is read from there, around the host's cache, and summed), `--keep FILE` (what is set is kept in memory, `--keep-mib N`
 //! (384, 128 at least) of it, and the rest summed and written there) and `--io-threads N` (2).
@@ -42,7 +42,6 @@ fn run() -> Result<(), String> {
         source: "null".into(),
         subtype: "null".into(),
         handleless_files: true,
-        handleless_dirs: true,
         ..MountOptions::default()
     };
     let (mut point, mut values, mut keep) = (None, None, None);
@@ -58,7 +57,6 @@ fn run() -> Result<(), String> {
             Some("--values") => values = Some(PathBuf::from(word()?)),
             Some("--keep") => keep = Some(PathBuf::from(word()?)),
             Some("--handles") => options.handleless_files = false,
-            Some("--dir-handles") => options.handleless_dirs = false,
             Some("--write-back") => options.writeback_cache = true,
             Some("--flush") => options.flush_on_close = true,
             Some("--no-negative") => options.negative_ttl = Duration::ZERO,

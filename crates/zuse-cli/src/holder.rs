@@ -74,13 +74,10 @@ impl Holder {
         })
     }
 
-    /// Lets a child that was unmounted by name appear in its parent's mount again. False if it is no such child.
+    /// Lets a child that is missing in its parent's mount appear there again. False if it is no such child, or its key is still
+    /// not loaded.
     pub fn mount_child(&self, dataset: &str) -> bool {
-        let was = self.mounts.is_unmounted_child(dataset);
-        if was {
-            self.mounts.mount_child(dataset);
-        }
-        was
+        self.mounts.is_missing_child(dataset) && self.mounts.mount_child(dataset)
     }
 
     /// What is mounted where; children of mounts included.
@@ -155,7 +152,15 @@ impl Holder {
             .to_str()
             .filter(|d| found.is_empty() && self.mounts.is_child(d))
         {
-            self.mounts.unmount_child(child);
+            let child = child.to_owned();
+            self.while_running(move |me| me.mounts.unmount_child(&child, force))
+                .map_err(|error| {
+                    let said = explain("cannot unmount", &error, false);
+                    match error {
+                        zuse::Error::Suspended { .. } => said.hint(GIVE_UP),
+                        _ => said,
+                    }
+                })?;
             return Ok(true);
         }
         Ok(!found.is_empty())
@@ -206,6 +211,7 @@ impl Holder {
     /// Waits until the kernel has heard of what was changed past the mounts, so that who waited for a command sees what
     /// it did. An invalidation may wait for a page that is being read, so not beyond the pool's suspension nor for ever.
     fn settle(&self) {
+        self.mounts.tell_block_counts();
         let until = Instant::now() + SETTLE;
         for server in self.mounts.servers() {
             while !server.is_over()

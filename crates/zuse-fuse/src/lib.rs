@@ -15,6 +15,9 @@
 //! attributes without time limit and pages across opens. What changes behind the kernel's back (rollback, receive,
 //! a command that talks to the daemon) is told to it through the [`Notifier`].
 //!
+//! The kernel keeps no listings. It would give a listing that it had begun to collect before a name was made to who began to
+//! list afterwards: a file would be missing in its maker's own next listing.
+//!
 //! Rules that this crate is built around:
 //! - Nothing of the kernel's ABI is visible outside `wire`.
 //! - The daemon never touches its own mount: facts about it come from `/proc/self/mountinfo` and `/sys`. A thread
@@ -42,8 +45,8 @@ pub use caller::Caller;
 pub use mount_point::MountError;
 pub use notifier::{Notifier, QueueFull};
 pub use ops::{
-    CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, ValueReply, Whence,
-    WriteFlags, XattrMode,
+    CopyRange, DirSink, OPEN_EXEC, Opened, Ops, ReadReply, RenameFlags, Replied, ValueReply,
+    Whence, WriteFlags, XattrMode,
 };
 pub use options::{FOREVER, MountOptions};
 pub use session::{Mounted, mount};

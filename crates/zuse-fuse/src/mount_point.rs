@@ -231,17 +231,25 @@ impl MountPoint {
 
     /// Mounts again what is mounted, with other options. Dirty pages are written first.
     pub(crate) fn remount(&self, options: &MountOptions) -> Result<(), MountError> {
+        self.mount_again(mount_flags(options))
+    }
+
+    /// Changes what the kernel honours in this mount, which is no matter of the file system: nothing is asked of it or
+    /// written.
+    pub(crate) fn change_flags(&self, options: &MountOptions) -> Result<(), MountError> {
+        self.mount_again(mount_flags(options) | MountFlags::BIND)
+    }
+
+    fn mount_again(&self, flags: MountFlags) -> Result<(), MountError> {
         let path = &self.path;
         let gone = self.gone.load(Ordering::Acquire);
         if gone || self.identity.is_none() || identity(path) != self.identity {
             return Err(MountError::Busy(path.clone()));
         }
-        rustix::mount::mount_remount(path, mount_flags(options), c"").map_err(|e| {
-            MountError::Kernel {
-                call: "remount",
-                path: path.clone(),
-                source: e.into(),
-            }
+        rustix::mount::mount_remount(path, flags, c"").map_err(|e| MountError::Kernel {
+            call: "remount",
+            path: path.clone(),
+            source: e.into(),
         })
     }
 

@@ -9,6 +9,8 @@
 //!   must get another [`generation`](crate::Attr::generation) and its name an [`Notifier::inval_entry`]: the next
 //!   lookup then makes a fresh inode, and what was open fails with `EIO`.
 //! - After the session has ended there is nothing cached: requests are accepted and dropped.
+//! - Attributes alone are dropped at once, by whoever asks ([`Notifier::attributes_changed`]): for that the kernel waits for no
+//!   page and for no directory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,6 +25,9 @@ pub(crate) enum Notice {
         ino: u64,
         offset: u64,
         len: u64,
+    },
+    Attributes {
+        ino: u64,
     },
     Entry {
         parent: u64,
@@ -47,10 +52,21 @@ struct State {
     closed: bool,
 }
 
-#[derive(Debug, Default)]
+/// Sends a notice now.
+type Send = dyn Fn(Notice) + std::marker::Send + Sync;
+
+#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// While the session lives.
+    at_once: Mutex<Option<Arc<Send>>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.state.fmt(f)
+    }
 }
 
 impl Shared {
@@ -98,6 +114,27 @@ impl Notifier {
         })
     }
 
+    /// Drops attributes and ACLs of an inode, no pages, before this returns. A method of [`Ops`](crate::Ops) may call it for an
+    /// inode that its request is about; others call it from threads that serve no request.
+    pub fn attributes_changed(&self, ino: u64) {
+        let send = self.at_once().clone();
+        if let Some(send) = send {
+            send(Notice::Attributes { ino });
+        }
+    }
+
+    fn at_once(&self) -> MutexGuard<'_, Option<Arc<Send>>> {
+        self.shared
+            .at_once
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session lives: what sends notices of attributes.
+    pub(crate) fn opened(&self, send: Arc<Send>) {
+        *self.at_once() = Some(send);
+    }
+
     /// Waits until everything asked so far has been sent. Hold no lock that a request may need, and never call
     /// it from a method of [`Ops`](crate::Ops).
     pub fn drain(&self) {
@@ -135,6 +172,7 @@ impl Notifier {
         state.closed = true;
         state.queue.clear();
         drop(state);
+        *self.at_once() = None;
         self.shared.changed.notify_all();
     }
 

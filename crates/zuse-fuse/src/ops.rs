@@ -8,10 +8,14 @@
 //! [`create`](Ops::create) and for each entry with attributes that a `plus` [`readdir`](Ops::readdir) added, except
 //! `.` and `..`. [`forget`](Ops::forget) gives them back. At unmount nothing is forgotten one by one.
 //!
-//! Privileges. The kernel leaves it to the server to drop set-id bits and file capabilities (that saves a question
-//! per write): on [`write`](Ops::write) and [`setattr`](Ops::setattr) when their flag says so, and always on
-//! [`fallocate`](Ops::fallocate) and [`copy_file_range`](Ops::copy_file_range) by anyone but root.
+//! Privileges. The kernel leaves it to the server to drop set-id bits (otherwise it asks for the capabilities of a file
+//! before each write): on [`write`](Ops::write) and [`setattr`](Ops::setattr) when their flag says so, and always on
+//! [`fallocate`](Ops::fallocate) and [`copy_file_range`](Ops::copy_file_range) by anyone but root. It does not look for
+//! itself afterwards: who drops bits in anything but `setattr` says so with [`Notifier::attributes_changed`] before it
+//! answers, or the kernel goes on honouring them.
 
+#[cfg(doc)]
+use crate::Notifier;
 use crate::{Attr, Caller, SetAttr, StatFs};
 use zuse_base::Errno;
 
@@ -19,17 +23,20 @@ type Result<T> = std::result::Result<T, Errno>;
 
 const NOTTY: Errno = Errno(25);
 
+/// Among the flags of [`Ops::open`]: the file is opened to be executed.
+pub const OPEN_EXEC: u32 = 0x20;
+
 /// How a file or directory was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// The server's handle, given back with every request on the open file.
     pub fh: u64,
-    /// Keep what the page cache (or, for a directory, the listing cache) holds.
+    /// Keep what the page cache holds. Without meaning for directories.
     pub keep_cache: bool,
 }
 
 impl Opened {
-    /// A handle with cached pages: what an ordinary file or directory wants.
+    /// A handle with cached pages: what an ordinary file wants.
     pub fn cached(fh: u64) -> Self {
         Self {
             fh,
@@ -163,8 +170,20 @@ pub trait Ops: Send + Sync + 'static {
     /// Called once after everything else.
     fn destroy(&self) {}
 
-    /// Finds a name. `NOENT` is remembered by the kernel for `negative_ttl`.
+    /// Finds a name. `NOENT` is remembered by the kernel for `negative_ttl`, unless names may not be kept.
     fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Attr>;
+
+    /// Whether the kernel may keep names of a directory, also absent ones, without asking again. Not where one entry has
+    /// several names: the kernel takes each for an entry of its own, and a change of one leaves the others as they were.
+    fn may_keep_names(&self, dir: u64) -> bool {
+        true
+    }
+
+    /// Whether a file may have pages in the kernel's cache that are newer than what the server has. Before holes are looked
+    /// for in such a file the kernel is made to write them.
+    fn may_lag_behind(&self, ino: u64) -> bool {
+        false
+    }
 
     /// The kernel gives `n` references back.
     fn forget(&self, ino: u64, n: u64);
@@ -241,7 +260,7 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Opens a file; `flags` are the `O_*` flags without `O_CREAT`, `O_EXCL`, `O_TRUNC`.
+    /// Opens a file; `flags` are the `O_*` flags without `O_CREAT`, `O_EXCL`, `O_TRUNC`, and [`OPEN_EXEC`].
     /// With the write-back cache the kernel also reads through handles that were opened for writing only.
     fn open(&self, caller: &Caller, ino: u64, flags: u32) -> Result<Opened> {
         Ok(Opened::cached(0))
@@ -370,7 +389,15 @@ pub trait Ops: Send + Sync + 'static {
     }
 
     /// `fallocate(2)` with its mode bits.
-    fn fallocate(&self, ino: u64, fh: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        fh: u64,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
         Err(Errno::NOTSUP)
     }
 
@@ -378,7 +405,7 @@ pub trait Ops: Send + Sync + 'static {
     fn lseek(&self, ino: u64, fh: u64, offset: u64, whence: Whence) -> Result<u64>;
 
     /// Copies inside the session. `NOTSUP` makes the kernel copy by reading and writing.
-    fn copy_file_range(&self, range: &CopyRange) -> Result<u32> {
+    fn copy_file_range(&self, caller: &Caller, range: &CopyRange) -> Result<u32> {
         Err(Errno::NOTSUP)
     }
 

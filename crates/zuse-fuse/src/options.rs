@@ -49,8 +49,6 @@ pub struct MountOptions {
     /// [`release`](crate::Ops::release) are never called. Who may open is then judged by the kernel alone, from mode bits
     /// and POSIX ACLs: not for trees with NFSv4 ACLs that deny more.
     pub handleless_files: bool,
-    /// The same for directories; the kernel may then also keep their listings.
-    pub handleless_dirs: bool,
     /// Ask [`Ops::flush`](crate::Ops::flush) at every `close`. Off, the kernel is told once that nobody cares.
     pub flush_on_close: bool,
     /// Honour set-user-id bits.
@@ -84,7 +82,6 @@ impl Default for MountOptions {
             apart: true,
             posix_acl: false,
             handleless_files: false,
-            handleless_dirs: false,
             flush_on_close: false,
             suid: root,
             dev: false,

@@ -53,7 +53,6 @@ impl Ending {
 /// A live session. Dropping it unmounts (lazily when it is busy) and does not wait.
 #[derive(Debug)]
 pub struct Mounted {
-    options: MountOptions,
     point: MountPoint,
     notifier: Notifier,
     ending: Arc<Ending>,
@@ -72,7 +71,6 @@ pub fn mount<O: Ops>(
 ) -> Result<Mounted, MountError> {
     let (point, fd) = mount_point::attach(mountpoint, options)?;
     let mounted = Mounted {
-        options: options.clone(),
         point,
         notifier: Notifier::default(),
         ending: Arc::default(),
@@ -80,6 +78,7 @@ pub fn mount<O: Ops>(
     let session = wire::open(ops, fd, options).map_err(MountError::Session)?;
     let send = session.sender();
     let notifier = mounted.notifier.clone();
+    notifier.opened(Arc::new(session.sender()));
     thread::Builder::new()
         .name("zuse-fuse-inval".into())
         .spawn(move || notifier.run(send))
@@ -130,16 +129,21 @@ impl Mounted {
             .map_err(|e| MountError::Session(std::io::Error::other(e)))
     }
 
-    /// Changes whether the kernel lets files be changed. Needs root. Never call it from a method of [`Ops`].
+    /// Changes whether the kernel lets files be changed, as these options say. Needs root. Never call it from a method of [`Ops`].
     ///
     /// # Errors
     /// [`MountError`]: the kernel refuses, or the mount is gone or covered.
-    pub fn set_read_only(&self, read_only: bool) -> Result<(), MountError> {
-        let options = MountOptions {
-            read_only,
-            ..self.options.clone()
-        };
-        self.point.remount(&options)
+    pub fn set_read_only(&self, options: &MountOptions) -> Result<(), MountError> {
+        self.point.remount(options)
+    }
+
+    /// Changes whether the kernel honours set-user-id bits, device nodes and programs. Needs root. The file system is not asked
+    /// for anything meanwhile.
+    ///
+    /// # Errors
+    /// [`MountError`]: the kernel refuses, or the mount is gone or covered.
+    pub fn set_honoured(&self, options: &MountOptions) -> Result<(), MountError> {
+        self.point.change_flags(options)
     }
 
     /// Unmounts. Dirty pages are written first. An unmounted session is no error.

@@ -18,6 +18,7 @@ mod inbox;
 mod listing;
 mod message;
 mod pairing;
+mod seeking;
 mod trial;
 mod workers;
 
@@ -36,6 +37,7 @@ use crate::{Errno, MountOptions, Ops};
 use dispatch::Server;
 use inbox::Inbox;
 use message::{Fields, Malformed, Message, Out};
+use seeking::Seeking;
 use workers::Workers;
 
 /// The kernel wants a buffer of at least this size to be read into.
@@ -197,12 +199,14 @@ impl Hello {
     }
 
     /// `fuse_init_out`. Flags that the kernel does not have are left out: it does without.
+    ///
+    /// Not wanted: `ASYNC_DIO`. The kernel drops cached pages before an `O_DIRECT` write and again behind one that it
+    /// waited for, but not behind an asynchronous one. Pages that were read in between would stay old for ever.
     fn answer(&self, options: &MountOptions) -> Out {
         use abi::init;
         let mut wanted = init::ASYNC_READ
             | init::BIG_WRITES
             | init::MAX_PAGES
-            | init::ASYNC_DIO
             | init::PARALLEL_DIROPS
             | init::DO_READDIRPLUS
             | init::READDIRPLUS_AUTO
@@ -238,36 +242,10 @@ impl Hello {
 
 impl<O: Ops> Session<O> {
     /// What sends invalidations.
-    pub(crate) fn sender(&self) -> impl FnMut(Notice) + Send + use<O> {
+    pub(crate) fn sender(&self) -> impl Fn(Notice) + Send + Sync + use<O> {
         let channel = Arc::clone(&self.channel);
         // A name or inode that the kernel does not know needs no invalidation.
-        move |notice| {
-            let mut out = Out::default();
-            let code = match notice {
-                Notice::Inode { ino, offset, len } => {
-                    out.u64(ino);
-                    out.i64(offset.try_into().unwrap_or(i64::MAX));
-                    out.i64(len.try_into().unwrap_or(0));
-                    abi::notify::INVAL_INODE
-                }
-                Notice::Entry { parent, name } => {
-                    out.u64(parent);
-                    name_of(&mut out, &name);
-                    abi::notify::INVAL_ENTRY
-                }
-                Notice::Delete {
-                    parent,
-                    child,
-                    name,
-                } => {
-                    out.u64(parent);
-                    out.u64(child);
-                    name_of(&mut out, &name);
-                    abi::notify::DELETE
-                }
-            };
-            channel.send(code, 0, &[&out.0]);
-        }
+        move |notice| tell(&channel, notice)
     }
 
     /// Serves until the kernel ends the session.
@@ -280,6 +258,11 @@ impl<O: Ops> Session<O> {
         let all = Workers::new(options.apart);
         let idle = |is_over: &dyn Fn() -> bool| server.idle(is_over);
         let result = thread::scope(|scope| {
+            // Without it who looks for holes does not see what mappings have written.
+            thread::Builder::new()
+                .name("zuse-fuse-seek".into())
+                .spawn_scoped(scope, || server.seek_behind(&channel))?;
+            let _seeking = Ends(server.seeking());
             // Without it a request that waits would make all others wait.
             thread::Builder::new()
                 .name("zuse-fuse-watch".into())
@@ -320,11 +303,54 @@ impl<O: Ops> Session<O> {
     }
 }
 
+/// Sends a notice.
+fn tell(channel: &Channel, notice: Notice) {
+    let mut out = Out::default();
+    let mut inode = |ino, offset: i64, len: u64| {
+        out.u64(ino);
+        out.i64(offset);
+        out.i64(len.try_into().unwrap_or(0));
+        abi::notify::INVAL_INODE
+    };
+    let code = match notice {
+        Notice::Inode { ino, offset, len } => {
+            inode(ino, offset.try_into().unwrap_or(i64::MAX), len)
+        }
+        // An offset before the beginning: no pages.
+        Notice::Attributes { ino } => inode(ino, -1, 0),
+        Notice::Entry { parent, name } => {
+            out.u64(parent);
+            name_of(&mut out, &name);
+            abi::notify::INVAL_ENTRY
+        }
+        Notice::Delete {
+            parent,
+            child,
+            name,
+        } => {
+            out.u64(parent);
+            out.u64(child);
+            name_of(&mut out, &name);
+            abi::notify::DELETE
+        }
+    };
+    channel.send(code, 0, &[&out.0]);
+}
+
 fn name_of(out: &mut Out, name: &[u8]) {
     out.u32(u32::try_from(name.len()).unwrap_or(u32::MAX));
     out.u32(0);
     out.0.extend_from_slice(name);
     out.0.push(0);
+}
+
+/// Ends the thread that looks for holes when it is dropped.
+struct Ends<'a>(&'a Seeking);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// The life of a worker.

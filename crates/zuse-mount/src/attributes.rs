@@ -8,9 +8,12 @@ use zuse_zpl::{FileSystem, Znode};
 
 use crate::session::{Answer, Session, judged, no};
 use crate::table::{Node, What};
-use crate::volume::Volume;
+use crate::volume::{Volume, lock};
 
 const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+/// How the names of POSIX ACLs begin.
+const POSIX_ACL: &[u8] = b"system.posix_acl_";
 /// Owner of what has an owner that no number can be given for.
 const NOBODY: u32 = 65_534;
 
@@ -35,8 +38,15 @@ fn id(fuid: u64) -> u32 {
 }
 
 /// Attributes of an object.
+///
+/// The count of its blocks is that of the last txg. The kernel keeps it, so it has to be told when there is another.
 pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znode>) -> Attr {
-    of_stat(fs, ino, node, &fs.getattr(znode))
+    let will_grow = znode.dnode().is_dirty();
+    let attr = of_stat(fs, ino, node, &fs.getattr(znode));
+    if let (true, Some(volume)) = (will_grow, node.volume()) {
+        lock(&volume.growing).insert(ino, attr.blocks);
+    }
+    attr
 }
 
 /// The same from what `stat` shows.
@@ -96,6 +106,17 @@ fn virtual_directory(ino: u64, nlink: u32, born: Time) -> Attr {
     }
 }
 
+/// The mode of a file that loses its set-group-id bit although its group may not execute it: somebody outside of that group
+/// changes it. Such a bit means nothing to exec; it falls because Linux has it so.
+fn without_foreign_group(caller: &Caller, znode: &Znode) -> Option<u32> {
+    let a = znode.attributes();
+    let concerned = a.kind() == REGULAR && a.mode & 0o2010 == 0o2000;
+    if !concerned || caller.uid == 0 || u32::try_from(a.gid).is_ok_and(|g| caller.in_group(g)) {
+        return None;
+    }
+    Some(a.mode & 0o5777)
+}
+
 fn time_set(t: TimeSet) -> zuse_zpl::TimeSet {
     match t {
         TimeSet::Now => zuse_zpl::TimeSet::Now,
@@ -118,8 +139,12 @@ impl Session {
     pub fn setattr(&self, caller: &Caller, ino: u64, set: &SetAttr) -> Answer<Attr> {
         let node = self.node(ino)?;
         let (volume, znode) = node.object()?;
+        let mode = match set.mode {
+            None if set.kill_suidgid => without_foreign_group(caller, znode),
+            mode => mode.map(|m| m & 0o7777),
+        };
         let change = zuse_zpl::SetAttr {
-            mode: set.mode.map(|m| m & 0o7777),
+            mode,
             uid: set.uid,
             gid: set.gid,
             size: set.size,
@@ -164,6 +189,10 @@ impl Session {
         let mut answer = |value: &[u8]| reply.take().map(|r| r.value(value));
         if let What::Listed(volume, listed) = &self.table.get(ino)?.what {
             let fs = volume.enter()?;
+            // The kernel asks for the ACL of each file before it judges. That takes no object where there are none.
+            if name.starts_with(POSIX_ACL) && !fs.props().posix_acl {
+                return Err(Errno::NODATA);
+            }
             let file = (listed.object, listed.generation);
             let replied = fs.get_stored_xattr(&judged(caller), file, name, &mut answer);
             self.note_chores(&fs, volume);

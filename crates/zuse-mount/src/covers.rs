@@ -3,6 +3,7 @@
 //! A name in a directory can be *covered*: the root of another file system is there instead of what the directory
 //! itself has, as after `mount`. If the directory has no such name it is shown all the same, without writing to it. The
 //! way down to a mount point may lead through directories that do not exist; those are made up ([`VirtualDir`]).
+//! So is the place of a file system whose key is not loaded: what is put there must not land in the one above, in clear.
 //!
 //! The map is immutable; a change makes a new one. A name on the way to a mount point can be neither removed nor
 //! renamed (`BUSY`), as long as the map has it.
@@ -108,16 +109,21 @@ impl Covers {
             At::Dir(root.clone(), fs.root().map_err(|e| e.errno())?)
         };
         for child in sorted {
-            let Some(volume) = volumes.get(&child.dataset) else {
-                continue;
-            };
-            let mut at = top.clone();
+            let volume = volumes.get(&child.dataset);
             let Some((last, way)) = child.path.split_last() else {
                 continue;
             };
+            if volume.is_none() && !child.sealed {
+                continue;
+            }
+            let mut at = top.clone();
             for name in way {
                 at = map.step(&at, name, old)?;
             }
+            let Some(volume) = volume else {
+                map.make_up(&at, last, old);
+                continue;
+            };
             volume.set_above(at.ino());
             map.0
                 .entry(at.ino())
@@ -152,6 +158,12 @@ impl Covers {
                 _ => {}
             }
         }
+        Ok(At::Virtual(self.make_up(at, name, old)))
+    }
+
+    /// Covers a name with a directory that does not exist.
+    fn make_up(&mut self, at: &At, name: &[u8], old: &Self) -> Arc<VirtualDir> {
+        let ino = at.ino();
         let dir = match old.get(ino, name) {
             Some(Cover::Virtual(dir)) if Arc::ptr_eq(&dir.volume, at.volume()) => dir.clone(),
             _ => Arc::new(VirtualDir {
@@ -167,7 +179,7 @@ impl Covers {
             .entry(ino)
             .or_default()
             .insert(name.to_vec(), Cover::Virtual(dir.clone()));
-        Ok(At::Virtual(dir))
+        dir
     }
 
     /// Names that are covered differently in the two maps, with their directories.

@@ -1,34 +1,50 @@
 //! Requests about the content of files.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::Errno;
 use zuse_dmu::SharedSlice;
-use zuse_fuse::{CopyRange, ReadReply, Replied, Whence, WriteFlags};
+use zuse_fuse::{Caller, CopyRange, OPEN_EXEC, ReadReply, Replied, Whence, WriteFlags};
 use zuse_zpl::{Credentials, FileSystem, SetAttr, WriteOptions, Znode};
 
 use crate::session::{Answer, Session, no};
-use crate::table::What;
+use crate::table::{Node, What};
+use crate::volume::lock;
 
 /// Where the bytes of holes come from.
 static ZEROS: [u8; 1 << 17] = [0; 1 << 17];
 
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_RDWR: u32 = 2;
+const O_NOATIME: u32 = 0o1_000_000;
 /// Set-user-id and set-group-id.
 const SET_IDS: u32 = 0o6000;
-/// Most bytes of one copy: the answer is a 32-bit number, and a request should end some time.
-const COPY_MAX: u64 = 64 << 20;
+/// Most bytes of one copy: the answer is a 32-bit number, and no system call copies more. Programs take a smaller number for
+/// the end of the file.
+const COPY_MAX: u64 = 0x7fff_f000;
 
 impl Session {
-    pub fn read(&self, ino: u64, offset: u64, size: u32, reply: ReadReply<'_>) -> Answer<Replied> {
+    pub fn read(
+        &self,
+        (ino, fh): (u64, u64),
+        offset: u64,
+        size: u32,
+        reply: ReadReply<'_>,
+    ) -> Answer<Replied> {
         let node = self.node(ino)?;
         let (volume, znode) = node.object()?;
         let mut pieces: Vec<SharedSlice> = Vec::with_capacity(size as usize / (128 << 10) + 2);
-        volume
-            .enter()?
-            .read_slices(znode, offset, u64::from(size), &mut |slice| {
-                pieces.push(slice)
-            })
-            .map_err(no)?;
+        {
+            let fs = volume.enter()?;
+            let mut sink = |slice| pieces.push(slice);
+            fs.read_slices(znode, offset, u64::from(size), &mut sink)
+                .map_err(no)?;
+            if fh & handle::NO_ATIME == 0 {
+                self.accessed(&fs, znode);
+            }
+        }
         let mut slices: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         for piece in &pieces {
             match piece {
@@ -58,7 +74,15 @@ impl Session {
             keep_times: flags.keep_times,
         };
         let fs = volume.enter()?;
+        let had_set_ids = flags.kill_suidgid && znode.attributes().mode & SET_IDS != 0;
         let written = fs.write(znode, offset, data, options).map_err(no)?;
+        if had_set_ids {
+            self.attributes_changed(ino);
+        }
+        if flags.keep_times {
+            // The kernel does not ask for attributes again after it has written its own pages.
+            lock(&volume.growing).insert(ino, u64::MAX);
+        }
         if flags.sync && !flags.cached {
             fs.fsync(znode).map_err(no)?;
         }
@@ -68,18 +92,28 @@ impl Session {
     pub fn fsync(&self, ino: u64) -> Answer<()> {
         let node = self.node(ino)?;
         match &node.what {
-            What::Object(volume, znode) => volume.enter()?.fsync(znode).map_err(no),
+            What::Object(volume, znode) => {
+                volume.enter()?.fsync(znode).map_err(no)?;
+                self.tell_block_counts(volume, Some(ino));
+                Ok(())
+            }
             What::Listed(..) | What::Gone(_) => Err(Errno::STALE),
             _ => Ok(()),
         }
     }
 
-    pub fn fallocate(&self, ino: u64, mode: u32, offset: u64, len: u64) -> Answer<()> {
+    pub fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        mode: u32,
+        (offset, len): (u64, u64),
+    ) -> Answer<()> {
         let node = self.node(ino)?;
         let (volume, znode) = node.object()?;
         let fs = volume.enter()?;
         fs.fallocate(znode, mode, offset, len).map_err(no)?;
-        drop_set_ids(&fs, znode)
+        self.drop_set_ids(caller, ino, &fs, znode)
     }
 
     pub fn lseek(&self, ino: u64, offset: u64, whence: Whence) -> Answer<u64> {
@@ -92,7 +126,7 @@ impl Session {
         volume.enter()?.seek(znode, offset, whence).map_err(no)
     }
 
-    pub fn copy(&self, range: &CopyRange) -> Answer<u32> {
+    pub fn copy(&self, caller: &Caller, range: &CopyRange) -> Answer<u32> {
         let (from, to) = (self.node(range.ino_in)?, self.node(range.ino_out)?);
         let (volume, source) = from.object()?;
         let (to_volume, target) = to.object()?;
@@ -105,7 +139,7 @@ impl Session {
         let copied = fs
             .copy_range(source, range.offset_in, target, range.offset_out, len)
             .map_err(no)?;
-        drop_set_ids(&fs, target)?;
+        self.drop_set_ids(caller, range.ino_out, &fs, target)?;
         u32::try_from(copied).map_err(|_| Errno::OVERFLOW)
     }
 
@@ -114,18 +148,81 @@ impl Session {
         let (volume, znode) = node.object()?;
         volume.enter()?.readlink(znode).map_err(no)
     }
+
+    /// Opens a file; the handle says what counts later. See [`handle`].
+    pub fn open(&self, ino: u64, flags: u32) -> Answer<u64> {
+        let node = self.node(ino)?;
+        let (volume, znode) = node.object()?;
+        let fs = volume.enter()?;
+        if flags & OPEN_EXEC != 0 && !fs.props().exec {
+            return Err(Errno::ACCES);
+        }
+        let how = flags & O_ACCMODE;
+        if how != O_RDONLY && fs.is_read_only() {
+            return Err(Errno::ROFS);
+        }
+        // What is in the kernel's cache is read without a word: who opens a file to read it counts as reading it.
+        if how == O_RDONLY && flags & O_NOATIME == 0 && self.accessed(&fs, znode) {
+            self.attributes_changed(ino);
+        }
+        Ok(self.opened(&node, flags))
+    }
+
+    /// Notes an open file, and makes its handle.
+    pub fn opened(&self, node: &Node, flags: u32) -> u64 {
+        let mut fh = 0;
+        if flags & O_ACCMODE == O_RDWR || self.gathers_writes && flags & O_ACCMODE != O_RDONLY {
+            node.writers.fetch_add(1, Relaxed);
+            fh |= handle::WRITES_PAGES;
+        }
+        if flags & O_NOATIME != 0 {
+            fh |= handle::NO_ATIME;
+        }
+        fh
+    }
+
+    /// The last descriptor and mapping of an open file is gone, and its pages are written.
+    pub fn released(&self, ino: u64, fh: u64) {
+        if fh & handle::WRITES_PAGES != 0
+            && let Ok(node) = self.table.get(ino)
+        {
+            let less = |n: u32| Some(n.saturating_sub(1));
+            let _ = node.writers.fetch_update(Relaxed, Relaxed, less);
+        }
+    }
+
+    /// Whether the kernel may have pages of a file that are newer than what is here.
+    pub fn may_lag_behind(&self, ino: u64) -> bool {
+        let node = self.table.get(ino);
+        node.is_ok_and(|node| node.writers.load(Relaxed) > 0)
+    }
+
+    /// The kernel leaves it to the server: set-id bits do not survive a change by somebody without privilege. Mostly it has had
+    /// them dropped already, by a SETATTR that changes nothing.
+    fn drop_set_ids(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        fs: &FileSystem,
+        znode: &Arc<Znode>,
+    ) -> Answer<()> {
+        if caller.uid == 0 || znode.attributes().mode & SET_IDS == 0 {
+            return Ok(());
+        }
+        let set = SetAttr {
+            kill_suidgid: true,
+            ..SetAttr::default()
+        };
+        fs.setattr(&Credentials::root(), znode, &set).map_err(no)?;
+        self.attributes_changed(ino);
+        Ok(())
+    }
 }
 
-/// The request does not tell who asks, and the kernel leaves it to the server: set-id bits do not survive.
-fn drop_set_ids(fs: &FileSystem, znode: &Arc<Znode>) -> Answer<()> {
-    if znode.attributes().mode & SET_IDS == 0 {
-        return Ok(());
-    }
-    let set = SetAttr {
-        kill_suidgid: true,
-        ..SetAttr::default()
-    };
-    fs.setattr(&Credentials::root(), znode, &set)
-        .map(|_| ())
-        .map_err(no)
+/// What a handle says about an open file. Nothing else is kept of it.
+pub(crate) mod handle {
+    /// Mappings, or the kernel's write-back cache, may have pages of it to write.
+    pub const WRITES_PAGES: u64 = 1;
+    /// Reading through it leaves the access time alone.
+    pub const NO_ATIME: u64 = 2;
 }

@@ -10,9 +10,8 @@
 //! snapshots under `.zfs/snapshot`. They share `st_dev`; renames and links from one to another are refused all the same
 //! (`EXDEV`).
 //!
-//! What keeps it fast: no handles (opening and closing files costs no message), names, absent names and attributes
-//! are the kernel's without time limit, listings bring attributes, and a node holds its object in memory. What changes
-//! behind the kernel's back is told to it by [`MountServer`]'s methods, by a thread that holds nothing.
+//! What keeps it fast: names, absent names and attributes are the kernel's without time limit, listings bring attributes,
+//! and a node holds its object in memory. What changes behind the kernel's back is told to it by [`MountServer`]'s methods, by a thread that holds nothing.
 //!
 //! With the write-back cache the kernel owns size and times of the regular files it knows: writes from its cache leave
 //! the stored times alone, the kernel sends its own.

@@ -125,7 +125,11 @@ impl Session {
             }
             !full
         });
-        let goes_on = full || !ended.map_err(no)?;
+        let ended = ended.map_err(no)?;
+        if ended {
+            self.accessed(fs, dir);
+        }
+        let goes_on = full || !ended;
         if goes_on && last > 3 {
             // After the first answer the kernel knows better what it wants: the names, in any case.
             let (wanted, some) = if most == usize::MAX {

@@ -1,6 +1,6 @@
-//! The session as [`Ops`]: one line per request. Handles are not used; `fh` is 0 everywhere.
+//! The session as [`Ops`]: one line per request. Handles are numbers that say how a file was opened ([`crate::data`]).
+//! Directories have none.
 
-use zuse_base::Errno;
 use zuse_fuse::{
     Attr, Caller, CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, SetAttr,
     StatFs, ValueReply, Whence, WriteFlags, XattrMode,
@@ -9,7 +9,14 @@ use zuse_fuse::{
 use crate::session::{Answer, Session};
 
 const S_IFREG: u32 = 0o100_000;
-const O_ACCMODE: u32 = 3;
+
+impl Session {
+    /// A file that was just made is open.
+    fn made_open(&self, attr: Attr, flags: u32) -> Answer<(Attr, Opened)> {
+        let node = self.table.get(attr.ino)?;
+        Ok((attr, Opened::cached(self.opened(&node, flags))))
+    }
+}
 
 impl Ops for Session {
     fn destroy(&self) {
@@ -18,6 +25,14 @@ impl Ops for Session {
 
     fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<Attr> {
         Session::lookup(self, caller, parent, name)
+    }
+
+    fn may_keep_names(&self, dir: u64) -> bool {
+        Session::may_keep_names(self, dir)
+    }
+
+    fn may_lag_behind(&self, ino: u64) -> bool {
+        Session::may_lag_behind(self, ino)
     }
 
     fn forget(&self, ino: u64, n: u64) {
@@ -88,16 +103,8 @@ impl Ops for Session {
         Session::link(self, caller, ino, new_parent, new_name)
     }
 
-    /// Asked only where handles are on (`strict`): so that a file of a read-only file system is not opened for writing.
     fn open(&self, _caller: &Caller, ino: u64, flags: u32) -> Answer<Opened> {
-        if flags & O_ACCMODE != 0 {
-            let node = self.node(ino)?;
-            let (volume, _) = node.object()?;
-            if volume.enter()?.is_read_only() {
-                return Err(Errno::ROFS);
-            }
-        }
-        Ok(Opened::cached(0))
+        Session::open(self, ino, flags).map(Opened::cached)
     }
 
     fn create(
@@ -106,26 +113,30 @@ impl Ops for Session {
         parent: u64,
         name: &[u8],
         mode: u32,
-        _flags: u32,
+        flags: u32,
     ) -> Answer<(Attr, Opened)> {
         let attr = Session::mknod(self, caller, parent, name, S_IFREG | mode & 0o7777, 0)?;
-        Ok((attr, Opened::cached(0)))
+        self.made_open(attr, flags)
     }
 
-    fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, _flags: u32) -> Answer<(Attr, Opened)> {
+    fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, flags: u32) -> Answer<(Attr, Opened)> {
         let attr = Session::tmpfile(self, caller, dir, mode)?;
-        Ok((attr, Opened::cached(0)))
+        self.made_open(attr, flags)
     }
 
     fn read(
         &self,
         ino: u64,
-        _fh: u64,
+        fh: u64,
         offset: u64,
         size: u32,
         reply: ReadReply<'_>,
     ) -> Answer<Replied> {
-        Session::read(self, ino, offset, size, reply)
+        Session::read(self, (ino, fh), offset, size, reply)
+    }
+
+    fn release(&self, ino: u64, fh: u64) {
+        self.released(ino, fh);
     }
 
     fn write(
@@ -187,15 +198,23 @@ impl Ops for Session {
         Session::removexattr(self, caller, ino, name)
     }
 
-    fn fallocate(&self, ino: u64, _fh: u64, mode: u32, offset: u64, len: u64) -> Answer<()> {
-        Session::fallocate(self, ino, mode, offset, len)
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        _fh: u64,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    ) -> Answer<()> {
+        Session::fallocate(self, caller, ino, mode, (offset, len))
     }
 
     fn lseek(&self, ino: u64, _fh: u64, offset: u64, whence: Whence) -> Answer<u64> {
         Session::lseek(self, ino, offset, whence)
     }
 
-    fn copy_file_range(&self, range: &CopyRange) -> Answer<u32> {
-        self.copy(range)
+    fn copy_file_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u32> {
+        self.copy(caller, range)
     }
 }

@@ -42,8 +42,7 @@ impl Tree for PoolTree {
         let mut out = Vec::new();
         for listing in self.pool.list(root, None, false)? {
             let name = &listing.name;
-            let is_out = name == root || lock(&self.unmounted).contains(name);
-            if listing.kind != Kind::Filesystem || is_out {
+            if listing.kind != Kind::Filesystem || name == root {
                 continue;
             }
             // What goes away while it is being looked at is not mounted.
@@ -51,7 +50,14 @@ impl Tree for PoolTree {
             else {
                 continue;
             };
-            if can != "on" {
+            // A place in which a dataset belongs stays closed while the key is not loaded.
+            let sealed = can != "off"
+                && self
+                    .pool
+                    .encryption(name)
+                    .is_ok_and(|found| found.is_some_and(|e| !e.loaded));
+            let is_out = can != "on" || lock(&self.unmounted).contains(name);
+            if is_out && !sealed {
                 continue;
             }
             let path = if top.starts_with('/') {
@@ -63,7 +69,11 @@ impl Tree for PoolTree {
             };
             if let Some(path) = path {
                 let dataset = listing.name;
-                out.push(Child { path, dataset });
+                out.push(Child {
+                    path,
+                    dataset,
+                    sealed,
+                });
             }
         }
         Ok(out)
@@ -146,16 +156,48 @@ impl PoolMounts {
         Ok(server)
     }
 
-    /// Takes a child out of the mount of its parent, until [`Self::mount_child`].
-    pub fn unmount_child(&self, dataset: &str) {
-        lock(&self.unmounted).insert(dataset.to_owned());
+    /// Takes a child out of the mount of its parent, and before that all that is mounted below it, until
+    /// [`Self::mount_child`]. All of it is on disk afterwards.
+    ///
+    /// # Errors
+    /// What is mounted below is busy (`Refused(BUSY)` without `force`), and nothing has happened; the pool is suspended.
+    pub fn unmount_child(&self, dataset: &str, force: bool) -> Result<()> {
+        let servers = self.servers();
+        for server in &servers {
+            let Some(at) = server.path_of(dataset) else {
+                continue;
+            };
+            // Mounts of their own first, the deepest before those above it.
+            let mut inside: Vec<_> = servers
+                .iter()
+                .filter(|s| s.mount_point() != at && s.mount_point().starts_with(&at))
+                .collect();
+            inside.sort_by_key(|s| std::cmp::Reverse(s.mount_point().components().count()));
+            inside.into_iter().try_for_each(|s| self.end(s, force))?;
+            let below = server.children().into_iter();
+            let below = below.filter(|c| server.path_of(c).is_some_and(|p| p.starts_with(&at)));
+            for child in below {
+                server.write_back(&child);
+                lock(&self.unmounted).insert(child);
+            }
+        }
         self.refresh();
+        self.pool.sync()
     }
 
-    /// Mounts a child again that was unmounted by name.
-    pub fn mount_child(&self, dataset: &str) {
+    /// Mounts a child again that was unmounted by name, or was not mounted because its key was not loaded. Whether it is
+    /// mounted now.
+    pub fn mount_child(&self, dataset: &str) -> bool {
         lock(&self.unmounted).remove(dataset);
         self.refresh();
+        self.is_child(dataset)
+    }
+
+    /// Tells the kernel of what the last txg has changed.
+    pub fn tell_block_counts(&self) {
+        for server in self.servers() {
+            server.tell_block_counts();
+        }
     }
 
     /// The mounted trees.
@@ -198,9 +240,9 @@ impl PoolMounts {
             .any(|s| s.dataset() != dataset && s.serves(dataset))
     }
 
-    /// Whether a dataset is a child that was unmounted by name.
-    pub fn is_unmounted_child(&self, dataset: &str) -> bool {
-        lock(&self.unmounted).contains(dataset)
+    /// Whether a dataset belongs into a mount and is not there: unmounted by name, or for want of its key.
+    pub fn is_missing_child(&self, dataset: &str) -> bool {
+        lock(&self.unmounted).contains(dataset) || self.servers().iter().any(|s| s.seals(dataset))
     }
 
     /// Unmounts everything (what is busy is taken out of the tree), waits for the sessions to end, writes what waits and lets

@@ -9,7 +9,8 @@
 //! - [`MountServer::snapshot_made`], [`MountServer::snapshot_going`].
 //! - [`MountServer::touched`] after a library user changed files of a mounted file system.
 //!
-//! Once a second a thread frees what lost its last name and was open, and now and then writes access times.
+//! Once a second a thread frees what lost its last name and was open, tells the kernel of files that have other block counts
+//! since a txg was written, and now and then writes access times.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_fuse::{MountError, MountOptions, Mounted, Notifier, QueueFull, mount};
-use zuse_zpl::FileSystem;
+use zuse_zpl::{FileSystem, MountProps};
 
 use crate::covers::Covers;
 use crate::number;
@@ -51,9 +52,6 @@ pub struct ServerOptions {
     /// Options of the mount itself. The properties of the dataset (`readonly`, `setuid`, `devices`, `exec`, `atime`,
     /// `acltype`) take permissions away but give none.
     pub mount: MountOptions,
-    /// Ask at every `open` whether a file may be written. Off, opening and closing costs no message, and who writes to a
-    /// file of a read-only child or snapshot hears of it at `close` or `fsync`. A read-only mount needs it never.
-    pub strict_open: bool,
     /// Properties that options of the mount were given for, with what these say: shown as temporary values.
     pub said: Vec<(&'static str, &'static str)>,
 }
@@ -92,9 +90,10 @@ pub struct MountServer {
     changes: Mutex<()>,
     ticker: Mutex<Option<JoinHandle<()>>>,
     /// Asked for with the mount.
-    read_only: bool,
+    asked: MountOptions,
     said: Vec<(&'static str, &'static str)>,
-    kernel_read_only: Mutex<bool>,
+    /// What the kernel was told last.
+    told: Mutex<MountOptions>,
 }
 
 fn closed(errno: zuse_base::Errno) -> Error {
@@ -116,29 +115,30 @@ impl MountServer {
         let slots = Arc::new(Slots::default());
         let fs = tree.open(dataset)?;
         let is_snapshot = dataset.contains('@');
-        let read_only = options.mount.read_only;
+        let asked = options.mount.clone();
         let said = options.said.clone();
-        let options = effective(options, &fs);
         let root =
             Volume::new(&slots, fs, dataset.to_owned(), true, is_snapshot).map_err(closed)?;
-        let session = Arc::new(Session::new(tree, slots, root.clone()));
+        let session = Arc::new(Session::new(tree, slots, root.clone(), &asked));
         let root_object = root.enter().map_err(closed)?.root()?;
         session
             .table
             .enter(number::ROOT, What::Object(root, root_object));
         if !is_snapshot {
-            lay(&session)?;
+            lay(&session, |_| true)?;
         }
-        let mounted = mount(session.clone(), mountpoint, &options)?;
+        let told = effective(&asked, &shown(&session));
+        let mounted = mount(session.clone(), mountpoint, &told)?;
+        let _ = session.notifier.set(mounted.notifier());
         let ticker = spawn_ticker(&session);
         Ok(Self {
             session,
             mounted,
             changes: Mutex::new(()),
             ticker: Mutex::new(ticker),
-            read_only,
+            asked,
             said,
-            kernel_read_only: Mutex::new(options.read_only),
+            told: Mutex::new(told),
         })
     }
 
@@ -210,6 +210,29 @@ impl MountServer {
         let mut names: Vec<String> = lock(&self.session.children).keys().cloned().collect();
         names.sort();
         names
+    }
+
+    /// Whether a dataset belongs below the root and its place is closed, because its key is not loaded.
+    pub fn seals(&self, dataset: &str) -> bool {
+        lock(&self.session.sealed).contains(dataset)
+    }
+
+    /// Has the kernel write what it has of a dataset, and waits for that.
+    pub fn write_back(&self, dataset: &str) {
+        if let Some(volume) = self.head(dataset) {
+            for ino in self.session.table.of_volume(&volume) {
+                self.tell_inode(ino);
+            }
+            self.settle_cache();
+        }
+    }
+
+    /// Tells the kernel of files that have other block counts than it was told, since a txg was written.
+    pub fn tell_block_counts(&self) {
+        let children: Vec<_> = lock(&self.session.children).values().cloned().collect();
+        for volume in children.iter().chain([&self.session.root()]) {
+            self.session.tell_block_counts(volume, None);
+        }
     }
 
     /// Whether the session has ended, for instance because somebody unmounted it.
@@ -433,10 +456,13 @@ impl MountServer {
                 .enter(number::ROOT, What::Object(root.clone(), object));
             names.extend(root_names(&root));
         }
-        let retired = lay(session)?;
+        // What a new file system must not have honoured stops being honoured before it is shown.
+        let retired = lay(session, |all| self.follow_honoured(all, true))?;
         // Before anything is told to the kernel: it may have to wait for a request that waits here.
         drop(root_gate);
+        self.follow_honoured(&shown(session), false);
         self.follow_read_only(&fs);
+        self.follow_properties();
         if replaced {
             self.retire(&old_root);
             names.push(zuse_zpl::DOT_ZFS_NAME.to_vec());
@@ -472,10 +498,57 @@ impl MountServer {
     /// Lets the kernel know whether the root may be written now. Where it cannot be told (no permission to) the file
     /// system itself refuses.
     fn follow_read_only(&self, fs: &FileSystem) {
-        let wanted = self.read_only || fs.is_read_only();
-        let mut now = lock(&self.kernel_read_only);
-        if *now != wanted && self.mounted.set_read_only(wanted).is_ok() {
-            *now = wanted;
+        let mut told = lock(&self.told);
+        let new = MountOptions {
+            read_only: self.asked.read_only || fs.is_read_only(),
+            ..told.clone()
+        };
+        if told.read_only != new.read_only && self.mounted.set_read_only(&new).is_ok() {
+            *told = new;
+        }
+    }
+
+    /// Lets the kernel honour set-id bits, device nodes and programs as the properties of all that is shown say. With `before`
+    /// only what takes away. Whether the kernel does not honour more than it may.
+    fn follow_honoured(&self, all: &[Arc<FileSystem>], before: bool) -> bool {
+        let new = effective(&self.asked, all);
+        let mut told = lock(&self.told);
+        let less = |was: bool, is: bool| is && (was || !before);
+        let next = MountOptions {
+            suid: less(told.suid, new.suid),
+            dev: less(told.dev, new.dev),
+            exec: less(told.exec, new.exec),
+            ..told.clone()
+        };
+        let honoured = |o: &MountOptions| (o.suid, o.dev, o.exec);
+        if honoured(&next) != honoured(&told) {
+            if self.mounted.set_honoured(&next).is_err() {
+                return told.suid <= new.suid && told.dev <= new.dev;
+            }
+            *told = next;
+        }
+        true
+    }
+
+    /// What the kernel has been told under other properties it is told again.
+    fn follow_properties(&self) {
+        let session = &self.session;
+        let mut volumes: Vec<_> = lock(&session.children).values().cloned().collect();
+        volumes.push(session.root());
+        for volume in volumes {
+            let Some(fs) = volume.file_system() else {
+                continue;
+            };
+            let now = (fs.props().posix_acl, fs.shows_dot_zfs());
+            let was = std::mem::replace(&mut *lock(&volume.told_under), now);
+            if was.0 != now.0 {
+                // It keeps ACLs, and that there are none.
+                for ino in session.table.of_volume(&volume) {
+                    session.attributes_changed(ino);
+                }
+            } else if was.1 != now.1 {
+                session.attributes_changed(volume.root);
+            }
         }
     }
 
@@ -530,28 +603,51 @@ impl std::fmt::Debug for MountServer {
     }
 }
 
-/// What the properties of the dataset leave of the options.
-fn effective(options: &ServerOptions, fs: &FileSystem) -> MountOptions {
-    let props = fs.props();
-    let mut mount = options.mount.clone();
-    mount.read_only |= fs.is_read_only();
-    mount.suid &= props.setuid;
-    mount.dev &= props.devices;
-    mount.exec &= props.exec;
-    mount.atime &= props.atime;
-    mount.posix_acl |= props.posix_acl;
-    mount.handleless_files = !options.strict_open;
-    mount.handleless_dirs = true;
+/// What the properties of the root, and of all that is shown, leave of the options. The root comes first.
+///
+/// The kernel has one answer for the whole mount. Set-id bits and device nodes count only if no file system says no. Programs
+/// run if any says yes: the session refuses to open those of the others.
+fn effective(asked: &MountOptions, all: &[Arc<FileSystem>]) -> MountOptions {
+    let mut mount = asked.clone();
+    if let Some(root) = all.first() {
+        mount.read_only |= root.is_read_only();
+        mount.atime &= root.props().atime;
+    }
+    let every = |f: fn(&MountProps) -> bool| all.iter().all(|fs| f(&fs.props()));
+    mount.suid &= every(|p| p.setuid);
+    mount.dev &= every(|p| p.devices);
+    mount.exec &= !every(|p| !p.exec);
+    // Each file system answers for itself; where ACLs are off there are none.
+    mount.posix_acl = true;
     mount
 }
 
+/// All file systems that are shown, the root first.
+fn shown(session: &Session) -> Vec<Arc<FileSystem>> {
+    let mut all: Vec<_> = session.root().file_system().into_iter().collect();
+    all.extend(
+        lock(&session.children)
+            .values()
+            .filter_map(|v| v.file_system()),
+    );
+    all
+}
+
 /// Makes the map of what is mounted where from the tree; returns the file systems that are not in it any more.
-fn lay(session: &Session) -> Result<Vec<Arc<Volume>>> {
+///
+/// `may_show` is asked before anything new can be seen; if it says no, children that want something taken away are left out.
+fn lay(
+    session: &Session,
+    may_show: impl FnOnce(&[Arc<FileSystem>]) -> bool,
+) -> Result<Vec<Arc<Volume>>> {
     let root = session.root();
     let children = session.tree.children(&root.name())?;
     let old: HashMap<String, Arc<Volume>> = lock(&session.children).clone();
     let mut new = HashMap::new();
     for child in &children {
+        if child.sealed {
+            continue;
+        }
         // A child that cannot be opened is not mounted; the rest is.
         let Ok(fs) = session.tree.open(&child.dataset) else {
             continue;
@@ -568,7 +664,20 @@ fn lay(session: &Session) -> Result<Vec<Arc<Volume>>> {
         volume.set_name(&child.dataset);
         new.insert(child.dataset.clone(), volume);
     }
+    let all: Vec<_> = [&root]
+        .into_iter()
+        .chain(new.values())
+        .filter_map(|v| v.file_system())
+        .collect();
+    if !may_show(&all) {
+        new.retain(|_, v| {
+            v.file_system()
+                .is_some_and(|fs| fs.props().setuid && fs.props().devices)
+        });
+    }
     let covers = Covers::lay(&root, &children, &new, &session.covers()).map_err(closed)?;
+    let sealed = children.iter().filter(|c| c.sealed);
+    *lock(&session.sealed) = sealed.map(|c| c.dataset.clone()).collect();
     let retired = old
         .into_values()
         .filter(|v| !new.values().any(|n| Arc::ptr_eq(n, v)))
@@ -629,6 +738,7 @@ fn tick(session: &Weak<Session>) {
         volumes.push(session.root());
         let mut open = 0;
         for volume in volumes {
+            session.tell_block_counts(&volume, None);
             let Ok(fs) = volume.enter() else { continue };
             open += 1;
             if fs.is_read_only() {

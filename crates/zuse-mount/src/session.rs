@@ -1,11 +1,11 @@
 //! What one FUSE session serves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use zuse_base::{Errno, Error};
-use zuse_fuse::{Attr, Caller};
+use zuse_fuse::{Attr, Caller, MountOptions, Notifier};
 use zuse_zpl::{Credentials, FileSystem, Znode};
 
 use crate::attributes;
@@ -48,10 +48,23 @@ pub(crate) struct Session {
     /// Whether there are any, or a file to take in.
     has_to_do: AtomicBool,
     uses: Uses,
+    /// Whether the kernel has a write-back cache.
+    pub gathers_writes: bool,
+    /// Whether access times are kept.
+    pub keeps_atime: bool,
+    /// Tells the kernel what has changed beside it. Empty until it is mounted.
+    pub notifier: OnceLock<Notifier>,
+    /// Children that belong into the session and whose keys are not loaded.
+    pub sealed: Mutex<HashSet<String>>,
 }
 
 impl Session {
-    pub fn new(tree: Arc<dyn Tree>, slots: Arc<Slots>, root: Arc<Volume>) -> Self {
+    pub fn new(
+        tree: Arc<dyn Tree>,
+        slots: Arc<Slots>,
+        root: Arc<Volume>,
+        options: &MountOptions,
+    ) -> Self {
         Self {
             tree,
             slots,
@@ -65,6 +78,10 @@ impl Session {
             to_do: Mutex::default(),
             has_to_do: AtomicBool::new(false),
             uses: Uses::default(),
+            gathers_writes: options.writeback_cache,
+            keeps_atime: options.atime,
+            notifier: OnceLock::new(),
+            sealed: Mutex::default(),
         }
     }
 
@@ -197,6 +214,67 @@ impl Session {
     pub fn give_virtual(&self, dir: &Arc<VirtualDir>) -> Answer<Attr> {
         self.table.enter(dir.ino, What::Virtual(dir.clone()));
         attributes::of_virtual(dir.ino, &dir.volume)
+    }
+
+    /// The kernel's attributes of an inode are not true any more.
+    pub fn attributes_changed(&self, ino: u64) {
+        if let Some(notifier) = self.notifier.get() {
+            notifier.attributes_changed(ino);
+        }
+    }
+
+    /// Somebody has read an object.
+    pub fn accessed(&self, fs: &FileSystem, znode: &Arc<Znode>) -> bool {
+        self.keeps_atime && fs.accessed(znode)
+    }
+
+    /// Whether the kernel may keep names of a directory.
+    pub fn may_keep_names(&self, dir: u64) -> bool {
+        if !self.slots.any_aliases.load(Relaxed) {
+            return true;
+        }
+        let node = self.table.get(dir).ok();
+        !node.is_some_and(|n| n.volume().is_some_and(|v| v.has_aliases))
+    }
+
+    /// Tells the kernel of files whose block counts it has and that have other ones now: those are known once a txg is
+    /// written. Never call it for all from a thread that serves requests.
+    pub fn tell_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
+        let inodes: Vec<u64> = match only {
+            Some(ino) => vec![ino],
+            None => lock(&volume.growing).keys().copied().collect(),
+        };
+        if inodes.is_empty() {
+            return;
+        }
+        // The kernel is told when nobody is inside any more: see the rules of the gate.
+        for ino in self.with_other_counts(volume, inodes) {
+            self.attributes_changed(ino);
+        }
+    }
+
+    fn with_other_counts(&self, volume: &Arc<Volume>, inodes: Vec<u64>) -> Vec<u64> {
+        let mut out = Vec::new();
+        let Ok(fs) = volume.enter() else { return out };
+        for ino in inodes {
+            let node = self.table.get(ino).ok();
+            let znode = match node.as_ref().map(|n| &n.what) {
+                Some(What::Object(_, znode)) => Some(znode.clone()),
+                // Let go since.
+                Some(What::Listed(_, listed)) => fs.znode(listed.object).ok(),
+                _ => None,
+            };
+            if znode.as_ref().is_some_and(|z| z.dnode().is_dirty()) {
+                continue;
+            }
+            let told = lock(&volume.growing).remove(&ino);
+            if let (Some(znode), Some(told)) = (znode, told)
+                && fs.getattr(&znode).blocks != told
+            {
+                out.push(ino);
+            }
+        }
+        out
     }
 
     /// Takes references back.

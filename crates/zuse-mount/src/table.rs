@@ -68,16 +68,19 @@ pub(crate) struct Node {
     lookups: AtomicU64,
     /// How often the content was replaced behind the kernel's back; part of the generation.
     pub replaced: AtomicU32,
+    /// Handles through which a mapping may write.
+    pub writers: AtomicU32,
     /// Asked for since it was looked at by who lets go of objects.
     used: AtomicBool,
 }
 
 impl Node {
-    fn new(what: What, lookups: u64, replaced: u32) -> Arc<Self> {
+    fn new(what: What, lookups: u64, replaced: u32, writers: u32) -> Arc<Self> {
         Arc::new(Self {
             what,
             lookups: AtomicU64::new(lookups),
             replaced: AtomicU32::new(replaced),
+            writers: AtomicU32::new(writers),
             used: AtomicBool::new(false),
         })
     }
@@ -88,6 +91,7 @@ impl Node {
             what,
             self.lookups.load(Relaxed),
             self.replaced.load(Relaxed),
+            self.writers.load(Relaxed),
         )
     }
 
@@ -146,7 +150,8 @@ impl Node {
         }
     }
 
-    fn volume(&self) -> Option<&Arc<Volume>> {
+    /// The file system that it is in.
+    pub fn volume(&self) -> Option<&Arc<Volume>> {
         match &self.what {
             What::Object(v, _)
             | What::Listed(v, _)
@@ -168,7 +173,12 @@ struct Shard {
 impl Shard {
     /// Puts a node there. Returns those that it takes the place of: to be dropped without the lock.
     #[must_use]
-    fn put(&mut self, ino: u64, node: Arc<Node>, may_hold: usize) -> [Option<Arc<Node>>; TRIES + 1] {
+    fn put(
+        &mut self,
+        ino: u64,
+        node: Arc<Node>,
+        may_hold: usize,
+    ) -> [Option<Arc<Node>>; TRIES + 1] {
         let is_held = matches!(node.what, What::Object(..));
         let mut old = [const { None }; TRIES + 1];
         old[TRIES] = self.nodes.insert(ino, node);
@@ -265,14 +275,15 @@ impl Table {
             node.lookups.fetch_add(1, Relaxed);
             return node.clone();
         }
-        let (lookups, replaced) = there.as_ref().map_or((0, 0), |n| {
+        let (lookups, replaced, writers) = there.as_ref().map_or((0, 0, 0), |n| {
             let other = u32::from(!n.becomes(&what));
             (
                 n.lookups.load(Relaxed),
                 n.replaced.load(Relaxed).wrapping_add(other),
+                n.writers.load(Relaxed),
             )
         });
-        let node = Node::new(what, lookups + 1, replaced);
+        let node = Node::new(what, lookups + 1, replaced, writers);
         let old = shard.put(ino, node.clone(), self.may_hold);
         drop(shard);
         drop((there, old));
@@ -326,6 +337,18 @@ impl Table {
             }
             drop(shard);
         }
+    }
+
+    /// The inodes of a file system that the kernel knows.
+    pub fn of_volume(&self, volume: &Arc<Volume>) -> Vec<u64> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            let ours = |node: &Node| node.volume().is_some_and(|v| Arc::ptr_eq(v, volume));
+            let inodes = shard.nodes.iter().filter(|(_, node)| ours(node));
+            all.extend(inodes.map(|(ino, _)| *ino));
+        }
+        all
     }
 
     /// Lets go of everything, at the end of the session.

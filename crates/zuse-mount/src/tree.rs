@@ -12,6 +12,8 @@ pub struct Child {
     pub path: Vec<Vec<u8>>,
     /// Name of the dataset.
     pub dataset: String,
+    /// Its key is not loaded: only its place is there, and nothing can be put into it.
+    pub sealed: bool,
 }
 
 /// A snapshot of a file system.

@@ -7,7 +7,7 @@
 //! Rules: a thread is inside one gate once. Nothing that waits for the kernel is done inside.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
@@ -24,11 +24,15 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The numbers that file systems have.
 #[derive(Default)]
-pub(crate) struct Slots(Mutex<BTreeSet<u16>>);
+pub(crate) struct Slots {
+    used: Mutex<BTreeSet<u16>>,
+    /// Whether a file system ever came in whose entries have several names.
+    pub any_aliases: AtomicBool,
+}
 
 impl Slots {
     fn take(&self) -> Result<u16, Errno> {
-        let mut used = lock(&self.0);
+        let mut used = lock(&self.used);
         let free = (0..number::VIRTUAL_SLOT).find(|slot| !used.contains(slot));
         // So many file systems are in use at a time: ENFILE.
         let slot = free.ok_or(Errno(23))?;
@@ -48,6 +52,12 @@ pub(crate) struct Volume {
     pub root_object: ObjectId,
     /// Whether it is a snapshot.
     pub is_snapshot: bool,
+    /// Whether its entries have several names.
+    pub has_aliases: bool,
+    /// Inodes whose block counts were told while they were about to change, with the counts.
+    pub growing: Mutex<HashMap<u64, u64>>,
+    /// What the kernel has been told under: whether POSIX ACLs are kept, whether `.zfs` is shown.
+    pub told_under: Mutex<(bool, bool)>,
     name: Mutex<String>,
     /// What `..` of its root is.
     above: AtomicU64,
@@ -99,6 +109,9 @@ impl Volume {
     ) -> Result<Arc<Self>, Errno> {
         let slot = slots.take()?;
         fs.let_orphans_wait(MAY_WAIT);
+        let has_aliases = fs.has_aliases();
+        slots.any_aliases.fetch_or(has_aliases, Relaxed);
+        let told_under = (fs.props().posix_acl, fs.shows_dot_zfs());
         let root_object = fs.root_id();
         let root = if is_root {
             number::ROOT
@@ -111,6 +124,9 @@ impl Volume {
             root,
             root_object,
             is_snapshot,
+            has_aliases,
+            growing: Mutex::default(),
+            told_under: Mutex::new(told_under),
             name: Mutex::new(name),
             above: AtomicU64::new(root),
             gate: RwLock::new(Some(fs)),
@@ -188,6 +204,6 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        lock(&self.slots.0).remove(&self.slot);
+        lock(&self.slots.used).remove(&self.slot);
     }
 }

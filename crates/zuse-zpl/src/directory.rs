@@ -196,8 +196,11 @@ impl FileSystem {
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let wanted = if plus { Wanted::Objects } else { Wanted::Names };
-        self.readdir_some(dir, from, wanted, (usize::MAX, usize::MAX), sink)
-            .map(|_| ())
+        let ended = self.readdir_some(dir, from, wanted, (usize::MAX, usize::MAX), sink)?;
+        if ended {
+            self.accessed(dir);
+        }
+        Ok(())
     }
 
     /// The same for a sink that will take about `likely` entries, of which not many more are fetched, and is given at most
@@ -294,7 +297,6 @@ impl FileSystem {
                 return Ok(false);
             }
         }
-        self.note_access(dir, &self.backing.props());
         Ok(true)
     }
 

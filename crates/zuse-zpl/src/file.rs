@@ -55,7 +55,7 @@ fn check_file(znode: &Znode) -> Result<()> {
 
 impl FileSystem {
     /// Gives up to `len` bytes from `offset` to `sink`, shared with the cache where they are clean. Ends at the end of
-    /// the file.
+    /// the file. The access time is the caller's to note ([`Self::accessed`]).
     ///
     /// # Errors
     /// A block cannot be read; `Refused(ACCES)` for quarantined files.
@@ -80,7 +80,6 @@ impl FileSystem {
         if take > 0 {
             znode.dnode().read_slices(offset, take, sink)?;
         }
-        self.note_access(znode, &self.backing.props());
         Ok(take)
     }
 
@@ -94,6 +93,7 @@ impl FileSystem {
             slice.copy_to(&mut buf[done..]);
             done += slice.len();
         })?;
+        self.accessed(znode);
         Ok(done)
     }
 

@@ -212,6 +212,11 @@ impl FileSystem {
         self.case
     }
 
+    /// Whether an entry is found by more than one name: case or the form of letters does not tell them apart.
+    pub fn has_aliases(&self) -> bool {
+        self.match_type() != MatchType::Exact
+    }
+
     /// Whether changes are refused.
     pub fn is_read_only(&self) -> bool {
         self.backing.props().read_only
@@ -340,10 +345,11 @@ impl FileSystem {
     /// Type of the objects that hold file data.
     pub(crate) const FILE_TYPE: u8 = object_type::PLAIN_FILE_CONTENTS;
 
-    /// Remembers an access time that is to be written some time.
-    pub(crate) fn note_access(&self, znode: &Arc<Znode>, props: &MountProps) {
+    /// Somebody has read an object: its access time, which is to be written some time. Whether it has another one now.
+    pub fn accessed(&self, znode: &Arc<Znode>) -> bool {
+        let props = self.backing.props();
         if !props.atime || props.read_only {
-            return;
+            return false;
         }
         {
             let state = znode.read();
@@ -357,7 +363,7 @@ impl FileSystem {
                 now.secs != a.atime.secs || now.nanos / 1_000_000 != a.atime.nanos / 1_000_000
             };
             if !wanted || a.links == 0 {
-                return;
+                return false;
             }
         }
         let first = {
@@ -376,6 +382,7 @@ impl FileSystem {
                 let _ = self.write_atimes();
             }
         }
+        true
     }
 
     pub(crate) fn forget_access(&self, znode: &Znode) {

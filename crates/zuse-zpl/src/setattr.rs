@@ -136,13 +136,15 @@ impl FileSystem {
             if !who.free() && !owns_group && !znode.is_dir() {
                 *m &= !mode::SETGID;
             }
-            if self.backing.props().acl_mode == AclMode::Restricted
+            // Set-id bits are in no ACL.
+            if (*m ^ old.mode) & 0o777 != 0
+                && self.backing.props().acl_mode == AclMode::Restricted
                 && old.flags & flags::ACL_TRIVIAL == 0
             {
                 return refuse(Errno::PERM, "aclmode=restricted keeps this ACL");
             }
         }
-        let kills = set.kill_suidgid || (owner_changes && !znode.is_dir());
+        let kills = (set.kill_suidgid || owner_changes) && !znode.is_dir();
         if kills {
             let m = new_mode.unwrap_or(old.mode);
             let killed = without_set_ids(m);

@@ -85,7 +85,8 @@ impl FileSystem {
     /// Reads an extended attribute.
     ///
     /// # Errors
-    /// `Refused(NODATA)`, `Refused(NOTSUP)` for a name space that is off, `Refused(PERM)`, `Refused(ACCES)`.
+    /// `Refused(NODATA)`, also for ACLs where they are off, `Refused(NOTSUP)` for another name space that is off,
+    /// `Refused(PERM)`, `Refused(ACCES)`.
     pub fn get_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8]) -> Result<Vec<u8>> {
         self.get_xattr_with(who, znode, name, <[u8]>::to_vec)
     }
@@ -291,7 +292,9 @@ impl FileSystem {
         }
         if is_acl(name) {
             if !props.posix_acl || a.kind() == mode::SYMLINK {
-                return refuse(Errno::NOTSUP, "POSIX ACLs are off");
+                // The kernel asks before it judges, and takes any other errno for a refusal.
+                let errno = if write { Errno::NOTSUP } else { Errno::NODATA };
+                return refuse(errno, "POSIX ACLs are off");
             }
             if write {
                 who.check_owner(a.uid)?;

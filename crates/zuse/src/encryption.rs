@@ -46,7 +46,12 @@ impl Pool {
     /// `Refused`: ACCES if it is not loaded, BUSY if something uses it.
     pub fn unload_key(&self, name: &str) -> Result<()> {
         self.sync()?;
-        self.dsl().unload_key(name)
+        self.dsl().unload_key(name)?;
+        // What is put where it belongs must not land in the file system above, in clear.
+        if let Some(mounts) = self.mounts() {
+            mounts.properties_changed(name);
+        }
+        Ok(())
     }
 }
 

@@ -67,7 +67,6 @@ impl MountArgs {
                 ("btime", None) => mount.birth_times = true,
                 ("writeback", None) => mount.writeback_cache = true,
                 ("apart" | "noapart", None) => mount.apart = name == "apart",
-                ("strict_open", None) => options.strict_open = true,
                 ("threads", Some(n)) => {
                     let n = n.parse().ok().filter(|n| (1..=256).contains(n));
                     mount.threads = n.ok_or_else(|| {
@@ -89,7 +88,9 @@ impl MountArgs {
                     | "relatime"
                     | "zfsutil"
                     | "default_permissions"
-                    | "async",
+                    | "async"
+                    // Every open is asked for.
+                    | "strict_open",
                     None,
                 ) => {}
                 _ if name.starts_with("x-") || name == "device" => {}

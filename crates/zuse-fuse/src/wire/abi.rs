@@ -75,7 +75,6 @@ pub(super) mod init {
     pub const HAS_IOCTL_DIR: u64 = 1 << 11;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
-    pub const ASYNC_DIO: u64 = 1 << 15;
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const POSIX_ACL: u64 = 1 << 20;
@@ -100,13 +99,14 @@ pub(super) mod fattr {
     pub const MTIME_NOW: u32 = 1 << 8;
     pub const CTIME: u32 = 1 << 10;
     pub const KILL_SUIDGID: u32 = 1 << 11;
+    /// Those that say whose request it is, not what is to be changed.
+    pub const ABOUT_THE_REQUEST: u32 = FH | 1 << 9;
 }
 
 /// How a file is opened.
 pub(super) mod fopen {
     #![allow(missing_docs)]
     pub const KEEP_CACHE: u32 = 1 << 1;
-    pub const CACHE_DIR: u32 = 1 << 3;
 }
 
 /// GETATTR and STATX: the handle counts.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::abi::{self, fattr, fopen, op};
 use super::listing::Listing;
 use super::message::{Fields, Malformed, Message, Out};
+use super::seeking::{Seek, Seeking};
 use super::{Channel, call};
+use crate::notifier::Notice;
 use crate::{
     Attr, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags, SetAttr,
     TimeSet, ValueReply, Whence, WriteFlags, XattrMode,
@@ -54,10 +56,22 @@ pub(super) fn set_attribute(mut body: Fields<'_>) -> Result<(usize, &[u8], Field
     Ok((usize::try_from(size).map_err(|_| Malformed)?, name, body))
 }
 
+/// `fuse_lseek_in`: the handle, and what is looked for from where on.
+fn wanted_place(mut body: Fields<'_>) -> Result<(u64, u64, Whence), Errno> {
+    let (fh, offset, whence) = (body.u64()?, body.i64()?, body.u32()?);
+    match (whence, u64::try_from(offset)) {
+        (SEEK_DATA, Ok(from)) => Ok((fh, from, Whence::Data)),
+        (SEEK_HOLE, Ok(from)) => Ok((fh, from, Whence::Hole)),
+        (SEEK_DATA | SEEK_HOLE, Err(_)) => Err(Errno::NXIO),
+        _ => Err(Errno::INVAL),
+    }
+}
+
 /// What answers messages.
 pub(super) struct Server<O: Ops> {
     ops: Arc<O>,
     options: MountOptions,
+    seeking: Seeking,
 }
 
 impl<O: Ops> Server<O> {
@@ -65,6 +79,29 @@ impl<O: Ops> Server<O> {
         Self {
             ops,
             options: options.clone(),
+            seeking: Seeking::default(),
+        }
+    }
+
+    pub(super) fn seeking(&self) -> &Seeking {
+        &self.seeking
+    }
+
+    /// The life of the thread that looks for holes where the kernel may know more: it calls in what the kernel has.
+    pub(super) fn seek_behind(&self, channel: &Channel) {
+        while let Some(seek) = self.seeking.next() {
+            let all = Notice::Inode {
+                ino: seek.node,
+                offset: 0,
+                len: 0,
+            };
+            super::tell(channel, all);
+            let mut out = Out::default();
+            let (node, fh) = (seek.node, seek.fh);
+            match call(|| self.seek(node, fh, (seek.from, seek.whence), &mut out)) {
+                Ok(()) => channel.send(0, seek.unique, &[&out.0]),
+                Err(errno) => channel.refuse(seek.unique, errno),
+            }
         }
     }
 
@@ -95,6 +132,7 @@ impl<O: Ops> Server<O> {
                 let _ = call(|| self.forget(&message));
             }
             op::READ => self.read(channel, &message),
+            op::LSEEK => self.lseek(channel, &message, out),
             op::GETXATTR => self.getxattr(channel, &message),
             _ => match call(|| self.answer_into(&message, out)) {
                 Ok(()) if out.0.is_empty() => channel.send(0, unique, &[]),
@@ -140,31 +178,38 @@ impl<O: Ops> Server<O> {
                 .removexattr(&m.caller, node, m.body.clone().name()?),
             op::ACCESS => self.ops.access(&m.caller, node, m.body.clone().u32()?),
             op::IOCTL => self.ioctl(m, out),
-            op::FALLOCATE => self.fallocate(node, body),
-            op::LSEEK => self.lseek(node, body, out),
-            op::COPY_FILE_RANGE => self.copy_file_range(node, body, out),
+            op::FALLOCATE => self.fallocate(m),
+            op::COPY_FILE_RANGE => self.copy_file_range(m, out),
             op::DESTROY => Ok(()),
             // INTERRUPT, locks, BMAP, POLL and what is younger than this: the kernel does not ask again.
             _ => Err(Errno::NOSYS),
         }
     }
 
-    fn entry(&self, out: &mut Out, attr: &Attr) {
-        let (entry_ttl, attr_ttl) = (self.options.entry_ttl, self.options.attr_ttl);
-        out.entry(attr.ino, attr, entry_ttl, attr_ttl);
+    fn entry(&self, out: &mut Out, dir: u64, attr: &Attr) {
+        let entry_ttl = self.name_ttl(dir, self.options.entry_ttl);
+        out.entry(attr.ino, attr, entry_ttl, self.options.attr_ttl);
+    }
+
+    /// How long a name in a directory stays valid.
+    fn name_ttl(&self, dir: u64, ttl: Duration) -> Duration {
+        if self.ops.may_keep_names(dir) {
+            ttl
+        } else {
+            Duration::ZERO
+        }
     }
 
     fn lookup(&self, m: &Message<'_>, out: &mut Out) -> Done {
         let name = m.body.clone().name()?;
         match self.ops.lookup(&m.caller, m.node, name) {
-            Ok(attr) => self.entry(out, &attr),
-            Err(Errno::NOENT) if !self.options.negative_ttl.is_zero() => {
-                out.entry(
-                    0,
-                    &Attr::default(),
-                    self.options.negative_ttl,
-                    Duration::ZERO,
-                );
+            Ok(attr) => self.entry(out, m.node, &attr),
+            Err(Errno::NOENT) => {
+                let ttl = self.name_ttl(m.node, self.options.negative_ttl);
+                if ttl.is_zero() {
+                    return Err(Errno::NOENT);
+                }
+                out.entry(0, &Attr::default(), ttl, Duration::ZERO);
             }
             Err(errno) => return Err(errno),
         }
@@ -242,8 +287,10 @@ impl<O: Ops> Server<O> {
             atime: time(fattr::ATIME, fattr::ATIME_NOW, (atime, atime_ns)),
             mtime: time(fattr::MTIME, fattr::MTIME_NOW, (mtime, mtime_ns)),
             ctime: has(fattr::CTIME).then_some((ctime, ctime_ns)),
-            // On a change of owner they always fall, and the kernel leaves it to us.
-            kill_suidgid: has(fattr::KILL_SUIDGID) || has(fattr::UID) || has(fattr::GID),
+            // On a change of owner they always fall, and the kernel leaves it to us. A message that changes nothing comes
+            // before somebody without privilege changes a file that has such bits: with its answer the kernel knows.
+            kill_suidgid: has(fattr::KILL_SUIDGID | fattr::UID | fattr::GID)
+                || valid & !fattr::ABOUT_THE_REQUEST == 0,
         };
         let fh = has(fattr::FH).then_some(fh);
         let attr = self.ops.setattr(&m.caller, m.node, fh, &set)?;
@@ -256,7 +303,7 @@ impl<O: Ops> Server<O> {
         let (mode, rdev, umask, _) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
         let who = Caller { umask, ..m.caller };
         let attr = self.ops.mknod(&who, m.node, body.name()?, mode, rdev)?;
-        self.entry(out, &attr);
+        self.entry(out, m.node, &attr);
         Ok(())
     }
 
@@ -265,7 +312,7 @@ impl<O: Ops> Server<O> {
         let (mode, umask) = (body.u32()?, body.u32()?);
         let who = Caller { umask, ..m.caller };
         let attr = self.ops.mkdir(&who, m.node, body.name()?, mode)?;
-        self.entry(out, &attr);
+        self.entry(out, m.node, &attr);
         Ok(())
     }
 
@@ -273,7 +320,7 @@ impl<O: Ops> Server<O> {
         let mut body = m.body;
         let (name, target) = (body.name()?, body.name()?);
         let attr = self.ops.symlink(&m.caller, m.node, name, target)?;
-        self.entry(out, &attr);
+        self.entry(out, m.node, &attr);
         Ok(())
     }
 
@@ -281,7 +328,7 @@ impl<O: Ops> Server<O> {
         let mut body = m.body;
         let ino = body.u64()?;
         let attr = self.ops.link(&m.caller, ino, m.node, body.name()?)?;
-        self.entry(out, &attr);
+        self.entry(out, m.node, &attr);
         Ok(())
     }
 
@@ -308,16 +355,13 @@ impl<O: Ops> Server<O> {
     }
 
     /// `fuse_open_out`.
-    fn opened(&self, out: &mut Out, opened: &Opened, directory: bool) {
-        let mut flags = 0;
-        if opened.keep_cache {
-            flags |= fopen::KEEP_CACHE;
-            if directory {
-                flags |= fopen::CACHE_DIR;
-            }
-        }
+    fn opened(&self, out: &mut Out, opened: &Opened) {
         out.u64(opened.fh);
-        out.u32(flags);
+        out.u32(if opened.keep_cache {
+            fopen::KEEP_CACHE
+        } else {
+            0
+        });
         out.u32(0);
     }
 
@@ -330,8 +374,8 @@ impl<O: Ops> Server<O> {
         } else {
             self.ops.create(&who, m.node, body.name()?, mode, flags)?
         };
-        self.entry(out, &attr);
-        self.opened(out, &opened, false);
+        self.entry(out, m.node, &attr);
+        self.opened(out, &opened);
         Ok(())
     }
 
@@ -341,16 +385,13 @@ impl<O: Ops> Server<O> {
         }
         let flags = m.body.clone().u32()?;
         let opened = self.ops.open(&m.caller, m.node, flags)?;
-        self.opened(out, &opened, false);
+        self.opened(out, &opened);
         Ok(())
     }
 
     fn opendir(&self, m: &Message<'_>, out: &mut Out) -> Done {
-        if self.options.handleless_dirs {
-            return Err(Errno::NOSYS);
-        }
         let opened = self.ops.opendir(&m.caller, m.node)?;
-        self.opened(out, &opened, true);
+        self.opened(out, &opened);
         Ok(())
     }
 
@@ -392,8 +433,10 @@ impl<O: Ops> Server<O> {
         let mut body = m.body;
         let (fh, offset, size) = (body.u64()?, body.u64()?, body.u32()?);
         let limit = usize::try_from(size).map_or(MAX_LISTING, |n| n.min(MAX_LISTING));
-        let ttls = (m.opcode == op::READDIRPLUS)
-            .then_some((self.options.entry_ttl, self.options.attr_ttl));
+        let ttls = (m.opcode == op::READDIRPLUS).then(|| {
+            let entry_ttl = self.name_ttl(m.node, self.options.entry_ttl);
+            (entry_ttl, self.options.attr_ttl)
+        });
         let mut sink = Listing::new(out, limit, ttls);
         self.ops.readdir(&m.caller, m.node, fh, offset, &mut sink)
     }
@@ -503,27 +546,45 @@ impl<O: Ops> Server<O> {
         Ok(())
     }
 
-    fn fallocate(&self, node: u64, mut body: Fields<'_>) -> Done {
+    fn fallocate(&self, m: &Message<'_>) -> Done {
+        let mut body = m.body;
         let (fh, offset, len, mode) = (body.u64()?, body.u64()?, body.u64()?, body.u32()?);
-        self.ops.fallocate(node, fh, mode, offset, len)
+        self.ops.fallocate(&m.caller, m.node, fh, mode, offset, len)
     }
 
-    fn lseek(&self, node: u64, mut body: Fields<'_>, out: &mut Out) -> Done {
-        let (fh, offset, whence) = (body.u64()?, body.i64()?, body.u32()?);
-        let (whence, from) = match (whence, u64::try_from(offset)) {
-            (SEEK_DATA, Ok(from)) => (Whence::Data, from),
-            (SEEK_HOLE, Ok(from)) => (Whence::Hole, from),
-            (SEEK_DATA | SEEK_HOLE, Err(_)) => return Err(Errno::NXIO),
-            _ => return Err(Errno::INVAL),
-        };
+    fn lseek(&self, channel: &Channel, m: &Message<'_>, out: &mut Out) {
+        let done = call(|| {
+            let (fh, from, whence) = wanted_place(m.body)?;
+            if self.ops.may_lag_behind(m.node) {
+                self.seeking.push(Seek {
+                    unique: m.unique,
+                    node: m.node,
+                    fh,
+                    from,
+                    whence,
+                });
+                return Ok(false);
+            }
+            self.seek(m.node, fh, (from, whence), out)?;
+            Ok(true)
+        });
+        match done {
+            Ok(true) => channel.send(0, m.unique, &[&out.0]),
+            Ok(false) => {}
+            Err(errno) => channel.refuse(m.unique, errno),
+        }
+    }
+
+    fn seek(&self, node: u64, fh: u64, (from, whence): (u64, Whence), out: &mut Out) -> Done {
         let at = self.ops.lseek(node, fh, from, whence)?;
         out.i64(i64::try_from(at).map_err(|_| Errno::OVERFLOW)?);
         Ok(())
     }
 
-    fn copy_file_range(&self, node: u64, mut body: Fields<'_>, out: &mut Out) -> Done {
+    fn copy_file_range(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        let mut body = m.body;
         let range = CopyRange {
-            ino_in: node,
+            ino_in: m.node,
             fh_in: body.u64()?,
             offset_in: body.u64()?,
             ino_out: body.u64()?,
@@ -531,7 +592,7 @@ impl<O: Ops> Server<O> {
             offset_out: body.u64()?,
             len: body.u64()?,
         };
-        out.u32(self.ops.copy_file_range(&range)?);
+        out.u32(self.ops.copy_file_range(&m.caller, &range)?);
         out.u32(0);
         Ok(())
     }

@@ -608,7 +608,15 @@ impl Ops for MemoryFs {
             .ok_or(Errno::NODATA)
     }
 
-    fn fallocate(&self, ino: u64, _fh: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(
+        &self,
+        _caller: &Caller,
+        ino: u64,
+        _fh: u64,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
         let mut state = self.state.lock().unwrap();
@@ -651,7 +659,7 @@ impl Ops for MemoryFs {
         }
     }
 
-    fn copy_file_range(&self, range: &CopyRange) -> Result<u32> {
+    fn copy_file_range(&self, _caller: &Caller, range: &CopyRange) -> Result<u32> {
         let mut state = self.state.lock().unwrap();
         let parts = state.node(range.ino_in)?.read(range.offset_in, range.len);
         let all = parts.concat();

@@ -50,7 +50,12 @@ fn what_will_be_used_is_taken_in_between_its_look_up_and_its_use() {
         pool: pool.clone(),
         unmounted: Arc::default(),
     };
-    let session = Session::new(Arc::new(tree), slots, volume.clone());
+    let session = Session::new(
+        Arc::new(tree),
+        slots,
+        volume.clone(),
+        &MountOptions::default(),
+    );
     session.give_root(&volume).unwrap();
     let look_up = |i| {
         let caller = Caller::default();
@@ -93,7 +98,12 @@ fn most_of_what_the_kernel_knows_is_not_held() {
         pool: pool.clone(),
         unmounted: Arc::default(),
     };
-    let mut session = Session::new(Arc::new(tree), slots, volume.clone());
+    let mut session = Session::new(
+        Arc::new(tree),
+        slots,
+        volume.clone(),
+        &MountOptions::default(),
+    );
     // Four neighbours share a shard: one object of each shard may be held.
     session.table = Arc::new(Table::new(1));
     session.give_root(&volume).unwrap();

@@ -116,9 +116,7 @@ fn children_are_there_again_after_import() {
 
 #[test]
 fn a_read_only_child_refuses_changes() {
-    let Some(f) = fixture_with(|_, options| options.strict_open = true) else {
-        return;
-    };
+    let Some(f) = fixture() else { return };
     f.create("tank/ro", &[]);
     fs::write(f.path("ro/x"), "x").unwrap();
     f.set("tank/ro", "readonly", "on");

@@ -1,0 +1,64 @@
+//! Questions for data and holes of files that mappings may have written to.
+//!
+//! The kernel asks for them without writing the pages first that programs have changed through a mapping: data would be taken
+//! for a hole, and copied as one. So those pages are called in before the question is answered. That waits for writes which
+//! other workers have to serve; a worker that waited itself could be the last one. Therefore a thread of its own does it, one
+//! question after the other.
+//!
+//! Memory: one entry for each process that waits in `lseek`.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::Whence;
+
+/// A question.
+#[derive(Debug)]
+pub(super) struct Seek {
+    pub unique: u64,
+    pub node: u64,
+    pub fh: u64,
+    pub from: u64,
+    pub whence: Whence,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Seek>,
+    over: bool,
+}
+
+/// Those that wait.
+#[derive(Default)]
+pub(super) struct Seeking {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Seeking {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, seek: Seek) {
+        self.lock().waiting.push_back(seek);
+        self.changed.notify_one();
+    }
+
+    /// Waits for one; `None` once the session is over.
+    pub(super) fn next(&self) -> Option<Seek> {
+        let state = self.lock();
+        let idle = |state: &mut State| state.waiting.is_empty() && !state.over;
+        let mut state = self
+            .changed
+            .wait_while(state, idle)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.waiting.pop_front()
+    }
+
+    /// Nobody asks any more.
+    pub(super) fn end(&self) {
+        self.lock().over = true;
+        self.changed.notify_one();
+    }
+}
