@@ -123,17 +123,19 @@ impl Dsl {
             self.broken_heads(self.meta()?.root_dir, &mut broken)?;
             broken
         };
-        for head in broken {
-            self.task(
-                move |ctx| ctx.dsl.check_idle(head),
-                move |ctx| {
-                    ctx.destroy_head(head)?;
-                    ctx.spa.note_frees();
-                    ctx.dsl.refresh_all()
-                },
-            )?;
+        if broken.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        // All in one txg: there may be thousands.
+        let heads = broken.clone();
+        self.task(
+            move |ctx| heads.iter().try_for_each(|h| ctx.dsl.check_idle(*h)),
+            move |ctx| {
+                broken.iter().try_for_each(|h| ctx.destroy_head(*h))?;
+                ctx.spa.note_frees();
+                ctx.dsl.refresh_all()
+            },
+        )
     }
 
     /// Inconsistent heads without resume state, snapshots and children; children before parents.

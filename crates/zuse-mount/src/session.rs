@@ -336,7 +336,7 @@ impl Session {
         };
         for volume in volumes {
             let Ok(fs) = volume.enter() else { continue };
-            while fs.bring_some() || fs.make_ready() || fs.reap_one() {
+            while fs.bring_some() || fs.make_ready() || fs.reap_some() {
                 if is_over() {
                     self.note_work(&volume);
                     break;

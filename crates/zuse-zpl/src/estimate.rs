@@ -15,6 +15,9 @@ pub(crate) const ATTRIBUTES: u64 = DNODE + 4 * 1024;
 pub(crate) const CREATE: u64 = 2 * DNODE + ZAP;
 /// Taking a name away: object, directory, entry, perhaps unlinked set.
 pub(crate) const REMOVE: u64 = 2 * DNODE + ZAP;
+/// Freeing one more nameless object in a transaction that frees some: they lie side by side, 32 to
+/// a block of dnodes.
+pub(crate) const FREE_SHARE: u64 = 1024;
 /// Moving names.
 pub(crate) const RENAME: u64 = 3 * DNODE + 2 * ZAP;
 

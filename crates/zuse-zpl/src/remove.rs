@@ -21,6 +21,12 @@ use zuse_dmu::zap::MatchType;
 /// Files of more blocks are freed in several transactions.
 const FREE_AT_ONCE: u64 = 20_480;
 
+/// Most nameless objects that are freed in one transaction.
+const REAP_AT_ONCE: usize = 1024;
+
+/// The same in an idle moment, which may be over soon.
+const REAP_IN_PASSING: usize = 8;
+
 /// Objects that are to be freed, with their generation where it is known.
 type Waiting = Vec<(ObjectId, Option<u64>)>;
 
@@ -186,13 +192,10 @@ impl FileSystem {
         if self.is_read_only() {
             return Ok(());
         }
-        let mut result = Ok(());
         // What fails comes back to the queue when its object is dropped: look at each only once.
         let queue = std::mem::take(&mut *lock(&self.cache.orphans));
-        for (object, generation) in queue {
-            result = result.and(self.free_nameless(object, Some(generation)));
-        }
-        result
+        let queue = queue.into_iter().map(|(object, g)| (object, Some(g)));
+        self.free_all(queue.collect()).1
     }
 
     /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed now waits in the set. One
@@ -205,8 +208,8 @@ impl FileSystem {
         }
     }
 
-    /// From now on up to `n` nameless objects may wait for [`Self::reap_one`] or [`Self::reap`], which somebody calls again and
-    /// again, instead of being freed in passing.
+    /// From now on up to `n` nameless objects may wait for [`Self::reap_some`] or [`Self::reap`],
+    /// which somebody calls again and again, instead of being freed in passing.
     pub fn let_orphans_wait(&self, n: usize) {
         self.cache.may_wait.store(n, Relaxed);
     }
@@ -216,19 +219,23 @@ impl FileSystem {
         !lock(&self.cache.orphans).is_empty()
     }
 
-    /// Frees one of the nameless objects that wait, in the way of [`Self::reap_quietly`]. Says whether there may be more.
-    pub fn reap_one(&self) -> bool {
+    /// Frees a few of the nameless objects that wait, in the way of [`Self::reap_quietly`]. Says
+    /// whether there may be more.
+    pub fn reap_some(&self) -> bool {
         if self.is_read_only() {
             return false;
         }
         let Ok(_one) = self.cache.reaping.try_lock() else {
             return false;
         };
-        let Some((object, generation)) = lock(&self.cache.orphans).pop() else {
-            return false;
+        let some = {
+            let mut queue = lock(&self.cache.orphans);
+            let from = queue.len().saturating_sub(REAP_IN_PASSING);
+            queue.split_off(from)
         };
+        let some: Waiting = some.into_iter().map(|(o, g)| (o, Some(g))).collect();
         // What fails comes back when its object is dropped, and has its entry in the set.
-        self.free_nameless(object, Some(generation)).is_ok() && self.has_orphans()
+        !some.is_empty() && self.free_all(some).1.is_ok() && self.has_orphans()
     }
 
     /// Lets go of an object, freeing it if it has no name and nobody else holds it.
@@ -251,15 +258,119 @@ impl FileSystem {
         };
         let mut cursor = set.cursor(0);
         let mut freed = 0;
-        while let Some(entry) = cursor.next()? {
-            let Some(object) = entry.value.first() else {
-                continue;
-            };
-            if self.free_nameless(ObjectId(object), None).is_ok() {
-                freed += 1;
+        let mut some = Waiting::new();
+        loop {
+            let entry = cursor.next()?;
+            let is_end = entry.is_none();
+            if let Some(object) = entry.and_then(|e| e.value.first()) {
+                some.push((ObjectId(object), None));
+            }
+            if is_end || some.len() == REAP_AT_ONCE {
+                freed += self.free_all(std::mem::take(&mut some)).0;
+            }
+            if is_end {
+                return Ok(freed);
             }
         }
-        Ok(freed)
+    }
+
+    /// Frees nameless objects, as many in one transaction as there is room for. Gives how many were
+    /// freed or need not be, and the first failure.
+    ///
+    /// Why not one by one: where little room is left, each transaction waits until the one before
+    /// is on disk.
+    fn free_all(&self, mut queue: Waiting) -> (u64, Result<()>) {
+        let (mut freed, mut result) = (0, Ok(()));
+        let mut at_once = REAP_AT_ONCE;
+        while !queue.is_empty() {
+            let from = queue.len().saturating_sub(at_once);
+            let some = queue.split_off(from);
+            let mut simple = Vec::with_capacity(some.len());
+            for (object, generation) in some {
+                match self.is_simple(object, generation) {
+                    Ok(Some(znode)) => simple.push((znode, generation)),
+                    // With attribute space, or large: in transactions of its own.
+                    Ok(None) => match self.free_nameless(object, generation) {
+                        Ok(()) => freed += 1,
+                        failed => result = result.and(failed),
+                    },
+                    Err(e) => result = result.and(Err(e)),
+                }
+            }
+            let bytes = estimate::REMOVE + simple.len() as u64 * estimate::FREE_SHARE;
+            let tx = match self.begin_freeing(bytes) {
+                Ok(tx) => tx,
+                Err(e) if e.is(Errno::NOSPC) && at_once > 1 => {
+                    at_once = (at_once / 8).max(1);
+                    queue.extend(simple.iter().map(|(z, g)| (z.object(), *g)));
+                    continue;
+                }
+                // Nor would the rest find a transaction. It waits, in the unlinked set too.
+                Err(e) => {
+                    let rest = queue.iter().filter_map(|(o, g)| g.map(|g| (*o, g)));
+                    lock(&self.cache.orphans).extend(rest);
+                    return (freed, result.and(Err(e)));
+                }
+            };
+            for (znode, _) in simple {
+                match self.free_simple(&tx, &znode) {
+                    Ok(()) => freed += 1,
+                    failed => result = result.and(failed),
+                }
+            }
+        }
+        (freed, result)
+    }
+
+    /// A nameless object that nobody else holds, if it can be freed in a transaction with others.
+    /// What is freed already, or has a holder or a name again, counts as simple: nothing is left to
+    /// do.
+    fn is_simple(&self, object: ObjectId, generation: Option<u64>) -> Result<Option<Arc<Znode>>> {
+        let znode = match self.znode(object) {
+            Err(error) if error.is(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        if generation.is_some_and(|g| g != znode.generation()) || znode.read().attrs.links != 0 {
+            return Ok(None);
+        }
+        let is_attribute_space = znode.is_dir() && znode.read().attrs.flags & flags::XATTR != 0;
+        let simple = !is_attribute_space
+            && (!znode.is_file() || znode.dnode().max_block() < FREE_AT_ONCE)
+            && self.attribute_space_of(&znode)? == 0;
+        Ok(simple.then_some(znode))
+    }
+
+    /// Frees an object that [`Self::is_simple`] gave, unless somebody took hold of it: the last one
+    /// to go queues it again.
+    fn free_simple(&self, tx: &Tx, znode: &Arc<Znode>) -> Result<()> {
+        let held = znode.read().nameless && Arc::strong_count(znode) > 1;
+        if held || !self.cache.kill_if_alone(znode) {
+            return Ok(());
+        }
+        if znode.read().attrs.links != 0 {
+            // It got a name while the transaction was waited for.
+            znode.revive();
+            return Ok(());
+        }
+        self.free_killed(tx, znode)
+    }
+
+    /// Frees an object that nobody can find any more, and takes it out of the unlinked set.
+    fn free_killed(&self, tx: &Tx, znode: &Znode) -> Result<()> {
+        let object = znode.object();
+        let was_in_limbo = match self.limbo()?.leave(tx, object) {
+            Err(error) if !error.is(Errno::NOENT) => return Err(error),
+            other => other.unwrap_or(false),
+        };
+        let freed = match self.store.external_acl(znode.dnode()) {
+            0 => Ok(()),
+            acl => self.objset.free(tx, ObjectId(acl)),
+        };
+        let freed = freed.and_then(|()| self.objset.free(tx, object));
+        if freed.is_err() && was_in_limbo {
+            self.limbo()?.enter(tx, object)?;
+        }
+        freed
     }
 
     /// Frees one object of the unlinked set, with its attribute space.
@@ -307,20 +418,7 @@ impl FileSystem {
                 self.unlinked_set()?.add_int(&tx, xattr, xattr)?;
                 waiting.push((ObjectId(xattr), Some(space.generation())));
             }
-            let was_in_limbo = match self.limbo()?.leave(&tx, object) {
-                Err(error) if !error.is(Errno::NOENT) => return Err(error),
-                other => other.unwrap_or(false),
-            };
-            let acl = self.store.external_acl(znode.dnode());
-            let freed = match acl {
-                0 => Ok(()),
-                acl => self.objset.free(&tx, ObjectId(acl)),
-            };
-            let freed = freed.and_then(|()| self.objset.free(&tx, object));
-            if freed.is_err() && was_in_limbo {
-                self.limbo()?.enter(&tx, object)?;
-            }
-            freed?;
+            self.free_killed(&tx, &znode)?;
         }
         // The holds on freed attribute space are gone by now; its queue entries are stale.
         Ok(())

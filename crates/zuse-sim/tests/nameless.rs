@@ -1,0 +1,127 @@
+//! Freeing thousands of files without a name costs a few txgs, not one for each.
+
+use std::sync::Arc;
+
+use zuse::{Credentials, FileSystem};
+use zuse_base::{Entropy, Errno, SeededPrng, Txg};
+use zuse_dsl::Estimate;
+use zuse_sim::memory_pool::{memory_pool, narrow};
+use zuse_zpl::WriteOptions;
+
+const FILES: usize = 5000;
+const SIZE: u64 = 96 << 20;
+
+fn pool() -> (Arc<zuse::Pool>, Arc<FileSystem>) {
+    let (pool, _device) = memory_pool("tank", SIZE, 12, narrow(32 << 20)).expect("pool");
+    let fs = pool.file_system("tank").expect("file system");
+    (pool, fs)
+}
+
+/// Files without a name, on disk and in the unlinked set, that somebody holds.
+fn nameless(fs: &Arc<FileSystem>) -> Vec<Arc<zuse_zpl::Znode>> {
+    let root = Credentials::root();
+    let dir = fs.root().expect("root");
+    let make = |_| fs.tmpfile(&root, &dir, 0o600).expect("tmpfile");
+    let files = (0..FILES).map(make).collect();
+    fs.sync().expect("sync");
+    files
+}
+
+/// Writes until removals, too, have less than this and 128 KiB left.
+fn fill(pool: &Arc<zuse::Pool>, fs: &Arc<FileSystem>, left: u64) {
+    const STEP: u64 = 128 << 10;
+    let root = Credentials::root();
+    let file = fs
+        .create(&root, &fs.root().expect("root"), b"filler", 0o600)
+        .expect("create");
+    fs.write(&file, 0, &vec![1; STEP as usize], WriteOptions::default())
+        .expect("write");
+    let dataset = pool.dsl().dataset("tank").expect("dataset");
+    let objset = dataset.objset().expect("object set");
+    let dnode = objset.dnode(file.object()).expect("object");
+    let prng = SeededPrng::new(3);
+    let (mut noise, mut quiet) = (vec![0; STEP as usize], 0);
+    for step in 0.. {
+        prng.fill(&mut noise);
+        let room = Estimate {
+            write_bytes: STEP + left,
+            frees: true,
+        };
+        match dataset.begin(room) {
+            Ok(tx) => {
+                quiet = 0;
+                dnode.write_at(&tx, step * STEP, &noise).expect("write");
+            }
+            // What was freed comes back with the next txgs.
+            Err(e) if e.is(Errno::NOSPC) && quiet < 4 => {
+                quiet += 1;
+                pool.sync().expect("sync");
+                continue;
+            }
+            Err(e) if e.is(Errno::NOSPC) => break,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// The fullness is such that of changes that are begun one by one each waits for the txg of the one
+/// before.
+fn one_by_one_each_waits(pool: &zuse::Pool) {
+    let dataset = pool.dsl().dataset("tank").expect("dataset");
+    let before = pool.spa().synced_txg();
+    for _ in 0..20 {
+        let removal = Estimate {
+            write_bytes: 16 << 10,
+            frees: true,
+        };
+        drop(dataset.begin(removal).expect("begin"));
+    }
+    assert!(txgs(pool, before) >= 19, "{}", txgs(pool, before));
+}
+
+fn txgs(pool: &zuse::Pool, since: Txg) -> u64 {
+    pool.spa().synced_txg().0 - since.0
+}
+
+#[test]
+fn at_an_unmount_with_space_they_take_no_more_txgs_than_any_change() {
+    let (pool, fs) = pool();
+    let files = nameless(&fs);
+    let before = pool.spa().synced_txg();
+    drop(files);
+    fs.close().expect("close");
+    pool.sync().expect("sync");
+    assert!(txgs(&pool, before) <= 4, "{}", txgs(&pool, before));
+    assert_eq!(fs.drain_unlinked().expect("drain"), 0);
+    pool.close().expect("close");
+}
+
+#[test]
+fn at_an_unmount_of_a_full_pool_many_go_in_each_txg() {
+    let (pool, fs) = pool();
+    let files = nameless(&fs);
+    fill(&pool, &fs, 128 << 10);
+    one_by_one_each_waits(&pool);
+    let before = pool.spa().synced_txg();
+    drop(files);
+    fs.close().expect("close");
+    let took = txgs(&pool, before);
+    assert!(took <= FILES as u64 / 16, "{took} txgs");
+    assert_eq!(fs.drain_unlinked().expect("drain"), 0);
+    pool.close().expect("close");
+}
+
+#[test]
+fn those_that_a_crash_left_go_in_each_txg_too() {
+    let (pool, fs) = pool();
+    let files = nameless(&fs);
+    fill(&pool, &fs, 128 << 10);
+    one_by_one_each_waits(&pool);
+    // Whoever held them is gone without a word: what is left is the unlinked set.
+    std::mem::forget(files);
+    let before = pool.spa().synced_txg();
+    let other = zuse::FileSystem::open(fs.backing().clone()).expect("opened anew");
+    assert_eq!(other.drain_unlinked().expect("drain"), FILES as u64);
+    let took = txgs(&pool, before);
+    assert!(took <= FILES as u64 / 16, "{took} txgs");
+}
