@@ -20,6 +20,7 @@ pub mod queue;
 pub mod range_tree;
 pub mod spare;
 pub mod sync;
+pub mod tripwire;
 pub mod txg;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
@@ -29,4 +30,5 @@ pub use prng::{Entropy, SeededPrng, SystemEntropy};
 pub use queue::BoundedQueue;
 pub use range_tree::{RangeError, RangeTree, SizedRangeTree, Span};
 pub use sync::{RankedCondvar, RankedMutex, RankedRwLock};
+pub use tripwire::Tripwire;
 pub use txg::{ObjectId, Txg};

@@ -8,7 +8,8 @@
 //! - What is put by ([`WorkPool::put_by`]) goes on beside the caller, who helps with the rest of it in the end ([`WorkPool::finish`]).
 //! - While nobody waits for batches that compute ([`WorkPool::hurry`]), they leave half of the processors to others. Who begins to wait is
 //!   helped with the next item, not with the next batch.
-//! - A panic in a job does not end its thread: it is counted, and a batch reports it to its caller.
+//! - A panic in a job does not end its thread: it is counted, tears the pool's tripwire, and a
+//!   batch reports it to its caller.
 //! - Dropping the pool runs what is queued, then joins the threads.
 
 use std::any::Any;
@@ -22,6 +23,7 @@ use std::thread::{self, JoinHandle};
 use crate::apart::{self, Role};
 use crate::counter::Counter;
 use crate::queue::{BoundedQueue, PushError};
+use crate::tripwire::{Tripwire, at};
 
 /// A piece of work.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -62,6 +64,7 @@ struct Shared {
     name: String,
     queue: BoundedQueue<Job>,
     panics: Counter,
+    tripwire: Arc<Tripwire>,
 }
 
 thread_local! {
@@ -75,10 +78,24 @@ impl WorkPool {
     /// # Errors
     /// When the host starts no thread at all. Fewer threads than asked for are accepted.
     pub fn new(name: &str, threads: usize, capacity: usize) -> std::io::Result<Self> {
+        Self::with_tripwire(name, threads, capacity, Arc::default())
+    }
+
+    /// As [`Self::new`], with the tripwire of the storage pool that the work is for.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_tripwire(
+        name: &str,
+        threads: usize,
+        capacity: usize,
+        tripwire: Arc<Tripwire>,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             name: name.into(),
             queue: BoundedQueue::new(capacity),
             panics: Counter::default(),
+            tripwire,
         });
         let mut pool = Self {
             shared,
@@ -233,8 +250,13 @@ impl WorkPool {
         helpers
     }
 
+    /// The tripwire of those for whom the work is done.
+    pub fn tripwire(&self) -> &Arc<Tripwire> {
+        &self.shared.tripwire
+    }
+
     fn panicked(&self, message: String) -> JobPanic {
-        self.shared.panics.bump();
+        self.shared.note_panic();
         JobPanic {
             pool: self.shared.name.clone(),
             message,
@@ -351,8 +373,13 @@ impl Shared {
     fn run(&self, job: Job) {
         let _busy = apart::busy();
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            self.panics.bump();
+            self.note_panic();
         }
+    }
+
+    fn note_panic(&self) {
+        self.panics.bump();
+        self.tripwire.tear(at::WORK);
     }
 }
 

@@ -305,7 +305,11 @@ impl Holder {
                     1
                 }
                 Err(_) => {
-                    session.ui.say("internal error: the command panicked; the mount goes on");
+                    let how = match holder.pool.suspended() {
+                        Some(why) => why.to_string(),
+                        None => "the mount goes on".to_owned(),
+                    };
+                    session.ui.say(&format!("internal error: the command panicked; {how}"));
                     1
                 }
             };

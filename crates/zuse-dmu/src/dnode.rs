@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+use zuse_base::tripwire::{Tripwire, Watched, at};
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_format::dnode::{DNODE_CORE, DNODE_SLOT, block_pointers_for};
@@ -220,19 +221,28 @@ impl Dnode {
         )
     }
 
+    pub(crate) fn tripwire(&self) -> &Tripwire {
+        self.core.tripwire()
+    }
+
     pub(crate) fn read_state(&self) -> RwLockReadGuard<'_, State> {
         self.state
             .read()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(crate) fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+    pub(crate) fn write_state(&self) -> Watched<'_, RwLockWriteGuard<'_, State>> {
+        let state = self.lock_state();
+        self.note_change();
+        state
+    }
+
+    fn lock_state(&self) -> Watched<'_, RwLockWriteGuard<'_, State>> {
         let state = self
             .state
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.note_change();
-        state
+        self.core.tripwire().hold(at::OBJECT, state)
     }
 
     /// A number that changes with everything that changes about the object but its bonus, never 0: what was read while it had a
@@ -621,10 +631,7 @@ impl Dnode {
 
     /// As [`Self::dirty`], of the head, where `f` changes nothing but the bonus: the stamp stays.
     pub(crate) fn dirty_bonus<R>(&self, tx: &Tx, f: impl FnOnce(&mut Head) -> R) -> Result<R> {
-        let mut state = self
-            .state
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.lock_state();
         let d = self.dirty_in(&mut state, tx.txg())?;
         Ok(f(&mut d.head))
     }

@@ -33,7 +33,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
-use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
+use zuse_base::{Errno, Error, ObjectId, Place, Result, Tripwire, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
 use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
 use zuse_format::{BlockPointer, DnodePhys, DnodeView, ObjsetPhys, ObjsetType, object_type};
@@ -84,6 +84,11 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Core {
+    /// The tripwire of the pool.
+    pub fn tripwire(&self) -> &Tripwire {
+        self.work.tripwire()
+    }
+
     pub fn settings(&self) -> Arc<Settings> {
         self.settings
             .read()

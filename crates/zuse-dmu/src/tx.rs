@@ -14,6 +14,10 @@ use zuse_base::Txg;
 
 /// What keeps a txg open while transactions hold it; implemented by the txg engine.
 pub trait TxgHold: Send + Sync {
+    /// The holder of a transaction of `txg` panicked: what it changed may be half done. Its release
+    /// follows.
+    fn broken(&self, txg: Txg);
+
     /// One transaction of `txg` ended; `reserved` is the estimate it was admitted with, in bytes.
     fn release(&self, txg: Txg, reserved: u64);
 
@@ -77,6 +81,9 @@ impl Tx {
 impl Drop for Tx {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
+            if std::thread::panicking() {
+                hold.broken(self.txg);
+            }
             hold.release(self.txg, self.reserved);
         }
     }

@@ -39,6 +39,7 @@ mod store;
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Errno, Error, Result};
 use zuse_io::Block;
 
@@ -349,11 +350,13 @@ impl Zap {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn write_lock(&self) -> RwLockWriteGuard<'_, Known> {
-        self.shared
+    fn write_lock(&self) -> Watched<'_, RwLockWriteGuard<'_, Known>> {
+        let known = self
+            .shared
             .lock
             .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.dnode.tripwire().hold(at::ZAP, known)
     }
 
     /// Longest name with its NUL that the fat form takes here.

@@ -14,6 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
+use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result, Txg};
 use zuse_format::property::{dataset_property, is_user_property};
 
@@ -394,6 +395,8 @@ impl Batch<'_> {
 
     fn try_it(&self, operation: &Operation, doing: bool) -> Result<Outcome> {
         let ctx = &self.ctx;
+        // Between here and the sync thread is an interpreter, which might catch what it is thrown.
+        let _watch = ctx.spa.tripwire().watch(at::CHANGE);
         let dsl = ctx.dsl;
         let refuse = |errno: Errno| Err(Error::refused(errno, "a channel program's operation"));
         match operation {

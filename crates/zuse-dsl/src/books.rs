@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use zuse_base::tripwire::at;
 use zuse_base::{Result, Txg};
 use zuse_dmu::Ledger;
 use zuse_format::BlockPointer;
@@ -84,10 +85,9 @@ impl Ledger for Books {
             self.io.free(txg, bp)?;
             self.freed.add(Sizes::of_block(&self.io, bp));
         } else {
-            self.dead
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(*bp);
+            let dead = self.dead.lock().unwrap_or_else(PoisonError::into_inner);
+            let tripwire = self.io.vdevs().tripwire();
+            tripwire.hold(at::BOOKS, dead).push(*bp);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
 
+use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::{Objset, Tx};
 
@@ -132,6 +133,12 @@ impl Dsl {
         }
     }
 
+    /// A map of what is in memory, to be looked up or changed.
+    pub(crate) fn map<'a, T>(&'a self, map: &'a Mutex<T>) -> Watched<'a, MutexGuard<'a, T>> {
+        let wire = self.open.get().map(|open| open.spa.tripwire());
+        Watched::of(wire, at::MAPS, lock(map))
+    }
+
     pub(crate) fn read_config(&self) -> RwLockReadGuard<'_, ()> {
         self.config.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,10 +173,11 @@ impl Dsl {
         spa.sync_task(
             move |tx| check(&dsl_check.ctx(tx)?),
             move |tx| {
-                let _config = dsl_apply
+                let config = dsl_apply
                     .config
                     .write()
                     .unwrap_or_else(PoisonError::into_inner);
+                let _config = dsl_apply.spa()?.tripwire().hold(at::CONFIG, config);
                 let ctx = dsl_apply.ctx(tx)?;
                 let result = apply(&ctx);
                 ctx.forget_branches();

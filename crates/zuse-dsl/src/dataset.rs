@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
+use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_dmu::{Dnode, MetaShape, Objset, ObjsetEnv, Tx};
 use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
@@ -91,7 +92,11 @@ impl Dsl {
     /// # Errors
     /// The object is no dataset.
     pub fn dataset_by_object(&self, object: ObjectId) -> Result<Arc<Dataset>> {
-        if let Some(there) = lock(&self.datasets).get(&object.0).and_then(Weak::upgrade) {
+        if let Some(there) = self
+            .map(&self.datasets)
+            .get(&object.0)
+            .and_then(Weak::upgrade)
+        {
             return Ok(there);
         }
         let meta = self.meta()?;
@@ -115,7 +120,7 @@ impl Dsl {
             noted: Default::default(),
             dnode,
         });
-        let mut all = lock(&self.datasets);
+        let mut all = self.map(&self.datasets);
         if let Some(there) = all.get(&object.0).and_then(Weak::upgrade) {
             drop(all);
             return Ok(there);
@@ -129,11 +134,13 @@ impl Dsl {
 
     /// A dataset that somebody holds already.
     pub(crate) fn held(&self, object: u64) -> Option<Arc<Dataset>> {
-        lock(&self.datasets).get(&object).and_then(Weak::upgrade)
+        self.map(&self.datasets)
+            .get(&object)
+            .and_then(Weak::upgrade)
     }
 
     pub(crate) fn all_held(&self) -> Vec<Arc<Dataset>> {
-        lock(&self.datasets)
+        self.map(&self.datasets)
             .values()
             .filter_map(Weak::upgrade)
             .collect()
@@ -303,7 +310,11 @@ impl Dataset {
     /// # Errors
     /// `Refused(ACCES)` without the key of an encrypted one; it cannot be read.
     pub fn objset_received(&self) -> Result<Arc<Objset>> {
-        let mut slot = lock(&self.objset);
+        let mut slot = self
+            .dsl
+            .spa()?
+            .tripwire()
+            .hold(at::SLOT, lock(&self.objset));
         if let Some(os) = &*slot {
             return Ok(os.clone());
         }
@@ -458,7 +469,7 @@ impl Dataset {
         if self.noted[slot].load(Relaxed) == txg.0 {
             return;
         }
-        let mut dirty = lock(&self.dsl.dirty[slot]);
+        let mut dirty = self.dsl.map(&self.dsl.dirty[slot]);
         self.noted[slot].store(txg.0, Relaxed);
         dirty.entry(self.object().0).or_insert_with(|| self.clone());
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::dsl::{DS_FLAG_CI_DATASET, DslDatasetPhys, DslDirPhys};
 
-use crate::context::{Dsl, lock};
+use crate::context::Dsl;
 use crate::meta::is_public;
 use crate::name::split_snapshot;
 
@@ -35,7 +35,7 @@ fn no_dataset(name: &str) -> Error {
 
 impl Dsl {
     pub(crate) fn note_dir(&self, object: u64, phys: &DslDirPhys) {
-        let state = lock(&self.dirs).get(&object).and_then(Weak::upgrade);
+        let state = self.map(&self.dirs).get(&object).and_then(Weak::upgrade);
         if let Some(state) = state {
             state.used.store(phys.used_bytes, Relaxed);
             state.quota.store(phys.quota, Relaxed);
@@ -47,7 +47,7 @@ impl Dsl {
         let meta = self.meta()?;
         let mut out = Vec::new();
         for object in meta.ancestry(dir)? {
-            let mut dirs = lock(&self.dirs);
+            let mut dirs = self.map(&self.dirs);
             if let Some(state) = dirs.get(&object).and_then(Weak::upgrade) {
                 out.push(state);
                 continue;

@@ -41,6 +41,9 @@ impl Spa {
     pub fn work(&self) -> &Arc<WorkPool> {
         self.0.work()
     }
+    pub fn tripwire(&self) -> &zuse_base::Tripwire {
+        self.0.work().tripwire()
+    }
     pub fn meter(&self) -> &Arc<DirtyMeter> {
         self.0.meter()
     }

@@ -27,7 +27,7 @@ pub use set::SetAs;
 pub(crate) use set::{check_on_snapshot, check_settable};
 pub use zuse_format::property::PropertyValue as Value;
 
-use crate::context::{Dsl, lock};
+use crate::context::Dsl;
 
 /// Where an effective value comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -355,7 +355,8 @@ impl Dsl {
 
     /// Takes changed properties over into what is open of a directory and below.
     pub(crate) fn refresh_below(&self, dir: u64) -> Result<()> {
-        let state = lock(&self.dirs)
+        let state = self
+            .map(&self.dirs)
             .get(&dir)
             .and_then(std::sync::Weak::upgrade);
         let Some(state) = state else { return Ok(()) };

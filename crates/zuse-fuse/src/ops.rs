@@ -170,6 +170,9 @@ pub trait Ops: Send + Sync + 'static {
     /// Called once after everything else.
     fn destroy(&self) {}
 
+    /// A method panicked: what it was changing may be changed by half. Who asked got `EIO`.
+    fn panicked(&self) {}
+
     /// Finds a name. `NOENT` is remembered by the kernel for `negative_ttl`, unless names may not be kept.
     fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Attr>;
 

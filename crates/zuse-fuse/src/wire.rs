@@ -48,9 +48,13 @@ const MAX_SLICES: usize = 1000;
 const MAX_BACKGROUND: u16 = 64;
 const PAGE: u32 = 4096;
 
-/// Runs a method of [`Ops`]; a panic in it becomes `EIO` for the one who asked.
-fn call<T>(method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    catch_unwind(AssertUnwindSafe(method)).unwrap_or(Err(Errno::IO))
+/// Runs a method of [`Ops`]; a panic in it becomes `EIO` for the one who asked, and
+/// [`Ops::panicked`] is told.
+fn call<T>(panicked: impl FnOnce(), method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    catch_unwind(AssertUnwindSafe(method)).unwrap_or_else(|_| {
+        panicked();
+        Err(Errno::IO)
+    })
 }
 
 /// The kernel's end of the session.

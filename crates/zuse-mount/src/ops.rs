@@ -23,6 +23,10 @@ impl Ops for Session {
         self.end();
     }
 
+    fn panicked(&self) {
+        self.tree.panicked();
+    }
+
     fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<Attr> {
         Session::lookup(self, caller, parent, name)
     }

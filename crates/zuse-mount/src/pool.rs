@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use zuse::{FileSystem, Kind, Mounts, Pool};
+use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 
 use crate::server::{MountServer, ServeError, ServerOptions};
@@ -33,6 +34,11 @@ impl PoolTree {
 }
 
 impl Tree for PoolTree {
+    fn panicked(&self) {
+        // Whether it had a transaction is not asked: none should panic.
+        self.pool.spa().tripwire().tear(at::REQUEST);
+    }
+
     fn open(&self, dataset: &str) -> Result<Arc<FileSystem>> {
         self.pool.file_system(dataset)
     }

@@ -53,4 +53,7 @@ pub trait Tree: Send + Sync + 'static {
     /// # Errors
     /// `Refused(NOENT)` if there is none.
     fn open_snapshot(&self, dataset: &str, name: &[u8]) -> Result<Arc<FileSystem>>;
+
+    /// A request panicked: what it was changing may be changed by half.
+    fn panicked(&self) {}
 }

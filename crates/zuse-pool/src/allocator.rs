@@ -34,9 +34,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use zuse_base::{Error, ObjectId, Result, Span, Txg};
+use zuse_base::{Error, ObjectId, Result, Span, Tripwire, Txg};
 use zuse_io::{AllocClass, Allocate, Allocation};
 
 use crate::log_space_map::{LogObjects, LogState};
@@ -108,6 +108,7 @@ pub struct Allocator {
     max_contiguous: AtomicU64,
     keep_loaded: AtomicU64,
     report_released: AtomicBool,
+    tripwire: OnceLock<Arc<Tripwire>>,
     tick: AtomicU64,
 }
 
@@ -126,8 +127,14 @@ impl Allocator {
             max_contiguous: AtomicU64::new(u64::MAX),
             keep_loaded: AtomicU64::new(KEEP_LOADED),
             report_released: AtomicBool::new(false),
+            tripwire: OnceLock::new(),
             tick: AtomicU64::new(0),
         })
+    }
+
+    /// Says whose metaslabs these are; before there is any.
+    pub fn set_tripwire(&self, tripwire: Arc<Tripwire>) {
+        let _ = self.tripwire.set(tripwire);
     }
 
     /// Says where maps are read from. The allocator keeps the store alive until [`Allocator::detach`].
@@ -185,7 +192,8 @@ impl Allocator {
     }
 
     fn add_vdev_with(&self, info: VdevInfo, unflushed: BTreeMap<u64, Unflushed>) -> Result<()> {
-        let space = Arc::new(VdevSpace::open(info, &*self.store(), unflushed)?);
+        let tripwire = self.tripwire.get().cloned().unwrap_or_default();
+        let space = Arc::new(VdevSpace::open(info, &*self.store(), unflushed, tripwire)?);
         self.change(|spaces| {
             spaces.classes[class_index(space.info.class)].push(Arc::clone(&space));
             spaces.vdevs.insert(space.info.vdev, Arc::clone(&space));
@@ -357,7 +365,12 @@ impl Allocate for Allocator {
         for (index, metaslab, span) in space.pieces(offset, asize)? {
             let first = metaslab.free(txg, span)?;
             space.deferred.fetch_add(span.size, Relaxed);
-            space.allocated.fetch_sub(span.size, Relaxed);
+            if space.allocated.fetch_sub(span.size, Relaxed) < span.size {
+                let what = format!("more than all is freed: range {span}");
+                let place = format!("vdev {vdev}");
+                metaslab.contradict(&place, &what);
+                return Err(Error::corrupt(place, what));
+            }
             if first {
                 space.mark_dirty(txg, index);
             }

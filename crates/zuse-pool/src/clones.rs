@@ -29,8 +29,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use zuse_base::tripwire::{Watched, at};
 use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result, Txg};
 use zuse_dmu::Objset;
 use zuse_dmu::dnode::DnodeSpec;
@@ -196,12 +197,16 @@ impl Clones {
         })
     }
 
+    fn state(&self) -> Watched<'_, MutexGuard<'_, State>> {
+        self.vdevs.tripwire().hold(at::CLONES, lock(&self.state))
+    }
+
     /// Bytes that further pointers would take if they were blocks.
     pub fn saved(&self) -> u64 {
         if !self.any.load(Relaxed) {
             return 0;
         }
-        let state = lock(&self.state);
+        let state = self.state();
         state
             .tables
             .values()
@@ -226,24 +231,24 @@ impl Clones {
             tables.insert(vdev, table);
         }
         self.any.store(!tables.is_empty(), Relaxed);
-        lock(&self.state).tables = tables;
+        self.state().tables = tables;
         Ok(())
     }
 
     /// From now on the tables may be changed.
     pub fn attach(&self, pool: &Pool) {
-        lock(&self.state).mos = Some(pool.mos().clone());
+        self.state().mos = Some(pool.mos().clone());
         self.enabled
             .store(pool.features().is_enabled(FEATURE), Relaxed);
     }
 
     /// Lets go of the MOS, which holds the pipeline, which holds this.
     pub fn detach(&self) {
-        lock(&self.state).mos = None;
+        self.state().mos = None;
     }
 
     pub fn is_dirty(&self, txg: Txg) -> bool {
-        let state = lock(&self.state);
+        let state = self.state();
         !state.waiting[txg.slot::<4>()].is_empty()
             || !state.orphans.is_empty()
             || state.tables.values().any(|t| !t.changed.is_empty())
@@ -252,7 +257,7 @@ impl Clones {
     /// How many further pointers a block has; from here on it is in `changed` if it has any.
     fn now(&self, (vdev, offset): (u32, u64)) -> Result<u64> {
         let (mos, entries) = {
-            let state = lock(&self.state);
+            let state = self.state();
             let Some(table) = state.tables.get(&vdev) else {
                 return Ok(0);
             };
@@ -272,7 +277,7 @@ impl Clones {
         };
         let (stored, order) =
             count_of(&value).ok_or_else(|| Error::corrupt(place(), "its count makes no sense"))?;
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         let Some(table) = state.tables.get_mut(&vdev) else {
             return Ok(0);
         };
@@ -294,7 +299,7 @@ impl Clones {
             let shift = t.metaslab_shift();
             (t.asize() >> shift) << shift
         });
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         let table = state.tables.entry(vdev).or_insert_with(|| Table {
             range: RANGE,
             ..Table::default()
@@ -329,7 +334,7 @@ impl Clones {
         self.enabled
             .store(pool.features().is_enabled(FEATURE), Relaxed);
         let waiting = {
-            let mut state = lock(&self.state);
+            let mut state = self.state();
             state.applied = txg;
             std::mem::take(&mut state.waiting[txg.slot::<4>()])
         };
@@ -340,12 +345,12 @@ impl Clones {
 
     /// Writes what changed into the MOS; after everything else that frees blocks of files.
     pub fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        let orphans = std::mem::take(&mut lock(&self.state).orphans);
+        let orphans = std::mem::take(&mut self.state().orphans);
         for (bp, dsize) in orphans {
             self.give_up(&bp, dsize)?;
         }
         let changed: Vec<u32> = {
-            let state = lock(&self.state);
+            let state = self.state();
             let changed = state.tables.iter().filter(|(_, t)| !t.changed.is_empty());
             changed.map(|(vdev, _)| *vdev).collect()
         };
@@ -356,7 +361,7 @@ impl Clones {
 
     fn sync_table(&self, ctx: &SyncCtx<'_>, vdev: u32) -> Result<()> {
         let (changes, objects, total) = {
-            let mut state = lock(&self.state);
+            let mut state = self.state();
             let Some(table) = state.tables.get_mut(&vdev) else {
                 return Ok(());
             };
@@ -375,7 +380,7 @@ impl Clones {
             if let Some(objects) = objects {
                 destroy(ctx, vdev, objects)?;
             }
-            let mut state = lock(&self.state);
+            let mut state = self.state();
             state.tables.remove(&vdev);
             return Ok(());
         }
@@ -394,7 +399,7 @@ impl Clones {
             }
         }
         let (header, blocks) = {
-            let mut state = lock(&self.state);
+            let mut state = self.state();
             let Some(table) = state.tables.get_mut(&vdev) else {
                 return Ok(());
             };
@@ -529,7 +534,7 @@ impl Shared for Clones {
                 "the block cannot be shared, or the feature block_cloning is not enabled",
             ));
         };
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         if txg <= state.applied {
             return Err(Error::refused(
                 Errno::INVAL,
@@ -544,7 +549,7 @@ impl Shared for Clones {
 
     fn withdraw(&self, txg: Txg, bp: &BlockPointer, dsize: u64) {
         let Some(key) = key_of(bp) else { return };
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         if txg <= state.applied {
             state.orphans.push((*bp, dsize));
             return;
@@ -568,7 +573,7 @@ impl Shared for Clones {
         if self.now(key)? == 0 {
             return Ok(false);
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         let Some(table) = state.tables.get_mut(&key.0) else {
             return Ok(false);
         };

@@ -4,6 +4,8 @@
 //! - Before the uberblock: the odd labels and the old uberblock fit together; all blocks of the new txg are garbage
 //!   that no space map of the old one knows.
 //! - After the uberblock: it and the even labels fit together.
+//! - No uberblock comes after a panic that may have left something half changed: the tripwire is
+//!   looked at before the first label and right before the uberblock.
 //! - The flush before the uberblock makes every block that it leads to durable. Without it a power cut could leave an
 //!   uberblock that leads to blocks which never reached the disk.
 
@@ -47,6 +49,7 @@ impl Pool {
             raidz_reflow: last.raidz_reflow,
         };
         self.io.drain()?;
+        self.suspension.check_whole()?;
         // A flush that failed cannot be tried again: what the host dropped is gone.
         self.vdevs.flush_written()?;
         // A leaf that missed what its siblings took is read last from now on.
@@ -66,6 +69,9 @@ impl Pool {
             }
             None => UberblockTargets::From(self.env.entropy.u64() as u32),
         };
+        // Up to here the old uberblock leads to all that was; from here on there would be no way
+        // back.
+        self.suspension.check_whole()?;
         self.io
             .insist(|| self.vdevs.commit_uberblock(&uberblock, false, targets))?;
         if let Some(config) = &config {

@@ -156,6 +156,7 @@ impl Pool {
             two_words: enabled("com.delphix:spacemap_v2"),
         };
         let allocator = Allocator::new(maps);
+        allocator.set_tripwire(self.tripwire().clone());
         for info in self.vdev_infos() {
             allocator.add_vdev(info)?;
         }

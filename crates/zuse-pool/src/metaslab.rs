@@ -34,9 +34,10 @@ mod sync;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zuse_base::sync::RankedMutex;
+use zuse_base::sync::{RankedMutex, RankedMutexGuard};
+use zuse_base::tripwire::{Tripwire, Watched, at};
 use zuse_base::{Error, RangeError, RangeTree, Result, SizedRangeTree, Span, Txg};
 
 use crate::space_map::{MapStore, Region, SpaceMap};
@@ -124,6 +125,7 @@ pub(crate) struct Metaslab {
     align: u64,
     map: Mutex<MapSide>,
     state: RankedMutex<State, 900>,
+    tripwire: Arc<Tripwire>,
     /// No free segment is longer than this.
     longest: AtomicU64,
     /// Length of the longest free segment as far as known without loading.
@@ -143,6 +145,7 @@ impl Metaslab {
         align: u64,
         map: Option<SpaceMap>,
         unflushed: Unflushed,
+        tripwire: Arc<Tripwire>,
     ) -> Result<Self> {
         let alloc = map
             .as_ref()
@@ -167,6 +170,7 @@ impl Metaslab {
                 unflushed,
             }),
             state: RankedMutex::default(),
+            tripwire,
             longest: AtomicU64::new(free),
             estimate: AtomicU64::new(free),
             free_space: AtomicU64::new(free),
@@ -178,8 +182,13 @@ impl Metaslab {
         Ok(metaslab)
     }
 
-    fn map_side(&self) -> MutexGuard<'_, MapSide> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    fn map_side(&self) -> Watched<'_, MutexGuard<'_, MapSide>> {
+        let side = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tripwire.hold(at::METASLAB, side)
+    }
+
+    fn state(&self) -> Watched<'_, RankedMutexGuard<'_, State>> {
+        self.tripwire.hold(at::METASLAB, self.state.lock())
     }
 
     /// Where it is.
@@ -232,7 +241,7 @@ impl Metaslab {
         if !self.broken.load(Relaxed) {
             return None;
         }
-        self.state.lock().broken.clone()
+        self.state().broken.clone()
     }
 
     /// Brings the free tree into memory.
@@ -241,14 +250,14 @@ impl Metaslab {
     /// The map cannot be read or contradicts itself or the sets in memory. The metaslab gives nothing from then on.
     pub(crate) fn load(&self, store: &dyn MapStore) -> Result<()> {
         let side = self.map_side();
-        if self.state.lock().free.is_some() {
+        if self.state().free.is_some() {
             return Ok(());
         }
         // Once more on an error: an indirect block may have been rewritten in place under the reader.
         let loaded = self
             .read_map(&side, store)
             .or_else(|_| self.read_map(&side, store));
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let tree = loaded.and_then(|mut free| {
             state
                 .subtract_pending(&mut free)
@@ -302,7 +311,7 @@ impl Metaslab {
         let Ok(_side) = self.map.try_lock() else {
             return false;
         };
-        let mut state = self.state.lock();
+        let mut state = self.state();
         if state.free.take().is_none() {
             return false;
         }
@@ -312,7 +321,7 @@ impl Metaslab {
 
     /// Takes `asize` bytes for `txg`.
     pub(crate) fn allocate(&self, txg: Txg, asize: u64) -> Result<Attempt> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let State {
             free,
             cursor,
@@ -345,7 +354,7 @@ impl Metaslab {
 
     /// Takes back an allocation of the same txg that nobody has used.
     pub(crate) fn unallocate(&self, txg: Txg, span: Span) -> Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let wrong = |e| Error::corrupt(self.region.to_string(), e);
         state.allocating[txg.slot::<TXGS>()]
             .remove(span)
@@ -362,7 +371,7 @@ impl Metaslab {
     /// # Errors
     /// The span is free already, as far as memory knows.
     pub(crate) fn free(&self, txg: Txg, span: Span) -> Result<bool> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let slot = txg.slot::<TXGS>();
         let State {
             free,
@@ -374,18 +383,35 @@ impl Metaslab {
         } = &mut *state;
         let twice = free.as_ref().is_some_and(|t| t.intersects(span))
             || freed.intersects(span)
+            || freeing.iter().any(|f| f.intersects(span))
             || defer.iter().any(|d| d.intersects(span));
         if twice || !self.region.span.contains(span) {
-            return Err(Error::corrupt(
-                self.region.to_string(),
-                format!("range {span} is freed, but is not allocated"),
-            ));
+            return Err(self.freed_twice(span));
         }
         let first = allocating[slot].is_empty() && freeing[slot].is_empty();
         freeing[slot]
             .add(span)
             .map_err(|e| Error::corrupt(self.region.to_string(), e))?;
         Ok(first)
+    }
+
+    pub(crate) fn contradict(&self, place: &dyn std::fmt::Display, what: &str) {
+        self.tripwire.contradict(place, what);
+    }
+
+    /// Two owners of one range, or a forged one. Nothing that is written after this can be trusted:
+    /// the range may be somebody's again.
+    fn freed_twice(&self, span: Span) -> Error {
+        let what = format!("range {span} is freed, but is not allocated");
+        self.tripwire.contradict(&self.region, &what);
+        Error::corrupt(self.region.to_string(), what)
+    }
+
+    /// Whether something is freed in `txg` of which it is not known whether it is allocated: the
+    /// free tree is not in memory.
+    pub(crate) fn frees_unseen(&self, txg: Txg) -> bool {
+        let state = self.state();
+        state.free.is_none() && !state.freeing[txg.slot::<TXGS>()].is_empty()
     }
 
     /// Marks a span allocated in `txg`. Gives false if it is allocated already; else whether the metaslab was clean.
@@ -395,7 +421,7 @@ impl Metaslab {
     pub(crate) fn claim(&self, store: &dyn MapStore, txg: Txg, span: Span) -> Result<Option<bool>> {
         loop {
             self.load(store)?;
-            let mut state = self.state.lock();
+            let mut state = self.state();
             let slot = txg.slot::<TXGS>();
             let State {
                 free,
@@ -419,7 +445,7 @@ impl Metaslab {
 
     /// Takes the free parts of `span` out of reach, so that they can be trimmed. Nothing while not loaded.
     pub(crate) fn hold(&self, span: Span) -> Vec<Span> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let State {
             free: Some(tree),
             held,
@@ -439,7 +465,7 @@ impl Metaslab {
 
     /// Makes held parts allocatable again.
     pub(crate) fn release(&self, parts: &[Span]) {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         for &part in parts {
             if state.held.clear_span(part) > 0
                 && let Some(tree) = &mut state.free

@@ -313,6 +313,7 @@ impl Pool {
             histogram: self.features.is_enabled("com.delphix:spacemap_histogram"),
             two_words: self.features.is_active("com.delphix:spacemap_v2"),
         });
+        allocator.set_tripwire(self.tripwire().clone());
         allocator.attach(Arc::new(MosStore::new(mos)));
         let infos = self.vdev_infos();
         let logs = directory

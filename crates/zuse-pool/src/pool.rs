@@ -9,9 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use zuse_base::apart::{self, Role};
 use zuse_base::{
-    Clock, Entropy, Error, ObjectId, Result, SystemClock, SystemEntropy, Txg, WorkPool,
+    Clock, Entropy, Error, ObjectId, Result, SystemClock, SystemEntropy, Tripwire, Txg, WorkPool,
 };
 use zuse_dmu::zap::Zap;
 use zuse_dmu::{DirtyMeter, FreeingLedger, Objset, Settings, Tx};
@@ -24,6 +23,7 @@ use crate::txg::{DirtyBounds, Txgs};
 use crate::{Allocator, DslHooks, Features, Limits, SyncCtx};
 
 mod space;
+mod threads;
 
 pub use space::Space;
 
@@ -157,7 +157,9 @@ impl Pool {
         io.write_around(env.limits.write_around);
         io.bring_around(env.limits.read_around);
         let meter = Arc::new(DirtyMeter::default());
-        let work = WorkPool::new("zuse-work", env.limits.threads.max(1), 1024)
+        let tripwire = vdevs.tripwire().clone();
+        let threads = env.limits.threads.max(1);
+        let work = WorkPool::with_tripwire("zuse-work", threads, 1024, tripwire.clone())
             .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no threads: {e}")))?;
         let work = Arc::new(work);
         let txgs = Txgs::new(
@@ -170,12 +172,18 @@ impl Pool {
                 metadata: env.limits.dirty_metadata,
             },
         );
-        let suspension = Arc::new(Suspension::default());
+        let suspension = Arc::new(Suspension::new(tripwire.clone()));
         suspension.set_pool(&config.name);
         let waiters = Arc::downgrade(&txgs);
         suspension.set_listener(move || {
             if let Some(txgs) = waiters.upgrade() {
                 txgs.wake();
+            }
+        });
+        let waiters = Arc::downgrade(&txgs);
+        tripwire.on_tear(move || {
+            if let Some(txgs) = waiters.upgrade() {
+                txgs.torn();
             }
         });
         let clones = crate::clones::Clones::new(vdevs.clone());
@@ -297,6 +305,11 @@ impl Pool {
     /// Threads for parallel work.
     pub fn work(&self) -> &Arc<WorkPool> {
         &self.work
+    }
+
+    /// What a thread tears that panics where it may have left something half changed.
+    pub fn tripwire(&self) -> &Arc<Tripwire> {
+        self.vdevs.tripwire()
     }
 
     /// Dirty bytes.
@@ -564,6 +577,13 @@ impl Pool {
                     "the pool was closed",
                 ));
             }
+            // It had begun when the sync thread panicked, or came after the thread had ended.
+            if self.suspension.is_lost() && lock(&self.threads).iter().all(|t| t.is_finished()) {
+                return Err(self
+                    .suspension
+                    .error()
+                    .unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
+            }
             result = slot
                 .ready
                 .wait_timeout(result, Duration::from_millis(500))
@@ -742,53 +762,6 @@ impl Pool {
     pub(crate) fn fail_tasks(&self, error: &Error) {
         for task in std::mem::take(&mut *lock(&self.tasks)) {
             (task.run)(Err(error));
-        }
-    }
-
-    /// Starts the threads that move txgs along.
-    pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
-        let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(body)
-                .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no thread: {e}")))
-        };
-        let txgs = self.txgs.clone();
-        let quiesce = spawn(
-            "zuse-quiesce",
-            Box::new(move || while txgs.quiesce_next() {}),
-        )?;
-        let pool = self.clone();
-        let sync = spawn("zuse-sync", Box::new(move || pool.sync_loop()))?;
-        lock(&self.threads).extend([quiesce, sync]);
-        Ok(())
-    }
-
-    fn sync_loop(self: Arc<Self>) {
-        let _member = apart::join(Role::Background);
-        while let Some(txg) = self.txgs.next_to_sync() {
-            let _busy = apart::busy();
-            let caught =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.sync_txg(txg)));
-            let result = caught.unwrap_or_else(|_| {
-                Err(Error::corrupt(
-                    format!("pool {}, txg {}", self.name(), txg.0),
-                    "the sync thread panicked",
-                ))
-            });
-            match result {
-                Ok(()) => self.txgs.done(txg),
-                Err(error) => {
-                    self.suspension.lose(&error);
-                    let error = self.suspension.error().unwrap_or(error);
-                    self.txgs.fail(error.clone());
-                    self.fail_tasks(&error);
-                    if self.fail_mode.load(Relaxed) == FailMode::Panic as u32 {
-                        std::process::abort();
-                    }
-                    return;
-                }
-            }
         }
     }
 }

@@ -3,12 +3,14 @@
 //! A write that fails leaves the sync thread waiting right there, with everything it was about to do intact. When
 //! `zpool clear` comes, the same write is tried again; nothing was acknowledged in between. A failed *flush* is
 //! different: the host may have dropped what it had promised to keep, so the txg cannot be finished any more, and the
-//! pool stays suspended until it is opened again (from its last uberblock).
+//! pool stays suspended until it is opened again (from its last uberblock). So it does when a
+//! thread panics that may have left something half changed in memory ([`Tripwire`]): no uberblock
+//! is written any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use zuse_base::{Error, Result};
+use zuse_base::{Error, Result, Tripwire};
 use zuse_io::WriteFaults;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,11 +36,45 @@ pub(crate) struct Suspension {
     impatient: AtomicBool,
     /// Called without a lock after every change: those who wait elsewhere look again.
     listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    tripwire: Arc<Tripwire>,
 }
 
 impl Suspension {
+    pub fn new(tripwire: Arc<Tripwire>) -> Self {
+        Self {
+            tripwire,
+            ..Self::default()
+        }
+    }
+
+    /// The state; whoever looks first after the tripwire was torn finds the pool lost.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(torn) = self.tripwire.torn()
+            && matches!(*state, State::Running | State::Waiting(_))
+        {
+            *state = State::Lost(torn.to_owned());
+        }
+        state
+    }
+
+    /// The error for who is about to make changes lasting, if a thread panicked that may have left
+    /// some half done.
+    pub fn check_whole(&self) -> Result<()> {
+        match self.tripwire.torn() {
+            Some(_) => Err(self.error().unwrap_or_else(|| self.closing())),
+            None => Ok(()),
+        }
+    }
+
+    fn closing(&self) -> Error {
+        self.suspended("the pool is being closed".to_owned())
+    }
+
+    fn suspended(&self, what: String) -> Error {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = pool.clone();
+        Error::Suspended { pool, what }
     }
 
     pub fn set_pool(&self, name: &str) {
@@ -73,12 +109,7 @@ impl Suspension {
             }
             State::Closing => "the pool is being closed".to_owned(),
         };
-        let pool = self
-            .pool
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        Some(Error::Suspended { pool, what })
+        Some(self.suspended(what))
     }
 
     /// Whether the pool cannot go on without being opened again.
@@ -89,7 +120,8 @@ impl Suspension {
     /// The pool cannot finish its txg: it stays as it is on disk.
     pub fn lose(&self, what: &Error) {
         let mut state = self.lock();
-        if *state != State::Closing {
+        // What was lost first says more than what came of it.
+        if !matches!(*state, State::Closing | State::Lost(_)) {
             *state = State::Lost(what.to_string());
         }
         drop(state);

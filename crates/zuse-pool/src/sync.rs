@@ -84,6 +84,7 @@ impl Pool {
     }
 
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
+        self.suspension.check_whole()?;
         let (values, now) = (self.meter.values_lately(), self.meter.metadata());
         let most = self.limits().dirty_metadata;
         let dirty = to_be_taken(now, self.meter.metadata_lately(), most);
@@ -254,6 +255,10 @@ impl Pool {
             return;
         };
         for r in released {
+            // What is free is not known any more.
+            if self.suspension.check_whole().is_err() {
+                return;
+            }
             if let Ok(parts) = allocator.hold_free(r.vdev, r.span) {
                 for part in &parts {
                     let _ = self.vdevs.discard(r.vdev, part.start, part.size);
@@ -289,12 +294,15 @@ impl Pool {
             for m in 0..top.asize() >> top.metaslab_shift() {
                 for span in allocator.free_spans(top.id(), m)? {
                     let parts = allocator.hold_free(top.id(), span)?;
-                    let mut result = Ok(());
-                    for part in &parts {
+                    let mut result = self.suspension.check_whole();
+                    for part in parts.iter().filter(|_| result.is_ok()) {
                         match self.vdevs.discard(top.id(), part.start, part.size) {
                             Ok(true) => told += part.size,
                             Ok(false) => {}
-                            Err(e) => result = Err(e),
+                            Err(e) => {
+                                result = Err(e);
+                                break;
+                            }
                         }
                     }
                     allocator.release_held(top.id(), &parts)?;

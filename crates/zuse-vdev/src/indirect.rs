@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use zuse_base::tripwire::{Tripwire, at};
 use zuse_base::{Error, RankedRwLock, Result};
 
 /// Rank of a mapping's lock: nothing is taken below it.
@@ -128,8 +129,8 @@ impl Indirect {
         Self(RankedRwLock::new(mapping))
     }
 
-    pub(crate) fn set(&self, mapping: Arc<Mapping>) {
-        *self.0.write() = Some(mapping);
+    pub(crate) fn set(&self, mapping: Arc<Mapping>, tripwire: &Tripwire) {
+        *tripwire.hold(at::MAPPING, self.0.write()) = Some(mapping);
     }
 
     pub(crate) fn get(&self) -> Option<Arc<Mapping>> {

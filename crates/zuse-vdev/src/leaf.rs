@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use zuse_base::sync::RankedWriteGuard;
+use zuse_base::tripwire::{Tripwire, Watched, at};
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
 use zuse_device::{BlockDevice, Fresh};
 
@@ -80,6 +82,7 @@ pub struct Leaf {
     exceeded: AtomicU8,
     /// What tells the tree that some leaf has too many errors.
     alarm: OnceLock<Arc<AtomicBool>>,
+    tripwire: OnceLock<Arc<Tripwire>>,
 }
 
 struct Seat {
@@ -111,7 +114,13 @@ impl Leaf {
             watch: Watch::default(),
             exceeded: AtomicU8::new(0),
             alarm: OnceLock::new(),
+            tripwire: OnceLock::new(),
         }
+    }
+
+    fn change_seat(&self) -> Watched<'_, RankedWriteGuard<'_, Seat>> {
+        let wire = self.tripwire.get().map(|wire| &**wire);
+        Watched::of(wire, at::SEAT, self.seat.write())
     }
 
     /// Seats a device; a device too small for a leaf is kept out.
@@ -121,7 +130,7 @@ impl Leaf {
         let shift = u8::try_from(device.sector_shift()).unwrap_or(u8::MAX);
         self.sector_shift
             .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
-        let mut seat = self.seat.write();
+        let mut seat = self.change_seat();
         seat.path = Some(path);
         match asize {
             _ if shift > geometry::ASHIFT_MAX => {
@@ -147,7 +156,7 @@ impl Leaf {
             self.note_missed();
         }
         let gone = {
-            let mut seat = self.seat.write();
+            let mut seat = self.change_seat();
             seat.health = health;
             seat.device.take()
         };
@@ -156,7 +165,7 @@ impl Leaf {
 
     /// Marks the leaf as working badly, or as well again; a leaf without device stays what it is.
     pub fn set_degraded(&self, why: Option<Aux>) {
-        let mut seat = self.seat.write();
+        let mut seat = self.change_seat();
         if seat.device.is_some() {
             seat.health = why.map_or(Health::GOOD, |why| Health::new(VdevState::Degraded, why));
         }
@@ -235,8 +244,9 @@ impl Leaf {
     }
 
     /// Who is told when there are too many errors; the first one stays.
-    pub(crate) fn set_alarm(&self, alarm: &Arc<AtomicBool>) {
+    pub(crate) fn set_alarm(&self, alarm: &Arc<AtomicBool>, tripwire: &Arc<Tripwire>) {
         let _ = self.alarm.set(alarm.clone());
+        let _ = self.tripwire.set(tripwire.clone());
     }
 
     /// Whether there were too many checksum errors, and too many I/O errors, since the last call.

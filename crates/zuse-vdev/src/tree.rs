@@ -28,7 +28,7 @@ pub use uberblocks::Choice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
+use zuse_base::{Counter, Errno, Error, RankedRwLock, Result, Tripwire};
 use zuse_device::BlockDevice;
 
 use crate::branches::Branches;
@@ -295,9 +295,15 @@ pub struct Vdevs {
     reflow: (AtomicU64, AtomicBool),
     /// Some leaf has too many errors.
     alarm: Arc<AtomicBool>,
+    tripwire: Arc<Tripwire>,
 }
 
 impl Vdevs {
+    /// The tripwire of the pool, which begins here.
+    pub fn tripwire(&self) -> &Arc<Tripwire> {
+        &self.tripwire
+    }
+
     /// The top-level vdevs by id, holes and missing ones included.
     pub fn tops(&self) -> Tops {
         self.tops.read().clone()

@@ -106,7 +106,7 @@ impl<O: Ops> Server<O> {
     }
 
     pub(super) fn destroy(&self) {
-        let _ = call(|| {
+        let _ = self.call(|| {
             self.ops.destroy();
             Ok(())
         });
@@ -123,18 +123,18 @@ impl<O: Ops> Server<O> {
         let unique = message.unique;
         let mut set = None;
         match message.opcode {
-            op::SETXATTR => match call(|| self.setxattr(&message, &mut set)) {
+            op::SETXATTR => match self.call(|| self.setxattr(&message, &mut set)) {
                 Ok(()) => channel.send(0, unique, &[]),
                 Err(errno) => channel.refuse(unique, errno),
             },
             op::FORGET | op::BATCH_FORGET => {
                 // Nobody waits for an answer.
-                let _ = call(|| self.forget(&message));
+                let _ = self.call(|| self.forget(&message));
             }
             op::READ => self.read(channel, &message),
             op::LSEEK => self.lseek(channel, &message, out),
             op::GETXATTR => self.getxattr(channel, &message),
-            _ => match call(|| self.answer_into(&message, out)) {
+            _ => match self.call(|| self.answer_into(&message, out)) {
                 Ok(()) if out.0.is_empty() => channel.send(0, unique, &[]),
                 Ok(()) => channel.send(0, unique, &[&out.0]),
                 Err(errno) => channel.refuse(unique, errno),
@@ -217,11 +217,19 @@ impl<O: Ops> Server<O> {
     }
 
     pub(super) fn idle(&self, is_over: &dyn Fn() -> bool) {
-        self.ops.idle(is_over);
+        let _ = self.call(|| {
+            self.ops.idle(is_over);
+            Ok(())
+        });
     }
 
     pub(super) fn bring_nearer(&self) -> bool {
-        self.ops.bring_nearer()
+        self.call(|| Ok(self.ops.bring_nearer())).unwrap_or(false)
+    }
+
+    /// A panic costs who asked, or nobody: the session goes on.
+    fn call<T>(&self, method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        call(|| self.ops.panicked(), method)
     }
 
     fn forget(&self, m: &Message<'_>) -> Done {
@@ -402,7 +410,7 @@ impl<O: Ops> Server<O> {
                 channel.send(0, m.unique, slices);
             }
         };
-        let result = call(|| {
+        let result = self.call(|| {
             let mut body = m.body;
             let (fh, offset, size) = (body.u64()?, body.u64()?, body.u32()?);
             let reply = ReadReply { send: &mut send };
@@ -502,7 +510,7 @@ impl<O: Ops> Server<O> {
     /// The value of an attribute.
     fn getxattr(&self, channel: &Channel, m: &Message<'_>) {
         let mut answered = false;
-        let result = call(|| {
+        let result = self.call(|| {
             let mut body = m.body;
             let (size, _) = (body.u32()?, body.u32()?);
             let mut send = |value: &[u8]| {

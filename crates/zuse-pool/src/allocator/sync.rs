@@ -98,6 +98,9 @@ impl Allocator {
             let Some(metaslab) = metaslabs.get(index) else {
                 return Ok(());
             };
+            if metaslab.frees_unseen(txg) {
+                metaslab.load(&*self.store())?;
+            }
             let done = metaslab.sync(how)?;
             if done.defers {
                 vdev.mark_defers(index);

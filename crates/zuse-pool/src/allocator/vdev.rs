@@ -6,7 +6,7 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use zuse_base::{Error, ObjectId, Result, Span, Txg};
+use zuse_base::{Error, ObjectId, Result, Span, Tripwire, Txg};
 use zuse_io::AllocClass;
 
 use crate::metaslab::{Metaslab, TXGS, Unflushed};
@@ -130,6 +130,7 @@ struct Work {
 pub(crate) struct VdevSpace {
     pub(crate) info: VdevInfo,
     metaslabs: RwLock<Arc<Vec<Arc<Metaslab>>>>,
+    tripwire: Arc<Tripwire>,
     /// The metaslab that the copies 0, 1, 2 of blocks go to.
     pub(super) active: [AtomicUsize; 3],
     work: Mutex<Work>,
@@ -145,6 +146,7 @@ impl VdevSpace {
         info: VdevInfo,
         store: &dyn MapStore,
         mut unflushed: BTreeMap<u64, Unflushed>,
+        tripwire: Arc<Tripwire>,
     ) -> Result<Self> {
         info.check()?;
         let objects = read_array(&info, store)?;
@@ -158,7 +160,7 @@ impl VdevSpace {
                 .map(|object| SpaceMap::open(store, object, region))
                 .transpose()?;
             let extra = unflushed.remove(&(index as u64)).unwrap_or_default();
-            let metaslab = Metaslab::new(region, info.align, map, extra)?;
+            let metaslab = Metaslab::new(region, info.align, map, extra, tripwire.clone())?;
             if metaslab.has_unflushed() {
                 work.flush.insert(index);
             }
@@ -174,6 +176,7 @@ impl VdevSpace {
             array: AtomicU64::new(info.metaslab_array.0),
             info,
             metaslabs: RwLock::new(Arc::new(metaslabs)),
+            tripwire,
             active: [const { AtomicUsize::new(NONE) }; 3],
             work: Mutex::new(work),
             open_for_new: AtomicBool::new(true),
@@ -201,6 +204,7 @@ impl VdevSpace {
                 grown.align,
                 None,
                 Unflushed::default(),
+                self.tripwire.clone(),
             )?));
             self.capacity.fetch_add(region.span.size, Relaxed);
         }

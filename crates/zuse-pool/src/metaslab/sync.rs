@@ -47,7 +47,13 @@ impl Metaslab {
         let slot = how.writer.txg().slot::<TXGS>();
         let mut side = self.map_side();
         let (allocs, frees) = {
-            let mut state = self.state.lock();
+            let mut state = self.state();
+            // What was freed while the tree was not in memory is held against it now.
+            if let Some(tree) = &state.free
+                && let Some(twice) = state.freeing[slot].iter().find(|s| tree.intersects(*s))
+            {
+                return Err(self.freed_twice(twice));
+            }
             (
                 mem::take(&mut state.allocating[slot]),
                 mem::take(&mut state.freeing[slot]),
@@ -56,7 +62,7 @@ impl Metaslab {
         let unflushed = mem::take(&mut side.unflushed);
         let mut done = Synced::default();
         let result = self.write(&mut side.map, how, &allocs, &frees, &unflushed, &mut done);
-        let mut state = self.state.lock();
+        let mut state = self.state();
         if let Err(error) = result {
             // Nothing counts that is behind the map's length: all is as before.
             side.unflushed = unflushed;
@@ -123,7 +129,7 @@ impl Metaslab {
         if map.blocks() <= CONDENSE_BLOCKS {
             return None;
         }
-        let state = self.state.lock();
+        let state = self.state();
         let tree = state.free.as_ref()?;
         // A free segment takes at least a word.
         if map.header().length < 16 * tree.len() as u64 {
@@ -137,7 +143,7 @@ impl Metaslab {
 
     fn histogram(&self, map: &SpaceMap, pass: u32, frees: &RangeTree) -> Option<Histogram> {
         let old = map.header().histogram.as_ref()?;
-        let state = self.state.lock();
+        let state = self.state();
         let shift = self.region.shift;
         match &state.free {
             Some(tree) if pass == 1 || tree.len() <= CHEAP_HISTOGRAM => {
@@ -171,7 +177,7 @@ impl Metaslab {
     /// The txg is on disk: freed space moves one stage on. `visit` sees what became allocatable.
     /// Gives the bytes that became allocatable, and whether some still waits.
     pub(crate) fn committed(&self, mut visit: impl FnMut(Span)) -> (u64, bool) {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let freed = mem::take(&mut state.freed);
         let oldest = match state.defer.last_mut() {
             Some(last) => mem::take(last),

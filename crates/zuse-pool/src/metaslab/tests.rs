@@ -13,7 +13,7 @@ const REGION: Region = Region {
 };
 
 fn fresh() -> Metaslab {
-    Metaslab::new(REGION, 4096, None, Unflushed::default()).unwrap()
+    Metaslab::new(REGION, 4096, None, Unflushed::default(), Arc::default()).unwrap()
 }
 
 fn sync(metaslab: &Metaslab, memory: &Memory, txg: u64) -> Result<Synced> {
@@ -201,4 +201,57 @@ fn log_entries_cancel_each_other() {
     );
     assert_eq!(unflushed.delta(), 55);
     unflushed.apply(true, Span::new(10, 5)).unwrap_err();
+}
+
+#[test]
+fn a_range_that_the_map_has_free_is_not_freed_again_though_the_tree_was_not_in_memory() {
+    let (memory, metaslab) = (Memory::new(), fresh());
+    metaslab.load(&memory).unwrap();
+    let taken = take(&metaslab, 5, 1 << 20);
+    sync(&metaslab, &memory, 5).unwrap();
+    metaslab.committed(|_| ());
+    assert!(metaslab.unload());
+    metaslab.free(Txg(6), taken).unwrap();
+    let free = Span::new(taken.end() + (1 << 20), 4096);
+    metaslab.free(Txg(6), free).unwrap();
+    assert!(metaslab.frees_unseen(Txg(6)), "nobody could know yet");
+    metaslab.load(&memory).unwrap();
+    assert_eq!(metaslab.tripwire.torn(), None);
+    let error = sync(&metaslab, &memory, 6).unwrap_err();
+    assert!(error.to_string().contains("is not allocated"), "{error}");
+    // Also where somebody passes over the error, no uberblock comes.
+    let why = metaslab.tripwire.torn().unwrap();
+    assert!(why.contains("contradicts itself"), "{why}");
+}
+
+#[test]
+fn a_range_is_not_freed_in_two_txgs_that_are_not_on_disk() {
+    let (memory, metaslab) = (Memory::new(), fresh());
+    metaslab.load(&memory).unwrap();
+    let taken = take(&metaslab, 5, 1 << 20);
+    sync(&metaslab, &memory, 5).unwrap();
+    metaslab.free(Txg(6), taken).unwrap();
+    assert!(metaslab.free(Txg(7), taken).is_err());
+    assert!(metaslab.tripwire.torn().is_some());
+}
+
+#[test]
+fn a_map_never_says_that_less_than_nothing_is_allocated() {
+    let memory = Memory::new();
+    let shape = MapShape {
+        block_size: 16 << 10,
+        histogram: false,
+    };
+    let writer = MemoryTxg(&memory, Txg(5));
+    let mut map = SpaceMap::create(&writer, shape, REGION).unwrap();
+    let how = crate::space_map::Append {
+        pass: 1,
+        two_words: true,
+        histogram: None,
+    };
+    let some = std::iter::once(Span::new(REGION.span.start, 4096)).collect();
+    let none = zuse_base::RangeTree::new();
+    assert!(map.append(&writer, how, &none, &some).is_err());
+    assert!(map.append(&writer, how, &some, &none).is_ok());
+    assert!(map.append(&writer, how, &none, &some).is_ok());
 }

@@ -276,7 +276,7 @@ impl Vdevs {
         let top = self.top(vdev)?;
         match &top.layout {
             Layout::Indirect(indirect) => {
-                indirect.set(mapping);
+                indirect.set(mapping, &self.tripwire);
                 Ok(())
             }
             _ => Err(Error::corrupt(top.name(), "it has a mapping but is there")),

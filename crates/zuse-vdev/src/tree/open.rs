@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use zuse_base::tripwire::{Tripwire, at};
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
 
 use super::{Devices, Layout, Node, Top, Tops, Vdevs};
@@ -81,6 +82,7 @@ struct Fit {
 struct Builder<'a> {
     pool_guid: u64,
     alarm: Arc<AtomicBool>,
+    tripwire: Arc<Tripwire>,
     check_labels: bool,
     devices: Devices<'a>,
     survivors: Survivors,
@@ -93,9 +95,11 @@ impl Vdevs {
     /// `Corrupt` or `Unsupported` for a configuration that cannot be; never for a missing device.
     pub fn open(root: &VdevConfig, devices: Devices<'_>, mode: OpenMode) -> Result<Self> {
         let alarm = Arc::<AtomicBool>::default();
+        let tripwire = Arc::<Tripwire>::default();
         let mut builder = Builder {
             pool_guid: root.guid,
             alarm: alarm.clone(),
+            tripwire: tripwire.clone(),
             check_labels: mode.check_labels,
             devices,
             survivors: Survivors::default(),
@@ -107,6 +111,7 @@ impl Vdevs {
             tops: RankedRwLock::new(tops),
             reflow: Default::default(),
             alarm,
+            tripwire,
         })
     }
 
@@ -132,6 +137,7 @@ impl Vdevs {
         let mut builder = Builder {
             pool_guid: root.guid,
             alarm: self.alarm.clone(),
+            tripwire: self.tripwire.clone(),
             check_labels: !fresh,
             devices,
             survivors,
@@ -139,7 +145,7 @@ impl Vdevs {
         let tops = builder.tops(root)?;
         self.pool_guid.store(root.guid, Ordering::Relaxed);
         self.tell_reflow(&tops);
-        *self.tops.write() = tops;
+        *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         Ok(())
     }
 
@@ -482,7 +488,7 @@ impl Builder<'_> {
             None => Arc::new(Leaf::closed(config.guid, config.path.as_deref())),
         };
         leaf.set_outdated(config.dtl.is_some_and(|object| object != 0));
-        leaf.set_alarm(&self.alarm);
+        leaf.set_alarm(&self.alarm, &self.tripwire);
         if config.offline {
             leaf.unseat(Health::new(VdevState::Offline, Aux::None));
         } else if config.faulted && config.aux_state.as_deref() == Some("external") {

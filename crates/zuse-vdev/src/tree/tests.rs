@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use zuse_base::Txg;
+use zuse_base::tripwire::at as places;
 use zuse_device::{Fault, FaultyDevice, MemDevice, Op, RecordingDevice, Rule};
 use zuse_format::uberblock::Uberblock;
 
@@ -796,3 +797,32 @@ mod golden;
 mod judged;
 mod nested;
 mod power_cut;
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_panic_under_a_lock_of_devices_tears_the_tripwire_of_the_pool() {
+    type Change<'a> = &'a dyn Fn(&Vdevs, &Shelf);
+    let config = || pool(vec![mirror(0, 20, &[21, 22]), removed(1, 30)]);
+    let reconfigure = |vdevs: &Vdevs, shelf: &Shelf| {
+        let tree = config().vdev_tree;
+        let _ = vdevs.reconfigure(&tree, &|c| shelf.get(c.guid), false);
+    };
+    let changes: [(&str, Change<'_>); 3] = [
+        (places::TREE, &reconfigure),
+        (places::MAPPING, &|vdevs, _| {
+            drop(vdevs.set_mapping(1, mapping(&[moved(0, 0x1000, 0, 0)])));
+        }),
+        (places::SEAT, &|vdevs, _| {
+            vdevs.leaf(21).unwrap().set_degraded(Some(Aux::External));
+        }),
+    ];
+    for (place, change) in changes {
+        let (shelf, vdevs) = create(&config());
+        change(&vdevs, &shelf);
+        assert_eq!(vdevs.tripwire().torn(), None, "{place}");
+        vdevs.tripwire().set_trap(place, 0);
+        let panics = std::panic::AssertUnwindSafe(|| change(&vdevs, &shelf));
+        assert!(std::panic::catch_unwind(panics).is_err(), "{place}");
+        assert!(vdevs.tripwire().torn().unwrap().contains(place));
+    }
+}

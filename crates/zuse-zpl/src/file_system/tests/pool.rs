@@ -59,6 +59,7 @@ struct Engine {
 }
 
 impl TxgHold for Engine {
+    fn broken(&self, _txg: Txg) {}
     fn release(&self, _txg: Txg, _reserved: u64) {
         self.gate.lock().expect("gate").holders -= 1;
         self.idle.notify_all();

@@ -1,0 +1,68 @@
+//! The two threads that move txgs along, and what becomes of the pool when one of them panics or
+//! cannot go on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::apart::{self, Role};
+use zuse_base::tripwire::at;
+use zuse_base::{Errno, Error, Result};
+
+use super::{FailMode, Pool, lock};
+
+impl Pool {
+    /// Starts the threads that move txgs along.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
+        let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(body)
+                .map_err(|e| Error::refused(Errno::AGAIN, format!("no thread: {e}")))
+        };
+        let pool = self.clone();
+        let quiesce = spawn("zuse-quiesce", Box::new(move || pool.quiesce_loop()))?;
+        let pool = self.clone();
+        let sync = spawn("zuse-sync", Box::new(move || pool.sync_loop()))?;
+        lock(&self.threads).extend([quiesce, sync]);
+        Ok(())
+    }
+
+    /// Work that was put off runs here. After a panic in it the txg cannot close, so the pool ends
+    /// here and now.
+    fn quiesce_loop(&self) {
+        let run = AssertUnwindSafe(|| while self.txgs.quiesce_next() {});
+        if catch_unwind(run).is_err() {
+            self.tripwire().tear(at::TRANSACTION);
+            self.end(Error::refused(Errno::IO, "the pool is lost"));
+        }
+    }
+
+    fn sync_loop(self: Arc<Self>) {
+        let _member = apart::join(Role::Background);
+        while let Some(txg) = self.txgs.next_to_sync() {
+            let _busy = apart::busy();
+            let caught = catch_unwind(AssertUnwindSafe(|| self.sync_txg(txg)));
+            let result = caught.unwrap_or_else(|_| {
+                self.tripwire().tear(at::CHANGE);
+                self.suspension.check_whole()
+            });
+            match result {
+                Ok(()) => self.txgs.done(txg),
+                Err(error) => return self.end(error),
+            }
+        }
+    }
+
+    /// The pool cannot go on: it stays as its last uberblock has it, and everybody who waits is
+    /// told.
+    fn end(&self, error: Error) {
+        self.suspension.lose(&error);
+        let error = self.suspension.error().unwrap_or(error);
+        self.txgs.fail(error.clone());
+        self.fail_tasks(&error);
+        if self.fail_mode.load(Relaxed) == FailMode::Panic as u32 {
+            std::process::abort();
+        }
+    }
+}
