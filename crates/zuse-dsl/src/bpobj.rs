@@ -25,6 +25,8 @@ pub(crate) const EMPTY_FEATURE: &str = "com.delphix:empty_bpobj";
 const LIVELIST_FEATURE: &str = "com.delphix:livelist";
 pub(crate) const EMPTY_KEY: &str = "empty_bpobj";
 /// Sub-lists inside sub-lists that a reader follows: enqueueing makes at most two levels.
+/// More entries than any list has; their bytes can be counted.
+const MOST_ENTRIES: u64 = 1 << 48;
 const DEPTH_LIMIT: u32 = 16;
 
 /// A list that is at hand.
@@ -64,9 +66,24 @@ impl Bpobj {
     }
 
     pub fn phys(&self) -> Result<BpobjPhys> {
-        self.dnode
+        let phys = self
+            .dnode
             .with_bonus(BpobjPhys::parse)
-            .map_err(|e| e.at(self.dnode.place().to_string()))
+            .map_err(|e| e.at(self.dnode.place().to_string()))?;
+        // A forged count would have pointers written over those at the beginning, or a walk never end.
+        let blocks = self.dnode.max_block().saturating_add(1);
+        let bytes = blocks.saturating_mul(u64::from(self.dnode.block_size()));
+        let room = (bytes / BP_SIZE as u64).min(MOST_ENTRIES);
+        if phys.num_blkptrs > room || phys.num_subobjs > MOST_ENTRIES {
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                format!(
+                    "a list of {} block pointers and {} lists has room for {room}",
+                    phys.num_blkptrs, phys.num_subobjs
+                ),
+            ));
+        }
+        Ok(phys)
     }
 
     fn put_phys(&self, tx: &Tx, phys: &BpobjPhys) -> Result<()> {
@@ -87,6 +104,13 @@ impl Bpobj {
         phys.bytes = phys.bytes.wrapping_add_signed(s.used);
         phys.comp = phys.comp.wrapping_add_signed(s.comp);
         phys.uncomp = phys.uncomp.wrapping_add_signed(s.uncomp);
+    }
+
+    fn too_deep(&self) -> Error {
+        Error::corrupt(
+            self.dnode.place(),
+            "lists of block pointers are nested too deep",
+        )
     }
 
     /// Appends blocks; `total` is the sum of their sizes.
@@ -135,10 +159,7 @@ impl Bpobj {
         depth: u32,
     ) -> Result<()> {
         if depth > DEPTH_LIMIT {
-            return Err(Error::corrupt(
-                self.dnode.place(),
-                "lists of block pointers are nested too deep",
-            ));
+            return Err(self.too_deep());
         }
         let phys = self.phys()?;
         let mut at = 0;
@@ -255,13 +276,18 @@ impl Bpobj {
         flaw: &mut Option<Error>,
         depth: u32,
     ) -> Result<(Sizes, bool)> {
-        if depth > DEPTH_LIMIT {
-            return Err(Error::corrupt(
-                self.dnode.place(),
-                "lists of block pointers are nested too deep",
-            ));
-        }
-        let mut phys = self.phys()?;
+        // Up to here nothing of this list was taken: what is wrong with it costs the list.
+        let begun = match depth {
+            0..=DEPTH_LIMIT => self.phys(),
+            _ => Err(self.too_deep()),
+        };
+        let mut phys = match begun {
+            Ok(phys) => phys,
+            Err(e) => {
+                *flaw = Some(damage(e)?);
+                return Ok((Sizes::default(), false));
+            }
+        };
         let before = (phys.num_blkptrs, phys.num_subobjs);
         let mut taken = Sizes::default();
         let mut go_on = true;
@@ -302,16 +328,16 @@ impl Bpobj {
             }
         }
         while let Some(sub) = subs.last().copied() {
-            let drained = Self::open(&self.mos, sub)
-                .and_then(|list| Ok((list.drain_to(ctx, f, flaw, depth + 1)?, list)));
-            let ((sizes, empty), list) = match drained {
-                Ok(done) => done,
+            let list = match Self::open(&self.mos, sub) {
+                Ok(list) => list,
                 Err(e) => {
                     *flaw = Some(damage(e)?);
                     go_on = false;
                     break;
                 }
             };
+            // A failure in it ends the txg: what it had freed would be in the list, and be freed again.
+            let (sizes, empty) = list.drain_to(ctx, f, flaw, depth + 1)?;
             taken += sizes;
             if !empty {
                 go_on = false;
@@ -349,7 +375,7 @@ impl Bpobj {
 }
 
 /// An error that speaks of damage in a list, as a value; any other ends the txg.
-fn damage(error: Error) -> Result<Error> {
+pub(crate) fn damage(error: Error) -> Result<Error> {
     match error {
         Error::Corrupt { .. } | Error::Device { .. } => Ok(error),
         e if e.is(zuse_base::Errno::NOENT) => Ok(Error::corrupt("a list of block pointers", e)),

@@ -21,7 +21,7 @@ use zuse_io::Block;
 use crate::context::Ctx;
 use crate::meta::DIRECTORY;
 use crate::sizes::Sizes;
-use crate::sync::Budget;
+use crate::sync::{Budget, Freeing};
 
 const KEY: &str = "bptree_obj";
 const FEATURE: &str = "com.delphix:async_destroy";
@@ -34,6 +34,9 @@ enum Walk {
     /// The first block that is not freed: object and block id.
     Paused(u64, u64),
 }
+
+/// More entries than any queue has; their bytes can be counted.
+const MOST_ENTRIES: u64 = 1 << 48;
 
 impl Ctx<'_> {
     /// Hands a tree over: its blocks born after `birth_txg` are charged to the pool and freed by and by.
@@ -70,9 +73,7 @@ impl Ctx<'_> {
             }
         };
         let dnode = self.meta.dnode(object)?;
-        let mut phys = dnode
-            .with_bonus(BptreePhys::parse)
-            .map_err(|e| e.at(dnode.place().to_string()))?;
+        let mut phys = queue_of(&dnode)?;
         let entry = BptreeEntry {
             bp,
             birth_txg,
@@ -92,24 +93,29 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Frees a part of the queued trees; true if more is left.
-    pub(crate) fn process_bptree(&self, budget: &mut Budget) -> Result<bool> {
+    /// Frees a part of the queued trees.
+    pub(crate) fn process_bptree(&self, budget: &mut Budget) -> Result<Freeing> {
         let directory = self.meta.table(DIRECTORY)?;
         let Some(object) = directory.get_u64(KEY)? else {
-            return Ok(false);
+            return Ok(Freeing::Done);
         };
-        let dnode = self.meta.mos.dnode(ObjectId(object))?;
-        let mut phys = dnode
-            .with_bonus(BptreePhys::parse)
-            .map_err(|e| e.at(dnode.place().to_string()))?;
+        let found = self.meta.mos.dnode(ObjectId(object));
+        let found = found.and_then(|dnode| Ok((queue_of(&dnode)?, dnode)));
+        let (mut phys, dnode) = match found {
+            Ok(found) => found,
+            Err(e) => return Freeing::stuck(e),
+        };
         let mut more = false;
         let mut unreadable = None;
         while phys.begin < phys.end && !more {
             let at = phys.begin * BptreeEntry::SIZE as u64;
-            let mut bytes = [0; BptreeEntry::SIZE];
-            dnode.read_at(at, &mut bytes)?;
-            let mut entry =
-                BptreeEntry::parse(&bytes).map_err(|e| e.at(dnode.place().to_string()))?;
+            let mut entry = match entry_at(&dnode, at) {
+                Ok(entry) => entry,
+                Err(e) => {
+                    unreadable = Some(crate::bpobj::damage(e)?);
+                    break;
+                }
+            };
             let mut freed = Sizes::default();
             if entry.birth_txg != u64::MAX {
                 let mut reaper = Reaper::new(
@@ -140,15 +146,33 @@ impl Ctx<'_> {
         }
         if phys.begin < phys.end {
             dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
-            return unreadable.map_or(Ok(true), Err);
+            return Ok(unreadable.map_or(Freeing::More, Freeing::Stuck));
         }
         // What blocks did not account for (a tree with lost blocks) goes with the queue.
         self.freed(Sizes::of(phys.bytes, phys.comp, phys.uncomp))?;
         directory.remove(self.tx, KEY)?;
         self.free(object)?;
         self.feature_add(FEATURE, -1)?;
-        Ok(false)
+        Ok(Freeing::Done)
     }
+}
+
+/// The ends of the queue and what waits in it.
+fn queue_of(dnode: &zuse_dmu::Dnode) -> Result<BptreePhys> {
+    let place = dnode.place().to_string();
+    let phys = dnode.with_bonus(BptreePhys::parse);
+    let phys = phys.map_err(|e| e.at(place.clone()))?;
+    if phys.begin > phys.end || phys.end > MOST_ENTRIES {
+        let what = format!("a queue of trees goes from {} to {}", phys.begin, phys.end);
+        return Err(Error::corrupt(place, what));
+    }
+    Ok(phys)
+}
+
+fn entry_at(dnode: &zuse_dmu::Dnode, at: u64) -> Result<BptreeEntry> {
+    let mut bytes = [0; BptreeEntry::SIZE];
+    dnode.read_at(at, &mut bytes)?;
+    BptreeEntry::parse(&bytes).map_err(|e| e.at(dnode.place().to_string()))
 }
 
 struct Reaper<'a, 'b> {

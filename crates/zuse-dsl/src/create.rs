@@ -381,7 +381,7 @@ impl Ctx<'_> {
                 snap.flags & (zuse_format::dsl::DS_FLAG_INCONSISTENT | DS_FLAG_CI_DATASET);
             let clones = self.add_to_set(snap.next_clones, ot::NEXT_CLONES, ds)?;
             self.meta.edit_ds(self.tx, origin.snap, |s| {
-                s.num_children += 1;
+                s.num_children = s.num_children.saturating_add(1);
                 s.next_clones = clones;
             })?;
             self.forget_branches();

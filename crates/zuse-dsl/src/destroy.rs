@@ -550,7 +550,7 @@ impl Ctx<'_> {
                 phys.dir,
                 UsedKind::RefReservation,
                 Sizes {
-                    used: -less,
+                    used: less.wrapping_neg(),
                     ..Sizes::default()
                 },
             )?;
@@ -643,8 +643,12 @@ impl Ctx<'_> {
                     .table(prev.next_clones)?
                     .remove_int(self.tx, object)?;
             }
+            let left = prev.num_children.checked_sub(1).ok_or_else(|| {
+                let place = format!("snapshot {}", d.prev_snap);
+                Error::corrupt(place, "it has fewer children than are destroyed")
+            })?;
             self.meta
-                .edit_ds(self.tx, d.prev_snap, |p| p.num_children -= 1)?;
+                .edit_ds(self.tx, d.prev_snap, |p| p.num_children = left)?;
             let last = prev.num_children == 2 && prev.flags & DS_FLAG_DEFER_DESTROY != 0;
             if last && d.prev_snap != self.meta.origin_snap && !self.is_held(&prev)? {
                 orphan = Some(d.prev_snap);

@@ -179,9 +179,15 @@ impl Ctx<'_> {
             None => self.create_history()?,
         };
         let dnode = self.meta.mos.dnode(ObjectId(object))?;
-        let phys = dnode
+        let mut phys = dnode
             .with_bonus(HistoryPhys::parse)
             .map_err(|e| e.at(dnode.place().to_string()))?;
+        let ring = phys.phys_max_offset.saturating_sub(phys.create_len);
+        if phys.eof > 1 << 62 || phys.eof.checked_sub(phys.bof).is_none_or(|n| n > ring) {
+            // Damaged or forged: what it had cannot be told, and is no reason to stop the pool.
+            phys.eof = phys.create_len;
+            phys.bof = phys.create_len;
+        }
         Ok((dnode, phys))
     }
 
@@ -199,7 +205,8 @@ impl Ctx<'_> {
         if n >= phys.phys_max_offset.saturating_sub(phys.create_len) {
             return Ok(());
         }
-        while phys.phys_max_offset - phys.create_len - (phys.eof - phys.bof) <= n {
+        let ring = phys.phys_max_offset.saturating_sub(phys.create_len);
+        while ring.saturating_sub(phys.eof.saturating_sub(phys.bof)) <= n {
             let mut len = [0; 8];
             let mut done = 0;
             for (from, take) in pieces(&phys, phys.bof, 8) {
@@ -212,7 +219,7 @@ impl Ctx<'_> {
             } else {
                 phys.bof += skip;
             }
-            phys.records_lost += 1;
+            phys.records_lost = phys.records_lost.saturating_add(1);
         }
         let mut done = 0;
         for (from, take) in pieces(&phys, phys.eof, n) {

@@ -12,7 +12,7 @@ use crate::bpobj::{self, Bpobj};
 use crate::context::Ctx;
 use crate::deadlist::Deadlist;
 use crate::sizes::Sizes;
-use crate::sync::Budget;
+use crate::sync::{Budget, Freeing};
 
 /// Key, and feature, of clones that have one.
 pub(crate) const LIVELIST: &str = "com.delphix:livelist";
@@ -32,20 +32,31 @@ impl Ctx<'_> {
         self.feature_add(LIVELIST, -1)
     }
 
-    /// Frees the blocks of clones that were destroyed with a livelist; true if more is left.
-    pub(crate) fn process_deleted_clones(&self, budget: &mut Budget) -> Result<bool> {
+    /// Frees the blocks of clones that were destroyed with a livelist.
+    pub(crate) fn process_deleted_clones(&self, budget: &mut Budget) -> Result<Freeing> {
         let directory = self.meta.directory()?;
         let Some(set) = directory.get_u64(DELETED)? else {
-            return Ok(false);
+            return Ok(Freeing::Done);
         };
-        let table = self.meta.table(set)?;
-        for object in table.ints()? {
-            let list = Deadlist::open(self.meta, object)?;
+        let opened = self.meta.table(set).and_then(|t| Ok((t.ints()?, t)));
+        let (objects, table) = match opened {
+            Ok(opened) => opened,
+            Err(e) => return Freeing::stuck(e),
+        };
+        for object in objects {
+            let list = match Deadlist::open(self.meta, object) {
+                Ok(list) => list,
+                Err(e) => return Freeing::stuck(e),
+            };
             for (key, sub) in list.entries() {
                 if budget.blocks == 0 {
-                    return Ok(true);
+                    return Ok(Freeing::More);
                 }
-                self.free_sublist(sub, budget)?;
+                let blocks = match self.sublist(sub) {
+                    Ok(blocks) => blocks,
+                    Err(e) => return Freeing::stuck(e),
+                };
+                self.free_live(&blocks, budget)?;
                 self.meta.table(object)?.remove_int(self.tx, key)?;
                 if !bpobj::drop_if_empty_list(self, sub)? {
                     Bpobj::open(&self.meta.mos, sub)?.free(self)?;
@@ -57,16 +68,21 @@ impl Ctx<'_> {
         }
         directory.remove(self.tx, DELETED)?;
         self.free(set)?;
-        Ok(false)
+        Ok(Freeing::Done)
     }
 
-    /// Frees the live blocks of a sub-list: those allocated in it and not freed again.
-    fn free_sublist(&self, sub: u64, budget: &mut Budget) -> Result<()> {
-        let mut entries: Vec<(BlockPointer, bool)> = Vec::new();
+    /// What a sub-list says was allocated, or freed.
+    fn sublist(&self, sub: u64) -> Result<Vec<(BlockPointer, bool)>> {
+        let mut entries = Vec::new();
         Bpobj::open(&self.meta.mos, sub)?.for_each(&mut |bp, freed| {
             entries.push((*bp, freed));
             Ok(())
         })?;
+        Ok(entries)
+    }
+
+    /// Frees the live blocks of a sub-list: those allocated in it and not freed again.
+    fn free_live(&self, entries: &[(BlockPointer, bool)], budget: &mut Budget) -> Result<()> {
         let mut gone: HashMap<(u64, u64), u64> = HashMap::new();
         let mut sizes = Sizes::default();
         for (bp, freed) in entries.iter().rev() {

@@ -296,15 +296,16 @@ impl Ctx<'_> {
             let snap = UsedKind::Snap as usize;
             let c = self.meta.dir(plan.clone_dir)?.used_breakdown[snap] as i64;
             let o = self.meta.dir(plan.origin_dir)?.used_breakdown[snap] as i64;
-            (clone_snap - c, origin_snap - o)
+            (clone_snap.wrapping_sub(c), origin_snap.wrapping_sub(o))
         };
         let mut parts = [0; 5];
         parts[UsedKind::Snap as usize] = to_clone;
-        parts[UsedKind::Head as usize] = moved.used - to_clone;
+        parts[UsedKind::Head as usize] = moved.used.wrapping_sub(to_clone);
         self.charge_parts(plan.clone_dir, parts, moved.comp, moved.uncomp)?;
         parts[UsedKind::Snap as usize] = to_origin;
-        parts[UsedKind::Head as usize] = -moved.used - to_origin;
-        self.charge_parts(plan.origin_dir, parts, -moved.comp, -moved.uncomp)?;
+        let moved = -moved;
+        parts[UsedKind::Head as usize] = moved.used.wrapping_sub(to_origin);
+        self.charge_parts(plan.origin_dir, parts, moved.comp, moved.uncomp)?;
 
         self.promote_keys(plan.clone_dir, plan.origin_dir)?;
         self.drop_livelist(plan.clone_dir)?;

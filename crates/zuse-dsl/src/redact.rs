@@ -186,7 +186,12 @@ fn header_of(dnode: &Dnode) -> Result<RedactionListPhys> {
         Some(block) => RedactionListPhys::parse(block.bytes()),
         None => dnode.with_bonus(RedactionListPhys::parse),
     };
-    parsed.map_err(|e| e.at(dnode.place().to_string()))
+    let header = parsed.map_err(|e| e.at(dnode.place().to_string()))?;
+    if header.num_entries > 1 << 48 {
+        let what = format!("a redaction list has {} entries", header.num_entries);
+        return Err(Error::corrupt(dnode.place(), what));
+    }
+    Ok(header)
 }
 
 impl Ctx<'_> {

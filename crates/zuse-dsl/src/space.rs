@@ -22,7 +22,7 @@ impl Ctx<'_> {
     /// Moves bytes from one kind to another.
     pub fn transfer(&self, dir: u64, from: UsedKind, to: UsedKind, bytes: i64) -> Result<()> {
         let mut parts = [0; 5];
-        parts[from as usize] = -bytes;
+        parts[from as usize] = bytes.wrapping_neg();
         parts[to as usize] = bytes;
         self.charge_parts(dir, parts, 0, 0)
     }
@@ -38,10 +38,12 @@ impl Ctx<'_> {
         let mut at = dir;
         let mut steps = 0;
         while at != 0 && (parts != [0; 5] || comp != 0 || uncomp != 0) {
-            let total: i64 = parts.iter().sum();
+            let total = parts.iter().fold(0i64, |sum, part| sum.wrapping_add(*part));
+            let used = self.meta.dir(at)?.used_bytes;
+            let used = counted(used, total, || format!("used bytes of directory {at}"))?;
             let (parent, seen, phys) = self.meta.edit_dir(self.tx, at, |d| {
                 let old = d.used_bytes.max(d.reserved);
-                d.used_bytes = d.used_bytes.wrapping_add_signed(total);
+                d.used_bytes = used;
                 d.compressed_bytes = d.compressed_bytes.wrapping_add_signed(comp);
                 d.uncompressed_bytes = d.uncompressed_bytes.wrapping_add_signed(uncomp);
                 if d.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
@@ -58,7 +60,7 @@ impl Ctx<'_> {
             self.dsl.note_dir(at, &phys);
             parts = [0; 5];
             parts[UsedKind::Child as usize] = total;
-            parts[UsedKind::ChildReservation as usize] = seen - total;
+            parts[UsedKind::ChildReservation as usize] = seen.wrapping_sub(total);
             at = parent;
             steps += 1;
             if steps > 64 {
@@ -103,7 +105,8 @@ impl Ctx<'_> {
 
     /// Charges the changed need of a refreservation: it covers what `unique` does not.
     pub fn set_refreservation(&self, dir: u64, unique: u64, old: u64, new: u64) -> Result<()> {
-        let delta = new.saturating_sub(unique) as i64 - old.saturating_sub(unique) as i64;
+        let need = |reserved: u64| reserved.saturating_sub(unique) as i64;
+        let delta = need(new).wrapping_sub(need(old));
         self.charge(
             dir,
             UsedKind::RefReservation,
@@ -130,6 +133,17 @@ impl Ctx<'_> {
         }
         Ok(())
     }
+}
+
+/// A count after a change of it. What is on disk may be forged: a count below zero, or beyond what
+/// any pool has, is refused before it is written.
+pub(crate) fn counted(old: u64, change: i64, what: impl FnOnce() -> String) -> Result<u64> {
+    old.checked_add_signed(change)
+        .filter(|new| *new <= old || i64::try_from(*new).is_ok())
+        .ok_or_else(|| {
+            let why = format!("the {} are {old} and change by {change}", what());
+            zuse_base::Error::corrupt("the MOS", why)
+        })
 }
 
 /// Bytes that may still be charged to the last of `chain` (root first); `root_limit` is what the pool can hold.

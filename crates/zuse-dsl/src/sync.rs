@@ -17,6 +17,7 @@ use crate::deadlist::Deadlist;
 use crate::meta::Meta;
 use crate::pool_seam::Spa;
 use crate::sizes::Sizes;
+use crate::space::counted;
 
 /// Blocks that one txg frees in the background.
 pub(crate) const FREES_PER_TXG: u64 = 100_000;
@@ -89,7 +90,8 @@ impl DslHooks for Dsl {
     }
 
     fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        let dirty: Vec<Arc<Dataset>> = lock(&self.dirty[ctx.txg.slot::<4>()])
+        let dirty: Vec<Arc<Dataset>> = self
+            .map(&self.dirty[ctx.txg.slot::<4>()])
             .values()
             .cloned()
             .collect();
@@ -111,7 +113,7 @@ impl DslHooks for Dsl {
 
     fn is_dirty(&self, txg: Txg) -> bool {
         // A change that was begun and did nothing counts too: its reservation ends with its txg.
-        !lock(&self.dirty[txg.slot::<4>()]).is_empty()
+        !self.map(&self.dirty[txg.slot::<4>()]).is_empty()
     }
 
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
@@ -119,25 +121,30 @@ impl DslHooks for Dsl {
         if lock(&self.stuck).is_some() {
             return Ok(false);
         }
-        match my.process_frees(&mut Budget::per_txg(self.frees_per_txg.load(Relaxed))) {
-            Err(e @ (zuse_base::Error::Corrupt { .. } | zuse_base::Error::Device { .. })) => {
+        let mut budget = Budget::per_txg(self.frees_per_txg.load(Relaxed));
+        let freeing = my.process_frees(&mut budget)?;
+        my.write_history()?;
+        Ok(match freeing {
+            Freeing::Done => false,
+            Freeing::More => true,
+            Freeing::Stuck(e) => {
                 // A damaged or unreadable queue costs the space that it holds, not the pool.
                 *lock(&self.stuck) = Some(e);
-                Ok(false)
+                false
             }
-            other => my.write_history().and(other),
-        }
+        })
     }
 
     fn synced(&self, txg: Txg) {
         let slot = txg.slot::<4>();
-        for state in lock(&self.dirs)
+        for state in self
+            .map(&self.dirs)
             .values()
             .filter_map(std::sync::Weak::upgrade)
         {
             state.in_flight[slot].store(0, Relaxed);
         }
-        for ds in std::mem::take(&mut *lock(&self.dirty[slot])).into_values() {
+        for ds in std::mem::take(&mut *self.map(&self.dirty[slot])).into_values() {
             ds.land(txg);
             ds.end_claim();
         }
@@ -193,6 +200,21 @@ impl Dsl {
     /// What kept the background freeing from going on, if anything did.
     pub fn stuck(&self) -> Option<zuse_base::Error> {
         lock(&self.stuck).clone()
+    }
+}
+
+/// How far the queues of what waits to be freed are.
+pub(crate) enum Freeing {
+    Done,
+    More,
+    /// One cannot be read any further. What was freed so far is out of it.
+    Stuck(zuse_base::Error),
+}
+
+impl Freeing {
+    /// A queue cannot be read, of which nothing was freed since its last change.
+    pub(crate) fn stuck(error: zuse_base::Error) -> Result<Self> {
+        crate::bpobj::damage(error).map(Self::Stuck)
     }
 }
 
@@ -254,15 +276,17 @@ impl Ctx<'_> {
         };
         let mut parts = [0; 5];
         parts[UsedKind::Head as usize] = own.used;
-        parts[UsedKind::RefReservation as usize] = delta - own.used;
+        parts[UsedKind::RefReservation as usize] = delta.wrapping_sub(own.used);
         self.charge_parts(before.dir, parts, own.comp, own.uncomp)?;
-        let referenced = self.meta.edit_ds(self.tx, object, |d| {
+        let referenced = counted(before.referenced_bytes, change.used, || {
+            format!("referenced bytes of dataset {object}")
+        })?;
+        self.meta.edit_ds(self.tx, object, |d| {
             d.bp = done.root;
-            d.referenced_bytes = d.referenced_bytes.wrapping_add_signed(change.used);
+            d.referenced_bytes = referenced;
             d.compressed_bytes = d.compressed_bytes.wrapping_add_signed(change.comp);
             d.uncompressed_bytes = d.uncompressed_bytes.wrapping_add_signed(change.uncomp);
             d.unique_bytes = new_unique;
-            d.referenced_bytes
         })?;
         ds.referenced.store(referenced, Relaxed);
         if ds.has_longname() {
@@ -283,12 +307,15 @@ impl Ctx<'_> {
         }
     }
 
-    /// Frees what waits; true if more is left.
-    fn process_frees(&self, budget: &mut Budget) -> Result<bool> {
+    /// Frees what waits. An error ends the txg: something may have been freed that still waits.
+    fn process_frees(&self, budget: &mut Budget) -> Result<Freeing> {
         if self.meta.free_bpobj == 0 {
-            return Ok(false);
+            return Ok(Freeing::Done);
         }
-        let list = Bpobj::open(&self.meta.mos, self.meta.free_bpobj)?;
+        let list = match Bpobj::open(&self.meta.mos, self.meta.free_bpobj) {
+            Ok(list) => list,
+            Err(e) => return Freeing::stuck(e),
+        };
         let mut unreadable = None;
         let (sizes, empty, flaw) = list.drain(self, &mut |bp| {
             if !budget.take() {
@@ -305,11 +332,14 @@ impl Ctx<'_> {
         })?;
         self.freed(sizes)?;
         if let Some(flaw) = unreadable.or(flaw) {
-            return Err(flaw);
+            return Ok(Freeing::Stuck(flaw));
         }
         if !empty {
-            return Ok(true);
+            return Ok(Freeing::More);
         }
-        Ok(self.process_bptree(budget)? || self.process_deleted_clones(budget)?)
+        match self.process_bptree(budget)? {
+            Freeing::Done => self.process_deleted_clones(budget),
+            other => Ok(other),
+        }
     }
 }

@@ -154,7 +154,8 @@ impl Ctx<'_> {
             theirs.range(origin_txg, u64::MAX)?.used - mine.range(origin_txg, u64::MAX)?.used;
         self.transfer(h.dir, UsedKind::Head, UsedKind::Snap, held)?;
         let reserved = self.dsl.number_of(head, "refreservation")?;
-        let back = reserved.min(h.unique_bytes) as i64 - reserved.min(c.unique_bytes) as i64;
+        let covered = |unique: u64| reserved.min(unique) as i64;
+        let back = covered(h.unique_bytes).wrapping_sub(covered(c.unique_bytes));
         self.charge(
             h.dir,
             UsedKind::RefReservation,

@@ -98,7 +98,7 @@ impl<O: Ops> Server<O> {
             super::tell(channel, all);
             let mut out = Out::default();
             let (node, fh) = (seek.node, seek.fh);
-            match call(|| self.seek(node, fh, (seek.from, seek.whence), &mut out)) {
+            match self.call(|| self.seek(node, fh, (seek.from, seek.whence), &mut out)) {
                 Ok(()) => channel.send(0, seek.unique, &[&out.0]),
                 Err(errno) => channel.refuse(seek.unique, errno),
             }
@@ -561,7 +561,7 @@ impl<O: Ops> Server<O> {
     }
 
     fn lseek(&self, channel: &Channel, m: &Message<'_>, out: &mut Out) {
-        let done = call(|| {
+        let done = self.call(|| {
             let (fh, from, whence) = wanted_place(m.body)?;
             if self.ops.may_lag_behind(m.node) {
                 self.seeking.push(Seek {

@@ -1,6 +1,6 @@
 //! Appending to a space map, and rewriting it.
 
-use zuse_base::{RangeTree, Result, Span};
+use zuse_base::{Error, RangeTree, Result, Span};
 use zuse_format::space_map::{Encoder, MapOp, RUN_MAX_ONE, RUN_MAX_TWO, SpaceMapPhys};
 
 use super::{Histogram, MapWriter, SpaceMap};
@@ -61,6 +61,13 @@ impl SpaceMap {
             .alloc
             .wrapping_add_unsigned(allocs.space())
             .wrapping_sub_unsigned(frees.space());
+        let size = self.region.span.size;
+        if u64::try_from(alloc).map_or(true, |alloc| alloc > size) {
+            return Err(Error::corrupt(
+                self.region.to_string(),
+                format!("{alloc} of {size} bytes would be allocated"),
+            ));
+        }
         self.store_header(writer, length, alloc, how.histogram)?;
         Ok(true)
     }
