@@ -1,6 +1,6 @@
 //! Pieces of command lines that several commands share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -41,17 +41,38 @@ pub fn passing(
         ))
         .into());
     }
-    let kept = value("cachefile").map_or(altroot.is_none(), |file| file != "none");
+    let named = value("cachefile");
+    let cache_file = named.clone().filter(|f| !f.is_empty() && f != "none");
+    if let Some(file) = &cache_file {
+        cache_file_name(file)?;
+    }
+    let kept = named.map_or(altroot.is_none(), |file| file.is_empty());
     let rest = options
         .iter()
         .filter(|(n, _)| n != "altroot" && n != "cachefile");
     let extra = Extra {
         altroot,
         label_name: None,
+        cache_file,
     };
     // A root that holds only until the restart is not remembered longer than that.
     let passing = (!kept || extra.altroot.is_some()).then_some(extra);
     Ok((passing, rest.cloned().collect()))
+}
+
+/// Refuses what cannot be a cache file of the user's.
+fn cache_file_name(file: &str) -> Outcome {
+    let path = Path::new(file);
+    let wrong = if !path.is_absolute() {
+        format!("property 'cachefile' must be empty, an absolute path, or 'none': '{file}'")
+    } else if !path.parent().is_some_and(Path::is_dir) {
+        format!("'{file}' is not a valid file: its directory is missing")
+    } else if path.is_dir() {
+        format!("'{file}' is not a valid file")
+    } else {
+        return Ok(());
+    };
+    Err(CommandError::new(wrong).into())
 }
 
 /// A name that a pool may have.

@@ -23,10 +23,13 @@ pub struct Extra {
     pub altroot: Option<String>,
     /// The pool's name on disk, where it goes by another one.
     pub label_name: Option<String>,
+    /// Property `cachefile`, where it names a file.
+    pub cache_file: Option<String>,
 }
 
 const ALTROOT: &str = "altroot";
 const LABEL_NAME: &str = "label_name";
+const CACHE_FILE: &str = "cachefile";
 
 /// A pool in a cache file.
 #[derive(Debug, Clone)]
@@ -88,12 +91,13 @@ impl CacheFile {
             let extra = Extra {
                 altroot: text(ALTROOT),
                 label_name: text(LABEL_NAME),
+                cache_file: text(CACHE_FILE),
             };
             let mut config =
                 PoolConfig::parse(config, "cache file").map_err(|e| bad(e.to_string()))?;
             config
                 .other
-                .retain(|(key, _)| key != ALTROOT && key != LABEL_NAME);
+                .retain(|(key, _)| ![ALTROOT, LABEL_NAME, CACHE_FILE].contains(&key.as_str()));
             pools.insert(name.to_owned(), Cached { config, extra });
         }
         Ok(pools)
@@ -124,6 +128,19 @@ impl CacheFile {
         self.change(|pools| pools.retain(|_, c| c.config.pool_guid != guid))
     }
 
+    /// Forgets a pool, and goes away with the last one: a file that a user has named.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn remove_named(&self, guid: u64) -> Outcome {
+        self.remove(guid)?;
+        if self.pools()?.is_empty() {
+            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(self.path.with_extension("lock"));
+        }
+        Ok(())
+    }
+
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Cached>)) -> Outcome {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         let fail = |e: io::Error| {
@@ -143,8 +160,14 @@ impl CacheFile {
             let Extra {
                 altroot,
                 label_name,
+                cache_file,
             } = &cached.extra;
-            for (key, text) in [(ALTROOT, altroot), (LABEL_NAME, label_name)] {
+            let extras = [
+                (ALTROOT, altroot),
+                (LABEL_NAME, label_name),
+                (CACHE_FILE, cache_file),
+            ];
+            for (key, text) in extras {
                 if let Some(text) = text {
                     config.insert(key, text.as_str());
                 }

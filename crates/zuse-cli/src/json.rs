@@ -11,6 +11,8 @@ pub enum Json {
     Number(u64),
     /// An object, in this order.
     Object(Vec<(String, Json)>),
+    /// A list.
+    Array(Vec<Json>),
 }
 
 impl Json {
@@ -41,6 +43,16 @@ impl Json {
             Self::Text(text) => quote(text, out),
             Self::Number(n) => {
                 let _ = write!(out, "{n}");
+            }
+            Self::Array(values) => {
+                out.push('[');
+                for (i, value) in values.iter().enumerate() {
+                    if i > 0 {
+                        out.push(',');
+                    }
+                    value.write(out);
+                }
+                out.push(']');
             }
             Self::Object(entries) => {
                 out.push('{');

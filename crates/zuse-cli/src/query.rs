@@ -19,7 +19,7 @@ mod carry;
 mod details;
 
 pub use carry::answer_here;
-pub use details::{ActivityRow, DedupRow, Details, ScanRow, WorkRow};
+pub use details::{ActivityRow, DedupRow, Details, LostRow, ScanRow, WorkRow};
 
 /// A question about one pool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -203,6 +203,12 @@ pub struct PoolRow {
     /// Work on the whole pool, where that was asked for.
     #[serde(default)]
     pub activity: ActivityRow,
+    /// Blocks in the error log, where that was asked for.
+    #[serde(default)]
+    pub lost_blocks: u64,
+    /// What they are of, where that was asked for.
+    #[serde(default)]
+    pub damaged: Vec<LostRow>,
 }
 
 /// A tier of memory: see [`zuse::Tier`].
@@ -469,7 +475,11 @@ impl Question {
     /// Answers here, or has the process that holds the pool answer.
     pub fn ask(&self, session: &mut Session) -> Outcome<Answer> {
         match session.pool(self.pool(), Need::Read) {
-            Ok(pool) => self.answer(&pool, session.search.is_empty()),
+            Ok(pool) => {
+                let mut answer = self.answer(&pool, session.search.is_empty())?;
+                answer.put_below_mounts(session);
+                Ok(answer)
+            }
             Err(Stop::Held(guid)) => self.ask_holder(session, guid),
             Err(Stop::Failed(e))
                 if matches!(self, Self::Datasets { .. }) && e.message.ends_with("no such pool") =>
@@ -486,6 +496,18 @@ impl Question {
                 .into())
             }
             Err(stop) => Err(stop),
+        }
+    }
+}
+
+impl Answer {
+    /// Shows what is mounted by this process by its mount.
+    fn put_below_mounts(&mut self, session: &Session) {
+        if let (Self::Pool(row), Some(holder)) = (self, &session.holder)
+            && !row.damaged.is_empty()
+        {
+            let mounts = holder.mounted();
+            row.damaged.iter_mut().for_each(|d| d.put_below(&mounts));
         }
     }
 }
@@ -686,6 +708,8 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             .collect(),
         dedup: None,
         activity: ActivityRow::default(),
+        lost_blocks: 0,
+        damaged: Vec::new(),
     })
 }
 

@@ -453,7 +453,7 @@ impl Drop for Session {
 pub fn for_now(passing: &Extra) -> ForNow {
     ForNow {
         altroot: passing.altroot.clone(),
-        cache_file: Some("none".into()),
+        cache_file: Some(passing.cache_file.clone().unwrap_or_else(|| "none".into())),
     }
 }
 

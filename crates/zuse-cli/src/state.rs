@@ -8,11 +8,11 @@ use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::cache_file::{CacheFile, Cached, Extra};
+use crate::cache_file::{CacheFile, Cached, Extra, device_paths};
 use crate::error::{CommandError, Outcome};
 use crate::tuning::Places;
 use crate::wire;
-use zuse::PoolConfig;
+use zuse::{ImportedPool, PoolConfig};
 
 /// Begins the names of cache files that hold until the host restarts.
 const PASSING: &str = "until-restart-";
@@ -99,7 +99,35 @@ impl State {
                 let _ = fs::remove_file(entry.path());
             }
         }
+        if let Some(file) = &extra.cache_file {
+            CacheFile::new(file.into()).put(config, &Extra::default())?;
+        }
         now.put(config, extra)
+    }
+
+    /// The pools that are imported, with their devices.
+    ///
+    /// # Errors
+    /// As [`Self::imported`].
+    pub fn taken(&self) -> Outcome<Vec<ImportedPool>> {
+        let all = self.imported()?.into_iter();
+        let taken = all.map(|(name, cached)| ImportedPool {
+            guid: cached.config.pool_guid,
+            name,
+            devices: device_paths(&cached.config.vdev_tree),
+        });
+        let mut taken: Vec<_> = taken.collect();
+        // Mounted in place, without an import.
+        for (name, guid) in self.held() {
+            if !taken.iter().any(|p| p.guid == guid) {
+                taken.push(ImportedPool {
+                    guid,
+                    name,
+                    devices: Vec::new(),
+                });
+            }
+        }
+        Ok(taken)
     }
 
     /// Whether a pool is remembered until the host restarts only; then with what.
@@ -117,6 +145,10 @@ impl State {
     /// # Errors
     /// The cache file cannot be written.
     pub fn forget(&self, guid: u64) -> Outcome {
+        let named = self.passing_of(guid)?.and_then(|extra| extra.cache_file);
+        if let Some(file) = named {
+            CacheFile::new(file.into()).remove_named(guid)?;
+        }
         self.passing().remove(guid)?;
         self.cache_file().remove(guid)
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use zuse::{Shape, TopSpec, VdevClass};
+use zuse::{BlockDevice, DeviceAccess, FileDevice, Shape, TopSpec, VdevClass};
 
 use crate::error::{CommandError, Outcome};
 
@@ -80,6 +80,14 @@ fn draid(rest: &str) -> Outcome<Word> {
         nspares,
     };
     Ok(Word::Draid(shape, children))
+}
+
+/// Differences in size that are nobody's mistake.
+const TOLERANCE: u64 = 16 << 20;
+
+fn size_of(path: &Path) -> Option<u64> {
+    let device = FileDevice::open(path, DeviceAccess::Probe).ok()?;
+    Some(BlockDevice::size(&device))
 }
 
 fn name_of(shape: Shape) -> &'static str {
@@ -199,15 +207,40 @@ impl VdevSpecs {
             .filter(|t| t.class != VdevClass::Log)
             .collect();
         let (first, rest) = normal.split_first()?;
-        let other = rest.iter().find(|t| {
-            std::mem::discriminant(&t.shape) != std::mem::discriminant(&first.shape)
-                && (t.shape, first.shape) != (Shape::Single, Shape::Single)
+        let said = rest.iter().find_map(|t| {
+            let (a, b) = (name_of(first.shape), name_of(t.shape));
+            match (first.shape, t.shape) {
+                (Shape::Single, Shape::Single) => None,
+                (Shape::Mirror, Shape::Mirror) => (first.devices != t.devices).then(|| {
+                    format!(
+                        "both {}-way and {}-way mirror vdevs",
+                        first.devices, t.devices
+                    )
+                }),
+                (Shape::Raidz { nparity: p }, Shape::Raidz { nparity: q }) if p != q => {
+                    Some(format!("both {p} and {q} device parity raidz vdevs"))
+                }
+                (Shape::Raidz { .. }, Shape::Raidz { .. })
+                | (Shape::Draid { .. }, Shape::Draid { .. }) => (first.devices != t.devices)
+                    .then(|| format!("both {}-way and {}-way {a} vdevs", first.devices, t.devices)),
+                _ => Some(format!("both {a} and {b} vdevs")),
+            }
         })?;
-        Some(format!(
-            "mismatched replication level: both {} and {} vdevs are present",
-            name_of(first.shape),
-            name_of(other.shape)
-        ))
+        Some(format!("mismatched replication level: {said} are present"))
+    }
+
+    /// Devices of one vdev that differ in size: what the larger ones have more is lost. Those that are not there get `make` bytes.
+    pub fn uneven(&self, make: Option<u64>) -> Option<String> {
+        let mut rest = self.devices.as_slice();
+        self.layout.iter().find_map(|top| {
+            let members;
+            (members, rest) = rest.split_at_checked(top.devices)?;
+            let mut sizes = members.iter().filter_map(|path| size_of(path).or(make));
+            let first = sizes.next()?;
+            let uneven = sizes.any(|size| size.abs_diff(first) > TOLERANCE);
+            let name = name_of(top.shape);
+            uneven.then(|| format!("{name} contains devices of different sizes"))
+        })
     }
 
     /// The lines of a dry run, by class.

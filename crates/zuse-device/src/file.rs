@@ -14,7 +14,7 @@
 //! "held" is a [`DeviceError`] with [`Cause::Held`]; the command line then forwards to the holder.
 //! `Probe` is for looking at labels: it disturbs nobody, and what it reads must be checked.
 //! Writing to a block device also uses `O_EXCL`, which the kernel refuses when the disk is mounted
-//! or a part of something else.
+//! or a part of something else. Loop devices and what lies below them are one device here (`twin`).
 //! The lock belongs to the open file, so a second open in the same process is refused, too, and a
 //! crash releases it. A host file system without locks refuses `Write`, so `Read` needs none there.
 //!
@@ -43,6 +43,7 @@ use crate::block_device::{BlockDevice, PAGE, check, total};
 use crate::error::{Cause, DeviceError, Op};
 use crate::fresh::Fresh;
 use crate::partition::{self, Partition};
+use crate::twin;
 
 #[cfg(target_os = "linux")]
 mod around;
@@ -74,6 +75,8 @@ pub struct FileDevice {
     lost: AtomicI32,
     /// Bytes that came into the page cache since the host was told to begin.
     waiting: AtomicU64,
+    /// What lies below a loop device, locked as well.
+    _beneath: Vec<File>,
     #[cfg(target_os = "linux")]
     around: around::Around,
 }
@@ -172,14 +175,25 @@ impl FileDevice {
     }
 
     fn adopt(mut file: File, path: Arc<str>, access: Access) -> Result<Self, DeviceError> {
-        lock(&file, access).map_err(|error| match error {
-            TryLockError::WouldBlock => {
-                DeviceError::new(path.clone(), Op::Open, (0, 0), Errno::BUSY, Cause::Held)
-            }
-            TryLockError::Error(error) => DeviceError::host(path.clone(), Op::Open, (0, 0), &error),
-        })?;
+        let held = || DeviceError::new(path.clone(), Op::Open, (0, 0), Errno::BUSY, Cause::Held);
+        let beneath = match access {
+            Access::Probe => Vec::new(),
+            Access::Read | Access::Write => twin::beneath(&file),
+        };
+        for file in std::iter::once(&file).chain(&beneath) {
+            lock(file, access).map_err(|error| match error {
+                TryLockError::WouldBlock => held(),
+                TryLockError::Error(error) => {
+                    DeviceError::host(path.clone(), Op::Open, (0, 0), &error)
+                }
+            })?;
+        }
         let host = |error: io::Error| DeviceError::host(path.clone(), Op::Open, (0, 0), &error);
-        let kind = file.metadata().map_err(host)?.file_type();
+        let meta = file.metadata().map_err(host)?;
+        if access == Access::Write && twin::is_used_above(&meta) {
+            return Err(held());
+        }
+        let kind = meta.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(DeviceError::new(
                 path,
@@ -214,6 +228,7 @@ impl FileDevice {
             physical_shift,
             lost,
             waiting: AtomicU64::new(0),
+            _beneath: beneath,
             #[cfg(target_os = "linux")]
             around: around::Around::new(access == Access::Write),
         })

@@ -516,7 +516,12 @@ impl Dnode {
         if bp.is_hole() {
             return Ok(None);
         }
-        self.core.read_block(&bp, true, &SpillPlace(self)).map(Some)
+        let found = self.core.read_block(&bp, true, &SpillPlace(self));
+        if let Err(Error::Corrupt { .. } | Error::Device { .. }) = &found {
+            // A spill block has the last number.
+            self.core.note_lost(self.object.0, 0, u64::MAX, &bp);
+        }
+        found.map(Some)
     }
 
     /// Writes or removes the spill block; its length must be a multiple of 512. While the block cache has memory to

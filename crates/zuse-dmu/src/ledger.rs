@@ -18,6 +18,10 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// The space could not be given back.
     fn kill(&self, txg: Txg, bp: &BlockPointer) -> Result<()>;
+    /// Object number of the dataset, 0 for the MOS; `None` where what is lost is nobody's.
+    fn dataset(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A ledger that frees what dies and counts what is used: the MOS's, and that of tests.
@@ -49,6 +53,10 @@ impl FreeingLedger {
 }
 
 impl Ledger for FreeingLedger {
+    fn dataset(&self) -> Option<u64> {
+        Some(0)
+    }
+
     fn born(&self, _txg: Txg, bp: &BlockPointer) {
         self.count(bp, 1);
     }

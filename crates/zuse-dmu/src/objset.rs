@@ -36,8 +36,10 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Tripwire, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
 use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
-use zuse_format::{BlockPointer, DnodePhys, DnodeView, ObjsetPhys, ObjsetType, object_type};
-use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
+use zuse_format::{
+    BlockPointer, BpKind, DnodePhys, DnodeView, ObjsetPhys, ObjsetType, object_type,
+};
+use zuse_io::{Block, BlockIndex, DatasetKey, LostBlock, Pipeline};
 
 use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
@@ -121,6 +123,19 @@ impl Core {
             self.io.read_keyed(bp, self.key.as_deref(), place)
         } else {
             self.io.read_around_keyed(bp, self.key.as_deref(), place)
+        }
+    }
+
+    /// A block of this object set is lost. Of what was never there (redacted, embedded) nothing is.
+    pub fn note_lost(&self, object: u64, level: u8, block: u64, bp: &BlockPointer) {
+        if let (Some(dataset), BpKind::Normal) = (self.ledger.dataset(), bp.kind()) {
+            self.io.lost().note(LostBlock {
+                dataset,
+                object,
+                level,
+                block,
+                birth: bp.physical_birth(),
+            });
         }
     }
 

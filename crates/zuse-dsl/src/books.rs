@@ -41,6 +41,8 @@ pub(crate) struct Sums {
 /// A dataset's ledger.
 pub(crate) struct Books {
     io: Arc<Pipeline>,
+    /// Object number, where it is a dataset's.
+    dataset: Option<u64>,
     /// Txg of the newest snapshot: blocks born later are the head's own.
     prev_snap_txg: AtomicU64,
     born: Cell,
@@ -49,9 +51,10 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    pub fn new(io: Arc<Pipeline>, prev_snap_txg: u64) -> Self {
+    pub fn new(io: Arc<Pipeline>, dataset: Option<u64>, prev_snap_txg: u64) -> Self {
         Self {
             io,
+            dataset,
             prev_snap_txg: AtomicU64::new(prev_snap_txg),
             born: Cell::default(),
             freed: Cell::default(),
@@ -73,6 +76,10 @@ impl Books {
 }
 
 impl Ledger for Books {
+    fn dataset(&self) -> Option<u64> {
+        self.dataset
+    }
+
     fn born(&self, _txg: Txg, bp: &BlockPointer) {
         self.born.add(Sizes::of_block(&self.io, bp));
     }

@@ -104,7 +104,11 @@ impl Dsl {
         let phys = ds_of(&dnode)?;
         let made = Arc::new(Dataset {
             dsl: self.arc()?,
-            books: Arc::new(Books::new(meta.io.clone(), phys.prev_snap_txg)),
+            books: Arc::new(Books::new(
+                meta.io.clone(),
+                Some(object.0),
+                phys.prev_snap_txg,
+            )),
             objset: Mutex::new(None),
             owned: AtomicBool::new(false),
             replayed: AtomicBool::new(false),

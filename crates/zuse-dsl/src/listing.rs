@@ -271,7 +271,7 @@ impl Dsl {
             io: spa.io().clone(),
             work: spa.work().clone(),
             place: Place::new("a dataset"),
-            ledger: Arc::new(Books::new(spa.io().clone(), 0)),
+            ledger: Arc::new(Books::new(spa.io().clone(), None, 0)),
             meter: spa.meter().clone(),
             settings: spa.base_settings(),
             key: None,

@@ -10,7 +10,7 @@ use zuse_pool::{FeaturesThen, Pool, SyncCtx};
 /// Figures of the pool's space, in bytes as datasets count them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolSpace {
-    /// Deflated capacity of the normal vdevs, with what clones share.
+    /// Deflated capacity of the normal vdevs, with what clones and dedup tables share, and what is in special and dedup vdevs.
     pub capacity: u64,
     /// Allocated, deferred frees included, deflated.
     pub allocated: u64,
@@ -90,17 +90,15 @@ impl Spa {
     }
     pub fn space(&self) -> PoolSpace {
         let s = self.0.space();
-        let raw = s.allocated.saturating_add(s.deferred);
-        // The allocator counts raw bytes, datasets deflated ones.
-        let allocated = if s.capacity == 0 {
-            0
-        } else {
-            (u128::from(raw) * u128::from(s.dspace) / u128::from(s.capacity)) as u64
-        };
         PoolSpace {
-            // What clones share is counted once for each of them.
-            capacity: s.dspace.saturating_add(s.cloned),
-            allocated,
+            // What clones and dedup tables share is counted once for each pointer.
+            capacity: s
+                .dspace
+                .saturating_add(s.cloned)
+                .saturating_add(s.deduped)
+                .saturating_add(s.beside)
+                .saturating_sub(s.checkpointed),
+            allocated: s.dused.saturating_add(s.beside),
             slop: s.slop,
         }
     }

@@ -99,6 +99,7 @@ impl DslHooks for Dsl {
         dirty
             .iter()
             .try_for_each(|ds| my.sync_dataset(ds, ctx.pass))?;
+        my.write_error_log()?;
         my.write_history()
     }
 
@@ -113,7 +114,7 @@ impl DslHooks for Dsl {
 
     fn is_dirty(&self, txg: Txg) -> bool {
         // A change that was begun and did nothing counts too: its reservation ends with its txg.
-        !self.map(&self.dirty[txg.slot::<4>()]).is_empty()
+        !self.map(&self.dirty[txg.slot::<4>()]).is_empty() || self.has_lost()
     }
 
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {

@@ -107,6 +107,16 @@ impl Table {
         self.zap.count()
     }
 
+    /// Calls `f` with the names of entries, at most so many.
+    pub fn each_name(&self, most: usize, f: &mut dyn FnMut(&str)) -> Result<()> {
+        let mut cursor = self.zap.cursor(0);
+        for _ in 0..most {
+            let Some(entry) = cursor.next()? else { break };
+            f(&String::from_utf8_lossy(&entry.name));
+        }
+        Ok(())
+    }
+
     /// The name of an entry by its value.
     pub fn name_of(&self, value: u64) -> Result<Option<String>> {
         Ok(self

@@ -83,7 +83,7 @@ fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Opt
         return Ok(None);
     };
     let mut order = None;
-    let read = io.vdevs().read_and_heal_if(
+    let read = io.vdevs().read_perhaps(
         Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth())),
         buf,
         bp.psize() as usize,
@@ -91,7 +91,6 @@ fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Opt
             order = check(bp, bytes);
             order.is_some()
         },
-        &|| false,
     );
     match read {
         Ok(ReadOutcome::Good) => Ok(order),
@@ -348,11 +347,7 @@ fn reached_disk(io: &Pipeline, record: &Record<'_>, first_txg: u64) -> Result<bo
         Body::Write {
             data: None, block, ..
         } if block.kind() == BpKind::Normal && block.logical_birth() >= first_txg => {
-            match io.read_stored(block, &"a block of the intent log") {
-                Ok(_) => Ok(true),
-                Err(Error::Corrupt { .. }) => Ok(false),
-                Err(e) => Err(e),
-            }
+            io.is_stored(block, &"a block of the intent log")
         }
         Body::Clone { blocks, .. } => Ok(blocks
             .iter()

@@ -26,7 +26,7 @@ use crate::cache::{Class, Key};
 use crate::freed::Freed;
 use crate::gather::{ASIDE, Gather, LARGE, Run, SMALL};
 use crate::shared::{Reference, Shared};
-use crate::{AllocClass, Allocate, Block, Cache, WritePolicy};
+use crate::{AllocClass, Allocate, Block, Cache, Lost, WritePolicy};
 
 mod read;
 mod write;
@@ -110,6 +110,7 @@ pub struct Pipeline {
     /// Bytes written to devices since the start, for statistics.
     pub(crate) written: AtomicU64,
     pub(crate) gather: Gather,
+    lost: Lost,
     pub(crate) spare: Arc<Spare>,
     gathers: AtomicBool,
     around: AtomicBool,
@@ -136,10 +137,16 @@ impl Pipeline {
             written: AtomicU64::new(0),
             spare: Arc::default(),
             gather: Gather::default(),
+            lost: Lost::default(),
             gathers: AtomicBool::new(false),
             around: AtomicBool::new(true),
             brings_around: AtomicBool::new(true),
         }
+    }
+
+    /// Blocks that could not be read since the pool was opened.
+    pub fn lost(&self) -> &Lost {
+        &self.lost
     }
 
     /// Installs the contexts made from the pool's salt.

@@ -302,6 +302,8 @@ impl Pool {
             self.open_allocator(&directory)?;
             self.clones.load(self)?;
             self.clones.attach(self);
+        } else {
+            self.load_tables();
         }
         self.hooks.load(self)
     }
@@ -316,36 +318,13 @@ impl Pool {
         allocator.set_tripwire(self.tripwire().clone());
         allocator.attach(Arc::new(MosStore::new(mos)));
         let infos = self.vdev_infos();
-        let logs = directory
-            .lookup_u64(b"com.delphix:log_spacemap_zap")?
-            .map(ObjectId);
-        match logs {
+        match self.log_objects(directory)? {
             None => {
                 for info in infos {
                     allocator.add_vdev(info)?;
                 }
             }
-            Some(zap) => {
-                let mut unflushed = BTreeMap::new();
-                let tree = crate::pool::lock(&self.config).vdev_tree.clone();
-                for (id, top) in tree.children.iter().enumerate() {
-                    let Some(top_zap) = top.zap_top.filter(|z| *z != 0) else {
-                        continue;
-                    };
-                    let found = Zap::open(&mos.dnode(ObjectId(top_zap))?)?
-                        .lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
-                    if let Some(object) = found {
-                        unflushed.insert(id as u32, ObjectId(object));
-                    }
-                }
-                allocator.open_with_logs(
-                    infos,
-                    &LogObjects {
-                        logs: zap,
-                        unflushed,
-                    },
-                )?;
-            }
+            Some(objects) => allocator.open_with_logs(infos, &objects)?,
         }
         self.io.set_allocator(allocator.clone());
         let _ = self.allocator.set(allocator);
@@ -353,6 +332,29 @@ impl Pool {
             self.load_thresholds()?;
         }
         self.close_non_allocating()
+    }
+
+    /// Where the pool keeps logs of space maps, if it does.
+    pub(crate) fn log_objects(&self, directory: &Zap) -> Result<Option<LogObjects>> {
+        let Some(logs) = directory.lookup_u64(b"com.delphix:log_spacemap_zap")? else {
+            return Ok(None);
+        };
+        let mut unflushed = BTreeMap::new();
+        let tree = crate::pool::lock(&self.config).vdev_tree.clone();
+        for (id, top) in tree.children.iter().enumerate() {
+            let Some(top_zap) = top.zap_top.filter(|z| *z != 0) else {
+                continue;
+            };
+            let found = Zap::open(&self.mos().dnode(ObjectId(top_zap))?)?
+                .lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
+            if let Some(object) = found {
+                unflushed.insert(id as u32, ObjectId(object));
+            }
+        }
+        Ok(Some(LogObjects {
+            logs: ObjectId(logs),
+            unflushed,
+        }))
     }
 
     fn read_config(&self, object: ObjectId) -> Result<PoolConfig> {

@@ -133,6 +133,8 @@ pub struct Pool {
     pub(crate) last_passes: AtomicU32,
     /// Where failed devices may be found again.
     pub(crate) reopen: RwLock<Option<Arc<Reopen>>>,
+    /// Of a pool that is only read.
+    pub(crate) tables: OnceLock<space::Tables>,
     /// As they are now; `env` has them as they were when it was opened.
     limits: RwLock<Limits>,
 }
@@ -221,6 +223,7 @@ impl Pool {
             rewound: AtomicBool::new(false),
             last_passes: AtomicU32::new(0),
             reopen: RwLock::new(None),
+            tables: OnceLock::new(),
             limits: RwLock::new(env.limits),
             env,
         });
@@ -756,6 +759,7 @@ impl Pool {
             allocator.detach();
         }
         self.clones.detach();
+        self.vdevs.let_go();
         result
     }
 

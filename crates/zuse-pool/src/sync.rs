@@ -68,6 +68,12 @@ impl Pool {
             || lock(&self.tasks).iter().any(|t| t.txg <= txg)
     }
 
+    pub(crate) fn fail_tasks(&self, error: &Error) {
+        for task in std::mem::take(&mut *lock(&self.tasks)) {
+            (task.run)(Err(error));
+        }
+    }
+
     fn due_tasks(&self, txg: Txg) -> Vec<Task> {
         let mut tasks = lock(&self.tasks);
         let due = tasks.iter().take_while(|t| t.txg <= txg).count();

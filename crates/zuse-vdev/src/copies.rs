@@ -106,7 +106,45 @@ impl Copies {
         verify: &mut dyn FnMut(&[u8]) -> bool,
         heal: &dyn Fn() -> bool,
     ) -> Result<ReadOutcome> {
+        let (outcome, wrong) = self.search(offset, buf, psize, verify, heal)?;
+        self.blame(wrong);
+        Ok(outcome)
+    }
+
+    /// The same of a block that may never have been written: where no copy has it, none is wrong.
+    pub(crate) fn read_perhaps(
+        &self,
+        offset: u64,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<ReadOutcome> {
+        let (outcome, wrong) = self.search(offset, buf, psize, verify, &|| false)?;
+        if outcome == ReadOutcome::Good {
+            self.blame(wrong);
+        }
+        Ok(outcome)
+    }
+
+    fn blame(&self, wrong: Set) {
+        for (i, leaf) in self.leaves.iter().enumerate() {
+            if wrong.has(i) {
+                leaf.note_checksum_error();
+            }
+        }
+    }
+
+    /// Asks one copy after the other. Gives those that should have had the block, and had not.
+    fn search(
+        &self,
+        offset: u64,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        heal: &dyn Fn() -> bool,
+    ) -> Result<(ReadOutcome, Set)> {
         let (mut tried, mut wrong) = (Set::default(), Set::default());
+        let mut blamed = Set::default();
         let mut outcome: Result<ReadOutcome> = Err(Error::device("vdev", Errno::NXIO, "no device"));
         while let Some(i) = self.next(offset, tried) {
             tried.insert(i);
@@ -116,11 +154,11 @@ impl Copies {
                     if !wrong.is_empty() && heal() {
                         self.heal(offset, buf, wrong);
                     }
-                    return Ok(ReadOutcome::Good);
+                    return Ok((ReadOutcome::Good, blamed));
                 }
                 Ok(()) => {
                     if !leaf.is_outdated() {
-                        leaf.note_checksum_error();
+                        blamed.insert(i);
                     }
                     wrong.insert(i);
                     outcome = Ok(ReadOutcome::BadChecksum);
@@ -138,7 +176,7 @@ impl Copies {
             // The last copy asked may have failed and left half a buffer.
             buf.truncate(psize);
         }
-        outcome
+        outcome.map(|outcome| (outcome, blamed))
     }
 
     /// Reads bytes if that takes no waiting. Of a mirror nobody knows which copy is at hand.

@@ -160,6 +160,9 @@ pub fn write_config(device: &dyn BlockDevice, label: usize, list: &NvList) -> Re
 /// Makes a new device ready: in all four labels this configuration, an empty boot environment and an
 /// empty ring; then a flush. The configuration of a leaf has txg 0, so that a crash leaves no pool.
 ///
+/// What marked the device as something else is wiped: a file system's head in the space before the first boot environment, and marks
+/// behind the last label. Else other programs go on seeing that file system, or the partitions of a disk, and write there.
+///
 /// # Errors
 /// `Device` when any label could not be written.
 pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
@@ -167,7 +170,14 @@ pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
     let mut boot = vec![0; BOOT_ENV_SIZE];
     let mut ring = vec![0; RING_SIZE as usize];
     let write = &mut write_to(device);
+    let end = label_offset(device.size(), LABELS - 1) + LABEL_SIZE;
+    let behind = device.size().saturating_sub(end).min(LABEL_SIZE);
+    write(end, &vec![0; behind as usize])?;
     for label in 0..LABELS {
+        write(
+            label_offset(device.size(), label),
+            &vec![0; BOOT_ENV_AT as usize],
+        )?;
         write_sealed(device.size(), label, CONFIG_AT, &mut config, write)?;
         write_sealed(device.size(), label, BOOT_ENV_AT, &mut boot, write)?;
         // One trailer at the ring's end: the last slot looks sealed and fails its own checksum.

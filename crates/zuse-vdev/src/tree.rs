@@ -34,7 +34,7 @@ use zuse_device::BlockDevice;
 use crate::branches::Branches;
 use crate::config::{IndirectConfig, TopConfig, VdevConfig, VdevKind};
 use crate::copies::Copies;
-use crate::health::{Health, VdevState};
+use crate::health::{Aux, Health, VdevState};
 use crate::indirect::Indirect;
 use crate::leaf::Leaf;
 use crate::size::SizeRule;
@@ -334,6 +334,13 @@ impl Vdevs {
     /// Whether anything is written.
     pub fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// Gives all devices back: whoever waits for them can have them, although somebody still has this. What is read later is refused.
+    pub fn let_go(&self) {
+        for leaf in self.leaves() {
+            leaf.unseat(Health::new(VdevState::Closed, Aux::None));
+        }
     }
 
     /// Every device leaf, in tree order.

@@ -133,6 +133,16 @@ impl<'a> Side<'a> {
     }
 }
 
+/// The paths of objects, with a slash in front; `None` for what is no file, has no name, or cannot be found.
+pub fn paths_of(fs: &FileSystem, objects: &[ObjectId]) -> Vec<Option<Vec<u8>>> {
+    let mut side = Side::new(fs);
+    let paths = objects.iter().map(|object| {
+        let attributes = side.attributes(*object).ok().flatten()?;
+        side.path(*object, &attributes).ok().flatten()
+    });
+    paths.collect()
+}
+
 /// Calls `f` for every change that leads from one state of a file system to a later one, by object number.
 ///
 /// # Errors

@@ -41,7 +41,7 @@ pub use attributes::Attributes;
 pub use backing::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFacts, XattrPlace};
 pub use create::{NewObject, Remade};
 pub use credentials::{Credentials, MAY_EXEC, MAY_READ, MAY_WRITE};
-pub use diff::{Change, ChangeKind, diff};
+pub use diff::{Change, ChangeKind, diff, paths_of};
 pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, Found, Wanted};
 pub use file::{SIZE_MAX, Whence, WriteOptions};
 pub use file_system::{

@@ -30,7 +30,8 @@ impl FileSystem {
             .saturating_sub(space.objects)
             .min(space.available / 512);
         StatFs {
-            blocks: space.referenced.saturating_add(space.available) / unit,
+            // As the kernel counts: what is begun is taken.
+            blocks: (space.available / unit).saturating_add(space.referenced.div_ceil(unit)),
             free: space.available / unit,
             files: space.objects.saturating_add(files_free),
             files_free,

@@ -10,9 +10,10 @@ use zuse_format::feature::Feature;
 use zuse_pool::{CreateOptions, Environment, TopSpec, VdevSpec};
 
 use crate::dataset::NewFileSystem;
+use crate::device::Taken;
 use crate::encryption::root_encryption;
 use crate::pool_property;
-use crate::{DeviceUse, Pool};
+use crate::{DeviceUse, ImportedPool, Pool};
 
 /// A device of a new pool.
 #[derive(Clone, Debug)]
@@ -42,8 +43,10 @@ pub struct NewPool {
     pub root_key: Option<KeyMaterial>,
     /// Owner of the root directory.
     pub owner: (u32, u32),
-    /// Take devices although an exported or potentially active pool is on them.
+    /// Take devices although an exported or potentially active pool, or something else, is on them.
     pub force: bool,
+    /// Pools whose devices are not taken, not even with `force`.
+    pub imported: Vec<ImportedPool>,
 }
 
 /// What the root dataset is made from.
@@ -84,8 +87,9 @@ impl Pool {
     /// Makes a pool and opens it.
     ///
     /// # Errors
-    /// `Refused(EXIST)` for a device that is part of a pool, `Refused(OVERFLOW)` for one that is too small,
-    /// `Refused(INVAL)` for names and properties that cannot be.
+    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it, `Refused(BUSY)` for one of a pool
+    /// that is imported, `Refused(OVERFLOW)` for one that is too small, `Refused(INVAL)` for names and properties that cannot
+    /// be.
     pub fn create(env: Environment, new: &NewPool) -> Result<Arc<Self>> {
         check_name(&new.name)?;
         let mut ashift = None;
@@ -95,7 +99,9 @@ impl Pool {
             let value = pool_property::parse(name, text)?;
             match (name.as_str(), value) {
                 ("ashift", zuse_format::property::PropertyValue::Number(n)) => {
-                    ashift = (n != 0).then_some(n as u8)
+                    ashift = (n != 0).then_some(n as u8);
+                    // It stays the pool's for devices that are added.
+                    stored.push((name.clone(), text.clone()));
                 }
                 ("comment", _) => comment = Some(text.clone()),
                 ("compatibility", _) => compatibility = (text != "off").then(|| text.clone()),
@@ -110,9 +116,10 @@ impl Pool {
             }
         }
         let root = NewRoot::parse(&env, new)?;
+        let taken = Taken::of(&new.imported);
         for device in &new.devices {
             if device.path.exists() {
-                check_device(&device.path, new.force)?;
+                DeviceUse::check(&device.path, new.force, &taken)?;
             } else if device.make.is_none() {
                 return Err(Error::refused(
                     Errno::NOENT,
@@ -234,27 +241,7 @@ impl Pool {
     }
 }
 
-fn check_device(path: &std::path::Path, force: bool) -> Result<()> {
-    let used = DeviceUse::of(path)?;
-    let Some(pool) = used.pool() else {
-        return Ok(());
-    };
-    let word = match pool.state {
-        zuse_vdev::PoolState::Active if force => {
-            // A held device is refused when it is opened; what is merely marked active may be overridden.
-            return Ok(());
-        }
-        zuse_vdev::PoolState::Active => "potentially active",
-        _ if force => return Ok(()),
-        _ => "exported",
-    };
-    Err(Error::refused(
-        Errno::EXIST,
-        format!("{} is part of {word} pool '{}'", path.display(), pool.name),
-    ))
-}
-
-/// Checks the name of a new pool.
+/// Checks a name that a pool is to have: a new one, or one that is imported.
 ///
 /// # Errors
 /// `Refused(INVAL)` saying what is wrong with it.

@@ -1,10 +1,48 @@
 //! Devices that a command names: what is on them, and whether they may be taken.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use zuse_base::{Errno, Error, Result};
-use zuse_device::{Access, FileDevice};
+use zuse_device::{Access, FileDevice, Storage, foreign};
 use zuse_vdev::{LabelConfig, Labels, PoolConfig, PoolState};
+
+/// A pool that this host has imported: nothing makes its devices free but its export.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportedPool {
+    /// Its guid.
+    pub guid: u64,
+    /// What it goes by.
+    pub name: String,
+    /// Where its devices were seen last.
+    pub devices: Vec<PathBuf>,
+}
+
+/// Devices of imported pools, by what lies below their names.
+#[derive(Debug, Default)]
+pub(crate) struct Taken<'a>(Vec<(&'a ImportedPool, Vec<Storage>)>);
+
+impl<'a> Taken<'a> {
+    pub(crate) fn of(pools: &'a [ImportedPool]) -> Self {
+        let seen = pools.iter().map(|pool| {
+            let devices = pool.devices.iter().filter_map(|d| Storage::of(d).ok());
+            (pool, devices.collect())
+        });
+        Self(seen.collect())
+    }
+
+    /// The pool that a device belongs to, by the labels on it or by what it is.
+    fn by(&self, path: &Path, used: &DeviceUse) -> Option<&'a ImportedPool> {
+        let own = Storage::of(path).ok();
+        let label = used.pool().map(|config| config.pool_guid);
+        let found = self.0.iter().find(|(pool, devices)| {
+            label == Some(pool.guid)
+                || own
+                    .as_ref()
+                    .is_some_and(|o| devices.iter().any(|d| d.meets(o)))
+        });
+        found.map(|(pool, _)| *pool)
+    }
+}
 
 /// What the labels of a device say.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +76,42 @@ impl DeviceUse {
             Self::Member(config) if config.state != PoolState::Destroyed => Some(config),
             _ => None,
         }
+    }
+
+    /// Refuses a device for a new pool, if something would be lost or somebody has it.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` for a device of an imported pool; `Refused(EXIST)`, without `force`, for one of another pool or with something else on
+    /// it.
+    pub(crate) fn check(path: &Path, force: bool, taken: &Taken<'_>) -> Result<()> {
+        let shown = path.display();
+        let used = Self::of(path)?;
+        if let Some(pool) = taken.by(path, &used) {
+            let what = format!("{shown} is part of active pool '{}'", pool.name);
+            return Err(Error::refused(Errno::BUSY, what));
+        }
+        if force {
+            // Whoever has it open is met when it is opened.
+            return Ok(());
+        }
+        let what = match &used {
+            Self::Member(config) if config.state != PoolState::Destroyed => {
+                let word = match config.state {
+                    PoolState::Active => "potentially active",
+                    _ => "exported",
+                };
+                format!("{shown} is part of {word} pool '{}'", config.name)
+            }
+            Self::Aux => format!("{shown} is a spare or cache device of a pool"),
+            Self::Member(_) | Self::Unused => {
+                let device = FileDevice::open(path, Access::Probe)?;
+                let Some(found) = foreign(&device) else {
+                    return Ok(());
+                };
+                format!("{shown} {found}")
+            }
+        };
+        Err(Error::refused(Errno::EXIST, what))
     }
 
     /// Wipes the labels of a device.

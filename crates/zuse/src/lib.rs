@@ -14,6 +14,7 @@ mod activity;
 mod administration;
 mod backing;
 mod create;
+mod damage;
 mod dataset;
 mod destroy;
 mod device;
@@ -44,9 +45,10 @@ pub use accounted::{Accounted, SpaceRow};
 pub use activity::{Checkpoint, Expansion, LastScan, Removal};
 pub use administration::Hold;
 pub use create::{NewDevice, NewPool, check_name as check_pool_name};
+pub use damage::DamagedObject;
 pub use dataset::{Dataset, Listing};
 pub use destroy::DestroyPlan;
-pub use device::DeviceUse;
+pub use device::{DeviceUse, ImportedPool};
 pub use encryption::{KeyRequest, key_format, received_key_request, root_key_request};
 pub use import::{Access as PoolAccess, Search};
 pub use mounts::Mounts;
@@ -69,7 +71,9 @@ pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::heap::{
     Heap, TUNABLES as HEAP_TUNABLES, settle as settle_heap, start_anew as start_with_heap_tunables,
 };
-pub use zuse_device::{Access as DeviceAccess, BlockDevice, FileDevice, MIN_DEVICE_SIZE};
+pub use zuse_device::{
+    Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
+};
 pub use zuse_dmu::Objset;
 pub use zuse_dmu::zap::{Zap, ZapValue};
 pub use zuse_dsl::property::{Source, Value};

@@ -45,7 +45,7 @@ impl Pool {
         let allocated = if writable {
             space.allocated
         } else {
-            self.dsl().written()?
+            self.allocated_by_maps()?
         };
         Ok(PoolFigures {
             size: space.capacity,
@@ -53,6 +53,17 @@ impl Pool {
             freeing: 0,
             health: self.spa().vdevs().health(),
         })
+    }
+
+    /// What the space maps of a pool that is only read have allocated, logs left out; where they cannot be read, what datasets count.
+    fn allocated_by_maps(&self) -> Result<u64> {
+        let Ok(by_vdev) = self.spa().space_by_maps() else {
+            return self.dsl().written();
+        };
+        let tops = self.spa().vdevs().tops();
+        let data = tops.iter().filter(|t| !t.is_log());
+        let allocated = data.filter_map(|t| by_vdev.get(&t.id()).map(|(_, n)| *n));
+        Ok(allocated.fold(0, u64::saturating_add))
     }
 
     /// Fragmentation of the free space in percent; `None` where it is not known, or cannot be read.

@@ -248,13 +248,17 @@ pub fn answer_here(session: &mut Session, json: &str) -> Outcome {
     let question: Question =
         serde_json::from_str(json).map_err(|e| CommandError::usage(e.to_string()))?;
     let pool = session.pool(question.pool(), Need::Read)?;
+    if !matches!(question, Question::Datasets { .. }) {
+        let mut answer = question.answer(&pool, false)?;
+        answer.put_below_mounts(session);
+        return Ok(serde_json::to_writer(session.ui.out(), &answer).map_err(io::Error::from)?);
+    }
     answer_to(&question, &pool, session.ui.out())
 }
 
 fn answer_to(question: &Question, pool: &Arc<Pool>, out: &mut impl Write) -> Outcome {
     let Question::Datasets { properties, .. } = question else {
-        let answer = question.answer(pool, false)?;
-        return Ok(serde_json::to_writer(out, &answer).map_err(io::Error::from)?);
+        return Err(CommandError::usage("only datasets come row by row").into());
     };
     let mut lines = Vec::with_capacity(BATCH + 4096);
     let mut failed = None;

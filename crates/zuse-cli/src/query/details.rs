@@ -1,10 +1,11 @@
 //! What is told of a pool only where it is asked for, as it takes more to find out.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zuse::dedup::{Histogram, Table, tables};
-use zuse::{Pool, VdevWork};
+use zuse::{DamagedObject, Pool, VdevWork};
 
 use super::{PoolRow, VdevRow};
 
@@ -20,6 +21,18 @@ pub struct Details {
     /// Scans, removals, expansions, the checkpoint.
     #[serde(default)]
     pub activity: bool,
+    /// Names of what is lost.
+    #[serde(default)]
+    pub lost: bool,
+}
+
+/// An object with lost blocks.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LostRow {
+    /// Dataset, path, or their numbers, as they are shown.
+    pub name: String,
+    /// The dataset and the path in it, where both are known.
+    pub file: Option<(String, String)>,
 }
 
 /// Work on a whole pool.
@@ -76,6 +89,28 @@ pub struct WorkRow {
     pub since: u64,
 }
 
+impl LostRow {
+    fn of(lost: &DamagedObject) -> Self {
+        let path = lost.path.as_ref().map(|p| String::from_utf8_lossy(p));
+        let path = path.map(|p| p.into_owned());
+        Self {
+            name: lost.to_string(),
+            file: lost.dataset.clone().zip(path),
+        }
+    }
+
+    /// Shows a file by where it is mounted.
+    pub fn put_below(&mut self, mounts: &[(String, PathBuf)]) {
+        let Some((dataset, path)) = &self.file else {
+            return;
+        };
+        if let Some((_, at)) = mounts.iter().find(|(d, _)| d == dataset) {
+            let at = at.to_string_lossy();
+            self.name = format!("{}{path}", at.trim_end_matches('/'));
+        }
+    }
+}
+
 impl WorkRow {
     fn of(work: VdevWork) -> Self {
         Self {
@@ -106,6 +141,16 @@ impl Details {
         }
         if self.activity {
             row.activity = activity(pool, &mut row.warnings);
+            row.lost_blocks = pool.lost_blocks().unwrap_or_else(|e| {
+                row.warnings.push(e.to_string());
+                0
+            }) as u64;
+        }
+        if self.lost && row.lost_blocks > 0 {
+            match pool.damage() {
+                Ok(all) => row.damaged = all.iter().map(LostRow::of).collect(),
+                Err(e) => row.warnings.push(e.to_string()),
+            }
         }
         Ok(())
     }

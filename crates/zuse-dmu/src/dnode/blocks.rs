@@ -167,7 +167,7 @@ impl Dnode {
             }
             let place = self.block_place(at, shifted(blkid, shift * u32::from(at - level)));
             self.check_level(&bp, at, &place)?;
-            let block = self.core.read_block(&bp, true, &place)?;
+            let block = place.read(&bp, true)?;
             at -= 1;
             let child = shifted(blkid, shift * u32::from(at - level)) & ((1 << shift) - 1);
             bp = pointer_in(&block, child, &place)?;
@@ -215,7 +215,7 @@ impl Dnode {
                 return Ok(None);
             }
             let place = self.block_place(1, id);
-            self.core.read_block(&bp, true, &place).map(Some)
+            place.read(&bp, true).map(Some)
         })
     }
 
@@ -295,7 +295,7 @@ impl Dnode {
         }
         let place = self.block_place(0, blkid);
         let metadata = zuse_format::object_type::is_metadata(head.object_type);
-        let block = self.core.read_block(bp, metadata, &place)?;
+        let block = place.read(bp, metadata)?;
         if block.bytes().len() != head.block_size as usize {
             return Err(Error::corrupt(
                 place.to_string(),
@@ -759,6 +759,18 @@ pub(crate) struct BlockPlace<'a> {
     pub dnode: &'a Dnode,
     pub level: u8,
     pub blkid: u64,
+}
+
+impl BlockPlace<'_> {
+    /// The block by its pointer. One that cannot be had is noted, so that the pool's error log names it.
+    pub fn read(&self, bp: &BlockPointer, metadata: bool) -> Result<Arc<Block>> {
+        let core = &self.dnode.core;
+        let found = core.read_block(bp, metadata, self);
+        if let Err(Error::Corrupt { .. } | Error::Device { .. }) = &found {
+            core.note_lost(self.dnode.object().0, self.level, self.blkid, bp);
+        }
+        found
+    }
 }
 
 impl std::fmt::Display for BlockPlace<'_> {

@@ -313,9 +313,9 @@ impl Dnode {
             let place = super::blocks::BlockPlace {
                 dnode: self,
                 level,
-                blkid,
+                blkid: shifted(blkid, shift * u32::from(level)),
             };
-            let block = self.core.read_block(&bp, true, &place)?;
+            let block = place.read(&bp, true)?;
             level -= 1;
             let child = shifted(blkid, shift * u32::from(level)) & ((1 << shift) - 1);
             bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE).ok_or_else(|| {

@@ -148,6 +148,30 @@ impl Pipeline {
         self.read_tree(bp, place, 0)
     }
 
+    /// Whether some copy of a block is on the devices. It may never have been written: then no device is blamed.
+    ///
+    /// # Errors
+    /// No copy can be read.
+    pub fn is_stored(&self, bp: &BlockPointer, place: &dyn Display) -> Result<bool> {
+        if bp.is_gang() || bp.validate(BpLimits::default()).is_err() {
+            return match self.read_stored(bp, place) {
+                Err(Error::Corrupt { .. }) => Ok(false),
+                other => other.map(|_| true),
+            };
+        }
+        let (mut buf, mut last) = (Vec::new(), Ok(false));
+        for dva in bp.dvas() {
+            let mut check = |bytes: &[u8]| self.is_block(bp, bytes);
+            let (at, size) = (address_of(&dva, bp), bp.psize() as usize);
+            match self.vdevs.read_perhaps(at, &mut buf, size, &mut check) {
+                Ok(zuse_vdev::ReadOutcome::Good) => return Ok(true),
+                Ok(zuse_vdev::ReadOutcome::BadChecksum) | Err(Error::Corrupt { .. }) => {}
+                Err(e) => last = Err(e),
+            }
+        }
+        last
+    }
+
     /// Reads one pointer, gang or plain, of any kind of checksum. `depth` counts nested gang headers.
     pub(crate) fn read_tree(
         &self,

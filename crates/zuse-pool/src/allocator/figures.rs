@@ -24,6 +24,8 @@ pub struct ClassFigures {
     pub dspace: u64,
     /// Deflated allocated and deferred bytes.
     pub dused: u64,
+    /// Of them deferred.
+    pub ddeferred: u64,
     /// Deflated capacity of vdevs that take no new blocks.
     pub dspace_closed: u64,
 }
@@ -71,6 +73,7 @@ impl ClassFigures {
             deferred,
             dspace,
             dused: deflate(allocated.saturating_add(deferred), ratio),
+            ddeferred: deflate(deferred, ratio),
             dspace_closed: if closed { dspace } else { 0 },
         }
     }
@@ -82,6 +85,7 @@ impl ClassFigures {
             deferred: self.deferred.saturating_add(other.deferred),
             dspace: self.dspace.saturating_add(other.dspace),
             dused: self.dused.saturating_add(other.dused),
+            ddeferred: self.ddeferred.saturating_add(other.ddeferred),
             dspace_closed: self.dspace_closed.saturating_add(other.dspace_closed),
         }
     }

@@ -1,7 +1,33 @@
 //! How much room an open pool has.
+//!
+//! A pool that is open for writing has an allocator, which knows. One that is only read has the headers of its space maps, and what logs
+//! of space maps add to them. Either way `allocated` is what metaslabs have allocated: raw bytes, each once, however many datasets
+//! count them.
+
+use std::collections::BTreeMap;
+
+use zuse_base::{Error, ObjectId, Result};
+use zuse_dmu::zap::Zap;
+use zuse_format::space_map::SpaceMapPhys;
+use zuse_io::AllocClass;
+use zuse_vdev::VdevClass;
 
 use super::Pool;
-use crate::allocator::Reserve;
+use crate::allocator::{Reserve, VdevInfo};
+use crate::log_space_map::LogState;
+use crate::space_map::MosStore;
+
+/// Key in the ZAP of a top-level vdev: the map of what only a checkpoint has.
+const CHECKPOINT_MAP: &[u8] = b"com.delphix:pool_checkpoint_sm";
+const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
+
+/// What of a pool's room is known only by its tables: it is asked once, of a pool that is only read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tables {
+    deduped: u64,
+    checkpointed: u64,
+    beside: u64,
+}
 
 /// Space of a pool, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +44,14 @@ pub struct Space {
     pub slop: u64,
     /// Deflated bytes that clones take in the books of datasets and nowhere else.
     pub cloned: u64,
+    /// The same of blocks in dedup tables.
+    pub deduped: u64,
+    /// Deflated bytes that only a checkpoint has.
+    pub checkpointed: u64,
+    /// Deflated bytes in vdevs for metadata and dedup tables: datasets count them, and they take no room from data.
+    pub beside: u64,
+    /// Deflated bytes in vdevs for data, freed ones that are not allocatable yet included.
+    pub dused: u64,
 }
 
 impl Pool {
@@ -27,6 +61,10 @@ impl Pool {
             return self.space_by_config();
         };
         let total = allocator.total();
+        let beside = [AllocClass::Special, AllocClass::Dedup].map(|class| {
+            let figures = allocator.figures(class);
+            figures.dused.saturating_sub(figures.ddeferred)
+        });
         Space {
             capacity: total.capacity,
             allocated: total.allocated,
@@ -34,7 +72,114 @@ impl Pool {
             dspace: allocator.dspace(),
             slop: allocator.slop(),
             cloned: self.clones.saved(),
+            // Pools with dedup tables or a checkpoint are only read.
+            deduped: 0,
+            checkpointed: 0,
+            beside: beside.into_iter().fold(0, u64::saturating_add),
+            dused: allocator.figures(AllocClass::Normal).dused,
         }
+    }
+
+    /// Room and allocated bytes of each top-level vdev with metaslabs, by the headers of its space maps and the logs that are not in them yet.
+    ///
+    /// # Errors
+    /// A header or a log cannot be read.
+    pub fn space_by_maps(&self) -> Result<BTreeMap<u32, (u64, u64)>> {
+        let infos = self.vdev_infos();
+        infos.iter().try_for_each(VdevInfo::check)?;
+        let mut pending = match self.log_objects(&self.directory()?)? {
+            Some(objects) => {
+                let store = MosStore::new(self.mos());
+                LogState::read(&store, &infos, &objects)?.1
+            }
+            None => BTreeMap::new(),
+        };
+        let mut all = BTreeMap::new();
+        for info in &infos {
+            let logged = pending.remove(&info.vdev).unwrap_or_default();
+            let mut allocated: i64 = logged.values().map(|unflushed| unflushed.delta()).sum();
+            for object in self.space_maps_of(info)? {
+                if object.0 != 0 {
+                    let bonus = self.mos().dnode(object)?.bonus_vec();
+                    let map = SpaceMapPhys::parse(&bonus)
+                        .map_err(|e| e.at(format!("space map, object {}", object.0)))?;
+                    allocated = allocated.saturating_add(map.alloc);
+                }
+            }
+            all.insert(info.vdev, (capacity(info), allocated.max(0).unsigned_abs()));
+        }
+        Ok(all)
+    }
+
+    fn space_maps_of(&self, info: &VdevInfo) -> Result<Vec<ObjectId>> {
+        let bytes = info.metaslab_count().saturating_mul(8);
+        let mut words = vec![0; usize::try_from(bytes).unwrap_or(0)];
+        if info.metaslab_array.0 != 0 {
+            self.mos()
+                .dnode(info.metaslab_array)?
+                .read_at(0, &mut words)?;
+        }
+        let words = words.as_chunks::<8>().0.iter();
+        Ok(words.map(|w| ObjectId(u64::from_le_bytes(*w))).collect())
+    }
+
+    /// Asks the tables of a pool that is only read. What cannot be read there counts nothing: the pool can be read all the same.
+    pub(crate) fn load_tables(&self) {
+        let _ = self.clones.load(self);
+        let tables = Tables {
+            deduped: self.deduped().unwrap_or(0),
+            checkpointed: self.checkpointed_bytes().unwrap_or(0),
+            beside: self.beside_bytes().unwrap_or(0),
+        };
+        let _ = self.tables.set(tables);
+    }
+
+    fn deduped(&self) -> Result<u64> {
+        let mut saved = 0u64;
+        for table in crate::dedup::tables(self)? {
+            let (stored, referenced) = table.histogram(&self.io).total();
+            saved = saved.saturating_add(referenced.dsize.saturating_sub(stored.dsize));
+        }
+        Ok(saved)
+    }
+
+    fn beside_bytes(&self) -> Result<u64> {
+        let tops = self.vdevs.tops();
+        let beside = |class| matches!(class, VdevClass::Special | VdevClass::Dedup);
+        if !tops.iter().any(|t| beside(t.class())) {
+            return Ok(0);
+        }
+        let by_maps = self.space_by_maps()?;
+        let bytes = tops.iter().filter(|t| beside(t.class())).map(|top| {
+            let allocated = by_maps.get(&top.id()).map_or(0, |(_, n)| *n);
+            (allocated >> 9).saturating_mul(top.deflate_ratio())
+        });
+        Ok(bytes.fold(0, u64::saturating_add))
+    }
+
+    fn checkpointed_bytes(&self) -> Result<u64> {
+        if !self.features().is_active(CHECKPOINT) {
+            return Ok(0);
+        }
+        let tree = super::lock(&self.config).vdev_tree.clone();
+        let tops = self.vdevs.tops();
+        let mut sum = 0u64;
+        for (top, config) in tops.iter().zip(&tree.children) {
+            let Some(zap) = config.zap_top.filter(|zap| *zap != 0) else {
+                continue;
+            };
+            let zap = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
+            let Some(map) = zap.lookup_u64(CHECKPOINT_MAP)? else {
+                continue;
+            };
+            let bonus = self.mos().dnode(ObjectId(map))?.bonus_vec();
+            let map = SpaceMapPhys::parse(&bonus)
+                .map_err(|e: zuse_format::FormatError| -> Error { e.at("a checkpoint's map") })?;
+            // What was freed since is what its entries have allocated less than nothing.
+            let bytes = map.alloc.min(0).unsigned_abs();
+            sum = sum.saturating_add((bytes >> 9).saturating_mul(top.deflate_ratio()));
+        }
+        Ok(sum)
     }
 
     /// Room and allocated bytes of a top-level vdev; `None` where its space maps were not read (the pool is open read-only).
@@ -43,22 +188,26 @@ impl Pool {
         Some((figures.capacity, figures.allocated))
     }
 
-    /// Space of a pool that is open read-only: from the vdev tree, usage from the root directory is the caller's.
+    /// Space of a pool that is only read: from the vdev tree. What is allocated takes more to find out ([`Self::space_by_maps`]).
     fn space_by_config(&self) -> Space {
         let tops = self.vdevs.tops();
         let mut space = Space::default();
+        let infos = self.vdev_infos();
         for top in tops.iter().filter(|t| t.is_concrete() && !t.is_log()) {
-            let shift = top.metaslab_shift();
-            let usable = if shift == 0 {
-                top.asize()
-            } else {
-                (top.asize() >> shift) << shift
-            };
-            space.capacity += usable;
-            if !top.is_non_allocating() {
-                space.dspace += (usable >> 9) * top.deflate_ratio();
+            let info = infos.iter().find(|i| i.vdev == top.id());
+            let usable = info.filter(|i| i.check().is_ok()).map_or(0, capacity);
+            space.capacity = space.capacity.saturating_add(usable);
+            // What the other classes have is not promised to anybody.
+            if top.class() == VdevClass::Normal && !top.is_non_allocating() {
+                let deflated = (usable >> 9).saturating_mul(top.deflate_ratio());
+                space.dspace = space.dspace.saturating_add(deflated);
             }
         }
+        let tables = self.tables.get().copied().unwrap_or_default();
+        space.cloned = self.clones.saved();
+        space.deduped = tables.deduped;
+        space.checkpointed = tables.checkpointed;
+        space.beside = tables.beside;
         space.slop = crate::allocator::slop_of(space.dspace);
         space
     }
@@ -67,4 +216,10 @@ impl Pool {
     pub fn available(&self, reserve: Reserve) -> u64 {
         self.allocator.get().map_or(0, |a| a.available(reserve))
     }
+}
+
+/// Bytes in the metaslabs of a vdev.
+fn capacity(info: &VdevInfo) -> u64 {
+    let sizes = (0..info.metaslab_count()).map(|i| info.region(i).span.size);
+    sizes.fold(0, u64::saturating_add)
 }

@@ -112,6 +112,29 @@ impl Vdevs {
         Ok(outcome)
     }
 
+    /// As [`Vdevs::read`], of a block that may never have been written: where no copy has it, no device is blamed, and nothing is
+    /// rewritten. So the end of a log is found.
+    ///
+    /// # Errors
+    /// As [`Vdevs::read`].
+    pub fn read_perhaps(
+        &self,
+        place: Address,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<ReadOutcome> {
+        let _after = AfterIo(self);
+        let top = self.top(place.vdev)?;
+        match self.pieces(&top, place, psize)?.as_slice() {
+            [one] => match &one.top.layout {
+                Layout::Copies(copies) => copies.read_perhaps(one.place.offset, buf, psize, verify),
+                _ => one.read(buf, psize, verify, &|| false),
+            },
+            many => read_split(many, buf, verify, &|| false),
+        }
+    }
+
     /// A hint that bytes at a place will be read soon, for a lone disk: it begins with them, and this returns at once.
     pub fn will_read(&self, vdev: u32, offset: u64, len: usize) {
         if let Ok(top) = self.top(vdev)

@@ -120,7 +120,9 @@ impl Create {
         if let Some(why) = name_error(name) {
             return Err(CommandError::new(format!("{}: {why}", cannot())).into());
         }
-        let Some((parent, _)) = name.rsplit_once('/') else {
+        let parent = name.rsplit_once('/').map(|(parent, _)| parent);
+        // With -p a pool that is there is a dataset that is there.
+        let Some(parent) = parent.or_else(|| self.parents.then_some(name)) else {
             return Err(
                 CommandError::new(format!("{}: missing dataset name", cannot()))
                     .hint("use 'zpool create' to create a pool")

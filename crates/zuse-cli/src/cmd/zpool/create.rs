@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zuse::compatibility::Compatibility;
 use zuse::feature::{Feature, by_name};
-use zuse::{Errno, NewDevice, NewPool, Pool};
+use zuse::{Errno, NewDevice, NewPool, Pool, Storage};
 
 use crate::args::{no_duplicates, pair, passing, pool_name, size};
+use crate::cache_file::Extra;
 use crate::error::{CommandError, Outcome, explain};
 use crate::keys::obtain;
 use crate::session::Session;
@@ -22,7 +23,7 @@ use crate::vdev_spec::VdevSpecs;
 /// as a sparse file of that size. The root dataset is not mounted: 'zuse mount POOL DIR' does that.
 #[derive(Args, Debug)]
 pub struct Create {
-    /// Take devices although an exported pool, or one that was active elsewhere, is on them
+    /// Take devices although a pool that is not imported, a file system or something else is on them
     #[arg(short)]
     force: bool,
     /// Only say what would be made
@@ -84,7 +85,8 @@ impl Create {
             );
         }
         let specs = VdevSpecs::parse(&self.vdevs, &|v: &Path| session.path(v))?;
-        if let Some(what) = specs.mismatch().filter(|_| !self.force) {
+        let odd = || specs.mismatch().or_else(|| specs.uneven(self.size));
+        if let Some(what) = odd().filter(|_| !self.force) {
             return Err(CommandError::new("invalid vdev specification")
                 .hint("use '-f' to override the following errors:")
                 .hint(what)
@@ -104,22 +106,8 @@ impl Create {
                 make: self.size,
             })
             .collect();
-        for (i, device) in devices.iter().enumerate() {
-            if devices.iter().take(i).any(|d| d.path == device.path) {
-                return Err(CommandError::new(format!(
-                    "cannot create '{name}': one or more vdevs refer to the same device"
-                ))
-                .into());
-            }
-            if !device.path.exists() && self.size.is_none() {
-                return Err(CommandError::new(format!(
-                    "cannot resolve path '{}'",
-                    device.path.display()
-                ))
-                .hint("--size SIZE makes it as a file of that size")
-                .into());
-            }
-        }
+        self.check_paths(&devices)?;
+        self.check_mountpoint(&root_properties, passing.as_ref())?;
         if self.dry_run {
             session.ui.line(format!(
                 "would create '{name}' with the following layout:\n\n\t{name}"
@@ -149,6 +137,7 @@ impl Create {
             root_key,
             owner,
             force: self.force,
+            imported: session.state.taken()?,
         };
         let pool =
             Pool::create(session.environment()?, &new).map_err(|e| self.refusal(&name, &e))?;
@@ -163,7 +152,71 @@ impl Create {
         session.state.remember(&config, passing.as_ref())
     }
 
+    /// Refuses devices that are not there or given twice, by whichever names.
+    fn check_paths(&self, devices: &[NewDevice]) -> Outcome {
+        let name = &self.pool;
+        let storage: Vec<_> = devices.iter().map(|d| Storage::of(&d.path).ok()).collect();
+        for (i, device) in devices.iter().enumerate() {
+            let same = |(at, other): (usize, &NewDevice)| {
+                let both = (storage.get(at), storage.get(i));
+                let meet = match both {
+                    (Some(Some(a)), Some(Some(b))) => a.meets(b),
+                    _ => false,
+                };
+                other.path == device.path || meet
+            };
+            if devices.iter().enumerate().take(i).any(same) {
+                return Err(CommandError::new(format!(
+                    "cannot create '{name}': one or more vdevs refer to the same device"
+                ))
+                .into());
+            }
+            if !device.path.exists() && self.size.is_none() {
+                return Err(CommandError::new(format!(
+                    "cannot resolve path '{}'",
+                    device.path.display()
+                ))
+                .hint("--size SIZE makes it as a file of that size")
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to hide what is in the root dataset's mount point.
+    fn check_mountpoint(&self, root: &[(String, String)], passing: Option<&Extra>) -> Outcome {
+        let set = root.iter().rev().find(|(n, _)| n == "mountpoint");
+        let shown = self.temporary.as_ref().unwrap_or(&self.pool);
+        let at = set.map_or_else(|| format!("/{shown}"), |(_, v)| v.clone());
+        if !at.starts_with('/') {
+            return Ok(());
+        }
+        let below = passing.and_then(|p| p.altroot.as_deref()).unwrap_or("");
+        let path = format!("{}{at}", below.trim_end_matches('/'));
+        let mut entries = match std::fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(_) => return Ok(()),
+        };
+        if entries.next().is_none() {
+            return Ok(());
+        }
+        Err(
+            CommandError::new(format!("mountpoint '{path}' exists and is not empty"))
+                .hint("use '-m' option to provide a different default")
+                .into(),
+        )
+    }
+
     fn refusal(&self, name: &str, error: &zuse::Error) -> CommandError {
+        if let zuse::Error::Refused {
+            errno: Errno::BUSY,
+            what,
+        } = error
+        {
+            return CommandError::new("invalid vdev specification")
+                .hint("the following errors must be manually repaired:")
+                .hint(what.clone());
+        }
         if let zuse::Error::Refused {
             errno: Errno::EXIST,
             what,

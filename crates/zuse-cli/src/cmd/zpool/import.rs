@@ -114,6 +114,13 @@ impl Import {
 
     fn import(&self, session: &mut Session, found: &FoundPool, new_name: Option<&str>) -> Outcome {
         let name = new_name.unwrap_or(&found.config.name).to_owned();
+        zuse::check_pool_name(&name).map_err(|e| {
+            let said = explain(&format!("cannot import '{name}'"), &e, true);
+            match new_name {
+                Some(_) => said,
+                None => said.hint("'zpool import GUID NEWNAME' gives it another name"),
+            }
+        })?;
         let (mut passing, properties) = passing(self.root.as_ref(), &self.options)?;
         let label_name = self.temporary.then(|| found.config.name.clone());
         if label_name.is_some() {
@@ -121,14 +128,14 @@ impl Import {
             extra.label_name.clone_from(&label_name);
         }
         let known = session.state.imported()?;
-        if known
-            .get(&name)
-            .is_some_and(|c| c.config.pool_guid == found.config.pool_guid)
-        {
+        let there = known
+            .iter()
+            .find(|(_, c)| c.config.pool_guid == found.config.pool_guid);
+        if let Some((there, _)) = there {
             return Err(CommandError::new(format!(
                 "cannot import '{name}': a pool with that name already exists"
             ))
-            .hint("it is imported already: 'zpool list' shows it")
+            .hint(format!("it is imported already, as '{there}'"))
             .into());
         }
         if known.contains_key(&name) {

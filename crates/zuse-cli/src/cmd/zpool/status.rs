@@ -87,6 +87,7 @@ impl Status {
             dedup: self.dedup,
             work: self.initialized || self.trimmed,
             activity: true,
+            lost: self.verbose,
         };
         loop {
             let mut rows = ask_for(session, &self.pools, Some(&[]), details)?;
@@ -189,7 +190,10 @@ fn keep_ailing(vdevs: &mut Vec<VdevRow>) {
 }
 
 fn is_well(row: &PoolRow) -> bool {
-    row.state == "ONLINE" && row.warnings.is_empty() && !any(&row.vdevs, &|v| v.errors != [0; 3])
+    row.state == "ONLINE"
+        && row.warnings.is_empty()
+        && row.lost_blocks == 0
+        && !any(&row.vdevs, &|v| v.errors != [0; 3])
 }
 
 fn any(vdev: &VdevRow, what: &dyn Fn(&VdevRow) -> bool) -> bool {
@@ -228,6 +232,12 @@ fn reason(row: &PoolRow) -> Option<(String, String)> {
                 "Attach the missing device and run 'zpool clear'.",
             )
         };
+    }
+    if row.lost_blocks > 0 {
+        return some(
+            "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
+            "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
+        );
     }
     if any(&row.vdevs, &|v| v.errors != [0; 3]) {
         return some(
@@ -311,16 +321,30 @@ impl Status {
             }
         }
         out.push('\n');
-        match row.warnings.first() {
-            None => out.push_str("errors: No known data errors\n"),
-            Some(first) => {
-                let _ = writeln!(out, "errors: {first}");
-            }
-        }
+        out += &self.errors_text(&row);
         if let Some(dedup) = &row.dedup {
             out += &dedup_text(dedup, self.parsable);
         }
         out
+    }
+
+    fn errors_text(&self, row: &PoolRow) -> String {
+        match (row.lost_blocks, row.warnings.first()) {
+            (0, None) => "errors: No known data errors\n".into(),
+            (0, Some(first)) => format!("errors: {first}\n"),
+            (n, _) if !self.verbose => {
+                format!("errors: {n} data errors, use '-v' for a list\n")
+            }
+            _ => {
+                let mut out =
+                    "errors: Permanent errors have been detected in the following files:\n\n"
+                        .to_owned();
+                for lost in &row.damaged {
+                    let _ = writeln!(out, "        {}", lost.name);
+                }
+                out
+            }
+        }
     }
 
     fn vdev_lines(&self, vdev: &VdevRow, level: usize, width: usize, out: &mut String) {
@@ -460,8 +484,12 @@ impl Status {
         }
         entries.push((
             "error_count".into(),
-            Json::number(row.warnings.len() as u64, as_int),
+            Json::number(row.lost_blocks.max(row.warnings.len() as u64), as_int),
         ));
+        if !row.damaged.is_empty() {
+            let names = row.damaged.iter().map(|d| Json::Text(d.name.clone()));
+            entries.push(("errlist".into(), Json::Array(names.collect())));
+        }
         if let Some(dedup) = &row.dedup {
             let figures = [
                 ("entries", dedup.entries),

@@ -34,7 +34,7 @@ impl Dnode {
         blkid: u64,
         bp: &BlockPointer,
     ) -> Result<Arc<Block>> {
-        self.core.read_block(bp, false, &self.block_place(0, blkid))
+        self.block_place(0, blkid).read(bp, false)
     }
 
     /// Gets the bytes of a clone, which is none any more then.

@@ -40,7 +40,7 @@ impl Tree {
                 format!("its pointer says level {}", old.level()),
             ));
         }
-        let block = self.dnode.core.read_block(old, true, &place)?;
+        let block = place.read(old, true)?;
         if block.bytes().len() != size {
             return Err(Error::corrupt(
                 place,

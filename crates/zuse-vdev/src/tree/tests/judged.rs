@@ -178,3 +178,36 @@ fn a_child_that_sits_out_is_read_only_where_the_others_do_not_suffice() {
     vdevs.leaf(32).unwrap().set_sits_out(false);
     assert_eq!(all(), [30, 30, 0]);
 }
+
+/// The end of an intent log is a block that was never written: it is no error of any device. A copy that lacks what another one has is.
+#[test]
+fn a_block_that_may_not_be_there_blames_nobody() {
+    let config = pool(vec![mirror(0, 10, &[11, 12])]);
+    let (shelf, vdevs) = create(&config);
+    drop(vdevs);
+    let vdevs = shelf.open(&config, OpenMode::import(true));
+    vdevs.write(at(0, 0), &content(1)).unwrap();
+    let errors = || {
+        let leaves = vdevs.leaves();
+        let counts = leaves.iter().map(|l| l.counters().checksum_errors.get());
+        counts.collect::<Vec<_>>()
+    };
+    let perhaps = |offset: u64, wanted: &[u8]| {
+        let mut buf = Vec::new();
+        vdevs
+            .read_perhaps(at(0, offset), &mut buf, wanted.len(), &mut |b| b == wanted)
+            .unwrap()
+    };
+    assert_eq!(perhaps(1 << 20, &content(1)), ReadOutcome::BadChecksum);
+    assert_eq!(errors(), [0, 0]);
+    assert_eq!(
+        read(&vdevs, 0, 1 << 20, &content(1)).unwrap(),
+        ReadOutcome::BadChecksum
+    );
+    assert_eq!(errors(), [1, 1]);
+    spoil(&shelf.take(11), 0);
+    assert_eq!(perhaps(0, &content(1)), ReadOutcome::Good);
+    // Which of the two is asked first is the mirror's affair.
+    assert!(errors().iter().sum::<u64>() <= 3, "{:?}", errors());
+    assert_eq!(errors()[1], 1, "the whole copy");
+}

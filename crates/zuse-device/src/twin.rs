@@ -1,0 +1,172 @@
+//! The same bytes under several names: a file and the loop devices over it, a disk and its partitions.
+//!
+//! A lock on one name says nothing about the others: the host lets a program write a file although a file system is mounted from a
+//! loop device over it. So who opens a loop device also locks what lies below it, down to the file: that is where all names meet. Who
+//! opens a file to write asks each loop device over it whether the host itself uses it (mounts, swap, md, LVM).
+//!
+//! Only Linux has these; elsewhere a file has its own name.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// What is opened under a name, whichever name it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    Disk(u64),
+    File(u64, u64),
+}
+
+impl Identity {
+    fn of(meta: &Metadata) -> Self {
+        if meta.file_type().is_block_device() {
+            Self::Disk(meta.rdev())
+        } else {
+            Self::File(meta.dev(), meta.ino())
+        }
+    }
+}
+
+/// Where the bytes of a device are in the end, and what they pass on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    own: Identity,
+    beneath: Vec<Identity>,
+}
+
+/// Loop devices over loop devices are looked through so deep.
+const DEPTH: usize = 8;
+
+impl Storage {
+    /// Looks through a name.
+    ///
+    /// # Errors
+    /// Nothing has that name.
+    pub fn of(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = match crate::partition::split(path.as_ref()) {
+            Some((image, _)) => image,
+            None => path.as_ref().to_owned(),
+        };
+        let own = Identity::of(&std::fs::metadata(&path)?);
+        let (mut beneath, mut at) = (Vec::new(), own);
+        while let (Identity::Disk(number), true) = (at, beneath.len() < DEPTH) {
+            let Some(next) = whole_disk(number).or_else(|| {
+                let (_, meta) = backing(number)?;
+                Some(Identity::of(&meta))
+            }) else {
+                break;
+            };
+            beneath.push(next);
+            at = next;
+        }
+        Ok(Self { own, beneath })
+    }
+
+    /// Whether writing one may change the other. Two partitions of a disk lie beside each other.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.own == other.own
+            || self.beneath.contains(&other.own)
+            || other.beneath.contains(&self.own)
+            || self.ends_in_file() && self.beneath.last() == other.beneath.last()
+    }
+
+    fn ends_in_file(&self) -> bool {
+        matches!(self.beneath.last(), Some(Identity::File(..)))
+    }
+}
+
+/// The files and disks that lie below an open loop device, opened to be locked. None of anything else.
+pub(crate) fn beneath(file: &File) -> Vec<File> {
+    let (mut found, mut at) = (Vec::new(), file.metadata());
+    while let Ok(meta) = at {
+        if !meta.file_type().is_block_device() || found.len() >= DEPTH {
+            break;
+        }
+        let Some((path, _)) = backing(meta.rdev()) else {
+            break;
+        };
+        let Ok(below) = File::open(path) else { break };
+        at = below.metadata();
+        found.push(below);
+    }
+    found
+}
+
+/// Whether the host itself uses a loop device over this file or disk.
+pub(crate) fn is_used_above(meta: &Metadata) -> bool {
+    let own = Identity::of(meta);
+    let Ok(all) = std::fs::read_dir("/sys/block") else {
+        return false;
+    };
+    let bound = all
+        .flatten()
+        .filter(|e| e.path().join("loop/backing_file").exists());
+    bound.into_iter().any(|entry| {
+        let path = Path::new("/dev").join(entry.file_name());
+        let over = File::open(&path).ok().and_then(|f| loop_over(&f));
+        over.is_some_and(|names| names.contains(&own)) && is_claimed(&path)
+    })
+}
+
+/// Whether the host has a block device for itself: it is mounted, swapped to, or a part of something.
+fn is_claimed(path: &Path) -> bool {
+    use std::os::unix::fs::OpenOptionsExt;
+    let opened = File::options()
+        .read(true)
+        .custom_flags(libc::O_EXCL)
+        .open(path);
+    opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
+}
+
+fn sys(number: u64) -> PathBuf {
+    let number = rustix::fs::Dev::from(number);
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+/// The disk of a partition.
+fn whole_disk(number: u64) -> Option<Identity> {
+    let dir = sys(number);
+    if !dir.join("partition").exists() {
+        return None;
+    }
+    let text = std::fs::read_to_string(dir.join("../dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    let number = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    Some(Identity::Disk(number))
+}
+
+/// What lies below a loop device, and where this process sees it. The name comes from the system, whose mounts may be others: so it
+/// counts only if the device says that it is over just that file.
+fn backing(number: u64) -> Option<(PathBuf, Metadata)> {
+    let dir = sys(number);
+    let loops = [dir.join("loop"), dir.join("../loop")];
+    let dir = loops.into_iter().find(|d| d.exists())?;
+    let text = std::fs::read_to_string(dir.join("backing_file")).ok()?;
+    let path = PathBuf::from(text.strip_suffix('\n').unwrap_or(&text));
+    let meta = std::fs::metadata(&path).ok()?;
+    let name = dir.parent()?.canonicalize().ok()?;
+    let device = File::open(Path::new("/dev").join(name.file_name()?)).ok()?;
+    loop_over(&device)?
+        .contains(&Identity::of(&meta))
+        .then_some((path, meta))
+}
+
+/// What an open loop device says that it is over: as a file, and as a disk.
+#[cfg(target_os = "linux")]
+fn loop_over(device: &File) -> Option<[Identity; 2]> {
+    use std::os::fd::AsRawFd;
+    /// `LOOP_GET_STATUS64`: device, inode and disk number of the file below come first of 232 bytes.
+    const STATUS: libc::c_ulong = 0x4c05;
+    let mut info = [0u64; 29];
+    // SAFETY: the call fills at most the 232 bytes of its structure, which the array has.
+    let done = unsafe { libc::ioctl(device.as_raw_fd(), STATUS as _, info.as_mut_ptr()) };
+    let [dev, inode, disk, ..] = info;
+    (done == 0).then_some([Identity::File(dev, inode), Identity::Disk(disk)])
+}
+
+#[cfg(not(target_os = "linux"))]
+fn loop_over(_: &File) -> Option<[Identity; 2]> {
+    None
+}
