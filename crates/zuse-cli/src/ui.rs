@@ -1,16 +1,50 @@
 //! The three standard streams of one command, which need not be those of this process: a command that was
 //! forwarded by another process brings its own.
+//!
+//! Nothing that a disk or stream brought reaches a terminal raw ([`shown`]): what goes to one is spelled here, whoever prints it.
+//! Pipes and files get exact bytes, and so does everybody who asks for a scripted form or for a file's content.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
+
+use crate::shown;
+use crate::table::Style;
 
 /// Streams of a command.
 pub struct Ui {
     /// What it reads.
     pub input: File,
-    out: BufWriter<File>,
+    out: Out,
     err: File,
+    /// Errors go to a terminal.
+    spells_errors: bool,
+}
+
+/// Where output goes.
+pub struct Out {
+    file: BufWriter<File>,
+    /// It is a terminal, and text is for people.
+    spells: bool,
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.spells {
+            true => self.file.write_all(&shown::output(bytes)),
+            false => self.file.write_all(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl Ui {
@@ -30,7 +64,11 @@ impl Ui {
     pub fn new([input, out, err]: [OwnedFd; 3]) -> Self {
         Self {
             input: input.into(),
-            out: BufWriter::with_capacity(64 << 10, out.into()),
+            out: Out {
+                spells: out.is_terminal(),
+                file: BufWriter::with_capacity(64 << 10, out.into()),
+            },
+            spells_errors: err.is_terminal(),
             err: err.into(),
         }
     }
@@ -46,7 +84,33 @@ impl Ui {
     /// It cannot be flushed.
     pub fn raw_out(&mut self) -> io::Result<&File> {
         self.out.flush()?;
-        Ok(self.out.get_ref())
+        Ok(self.out.file.get_ref())
+    }
+
+    /// How a table is to be printed; what is scripted is exact from here on, at a terminal too.
+    pub fn style(&mut self, scripted: bool) -> Style {
+        self.out.spells &= !scripted;
+        match (scripted, self.out.spells) {
+            (true, _) => Style::Scripted,
+            (false, true) => Style::Spelled,
+            (false, false) => Style::Plain,
+        }
+    }
+
+    /// A name or path of others as it is to be printed, alone or among words of ours.
+    pub fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.out.spells {
+            true => shown::name(name),
+            false => name.into(),
+        }
+    }
+
+    /// Prints text of ours, with colours.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    pub fn print_styled(&mut self, text: &str) -> io::Result<()> {
+        self.out.file.write_all(text.as_bytes())
     }
 
     /// Prints text.
@@ -76,10 +140,19 @@ impl Ui {
 
     /// Says something on the error stream.
     pub fn say(&mut self, text: impl AsRef<str>) {
+        match self.spells_errors {
+            true => {
+                let spelled = shown::output(text.as_ref().as_bytes());
+                self.say_styled(&String::from_utf8_lossy(&spelled));
+            }
+            false => self.say_styled(text.as_ref()),
+        }
+    }
+
+    /// Says something of ours, with colours.
+    pub fn say_styled(&mut self, text: &str) {
         let _ = self.out.flush();
-        let _ = self
-            .err
-            .write_all(format!("{}\n", text.as_ref()).as_bytes());
+        let _ = self.err.write_all(format!("{text}\n").as_bytes());
     }
 
     /// The error stream.
@@ -94,7 +167,7 @@ impl Ui {
 
     /// Whether output goes to a terminal.
     pub fn out_is_terminal(&self) -> bool {
-        self.out.get_ref().is_terminal()
+        self.out.file.get_ref().is_terminal()
     }
 
     /// The three streams, for a child process or another process.
@@ -105,7 +178,7 @@ impl Ui {
         self.out.flush()?;
         Ok([
             self.input.as_fd().try_clone_to_owned()?,
-            self.out.get_ref().as_fd().try_clone_to_owned()?,
+            self.out.file.get_ref().as_fd().try_clone_to_owned()?,
             self.err.as_fd().try_clone_to_owned()?,
         ])
     }

@@ -762,12 +762,6 @@ impl Pool {
         self.vdevs.let_go();
         result
     }
-
-    pub(crate) fn fail_tasks(&self, error: &Error) {
-        for task in std::mem::take(&mut *lock(&self.tasks)) {
-            (task.run)(Err(error));
-        }
-    }
 }
 
 impl std::fmt::Debug for Pool {

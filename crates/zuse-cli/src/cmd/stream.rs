@@ -15,9 +15,11 @@ use zuse::stream::record::{HEADER, Header, Record};
 use zuse::stream::{ResumeToken, StreamReader, features};
 use zuse::{Pool, STREAM_DATASET, STREAM_POOL};
 
+use super::cp::{How, copy_all_out};
 use super::zstream::{input, said};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::Session;
+use crate::target::Target;
 
 /// Look into send streams: list, read and extract files, without a pool
 #[derive(Args, Debug)]
@@ -43,7 +45,7 @@ enum Command {
 impl Stream {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        match self.command {
+        let done = match self.command {
             Command::Ls(c) => c.run(session),
             Command::Cat(c) => c.run(session),
             Command::Extract(c) => c.run(session),
@@ -53,6 +55,11 @@ impl Stream {
             Command::Info(c) => c.run(session),
             Command::Verify(c) => c.run(session),
             Command::Token(c) => c.run(session),
+        };
+        match done {
+            // Why was said; what is whole was given.
+            Ok(()) if session.flawed => Err(CommandError::new("").into()),
+            other => other,
         }
     }
 }
@@ -94,8 +101,9 @@ impl Sources {
             .or_cannot(|| "cannot read stream".to_owned())?;
         session.adopt(pool);
         if let Some(flaw) = flaw {
+            session.flawed = true;
             session.ui.say(format!(
-                "the stream is not whole: {flaw}\nthis is what it holds"
+                "the stream is not whole: {flaw}\nthis is what it holds; what it does not hold is an error"
             ));
         }
         let found = match &wanted {
@@ -181,6 +189,9 @@ impl Ls {
 /// Write files in a stream to standard output
 #[derive(Args, Debug)]
 struct Cat {
+    /// Go on behind what the stream does not hold, with zeros in its place
+    #[arg(short = 'k', long)]
+    keep_going: bool,
     /// The file (may be repeated)
     #[arg(short, long, required = true, value_name = "PATH")]
     path: Vec<String>,
@@ -192,12 +203,18 @@ impl Cat {
     fn run(self, session: &mut Session) -> Outcome {
         let snapshot = self.sources.open(session)?;
         let mut words: Vec<OsString> = vec!["cat".into()];
+        if self.keep_going {
+            words.push("-k".into());
+        }
         words.extend(self.path.iter().map(|p| inside(&snapshot, p)));
         verb(session, &words)
     }
 }
 
 /// Copy files out of a stream
+///
+/// The directory is made if there is none. Nothing outside of it is touched, and nothing in it that is there already. A file that
+/// the stream does not hold whole is named and left out (-k keeps what there is of it), and the exit status is 1.
 #[derive(Args, Debug)]
 struct Extract {
     /// What to copy (may be repeated); everything if nothing is named
@@ -207,22 +224,34 @@ struct Extract {
     #[arg(short = 'C', long = "to", default_value = ".", value_name = "DIR")]
     to: PathBuf,
     #[command(flatten)]
+    how: How,
+    #[command(flatten)]
     sources: Sources,
 }
 
 impl Extract {
     fn run(self, session: &mut Session) -> Outcome {
         let snapshot = self.sources.open(session)?;
-        let mut words: Vec<OsString> = vec!["cp".into(), "-r".into()];
-        words.extend(self.path.iter().map(|p| inside(&snapshot, p)));
-        words.push(session.path(&self.to).into());
-        verb(session, &words)
+        let places = self.path.iter().map(|p| inside(&snapshot, p));
+        let sources: Vec<Target> = places.filter_map(|p| Target::parse(&p)).collect();
+        let to = session.path(&self.to);
+        let whole = matches!(&sources[..], [one] if one.path.is_empty());
+        if !whole && !to.is_dir() {
+            let cannot = || format!("cannot make '{}'", to.display());
+            std::fs::create_dir(&to).or_cannot(cannot)?;
+        }
+        copy_all_out(session, &sources, &to, self.how.outward(true, false))
     }
 }
 
 /// List every path of a stream with its checksum, as JSON
+///
+/// What the stream does not hold whole is a line with its path and an error, and the exit status is 1.
 #[derive(Args, Debug)]
 struct Manifest {
+    /// Accepted: what cannot be read never ends the rest
+    #[arg(short = 'k', long)]
+    keep_going: bool,
     #[command(flatten)]
     sources: Sources,
 }
@@ -290,14 +319,32 @@ struct Verify {
     file: Option<PathBuf>,
 }
 
+/// Where in a package a reader is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Package {
+    /// In none, or behind it.
+    None,
+    /// In its front.
+    Front,
+    /// Among its snapshots.
+    Inside,
+}
+
 impl Verify {
     fn run(self, session: &mut Session) -> Outcome {
         let mut reader = StreamReader::new(input(session, self.file.as_deref())?);
-        let (mut records, mut open) = (0u64, false);
+        let (mut records, mut open, mut package) = (0u64, false, Package::None);
         loop {
             match reader.next_record() {
                 Ok(Some(item)) => {
                     records += 1;
+                    package = match (&item.record, package) {
+                        (Record::Begin(b), _) if b.header() == Header::Package => Package::Front,
+                        (Record::End { .. }, Package::Front) => Package::Inside,
+                        // The END of the package, not of a snapshot in it.
+                        (Record::End { .. }, Package::Inside) if !open => Package::None,
+                        (_, package) => package,
+                    };
                     match item.record {
                         Record::Begin(_) => open = true,
                         Record::End { .. } => open = false,
@@ -305,7 +352,10 @@ impl Verify {
                     }
                     reader.recycle(item.payload);
                 }
-                Ok(None) if open => {
+                Ok(None) if records == 0 => {
+                    return Err(CommandError::new("this is no stream: it is empty").into());
+                }
+                Ok(None) if open || package != Package::None => {
                     return Err(CommandError::new("the stream ends without its END").into());
                 }
                 Ok(None) => break,

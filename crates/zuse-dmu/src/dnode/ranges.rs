@@ -103,7 +103,10 @@ impl Dnode {
             let from = (at - blkid * size) as usize;
             let take = (size - from as u64).min(end - at) as usize;
             let slice = match found {
-                Found::Hole => SharedSlice::Zeros(take),
+                Found::Hole => {
+                    self.check_proved(blkid, size as u32)?;
+                    SharedSlice::Zeros(take)
+                }
                 Found::Dirty(block) => {
                     let content = block
                         .content
@@ -257,6 +260,8 @@ impl Dnode {
         while blkid <= last {
             let found = self.read_state().find(blkid);
             let (is_hole, span) = match found {
+                // Whoever reads it learns that it is missing.
+                _ if !self.is_proved(blkid, size as u32) => (false, 1),
                 Found::Dirty(_) => (false, 1),
                 Found::Hole => (true, 1),
                 Found::Tree(tree) => match self.tree_extent(&tree, blkid) {
