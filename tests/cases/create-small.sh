@@ -23,6 +23,8 @@ ok zfs get -Hpp used tank
 ok zfs get -HrH used tank
 is "$(zfs create -n tank/n)" "" "words of a dry run without -v"
 says "would create tank/n" zfs create -nv tank/n
+says "cannot verify 'tank/n': invalid property 'foo'" zfs create -n -o foo=bar tank/n
+fails 1 zfs create -n -o foo=bar tank/n
 fails 1 zfs create -o utf8only=off -o normalization=formC tank/x
 ok zfs create -o utf8only=on -o normalization=formC tank/x
 ok zfs snapshot tank/c@1

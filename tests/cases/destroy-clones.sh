@@ -12,7 +12,7 @@ chain() {
 chain
 fails 1 zfs destroy -r tank/0
 says tank/3 zfs destroy -r tank/0
-says "would destroy tank/2" zfs destroy -nvR tank/0
+is "$(zfs destroy -npR tank/0 | cut -f2 | tr '\n' ' ')" "tank/2 tank/3 tank/1/x@a tank/1/x tank/1@a tank/1 tank/0@a tank/0 " "-npR"
 ok zfs destroy -R tank/0
 is "$(names)" "tank " "after -R of a filesystem"
 chain

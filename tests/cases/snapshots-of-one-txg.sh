@@ -16,8 +16,9 @@ is "$(snapshots)" "tank@all tank/a@1 tank/a@all " "snapshots above a half-receiv
 fails 1 zfs snapshot tank/b@x
 
 fails 1 zfs snapshot tank/a@2 tank/a@3
-says "multiple snapshots of same fs not permitted" zfs snapshot tank/a@2 tank/a@3
+says "multiple snapshots of same fs not allowed" zfs snapshot tank/a@2 tank/a@3
 fails 1 zfs snapshot -r tank@4 tank/a@5
 ok zfs snapshot tank@6 tank/a@7
-is "$(snapshots)" "tank@all tank@6 tank/a@1 tank/a@all tank/a@7 " "snapshots at the end"
+ok zfs snapshot -r tank@8 tank/a@8
+is "$(snapshots)" "tank@all tank@6 tank@8 tank/a@1 tank/a@all tank/a@7 tank/a@8 " "snapshots at the end"
 zpool destroy tank

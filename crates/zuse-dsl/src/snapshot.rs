@@ -1,6 +1,6 @@
 //! Snapshots: any number in one txg.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
@@ -99,7 +99,7 @@ impl Ctx<'_> {
         recursive: bool,
     ) -> Result<Vec<(String, u64, String)>> {
         let mut out = Vec::new();
-        let mut heads = HashSet::new();
+        let mut heads: HashMap<u64, &String> = HashMap::new();
         for (dataset, snap) in names {
             let dir = self.dsl.find_dir(dataset)?;
             let mut tree = Vec::new();
@@ -114,13 +114,16 @@ impl Ctx<'_> {
                     continue;
                 }
                 // Two of one txg would have the same place in the order of snapshots.
-                if !heads.insert(head) {
-                    return Err(Error::refused(
-                        Errno::XDEV,
-                        "multiple snapshots of same fs not permitted",
-                    ));
+                match heads.insert(head, snap) {
+                    None => out.push((name, head, snap.clone())),
+                    Some(other) if other == snap => {}
+                    Some(_) => {
+                        return Err(Error::refused(
+                            Errno::XDEV,
+                            "multiple snapshots of same fs not allowed",
+                        ));
+                    }
                 }
-                out.push((name, head, snap.clone()));
             }
         }
         Ok(out)

@@ -24,6 +24,7 @@ pub mod files;
 pub mod fuzz;
 pub mod golden;
 pub mod hostile_stream;
+pub mod keys;
 pub mod leak;
 pub mod limits;
 pub mod manifests;

@@ -437,6 +437,50 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
     from.close().unwrap();
 }
 
+#[test]
+fn the_top_of_a_raw_package_keeps_its_key_below_a_parent_with_another_one() {
+    let key = |n: u8| KeyMaterial::new(vec![n; 32]);
+    let own = [("encryption", "on"), ("keyformat", "raw")]
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .to_vec();
+    let from = new_pool();
+    from.create_filesystem_with_key("tank/e", &own, (0, 0), Some(&key(1)))
+        .unwrap();
+    from.create_filesystem_with_key("tank/e/a", &[], (0, 0), None)
+        .unwrap();
+    from.create_filesystem_with_key("tank/e/a/below", &[], (0, 0), None)
+        .unwrap();
+    let mut seed = Seed(3);
+    churn(&from, "tank/e/a", &mut seed);
+    churn(&from, "tank/e/a/below", &mut seed);
+    from.snapshot(&["tank/e/a@0".into()], true, &[]).unwrap();
+    let request = zuse::SendRequest {
+        to: "tank/e/a@0".into(),
+        recursive: true,
+        options: RAW,
+        ..zuse::SendRequest::default()
+    };
+    let stream = round_trip::sent(&from, &request).unwrap();
+    let pool = new_pool();
+    pool.create_filesystem_with_key("tank/q", &own, (0, 0), Some(&key(2)))
+        .unwrap();
+    receive(&pool, &stream, &into("tank/q/r")).unwrap();
+    for name in ["tank/q/r", "tank/q/r/below"] {
+        let info = pool.dsl().encryption(name).unwrap().unwrap();
+        assert_eq!(info.root, "tank/q/r", "{name}");
+    }
+    pool.load_key("tank/q/r", &key(1), false).unwrap();
+    for name in ["", "/below"] {
+        assert_eq!(
+            of_dataset(&pool, &format!("tank/q/r{name}@0")).unwrap(),
+            of_dataset(&from, &format!("tank/e/a{name}@0")).unwrap(),
+        );
+    }
+    assert_clean(&pool);
+    pool.close().unwrap();
+    from.close().unwrap();
+}
+
 /// Limits come with a raw stream, usage does not: it is counted when the key is there and somebody writes.
 #[test]
 fn quotas_hold_in_what_was_received_raw() {

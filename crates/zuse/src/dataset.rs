@@ -69,7 +69,7 @@ impl NewFileSystem {
         if says_no && new.format.normalization != 0 {
             return Err(Error::refused(
                 Errno::INVAL,
-                "'utf8only' must be on to set normalization",
+                "'utf8only' must be set 'on' if normalization chosen",
             ));
         }
         Ok(new)
@@ -209,6 +209,31 @@ impl Pool {
             .into_iter()
             .map(|e| e.name)
             .collect())
+    }
+
+    /// Whether a filesystem or volume may be made with these properties: what a dry run can tell.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` in the words of `zfs create`.
+    pub fn check_new_properties(
+        &self,
+        properties: &[(String, String)],
+        volume: bool,
+    ) -> Result<()> {
+        let own = |n: &str| Accounted::parse(n).is_some() && !volume;
+        let others: Vec<_> = properties
+            .iter()
+            .filter(|(n, _)| !own(n))
+            .cloned()
+            .collect();
+        if !volume {
+            return NewFileSystem::parse(&others, (0, 0)).map(|_| ());
+        }
+        let is_size = |n: &str| matches!(n, "volblocksize" | "volblock");
+        for (name, text) in others.iter().filter(|(n, _)| !is_size(n)) {
+            parse(name, text, Kind::Volume)?;
+        }
+        Ok(())
     }
 
     /// Makes a filesystem.

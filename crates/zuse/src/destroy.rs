@@ -13,7 +13,7 @@ pub struct DestroyPlan {
     pub names: Vec<String>,
     /// Children and snapshots of the dataset that would go along only with `recursive`.
     pub dependents: Vec<String>,
-    /// Filesystems and volumes elsewhere that hold it: clones, what is below them, clones of those, and so on.
+    /// What is elsewhere and holds it, in order of going: clones, what is below them, their snapshots, clones of those, and so on.
     pub clones: Vec<String>,
 }
 
@@ -40,8 +40,8 @@ impl Pool {
         Ok(all.into_iter().map(|l| l.name).collect())
     }
 
-    /// Clones of snapshots, what is below them, clones of the snapshots of those, and so on: names of filesystems and volumes
-    /// that are not among `known`. Those that receives have half made are left out: they go with what they are in.
+    /// Clones of snapshots, what is below them, clones of the snapshots of those, and so on, in order of going: names that are not
+    /// among `known`. Those that receives have half made are left out: they go with what they are in.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -62,14 +62,14 @@ impl Pool {
                     if !known.insert(name.clone()) {
                         continue;
                     }
-                    match name.contains('@') {
-                        true => todo.push(name),
-                        false => out.push(name),
+                    if name.contains('@') {
+                        todo.push(name.clone());
                     }
+                    out.push(name);
                 }
             }
         }
-        Ok(out)
+        Ok(in_order_of_going(&out))
     }
 
     /// Destroys a filesystem, volume or snapshot, with `recursive` all that is below it, in one txg. `defer` lets a held
@@ -87,7 +87,8 @@ impl Pool {
         self.destroy_datasets(&[name.to_owned()], recursive, force, defer)
     }
 
-    /// As [`Self::destroy_dataset`], of several that may hold each other up: all in one txg, or none.
+    /// As [`Self::destroy_dataset`], of several that may hold each other up: all in one txg, or none. Snapshots of what goes may be
+    /// named too.
     ///
     /// # Errors
     /// As there.
@@ -99,6 +100,12 @@ impl Pool {
         defer: bool,
     ) -> Result<()> {
         let (mut all, mut met) = (Vec::new(), HashSet::new());
+        let heads: Vec<String> = names.iter().filter(|n| !n.contains('@')).cloned().collect();
+        let names = if recursive && !heads.is_empty() {
+            &heads
+        } else {
+            names
+        };
         for name in names {
             let mut below = self.names_below(name)?;
             if !recursive {

@@ -198,7 +198,9 @@ impl Create {
             }
         }
         if self.dry_run {
-            return Ok(());
+            return pool
+                .check_new_properties(&self.options, self.volume.is_some())
+                .map_err(|e| explain(&format!("cannot verify '{name}'"), &e, false).into());
         }
         for above in missing.iter().rev() {
             pool.create_filesystem(above, &[], owner)
