@@ -2,6 +2,7 @@
 #
 #   make demo      a tour that makes a pool, mounts it, fills it, breaks it and mends it
 #   make test      everything that can fail: unit tests, property tests, command-line suites
+#   make soak      what takes too long for that: stressors on a mount, many seeds (hours; root)
 #   make lint      formatting and clippy
 #   make bench     side by side with other file systems on the same disk (bench/README.md)
 #   make install   the release binary into PREFIX (default /usr/local)
@@ -18,7 +19,7 @@ SHELL   := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test lint fmt bench install setup clean
+.PHONY: help build demo test soak lint fmt bench install setup clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -36,6 +37,9 @@ demo: build
 test: build
 	$(CARGO) test --workspace --locked
 	@scripts/run-suites
+
+soak: build
+	scripts/soak
 
 lint: setup
 	$(CARGO) fmt --all --check

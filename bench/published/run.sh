@@ -6,7 +6,7 @@
 #   ZUSE_BENCH_PATIENCE=50 bench/published/run.sh --ci create    minutes to wait in all for an idle machine: 15 and a quarter of that by itself
 #   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk; results and tables of their own
 #   ZUSE_BENCH_WITHOUT="zfs-fuse xfs" bench/published/run.sh --full find    without some peers: 18 million files take ext4 eight minutes
-#   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr
+#   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr memory
 #
 # Beside the tables, once this has built everything: xattr_many.py, attributes on 100,000 files; xattr_floor.py, what a server can be that has them
 # on this disk; xattr_turns.py, two builds in turn.
@@ -17,12 +17,12 @@ size= only=()
 for word in "$@"; do
     case $word in
         --ci | --full | --smoke) size=$word ;;
-        find | lookup | create | zap | xattr) only+=("$word") ;;
-        *) echo "usage: bench/published/run.sh --ci|--full [find] [lookup] [create] [zap] [xattr]" >&2; exit 2 ;;
+        find | lookup | create | zap | xattr | memory) only+=("$word") ;;
+        *) echo "usage: bench/published/run.sh --ci|--full [find] [lookup] [create] [zap] [xattr] [memory]" >&2; exit 2 ;;
     esac
 done
-[ -n "$size" ] || { echo "usage: bench/published/run.sh --ci|--full [find] [lookup] [create] [zap] [xattr]" >&2; exit 2; }
-[ ${#only[@]} -gt 0 ] || only=(find lookup create zap xattr)
+[ -n "$size" ] || { echo "usage: bench/published/run.sh --ci|--full [find] [lookup] [create] [zap] [xattr] [memory]" >&2; exit 2; }
+[ ${#only[@]} -gt 0 ] || only=(find lookup create zap xattr memory)
 
 built=${CARGO_TARGET_DIR:-$PWD/target}
 # In one go: by themselves they would be built twice, with different features of the crates below.

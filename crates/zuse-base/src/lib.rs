@@ -9,11 +9,9 @@ mod error;
 pub use byte_order::ByteOrder;
 pub use error::{Errno, Error, Place, Result};
 
-pub mod apart;
 pub mod clock;
 pub mod counter;
 pub mod moments;
-pub mod owed;
 pub mod pool;
 pub mod prng;
 pub mod queue;

@@ -1,8 +1,7 @@
 //! Whether a thread that serves has idle moments.
 //!
-//! Where who asks goes on on another processor, the thread that has answered has some microseconds before the next question, and what takes
-//! no waiting is best done in them. Where both share a processor there are none: each step would keep who asks from asking.
-//! Who serves says which it is before each question; whoever leaves work for such moments looks first.
+//! A thread that has answered has some microseconds before the next question, and what takes no waiting is best done in
+//! them. Who serves says that it has such moments; whoever leaves work for them looks first.
 //!
 //! Cost: a look at a variable of the thread.
 

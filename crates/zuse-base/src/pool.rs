@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
-use crate::apart::{self, Role};
 use crate::counter::Counter;
 use crate::queue::{BoundedQueue, PushError};
 use crate::tripwire::{Tripwire, at};
@@ -363,7 +362,6 @@ impl Shared {
     }
 
     fn work(&self) {
-        let _member = apart::join(Role::Background);
         WORKER_OF.set(self.address());
         while let Some(job) = self.queue.pop() {
             self.run(job);
@@ -371,7 +369,6 @@ impl Shared {
     }
 
     fn run(&self, job: Job) {
-        let _busy = apart::busy();
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             self.note_panic();
         }

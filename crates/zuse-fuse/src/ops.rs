@@ -195,13 +195,6 @@ pub trait Ops: Send + Sync + 'static {
     /// asks for something. Called very often, so it has to be cheap when there is none.
     fn idle(&self, _is_over: &dyn Fn() -> bool) {}
 
-    /// Another processor than that of who asks has nothing to do, and both share a cache: one step of reading there what will be asked for next and is in
-    /// memory. Whether there was anything to read. Called over and over while one program asks fast, so it has to be cheap when there is
-    /// nothing, and short, some µs.
-    fn bring_nearer(&self) -> bool {
-        false
-    }
-
     /// Attributes of an inode.
     fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr>;
 

@@ -38,10 +38,6 @@ pub struct MountOptions {
     pub max_readahead: u32,
     /// Worker threads.
     pub threads: usize,
-    /// While one program asks fast, workers are placed where they serve most, and other work keeps off the processor of who is asked
-    /// ([`zuse_base::apart`]). Where there is one other processor that may be kept from being idle meanwhile, by a thread of the lowest priority, if
-    /// that serves more than a tenth more: not for where processor time is counted.
-    pub apart: bool,
     /// The server keeps POSIX ACLs and the kernel enforces them.
     pub posix_acl: bool,
     /// The server needs no handles: opening and closing files costs no message, `fh` is 0 everywhere, and
@@ -79,7 +75,6 @@ impl Default for MountOptions {
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             threads: (2 * cores).clamp(4, 64),
-            apart: true,
             posix_acl: false,
             handleless_files: false,
             flush_on_close: false,

@@ -13,13 +13,10 @@
 
 mod abi;
 mod dispatch;
-mod doorstop;
 mod inbox;
 mod listing;
 mod message;
-mod pairing;
 mod seeking;
-mod trial;
 mod workers;
 
 use std::io::{self, IoSlice};
@@ -29,8 +26,7 @@ use std::sync::Arc;
 use std::thread;
 
 use rustix::io::Errno as OsErrno;
-use zuse_base::apart::{self, Role};
-use zuse_base::owed;
+use zuse_base::moments;
 
 use crate::notifier::Notice;
 use crate::{Errno, MountOptions, Ops};
@@ -259,8 +255,7 @@ impl<O: Ops> Session<O> {
             server,
             options,
         } = self;
-        let all = Workers::new(options.apart);
-        let idle = |is_over: &dyn Fn() -> bool| server.idle(is_over);
+        let all = Workers::new();
         let result = thread::scope(|scope| {
             // Without it who looks for holes does not see what mappings have written.
             thread::Builder::new()
@@ -270,13 +265,7 @@ impl<O: Ops> Session<O> {
             // Without it a request that waits would make all others wait.
             thread::Builder::new()
                 .name("zuse-fuse-watch".into())
-                .spawn_scoped(scope, || all.watch(&idle))?;
-            if options.apart && pairing::may_hold() {
-                // Without it who asks may be moved.
-                let _ = thread::Builder::new()
-                    .name("zuse-fuse-doorstop".into())
-                    .spawn_scoped(scope, || all.stand(&|| server.bring_nearer()));
-            }
+                .spawn_scoped(scope, || all.watch())?;
             let work = |number| {
                 let result = work(&channel, &server, &options, &all, number);
                 all.end();
@@ -365,8 +354,7 @@ fn work<O: Ops>(
     all: &Workers,
     number: u64,
 ) -> io::Result<()> {
-    let _member = apart::join(Role::Serving(all.group));
-    owed::accept();
+    moments::expect(true);
     let largest = usize::try_from(options.max_write.max(PAGE)).unwrap_or(usize::MAX);
     let len = largest.saturating_add(abi::IN_HEADER + abi::WRITE_IN);
     let mut inbox = Inbox::new(len.max(MIN_BUFFER));

@@ -98,7 +98,6 @@ pub struct Ahead {
     room: u64,
     brought: u64,
     before: u64,
-    between: fn(),
 }
 
 impl Ahead {
@@ -112,13 +111,7 @@ impl Ahead {
             room: io.cache().stats().limit as u64 / 4 * 3,
             brought: 0,
             before: 0,
-            between: || (),
         }
-    }
-
-    /// Something short is done at each block of a run that was read: they take some 100 µs together.
-    pub fn between(self, between: fn()) -> Self {
-        Self { between, ..self }
     }
 
     /// For pointers that lead to others: each run begins somewhat before its first block.
@@ -225,7 +218,7 @@ impl Ahead {
             sum += some.iter().map(|(_, bp)| bp.lsize()).sum::<u64>();
             self.split(some, room.is_some(), &mut jobs);
         }
-        let (io, before, between) = (self.io.clone(), self.before, self.between);
+        let (io, before) = (self.io.clone(), self.before);
         let goes_around = |job: &Job, vdev| io.parts(job).is_some() && io.vdevs().goes_around(vdev);
         let told = |job: &Job| {
             let place = job.place(before);
@@ -239,7 +232,7 @@ impl Ahead {
         let jobs = jobs.into_iter().enumerate().collect();
         let done = self.work.try_run_all(jobs, move |(i, job)| {
             places.get(i + TOLD).into_iter().for_each(|p| io.tell(p));
-            io.carry_out(job, before, between, &f)
+            io.carry_out(job, before, &f)
         });
         let mut out = Vec::new();
         for (run, found) in done.into_iter().flatten() {
@@ -416,20 +409,19 @@ impl Pipeline {
         &self,
         mut job: Job,
         before: u64,
-        between: fn(),
         f: &impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T>,
     ) -> Done<T> {
         if !job.keep {
-            return self.read_job(job, before, between, f);
+            return self.read_job(job, before, f);
         }
         let keys = job.blocks.iter().map(|(_, bp)| Key::of(bp));
         let taken = self.cache().take_up(keys);
         job.blocks.retain(|(_, bp)| taken.has(&Key::of(bp)));
-        if self.bring_apart(&job, between) {
+        if self.bring_apart(&job) {
             taken.wait();
             return (None, Vec::new());
         }
-        let done = self.read_job(job, before, between, f);
+        let done = self.read_job(job, before, f);
         taken.wait();
         done
     }
@@ -441,7 +433,7 @@ impl Pipeline {
     }
 
     /// Brings blocks that are stored as they are read straight into where they stay. False: not all of them are long and such.
-    fn bring_apart(&self, job: &Job, between: fn()) -> bool {
+    fn bring_apart(&self, job: &Job) -> bool {
         let (Some(parts), Some((vdev, start, _))) = (self.parts(job), job.place(0)) else {
             return false;
         };
@@ -450,7 +442,6 @@ impl Pipeline {
         };
         let context = self.checksums();
         for ((_, bp), bytes) in job.blocks.iter().zip(read) {
-            between();
             if is_good(bp, &bytes, &context) {
                 self.remember(bp, Arc::new(Block::from(bytes)));
             }
@@ -462,7 +453,6 @@ impl Pipeline {
         &self,
         job: Job,
         before: u64,
-        between: fn(),
         f: &impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T>,
     ) -> Done<T> {
         let fresh = job.run.is_none();
@@ -474,7 +464,6 @@ impl Pipeline {
         };
         let context = self.checksums();
         let found = job.blocks.iter().filter_map(|(n, bp)| {
-            between();
             let part = run.part(bp)?;
             if !fresh && !is_good(bp, part, &context) {
                 return None;

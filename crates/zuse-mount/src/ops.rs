@@ -47,11 +47,6 @@ impl Ops for Session {
         Session::idle(self, is_over);
     }
 
-    /// Of whichever session: a process has its processors once.
-    fn bring_nearer(&self) -> bool {
-        zuse_zpl::bring_nearer()
-    }
-
     fn getattr(&self, ino: u64, _fh: Option<u64>) -> Answer<Attr> {
         Session::getattr(self, ino)
     }

@@ -58,5 +58,5 @@ pub use rename::RenameFlags;
 pub use setattr::{SETTABLE_FLAGS, SetAttr, TimeSet};
 pub use statfs::StatFs;
 pub use walk::{DEEPEST, Walk, WalkEntry};
-pub use xattr::{VALUE_MAX, XattrMode, bring_nearer};
+pub use xattr::{VALUE_MAX, XattrMode};
 pub use znode::Znode;

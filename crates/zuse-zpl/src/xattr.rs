@@ -10,11 +10,8 @@
 pub(crate) mod ahead;
 pub(crate) mod chores;
 mod hidden;
-mod nearer;
 mod places;
 mod stored;
-
-pub use nearer::bring_nearer;
 
 use std::sync::{Arc, PoisonError};
 

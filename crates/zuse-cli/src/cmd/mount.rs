@@ -34,7 +34,7 @@ pub struct MountArgs {
     pub dataset: String,
     /// The directory
     pub mountpoint: PathBuf,
-    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, btime, writeback, sync, strict_open, threads=N, (no)apart, and tunables as NAME=VALUE
+    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, btime, writeback, sync, strict_open, threads=N, and tunables as NAME=VALUE
     #[arg(short = 'o', value_name = "OPTION,…")]
     pub options: Vec<String>,
 }
@@ -66,7 +66,6 @@ impl MountArgs {
                 ("sync" | "writethrough", None) => mount.writeback_cache = false,
                 ("btime", None) => mount.birth_times = true,
                 ("writeback", None) => mount.writeback_cache = true,
-                ("apart" | "noapart", None) => mount.apart = name == "apart",
                 ("threads", Some(n)) => {
                     let n = n.parse().ok().filter(|n| (1..=256).contains(n));
                     mount.threads = n.ok_or_else(|| {

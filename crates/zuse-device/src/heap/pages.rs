@@ -19,9 +19,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-use zuse_base::owed;
-
 use super::hands;
 
 /// Smaller allocations are not looked at: they lie among larger ones.
@@ -181,10 +178,7 @@ fn fill(last: usize, next: usize) {
     } else {
         next + HUGE
     };
-    let of = (next, end.saturating_sub(next));
-    if !owed::owe(give, of) {
-        give(of.0, of.1);
-    }
+    give(next, end.saturating_sub(next));
 }
 
 /// Has the system give so many bytes of pages from there on.

@@ -223,10 +223,6 @@ impl<O: Ops> Server<O> {
         });
     }
 
-    pub(super) fn bring_nearer(&self) -> bool {
-        self.call(|| Ok(self.ops.bring_nearer())).unwrap_or(false)
-    }
-
     /// A panic costs who asked, or nobody: the session goes on.
     fn call<T>(&self, method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         call(|| self.ops.panicked(), method)

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use zuse_base::apart::{self, Role};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 
@@ -39,9 +38,7 @@ impl Pool {
     }
 
     fn sync_loop(self: Arc<Self>) {
-        let _member = apart::join(Role::Background);
         while let Some(txg) = self.txgs.next_to_sync() {
-            let _busy = apart::busy();
             let caught = catch_unwind(AssertUnwindSafe(|| self.sync_txg(txg)));
             let result = caught.unwrap_or_else(|_| {
                 self.tripwire().tear(at::CHANGE);

@@ -28,7 +28,6 @@ use zuse_dmu::zap::{Zap, numbers_in};
 use zuse_dmu::{Ahead, Dnode, Objset};
 use zuse_format::block_pointer::BpKind;
 
-use super::nearer::bring_some_nearer;
 use super::places::{NOTED, PLACES};
 use crate::dirent;
 use crate::file_system::FileSystem;
@@ -215,7 +214,7 @@ pub(super) fn limit(objset: &Objset) -> u64 {
 /// Objects are looked at as they are stored; nothing is put into memory for them but what cannot be read that way. An object in
 /// memory costs a µs here, and who asks for it while its value is being read 3 more.
 pub(super) fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
-    let mut gather = Ahead::new(objset.io(), objset.work()).between(bring_some_nearer);
+    let mut gather = Ahead::new(objset.io(), objset.work());
     let spaces = bring_spills(objset, sa, &mut gather, objects);
     if !spaces.is_empty() {
         let files = bring_spaces(objset, &mut gather, spaces);

@@ -19,7 +19,6 @@ use zuse_dmu::zap::only_in;
 use zuse_dmu::{Block, Objset};
 
 use super::VALUE_MAX;
-use super::nearer::Given;
 use super::stored::Place;
 use crate::{dirent, flags, mode};
 
@@ -38,8 +37,6 @@ struct Value {
     block: Weak<Block>,
     start: u32,
     len: u32,
-    /// It was brought nearer ([`super::nearer`]).
-    is_near: bool,
     name_len: u8,
     name: [u8; NAME],
 }
@@ -63,8 +60,6 @@ const _: () = assert!(size_of::<Slot>() == 128);
 /// The places of values.
 pub(super) struct Places {
     slots: OnceLock<Box<[Slot]>>,
-    /// Whose value was given last, and what that took.
-    pub(super) given: Given,
 }
 
 /// Those of all file systems: one for each would be too much where there are thousands.
@@ -83,7 +78,6 @@ impl Places {
     pub(super) const fn new() -> Self {
         Self {
             slots: OnceLock::new(),
-            given: Given::new(),
         }
     }
 
@@ -100,50 +94,12 @@ impl Places {
         }
     }
 
-    /// Notes that an object's value is a whole block.
-    #[cfg(test)]
-    pub(super) fn put(&self, file_system: u64, object: u64, block: &Arc<Block>) {
-        let new = || (0..PLACES).map(|_| Slot::default()).collect();
-        self.slots.get_or_init(new);
-        let value = Value {
-            file_system,
-            object,
-            generation: 0,
-            edits: 0,
-            block: Arc::downgrade(block),
-            start: 0,
-            len: block.bytes().len() as u32,
-            is_near: false,
-            name_len: 0,
-            name: [0; NAME],
-        };
-        *self.slot(object).expect("free") = Some(value);
-    }
-
-    /// Where the value of an object is, if it is noted, and if one of so many bytes is to be read now, before it is asked for.
-    pub(super) fn bring_nearer(
-        &self,
-        file_system: u64,
-        object: u64,
-        is_to_be: impl FnOnce(usize) -> bool,
-    ) -> Option<Place> {
-        let mut place = self.slot(object)?;
-        let value = place.as_mut()?;
-        let is_it = (value.file_system, value.object) == (file_system, object);
-        if !is_it || !is_to_be(value.len as usize) {
-            return None;
-        }
-        value.is_near = true;
-        value.place()
-    }
-
-    /// The place of a value by one of these names, if it is noted, and whether it was brought nearer. It is given once: who asks again is to be
-    /// noticed by the cache.
+    /// The place of a value by one of these names, if it is noted. It is given once: who asks again is to be noticed by the cache.
     pub(super) fn take<'n>(
         &self,
         asked: Asked,
         mut names: impl Iterator<Item = &'n [u8]>,
-    ) -> Option<(Place, bool)> {
+    ) -> Option<Place> {
         let mut place = self.slot(asked.object.0)?;
         let value = place.as_ref()?;
         let is_it = value.object == asked.object.0
@@ -156,8 +112,7 @@ impl Places {
         }
         let value = place.take()?;
         drop(place);
-        self.given.note(asked.file_system, asked.object.0);
-        Some((value.place()?, value.is_near))
+        value.place()
     }
 
     /// Notes where the values of files are, of those that have one, in the cache, and that nobody has in memory. The last one of them.
@@ -230,7 +185,6 @@ fn find(objset: &Objset, sa: &SaGlance, file_system: u64, object: u64) -> Option
         start: u32::try_from(range.start).ok()?,
         len: u32::try_from(range.len()).ok()?,
         block: Arc::downgrade(&block),
-        is_near: false,
         name: name.0,
         name_len: name.1,
     })
@@ -362,7 +316,7 @@ mod tests {
 
         /// The length of a value, if it is noted and what it should be.
         fn take(&self, i: usize) -> Option<usize> {
-            let (place, _) = self.places.take(self.asked(i), [NAME].into_iter())?;
+            let place = self.places.take(self.asked(i), [NAME].into_iter())?;
             let bytes = &place.block.bytes()[place.range];
             assert_eq!(bytes, value(bytes.len()));
             Some(bytes.len())
@@ -451,34 +405,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_nearer_is_known_when_it_is_given() {
-        let n = Noted::new();
-        n.note();
-        let [_, (middle, _), (long, _)] = n.files[..] else {
-            unreachable!("three files");
-        };
-        let bring = |file_system, object: ObjectId, is_to_be| {
-            let mut seen = None;
-            let place = n.places.bring_nearer(file_system, object.0, |len| {
-                seen = Some(len);
-                is_to_be
-            });
-            (seen, place.map(|place| place.bytes().to_vec()))
-        };
-        let len = LENGTHS[1];
-        assert_eq!(bring(n.id, middle, true), (Some(len), Some(value(len))));
-        assert_eq!(bring(n.id, long, false), (Some(LENGTHS[2]), None));
-        assert_eq!(bring(n.id + 1, long, true), (None, None));
-        assert_eq!(n.places.given.last(), (0, 0));
-        for (i, object, was) in [(1, middle, true), (2, long, false)] {
-            let taken = n.places.take(n.asked(i), [NAME].into_iter());
-            assert_eq!(taken.map(|(_, is_near)| is_near), Some(was));
-            assert_eq!(n.places.given.last(), (n.id, object.0));
-        }
-        assert_eq!(bring(n.id, middle, true), (None, None), "it was given");
-    }
-
-    #[test]
     fn who_asks_gets_the_newest_value_whatever_is_noted() {
         let n = Noted::new();
         let who = Credentials::judged(0, 0, 0);
@@ -496,7 +422,6 @@ mod tests {
             hits() == before
         });
         assert!(noted, "each time the cache was asked");
-        assert_ne!(NOTED.given.took(), [0, 0], "it was timed");
         n.note_in(&NOTED);
         assert!(get(1, b"user.other").is_err());
         set(&n.t, 1, NAME, 9_001);

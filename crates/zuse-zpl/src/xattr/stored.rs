@@ -76,13 +76,13 @@ impl FileSystem {
             return Ok(None);
         }
         let misses = self.objset.io().cache().misses();
-        if let Some((place, is_near)) = self.noted_place((object, generation), name) {
+        if let Some(place) = self.noted_place((object, generation), name) {
             let regular = Attributes {
                 mode: mode::REGULAR,
                 ..Attributes::default()
             };
             self.name_space_of(who, &regular, name, false)?;
-            let answer = NOTED.given.timed(place.bytes(), is_near, f);
+            let answer = f(place.bytes());
             self.was_asked(object, misses);
             return Ok(Some(answer));
         }
@@ -106,12 +106,8 @@ impl FileSystem {
         }
     }
 
-    /// Where a value is, as who brought it has noted, and whether it was brought nearer.
-    fn noted_place(
-        &self,
-        (object, generation): (ObjectId, u64),
-        name: &[u8],
-    ) -> Option<(Place, bool)> {
+    /// Where a value is, as who brought it has noted.
+    fn noted_place(&self, (object, generation): (ObjectId, u64), name: &[u8]) -> Option<Place> {
         if !self.xattrs_ahead.may_be_noted(object.0) {
             return None;
         }
