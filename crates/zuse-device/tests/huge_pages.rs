@@ -1,7 +1,6 @@
 //! Where a program's large allocations lie, as the kernel tells it.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
-use zuse_base::owed;
 use zuse_device::heap::{Heap, settle, trim_above};
 
 #[global_allocator]
@@ -66,32 +65,7 @@ fn large_allocations_are_on_huge_pages_in_every_arena_however_far_it_grows() {
     let behind: Vec<usize> = behind.filter(|next| !next.is_multiple_of(PIECE)).collect();
     let there: Vec<_> = behind.iter().filter_map(|next| is_there(*next)).collect();
     assert!(!there.is_empty() && !there.contains(&false), "{there:?}");
-    // Who says that it pays later is not held up: the page comes when it does.
-    owed::accept();
-    let (mut more, mut late) = (Vec::with_capacity(600), 0);
-    for _ in 0..600 {
-        more.push(vec![1u8; LEN]);
-        if let (Some(owed), Some(last)) = (owed::take(), more.last()) {
-            let next = ((last.as_ptr().addr() + LEN - 1) / HUGE + 1) * HUGE;
-            late += u32::from(is_there(next) == Some(false));
-            owed.pay();
-            assert_ne!(is_there(next), Some(false));
-        }
-    }
-    assert!(late > 10, "{late} pages were given later");
-    // Whoever comes back to memory that is there owes nothing, in whatever order.
-    let mut owes = 0;
-    for _ in 0..3 {
-        for block in more.iter_mut().rev().step_by(2) {
-            *block = Vec::new();
-        }
-        for block in more.iter_mut().filter(|block| block.is_empty()) {
-            *block = vec![1u8; LEN];
-            owes += u32::from(owed::take().is_some());
-        }
-    }
-    assert!(owes < 3, "{owes} pages were asked for again");
-    drop(more);
+    drop(held);
     // What the C library gives back by itself is mapped again without being asked for.
     for _ in 0..3 {
         trim_above(usize::MAX);
