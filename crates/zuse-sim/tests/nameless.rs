@@ -64,9 +64,8 @@ fn fill(pool: &Arc<zuse::Pool>, fs: &Arc<FileSystem>, left: u64) {
     }
 }
 
-/// The fullness is such that of changes that are begun one by one each waits for the txg of the one
-/// before.
-fn one_by_one_each_waits(pool: &zuse::Pool) {
+/// The pool is so full that of changes which are begun one by one, every few wait for a txg.
+fn one_by_one_they_wait(pool: &zuse::Pool) {
     let dataset = pool.dsl().dataset("tank").expect("dataset");
     let before = pool.spa().synced_txg();
     for _ in 0..20 {
@@ -76,7 +75,7 @@ fn one_by_one_each_waits(pool: &zuse::Pool) {
         };
         drop(dataset.begin(removal).expect("begin"));
     }
-    assert!(txgs(pool, before) >= 19, "{}", txgs(pool, before));
+    assert!(txgs(pool, before) >= 5, "{}", txgs(pool, before));
 }
 
 fn txgs(pool: &zuse::Pool, since: Txg) -> u64 {
@@ -101,7 +100,7 @@ fn at_an_unmount_of_a_full_pool_many_go_in_each_txg() {
     let (pool, fs) = pool();
     let files = nameless(&fs);
     fill(&pool, &fs, 128 << 10);
-    one_by_one_each_waits(&pool);
+    one_by_one_they_wait(&pool);
     let before = pool.spa().synced_txg();
     drop(files);
     fs.close().expect("close");
@@ -116,7 +115,7 @@ fn those_that_a_crash_left_go_in_each_txg_too() {
     let (pool, fs) = pool();
     let files = nameless(&fs);
     fill(&pool, &fs, 128 << 10);
-    one_by_one_each_waits(&pool);
+    one_by_one_they_wait(&pool);
     // Whoever held them is gone without a word: what is left is the unlinked set.
     std::mem::forget(files);
     let before = pool.spa().synced_txg();
