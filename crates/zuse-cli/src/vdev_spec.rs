@@ -82,6 +82,15 @@ fn draid(rest: &str) -> Outcome<Word> {
     Ok(Word::Draid(shape, children))
 }
 
+/// Devices that a vdev can lose.
+fn redundancy(top: &TopSpec) -> usize {
+    match top.shape {
+        Shape::Single => 0,
+        Shape::Mirror => top.devices.saturating_sub(1),
+        Shape::Raidz { nparity } | Shape::Draid { nparity, .. } => usize::from(nparity),
+    }
+}
+
 /// Differences in size that are nobody's mistake.
 const TOLERANCE: u64 = 16 << 20;
 
@@ -223,6 +232,13 @@ impl VdevSpecs {
                 (Shape::Raidz { .. }, Shape::Raidz { .. })
                 | (Shape::Draid { .. }, Shape::Draid { .. }) => (first.devices != t.devices)
                     .then(|| format!("both {}-way and {}-way {a} vdevs", first.devices, t.devices)),
+                // Groups of different kinds do as well as each other, if they bear the same losses.
+                _ if first.shape != Shape::Single && t.shape != Shape::Single => {
+                    let (p, q) = (redundancy(first), redundancy(t));
+                    (p != q).then(|| {
+                        format!("{a} and {b} vdevs with different redundancy, {p} vs. {q}")
+                    })
+                }
                 _ => Some(format!("both {a} and {b} vdevs")),
             }
         })?;
