@@ -37,5 +37,9 @@ says "1 filesystems upgraded" zfs upgrade tank/v4
 is "$(zfs get -H -o value version tank/v4)" 5 "version of what was mounted"
 is "$(cat "$T/m/v4/f")" old "a file over the upgrade"
 echo new >"$T/m/v4/g"
+zfs send tank/c@new >s
+fails 1 sh -c 'zfs receive -u -x normalization tank/q <s'
+fails 1 sh -c 'zfs receive -u -o utf8only=on tank/q <s'
+ok sh -c 'zfs receive -u -x compression tank/q <s'
 zfs unmount -a
 zpool destroy tank

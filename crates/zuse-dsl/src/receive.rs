@@ -172,7 +172,7 @@ impl Dsl {
     ///
     /// # Errors
     /// `Refused(NOENT)` if there is nothing.
-    pub(crate) fn temporary(&self, target: &str) -> Result<Arc<Dataset>> {
+    pub fn temporary(&self, target: &str) -> Result<Arc<Dataset>> {
         let object = {
             let _config = self.read_config();
             self.find_temporary(target)?

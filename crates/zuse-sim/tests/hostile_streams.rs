@@ -264,7 +264,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
                     tally.kept += 1;
                     pool.dsl().abort_receive(name).unwrap();
                 }
-                None => assert!(!pool.exists(&format!("{name}/%recv")).unwrap()),
+                None => assert!(pool.dsl().temporary(name).is_err()),
             }
             let after = seen(pool, name);
             if after != before {

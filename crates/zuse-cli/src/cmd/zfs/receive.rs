@@ -62,6 +62,17 @@ pub struct Receive {
     target: String,
 }
 
+/// Properties that are part of what a stream holds: nobody can hide them or give others.
+fn is_fixed(property: &str) -> bool {
+    let known = zuse::property_table::dataset_property(property);
+    known.is_some_and(|p| {
+        matches!(
+            p.name,
+            "normalization" | "utf8only" | "casesensitivity" | "volsize"
+        )
+    })
+}
+
 impl Receive {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
@@ -103,6 +114,13 @@ impl Receive {
             } else {
                 request.set.push((name.to_owned(), value.to_owned()));
             }
+        }
+        let given = request.set.iter().map(|(name, _)| name);
+        if let Some(name) = self.exclude.iter().chain(given).find(|name| is_fixed(name)) {
+            return Err(CommandError::new(format!(
+                "cannot receive: cannot receive: invalid property '{name}'"
+            ))
+            .into());
         }
         if !self.dry_run
             && let Some(wanted) = received_key_request(&request.set)
