@@ -73,7 +73,7 @@ pub use dataset::{Dataset, Kind, Owner};
 pub use delegation::Grant;
 pub use dir::DirEntry;
 pub use key_change::{NewEncryption, NewKey};
-pub use key_material::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
+pub use key_material::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial, Patience};
 pub use keyring::EncryptionInfo;
 pub use listing::{Entry, Which};
 pub use receive::{
