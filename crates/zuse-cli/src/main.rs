@@ -29,6 +29,7 @@ mod sets;
 mod state;
 mod table;
 mod target;
+mod trust;
 mod tuning;
 mod ui;
 mod vdev_spec;

@@ -4,13 +4,36 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use crate::interruption::is_deserted;
 
 /// Streams of a command.
 pub struct Ui {
     /// What it reads.
     pub input: File,
-    out: BufWriter<File>,
+    out: BufWriter<Out>,
     err: File,
+}
+
+/// The output. Once the other process that asked for the command has ended, nobody is there to read it.
+struct Out {
+    file: File,
+    asker: Option<Arc<UnixStream>>,
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.asker.as_deref().is_some_and(is_deserted) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl Ui {
@@ -30,9 +53,20 @@ impl Ui {
     pub fn new([input, out, err]: [OwnedFd; 3]) -> Self {
         Self {
             input: input.into(),
-            out: BufWriter::with_capacity(64 << 10, out.into()),
+            out: BufWriter::with_capacity(
+                64 << 10,
+                Out {
+                    file: out.into(),
+                    asker: None,
+                },
+            ),
             err: err.into(),
         }
+    }
+
+    /// The other end of whoever asked for the command.
+    pub fn asked_by(&mut self, asker: Option<Arc<UnixStream>>) {
+        self.out.get_mut().asker = asker;
     }
 
     /// Where output goes.
@@ -46,7 +80,7 @@ impl Ui {
     /// It cannot be flushed.
     pub fn raw_out(&mut self) -> io::Result<&File> {
         self.out.flush()?;
-        Ok(self.out.get_ref())
+        Ok(&self.out.get_ref().file)
     }
 
     /// Prints text.
@@ -94,7 +128,7 @@ impl Ui {
 
     /// Whether output goes to a terminal.
     pub fn out_is_terminal(&self) -> bool {
-        self.out.get_ref().is_terminal()
+        self.out.get_ref().file.is_terminal()
     }
 
     /// The three streams, for a child process or another process.
@@ -105,7 +139,7 @@ impl Ui {
         self.out.flush()?;
         Ok([
             self.input.as_fd().try_clone_to_owned()?,
-            self.out.get_ref().as_fd().try_clone_to_owned()?,
+            self.out.get_ref().file.as_fd().try_clone_to_owned()?,
             self.err.as_fd().try_clone_to_owned()?,
         ])
     }
