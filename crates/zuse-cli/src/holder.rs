@@ -15,6 +15,7 @@ use zuse::{Pool, Result};
 use zuse_mount::{Change, MountServer, PoolMounts, ServeError, ServerOptions};
 
 use crate::error::{CommandError, Outcome, explain};
+use crate::interruption::is_deserted;
 use crate::session::Session;
 use crate::state::State;
 use crate::ui::Ui;
@@ -27,6 +28,8 @@ const TICK: Duration = Duration::from_millis(100);
 const SETTLE: Duration = Duration::from_secs(10);
 /// Commands that are served at the same time.
 const MOST_COMMANDS: usize = 64;
+/// Connections at the same time, those included that have not said yet what they want, or wait for their turn.
+const MOST_CONNECTIONS: usize = 256;
 /// What helps when a pool will not run again.
 pub const GIVE_UP: &str = "'zpool export -f' gives up what was not synced, and ends the mounts";
 /// How long commands may go on after the last mount is gone.
@@ -38,7 +41,10 @@ pub struct Holder {
     mounts: Arc<PoolMounts>,
     ending: AtomicBool,
     interrupted: AtomicBool,
+    /// It ends: no command begins any more.
+    over: AtomicBool,
     commands: AtomicUsize,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Holder {
@@ -51,7 +57,9 @@ impl Holder {
             pool,
             ending: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             commands: AtomicUsize::new(0),
+            connections: Arc::default(),
         })
     }
 
@@ -268,6 +276,7 @@ impl Holder {
                 break;
             }
         }
+        self.over.store(true, SeqCst);
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
         // Nobody comes in any more: who tries now finds no socket and waits for the devices.
         drop(listener);
@@ -283,20 +292,24 @@ impl Holder {
     }
 
     fn serve(self: &Arc<Self>, stream: std::os::unix::net::UnixStream, state: &State) {
-        while self.commands.load(SeqCst) >= MOST_COMMANDS {
-            std::thread::sleep(TICK);
-        }
-        self.commands.fetch_add(1, SeqCst);
+        // Who is turned away finds that the holder is there still, and comes again.
+        let Some(connection) = Connection::new(&self.connections) else {
+            return;
+        };
         let (me, state) = (self.clone(), state.clone());
         let thread = std::thread::Builder::new().name("zuse-command".into()).spawn(move || {
-            let _running = Running(me.clone());
+            let _connection = connection;
             let mut stream = stream;
             let Ok((request, streams)) = wire::receive(&mut stream) else { return };
+            let Some(_running) = Running::when_possible(&me, &stream) else { return };
+            if wire::take(&mut stream).is_err() {
+                return;
+            }
             let argv: Vec<OsString> = request.argv.into_iter().map(OsString::from_vec).collect();
             let cwd = PathBuf::from(OsStr::from_bytes(&request.cwd));
             let holder = me.clone();
             let mut session = Session::new(Ui::new(streams), cwd, state, Some(me));
-            session.asked_by(stream.try_clone().ok());
+            session.asked_by(stream.try_clone().ok().map(Arc::new));
             let run = std::panic::AssertUnwindSafe(|| crate::execute(&argv, &mut session));
             let code = match std::panic::catch_unwind(run) {
                 Ok(crate::Executed::Done(code)) => code,
@@ -317,14 +330,49 @@ impl Holder {
             holder.settle();
             let _ = wire::reply(&mut stream, code);
         });
-        if thread.is_err() {
-            self.commands.fetch_sub(1, SeqCst);
-        }
+        // Without a thread the connection is closed, and counted no more.
+        drop(thread);
+    }
+}
+
+/// Counts a connection.
+struct Connection(Arc<AtomicUsize>);
+
+impl Connection {
+    /// None if there are too many.
+    fn new(all: &Arc<AtomicUsize>) -> Option<Self> {
+        let counted = Self(all.clone());
+        (all.fetch_add(1, SeqCst) < MOST_CONNECTIONS).then_some(counted)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
     }
 }
 
 /// Counts a command as running.
 struct Running(Arc<Holder>);
+
+impl Running {
+    /// Waits until one more command may run; none if its asker is gone first, or the holder ends.
+    fn when_possible(holder: &Arc<Holder>, asker: &std::os::unix::net::UnixStream) -> Option<Self> {
+        loop {
+            let began = holder
+                .commands
+                .fetch_update(SeqCst, SeqCst, |n| (n < MOST_COMMANDS).then_some(n + 1));
+            let counted = began.is_ok().then(|| Self(holder.clone()));
+            if is_deserted(asker) || holder.over.load(SeqCst) {
+                return None;
+            }
+            if counted.is_some() {
+                return counted;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {

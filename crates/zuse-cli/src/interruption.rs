@@ -1,12 +1,19 @@
 //! Whether the user of a command that is running wants it to end.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How often who waits for input or output looks whether it is still wanted.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 /// Watches as long as it lives.
 pub struct Interruption {
@@ -45,9 +52,73 @@ impl Interruption {
         Ok(Self { flag, by })
     }
 
+    /// Whether the command is to end.
+    pub fn is_wanted(&self) -> bool {
+        self.flag.load(Relaxed)
+    }
+
     /// True once the command is to end.
     pub fn flag(&self) -> Arc<AtomicBool> {
         self.flag.clone()
+    }
+}
+
+/// Whether whoever asked for a command is there no more.
+pub fn is_deserted(asker: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(asker, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+}
+
+/// A stream of a command that is of no use any more once the command's user wants it to end: then it fails.
+pub struct Guarded {
+    stream: File,
+    interruption: Interruption,
+}
+
+impl Guarded {
+    /// Guards a stream for as long as it lives.
+    pub fn new(stream: File, interruption: Interruption) -> Self {
+        Self {
+            stream,
+            interruption,
+        }
+    }
+
+    /// Waits until the stream can be used.
+    fn wait(&self, way: PollFlags) -> io::Result<()> {
+        loop {
+            if self.interruption.flag.load(Relaxed) {
+                return Err(io::Error::other("interrupted"));
+            }
+            match poll(&mut [PollFd::new(&self.stream, way)], Some(&LOOK)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                // What cannot be waited for says so itself.
+                Ok(_) | Err(_) => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Read for Guarded {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait(PollFlags::IN)?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Guarded {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.wait(PollFlags::OUT)?;
+        self.stream.write(from)
+    }
+
+    fn write_vectored(&mut self, from: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.wait(PollFlags::OUT)?;
+        self.stream.write_vectored(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
@@ -12,6 +13,7 @@ use crate::session::Session;
 
 /// A key out of a file; of a file that cannot be one no more is read than is needed to tell.
 pub fn read_file(path: &Path) -> std::io::Result<KeyMaterial> {
+    stay_private();
     let mut bytes = Vec::with_capacity(KEY_MATERIAL_MAX + 1);
     File::open(path)?
         .take(KEY_MATERIAL_MAX as u64 + 1)
@@ -21,6 +23,25 @@ pub fn read_file(path: &Path) -> std::io::Result<KeyMaterial> {
         return Err(std::io::Error::other("it is too long for a key"));
     }
     Ok(key)
+}
+
+/// A process that has seen a key writes no core dump, and only root may look into its memory.
+fn stay_private() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    // Where a sandbox does not let it, nothing is worse than before.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// What is to be said about a key file that is not its owner's alone.
+pub fn exposed(path: &Path) -> Option<String> {
+    let meta = std::fs::metadata(path).ok().filter(|m| m.is_file())?;
+    let mode = meta.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then(|| {
+        format!(
+            "warning: key file '{}' is not yours alone (mode {mode:03o}): 'chmod 600' makes it so",
+            path.display()
+        )
+    })
 }
 
 fn word(format: KeyFormat) -> &'static str {
@@ -40,6 +61,9 @@ pub fn obtain(
     new: bool,
 ) -> Outcome<KeyMaterial> {
     if let Some(path) = location.strip_prefix("file://") {
+        if let Some(warning) = exposed(Path::new(path)) {
+            session.ui.say(warning);
+        }
         return read_file(Path::new(path))
             .or_cannot(|| format!("Key load error: cannot read key file '{path}'"));
     }
@@ -50,25 +74,27 @@ pub fn obtain(
         .hint("fetch it yourself and name the file with -L file:///PATH")
         .into());
     }
+    stay_private();
     let input = session.ui.input.try_clone()?;
     if !input.is_terminal() {
-        return from_pipe(&input, format);
+        return from_pipe(session.input()?, format);
     }
     let whose = name.map_or(String::new(), |n| format!(" for '{n}'"));
     let fresh = if new { "new " } else { "" };
     let kind = word(format);
     let first = ask(session, &input, &format!("Enter {fresh}{kind}{whose}: "))?;
+    let first = KeyMaterial::new(first);
     if new {
         let second = ask(session, &input, &format!("Re-enter {fresh}{kind}{whose}: "))?;
-        if *first != *second {
+        if !first.is_same(&KeyMaterial::new(second)) {
             return Err(CommandError::new("Provided keys do not match.").into());
         }
     }
-    Ok(KeyMaterial::new(first))
+    Ok(first)
 }
 
 /// From a pipe: 32 bytes, or one line.
-fn from_pipe(mut input: &File, format: KeyFormat) -> Outcome<KeyMaterial> {
+fn from_pipe(mut input: impl Read, format: KeyFormat) -> Outcome<KeyMaterial> {
     let mut bytes = Vec::with_capacity(KEY_MATERIAL_MAX);
     let mut byte = [0];
     while bytes.len() < KEY_MATERIAL_MAX && input.read(&mut byte)? == 1 {
@@ -85,7 +111,7 @@ fn from_pipe(mut input: &File, format: KeyFormat) -> Outcome<KeyMaterial> {
 }
 
 /// A line typed without being shown.
-fn ask(session: &mut Session, mut input: &File, prompt: &str) -> Outcome<Vec<u8>> {
+fn ask(session: &mut Session, input: &File, prompt: &str) -> Outcome<Vec<u8>> {
     session.ui.flush()?;
     // It names a dataset, and goes to a terminal.
     let prompt = crate::shown::text(prompt);
@@ -96,8 +122,10 @@ fn ask(session: &mut Session, mut input: &File, prompt: &str) -> Outcome<Vec<u8>
     tcsetattr(input, OptionalActions::Flush, &quiet).map_err(std::io::Error::from)?;
     let mut line = Vec::with_capacity(KEY_MATERIAL_MAX);
     let mut byte = [0];
+    // Who gives up at the prompt gets the terminal back as it was, and nobody goes on reading from it.
+    let mut typed = session.input()?;
     let result = loop {
-        match input.read(&mut byte) {
+        match typed.read(&mut byte) {
             Ok(1) if byte != *b"\n" && line.len() < KEY_MATERIAL_MAX => line.push(byte[0]),
             Ok(_) => break Ok(line),
             Err(e) => break Err(e),

@@ -30,6 +30,7 @@ mod shown;
 mod state;
 mod table;
 mod target;
+mod trust;
 mod tuning;
 mod ui;
 mod vdev_spec;

@@ -19,7 +19,7 @@ use crate::cmd::At;
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::forward::PAUSE;
 use crate::holder::Holder;
-use crate::interruption::Interruption;
+use crate::interruption::{Guarded, Interruption, is_deserted};
 use crate::state::State;
 use crate::target::pool_of;
 use crate::tuning::{Origin, Tuning, known};
@@ -74,7 +74,7 @@ pub struct Session {
     pub flawed: bool,
     opened: Vec<Opened>,
     /// Who asked the process that holds a pool for this command.
-    asker: Option<UnixStream>,
+    asker: Option<Arc<UnixStream>>,
 }
 
 /// Number of the user who runs this.
@@ -105,8 +105,27 @@ impl Session {
     }
 
     /// The other end of whoever asked for this command.
-    pub fn asked_by(&mut self, asker: Option<UnixStream>) {
+    pub fn asked_by(&mut self, asker: Option<Arc<UnixStream>>) {
+        self.ui.asked_by(asker.clone());
         self.asker = asker;
+    }
+
+    /// Sleeps, if somebody still waits for what comes then.
+    ///
+    /// # Errors
+    /// Nobody does.
+    pub fn pause(&self, time: Duration) -> Outcome {
+        let until = Instant::now() + time;
+        loop {
+            if self.asker.as_deref().is_some_and(is_deserted) {
+                return Err(Stop::Hangup);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
     }
 
     /// Learns from now on, until it is dropped, whether the command's user wants it to end: by SIGINT, or by being gone.
@@ -114,7 +133,27 @@ impl Session {
     /// # Errors
     /// The signal cannot be caught, or there is no thread.
     pub fn interruption(&self) -> std::io::Result<Interruption> {
-        Interruption::of(self.asker.as_ref())
+        Interruption::of(self.asker.as_deref())
+    }
+
+    /// What the command reads, until its user wants it to end.
+    ///
+    /// # Errors
+    /// As [`Self::interruption`].
+    pub fn input(&self) -> std::io::Result<Guarded> {
+        Ok(Guarded::new(
+            self.ui.input.try_clone()?,
+            self.interruption()?,
+        ))
+    }
+
+    /// Where the command's bulk data goes, until its user wants it to end.
+    ///
+    /// # Errors
+    /// As [`Self::interruption`].
+    pub fn output(&mut self) -> std::io::Result<Guarded> {
+        let out = self.ui.raw_out()?.try_clone()?;
+        Ok(Guarded::new(out, self.interruption()?))
     }
 
     /// A path as the command's user means it.
@@ -135,6 +174,9 @@ impl Session {
     /// Reads keys of encrypted datasets from files.
     pub fn take_keys(&mut self, files: &[PathBuf]) -> Outcome {
         for file in files {
+            if let Some(warning) = crate::keys::exposed(&self.cwd.join(file)) {
+                self.ui.say(warning);
+            }
             let key = crate::keys::read_file(&self.cwd.join(file))
                 .or_cannot(|| format!("cannot read key file '{}'", file.display()))?;
             self.keys.push(key);

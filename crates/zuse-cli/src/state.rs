@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cache_file::{CacheFile, Cached, Extra, device_paths};
 use crate::error::{CommandError, Outcome};
+use crate::trust;
 use crate::tuning::Places;
 use crate::wire;
 use zuse::{ImportedPool, PoolConfig};
@@ -43,10 +44,16 @@ impl State {
             )
             .hint("set XDG_STATE_HOME to a directory of yours")
         })?;
-        Ok(Self {
+        let state = Self {
             dir: base.join("zuse"),
             tunables: Places::from_environment(),
-        })
+        };
+        for dir in [state.dir.clone(), state.dir.join("run")] {
+            if dir.symlink_metadata().is_ok() {
+                trusted(&dir)?;
+            }
+        }
+        Ok(state)
     }
 
     /// The directory; it is made when first needed.
@@ -251,9 +258,18 @@ impl State {
     }
 }
 
+/// Refuses a directory that is not this user's alone.
+fn trusted(dir: &Path) -> Outcome {
+    trust::check(dir).map_err(|why| {
+        CommandError::new(format!("the state directory is not safe: {why}"))
+            .hint("it has to be yours alone: mend its owner and mode, or set XDG_STATE_HOME")
+            .into()
+    })
+}
+
 fn make_private(dir: &Path) -> Outcome {
     if dir.is_dir() {
-        return Ok(());
+        return trusted(dir);
     }
     let made = fs::DirBuilder::new()
         .recursive(true)
@@ -265,4 +281,5 @@ fn make_private(dir: &Path) -> Outcome {
                 .hint("set XDG_STATE_HOME to a directory of yours")
                 .into()
         })
+        .and_then(|()| trusted(dir))
 }

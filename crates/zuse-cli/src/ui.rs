@@ -8,7 +8,10 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
+use crate::interruption::is_deserted;
 use crate::shown;
 use crate::table::Style;
 
@@ -24,7 +27,7 @@ pub struct Ui {
 
 /// Where output goes.
 pub struct Out {
-    file: BufWriter<File>,
+    file: BufWriter<Stream>,
     /// It is a terminal, and text is for people.
     spells: bool,
 }
@@ -40,6 +43,25 @@ impl Write for Out {
             true => self.file.write_all(&shown::output(bytes)),
             false => self.file.write_all(bytes),
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// The file behind it. Once the other process that asked for the command has ended, nobody is there to read it.
+struct Stream {
+    file: File,
+    asker: Option<Arc<UnixStream>>,
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.asker.as_deref().is_some_and(is_deserted) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -66,11 +88,22 @@ impl Ui {
             input: input.into(),
             out: Out {
                 spells: out.is_terminal(),
-                file: BufWriter::with_capacity(64 << 10, out.into()),
+                file: BufWriter::with_capacity(
+                    64 << 10,
+                    Stream {
+                        file: out.into(),
+                        asker: None,
+                    },
+                ),
             },
             spells_errors: err.is_terminal(),
             err: err.into(),
         }
+    }
+
+    /// The other end of whoever asked for the command.
+    pub fn asked_by(&mut self, asker: Option<Arc<UnixStream>>) {
+        self.out.file.get_mut().asker = asker;
     }
 
     /// Where output goes.
@@ -84,7 +117,7 @@ impl Ui {
     /// It cannot be flushed.
     pub fn raw_out(&mut self) -> io::Result<&File> {
         self.out.flush()?;
-        Ok(self.out.file.get_ref())
+        Ok(&self.out.file.get_ref().file)
     }
 
     /// How a table is to be printed; what is scripted is exact from here on, at a terminal too.
@@ -167,7 +200,7 @@ impl Ui {
 
     /// Whether output goes to a terminal.
     pub fn out_is_terminal(&self) -> bool {
-        self.out.file.get_ref().is_terminal()
+        self.out.file.get_ref().file.is_terminal()
     }
 
     /// The three streams, for a child process or another process.
@@ -178,7 +211,7 @@ impl Ui {
         self.out.flush()?;
         Ok([
             self.input.as_fd().try_clone_to_owned()?,
-            self.out.file.get_ref().as_fd().try_clone_to_owned()?,
+            self.out.file.get_ref().file.as_fd().try_clone_to_owned()?,
             self.err.as_fd().try_clone_to_owned()?,
         ])
     }

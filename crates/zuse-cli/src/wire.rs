@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   client                                   holder
-//!   length (4 bytes) + stdin, stdout, stderr ──►  peer is the same user?
+//!   peer is the same user?                   ◄──  peer is the same user?
+//!   length (4 bytes) + stdin, stdout, stderr ──►
 //!   JSON {argv, cwd}                         ──►  runs it in process, on these streams
 //!                                            ◄──  one byte: taken
 //!                                            ◄──  exit code (4 bytes)
 //! ```
-//! The socket is mode 0600 in a 0700 directory, and the holder checks the peer's user besides. Only the process that
+//! The socket is mode 0600 in a 0700 directory, and each side checks the other's user besides (SO_PEERCRED) before it sends
+//! or reads anything: no stranger gets a descriptor. A request has [`REQUEST_TIME`] to arrive. Only the process that
 //! has the pool's devices locked binds it, so a socket on which nobody listens is stale and may be replaced.
 
 use std::fs;
@@ -17,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -27,6 +29,11 @@ use serde::{Deserialize, Serialize};
 
 /// Longest command line that is taken.
 const LIMIT: usize = 16 << 20;
+
+/// How long a request may take to arrive, from the first byte to the last.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// So many bytes of a request are made room for at a time: what is announced need not come.
+const PIECE: usize = 64 << 10;
 
 /// Longest path of a socket that a kernel takes.
 const SUN_PATH: usize = 100;
@@ -88,7 +95,11 @@ pub fn is_live(socket: &Path) -> bool {
 
 fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
     match with_short_path(socket, |path| UnixStream::connect(path)) {
-        Ok(stream) => Ok(Some(stream)),
+        Ok(stream) if is_ours(&stream)? => Ok(Some(stream)),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("another user listens on '{}'", socket.display()),
+        )),
         Err(e)
             if matches!(
                 e.kind(),
@@ -99,6 +110,11 @@ fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
         }
         Err(e) => Err(e),
     }
+}
+
+/// Whether the other end belongs to this user.
+fn is_ours(stream: &UnixStream) -> io::Result<bool> {
+    Ok(sockopt::socket_peercred(stream)?.uid == rustix::process::geteuid())
 }
 
 /// Socket paths may have about a hundred bytes: a longer one is reached through its open directory.
@@ -184,13 +200,15 @@ impl Drop for Listener {
 /// It is another user, or breaks the protocol.
 pub fn receive(stream: &mut UnixStream) -> io::Result<(Request, [OwnedFd; 3])> {
     let broken = || io::Error::new(io::ErrorKind::InvalidData, "a broken request");
-    let peer = sockopt::socket_peercred(&*stream)?;
-    if peer.uid != rustix::process::geteuid() {
+    if !is_ours(stream)? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "another user",
         ));
     }
+    let until = Instant::now() + REQUEST_TIME;
+    stream.set_read_timeout(Some(REQUEST_TIME))?;
+    stream.set_write_timeout(Some(REQUEST_TIME))?;
     let mut length = [0u8; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -207,18 +225,48 @@ pub fn receive(stream: &mut UnixStream) -> io::Result<(Request, [OwnedFd; 3])> {
         }
     }
     if got.bytes < 4 {
-        stream.read_exact(length.get_mut(got.bytes..).ok_or_else(broken)?)?;
+        let rest = length.get_mut(got.bytes..).ok_or_else(broken)?;
+        read_until(stream, rest, until)?;
     }
     let streams: [OwnedFd; 3] = fds.try_into().map_err(|_| broken())?;
     let length = u32::from_le_bytes(length) as usize;
     if length > LIMIT {
         return Err(broken());
     }
-    let mut payload = vec![0; length];
-    stream.read_exact(&mut payload)?;
+    let mut payload = Vec::new();
+    while payload.len() < length {
+        let have = payload.len();
+        payload.resize(length.min(have + PIECE), 0);
+        read_until(stream, payload.get_mut(have..).unwrap_or_default(), until)?;
+    }
     let request = serde_json::from_slice(&payload).map_err(|_| broken())?;
-    stream.write_all(b"T")?;
     Ok((request, streams))
+}
+
+/// Reads all of it before a time.
+fn read_until(stream: &mut UnixStream, mut into: &mut [u8], until: Instant) -> io::Result<()> {
+    while !into.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(into) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => into = into.get_mut(n..).unwrap_or_default(),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Tells a peer that its command is taken: from here on it is run, once.
+///
+/// # Errors
+/// It went away.
+pub fn take(stream: &mut UnixStream) -> io::Result<()> {
+    stream.write_all(b"T")
 }
 
 /// Tells a peer how its command ended.

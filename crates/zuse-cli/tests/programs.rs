@@ -224,9 +224,9 @@ fn return_values_are_refused_as_documented() {
 #[test]
 fn the_language_is_that_of_the_notes() {
     let env = TestEnv::with_pool();
-    let there = "assert collectgarbage error getmetatable ipairs next pairs rawequal rawget rawlen rawset select setmetatable \
+    let there = "assert error getmetatable ipairs next pairs rawequal rawget rawlen rawset select setmetatable \
         tonumber tostring type _G _VERSION coroutine string table zfs";
-    let gone = "print pcall xpcall load loadstring loadfile dofile require module math os io debug bit32 unpack";
+    let gone = "collectgarbage print pcall xpcall load loadstring loadfile dofile require module math os io debug bit32 unpack";
     let numbers = "EPERM 1 ENOENT 2 ESRCH 3 EINTR 4 EIO 5 ENXIO 6 E2BIG 7 ENOEXEC 8 EBADF 9 ECHILD 10 EAGAIN 11 ENOMEM 12 EACCES 13 \
         EFAULT 14 ENOTBLK 15 EBUSY 16 EEXIST 17 EXDEV 18 ENODEV 19 ENOTDIR 20 EISDIR 21 EINVAL 22 ENFILE 23 EMFILE 24 ENOTTY 25 \
         ETXTBSY 26 EFBIG 27 ENOSPC 28 ESPIPE 29 EROFS 30 EMLINK 31 EPIPE 32 EDOM 33 ERANGE 34 EDEADLK 35 ENAMETOOLONG 36 ENOLCK 37 \

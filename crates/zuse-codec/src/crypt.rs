@@ -9,6 +9,7 @@
 
 mod cipher;
 mod key;
+mod secret;
 
 pub use cipher::BlockCipher;
 pub use key::{

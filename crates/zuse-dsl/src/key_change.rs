@@ -17,7 +17,7 @@ use zuse_format::object_type as ot;
 use zuse_io::DatasetKey;
 
 use crate::context::{Ctx, Dsl};
-use crate::key_material::{KeyFormat, KeyMaterial};
+use crate::key_material::{KeyFormat, KeyMaterial, Patience};
 use crate::key_root::Follower;
 use crate::keyring::{
     ENCRYPTION, FORMAT, GUID, HMAC, IV, KEY_OBJECT, KeyObject, MAC, MASTER, ROOT, ROUNDS, SALT,
@@ -63,13 +63,14 @@ impl NewKey {
     /// Makes a key ready to be set. `rounds` count for passphrases only, `None` is the default; `random` gives the salt.
     ///
     /// # Errors
-    /// `Refused(INVAL)`: the material is no key of that format, too few rounds, no such location.
+    /// `Refused(INVAL)`: the material is no key of that format, too few or too many rounds, no such location.
     pub fn derive(
         material: &KeyMaterial,
         format: KeyFormat,
         rounds: Option<u64>,
         location: &str,
         random: impl FnOnce() -> u64,
+        patience: &Patience<'_>,
     ) -> Result<Self> {
         material.check_new(format)?;
         check_location(location)?;
@@ -82,6 +83,7 @@ impl NewKey {
                         format!("pbkdf2iters must be at least {PBKDF2_MIN}"),
                     );
                 }
+                patience.check(rounds)?;
                 (random().max(1), rounds)
             }
             (_, Some(_)) => {
@@ -93,7 +95,7 @@ impl NewKey {
             (_, None) => (0, 0),
         };
         Ok(Self {
-            wrapping: material.wrapping_key(format, salt, rounds)?,
+            wrapping: material.wrapping_key(format, salt, rounds, patience)?,
             format,
             salt,
             rounds,
@@ -113,9 +115,18 @@ impl Dsl {
         format: KeyFormat,
         rounds: Option<u64>,
         location: &str,
+        go_on: &dyn Fn() -> bool,
     ) -> Result<NewKey> {
         let spa = self.spa()?;
-        NewKey::derive(material, format, rounds, location, || spa.random())
+        let patience = Patience::while_wanted(spa.limits().pbkdf2_rounds, go_on);
+        NewKey::derive(
+            material,
+            format,
+            rounds,
+            location,
+            || spa.random(),
+            &patience,
+        )
     }
 
     /// Gives a dataset, and what inherits its key, another key. It becomes an encryption root if it is none.

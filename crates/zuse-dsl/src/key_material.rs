@@ -35,6 +35,50 @@ pub struct KeyMaterial(Zeroizing<Vec<u8>>);
 /// Longest thing that is taken for a key: a passphrase with its line end and room to say that it is too long.
 pub const KEY_MATERIAL_MAX: usize = 4096;
 
+/// How long somebody waits for a passphrase to become a key. Their rounds of PBKDF2 stand in the pool or came with a
+/// stream: who made that may have asked for hours.
+pub struct Patience<'a> {
+    rounds: u64,
+    go_on: &'a dyn Fn() -> bool,
+}
+
+impl Patience<'static> {
+    /// For at most that many rounds.
+    pub fn new(rounds: u64) -> Self {
+        Self {
+            rounds,
+            go_on: &|| true,
+        }
+    }
+}
+
+impl<'a> Patience<'a> {
+    /// For at most that many rounds, and while `go_on` says so.
+    pub fn while_wanted(rounds: u64, go_on: &'a dyn Fn() -> bool) -> Self {
+        Self { rounds, go_on }
+    }
+
+    /// A number of rounds, if it may be turned.
+    ///
+    /// # Errors
+    /// `Refused(RANGE)`: there are too many.
+    pub(crate) fn check(&self, rounds: u64) -> Result<u32> {
+        match u32::try_from(rounds) {
+            Ok(n) if rounds <= self.rounds => Ok(n),
+            _ => Err(Error::refused(
+                Errno::RANGE,
+                format!(
+                    "the key asks for {rounds} rounds of PBKDF2 (pbkdf2iters), and at most {} are turned: {MAX_ROUNDS_TUNABLE} raises that.",
+                    self.rounds
+                ),
+            )),
+        }
+    }
+}
+
+/// The tunable that bounds the rounds.
+const MAX_ROUNDS_TUNABLE: &str = "zuse_pbkdf2_iters_max";
+
 fn refused(what: &str) -> Error {
     Error::refused(Errno::INVAL, what)
 }
@@ -43,6 +87,11 @@ impl KeyMaterial {
     /// From the bytes of a file or a line.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
+    }
+
+    /// Whether two people, or one twice, typed the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0 == other.0
     }
 
     /// Whether no key can be that long.
@@ -69,15 +118,16 @@ impl KeyMaterial {
         }
     }
 
-    /// The wrapping key that it stands for.
+    /// The wrapping key that it stands for. No lock may be held: a passphrase takes seconds.
     ///
     /// # Errors
-    /// `Refused(INVAL)`: it is no key of that format.
+    /// `Refused`: INVAL, it is no key of that format; RANGE, it asks for too many rounds; INTR, nobody waits for it any more.
     pub(crate) fn wrapping_key(
         &self,
         format: KeyFormat,
         salt: u64,
         iterations: u64,
+        patience: &Patience<'_>,
     ) -> Result<WrappingKey> {
         match format {
             KeyFormat::Raw if self.0.len() < 32 => Err(refused("Raw key too short (expected 32).")),
@@ -92,9 +142,9 @@ impl KeyMaterial {
             KeyFormat::Hex => WrappingKey::from_hex(self.line())
                 .map_err(|_| refused("Invalid hex character detected.")),
             KeyFormat::Passphrase => {
-                let iterations = u32::try_from(iterations)
-                    .map_err(|_| refused("the key asks for too many rounds of PBKDF2"))?;
-                Ok(WrappingKey::from_passphrase(self.line(), salt, iterations))
+                let rounds = patience.check(iterations)?;
+                WrappingKey::from_passphrase(self.line(), salt, rounds, patience.go_on)
+                    .ok_or_else(|| Error::refused(Errno::INTR, "interrupted"))
             }
         }
     }
@@ -105,7 +155,9 @@ impl KeyMaterial {
     /// `Refused(INVAL)`: it is too short or too long.
     pub(crate) fn check_new(&self, format: KeyFormat) -> Result<()> {
         if format != KeyFormat::Passphrase {
-            return self.wrapping_key(format, 0, 0).map(|_| ());
+            return self
+                .wrapping_key(format, 0, 0, &Patience::new(0))
+                .map(|_| ());
         }
         match self.line().len() {
             n if n < PASSPHRASE_MIN => Err(refused("Passphrase too short (min 8).")),

@@ -21,7 +21,7 @@ use zuse_dmu::zap::ZapValue;
 use zuse_io::DatasetKey;
 
 use crate::context::{Dsl, lock};
-use crate::key_material::{KeyFormat, KeyMaterial};
+use crate::key_material::{KeyFormat, KeyMaterial, Patience};
 use crate::property::{Found, Value};
 use crate::table::Table;
 
@@ -308,17 +308,54 @@ impl Dsl {
     /// # Errors
     /// `Refused`: INVAL if the dataset is not encrypted, is no encryption root, or the material is no key of its format;
     /// EXIST if the key is loaded; ACCES if it is another key.
-    pub fn load_key(&self, name: &str, material: &KeyMaterial, check_only: bool) -> Result<()> {
-        let _config = self.read_config();
-        let (dir, object) = self.root_for_keys(name)?;
-        if !check_only && self.is_loaded(dir) {
-            return Err(refused(
+    /// INTR if `go_on` says no while the key is derived.
+    pub fn load_key(
+        &self,
+        name: &str,
+        material: &KeyMaterial,
+        check_only: bool,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        loop {
+            let asked = {
+                let _config = self.read_config();
+                let (dir, _) = self.root_for_keys(name)?;
+                self.loadable(name, dir, check_only)?;
+                (dir, self.derivation(dir)?)
+            };
+            let (dir, (format, salt, rounds)) = asked;
+            // That takes seconds: everybody else goes on meanwhile.
+            let patience = Patience::while_wanted(self.spa()?.limits().pbkdf2_rounds, go_on);
+            let wrapping = material.wrapping_key(format, salt, rounds, &patience)?;
+            let _config = self.read_config();
+            let (now, object) = self.root_for_keys(name)?;
+            if now == dir && self.derivation(dir)? == (format, salt, rounds) {
+                return self.prove_key(name, dir, &object, wrapping, check_only);
+            }
+            // Somebody gave it another key meanwhile.
+        }
+    }
+
+    /// Refuses to load a key that is loaded.
+    fn loadable(&self, name: &str, dir: u64, check_only: bool) -> Result<()> {
+        match !check_only && self.is_loaded(dir) {
+            true => Err(refused(
                 Errno::EXIST,
                 format!("Key already loaded for '{name}'."),
-            ));
+            )),
+            false => Ok(()),
         }
-        let (format, salt, rounds) = self.derivation(dir)?;
-        let wrapping = material.wrapping_key(format, salt, rounds)?;
+    }
+
+    fn prove_key(
+        &self,
+        name: &str,
+        dir: u64,
+        object: &KeyObject,
+        wrapping: WrappingKey,
+        check_only: bool,
+    ) -> Result<()> {
+        self.loadable(name, dir, check_only)?;
         if object.unwrap(&wrapping).is_none() {
             return Err(refused(
                 Errno::ACCES,
@@ -446,7 +483,7 @@ impl Dsl {
             let fits = keys
                 .iter()
                 .filter(|k| k.may_be(info.format))
-                .any(|k| self.load_key(&root, k, false).is_ok());
+                .any(|k| self.load_key(&root, k, false, &|| true).is_ok());
             if fits {
                 opened.push(root);
             }

@@ -47,7 +47,12 @@ pub struct Limits {
     pub write_around: bool,
     /// Runs of long blocks are brought ahead around the host's cache where that can be; off where it is to keep them.
     pub read_around: bool,
+    /// Most rounds of PBKDF2 that are turned to make a key of a passphrase, whatever a pool or a stream asks for.
+    pub pbkdf2_rounds: u64,
 }
+
+/// Rounds of PBKDF2: seconds on a slow machine, and 28 times what a new key gets.
+const PBKDF2_ROUNDS: u64 = 10_000_000;
 
 /// Threads of a pool at least.
 const THREADS: usize = 6;
@@ -76,6 +81,7 @@ impl Default for Limits {
             send_bypass: true,
             write_around: true,
             read_around: true,
+            pbkdf2_rounds: PBKDF2_ROUNDS,
         }
     }
 }

@@ -265,6 +265,17 @@ pub static TUNABLES: &[Tunable] = &[
         get: |l| l.primary_cache.map(u64::from),
         set: |l, v| l.primary_cache = v.map(|v| v as u8),
     },
+    Tunable {
+        name: "zuse_pbkdf2_iters_max",
+        alias: None,
+        unit: Unit::Number,
+        range: (100_000, u32::MAX as u64),
+        power: false,
+        meaning: "most rounds of PBKDF2 that are turned to make a key of a passphrase",
+        live: true,
+        get: |l| Some(l.pbkdf2_rounds),
+        set: |l, v| l.pbkdf2_rounds = v.unwrap_or(Limits::default().pbkdf2_rounds),
+    },
 ];
 
 /// A tunable by its name or alias.

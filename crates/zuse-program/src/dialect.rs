@@ -5,7 +5,14 @@
 //! between them: `a / b` is written `a * __zdiv * b`, where `a * __zdiv` makes a waiting division (through `__mul`) that the
 //! second `*` carries out. `%` has the rank of `*` too. `^` binds to the right: `a ^ __zpow ^ b` asks for `__zpow ^ b` first.
 //!
+//! Nothing may run when a scope is left, since that would go on after a program was stopped: `<close>` is not known, and a
+//! `for … in` gets three values, never a fourth one that is closed at its end (`scopes.rs`).
+//!
 //! Line numbers stay as they are.
+
+mod scopes;
+
+use scopes::Scopes;
 
 /// What the operators become.
 const DIVIDE: &str = "* __zdiv *";
@@ -22,6 +29,7 @@ pub(crate) type Wrong = (usize, String);
 pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     let mut out = Vec::with_capacity(text.len() + 64);
     let (mut at, mut line) = (0, 1);
+    let mut scopes = Scopes::default();
     if text.first() == Some(&b'#') {
         // A first line with `#` is skipped.
         let end = text.iter().position(|b| *b == b'\n').unwrap_or(text.len());
@@ -47,11 +55,19 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
                 return Err((line, malformed(rest.get(..len).unwrap_or(rest))));
             }
             b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
-                let word = rest
+                let len = rest
                     .iter()
-                    .position(|b| !b.is_ascii_alphanumeric() && *b != b'_');
-                word.unwrap_or(rest.len())
+                    .position(|b| !b.is_ascii_alphanumeric() && *b != b'_')
+                    .unwrap_or(rest.len());
+                let word = rest.get(..len).unwrap_or(rest);
+                let (before, after) = scopes.word(word);
+                out.extend(before.as_bytes());
+                out.extend(word);
+                out.extend(after.as_bytes());
+                at += len;
+                0
             }
+            b'<' if scopes.names_local() => return Err((line, unexpected("<"))),
             b'/' if next == Some(b'/') => return Err((line, unexpected("/"))),
             b'~' if next != Some(b'=') => return Err((line, unexpected("~"))),
             b'<' | b'>' if next == Some(byte) => {
@@ -70,10 +86,15 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
             _ => 1,
         };
         let taken = rest.get(..len).unwrap_or(rest);
+        let blank = byte.is_ascii_whitespace() || taken.starts_with(b"--");
+        let word = byte.is_ascii_alphabetic() || byte == b'_';
+        if !blank && !word {
+            scopes.other(byte);
+        }
         if byte != b'\n' {
             line += taken.iter().filter(|b| **b == b'\n').count();
         }
-        if !matches!(byte, b'/' | b'%' | b'^' | b'0'..=b'9') {
+        if !matches!(byte, b'/' | b'%' | b'^' | b'0'..=b'9') && !word {
             out.extend(taken);
             at += taken.len().max(1);
         }

@@ -9,10 +9,17 @@
 //!
 //! Invariants
 //! - A program can neither read nor write anything outside of Lua but through `zfs.*`.
-//! - It runs on the sync thread: instructions are counted, memory is bounded, and both limits have an upper bound.
+//! - The sync thread waits for it: instructions are counted, memory is bounded, time is bounded, and each limit has an upper
+//!   bound. The interpreter has a thread of its own (`machine.rs`), so time ends it inside of Lua's C too.
+//! - Nothing of Lua's library runs long: what could is written anew and counts (`library.lua`, `pattern.rs`). There are no
+//!   finalizers and no `collectgarbage`.
 #![forbid(unsafe_code)]
 
 mod dialect;
+mod host;
+mod machine;
+mod meter;
+mod pattern;
 mod run;
 mod tree;
 mod words;
@@ -22,5 +29,7 @@ pub use tree::Tree;
 
 /// Most instructions that a program may ask for.
 pub const MAX_INSTRUCTIONS: u64 = 100_000_000;
+/// Most bytes of a program's text: what is longer would take the compiler long.
+pub const MAX_TEXT: usize = 1 << 20;
 /// Most bytes that a program may ask for.
 pub const MAX_MEMORY: u64 = 104_857_600;

@@ -1,10 +1,10 @@
 -- The world of a channel program: what it finds in its globals. Runs before the program, walled off from it: `host` holds the
 -- functions of the pool, which answer (nil, message) or (true, results).
-local host, traceback = ...
+local host, traceback, library = ...
 local error, type, select, pairs, ipairs, next = error, type, select, pairs, ipairs, next
 local setmetatable, getmetatable, tostring, tonumber = setmetatable, getmetatable, tostring, tonumber
 local rawget, xpcall, format = rawget, xpcall, string.format
-local find, sub, gsub, gmatch = string.find, string.sub, string.gsub, string.gmatch
+local gsub = string.gsub
 
 -- Whole-number arithmetic (dialect.rs).
 local function whole(v)
@@ -54,8 +54,8 @@ local pow = setmetatable({}, {__pow = function(_, b) return setmetatable({b}, ex
 
 -- What is left of the standard libraries.
 local world = {}
-for _, name in ipairs {"assert", "collectgarbage", "error", "getmetatable", "ipairs", "next", "pairs", "rawequal", "rawget",
-    "rawlen", "rawset", "select", "setmetatable", "tostring", "type"} do
+for _, name in ipairs {"assert", "error", "getmetatable", "ipairs", "next", "pairs", "rawequal", "rawget",
+    "rawlen", "rawset", "select", "tostring", "type"} do
   world[name] = _G[name]
 end
 world._VERSION = "Lua 5.2"
@@ -71,15 +71,13 @@ function world.tonumber(v, base)
   if v == nil then error("bad argument #1 to 'tonumber' (value expected)", 2) end
 end
 world.coroutine = {}
-for _, name in ipairs {"create", "resume", "running", "status", "wrap", "yield"} do
+for _, name in ipairs {"create", "running", "status", "wrap", "yield"} do
   world.coroutine[name] = coroutine[name]
 end
 world.table = {}
-for _, name in ipairs {"concat", "insert", "pack", "remove", "sort", "unpack"} do
-  world.table[name] = table[name]
-end
+world.table.pack = table.pack
 local strings = {}
-for _, name in ipairs {"byte", "char", "find", "gmatch", "gsub", "len", "lower", "match", "rep", "reverse", "sub", "upper"} do
+for _, name in ipairs {"byte", "char", "len", "lower", "reverse", "sub", "upper"} do
   strings[name] = string[name]
 end
 function strings.format(pattern, ...)
@@ -94,6 +92,7 @@ function strings.format(pattern, ...)
   return format(fixed, ...)
 end
 world.string = strings
+library(host, world)
 getmetatable("").__index = strings
 world._G = world
 for name, number in pairs(host.errno) do world[name] = number end

@@ -1,48 +1,34 @@
-//! Running a program: the interpreter, its limits, and the functions behind `zfs.*`.
+//! Running a program: its limits, and the sync thread's side of it.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
-use mlua::chunk::ChunkMode;
-use mlua::{
-    Error as LuaError, HookTriggers, Lua, LuaOptions, MultiValue, Result as LuaResult, StdLib,
-    Table, Value, Variadic, VmState,
-};
-use zuse_base::Result;
-use zuse_dsl::property::Source;
-use zuse_dsl::{Batch, Dsl, Entry, Kind, Operation};
-use zuse_format::property::{PropertyKind, dataset_property, is_user_property};
+use zuse_base::{Errno, Error, Result};
+use zuse_dsl::{Batch, Dsl};
 
 use crate::dialect::translate;
+use crate::host;
+use crate::machine::{self, Ended, Said, Told};
+use crate::meter::Stop;
 use crate::tree::Tree;
-use crate::words;
 
 /// What the interpreter and its libraries count for in a memory limit.
-const INTERPRETER: u64 = 16 * 1024;
-/// Instructions between two looks at the counter.
-const TICK: u32 = 100;
+pub(crate) const INTERPRETER: u64 = 16 * 1024;
 
-/// Ticks between two times that a program out of time is stopped, and how often that is done gently.
-const GRACE: u64 = 5;
-const GRACE_MAX: u64 = 100;
+pub(crate) const NO_MEMORY: &str = "Memory limit exhausted.";
 
-const NO_MEMORY: &str = "Memory limit exhausted.";
-
-const PRELUDE: &str = include_str!("prelude.lua");
-
-const NOT_IN_DRY_RUN: &str = "running functions from the zfs.sync submodule requires passing sync=TRUE to lzc_channel_program() (i.e. do not specify the \"-n\" command line argument)";
-
-#[rustfmt::skip]
-const ERRNO: [(&str, i64); 38] = [
-    ("EPERM", 1), ("ENOENT", 2), ("ESRCH", 3), ("EINTR", 4), ("EIO", 5), ("ENXIO", 6), ("E2BIG", 7), ("ENOEXEC", 8),
-    ("EBADF", 9), ("ECHILD", 10), ("EAGAIN", 11), ("ENOMEM", 12), ("EACCES", 13), ("EFAULT", 14), ("ENOTBLK", 15),
-    ("EBUSY", 16), ("EEXIST", 17), ("EXDEV", 18), ("ENODEV", 19), ("ENOTDIR", 20), ("EISDIR", 21), ("EINVAL", 22),
-    ("ENFILE", 23), ("EMFILE", 24), ("ENOTTY", 25), ("ETXTBSY", 26), ("EFBIG", 27), ("ENOSPC", 28), ("ESPIPE", 29),
-    ("EROFS", 30), ("EMLINK", 31), ("EPIPE", 32), ("EDOM", 33), ("ERANGE", 34), ("EDEADLK", 35), ("ENAMETOOLONG", 36),
-    ("ENOTSUP", 95), ("EDQUOT", 122),
-];
+/// The least time of a program.
+const TIME_LEAST: Duration = Duration::from_secs(5);
+/// Time for each instruction that a program may have.
+const TIME_EACH: Duration = Duration::from_nanos(500);
+/// How long a program that is to stop may take to say where it was.
+const LEAVE: Duration = Duration::from_millis(500);
+/// How often it is looked whether it is to stop.
+const LOOK: Duration = Duration::from_millis(20);
+/// The interpreter's stack: Lua bounds its own depth to a fraction of that.
+const STACK: usize = 8 << 20;
 
 /// Bounds of a program.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +45,15 @@ impl Default for Limits {
             instructions: 10_000_000,
             memory: 10 * 1024 * 1024,
         }
+    }
+}
+
+impl Limits {
+    /// How long the pool waits for it: 5 s, or half a microsecond for each instruction that it may have, if that is more.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        let each = self.instructions.min(crate::MAX_INSTRUCTIONS) as u32;
+        TIME_LEAST.max(TIME_EACH * each)
     }
 }
 
@@ -84,7 +79,7 @@ pub struct Program {
 /// limit, or was canceled, leaves nothing: what it did is undone before its txg is written.
 ///
 /// # Errors
-/// The pool is read-only, or cannot be read.
+/// The pool is read-only, or cannot be read; there is no thread.
 pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tree>, String>> {
     let Limits {
         instructions,
@@ -98,6 +93,10 @@ pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tre
     if memory <= INTERPRETER {
         return Ok(Err(NO_MEMORY.into()));
     }
+    if program.text.len() > crate::MAX_TEXT {
+        let most = crate::MAX_TEXT;
+        return Ok(Err(format!("The program has more than {most} bytes.")));
+    }
     // A text that is none costs no txg.
     let text = match translate(&program.text) {
         Ok(text) => text,
@@ -106,482 +105,113 @@ pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tre
         }
     };
     let changing = !program.dry_run;
+    let mut interpreter = Interpreter::start(text, program)?;
+    if let Some(ended) = interpreter.compile() {
+        return Ok(ended.result);
+    }
     dsl.batch(changing, move |batch| {
-        let machine = match Machine::new() {
-            Ok(machine) => machine,
-            Err(e) => return Err(plain(&e)),
-        };
-        let ran = machine.run(batch, &text, &program);
-        let ended = ran.unwrap_or_else(|e| Err(machine.stopped().unwrap_or_else(|| plain(&e))));
-        if let Err(why) = &ended
-            && (machine.stop.get().is_some() || why == NO_MEMORY)
-        {
+        let ended = interpreter.run(batch);
+        if ended.stopped {
             batch.undo();
         }
-        ended
+        ended.result
     })
 }
 
-fn plain(error: &LuaError) -> String {
-    match error {
-        LuaError::MemoryError(_) => NO_MEMORY.into(),
-        LuaError::SyntaxError { message, .. } => words::message(message),
-        LuaError::CallbackError { cause, .. } => plain(cause),
-        other => words::message(&other.to_string()),
-    }
+/// The thread that runs a program, seen from outside. Dropped, it is left to itself and soon comes to its end.
+struct Interpreter {
+    said: Receiver<Said>,
+    told: Sender<Told>,
+    left: Arc<AtomicBool>,
+    cancel: Arc<AtomicBool>,
+    time: Duration,
 }
 
-/// Why a program is stopped from outside.
-#[derive(Clone, Copy)]
-enum Stop {
-    TimedOut,
-    Canceled,
-}
-
-impl Stop {
-    fn text(self) -> &'static str {
-        match self {
-            Self::TimedOut => "Channel program timed out.",
-            Self::Canceled => "Channel program was canceled.",
-        }
-    }
-}
-
-struct Machine {
-    lua: Lua,
-    /// Instructions so far.
-    count: Rc<Cell<u64>>,
-    stop: Rc<Cell<Option<Stop>>>,
-    /// Where it was when it was stopped.
-    place: Rc<RefCell<Option<String>>>,
-}
-
-impl Machine {
-    fn new() -> LuaResult<Self> {
-        let lua = Lua::new_with(
-            StdLib::TABLE | StdLib::STRING | StdLib::COROUTINE,
-            LuaOptions::new().catch_rust_panics(false),
-        )?;
-        let machine = Self {
-            lua,
-            count: Rc::default(),
-            stop: Rc::default(),
-            place: Rc::default(),
+impl Interpreter {
+    fn start(text: Vec<u8>, program: Program) -> Result<Self> {
+        let (say, said) = channel();
+        let (told, hear) = channel();
+        let me = Self {
+            said,
+            told,
+            left: Arc::default(),
+            cancel: program.cancel.clone(),
+            time: program.limits.time(),
         };
-        Ok(machine)
+        let left = me.left.clone();
+        std::thread::Builder::new()
+            .name("zuse-program".into())
+            .stack_size(STACK)
+            .spawn(move || machine::run(&text, &program, say, hear, left))
+            .map_err(|e| Error::refused(Errno::AGAIN, format!("no thread: {e}")))?;
+        Ok(me)
     }
 
-    /// Begins to count.
-    fn watch(&self, limit: u64, cancel: Arc<AtomicBool>) -> LuaResult<()> {
-        let (count, stop) = (self.count.clone(), self.stop.clone());
-        let place = self.place.clone();
-        let grace = Cell::new(0u64);
-        self.lua.set_global_hook(
-            HookTriggers::new().every_nth_instruction(TICK),
-            move |lua, _| {
-                if stop.get().is_none() {
-                    count.set(count.get() + u64::from(TICK));
-                    if count.get() > limit {
-                        stop.set(Some(Stop::TimedOut));
-                    } else if cancel.load(Relaxed) {
-                        stop.set(Some(Stop::Canceled));
-                    }
+    /// Waits until it can run; then there is nothing to tell.
+    fn compile(&mut self) -> Option<Ended> {
+        let deadline = Instant::now() + self.time;
+        match self.hear(deadline) {
+            Ok(Said::Done(ended)) => Some(ended),
+            Ok(_) => None,
+            Err(ended) => Some(ended),
+        }
+    }
+
+    /// Lets it run, and does what it asks for.
+    fn run(&mut self, batch: &Batch<'_>) -> Ended {
+        let deadline = Instant::now() + self.time;
+        let mut next = Told::Go(deadline);
+        loop {
+            // If it is gone, there is nothing more to hear.
+            let _ = self.told.send(next);
+            match self.hear(deadline) {
+                Ok(Said::Ask(call)) => next = Told::Answer(host::serve(batch, call)),
+                Ok(Said::Done(ended)) => return ended,
+                Ok(Said::Ready) => next = Told::Go(deadline),
+                Err(ended) => return ended,
+            }
+        }
+    }
+
+    /// What it says next, or why nobody waits for that any more.
+    fn hear(&self, deadline: Instant) -> std::result::Result<Said, Ended> {
+        let mut over: Option<(Instant, Stop)> = None;
+        loop {
+            match self.said.recv_timeout(LOOK) {
+                Ok(said) => return Ok(said),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(left("internal error: the interpreter panicked".into()));
                 }
-                let Some(why) = stop.get() else {
-                    return Ok(VmState::Continue);
-                };
-                if place.borrow().is_none() {
-                    let trace = lua.traceback(None, 0).map(|t| t.to_string_lossy());
-                    *place.borrow_mut() = trace.ok();
+            }
+            let now = Instant::now();
+            match over {
+                Some((until, why)) if now >= until => {
+                    let text = why.text();
+                    return Err(left(format!(
+                        "{text}\nstack traceback:\nIt was inside of one instruction that did not end, and was left there."
+                    )));
                 }
-                // The handler of the error must be able to say where it was; a program that catches it goes no further.
-                grace.set(grace.get() + 1);
-                if grace.get() % GRACE != 1 && grace.get() < GRACE * GRACE_MAX {
-                    return Ok(VmState::Continue);
-                }
-                Err(LuaError::RuntimeError(why.text().into()))
-            },
-        )
-    }
-
-    fn run(
-        &self,
-        batch: &Batch<'_>,
-        text: &[u8],
-        program: &Program,
-    ) -> LuaResult<std::result::Result<Option<Tree>, String>> {
-        let lua = &self.lua;
-        lua.scope(|scope| {
-            let host = lua.create_table()?;
-            let errno = lua.create_table()?;
-            for (name, number) in ERRNO
-                .into_iter()
-                .chain([("ENOLCK", 37), ("ECANCELED", 125)])
-            {
-                errno.set(name, number)?;
+                Some(_) => {}
+                None if self.cancel.load(Relaxed) => over = Some((now + LEAVE, Stop::Canceled)),
+                None if now >= deadline => over = Some((now + LEAVE, Stop::Time)),
+                None => {}
             }
-            host.set("errno", errno)?;
-            host.set(
-                "integer",
-                scope.create_function(|_, text: mlua::LuaString| Ok(integer(&text.as_bytes())))?,
-            )?;
-            host.set(
-                "exists",
-                scope.create_function(|_, name: String| {
-                    Ok(match in_pool(batch, &name) {
-                        false => (
-                            Value::Nil,
-                            Value::String(lua.create_string(format!(
-                                "dataset '{name}' is not in the target pool"
-                            ))?),
-                        ),
-                        true => (
-                            Value::Boolean(true),
-                            Value::Boolean(matches!(batch.entry(&name), Ok(Some(_)))),
-                        ),
-                    })
-                })?,
-            )?;
-            host.set(
-                "there",
-                scope.create_function(|_, name: String| {
-                    Ok(batch.is_there(&name).unwrap_or(false))
-                })?,
-            )?;
-            host.set(
-                "debug",
-                scope.create_function(|_, _: mlua::LuaString| Ok(true))?,
-            )?;
-            host.set(
-                "get_prop",
-                scope.create_function(|lua, (name, property): (String, String)| {
-                    answer(lua, get_prop(lua, batch, &name, &property)?)
-                })?,
-            )?;
-            host.set(
-                "list",
-                scope.create_function(|lua, (what, name): (String, String)| {
-                    answer(lua, list(lua, batch, &what, &name)?)
-                })?,
-            )?;
-            host.set(
-                "operate",
-                scope.create_function(
-                    |lua, (name, doing, defer, args): (String, bool, bool, Variadic<Option<String>>)| {
-                        answer(lua, operate(lua, batch, &name, doing, defer, &args)?)
-                    },
-                )?,
-            )?;
-            let traceback = scope.create_function(|lua, ()| lua.traceback(None, 1))?;
-            let (world, start): (Table, mlua::Function) = lua
-                .load(PRELUDE)
-                .set_name("=[C]")
-                .set_mode(ChunkMode::Text)
-                .call((host, traceback))?;
-            let chunk = lua
-                .load(text)
-                .set_name("channel program")
-                .set_mode(ChunkMode::Text)
-                .set_environment(world)
-                .into_function()?;
-            let arguments = lua.create_table()?;
-            if !program.arguments.is_empty() {
-                arguments.set("argv", lua.create_sequence_from(program.arguments.clone())?)?;
-            }
-            self.watch(program.limits.instructions, program.cancel.clone())?;
-            let own = lua.used_memory() as u64;
-            let room = program.limits.memory.saturating_sub(INTERPRETER);
-            lua.set_memory_limit((own + room) as usize)?;
-            let results: MultiValue = start.call((chunk, arguments))?;
-            // What is taken out does not count.
-            lua.set_memory_limit(0)?;
-            Ok(self.outcome(results.into_vec()))
-        })
-    }
-
-    /// What is said of a program that was stopped from outside.
-    fn stopped(&self) -> Option<String> {
-        let why = self.stop.get()?;
-        let place = self.place.borrow();
-        let trace = words::traceback(place.as_deref().unwrap_or_default());
-        let text = why.text();
-        Some(match why {
-            Stop::TimedOut => format!("{text}\n{trace}\n{} Lua instructions", self.count.get()),
-            Stop::Canceled => format!("{text}\n{trace}"),
-        })
-    }
-
-    fn outcome(&self, results: Vec<Value>) -> std::result::Result<Option<Tree>, String> {
-        // Also where it has caught that and come to an end: it did not do what it says.
-        if let Some(text) = self.stopped() {
-            return Err(text);
         }
-        let mut results = results.into_iter();
-        if let Some(Value::Boolean(true)) = results.next() {
-            let count = results.next().and_then(|v| v.as_integer()).unwrap_or(0);
-            return match (count, results.next()) {
-                (0, _) => Ok(None),
-                (1, Some(value)) => Tree::of(&value, "return", 0).map(Some),
-                (1, None) => Ok(Some(Tree::Nil)),
-                _ => Err("Multiple return values not supported".into()),
-            };
-        }
-        let error = results.next().unwrap_or(Value::Nil);
-        let trace = match results.next() {
-            Some(Value::String(s)) => words::traceback(&s.to_string_lossy()),
-            _ => "stack traceback:".into(),
-        };
-        let message = match &error {
-            Value::String(s) => words::message(&s.to_string_lossy()),
-            Value::Integer(n) => n.to_string(),
-            Value::Error(e) => {
-                let text = plain(e);
-                if text == NO_MEMORY {
-                    return Err(text);
-                }
-                text
-            }
-            _ => return Err(trace),
-        };
-        if message == "not enough memory" {
-            return Err(NO_MEMORY.into());
-        }
-        Err(format!("{message}\n{trace}"))
     }
 }
 
-/// A text as an integer, as Lua reads one; `None` for anything else.
-fn integer(bytes: &[u8]) -> Option<i64> {
-    let text = std::str::from_utf8(bytes).ok()?.trim();
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let hex = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));
-    let (digits, base) = hex.map_or((digits, 10), |h| (h, 16));
-    if digits.is_empty() {
-        return None;
-    }
-    let mut value = 0i64;
-    for c in digits.chars() {
-        let digit = c.to_digit(base)?;
-        value = value
-            .wrapping_mul(i64::from(base))
-            .wrapping_add(i64::from(digit));
-    }
-    Some(if negative {
-        value.wrapping_neg()
-    } else {
-        value
-    })
-}
-
-fn in_pool(batch: &Batch<'_>, name: &str) -> bool {
-    name.split(['/', '@', '#']).next() == Some(batch.pool().as_str())
-}
-
-/// Results behind true, or nil and a message.
-type Answered = std::result::Result<Vec<Value>, String>;
-
-fn answer(lua: &Lua, answered: Answered) -> LuaResult<MultiValue> {
-    Ok(match answered {
-        Ok(values) => std::iter::once(Value::Boolean(true))
-            .chain(values)
-            .collect(),
-        Err(message) => [Value::Nil, Value::String(lua.create_string(message)?)]
-            .into_iter()
-            .collect(),
-    })
-}
-
-/// The entry that a function works on, or the message that there is none.
-fn target(batch: &Batch<'_>, name: &str, function: &str) -> std::result::Result<Entry, String> {
-    let bad = |why: String| format!("bad argument #1 to '{function}' ({why})");
-    if !in_pool(batch, name) {
-        return Err(bad(format!(
-            "dataset '{name}' is not in the target pool '{}'",
-            batch.pool()
-        )));
-    }
-    match batch.entry(name) {
-        Ok(Some(entry)) => Ok(entry),
-        Ok(None) => Err(bad(format!("no such dataset '{name}'"))),
-        Err(_) => Err(format!("I/O error while accessing dataset '{name}'")),
+impl Drop for Interpreter {
+    fn drop(&mut self) {
+        self.left.store(true, Relaxed);
     }
 }
 
-fn get_prop(lua: &Lua, batch: &Batch<'_>, name: &str, property: &str) -> LuaResult<Answered> {
-    let entry = match target(batch, name, "get_prop") {
-        Ok(entry) => entry,
-        Err(e) => return Ok(Err(e)),
-    };
-    let known = dataset_property(property);
-    if zuse_dsl::is_accounted(property) {
-        let Ok(found) = batch.accounted(&entry, property) else {
-            return Ok(Err(format!("I/O error while accessing dataset '{name}'")));
-        };
-        return Ok(Ok(match found {
-            Some(n) => {
-                let from = Value::String(lua.create_string(&entry.name)?);
-                vec![Value::Integer(n as i64), from]
-            }
-            None => vec![Value::Nil, Value::Nil],
-        }));
+fn left(why: String) -> Ended {
+    Ended {
+        result: Err(why),
+        stopped: true,
     }
-    let pseudo = property.starts_with("written@");
-    if known.is_none() && !is_user_property(property) && !pseudo {
-        return Ok(Err(format!("'{property}' is not a valid property")));
-    }
-    let Ok(found) = batch.property(&entry, property) else {
-        return Ok(Err(format!("I/O error while accessing dataset '{name}'")));
-    };
-    let counts = matches!(property, "filesystem_count" | "snapshot_count");
-    let Some((text, source)) = found.filter(|(t, _)| !(counts && t == "none")) else {
-        return Ok(Ok(vec![Value::Nil, Value::Nil]));
-    };
-    let value = match known {
-        Some(p) if p.name == "clones" => {
-            Value::Table(lua.create_sequence_from(text.split(',').map(str::to_owned))?)
-        }
-        Some(p) if p.kind == PropertyKind::Number => Value::Integer(number(&text, p.none)),
-        None if property.starts_with("written@") => {
-            Value::Integer(integer(text.as_bytes()).unwrap_or(0))
-        }
-        _ => Value::String(lua.create_string(text.as_ref())?),
-    };
-    let from = match source {
-        Source::None => None,
-        Source::Default => Some("default".to_owned()),
-        Source::Local | Source::Received | Source::Temporary => Some(entry.name.clone()),
-        Source::Inherited(from) => Some(from),
-    };
-    let from = match from {
-        Some(text) => Value::String(lua.create_string(text)?),
-        None => Value::Nil,
-    };
-    Ok(Ok(vec![value, from]))
-}
-
-/// A number property's text as the raw number; ratios in hundredths.
-fn number(text: &str, none: zuse_format::property::NoneMeans) -> i64 {
-    use zuse_format::property::NoneMeans;
-    if let Some((whole, part)) = text.split_once('.') {
-        let whole: i64 = whole.parse().unwrap_or(0);
-        return whole * 100 + part.parse::<i64>().unwrap_or(0);
-    }
-    match text.parse::<u64>() {
-        Ok(n) => n as i64,
-        Err(_) if none == NoneMeans::Max => -1,
-        Err(_) => 0,
-    }
-}
-
-fn list(lua: &Lua, batch: &Batch<'_>, what: &str, name: &str) -> LuaResult<Answered> {
-    let entry = match target(batch, name, what) {
-        Ok(entry) => entry,
-        Err(e) => return Ok(Err(e)),
-    };
-    let snapshot = entry.kind == Kind::Snapshot;
-    let bad = |why: String| Ok(Err(format!("bad argument #1 to '{what}' ({why})")));
-    match what {
-        "clones" | "holds" if !snapshot => return bad(format!("{name} is not a snapshot")),
-        "children" | "snapshots" | "bookmarks" if snapshot => {
-            return bad(format!("argument {name} cannot be a snapshot"));
-        }
-        _ => {}
-    }
-    let names = |all: Result<Vec<String>>| all.map(|a| a.into_iter().map(|n| vec![n]).collect());
-    let rows: Result<Vec<Vec<String>>> = match what {
-        "children" => names(batch.children(&entry)),
-        "snapshots" => names(batch.snapshots(&entry)),
-        "clones" => names(batch.clones(&entry)),
-        "bookmarks" => names(batch.bookmarks(&entry)),
-        "user_properties" => batch.user_properties(&entry).map(|all| {
-            let from = |s: Source| match s {
-                Source::Inherited(from) => from,
-                _ => entry.name.clone(),
-            };
-            all.into_iter()
-                .map(|(n, v, s)| vec![n.into_owned(), v.into_owned(), from(s)])
-                .collect()
-        }),
-        "system_properties" => {
-            let all = batch.native_properties(&entry);
-            return Ok(match all {
-                Ok(all) => Ok(vec![Value::Table(lua.create_sequence_from(all)?)]),
-                Err(_) => Err(format!("I/O error while accessing dataset '{name}'")),
-            });
-        }
-        _ => {
-            let Ok(all) = batch.holds(&entry) else {
-                return Ok(Err(format!("I/O error while accessing dataset '{name}'")));
-            };
-            let table = lua.create_table()?;
-            for (tag, time) in all {
-                let row = lua.create_table()?;
-                row.push(tag)?;
-                row.push(time as i64)?;
-                table.push(row)?;
-            }
-            return Ok(Ok(vec![Value::Table(table)]));
-        }
-    };
-    let Ok(rows) = rows else {
-        return Ok(Err(format!("I/O error while accessing dataset '{name}'")));
-    };
-    let table = lua.create_table()?;
-    for row in rows {
-        table.push(lua.create_sequence_from(row)?)?;
-    }
-    Ok(Ok(vec![Value::Table(table)]))
-}
-
-fn operate(
-    lua: &Lua,
-    batch: &Batch<'_>,
-    name: &str,
-    doing: bool,
-    defer: bool,
-    args: &[Option<String>],
-) -> LuaResult<Answered> {
-    if doing && !batch.is_changing() {
-        return Ok(Err(NOT_IN_DRY_RUN.into()));
-    }
-    let arg = |i: usize| args.get(i).cloned().flatten().unwrap_or_default();
-    let operation = match name {
-        "destroy" => {
-            if defer && !arg(0).contains('@') {
-                return Ok(Err(format!(
-                    "'deferred' kwarg only supported for snapshots: {}",
-                    arg(0)
-                )));
-            }
-            Operation::Destroy(arg(0), defer)
-        }
-        "snapshot" => Operation::Snapshot(arg(0)),
-        "clone" => Operation::Clone(arg(0), arg(1)),
-        "promote" => Operation::Promote(arg(0)),
-        "rollback" => Operation::Rollback(arg(0)),
-        "rename_snapshot" => Operation::RenameSnapshot(arg(0), arg(1), arg(2)),
-        "inherit" => Operation::Inherit(arg(0), arg(1)),
-        "bookmark" => Operation::Bookmark(arg(0), arg(1)),
-        _ => Operation::SetProperty(arg(0), arg(1), arg(2)),
-    };
-    let Ok(outcome) = batch.run(&operation, doing) else {
-        return Ok(Err(format!(
-            "I/O error while accessing dataset '{}'",
-            arg(0)
-        )));
-    };
-    let mut values = vec![Value::Integer(outcome.errno)];
-    if !outcome.names.is_empty() {
-        values.push(Value::Table(lua.create_sequence_from(outcome.names)?));
-    } else if let Some(target) = outcome.target {
-        let table = lua.create_table()?;
-        table.set("target", target)?;
-        values.push(Value::Table(table));
-    }
-    Ok(Ok(values))
 }
 
 impl From<&str> for Program {

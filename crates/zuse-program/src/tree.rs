@@ -1,11 +1,22 @@
 //! What a program returns: a value as a tree, and its text forms.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 
 use mlua::Value;
 
 /// Deepest nesting of tables.
 const DEPTH_MAX: usize = 20;
+/// What each value takes besides its texts.
+const NODE: u64 = 48;
+
+/// Why a value cannot be taken out.
+pub(crate) enum Wrong {
+    /// It has no such form: the message.
+    Value(String),
+    /// It takes more than there is room for. Tables in tables can be many more outside than they were inside.
+    TooLarge,
+}
 
 /// A value that left the interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +37,17 @@ impl Tree {
     /// Takes a value out.
     ///
     /// # Errors
-    /// The message for a value that has no such form.
-    pub(crate) fn of(value: &Value, key: &str, depth: usize) -> Result<Self, String> {
+    /// It has no such form, or no room: that many bytes, all in all.
+    pub(crate) fn of(
+        value: &Value,
+        key: &str,
+        depth: usize,
+        room: &RefCell<u64>,
+    ) -> Result<Self, Wrong> {
+        let text = value.as_string().map_or(0, |s| s.as_bytes().len());
+        let taken = NODE + key.len() as u64 + text as u64;
+        let less = room.borrow().checked_sub(taken);
+        *room.borrow_mut() = less.ok_or(Wrong::TooLarge)?;
         Ok(match value {
             Value::Nil => Self::Nil,
             Value::Boolean(b) => Self::Boolean(*b),
@@ -40,38 +60,38 @@ impl Tree {
             }
             Value::Table(table) => {
                 if depth >= DEPTH_MAX {
-                    return Err(format!(
+                    return Err(Wrong::Value(format!(
                         "Maximum table depth ({DEPTH_MAX}) exceeded for table"
-                    ));
+                    )));
                 }
                 let mut out: Vec<(String, Self)> = Vec::new();
                 let mut seen = std::collections::HashSet::new();
                 for pair in table.pairs::<Value, Value>() {
-                    let (k, v) = pair.map_err(|e| e.to_string())?;
+                    let (k, v) = pair.map_err(|e| Wrong::Value(e.to_string()))?;
                     let name = match &k {
                         Value::String(s) => s.to_string_lossy(),
                         Value::Integer(n) => n.to_string(),
                         Value::Boolean(b) => b.to_string(),
                         other => {
-                            return Err(format!(
+                            return Err(Wrong::Value(format!(
                                 "Invalid key type '{}' in table",
                                 other.type_name()
-                            ));
+                            )));
                         }
                     };
                     if !seen.insert(name.clone()) {
-                        return Err(format!("Collision of key '{name}' in table"));
+                        return Err(Wrong::Value(format!("Collision of key '{name}' in table")));
                     }
-                    let value = Self::of(&v, &name, depth + 1)?;
+                    let value = Self::of(&v, &name, depth + 1, room)?;
                     out.push((name, value));
                 }
                 Self::Table(out)
             }
             other => {
-                return Err(format!(
+                return Err(Wrong::Value(format!(
                     "Invalid value type '{}' for key '{key}'",
                     other.type_name()
-                ));
+                )));
             }
         })
     }

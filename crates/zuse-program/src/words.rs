@@ -4,7 +4,16 @@
 const KINDS: [&str; 6] = ["global", "local", "field", "upvalue", "method", "constant"];
 
 /// `attempt to call a nil value (global 'f')` → `attempt to call global 'f' (a nil value)`.
+///
+/// A place inside of the functions that are written in Lua here is none of the program's: it is left out.
 pub(crate) fn message(text: &str) -> String {
+    let inside = text
+        .strip_prefix("[C]:")
+        .and_then(|rest| rest.split_once(": "));
+    let text = match inside {
+        Some((line, rest)) if line.bytes().all(|b| b.is_ascii_digit()) => rest,
+        _ => text,
+    };
     let Some(open) = text.rfind(" value (") else {
         return text.to_owned();
     };
@@ -50,10 +59,27 @@ pub(crate) fn traceback(text: &str) -> String {
         .iter()
         .position(|l| l.ends_with("in main chunk"))
         .unwrap_or(lines.len());
-    let first = lines.iter().take(chunk).rposition(inside).map_or(0, |at| {
-        at + 1 + usize::from(lines.get(at + 1) == Some(&"(...tail calls...)"))
-    });
-    for line in lines.into_iter().skip(first) {
+    let outer = |l: &&&str| !l.starts_with("[C]:") && **l != "(...tail calls...)";
+    let top = lines
+        .iter()
+        .take(chunk)
+        .skip(1)
+        .take_while(|l| !outer(l))
+        .count()
+        + 1;
+    let first = lines
+        .iter()
+        .take(top.min(chunk))
+        .rposition(inside)
+        .map_or(0, |at| {
+            at + 1 + usize::from(lines.get(at + 1) == Some(&"(...tail calls...)"))
+        });
+    let mut rest = lines.into_iter().skip(first).peekable();
+    while let Some(line) = rest.next() {
+        // Of several functions of ours in a row the program called the outermost.
+        if inside(&line) && rest.peek().is_some_and(inside) {
+            continue;
+        }
         let Some((place, what)) = line.split_once(" in ") else {
             if line == "(...tail calls...)" {
                 out.push_str("\n\t");

@@ -59,7 +59,7 @@ impl NewRoot {
     fn parse(env: &Environment, new: &NewPool) -> Result<Self> {
         let content = NewFileSystem::parse(&new.root_properties, new.owner)?;
         let key = new.root_key.as_ref();
-        let encryption = root_encryption(&new.root_properties, key, || env.entropy.u64())?;
+        let encryption = root_encryption(&new.root_properties, key, env)?;
         let enabled = |features: &Vec<&Feature>| features.iter().any(|f| f.name() == "encryption");
         if encryption.is_some() && !new.features.as_ref().is_none_or(enabled) {
             return Err(Error::refused(

@@ -2,9 +2,9 @@
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::crypt::Suite;
-use zuse_dsl::{EncryptionInfo, KeyFormat, KeyMaterial, NewEncryption, NewKey};
+use zuse_dsl::{EncryptionInfo, KeyFormat, KeyMaterial, NewEncryption, NewKey, Patience};
 
-use crate::Pool;
+use crate::{Environment, Pool};
 
 impl Pool {
     /// What is known of a dataset's encryption; `None` if it is not encrypted.
@@ -29,7 +29,21 @@ impl Pool {
     /// `Refused`: ACCES for another key, EXIST if it is loaded, INVAL if the dataset is no encryption root or the material
     /// no key of its format.
     pub fn load_key(&self, name: &str, key: &KeyMaterial, check_only: bool) -> Result<()> {
-        self.dsl().load_key(name, key, check_only)
+        self.load_key_while(name, key, check_only, &|| true)
+    }
+
+    /// The same while `go_on` says so: making a key of a passphrase takes a while.
+    ///
+    /// # Errors
+    /// Also `Refused(INTR)`.
+    pub fn load_key_while(
+        &self,
+        name: &str,
+        key: &KeyMaterial,
+        check_only: bool,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.dsl().load_key(name, key, check_only, go_on)
     }
 
     /// Tries keys on every encryption root whose key is not loaded; names of those that one fits.
@@ -172,7 +186,7 @@ pub fn received_key_request(properties: &[(String, String)]) -> Result<Option<Ke
 pub(crate) fn root_encryption(
     properties: &[(String, String)],
     key: Option<&KeyMaterial>,
-    random: impl FnOnce() -> u64,
+    env: &Environment,
 ) -> Result<Option<NewEncryption>> {
     let Some((suite, Some(r))) = plan(None, properties)? else {
         return Ok(None);
@@ -180,7 +194,14 @@ pub(crate) fn root_encryption(
     let Some(key) = key else {
         return refuse("a new encryption root needs its key");
     };
-    let key = NewKey::derive(key, r.format, r.rounds, &r.location, random)?;
+    let key = NewKey::derive(
+        key,
+        r.format,
+        r.rounds,
+        &r.location,
+        || env.entropy.u64(),
+        &Patience::new(env.limits.pbkdf2_rounds),
+    )?;
     Ok(Some(NewEncryption {
         suite,
         key: Some(key),
@@ -221,7 +242,10 @@ impl Pool {
         let key = match (request, key) {
             (None, _) => None,
             (Some(r), Some(key)) => {
-                Some(self.dsl().new_key(key, r.format, r.rounds, &r.location)?)
+                Some(
+                    self.dsl()
+                        .new_key(key, r.format, r.rounds, &r.location, &|| true)?,
+                )
             }
             (Some(_), None) => return refuse("a new encryption root needs its key"),
         };
@@ -240,7 +264,21 @@ impl Pool {
         rounds: Option<u64>,
         location: &str,
     ) -> Result<()> {
-        let key = self.dsl().new_key(key, format, rounds, location)?;
+        self.change_key_while(name, key, (format, rounds, location), &|| true)
+    }
+
+    /// The same while `go_on` says so: making a key of a passphrase takes a while.
+    ///
+    /// # Errors
+    /// Also `Refused(INTR)`.
+    pub fn change_key_while(
+        &self,
+        name: &str,
+        key: &KeyMaterial,
+        (format, rounds, location): (KeyFormat, Option<u64>, &str),
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let key = self.dsl().new_key(key, format, rounds, location, go_on)?;
         self.dsl().change_key(name, key)
     }
 

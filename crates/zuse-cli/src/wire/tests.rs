@@ -27,6 +27,7 @@ fn a_command_line_arrives_with_its_streams_and_the_code_comes_back() {
     let server = std::thread::spawn(move || {
         let mut peer = listener.accept().unwrap();
         let (request, [_, out, _]) = receive(&mut peer).unwrap();
+        take(&mut peer).unwrap();
         assert_eq!(request.argv[1], b"li\xffst");
         assert_eq!(request.cwd, b"/tmp");
         fs::File::from(out).write_all(b"hello").unwrap();
@@ -52,4 +53,24 @@ fn a_socket_on_which_nobody_listens_is_stale_and_replaced() {
     assert!(is_live(&path));
     assert!(Listener::bind(&path).is_err());
     drop(listener);
+}
+
+#[test]
+fn a_peer_that_says_nothing_or_too_little_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1.sock");
+    let listener = Listener::bind(&path).unwrap();
+    let began = Instant::now();
+    for said in [
+        &b""[..],
+        &(1u32 << 20).to_le_bytes(),
+        &u32::MAX.to_le_bytes(),
+    ] {
+        let mut stranger = UnixStream::connect(&path).unwrap();
+        let mut peer = listener.accept().unwrap();
+        stranger.write_all(said).unwrap();
+        assert!(receive(&mut peer).is_err(), "{said:?}");
+        drop(stranger);
+    }
+    assert!(began.elapsed() < 4 * REQUEST_TIME);
 }

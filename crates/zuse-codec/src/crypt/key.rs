@@ -5,6 +5,7 @@ use sha1::Sha1;
 use sha2::Sha512;
 use zeroize::{Zeroize, Zeroizing};
 
+use super::secret::Secret;
 use super::{BlockCipher, BlockIv, BlockMac, BlockSalt, Suite, first16};
 use crate::CodecError;
 
@@ -17,12 +18,15 @@ pub const PBKDF2_DEFAULT: u64 = 350_000;
 /// Fewest PBKDF2 rounds that may be set.
 pub const PBKDF2_MIN: u64 = 100_000;
 
+/// Rounds of PBKDF2 between two questions whether to go on: some milliseconds.
+const STRETCH: u32 = 1 << 13;
+
 const MASTER_MAX: usize = 32;
 const HMAC_LEN: usize = 64;
 
 /// The 32 bytes that wrap the master keys below an encryption root.
 #[derive(Clone)]
-pub struct WrappingKey(Zeroizing<[u8; 32]>);
+pub struct WrappingKey(Secret<32>);
 
 impl WrappingKey {
     /// Key format raw: the bytes themselves, exactly 32.
@@ -33,7 +37,7 @@ impl WrappingKey {
         let bytes: &[u8; 32] = bytes
             .try_into()
             .map_err(|_| CodecError::Length(bytes.len()))?;
-        Ok(Self(Zeroizing::new(*bytes)))
+        Ok(Self(Secret::new(bytes)))
     }
 
     /// Key format hex: exactly 64 hexadecimal digits.
@@ -52,26 +56,52 @@ impl WrappingKey {
             };
             *byte = (high << 4 | low) as u8;
         }
-        Ok(Self(key))
+        Ok(Self(Secret::new(&key)))
     }
 
     /// Key format passphrase: PBKDF2 with HMAC-SHA1. The passphrase ends at a NUL.
-    pub fn from_passphrase(passphrase: &[u8], salt: u64, iterations: u32) -> Self {
+    ///
+    /// The rounds are turned here, not by a library, because somebody else chose their number: every few thousand
+    /// `go_on` is asked, and `None` is the answer once it says no.
+    pub fn from_passphrase(
+        passphrase: &[u8],
+        salt: u64,
+        iterations: u32,
+        go_on: &dyn Fn() -> bool,
+    ) -> Option<Self> {
         let text = passphrase.split(|b| *b == 0).next().unwrap_or_default();
+        // HMAC takes keys of every length.
+        let prf = Hmac::<Sha1>::new_from_slice(text).ok()?;
         let mut key = Zeroizing::new([0; 32]);
-        pbkdf2::pbkdf2_hmac::<Sha1>(text, &salt.to_le_bytes(), iterations.max(1), &mut *key);
-        Self(key)
+        for (index, out) in (1u32..).zip(key.chunks_mut(20)) {
+            let mut first = prf.clone();
+            first.update(&salt.to_le_bytes());
+            first.update(&index.to_be_bytes());
+            let mut last = Zeroizing::new(<[u8; 20]>::from(first.finalize().into_bytes()));
+            let mut sum = last.clone();
+            for round in 1..iterations {
+                if round % STRETCH == 0 && !go_on() {
+                    return None;
+                }
+                let mut next = prf.clone();
+                next.update(&*last);
+                *last = next.finalize().into_bytes().into();
+                sum.iter_mut().zip(last.iter()).for_each(|(s, l)| *s ^= l);
+            }
+            out.iter_mut().zip(sum.iter()).for_each(|(o, s)| *o = *s);
+        }
+        Some(Self(Secret::new(&key)))
     }
 
     #[cfg(test)]
     pub(crate) fn bytes_for_tests(&self) -> Zeroizing<[u8; 32]> {
-        self.0.clone()
+        Zeroizing::new(*self.0)
     }
 }
 
 /// HMAC-SHA512 under a dataset's HMAC key.
 #[derive(Clone)]
-pub struct HmacKey(Zeroizing<[u8; HMAC_LEN]>);
+pub struct HmacKey(Secret<HMAC_LEN>);
 
 fn hmac_sha512<'a>(key: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> Zeroizing<[u8; 64]> {
     // HMAC takes keys of every length.
@@ -117,10 +147,10 @@ impl HmacKey {
 /// A dataset's own keys: the master key that block keys are derived from, and the HMAC key.
 pub struct MasterKey {
     suite: Suite,
-    master: Zeroizing<[u8; MASTER_MAX]>,
+    master: Secret<MASTER_MAX>,
     hmac: HmacKey,
     /// HKDF's first step, which depends on the master key alone.
-    prk: Zeroizing<[u8; 64]>,
+    prk: Secret<64>,
 }
 
 /// A dataset's keys as its key object holds them.
@@ -155,9 +185,9 @@ impl MasterKey {
         let prk = hmac_sha512(&[], [&own[..len]]);
         Self {
             suite,
-            master: own,
-            hmac: HmacKey(Zeroizing::new(*hmac)),
-            prk,
+            master: Secret::new(&own),
+            hmac: HmacKey(Secret::new(hmac)),
+            prk: Secret::new(&prk),
         }
     }
 

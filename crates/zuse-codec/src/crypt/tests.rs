@@ -132,13 +132,12 @@ fn a_changed_bit_anywhere_fails() {
 
 #[test]
 fn passphrases_become_the_wrapping_keys_that_they_should() {
-    let first = WrappingKey::from_passphrase(b"zuse-passphrase", 0x1122_3344_5566_7788, 100_000);
+    let first = passphrase(b"zuse-passphrase", 0x1122_3344_5566_7788, 100_000);
     assert_eq!(
         hex(&*first_bytes(&first)),
         "08e673996c79830416b1443fd895fc7670d03ee2a0766e756187658061aab4a7"
     );
-    let second =
-        WrappingKey::from_passphrase(b"password\0more", 3_894_760_431_309_898_040, 350_000);
+    let second = passphrase(b"password\0more", 3_894_760_431_309_898_040, 350_000);
     assert_eq!(
         hex(&*first_bytes(&second)),
         "40f7cd4fc262d499f0dfedd0e72ed29af2299bdaf181430868219f943a7fcbed"
@@ -193,7 +192,7 @@ fn wrapped_keys_are_as_openzfs_makes_them() {
 
 #[test]
 fn keys_of_a_real_pool_unwrap_and_open_its_blocks() {
-    let wrapping = WrappingKey::from_passphrase(b"password", 3_894_760_431_309_898_040, 350_000);
+    let wrapping = passphrase(b"password", 3_894_760_431_309_898_040, 350_000);
     let wrapped = WrappedKey {
         iv: unhex("297c9adb387bcb1982bd80ef"),
         mac: unhex("d022f87f2128d1911b62a5b326e3a0ea"),
@@ -242,4 +241,29 @@ fn keys_do_not_show_themselves() {
     let wrapping = WrappingKey::from_raw(&[0x61; 32]).expect("raw");
     let shown = format!("{wrapping:?} {:?}", keys(Suite::Aes128Gcm));
     assert!(!shown.contains("61") && !shown.contains("97"), "{shown}");
+}
+
+fn passphrase(text: &[u8], salt: u64, rounds: u32) -> WrappingKey {
+    WrappingKey::from_passphrase(text, salt, rounds, &|| true).expect("it may go on")
+}
+
+#[test]
+fn rounds_are_those_of_the_library_and_end_when_nobody_waits() {
+    for (text, salt, rounds) in [
+        (&b"password1"[..], 7u64, 1u32),
+        (b"", 0, 2),
+        (&[b'x'; 100], u64::MAX, 8193),
+    ] {
+        let mut wanted = [0; 32];
+        pbkdf2::pbkdf2_hmac::<sha1::Sha1>(text, &salt.to_le_bytes(), rounds, &mut wanted);
+        assert_eq!(*passphrase(text, salt, rounds).bytes_for_tests(), wanted);
+    }
+    let asked = std::cell::Cell::new(0);
+    let twice = || {
+        asked.set(asked.get() + 1);
+        asked.get() < 3
+    };
+    let none = WrappingKey::from_passphrase(b"password1", 7, u32::MAX, &twice);
+    assert!(none.is_none());
+    assert_eq!(asked.get(), 3);
 }

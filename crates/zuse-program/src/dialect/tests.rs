@@ -32,3 +32,47 @@ fn newer_operators_are_not_known() {
     }
     assert_eq!(text("a ~= b"), "a ~= b");
 }
+
+#[test]
+fn nothing_runs_when_a_scope_is_left() {
+    for bad in [
+        "local x <close> = t",
+        "local a, b <const> = 1, 2",
+        "local x --[[c]] <close> = t",
+        "do local x<close>=t end",
+    ] {
+        assert_eq!(
+            translate(bad.as_bytes()),
+            Err((1, "unexpected symbol near '<'".into())),
+            "{bad}"
+        );
+    }
+    for same in [
+        "local a = b < c",
+        "local function f(a) return a < b end",
+        "local x\nif x < y then end",
+        "local x\nreturn a < b",
+        "local x, y repeat until x < y",
+        "for i = a, b do x = i < j end",
+        "while a < b do end",
+        "local a, b = c < d, 1 < 2",
+    ] {
+        let same = same.replace('1', "0x1").replace('2', "0x2");
+        assert_eq!(text(&same), same);
+    }
+    const THREE: &str = " (function(f, s, c) return f, s, c end)(";
+    assert_eq!(
+        text("for k in pairs(t) do x = k end"),
+        format!("for k in{THREE} pairs(t) ) do x = k end")
+    );
+    assert_eq!(
+        text("for k in f(function() while a do end for i in g do end end) do end"),
+        format!(
+            "for k in{THREE} f(function() while a do end for i in{THREE} g ) do end end) ) do end"
+        )
+    );
+    assert_eq!(
+        text("repeat for a in b do repeat until c end until d"),
+        format!("repeat for a in{THREE} b ) do repeat until c end until d")
+    );
+}

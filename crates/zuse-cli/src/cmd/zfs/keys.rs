@@ -20,8 +20,10 @@ fn failed(prefix: &str, error: &zuse::Error) -> CommandError {
         zuse::Error::Refused { what, .. } => what.to_string(),
         other => other.to_string(),
     };
+    // A key that asks for too much was not tried: that is no wrong key.
+    let code = if error.is(Errno::RANGE) { 1 } else { FAILED };
     CommandError {
-        code: FAILED,
+        code,
         ..CommandError::new(format!("{prefix}: {text}"))
     }
 }
@@ -159,7 +161,8 @@ impl LoadKey {
         let attempts = if typed { ATTEMPTS } else { 1 };
         for left in (0..attempts).rev() {
             let key = obtain(session, info.format, location, Some(name), false)?;
-            match pool.load_key(name, &key, self.dry_run) {
+            let interruption = session.interruption()?;
+            match pool.load_key_while(name, &key, self.dry_run, &|| !interruption.is_wanted()) {
                 Err(e) if left > 0 && (e.is(Errno::ACCES) || e.is(Errno::INVAL)) => {
                     session.ui.say(fail(&e).message);
                 }
@@ -265,7 +268,8 @@ impl ChangeKey {
                 Some(&info.root),
                 false,
             )?;
-            pool.load_key(&info.root, &key, false)
+            let interruption = session.interruption()?;
+            pool.load_key_while(&info.root, &key, false, &|| !interruption.is_wanted())
                 .map_err(|e| fail(&e))?;
         }
         if self.inherit {
@@ -313,7 +317,9 @@ impl ChangeKey {
         if format != KeyFormat::Passphrase && rounds.is_some() {
             return no("pbkdf2iters goes with keyformat=passphrase only");
         }
-        pool.change_key(name, &key, format, rounds, &location)
+        let interruption = session.interruption()?;
+        let go_on = || !interruption.is_wanted();
+        pool.change_key_while(name, &key, (format, rounds, &location), &go_on)
             .map_err(|e| fail(&e))?;
         session.log(&pool);
         Ok(())

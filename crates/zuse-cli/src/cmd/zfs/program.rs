@@ -49,22 +49,13 @@ fn number(text: &str) -> Result<u64, String> {
 impl Program {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let mut text = Vec::new();
-        let file = self.script.display();
-        if self.script.as_os_str() == "-" {
-            let [input, ..] = session.ui.streams()?;
-            std::fs::File::from(input)
-                .read_to_end(&mut text)
-                .or_cannot(|| "cannot read standard input".into())?;
-        } else {
-            text = std::fs::read(session.path(&self.script))
-                .or_cannot(|| format!("cannot open '{file}'"))?;
-        }
         let name = &self.pool;
+        // The pool first: if another process holds it, the text is read there.
         let pool = session.pool(name, Need::Write).map_err(|stop| match stop {
             crate::error::Stop::Failed(e) => e.hint(format!("cannot open pool '{name}'")).into(),
             stop => stop,
         })?;
+        let text = self.text(session)?;
         let default = Limits::default();
         let interruption = session.interruption()?;
         let program = zuse_program::Program {
@@ -92,6 +83,25 @@ impl Program {
                 Ok(())
             }
         }
+    }
+
+    /// The script; of one that is too long no more than is needed to tell.
+    fn text(&self, session: &mut Session) -> Outcome<Vec<u8>> {
+        let most = zuse_program::MAX_TEXT as u64 + 1;
+        let mut text = Vec::new();
+        if self.script.as_os_str() == "-" {
+            let input = session.input()?;
+            input
+                .take(most)
+                .read_to_end(&mut text)
+                .or_cannot(|| "cannot read standard input".into())?;
+        } else {
+            let file = self.script.display();
+            std::fs::File::open(session.path(&self.script))
+                .and_then(|f| f.take(most).read_to_end(&mut text))
+                .or_cannot(|| format!("cannot open '{file}'"))?;
+        }
+        Ok(text)
     }
 
     fn print(&self, session: &mut Session, value: Option<Tree>) -> Outcome {

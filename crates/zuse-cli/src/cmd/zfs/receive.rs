@@ -129,7 +129,7 @@ impl Receive {
             let key = obtain(session, wanted.format, &wanted.location, None, true)?;
             request.key = Some(key);
         }
-        let input = BufReader::with_capacity(1 << 20, session.ui.input.try_clone()?);
+        let input = BufReader::with_capacity(1 << 20, session.input()?);
         let says = self.verbose > 0 || self.dry_run;
         let (would, ing) = if self.dry_run {
             ("would ", "")
@@ -187,7 +187,7 @@ impl Receive {
     }
 
     fn heal(&self, session: &mut Session, pool: &std::sync::Arc<zuse::Pool>) -> Outcome {
-        let input = BufReader::with_capacity(1 << 20, session.ui.input.try_clone()?);
+        let input = BufReader::with_capacity(1 << 20, session.input()?);
         let healing = match pool.heal(input, &self.target) {
             Ok(healing) => healing,
             Err(error) => return Err(self.failure(pool, "corrective", &error).into()),

@@ -230,7 +230,7 @@ impl Send {
         let current = Mutex::new(String::new());
         let done = AtomicBool::new(false);
         let mut err = session.ui.err().try_clone()?;
-        let mut writer = StreamWriter::new(session.ui.raw_out()?.try_clone()?);
+        let mut writer = StreamWriter::new(session.output()?);
         let sent = std::thread::scope(|scope| {
             if self.verbose > 0 {
                 scope.spawn(|| self.report(&progress, &current, &done, &mut err));

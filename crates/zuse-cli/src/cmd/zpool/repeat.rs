@@ -74,7 +74,7 @@ impl Repeat {
             return Ok(false);
         };
         session.finish()?;
-        std::thread::sleep(pause);
+        session.pause(pause)?;
         Ok(true)
     }
 }

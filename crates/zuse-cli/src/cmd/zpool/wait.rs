@@ -88,7 +88,7 @@ impl Wait {
                 self.report(session, left, !shown)?;
                 shown = true;
                 if left > 0 {
-                    std::thread::sleep(pause);
+                    session.pause(pause)?;
                 }
             }
             if left == 0 {
@@ -98,6 +98,7 @@ impl Wait {
                 return Err(CommandError::new(format!("{}: {why}", cannot())).into());
             }
             pool.sync().or_cannot_pool(cannot)?;
+            session.pause(Duration::ZERO)?;
         }
     }
 

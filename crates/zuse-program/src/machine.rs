@@ -1,0 +1,448 @@
+//! The interpreter: a thread of its own that runs one program.
+//!
+//! ```text
+//!   the sync thread (run.rs)                       this thread
+//!                                    ◄── Ready     the text is compiled
+//!   Go: from now on time counts      ──►
+//!   does it with the Batch           ◄── Ask       a function of zfs.* was called
+//!   Answer                           ──►
+//!                                    ◄── Done      what it came to
+//! ```
+//! A thread of its own, because nothing in Lua's C can be made to come back: garbage collection, a chain of `__call`, a
+//! compiler at work on a text that was made for it. The sync thread waits for an answer no longer than the program's time and
+//! goes on without it. Whoever is left behind meets an error at its next instruction.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Instant;
+
+use mlua::chunk::ChunkMode;
+use mlua::{
+    Error as LuaError, Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue,
+    Result as LuaResult, StdLib, Table, Value, Variadic, VmState,
+};
+
+use crate::host::{Answered, Call, ERRNO, Given};
+use crate::meter::{Meter, Stop, TICK};
+use crate::pattern::{self, Capture, Wrong};
+use crate::run::{INTERPRETER, NO_MEMORY, Program};
+use crate::tree::{self, Tree};
+use crate::words;
+
+const PRELUDE: &str = include_str!("prelude.lua");
+const LIBRARY: &str = include_str!("library.lua");
+
+/// Most work (comparisons times the longest text) that is sorted without being counted.
+const ORDER_MAX: usize = 1 << 28;
+/// Most values that are sorted so: each is a reference into the interpreter meanwhile.
+const ORDER_VALUES: usize = 100_000;
+
+/// What the interpreter says.
+pub(crate) enum Said {
+    Ready,
+    Ask(Call),
+    Done(Ended),
+}
+
+/// What it is told.
+pub(crate) enum Told {
+    Go(Instant),
+    Answer(Answered),
+}
+
+/// What a program came to.
+pub(crate) struct Ended {
+    pub(crate) result: Result<Option<Tree>, String>,
+    /// It was stopped: nothing of it is to stay.
+    pub(crate) stopped: bool,
+}
+
+/// The thread's side of the talk.
+struct Talk {
+    said: Sender<Said>,
+    told: Receiver<Told>,
+    meter: Rc<Meter>,
+}
+
+impl Talk {
+    /// Has something done by the sync thread.
+    fn ask(&self, lua: &Lua, call: Call) -> LuaResult<Answered> {
+        if let Some(why) = self.meter.charge(0) {
+            return Err(self.meter.error(lua, why));
+        }
+        if self.said.send(Said::Ask(call)).is_ok()
+            && let Ok(Told::Answer(answered)) = self.told.recv()
+        {
+            return Ok(answered);
+        }
+        Err(self.meter.error(lua, Stop::Canceled))
+    }
+}
+
+/// Compiles and runs a program.
+pub(crate) fn run(
+    text: &[u8],
+    program: &Program,
+    said: Sender<Said>,
+    told: Receiver<Told>,
+    left: Arc<AtomicBool>,
+) {
+    let cancel = program.cancel.clone();
+    let meter = Rc::new(Meter::new(program.limits.instructions, cancel, left));
+    let talk = Rc::new(Talk { said, told, meter });
+    let machine = match Machine::new(talk.clone()) {
+        Ok(machine) => machine,
+        Err(e) => return done(&talk, Err(plain(&e))),
+    };
+    let ready = match machine.load(text, program) {
+        Ok(ready) => ready,
+        Err(e) => return done(&talk, Err(plain(&e))),
+    };
+    if talk.said.send(Said::Ready).is_err() {
+        return;
+    }
+    let Ok(Told::Go(deadline)) = talk.told.recv() else {
+        return;
+    };
+    talk.meter.begin(deadline);
+    let ran = machine.run(ready, program);
+    let ended = ran.unwrap_or_else(|e| Err(talk.meter.said().unwrap_or_else(|| plain(&e))));
+    done(&talk, ended);
+}
+
+fn done(talk: &Talk, result: Result<Option<Tree>, String>) {
+    let full = result.as_ref().is_err_and(|why| why == NO_MEMORY);
+    let stopped = talk.meter.stopped().is_some() || full;
+    // Whoever is gone needs no answer.
+    let _ = talk.said.send(Said::Done(Ended { result, stopped }));
+}
+
+fn plain(error: &LuaError) -> String {
+    match error {
+        LuaError::MemoryError(_) => NO_MEMORY.into(),
+        LuaError::SyntaxError { message, .. } => words::message(message),
+        LuaError::CallbackError { cause, .. } => plain(cause),
+        other => words::message(&other.to_string()),
+    }
+}
+
+/// A program before it runs: what starts it, itself, its argument.
+type Ready = (Function, Function, Table);
+
+struct Machine {
+    lua: Lua,
+    talk: Rc<Talk>,
+}
+
+impl Machine {
+    fn new(talk: Rc<Talk>) -> LuaResult<Self> {
+        let lua = Lua::new_with(
+            StdLib::TABLE | StdLib::STRING | StdLib::COROUTINE,
+            LuaOptions::new().catch_rust_panics(false),
+        )?;
+        Ok(Self { lua, talk })
+    }
+
+    /// Makes the program's world and compiles it there, in the memory that it has.
+    fn load(&self, text: &[u8], program: &Program) -> LuaResult<Ready> {
+        let lua = &self.lua;
+        let host = lua.create_table()?;
+        let errno = lua.create_table()?;
+        for (name, number) in ERRNO {
+            errno.set(name, number)?;
+        }
+        host.set("errno", errno)?;
+        self.offer_pool(&host)?;
+        self.offer_work(&host)?;
+        let traceback = lua.create_function(|lua, ()| lua.traceback(None, 1))?;
+        let of_ours = |text: &str| {
+            let chunk = lua.load(text).set_name("=[C]");
+            chunk.set_mode(ChunkMode::Text).into_function()
+        };
+        let library = of_ours(LIBRARY)?;
+        let (world, start): (Table, Function) =
+            of_ours(PRELUDE)?.call((host, traceback, library))?;
+        let own = lua.used_memory() as u64;
+        let room = program.limits.memory.saturating_sub(INTERPRETER);
+        lua.set_memory_limit((own + room) as usize)?;
+        let chunk = lua
+            .load(text)
+            .set_name("channel program")
+            .set_mode(ChunkMode::Text)
+            .set_environment(world)
+            .into_function()?;
+        let arguments = lua.create_table()?;
+        if !program.arguments.is_empty() {
+            arguments.set("argv", lua.create_sequence_from(program.arguments.clone())?)?;
+        }
+        Ok((start, chunk, arguments))
+    }
+
+    /// Functions that the pool answers.
+    fn offer_pool(&self, host: &Table) -> LuaResult<()> {
+        let lua = &self.lua;
+        let talk = self.talk.clone();
+        host.set(
+            "exists",
+            lua.create_function(move |lua, name: String| {
+                answer(lua, talk.ask(lua, Call::Exists(name))?)
+            })?,
+        )?;
+        let talk = self.talk.clone();
+        host.set(
+            "there",
+            lua.create_function(move |lua, name: String| {
+                let answered = talk.ask(lua, Call::There(name))?;
+                Ok(answered.is_ok_and(|a| matches!(a.first(), Some(Given::Boolean(true)))))
+            })?,
+        )?;
+        host.set("debug", lua.create_function(|_, _: LuaString| Ok(true))?)?;
+        let talk = self.talk.clone();
+        host.set(
+            "get_prop",
+            lua.create_function(move |lua, (name, property): (String, String)| {
+                answer(lua, talk.ask(lua, Call::GetProperty(name, property))?)
+            })?,
+        )?;
+        let talk = self.talk.clone();
+        host.set(
+            "list",
+            lua.create_function(move |lua, (what, name): (String, String)| {
+                answer(lua, talk.ask(lua, Call::List(what, name))?)
+            })?,
+        )?;
+        let talk = self.talk.clone();
+        type Operated = (String, bool, bool, Variadic<Option<String>>);
+        host.set(
+            "operate",
+            lua.create_function(move |lua, (name, doing, defer, args): Operated| {
+                let args = args.into_iter().collect();
+                answer(lua, talk.ask(lua, Call::Operate(name, doing, defer, args))?)
+            })?,
+        )
+    }
+
+    /// Functions that do long work, and count it.
+    fn offer_work(&self, host: &Table) -> LuaResult<()> {
+        let lua = &self.lua;
+        host.set(
+            "integer",
+            lua.create_function(|_, text: LuaString| Ok(crate::host::integer(&text.as_bytes())))?,
+        )?;
+        let meter = self.talk.meter.clone();
+        type Sought = (LuaString, LuaString, i64, bool, Option<i64>);
+        host.set(
+            "search",
+            lua.create_function(move |lua, sought: Sought| search(lua, &meter, &sought))?,
+        )?;
+        let meter = self.talk.meter.clone();
+        host.set(
+            "plain",
+            lua.create_function(
+                move |lua, (subject, what, from): (LuaString, LuaString, i64)| {
+                    let (subject, what) = (subject.as_bytes(), what.as_bytes());
+                    let from = usize::try_from(from - 1).unwrap_or(0);
+                    match pattern::plain(&*meter, &subject, &what, from) {
+                        Ok(Some(at)) => Ok((Some(at + 1), Some(at + what.len()))),
+                        Ok(None) => Ok((None, None)),
+                        Err(_) => Err(stop(lua, &meter)),
+                    }
+                },
+            )?,
+        )?;
+        let meter = self.talk.meter.clone();
+        host.set(
+            "order",
+            lua.create_function(move |lua, (all, n): (Table, usize)| order(lua, &meter, all, n))?,
+        )?;
+        let meter = self.talk.meter.clone();
+        host.set(
+            "stopping",
+            lua.create_function(move |_, ()| Ok(meter.charge(0).is_some()))?,
+        )
+    }
+
+    /// Begins to count.
+    fn watch(&self) -> LuaResult<()> {
+        let meter = self.talk.meter.clone();
+        let every = HookTriggers::new().every_nth_instruction(TICK);
+        self.lua.set_global_hook(every, move |lua, _| {
+            let Some(why) = meter.charge(u64::from(TICK)) else {
+                return Ok(VmState::Continue);
+            };
+            let error = meter.error(lua, why);
+            match meter.is_gentle() {
+                true => Ok(VmState::Continue),
+                false => Err(error),
+            }
+        })
+    }
+
+    fn run(
+        &self,
+        (start, chunk, arguments): Ready,
+        program: &Program,
+    ) -> LuaResult<Result<Option<Tree>, String>> {
+        self.watch()?;
+        let results: MultiValue = start.call((chunk, arguments))?;
+        // What is taken out has a bound of its own.
+        self.lua.set_memory_limit(0)?;
+        Ok(self.outcome(results.into_vec(), program.limits.memory))
+    }
+
+    fn outcome(&self, results: Vec<Value>, memory: u64) -> Result<Option<Tree>, String> {
+        // Also where it has caught that and come to an end: it did not do what it says.
+        if let Some(text) = self.talk.meter.said() {
+            return Err(text);
+        }
+        let mut results = results.into_iter();
+        if let Some(Value::Boolean(true)) = results.next() {
+            let count = results.next().and_then(|v| v.as_integer()).unwrap_or(0);
+            return match (count, results.next()) {
+                (0, _) => Ok(None),
+                (1, Some(value)) => {
+                    let room = RefCell::new(memory);
+                    let taken = Tree::of(&value, "return", 0, &room);
+                    taken.map(Some).map_err(|why| match why {
+                        tree::Wrong::Value(text) => text,
+                        tree::Wrong::TooLarge => NO_MEMORY.into(),
+                    })
+                }
+                (1, None) => Ok(Some(Tree::Nil)),
+                _ => Err("Multiple return values not supported".into()),
+            };
+        }
+        let error = results.next().unwrap_or(Value::Nil);
+        let trace = match results.next() {
+            Some(Value::String(s)) => words::traceback(&s.to_string_lossy()),
+            _ => "stack traceback:".into(),
+        };
+        let message = match &error {
+            Value::String(s) => words::message(&s.to_string_lossy()),
+            Value::Integer(n) => n.to_string(),
+            Value::Error(e) => {
+                let text = plain(e);
+                if text == NO_MEMORY {
+                    return Err(text);
+                }
+                text
+            }
+            _ => return Err(trace),
+        };
+        if message == "not enough memory" {
+            return Err(NO_MEMORY.into());
+        }
+        Err(format!("{message}\n{trace}"))
+    }
+}
+
+fn stop(lua: &Lua, meter: &Meter) -> LuaError {
+    let why = meter.stopped().unwrap_or(Stop::Instructions);
+    meter.error(lua, why)
+}
+
+/// The next match: true, its first and last place, how many captures, these. False and a message for a bad pattern.
+fn search(
+    lua: &Lua,
+    meter: &Meter,
+    (subject, what, from, anchored, last): &(LuaString, LuaString, i64, bool, Option<i64>),
+) -> LuaResult<MultiValue> {
+    let (subject, what) = (subject.as_bytes(), what.as_bytes());
+    let from = usize::try_from(from - 1).unwrap_or(0);
+    let last = last.and_then(|at| usize::try_from(at).ok());
+    let found = match pattern::search(meter, &subject, &what, from, last, *anchored) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(MultiValue::from_vec(vec![Value::Boolean(true)])),
+        Err(Wrong::Pattern(why)) => {
+            let why = Value::String(lua.create_string(why)?);
+            return Ok(MultiValue::from_vec(vec![Value::Boolean(false), why]));
+        }
+        Err(Wrong::Spent) => return Err(stop(lua, meter)),
+    };
+    let mut out = vec![
+        Value::Boolean(true),
+        Value::Integer(found.start as i64 + 1),
+        Value::Integer(found.end as i64),
+        Value::Integer(found.captures.len() as i64),
+    ];
+    for capture in found.captures {
+        out.push(match capture {
+            Capture::Part(start, end) => {
+                let part = subject.get(start..end).unwrap_or_default();
+                Value::String(lua.create_string(part)?)
+            }
+            Capture::Place(at) | Capture::Open(at) => Value::Integer(at as i64 + 1),
+        });
+    }
+    Ok(MultiValue::from_vec(out))
+}
+
+/// Sorts texts or numbers; `nil` if they are neither, or so long that it would take a while.
+fn order(lua: &Lua, meter: &Meter, all: Table, n: usize) -> LuaResult<Option<Table>> {
+    let rounds = n.checked_ilog2().unwrap_or(0) as usize + 1;
+    if let Some(why) = meter.charge((n as u64).saturating_mul(rounds as u64) / 16) {
+        return Err(meter.error(lua, why));
+    }
+    if n > ORDER_VALUES {
+        return Ok(None);
+    }
+    let values: Vec<Value> = all.sequence_values().collect::<LuaResult<_>>()?;
+    if values.len() != n {
+        return Ok(None);
+    }
+    let numbers: Option<Vec<i64>> = values.iter().map(Value::as_integer).collect();
+    if let Some(mut numbers) = numbers.filter(|_| values.iter().all(Value::is_integer)) {
+        numbers.sort_unstable();
+        return lua.create_sequence_from(numbers).map(Some);
+    }
+    let texts: Option<Vec<&LuaString>> = values.iter().map(Value::as_string).collect();
+    let Some(mut texts) = texts else {
+        return Ok(None);
+    };
+    let longest = texts.iter().map(|t| t.as_bytes().len()).max().unwrap_or(0);
+    if n.saturating_mul(rounds).saturating_mul(longest) > ORDER_MAX {
+        return Ok(None);
+    }
+    texts.sort_by(|a, b| a.as_bytes().cmp(&b.as_bytes()));
+    lua.create_sequence_from(texts.into_iter().cloned())
+        .map(Some)
+}
+
+/// An answer as values: true and what it is, or nil and why not.
+fn answer(lua: &Lua, answered: Answered) -> LuaResult<MultiValue> {
+    let values = match answered {
+        Ok(given) => {
+            let mut values = vec![Value::Boolean(true)];
+            for one in given {
+                values.push(value(lua, one)?);
+            }
+            values
+        }
+        Err(why) => vec![Value::Nil, Value::String(lua.create_string(why)?)],
+    };
+    Ok(MultiValue::from_vec(values))
+}
+
+fn value(lua: &Lua, given: Given) -> LuaResult<Value> {
+    Ok(match given {
+        Given::Nil => Value::Nil,
+        Given::Boolean(b) => Value::Boolean(b),
+        Given::Number(n) => Value::Integer(n),
+        Given::Text(text) => Value::String(lua.create_string(text)?),
+        Given::List(all) => {
+            let table = lua.create_table()?;
+            for one in all {
+                table.push(value(lua, one)?)?;
+            }
+            Value::Table(table)
+        }
+        Given::Target(text) => {
+            let table = lua.create_table()?;
+            table.set("target", text)?;
+            Value::Table(table)
+        }
+    })
+}
