@@ -5,16 +5,21 @@
 //!   at the end: times and modes of directories, deepest first
 //! ```
 //! Kept: types, modes, times, owners (as root), symbolic and hard links, extended attributes, holes. Directories are made
-//! before what is in them, their times are set last. A first failure stops the copy.
+//! before what is in them, their times are set last. What cannot be copied is reported ([`Report`]); the rest goes on.
 
+mod attributes;
+mod below;
 mod inward;
 mod outward;
+mod report;
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-pub use inward::copy_in;
-pub use outward::copy_out;
+pub use below::{Below, Replace};
+pub use inward::{In, copy_in};
+pub use outward::{Manner, copy_out};
+pub use report::Report;
 
 use crate::error::{Outcome, Stop};
 

@@ -113,6 +113,8 @@ fn from_pipe(mut input: impl Read, format: KeyFormat) -> Outcome<KeyMaterial> {
 /// A line typed without being shown.
 fn ask(session: &mut Session, input: &File, prompt: &str) -> Outcome<Vec<u8>> {
     session.ui.flush()?;
+    // It names a dataset, and goes to a terminal.
+    let prompt = crate::shown::text(prompt);
     let _ = session.ui.err().write_all(prompt.as_bytes());
     let before = tcgetattr(input).map_err(std::io::Error::from)?;
     let mut quiet = before.clone();

@@ -26,6 +26,7 @@ mod progress;
 mod query;
 mod session;
 mod sets;
+mod shown;
 mod state;
 mod table;
 mod target;
@@ -176,7 +177,7 @@ fn usage(error: &clap::Error, session: &mut Session) -> u8 {
             } else {
                 text.to_string()
             };
-            let _ = session.ui.print(text);
+            let _ = session.ui.print_styled(&text);
             let _ = session.ui.flush();
             0
         }
@@ -186,7 +187,7 @@ fn usage(error: &clap::Error, session: &mut Session) -> u8 {
             } else {
                 text.to_string()
             };
-            session.ui.say(text.trim_end());
+            session.ui.say_styled(text.trim_end());
             2
         }
     }

@@ -70,6 +70,8 @@ pub struct Session {
     pub tuned: Vec<(String, String)>,
     /// Figures of the pools that it opened are shown at its end.
     pub stats: bool,
+    /// It looks at a stream that is not whole.
+    pub flawed: bool,
     opened: Vec<Opened>,
     /// Who asked the process that holds a pool for this command.
     asker: Option<Arc<UnixStream>>,
@@ -96,6 +98,7 @@ impl Session {
             suffix: None,
             tuned: Vec::new(),
             stats: false,
+            flawed: false,
             opened: Vec::new(),
             asker: None,
         }

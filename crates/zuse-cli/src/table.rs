@@ -6,6 +6,29 @@
 use std::borrow::Cow;
 use std::io;
 
+use crate::shown;
+
+/// For whom a table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Programs: exact, no headers.
+    Scripted,
+    /// People who read a file.
+    Plain,
+    /// People at a terminal, which obeys control characters: cells are spelled.
+    Spelled,
+}
+
+impl From<bool> for Style {
+    fn from(scripted: bool) -> Self {
+        if scripted {
+            Self::Scripted
+        } else {
+            Self::Plain
+        }
+    }
+}
+
 /// Which side a column's cells stand on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -45,8 +68,8 @@ impl Column {
     }
 }
 
-/// Prints rows below headers; `scripted` leaves the headers out and separates cells by TABs.
-pub fn render(columns: &[Column], rows: &[Vec<String>], scripted: bool) -> String {
+/// Prints rows below headers; scripts get no headers, and cells separated by TABs.
+pub fn render(columns: &[Column], rows: &[Vec<String>], style: impl Into<Style>) -> String {
     let mut out = String::new();
     let mut put = |line: &str| {
         out.push_str(line);
@@ -56,7 +79,7 @@ pub fn render(columns: &[Column], rows: &[Vec<String>], scripted: bool) -> Strin
     let _ = stream(
         columns,
         rows.iter(),
-        scripted,
+        style,
         |row, i| text_at(row, i),
         &mut put,
     );
@@ -75,10 +98,16 @@ fn text_at(row: &[String], i: usize) -> Cow<'_, str> {
 pub fn stream<'a, L: Copy + 'a>(
     columns: &[Column],
     lines: impl Iterator<Item = L> + Clone,
-    scripted: bool,
+    style: impl Into<Style>,
     cell: impl Fn(L, usize) -> Cow<'a, str>,
     put: &mut dyn FnMut(&str) -> io::Result<()>,
 ) -> io::Result<()> {
+    let style = style.into();
+    let scripted = style == Style::Scripted;
+    let cell = |line, i| match style {
+        Style::Spelled => shown::cell(cell(line, i)),
+        Style::Scripted | Style::Plain => cell(line, i),
+    };
     let mut out = String::with_capacity(BATCH + 4096);
     let last = columns.len().saturating_sub(1);
     let mut widths: Vec<usize> = columns

@@ -1,6 +1,10 @@
 //! The three standard streams of one command, which need not be those of this process: a command that was
 //! forwarded by another process brings its own.
+//!
+//! Nothing that a disk or stream brought reaches a terminal raw ([`shown`]): what goes to one is spelled here, whoever prints it.
+//! Pipes and files get exact bytes, and so does everybody who asks for a scripted form or for a file's content.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,12 +13,42 @@ use std::sync::Arc;
 
 use crate::interruption::is_deserted;
 
+use crate::shown;
+use crate::table::Style;
+
 /// Streams of a command.
 pub struct Ui {
     /// What it reads.
     pub input: File,
-    out: BufWriter<Out>,
+    out: Spelling,
     err: File,
+    /// Errors go to a terminal.
+    spells_errors: bool,
+}
+
+/// Where text goes that is printed.
+struct Spelling {
+    file: BufWriter<Out>,
+    /// It is a terminal, and text is for people.
+    spells: bool,
+}
+
+impl Write for Spelling {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.spells {
+            true => self.file.write_all(&shown::output(bytes)),
+            false => self.file.write_all(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// The output. Once the other process that asked for the command has ended, nobody is there to read it.
@@ -53,20 +87,24 @@ impl Ui {
     pub fn new([input, out, err]: [OwnedFd; 3]) -> Self {
         Self {
             input: input.into(),
-            out: BufWriter::with_capacity(
-                64 << 10,
-                Out {
-                    file: out.into(),
-                    asker: None,
-                },
-            ),
+            out: Spelling {
+                spells: out.is_terminal(),
+                file: BufWriter::with_capacity(
+                    64 << 10,
+                    Out {
+                        file: out.into(),
+                        asker: None,
+                    },
+                ),
+            },
+            spells_errors: err.is_terminal(),
             err: err.into(),
         }
     }
 
     /// The other end of whoever asked for the command.
     pub fn asked_by(&mut self, asker: Option<Arc<UnixStream>>) {
-        self.out.get_mut().asker = asker;
+        self.out.file.get_mut().asker = asker;
     }
 
     /// Where output goes.
@@ -80,7 +118,33 @@ impl Ui {
     /// It cannot be flushed.
     pub fn raw_out(&mut self) -> io::Result<&File> {
         self.out.flush()?;
-        Ok(&self.out.get_ref().file)
+        Ok(&self.out.file.get_ref().file)
+    }
+
+    /// How a table is to be printed; what is scripted is exact from here on, at a terminal too.
+    pub fn style(&mut self, scripted: bool) -> Style {
+        self.out.spells &= !scripted;
+        match (scripted, self.out.spells) {
+            (true, _) => Style::Scripted,
+            (false, true) => Style::Spelled,
+            (false, false) => Style::Plain,
+        }
+    }
+
+    /// A name or path of others as it is to be printed, alone or among words of ours.
+    pub fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.out.spells {
+            true => shown::name(name),
+            false => name.into(),
+        }
+    }
+
+    /// Prints text of ours, with colours.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    pub fn print_styled(&mut self, text: &str) -> io::Result<()> {
+        self.out.file.write_all(text.as_bytes())
     }
 
     /// Prints text.
@@ -110,10 +174,19 @@ impl Ui {
 
     /// Says something on the error stream.
     pub fn say(&mut self, text: impl AsRef<str>) {
+        match self.spells_errors {
+            true => {
+                let spelled = shown::output(text.as_ref().as_bytes());
+                self.say_styled(&String::from_utf8_lossy(&spelled));
+            }
+            false => self.say_styled(text.as_ref()),
+        }
+    }
+
+    /// Says something of ours, with colours.
+    pub fn say_styled(&mut self, text: &str) {
         let _ = self.out.flush();
-        let _ = self
-            .err
-            .write_all(format!("{}\n", text.as_ref()).as_bytes());
+        let _ = self.err.write_all(format!("{text}\n").as_bytes());
     }
 
     /// The error stream.
@@ -128,7 +201,7 @@ impl Ui {
 
     /// Whether output goes to a terminal.
     pub fn out_is_terminal(&self) -> bool {
-        self.out.get_ref().file.is_terminal()
+        self.out.file.get_ref().file.is_terminal()
     }
 
     /// The three streams, for a child process or another process.
@@ -139,7 +212,7 @@ impl Ui {
         self.out.flush()?;
         Ok([
             self.input.as_fd().try_clone_to_owned()?,
-            self.out.get_ref().file.as_fd().try_clone_to_owned()?,
+            self.out.file.get_ref().file.as_fd().try_clone_to_owned()?,
             self.err.as_fd().try_clone_to_owned()?,
         ])
     }

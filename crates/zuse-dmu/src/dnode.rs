@@ -485,6 +485,11 @@ impl Dnode {
     /// # Errors
     /// The block cannot be read.
     pub fn spill(&self) -> Result<Option<Arc<Block>>> {
+        let edge = self.core.edge.get();
+        if edge.is_some_and(|edge| !edge.has_spill(self.object.0)) {
+            let what = "the stream ends before its spill block";
+            return Err(Error::corrupt(self.place(), what));
+        }
         let bp = {
             let state = self.read_state();
             for d in state.dirty.iter().rev() {

@@ -15,6 +15,7 @@
 mod bonus;
 mod dirty;
 pub mod dnode;
+mod edge;
 mod gather;
 mod ledger;
 mod number_hash;
@@ -27,6 +28,7 @@ mod versions;
 pub mod zap;
 
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
+pub use edge::Edge;
 pub use gather::{GlanceOver, Inside, look_inside};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
 pub use number_hash::{NumberHasher, NumberMap, SHARDS as NUMBER_SHARDS, shard_of};

@@ -31,7 +31,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
@@ -41,6 +41,7 @@ use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
 
 use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
+use crate::edge::Edge;
 use crate::ledger::{DirtyMeter, Ledger};
 use crate::number_hash::{NumberMap, SHARDS, shard_of};
 use crate::settings::Settings;
@@ -77,6 +78,8 @@ pub(crate) struct Core {
     edits: AtomicU64,
     /// The last txg that a sync of this object set began to write; its uberblock may still be to come.
     pub last_sync: AtomicU64,
+    /// How far it is proved, if it was made of a stream that ended early.
+    pub edge: OnceLock<Arc<Edge>>,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -269,6 +272,7 @@ impl Objset {
             dirty: Default::default(),
             edits: AtomicU64::new(0),
             last_sync: AtomicU64::new(0),
+            edge: OnceLock::new(),
         });
         let dnode =
             |object: u64, phys: DnodePhys| Dnode::from_phys(core.clone(), ObjectId(object), phys);
@@ -475,6 +479,18 @@ impl Objset {
         Ok(())
     }
 
+    /// Only what this edge proves is given from now on: the rest is an error, not holes or older bytes.
+    pub fn set_edge(&self, edge: Arc<Edge>) {
+        // It is the same for everybody who opens the object set.
+        let _ = self.core.edge.set(edge);
+    }
+
+    /// Whether the dnode of an object is proved.
+    pub(crate) fn has_dnode(&self, object: ObjectId) -> bool {
+        let edge = self.core.edge.get();
+        edge.is_none_or(|edge| edge.has_dnode(object.0))
+    }
+
     /// An object by number.
     ///
     /// # Errors
@@ -482,6 +498,10 @@ impl Objset {
     /// number; the dnode block cannot be read.
     pub fn dnode(self: &Arc<Self>, object: ObjectId) -> Result<Arc<Dnode>> {
         self.check_number(object)?;
+        if !self.has_dnode(object) {
+            let place = format!("{}, object {}", self.core.place, object.0);
+            return Err(Error::corrupt(place, "the stream ends before it"));
+        }
         let free = || {
             Error::refused(
                 Errno::NOENT,

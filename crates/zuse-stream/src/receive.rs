@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use zuse_base::{Errno, Error, Result};
+use zuse_dmu::Edge;
 use zuse_dsl::property::{PropertyUndo, ReceivedProperties};
 use zuse_dsl::{Dsl, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState};
 use zuse_format::ObjsetType;
@@ -55,8 +56,8 @@ pub struct Received {
     undo: PropertyUndo,
     /// Bytes of stream.
     pub bytes: u64,
-    /// Why it is not all, if it was salvaged.
-    pub flaw: Option<Error>,
+    /// Why it is not all, and how far what came is proved, if it was salvaged.
+    pub flaw: Option<(Error, Edge)>,
 }
 
 impl Received {
@@ -194,15 +195,16 @@ pub fn receive<R: Read>(
     let full = begin.from_guid == 0 && plan.origin.is_none();
     let mut receiving = dsl.begin_receive(plan)?;
     let mut undo = PropertyUndo::default();
+    let mut edge = Edge::default();
     let outcome = dsl
         .receive_properties(target, &options.properties)
         .and_then(|done| {
             undo = done;
-            transfer(reader, item, begin, &receiving, full, before)
+            transfer(reader, item, begin, &receiving, full, before, &mut edge)
         });
     let flaw = match outcome {
         Ok(()) => None,
-        Err(e) if options.salvage => Some(e),
+        Err(e) if options.salvage => Some((e, edge)),
         Err(e) => {
             let replaces = receiving.replaces();
             let kept = receiving.abandon(options.resumable);
@@ -313,7 +315,7 @@ fn plan(
     })
 }
 
-/// Reads and applies everything up to END.
+/// Reads and applies everything up to END; `edge` is how far that proves the object set.
 fn transfer<R: Read>(
     reader: &mut StreamReader<R>,
     item: &Item,
@@ -321,6 +323,7 @@ fn transfer<R: Read>(
     receiving: &Receiving,
     full: bool,
     before: ReceiveProgress,
+    edge: &mut Edge,
 ) -> Result<()> {
     let start = item.offset + crate::record::HEADER as u64;
     let spill_flags = begin.flags & FLAG_SPILL_BLOCK != 0;
@@ -328,17 +331,17 @@ fn transfer<R: Read>(
     std::thread::scope(|scope| {
         let (give, take) = sync_channel(IN_FLIGHT);
         let work = scope.spawn(move || {
-            while let Ok(batch) = take.recv() {
-                applier.batch(batch)?;
-            }
-            Ok::<(), Error>(())
+            let done = take.iter().try_for_each(|batch| applier.batch(batch));
+            (done, applier.edge)
         });
         let raw = receiving.is_raw();
         let read = parse::batches(reader, raw, &mut |batch| give.send(batch).is_ok());
         drop(give);
-        let applied = work
-            .join()
-            .unwrap_or_else(|_| Err(Error::corrupt("receive", "the applying thread ended early")));
+        let (applied, proved) = work.join().unwrap_or_else(|_| {
+            let error = Error::corrupt("receive", "the applying thread ended early");
+            (Err(error), Edge::default())
+        });
+        *edge = proved;
         applied?;
         read.map_err(Error::from)
     })

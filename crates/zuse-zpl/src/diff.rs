@@ -14,7 +14,7 @@ use zuse_dmu::zap::Zap;
 
 use crate::attributes::Attributes;
 use crate::file_system::FileSystem;
-use crate::{flags, mode};
+use crate::{dirent, flags, mode};
 
 /// Names that are kept of directories, all together.
 const NAMES_MAX: usize = 1 << 20;
@@ -87,8 +87,9 @@ impl<'a> Side<'a> {
             return Ok(there.clone());
         }
         let mut all = HashMap::new();
-        Zap::open(&self.fs.objset.dnode(ObjectId(dir))?)?.list(0, &mut |name, value, _| {
-            all.insert(value & ((1 << 48) - 1), name.to_vec());
+        let zap = Zap::open(&self.fs.objset.dnode(ObjectId(dir))?)?;
+        dirent::each(&zap, 0, &mut |name, value, _| {
+            all.insert(dirent::object(value).0, name.to_vec());
             true
         })?;
         let all = Arc::new(all);
@@ -133,50 +134,64 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Calls `f` for every change that leads from one state of a file system to a later one, by object number.
+/// The changes of one object.
+fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> Result<Vec<Change>> {
+    let (was, is) = (before.attributes(object)?, after.attributes(object)?);
+    let tell = |kind, a: &Attributes, path| Change {
+        kind,
+        file: a.mode & mode::TYPE,
+        ctime: a.ctime,
+        path,
+    };
+    Ok(match (was, is) {
+        (None, None) => Vec::new(),
+        (None, Some(a)) => vec![tell(ChangeKind::Added, &a, after.path(object, &a)?)],
+        (Some(a), None) => vec![tell(ChangeKind::Removed, &a, before.path(object, &a)?)],
+        (Some(a), Some(b)) if a.generation != b.generation || a.kind() != b.kind() => vec![
+            tell(ChangeKind::Removed, &a, before.path(object, &a)?),
+            tell(ChangeKind::Added, &b, after.path(object, &b)?),
+        ],
+        (Some(a), Some(b)) if a.ctime == b.ctime => Vec::new(),
+        (Some(a), Some(b)) => {
+            let (from, to) = (before.path(object, &a)?, after.path(object, &b)?);
+            if a.links != b.links && !b.is_dir() {
+                let more = b.links as i64 - a.links as i64;
+                let path = if more > 0 { from } else { to };
+                return Ok(vec![tell(ChangeKind::Links(more), &b, path)]);
+            }
+            vec![match (from, to) {
+                (Some(from), Some(to)) if from != to => {
+                    tell(ChangeKind::Renamed(to), &b, Some(from))
+                }
+                (from, to) => tell(ChangeKind::Modified, &b, to.or(from)),
+            }]
+        }
+    })
+}
+
+/// Calls `f` for every change that leads from one state of a file system to a later one, by object number. An object that cannot
+/// be read does not end the others.
 ///
 /// # Errors
-/// Those of `f`; something that changed cannot be read.
+/// Those of `f`; at the end, the first of what changed that cannot be read.
 pub fn diff(
     old: &FileSystem,
     new: &FileSystem,
     f: &mut dyn FnMut(Change) -> Result<()>,
 ) -> Result<()> {
     let (mut before, mut after) = (Side::new(old), Side::new(new));
+    let mut flaw = None;
     old.objset
-        .each_changed(&new.objset, &mut |Changed { object, .. }| {
-            let (was, is) = (before.attributes(object)?, after.attributes(object)?);
-            let mut tell = |kind, a: &Attributes, path| {
-                f(Change {
-                    kind,
-                    file: a.mode & mode::TYPE,
-                    ctime: a.ctime,
-                    path,
-                })
-            };
-            match (was, is) {
-                (None, None) => Ok(()),
-                (None, Some(a)) => tell(ChangeKind::Added, &a, after.path(object, &a)?),
-                (Some(a), None) => tell(ChangeKind::Removed, &a, before.path(object, &a)?),
-                (Some(a), Some(b)) if a.generation != b.generation || a.kind() != b.kind() => {
-                    tell(ChangeKind::Removed, &a, before.path(object, &a)?)?;
-                    tell(ChangeKind::Added, &b, after.path(object, &b)?)
-                }
-                (Some(a), Some(b)) if a.ctime == b.ctime => Ok(()),
-                (Some(a), Some(b)) => {
-                    let (from, to) = (before.path(object, &a)?, after.path(object, &b)?);
-                    if a.links != b.links && !b.is_dir() {
-                        let more = b.links as i64 - a.links as i64;
-                        let path = if more > 0 { from } else { to };
-                        return tell(ChangeKind::Links(more), &b, path);
-                    }
-                    match (from, to) {
-                        (Some(from), Some(to)) if from != to => {
-                            tell(ChangeKind::Renamed(to), &b, Some(from))
-                        }
-                        (from, to) => tell(ChangeKind::Modified, &b, to.or(from)),
-                    }
-                }
+        .each_changed(&new.objset, &mut |Changed { object, .. }| match of_object(
+            &mut before,
+            &mut after,
+            object,
+        ) {
+            Ok(changes) => changes.into_iter().try_for_each(&mut *f),
+            Err(error) => {
+                flaw.get_or_insert(error);
+                Ok(())
             }
-        })
+        })?;
+    flaw.map_or(Ok(()), Err)
 }

@@ -187,7 +187,7 @@ impl FileSystem {
     /// this entry was not taken. With `plus` entries bring their objects, fetched in object order.
     ///
     /// # Errors
-    /// `Refused(NOTDIR)`; the directory cannot be read.
+    /// `Refused(NOTDIR)`; the directory cannot be read; after all other entries: it holds names that no file may have.
     pub fn readdir(
         &self,
         dir: &Arc<Znode>,
@@ -199,6 +199,7 @@ impl FileSystem {
         let ended = self.readdir_some(dir, from, wanted, (usize::MAX, usize::MAX), sink)?;
         if ended {
             self.accessed(dir);
+            dir.check_listed()?;
         }
         Ok(())
     }
@@ -207,7 +208,7 @@ impl FileSystem {
     /// `most` stored ones. Says whether the listing came to its end.
     ///
     /// # Errors
-    /// As [`Self::readdir`].
+    /// As [`Self::readdir`]; that names were left out is said by the call that finds nothing more.
     pub fn readdir_some(
         &self,
         dir: &Arc<Znode>,
@@ -216,7 +217,7 @@ impl FileSystem {
         (likely, mut most): (usize, usize),
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<bool> {
-        let zap = dir.entries()?;
+        dir.entries()?;
         let mut dot = |object, next, name: &[u8]| {
             sink(DirEntry {
                 object,
@@ -245,12 +246,13 @@ impl FileSystem {
         let mut at = if from <= 3 { 0 } else { from };
         let mut batch = Batch::default();
         let mut left = likely;
+        let mut gave = from <= 3;
         while at != ZAP_END {
             let some = left.clamp(FEW, batch_of(wanted)).min(most);
             left = left.saturating_sub(some);
             match self.take_ready(dir.object(), at) {
                 Some(ready) => batch = ready.cut(some),
-                None => batch.list(zap, at, some)?,
+                None => batch.list(dir, at, some)?,
             }
             at = batch.after;
             if wanted != Wanted::Names {
@@ -263,6 +265,7 @@ impl FileSystem {
                 self.fetch(&mut batch, wanted, in_all);
             }
             let mut start = 0;
+            gave |= !batch.entries.is_empty();
             for (i, &(value, after, end)) in batch.entries.iter().enumerate() {
                 let object = dirent::object(value);
                 let (znode, attr) = match batch.known.get(i) {
@@ -296,6 +299,9 @@ impl FileSystem {
             if most == 0 && at != ZAP_END {
                 return Ok(false);
             }
+        }
+        if !gave {
+            dir.check_listed()?;
         }
         Ok(true)
     }

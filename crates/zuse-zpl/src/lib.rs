@@ -48,13 +48,15 @@ pub use file_system::{
     Attr, CaseSensitivity, FileSystem, Keeper, MASTER_NODE, ZPL_VERSION, device_number, device_of,
 };
 pub use format_new::{FormatOptions, format, upgrade};
-pub use manifest::{DEFAULT_HASH_LIMIT, Hashing, ManifestEntry, Sha256Sum, manifest};
+pub use manifest::{
+    DEFAULT_HASH_LIMIT, Hashing, ManifestEntry, Sha256Sum, Unread, each_line, manifest,
+};
 pub use name::{LONG_NAME_MAX, NAME_MAX};
 pub use posix_acl::PosixAcl;
 pub use quota::{QuotaKind, QuotaOwner};
 pub use rename::RenameFlags;
 pub use setattr::{SETTABLE_FLAGS, SetAttr, TimeSet};
 pub use statfs::StatFs;
-pub use walk::{Walk, WalkEntry};
+pub use walk::{DEEPEST, Walk, WalkEntry};
 pub use xattr::{VALUE_MAX, XattrMode, bring_nearer};
 pub use znode::Znode;

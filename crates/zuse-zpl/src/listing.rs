@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, Weak};
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::Tx;
-use zuse_dmu::zap::Zap;
 
 use crate::directory::Wanted;
 use crate::dirent;
@@ -64,12 +63,12 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Lists at most `some` names from a position on.
-    pub fn list(&mut self, zap: &Zap, from: u64, some: usize) -> Result<()> {
+    pub fn list(&mut self, dir: &Znode, from: u64, some: usize) -> Result<()> {
         self.names.clear();
         self.entries.clear();
         self.known.clear();
         let (names, entries) = (&mut self.names, &mut self.entries);
-        self.after = zap.list(from, &mut |name, value, after| {
+        self.after = dir.each_entry(from, &mut |name, value, after| {
             names.extend_from_slice(name);
             entries.push((value, after, names.len()));
             entries.len() < some
@@ -201,10 +200,7 @@ impl FileSystem {
         };
         let changes = self.changes.so_far();
         let mut batch = Batch::default();
-        let listed = dir
-            .entries()
-            .and_then(|zap| batch.list(zap, wish.from, wish.some));
-        if listed.is_err() {
+        if batch.list(&dir, wish.from, wish.some).is_err() {
             return true;
         }
         if wish.wanted != Wanted::Names {

@@ -2,6 +2,7 @@
 //!
 //! Entries come sorted by the bytes of their paths. They are collected in batches, read and hashed by all threads,
 //! and given out in order; memory is one batch and the names on the way down. Reading leaves no access times.
+//! What cannot be read is a line of its own ([`Unread`]); the others are given all the same.
 
 mod json;
 
@@ -65,6 +66,15 @@ pub struct ManifestEntry {
     pub xattrs: Vec<(Vec<u8>, String)>,
 }
 
+/// What cannot be read: a file, or (what is missing in) a directory.
+#[derive(Debug)]
+pub struct Unread {
+    /// Path from the root, which is `.`.
+    pub path: Vec<u8>,
+    /// Why.
+    pub error: Error,
+}
+
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
@@ -115,6 +125,22 @@ impl FileSystem {
         Ok(hash.finalize().into())
     }
 
+    /// The object of an entry, which is what the entry says it is: a directory that is listed as something else would be
+    /// left out of a walk without a word.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is something else; it cannot be read.
+    pub fn listed_as(&self, object: ObjectId, kind: u32) -> Result<Arc<Znode>> {
+        let znode = self.znode(object)?;
+        if znode.is_dir() != (kind == mode::DIRECTORY) {
+            return Err(Error::corrupt(
+                znode.dnode().place(),
+                "its type is not the one that its directory lists",
+            ));
+        }
+        Ok(znode)
+    }
+
     /// The entry of one object under a path.
     ///
     /// # Errors
@@ -156,11 +182,7 @@ impl FileSystem {
             None
         };
         Ok(ManifestEntry {
-            path: if path.is_empty() {
-                b".".to_vec()
-            } else {
-                path.to_vec()
-            },
+            path: spelled(path),
             mode: a.mode,
             uid: a.uid,
             gid: a.gid,
@@ -180,6 +202,10 @@ impl FileSystem {
     }
 }
 
+fn spelled(path: &[u8]) -> Vec<u8> {
+    if path.is_empty() { b"." } else { path }.to_vec()
+}
+
 /// Gives the entries of a whole file system to `sink`, in path order.
 ///
 /// # Errors
@@ -189,31 +215,57 @@ pub fn manifest(
     hashing: Hashing,
     sink: &mut dyn FnMut(ManifestEntry) -> Result<()>,
 ) -> Result<()> {
+    each_line(fs, hashing, &mut |line| {
+        sink(line.map_err(|unread| unread.error)?)
+    })
+}
+
+/// One line on its way.
+enum Job {
+    Read(Vec<u8>, ObjectId, u32),
+    Failed(Unread),
+}
+
+/// The same, going on behind what cannot be read.
+///
+/// # Errors
+/// The root cannot be read; what `sink` returns.
+pub fn each_line(
+    fs: &Arc<FileSystem>,
+    hashing: Hashing,
+    sink: &mut dyn FnMut(std::result::Result<ManifestEntry, Unread>) -> Result<()>,
+) -> Result<()> {
     let root = fs.root()?;
     let mut walk = fs.walk(&root);
-    let mut batch: Vec<(Vec<u8>, ObjectId)> = Vec::with_capacity(BATCH);
+    let mut batch: Vec<Job> = Vec::with_capacity(BATCH);
     loop {
-        let more = match walk.next()? {
-            Some(entry) => {
-                batch.push((entry.path.to_vec(), entry.object));
-                true
-            }
-            None => false,
-        };
+        let next = walk.next().map(|entry| {
+            entry.map(|entry| Job::Read(entry.path.to_vec(), entry.object, entry.kind))
+        });
+        let job = next.unwrap_or_else(|error| {
+            let path = spelled(walk.unlisted());
+            Some(Job::Failed(Unread { path, error }))
+        });
+        let more = job.is_some();
+        batch.extend(job);
         if batch.len() >= BATCH || (!more && !batch.is_empty()) {
             let items = std::mem::take(&mut batch);
             let shared = fs.clone();
             let results = fs
                 .objset()
                 .work()
-                .try_run_all(items, move |(path, object)| {
-                    let znode = shared.znode(object)?;
-                    shared.manifest_entry(&path, &znode, hashing)
+                .try_run_all(items, move |job| match job {
+                    Job::Failed(unread) => Err(unread),
+                    Job::Read(path, object, kind) => shared
+                        .listed_as(object, kind)
+                        .and_then(|znode| shared.manifest_entry(&path, &znode, hashing))
+                        .map_err(|error| Unread {
+                            path: spelled(&path),
+                            error,
+                        }),
                 })
                 .map_err(|panic| Error::corrupt(fs.place(), panic))?;
-            for entry in results {
-                sink(entry?)?;
-            }
+            results.into_iter().try_for_each(&mut *sink)?;
         }
         if !more {
             return Ok(());

@@ -46,6 +46,12 @@ pub(crate) fn check_new(name: &[u8], longname: bool, utf8_only: bool) -> Result<
     Ok(())
 }
 
+/// Whether a stored name is one that a directory can hold. Others come from a damaged or forged disk or stream: who joined
+/// one of them to a path would be led out of its directory.
+pub(crate) fn is_possible(name: &[u8]) -> bool {
+    check(name).is_ok() && !is_dots(name)
+}
+
 /// Whether a name is `.` or `..`.
 pub(crate) fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")

@@ -5,17 +5,21 @@
 //! slash, so that content is one run.
 //!
 //! Memory: the names of the directories on the way down, sorted; nothing of the objects.
+//!
+//! A walk ends, whatever a damaged or forged disk says: it goes down only into a directory whose stored parent is the one that
+//! lists it ([`FileSystem::subdirectory`]), by one name of it, and never into the root or its own start. So each directory is
+//! met once. What cannot be listed is an error of its own; the walk goes on behind it.
 
 use std::sync::Arc;
 
-use zuse_base::{Error, ObjectId, Result};
+use zuse_base::{Errno, Error, ObjectId, Result};
 
 use crate::file_system::FileSystem;
 use crate::znode::Znode;
 use crate::{dirent, mode};
 
-/// Deepest tree that is believed: a directory that contains itself is deeper.
-const DEEPEST: usize = 1 << 16;
+/// Deepest tree that is walked.
+pub const DEEPEST: usize = 1 << 16;
 
 struct Event {
     start: usize,
@@ -26,11 +30,14 @@ struct Event {
 }
 
 struct Frame {
+    dir: ObjectId,
     /// Length of the path of the directory, with its slash.
     path_len: usize,
     names: Vec<u8>,
     /// Sorted backwards: the next one is last.
     events: Vec<Event>,
+    /// What of it could not be listed.
+    flaw: Option<Error>,
 }
 
 /// One step of a walk.
@@ -49,38 +56,81 @@ pub struct Walk<'a> {
     fs: &'a FileSystem,
     path: Vec<u8>,
     frames: Vec<Frame>,
-    start: Option<(ObjectId, u32)>,
+    from: ObjectId,
+    /// The start was not yet given.
+    first: Option<u32>,
+    /// The start is a directory that was not yet opened.
+    enter: bool,
 }
 
 impl FileSystem {
+    /// The directory behind an entry of `dir`, for who walks down a tree that begins at `start`. Fails where a walk might not
+    /// end: the entry leads to the root, the start, or a directory that belongs elsewhere.
+    ///
+    /// # Errors
+    /// `Corrupt` for these; it cannot be read or is no directory.
+    pub fn subdirectory(
+        &self,
+        dir: ObjectId,
+        object: ObjectId,
+        start: ObjectId,
+    ) -> Result<Arc<Znode>> {
+        let znode = self.znode(object)?;
+        let corrupt = |what: String| Err(Error::corrupt(znode.dnode().place(), what));
+        if !znode.is_dir() {
+            return corrupt("it is listed as a directory and is none".into());
+        }
+        let parent = znode.read().attrs.parent;
+        if parent != dir.0 {
+            return corrupt(format!(
+                "directory {} lists it, but its parent is {parent}: directories may contain themselves",
+                dir.0
+            ));
+        }
+        if object == self.root_id() || object == start {
+            return corrupt(format!(
+                "directory {} lists a directory that holds it",
+                dir.0
+            ));
+        }
+        Ok(znode)
+    }
+
     /// A walk from an object down, in path order, the object itself first.
     pub fn walk<'a>(&'a self, from: &Arc<Znode>) -> Walk<'a> {
         Walk {
             fs: self,
             path: Vec::new(),
             frames: Vec::new(),
-            start: Some((from.object(), from.kind())),
+            from: from.object(),
+            first: Some(from.kind()),
+            enter: from.is_dir(),
         }
     }
 }
 
 impl Walk<'_> {
+    /// The path of the directory that [`Self::next`] could not list.
+    pub fn unlisted(&self) -> &[u8] {
+        self.path.strip_suffix(b"/").unwrap_or(&self.path)
+    }
+
     /// The next entry.
     ///
     /// # Errors
-    /// A directory cannot be read.
+    /// A directory cannot be listed, or not all of it ([`Self::unlisted`]). The next call goes on with what comes behind.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<WalkEntry<'_>>> {
-        if let Some((object, kind)) = self.start.take() {
-            if kind == mode::DIRECTORY {
-                let frame = self.open(object)?;
-                self.frames.push(frame);
-            }
+        if let Some(kind) = self.first.take() {
             return Ok(Some(WalkEntry {
                 path: &[],
-                object,
+                object: self.from,
                 kind,
             }));
+        }
+        if std::mem::take(&mut self.enter) {
+            let start = self.fs.znode(self.from)?;
+            self.open(&start)?;
         }
         loop {
             let Some(frame) = self.frames.last_mut() else {
@@ -100,23 +150,31 @@ impl Walk<'_> {
                     kind: event.kind,
                 }));
             }
+            let (dir, object) = (frame.dir, event.object);
+            self.path.push(b'/');
             if self.frames.len() >= DEEPEST {
-                return Err(Error::corrupt(
-                    self.fs.place(),
-                    "directories that contain themselves",
+                return Err(Error::refused(
+                    Errno::NAMETOOLONG,
+                    format!("directories are more than {DEEPEST} deep"),
                 ));
             }
-            self.path.push(b'/');
-            let frame = self.open(event.object)?;
-            self.frames.push(frame);
+            let dir = self.fs.subdirectory(dir, object, self.from)?;
+            self.open(&dir)?;
         }
     }
 
-    fn open(&self, object: ObjectId) -> Result<Frame> {
-        let dir = self.fs.znode(object)?;
+    /// Goes down into a directory. One of which only a part can be listed is gone into, and said.
+    fn open(&mut self, dir: &Arc<Znode>) -> Result<()> {
+        let mut frame = self.list(dir)?;
+        let flaw = frame.flaw.take();
+        self.frames.push(frame);
+        flaw.map_or(Ok(()), Err)
+    }
+
+    fn list(&self, dir: &Arc<Znode>) -> Result<Frame> {
         let mut names = Vec::new();
         let mut events = Vec::new();
-        dir.entries()?.list(0, &mut |name, value, _| {
+        let listed = dir.each_entry(0, &mut |name, value, _| {
             let start = names.len();
             names.extend_from_slice(name);
             let (object, kind) = (dirent::object(value), dirent::kind(value));
@@ -128,10 +186,18 @@ impl Walk<'_> {
                 kind,
             });
             true
-        })?;
+        });
+        // What comes before a block that cannot be read is there.
+        let mut flaw = match listed {
+            Ok(_) => dir.check_listed().err(),
+            Err(e) if events.is_empty() => return Err(e),
+            Err(e) => Some(e),
+        };
         for i in 0..events.len() {
             if events[i].kind == 0 {
-                events[i].kind = self.fs.znode(events[i].object)?.kind();
+                // Who looks at the object learns what is wrong with it.
+                let znode = self.fs.znode(events[i].object);
+                events[i].kind = znode.map_or(0, |z| z.kind());
             }
             let Event {
                 start,
@@ -150,6 +216,15 @@ impl Walk<'_> {
                 });
             }
         }
+        if let Some(twice) = only_once(&mut events) {
+            flaw.get_or_insert_with(|| {
+                let what = format!(
+                    "several names lead to the same directory, object {}",
+                    twice.0
+                );
+                Error::corrupt(dir.dnode().place(), what)
+            });
+        }
         let key = |e: &Event| {
             let slash: &[u8] = if e.descend { b"/" } else { b"" };
             (&names[e.start..e.end], slash)
@@ -159,9 +234,25 @@ impl Walk<'_> {
             b.iter().chain(b_slash).cmp(a.iter().chain(a_slash))
         });
         Ok(Frame {
+            dir: dir.object(),
             path_len: self.path.len(),
             names,
             events,
+            flaw,
         })
     }
+}
+
+/// Leaves one way down into each directory; a directory that had several.
+fn only_once(events: &mut Vec<Event>) -> Option<ObjectId> {
+    let mut down: Vec<ObjectId> = events
+        .iter()
+        .filter(|e| e.descend)
+        .map(|e| e.object)
+        .collect();
+    down.sort_unstable();
+    let twice = down.windows(2).find(|w| w[0] == w[1]).map(|w| w[0])?;
+    let mut seen = std::collections::HashSet::new();
+    events.retain(|e| !e.descend || seen.insert(e.object));
+    Some(twice)
 }

@@ -353,17 +353,18 @@ impl FileSystem {
     fn each_stored(&self, znode: &Arc<Znode>, f: &mut dyn FnMut(&[u8])) -> Result<()> {
         let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
         let view = self.store.view(znode.dnode())?;
-        if let Some(list) = list_in(view.as_ref())? {
-            dxattr::walk(list, |name, _| {
+        // Whoever lists them separates names by NUL.
+        let mut possible = |name: &[u8]| {
+            if !name.is_empty() && !name.contains(&0) {
                 f(name);
-                true
-            })?;
+            }
+            true
+        };
+        if let Some(list) = list_in(view.as_ref())? {
+            dxattr::walk(list, |name, _| possible(name))?;
         }
         if let Some(space) = self.attribute_space(znode)? {
-            space.entries()?.list(0, &mut |name, _, _| {
-                f(name);
-                true
-            })?;
+            space.entries()?.list(0, &mut |name, _, _| possible(name))?;
         }
         Ok(())
     }

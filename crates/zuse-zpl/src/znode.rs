@@ -22,8 +22,8 @@ use zuse_dmu::zap::Zap;
 use zuse_dmu::{Dnode, NUMBER_SHARDS, NumberMap, shard_of};
 
 use crate::attributes::Attributes;
-use crate::mode;
 use crate::range_lock::RangeLock;
+use crate::{dirent, mode};
 
 type Shard = NumberMap<Weak<Znode>>;
 
@@ -52,6 +52,8 @@ pub struct Znode {
     dead: AtomicBool,
     /// Entries of a directory.
     entries: Option<Zap>,
+    /// A listing met names that no directory can hold.
+    has_impossible: AtomicBool,
     pub(crate) names: Mutex<()>,
     pub(crate) content: RangeLock,
     pub(crate) xattrs: RwLock<()>,
@@ -131,6 +133,31 @@ impl Znode {
     pub(crate) fn note_end(&self, end: u64, txg: Txg) {
         self.end.store(end, Relaxed);
         self.end_txg.store(txg.0, Relaxed);
+    }
+
+    /// Lists entries of a directory from a position on; the position behind the last. That some were left out is noted:
+    /// [`Self::check_listed`] says so when the listing is at its end.
+    pub(crate) fn each_entry(
+        &self,
+        from: u64,
+        f: &mut dyn FnMut(&[u8], u64, u64) -> bool,
+    ) -> Result<u64> {
+        let listed = dirent::each(self.entries()?, from, f)?;
+        if listed.impossible != 0 {
+            self.has_impossible.store(true, Relaxed);
+        }
+        Ok(listed.after)
+    }
+
+    /// Fails if entries were left out of listings of this directory.
+    pub(crate) fn check_listed(&self) -> Result<()> {
+        if self.has_impossible.load(Relaxed) {
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                "the directory holds names that no file may have; they are left out",
+            ));
+        }
+        Ok(())
     }
 
     /// The ZAP of a directory.
@@ -223,6 +250,7 @@ impl ZnodeCache {
             }),
             dead: AtomicBool::new(false),
             entries,
+            has_impossible: AtomicBool::new(false),
             names: Mutex::new(()),
             content: RangeLock::default(),
             xattrs: RwLock::new(()),

@@ -83,6 +83,7 @@ impl Pool {
         open.retain(|_, e| e.fs.strong_count() > 0);
         let object = dataset.object().0;
         let backing = DatasetBacking::open(self.spa().clone(), dataset.clone())?;
+        self.keep_to_edge(&dataset)?;
         let fs = crate::replay::file_system(&backing, self.spa(), &dataset)?;
         open.insert(
             object,

@@ -1,9 +1,11 @@
 //! An open pool.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use zuse_base::Result;
-use zuse_dsl::Dsl;
+use zuse_dmu::Edge;
+use zuse_dsl::{Dataset, Dsl};
 use zuse_format::uberblock::Uberblock;
 use zuse_vdev::{PoolConfig, PoolState, VdevStatus};
 
@@ -27,6 +29,8 @@ pub struct Pool {
     mounts: RwLock<Option<Arc<dyn Mounts>>>,
     for_now: RwLock<ForNow>,
     since: std::time::Instant,
+    /// How far snapshots are proved that were made of streams which ended early, by object.
+    edges: Mutex<HashMap<u64, Arc<Edge>>>,
 }
 
 impl Pool {
@@ -38,6 +42,7 @@ impl Pool {
             mounts: RwLock::new(None),
             for_now: RwLock::default(),
             since: std::time::Instant::now(),
+            edges: Mutex::default(),
         });
         pool.dsl.set_tier(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
@@ -56,6 +61,21 @@ impl Pool {
     /// The dataset layer, for tools.
     pub fn dsl(&self) -> &Arc<Dsl> {
         &self.dsl
+    }
+
+    /// Notes that a dataset is proved up to an edge only.
+    pub(crate) fn note_edge(&self, dataset: &Dataset, edge: Edge) {
+        let mut edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        edges.insert(dataset.object().0, Arc::new(edge));
+    }
+
+    /// Lets an object set give no more of a dataset than is proved.
+    pub(crate) fn keep_to_edge(&self, dataset: &Dataset) -> Result<()> {
+        let edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(edge) = edges.get(&dataset.object().0) {
+            dataset.objset()?.set_edge(edge.clone());
+        }
+        Ok(())
     }
 
     /// Name.

@@ -327,7 +327,13 @@ impl Pool {
         }
         self.after_snapshot(begin, &told, package, request, !exists)?;
         tell(&told);
-        flaw.map_or(Ok(()), Err)
+        let Some((error, edge)) = flaw else {
+            return Ok(());
+        };
+        for name in [told.to.as_str(), dataset_of(&told.to)] {
+            self.note_edge(&*self.dsl().dataset(name)?, edge.clone());
+        }
+        Err(error)
     }
 
     /// What a package says of a snapshot besides its content: properties and holds; and of a new encrypted dataset.

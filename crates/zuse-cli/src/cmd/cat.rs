@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Args;
-use zuse::Credentials;
+use zuse::{Credentials, Errno};
 
 use super::ls::{missing, place};
 use crate::args::Devices;
-use crate::error::{Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
+use crate::target::Target;
 
 /// Bytes handed out at a time.
 const CHUNK: u64 = 1 << 20;
@@ -17,6 +18,9 @@ const CHUNK: u64 = 1 << 20;
 /// Write files of a dataset or snapshot, or a volume (VOLUME:), to standard output, without a mount
 #[derive(Args, Debug)]
 pub struct Cat {
+    /// Go on behind what cannot be read, with zeros in its place
+    #[arg(short = 'k', long)]
+    keep_going: bool,
     #[command(flatten)]
     devices: Devices,
     /// The files, or volumes
@@ -28,36 +32,79 @@ impl Cat {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
-        for text in &self.files {
-            let target = place(text)?;
-            let cannot = || format!("cannot read '{target}'");
-            let pool = session.pool_for(&target.dataset, Need::Read)?;
-            if super::cp::is_volume(&pool, &target)? {
-                let mut out = session.ui.raw_out()?;
-                super::cp::read_volume(&pool, &target, &mut out)?;
-                continue;
-            }
-            let fs = pool
-                .file_system(&target.dataset)
-                .or_cannot(|| format!("cannot open '{}'", target.dataset))?;
-            let file = fs
-                .resolve(&Credentials::root(), &target.path)
-                .map_err(|e| missing(&cannot(), &e))?;
-            let size = file.size();
-            let mut at = 0;
-            let mut out = session.ui.raw_out()?;
-            let mut buffer = vec![0; CHUNK.min(size.max(1)) as usize];
-            while at < size {
-                let got = fs
-                    .read(&file, at, &mut buffer)
-                    .map_err(|e| missing(&cannot(), &e))?;
-                if got == 0 {
-                    break;
+        // Who asks for no place in a dataset is told so before anything is written.
+        let targets = self.files.iter().map(place);
+        let targets: Vec<Target> = targets.collect::<Outcome<_>>()?;
+        let mut bad = false;
+        for target in targets {
+            match one(session, &target, self.keep_going) {
+                Err(Stop::Failed(error)) => {
+                    crate::say_error(&mut session.ui, &error);
+                    bad = true;
                 }
-                out.write_all(buffer.get(..got).unwrap_or_default())?;
-                at += got as u64;
+                other => other?,
             }
         }
-        Ok(())
+        match bad {
+            true => Err(CommandError::new("").into()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn one(session: &mut Session, target: &Target, keep_going: bool) -> Outcome {
+    let cannot = || format!("cannot read '{target}'");
+    let pool = session.pool_for(&target.dataset, Need::Read)?;
+    if super::cp::is_volume(&pool, target)? {
+        let mut out = session.ui.raw_out()?;
+        return super::cp::read_volume(&pool, target, keep_going, &mut out);
+    }
+    let fs = pool
+        .file_system(&target.dataset)
+        .or_cannot(|| format!("cannot open '{}'", target.dataset))?;
+    let file = fs
+        .resolve(&Credentials::root(), &target.path)
+        .map_err(|e| missing(&cannot(), &e))?;
+    if file.is_dir() {
+        return Err(CommandError::new(format!("{}: it is a directory", cannot())).into());
+    }
+    let incomplete = |at: u64, error: &zuse::Error| {
+        CommandError::new(format!(
+            "'{target}' is incomplete: behind byte {at}: {error}"
+        ))
+    };
+    let (size, block) = (file.size(), u64::from(file.dnode().block_size()).max(512));
+    let mut out = session.ui.raw_out()?;
+    let mut buffer = Vec::new();
+    let (mut at, mut flaw, mut fine) = (0, None, false);
+    while at < size {
+        let step = if fine { block - at % block } else { CHUNK };
+        buffer.resize(step.min(size - at) as usize, 0);
+        let got = match fs.read(&file, at, &mut buffer) {
+            Ok(0) => break,
+            Ok(got) => got,
+            Err(e) if e.is(Errno::NOTDIR) || e.is(Errno::ISDIR) => {
+                return Err(missing(&cannot(), &e));
+            }
+            // Block by block: what comes before the bad one is given.
+            Err(_) if !fine => {
+                fine = true;
+                continue;
+            }
+            Err(e) if !keep_going => return Err(incomplete(at, &e).into()),
+            Err(e) => {
+                flaw.get_or_insert((at, e));
+                buffer.fill(0);
+                buffer.len()
+            }
+        };
+        out.write_all(buffer.get(..got).unwrap_or_default())?;
+        at += got as u64;
+        // Again in large steps, once what could not be read as a whole is over.
+        fine &= !at.is_multiple_of(CHUNK);
+    }
+    match flaw {
+        None => Ok(()),
+        Some((at, e)) => Err(incomplete(at, &e).into()),
     }
 }

@@ -1,6 +1,6 @@
 //! `zuse cp`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use clap::Args;
 use zuse::{Credentials, Errno};
 
 use crate::args::Devices;
-use crate::copy::{copy_in, copy_out};
+use crate::copy::{Below, In, Manner, Replace, Report, copy_in, copy_out};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::progress::Progress;
 use crate::session::{Need, Session};
@@ -21,8 +21,11 @@ const CHUNK: usize = 1 << 20;
 /// Copy files between the host and a dataset, without a mount
 ///
 /// A place in a dataset is written DATASET:/PATH or DATASET@SNAPSHOT:/PATH. Modes, times, symbolic and hard links, extended
-/// attributes and holes are kept, owners too when run as root. A volume is
+/// attributes and holes are kept, owners, set-id bits and capabilities too when run as root. A volume is
 /// VOLUME: or VOLUME@SNAPSHOT:, and is copied as one file.
+///
+/// What cannot be copied is named, the rest goes on, and the exit status is 1. On the host a name that is taken is not
+/// touched, unless it is that of a file which the command line names, or -f is given.
 #[derive(Args, Debug)]
 pub struct Cp {
     /// Copy directories with all that is in them
@@ -32,10 +35,51 @@ pub struct Cp {
     #[arg(short = 'a', short_alias = 'p')]
     archive: bool,
     #[command(flatten)]
+    how: How,
+    #[command(flatten)]
     devices: Devices,
     /// What to copy, then where to
     #[arg(required = true, num_args = 2.., value_name = "SOURCE… DESTINATION")]
     paths: Vec<OsString>,
+}
+
+/// What is asked of a copy besides.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct How {
+    /// Keep what can be read of a file that cannot be read whole, with zeros for the rest
+    #[arg(short = 'k', long)]
+    pub keep_going: bool,
+    /// Replace files and links of the host that are there already (never directories)
+    #[arg(short, long)]
+    pub force: bool,
+    /// As root: leave owners, set-id bits and capabilities
+    #[arg(long)]
+    pub no_same_owner: bool,
+    /// Leave out devices, FIFOs and sockets
+    #[arg(long)]
+    pub no_special: bool,
+}
+
+impl How {
+    /// How to copy to the host what a command line names (`trusted`), or what a stream brings.
+    pub fn outward(self, recursive: bool, trusted: bool) -> Manner {
+        let replace = match self.force {
+            true => Replace::FilesAndLinks,
+            false => Replace::Nothing,
+        };
+        Manner {
+            recursive,
+            keep_going: self.keep_going,
+            owners: !self.no_same_owner,
+            special: !self.no_special,
+            replace_named: match replace {
+                Replace::Nothing if trusted => Replace::File,
+                other => other,
+            },
+            replace,
+            change_existing: trusted,
+        }
+    }
 }
 
 impl Cp {
@@ -48,10 +92,15 @@ impl Cp {
         };
         let targets: Vec<Option<Target>> = sources.iter().map(|s| Target::parse(s)).collect();
         match Target::parse(to) {
-            Some(to) if targets.iter().all(Option::is_none) => copy_all_in(session, sources, &to, recursive),
+            Some(place) if targets.iter().all(Option::is_none) => {
+                let is_dir = to.as_bytes().ends_with(b"/");
+                let manner = In { recursive, keep_going: self.how.keep_going, special: !self.how.no_special, is_dir };
+                copy_all_in(session, sources, &place, manner)
+            }
             None if targets.iter().all(Option::is_some) => {
                 let to = session.path(to.as_ref());
-                copy_all_out(session, &targets.into_iter().flatten().collect::<Vec<_>>(), &to, recursive)
+                let manner = self.how.outward(recursive, true);
+                copy_all_out(session, &targets.into_iter().flatten().collect::<Vec<_>>(), &to, manner)
             }
             Some(_) => Err(CommandError::usage("cannot copy from dataset to dataset").hint("copy out to the host first, or mount both").into()),
             None => Err(CommandError::usage("cannot copy: neither side is in a dataset")
@@ -61,12 +110,7 @@ impl Cp {
     }
 }
 
-fn copy_all_in(
-    session: &mut Session,
-    sources: &[OsString],
-    to: &Target,
-    recursive: bool,
-) -> Outcome {
+fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, manner: In) -> Outcome {
     let pool = session.pool_for(&to.dataset, Need::Write)?;
     let cannot = || format!("cannot copy to '{to}'");
     if is_volume(&pool, to)? {
@@ -81,10 +125,11 @@ fn copy_all_in(
         Err(e) => return Err(e).or_cannot(cannot),
     };
     let into = there.clone().filter(|z| z.is_dir());
-    if into.is_none() && sources.len() > 1 {
+    if into.is_none() && (sources.len() > 1 || manner.is_dir && !manner.recursive) {
         return Err(CommandError::new(format!("{}: it is not a directory", cannot())).into());
     }
     let progress = Progress::new(&session.ui, session.holder.is_some());
+    let report = Report::new(&session.ui)?;
     let holder = session.holder.clone();
     for source in sources {
         let from = session.path(source.as_ref());
@@ -96,19 +141,23 @@ fn copy_all_in(
                 (dir, name.to_vec())
             }
         };
-        copy_in(
+        if into.is_none() && manner.is_dir && !from.is_dir() {
+            return Err(CommandError::new(format!("{}: it is not a directory", cannot())).into());
+        }
+        let copied = copy_in(
             &fs,
             &to.dataset,
             holder.as_ref(),
-            &progress,
+            (&progress, &report),
             &from,
             (&dir, &name),
-            recursive,
-        )?;
+            manner,
+        );
+        report.take(copied)?;
     }
     drop(progress);
     session.ui.flush()?;
-    Ok(())
+    report.finish()
 }
 
 /// The name under which a source appears; empty for `DIR/.`, which means what is in it.
@@ -132,9 +181,16 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-fn copy_all_out(session: &mut Session, sources: &[Target], to: &Path, recursive: bool) -> Outcome {
+/// Copies places of datasets to a path of the host.
+pub fn copy_all_out(
+    session: &mut Session,
+    sources: &[Target],
+    to: &Path,
+    manner: Manner,
+) -> Outcome {
     let into = to.is_dir();
-    if !into && sources.len() > 1 {
+    let one_file = sources.len() == 1 && !to.as_os_str().as_bytes().ends_with(b"/");
+    if !into && !(one_file || sources.len() == 1 && manner.recursive) {
         return Err(CommandError::new(format!(
             "cannot copy to '{}': it is not a directory",
             to.display()
@@ -142,27 +198,35 @@ fn copy_all_out(session: &mut Session, sources: &[Target], to: &Path, recursive:
         .into());
     }
     let progress = Progress::new(&session.ui, session.holder.is_some());
+    let report = Report::new(&session.ui)?;
+    // The names of the host that the user gave are followed; nothing below them is.
+    let parent = to.parent().unwrap_or(Path::new("/"));
+    let top = if into { to } else { parent };
+    let cannot_open = || format!("cannot open '{}'", top.display());
     for source in sources {
         let cannot = || format!("cannot copy '{source}'");
         let pool = session.pool_for(&source.dataset, Need::Read)?;
         if is_volume(&pool, source)? {
             let mut out = std::fs::File::create(to)
                 .or_cannot(|| format!("cannot create '{}'", to.display()))?;
-            read_volume(&pool, source, &mut out)?;
+            let done = read_volume(&pool, source, manner.keep_going, &mut out);
+            report.take(done)?;
             continue;
         }
+        let below = Below::open(top).or_cannot(cannot_open)?;
         let fs = pool.file_system(&source.dataset).or_cannot(cannot)?;
         let from = fs
             .resolve(&Credentials::root(), &source.path)
             .map_err(|e| super::ls::missing(&cannot(), &e))?;
-        let (_, name) = split(&source.path);
-        let target = match (into, name.is_empty()) {
-            (true, false) => to.join(std::ffi::OsStr::from_bytes(name)),
-            _ => to.to_owned(),
+        let name = match (into, split(&source.path).1) {
+            // What is in it, not a directory of that name.
+            (true, b"..") => &b""[..],
+            (true, name) => name,
+            (false, _) => to.file_name().map_or(&b""[..], OsStr::as_bytes),
         };
-        copy_out(&fs, &progress, &from, &target, recursive)?;
+        copy_out(&fs, &progress, &report, &from, (&below, top, name), manner)?;
     }
-    Ok(())
+    report.finish()
 }
 
 /// Whether a place is a volume as a whole.
@@ -179,19 +243,52 @@ pub fn is_volume(pool: &zuse::Pool, target: &Target) -> Outcome<bool> {
     Ok(entry)
 }
 
-/// Writes a volume's bytes out.
-pub fn read_volume(pool: &zuse::Pool, from: &Target, out: &mut dyn Write) -> Outcome {
+/// Writes a volume's bytes out; where that is wanted, with zeros for those that cannot be read.
+pub fn read_volume(
+    pool: &zuse::Pool,
+    from: &Target,
+    keep_going: bool,
+    out: &mut dyn Write,
+) -> Outcome {
     let cannot = || format!("cannot read '{}'", from.dataset);
+    let incomplete =
+        |why: String| CommandError::new(format!("'{}' is incomplete: {why}", from.dataset));
     let volume = pool.volume(&from.dataset).or_cannot(cannot)?;
     let mut buffer = vec![0; CHUNK];
-    let mut at = 0;
-    loop {
-        let got = volume.read(at, &mut buffer).or_cannot(cannot)?;
-        if got == 0 {
-            return Ok(());
-        }
+    let size = volume.size().or_cannot(cannot)?;
+    let (mut at, mut missing) = (0, None);
+    while at < size {
+        let want = (size - at).min(CHUNK as u64) as usize;
+        buffer.resize(want, 0);
+        let got = match volume.read(at, &mut buffer) {
+            Ok(0) => return Err(incomplete(format!("it ends at byte {at}")).into()),
+            Ok(got) => got,
+            Err(e) if !keep_going => return Err(incomplete(e.to_string()).into()),
+            Err(e) => {
+                missing.get_or_insert((at, e));
+                volume_blocks(&volume, at, &mut buffer);
+                want
+            }
+        };
         out.write_all(buffer.get(..got).unwrap_or_default())?;
         at += got as u64;
+    }
+    match missing {
+        None => Ok(()),
+        Some((at, e)) => {
+            Err(incomplete(format!("bytes are missing, the first behind {at}: {e}")).into())
+        }
+    }
+}
+
+/// Reads what can be read of a piece of a volume, zeros for the rest.
+fn volume_blocks(volume: &zuse::Volume, at: u64, buffer: &mut [u8]) {
+    let mut offset = at;
+    for part in buffer.chunks_mut(4096) {
+        if volume.read(offset, part).is_err() {
+            part.fill(0);
+        }
+        offset += part.len() as u64;
     }
 }
 

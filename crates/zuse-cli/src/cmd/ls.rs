@@ -1,17 +1,19 @@
 //! `zuse ls`
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
 use clap::Args;
-use zuse::{Credentials, Errno, FileSystem};
-use zuse_zpl::{Znode, mode};
+use zuse::{Credentials, Errno, FileSystem, ObjectId};
+use zuse_zpl::{DEEPEST, Znode, mode};
 
 use crate::args::Devices;
 use crate::date;
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::nicenum::nicenum;
 use crate::session::{Need, Session};
+use crate::shown;
 use crate::target::Target;
 
 /// List a directory of a dataset or snapshot, without a mount
@@ -72,6 +74,7 @@ impl Ls {
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let several = self.places.len() > 1 || self.recursive;
+        let mut bad = 0u64;
         for (i, text) in self.places.iter().enumerate() {
             let target = place(text)?;
             let pool = session.pool_for(&target.dataset, Need::Read)?;
@@ -83,64 +86,122 @@ impl Ls {
                 .map_err(|e| missing(&format!("cannot list '{target}'"), &e))?;
             if !znode.is_dir() || self.directory {
                 let name = text.to_string_lossy().into_owned();
-                self.lines(session, &fs, &[(name.into_bytes(), znode)])?;
+                let entry = (name.into_bytes(), znode.object(), znode.kind());
+                bad += self.lines(session, &fs, (&target.to_string(), &[entry]))?;
                 continue;
             }
             if several && i > 0 {
                 session.ui.line("")?;
             }
-            self.directory(session, &fs, &znode, &target.to_string(), several)?;
+            bad += self.tree(session, &fs, &znode, &target, several)?;
         }
-        Ok(())
+        match bad {
+            0 => Ok(()),
+            // Each was said already.
+            _ => Err(CommandError::new("").into()),
+        }
     }
 
-    fn directory(
+    /// Lists a directory, and where that is wanted those below; how many of them could not be listed whole.
+    fn tree(
         &self,
         session: &mut Session,
         fs: &Arc<FileSystem>,
-        dir: &Arc<Znode>,
-        name: &str,
+        top: &Arc<Znode>,
+        target: &Target,
         titled: bool,
-    ) -> Outcome {
-        if titled {
-            session.ui.line(format!("{name}:"))?;
+    ) -> Outcome<u64> {
+        let mut bad = 0;
+        let first = target.to_string().into_bytes();
+        // Not by calls within calls: trees may be deeper than a thread's stack.
+        let mut waiting = vec![(top.object(), None, first, 0)];
+        while let Some((object, parent, name, depth)) = waiting.pop() {
+            if depth > 0 {
+                session.ui.line("")?;
+            }
+            if titled {
+                let mut title = session.ui.name(&name).into_owned();
+                title.push(b':');
+                session.ui.line(title)?;
+            }
+            let dir = match parent {
+                None => Ok(top.clone()),
+                Some(_) if depth > DEEPEST => Err(zuse::Error::refused(
+                    Errno::NAMETOOLONG,
+                    format!("directories are more than {DEEPEST} deep"),
+                )),
+                Some(parent) => fs.subdirectory(parent, object, top.object()),
+            };
+            let (entries, flaw) = match dir {
+                Ok(dir) => self.names(fs, &dir),
+                Err(e) => (Vec::new(), Err(e)),
+            };
+            let shown = String::from_utf8_lossy(&name).into_owned();
+            bad += self.lines(session, fs, (&shown, &entries))?;
+            if let Err(e) = flaw {
+                bad += 1;
+                tell(session, &name, &e);
+            }
+            if !self.recursive {
+                continue;
+            }
+            let mut seen = HashSet::new();
+            let below = entries.into_iter().filter(|e| e.2 == mode::DIRECTORY);
+            let from = waiting.len();
+            for (child, number, _) in below {
+                let slash: &[u8] = if name.ends_with(b"/") { b"" } else { b"/" };
+                let path = [&name, slash, &child].concat();
+                if seen.insert(number) {
+                    waiting.push((number, Some(object), path, depth + 1));
+                } else {
+                    bad += 1;
+                    let what = "its directory lists it twice";
+                    tell(session, &path, &zuse::Error::corrupt(shown.as_str(), what));
+                }
+            }
+            if let Some(new) = waiting.get_mut(from..) {
+                new.reverse();
+            }
         }
+        Ok(bad)
+    }
+
+    /// The entries of a directory by name, and why they are not all.
+    fn names(&self, fs: &Arc<FileSystem>, dir: &Arc<Znode>) -> (Vec<Entry>, zuse::Result<()>) {
         let mut names = Vec::new();
-        fs.readdir(dir, 0, false, &mut |e| {
+        let listed = fs.readdir(dir, 0, false, &mut |e| {
             if !matches!(e.name, b"." | b".." | b".zfs") && (self.all || !e.name.starts_with(b"."))
             {
-                names.push((e.name.to_vec(), e.object));
+                names.push((e.name.to_vec(), e.object, e.kind));
             }
             true
-        })
-        .or_cannot(|| format!("cannot list '{name}'"))?;
+        });
         names.sort_unstable();
-        let entries: Vec<(Vec<u8>, Arc<Znode>)> = names
-            .into_iter()
-            .map(|(n, object)| fs.znode(object).map(|z| (n, z)))
-            .collect::<zuse::Result<_>>()
-            .or_cannot(|| format!("cannot list '{name}'"))?;
-        self.lines(session, fs, &entries)?;
-        if self.recursive {
-            for (child, znode) in entries.iter().filter(|(_, z)| z.is_dir()) {
-                session.ui.line("")?;
-                let path = format!(
-                    "{}/{}",
-                    name.trim_end_matches('/'),
-                    String::from_utf8_lossy(child)
-                );
-                self.directory(session, fs, znode, &path, true)?;
-            }
-        }
-        Ok(())
+        (names, listed)
     }
 
     fn lines(
         &self,
         session: &mut Session,
         fs: &Arc<FileSystem>,
-        entries: &[(Vec<u8>, Arc<Znode>)],
-    ) -> Outcome {
+        (dir, entries): (&str, &[Entry]),
+    ) -> Outcome<u64> {
+        // Names alone need no objects; of an object that cannot be read the name is there all the same.
+        let look = self.long || self.inode;
+        let (mut all, mut bad) = (Vec::new(), 0);
+        for (name, object, kind) in entries {
+            let znode = match look {
+                true => fs.listed_as(*object, *kind).map(Some),
+                false => Ok(None),
+            };
+            let znode = znode.unwrap_or_else(|e| {
+                bad += 1;
+                tell(session, &[dir.as_bytes(), b"/", name].concat(), &e);
+                None
+            });
+            all.push((name, *object, znode));
+        }
+
         let size = |z: &Znode| {
             if mode::is_device(z.attributes().mode) {
                 let (major, minor) = fs.getattr(z).device();
@@ -152,7 +213,8 @@ impl Ls {
                 z.size().to_string()
             }
         };
-        let widths = entries.iter().fold([1, 1, 1, 1], |[a, b, c, d], (_, z)| {
+        let known = all.iter().filter_map(|(_, _, z)| z.as_ref());
+        let widths = known.fold([1, 1, 1, 1], |[a, b, c, d], z| {
             let at = z.attributes();
             [
                 a.max(at.links.to_string().len()),
@@ -161,12 +223,13 @@ impl Ls {
                 d.max(size(z).len()),
             ]
         });
-        for (name, znode) in entries {
+        for (name, object, znode) in &all {
             let mut line = Vec::new();
             if self.inode {
-                line.extend_from_slice(format!("{:>8} ", znode.object().0).as_bytes());
+                line.extend_from_slice(format!("{:>8} ", object.0).as_bytes());
             }
-            if self.long {
+            let znode = znode.as_ref().filter(|_| self.long);
+            if let Some(znode) = znode {
                 let a = znode.attributes();
                 let [links, uid, gid, len] = widths;
                 line.extend_from_slice(
@@ -182,18 +245,33 @@ impl Ls {
                     .as_bytes(),
                 );
             }
-            line.extend_from_slice(name);
-            if self.long && znode.kind() == mode::SYMLINK {
+            if self.long && znode.is_none() {
+                line.extend_from_slice(b"?????????? ");
+            }
+            line.extend_from_slice(&session.ui.name(name));
+            if let Some(znode) = znode.filter(|z| z.kind() == mode::SYMLINK) {
                 line.extend_from_slice(b" -> ");
-                line.extend_from_slice(
-                    &fs.readlink(znode)
-                        .or_cannot(|| "cannot read a link".into())?,
-                );
+                match fs.readlink(znode) {
+                    Ok(target) => line.extend_from_slice(&session.ui.name(&target)),
+                    Err(e) => {
+                        bad += 1;
+                        tell(session, &[dir.as_bytes(), b"/", name].concat(), &e);
+                    }
+                }
             }
             session.ui.line(line)?;
         }
-        Ok(())
+        Ok(bad)
     }
+}
+
+/// A name, its object, and the type that its directory lists.
+type Entry = (Vec<u8>, ObjectId, u32);
+
+/// Says what could not be listed.
+fn tell(session: &mut Session, path: &[u8], error: &zuse::Error) {
+    let path = String::from_utf8_lossy(&shown::name(path)).into_owned();
+    session.ui.say(format!("cannot list '{path}': {error}"));
 }
 
 /// `drwxr-xr-x`

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Args;
-use zuse_zpl::{Hashing, manifest};
+use zuse_zpl::{Hashing, each_line};
 
 use super::ls::place;
 use crate::args::Devices;
@@ -13,13 +13,17 @@ use crate::session::{Need, Session};
 
 /// List everything in a dataset or snapshot as JSON, one object a line
 ///
-/// Sorted by path bytes. Two trees are the same if their manifests are (but for inode numbers, blocks and access times). Files of
-/// up to 64 MiB have their sha256, with --sha256=all all files. A volume is one line. It needs no mount.
+/// Sorted by path bytes. Two trees are the same if their manifests are (but for inode numbers, blocks and access times). Every
+/// file has its sha256; --sha256=none leaves it out. A volume is one line. What cannot be read is a line with its path and an
+/// error, the rest goes on, and the exit status is 1. It needs no mount.
 #[derive(Args, Debug)]
 pub struct Manifest {
-    /// With checksums: of files up to 64 MiB, or of all, or of none
-    #[arg(long, value_name = "all|none", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
+    /// Checksums of all files (as without this option), of those up to 64 MiB, or of none
+    #[arg(long, value_name = "all|small|none", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     sha256: Option<String>,
+    /// Accepted: what cannot be read never ends the rest
+    #[arg(short = 'k', long)]
+    keep_going: bool,
     #[command(flatten)]
     devices: Devices,
     /// The dataset or snapshot
@@ -32,12 +36,12 @@ impl Manifest {
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let hashing = match self.sha256.as_deref() {
-            None | Some("none") => Hashing::None,
-            Some("default") => Hashing::Default,
-            Some("all") => Hashing::All,
+            Some("none") => Hashing::None,
+            Some("small") => Hashing::Default,
+            None | Some("all") => Hashing::All,
             Some(other) => {
                 return Err(CommandError::usage(format!(
-                    "--sha256={other}: 'all' or nothing may be given"
+                    "--sha256={other}: 'all', 'small' or 'none' may be given"
                 ))
                 .into());
             }
@@ -61,10 +65,15 @@ impl Manifest {
         }
         let fs = pool.file_system(&target.dataset).or_cannot(cannot)?;
         let out = session.ui.out();
-        let mut failed = Ok(());
-        let listed = manifest(&fs, hashing, &mut |entry| {
+        let (mut failed, mut bad) = (Ok(()), 0u64);
+        let listed = each_line(&fs, hashing, &mut |line| {
+            let json = match &line {
+                Ok(entry) => entry.to_json(),
+                Err(unread) => unread.to_json(),
+            };
+            bad += u64::from(line.is_err());
             // Line breaks are never inside a text there: taken out, they leave one object a line.
-            failed = writeln!(out, "{}", entry.to_json().replace('\n', ""));
+            failed = writeln!(out, "{}", json.replace('\n', ""));
             match &failed {
                 Ok(()) => Ok(()),
                 Err(e) => Err(zuse::Error::refused(
@@ -74,6 +83,19 @@ impl Manifest {
             }
         });
         failed.map_err(Stop::from)?;
-        listed.or_cannot(cannot)
+        listed.or_cannot(cannot)?;
+        match bad {
+            0 => Ok(()),
+            n => Err(CommandError::new(format!(
+                "the manifest of '{}' is incomplete: {n} {} not be read",
+                target.dataset,
+                if n == 1 {
+                    "object could"
+                } else {
+                    "objects could"
+                }
+            ))
+            .into()),
+        }
     }
 }

@@ -24,6 +24,8 @@ use crate::wire::Listener;
 
 /// What the server says when it is ready.
 const READY: &str = "ok\n";
+/// What it says when it has mounted a stream that is not whole.
+const READY_IN_PART: &str = "in part\n";
 
 /// Serves mounts of a pool
 #[derive(Args, Debug)]
@@ -89,6 +91,11 @@ pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outc
         std::io::Read::read_to_string(&mut out, &mut said)?;
     }
     if said == READY {
+        return Ok(());
+    }
+    if said == READY_IN_PART {
+        // The command ends as one that looked at such a stream.
+        session.flawed = true;
         return Ok(());
     }
     // It has said why on the same error stream.
@@ -177,7 +184,9 @@ fn go_quiet(session: &mut Session, guid: u64) -> Outcome {
         .open("/dev/null")?;
     let streams = [null.as_fd(), null.as_fd(), log.as_fd()].map(|fd| fd.try_clone_to_owned());
     let [a, b, c] = streams;
-    session.ui.print(READY)?;
+    session
+        .ui
+        .print(if session.flawed { READY_IN_PART } else { READY })?;
     session.ui.flush()?;
     // All handles of the starter's pipe go, so that it sees the end.
     session.ui = crate::ui::Ui::new([a?, b?, c?]);

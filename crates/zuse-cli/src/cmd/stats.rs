@@ -69,7 +69,8 @@ impl Stats {
             lines.push(self.device_line(&row.name, "device reads", reads, read));
             lines.push(self.device_line(&row.name, "device writes", writes, written));
         }
-        session.ui.print(render(&columns, &lines, self.scripted))?;
+        let style = session.ui.style(self.scripted);
+        session.ui.print(render(&columns, &lines, style))?;
         Ok(())
     }
 

@@ -15,9 +15,11 @@ use zuse::stream::record::{HEADER, Header, Record};
 use zuse::stream::{ResumeToken, StreamReader, features};
 use zuse::{Pool, STREAM_DATASET, STREAM_POOL};
 
+use super::cp::{How, copy_all_out};
 use super::zstream::{input, said};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::Session;
+use crate::target::Target;
 
 /// Look into send streams: list, read and extract files, without a pool
 #[derive(Args, Debug)]
@@ -43,7 +45,7 @@ enum Command {
 impl Stream {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        match self.command {
+        let done = match self.command {
             Command::Ls(c) => c.run(session),
             Command::Cat(c) => c.run(session),
             Command::Extract(c) => c.run(session),
@@ -53,6 +55,11 @@ impl Stream {
             Command::Info(c) => c.run(session),
             Command::Verify(c) => c.run(session),
             Command::Token(c) => c.run(session),
+        };
+        match done {
+            // Why was said; what is whole was given.
+            Ok(()) if session.flawed => Err(CommandError::new("").into()),
+            other => other,
         }
     }
 }
@@ -63,7 +70,8 @@ struct Sources {
     /// Unpack into a nameless file in this directory
     #[arg(long, value_name = "DIR")]
     tmp: Option<PathBuf>,
-    /// A full stream and its incrementals, in order; the last may name a snapshot. '-' is standard input
+    /// A full stream and its incrementals, in order; the last may name a snapshot, or of a package a file system below its
+    /// top (FILE@/CHILD@SNAPSHOT). '-' is standard input
     #[arg(required = true, value_name = "STREAM[@SNAPSHOT]")]
     streams: Vec<PathBuf>,
 }
@@ -72,6 +80,25 @@ impl Sources {
     /// Receives the streams; the snapshot to be looked at.
     fn open(&self, session: &mut Session) -> Outcome<String> {
         Ok(self.open_all(session, STREAM_POOL)?.0)
+    }
+
+    /// Says which file systems a package holds besides the one that is shown.
+    fn tell_others(&self, session: &mut Session, snapshots: &[String]) {
+        // Behind the pool's name and the top's: what is left of names below it.
+        let below = |s: &String| {
+            let (_, inside) = s.split_once('/')?;
+            inside
+                .find('/')
+                .and_then(|at| inside.get(at..))
+                .map(str::to_owned)
+        };
+        let others: Vec<String> = snapshots.iter().filter_map(below).collect();
+        if !others.is_empty() {
+            session.ui.say(format!(
+                "the stream holds more file systems, which are shown one at a time: {}\nFILE@/CHILD@SNAPSHOT names one",
+                others.join(" ")
+            ));
+        }
     }
 
     /// Receives the streams into a pool of that name; the snapshot to be looked at, and all that there are.
@@ -90,22 +117,26 @@ impl Sources {
             None => std::env::temp_dir(),
         };
         let env = session.environment()?;
+        let top = top_of(pool);
         let (pool, snapshots, flaw) = Pool::of_streams(env, pool, &folder, inputs)
             .or_cannot(|| "cannot read stream".to_owned())?;
         session.adopt(pool);
         if let Some(flaw) = flaw {
+            session.flawed = true;
             session.ui.say(format!(
-                "the stream is not whole: {flaw}\nthis is what it holds"
+                "the stream is not whole: {flaw}\nthis is what it holds; what it does not hold is an error"
             ));
         }
         let found = match &wanted {
-            None => snapshots.last().cloned(),
+            None => {
+                self.tell_others(session, &snapshots);
+                let of_top = |s: &&String| s.split('@').next() == Some(top.as_str());
+                let last = snapshots.iter().rev().find(of_top);
+                last.or(snapshots.last()).cloned()
+            }
             Some(own) => snapshots
                 .iter()
-                .find(|s| {
-                    s.split('@').nth(1) == Some(own.as_str())
-                        || s.strip_prefix(STREAM_DATASET) == Some(own)
-                })
+                .find(|s| **s == format!("{top}@{own}") || s.strip_prefix(&top) == Some(own))
                 .cloned(),
         };
         match found {
@@ -122,12 +153,24 @@ impl Sources {
     }
 }
 
-/// A file and the snapshot behind its name.
+/// The dataset that a stream's top becomes in a pool of that name.
+fn top_of(pool: &str) -> String {
+    STREAM_DATASET.replacen(STREAM_POOL, pool, 1)
+}
+
+/// A file and the snapshot behind its name: `FILE@SNAPSHOT`, or `FILE@/CHILD@SNAPSHOT` of a file system below the top.
 fn split(session: &Session, path: &Path) -> (PathBuf, Option<String>) {
     if session.path(path).exists() {
         return (path.to_owned(), None);
     }
     let text = path.to_string_lossy();
+    let child = text.find("@/").map(|at| text.split_at(at));
+    if let Some((file, own)) = child.filter(|(file, _)| session.path(file.as_ref()).exists()) {
+        return (
+            PathBuf::from(file),
+            own.strip_prefix('@').map(str::to_owned),
+        );
+    }
     match text.rsplit_once('@') {
         Some((file, own)) => (PathBuf::from(file), Some(own.to_owned())),
         None => (path.to_owned(), None),
@@ -181,6 +224,9 @@ impl Ls {
 /// Write files in a stream to standard output
 #[derive(Args, Debug)]
 struct Cat {
+    /// Go on behind what the stream does not hold, with zeros in its place
+    #[arg(short = 'k', long)]
+    keep_going: bool,
     /// The file (may be repeated)
     #[arg(short, long, required = true, value_name = "PATH")]
     path: Vec<String>,
@@ -192,12 +238,18 @@ impl Cat {
     fn run(self, session: &mut Session) -> Outcome {
         let snapshot = self.sources.open(session)?;
         let mut words: Vec<OsString> = vec!["cat".into()];
+        if self.keep_going {
+            words.push("-k".into());
+        }
         words.extend(self.path.iter().map(|p| inside(&snapshot, p)));
         verb(session, &words)
     }
 }
 
 /// Copy files out of a stream
+///
+/// The directory is made if there is none. Nothing outside of it is touched, and nothing in it that is there already. A file that
+/// the stream does not hold whole is named and left out (-k keeps what there is of it), and the exit status is 1.
 #[derive(Args, Debug)]
 struct Extract {
     /// What to copy (may be repeated); everything if nothing is named
@@ -207,22 +259,34 @@ struct Extract {
     #[arg(short = 'C', long = "to", default_value = ".", value_name = "DIR")]
     to: PathBuf,
     #[command(flatten)]
+    how: How,
+    #[command(flatten)]
     sources: Sources,
 }
 
 impl Extract {
     fn run(self, session: &mut Session) -> Outcome {
         let snapshot = self.sources.open(session)?;
-        let mut words: Vec<OsString> = vec!["cp".into(), "-r".into()];
-        words.extend(self.path.iter().map(|p| inside(&snapshot, p)));
-        words.push(session.path(&self.to).into());
-        verb(session, &words)
+        let places = self.path.iter().map(|p| inside(&snapshot, p));
+        let sources: Vec<Target> = places.filter_map(|p| Target::parse(&p)).collect();
+        let to = session.path(&self.to);
+        let whole = matches!(&sources[..], [one] if one.path.is_empty());
+        if !whole && !to.is_dir() {
+            let cannot = || format!("cannot make '{}'", to.display());
+            std::fs::create_dir(&to).or_cannot(cannot)?;
+        }
+        copy_all_out(session, &sources, &to, self.how.outward(true, false))
     }
 }
 
 /// List every path of a stream with its checksum, as JSON
+///
+/// What the stream does not hold whole is a line with its path and an error, and the exit status is 1.
 #[derive(Args, Debug)]
 struct Manifest {
+    /// Accepted: what cannot be read never ends the rest
+    #[arg(short = 'k', long)]
+    keep_going: bool,
     #[command(flatten)]
     sources: Sources,
 }
@@ -290,14 +354,32 @@ struct Verify {
     file: Option<PathBuf>,
 }
 
+/// Where in a package a reader is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Package {
+    /// In none, or behind it.
+    None,
+    /// In its front.
+    Front,
+    /// Among its snapshots.
+    Inside,
+}
+
 impl Verify {
     fn run(self, session: &mut Session) -> Outcome {
         let mut reader = StreamReader::new(input(session, self.file.as_deref())?);
-        let (mut records, mut open) = (0u64, false);
+        let (mut records, mut open, mut package) = (0u64, false, Package::None);
         loop {
             match reader.next_record() {
                 Ok(Some(item)) => {
                     records += 1;
+                    package = match (&item.record, package) {
+                        (Record::Begin(b), _) if b.header() == Header::Package => Package::Front,
+                        (Record::End { .. }, Package::Front) => Package::Inside,
+                        // The END of the package, not of a snapshot in it.
+                        (Record::End { .. }, Package::Inside) if !open => Package::None,
+                        (_, package) => package,
+                    };
                     match item.record {
                         Record::Begin(_) => open = true,
                         Record::End { .. } => open = false,
@@ -305,7 +387,10 @@ impl Verify {
                     }
                     reader.recycle(item.payload);
                 }
-                Ok(None) if open => {
+                Ok(None) if records == 0 => {
+                    return Err(CommandError::new("this is no stream: it is empty").into());
+                }
+                Ok(None) if open || package != Package::None => {
                     return Err(CommandError::new("the stream ends without its END").into());
                 }
                 Ok(None) => break,

@@ -17,8 +17,9 @@ use zuse_zpl::{
     NewObject, SetAttr, TimeSet, VALUE_MAX, WriteOptions, XattrMode, Znode, device_number, mode,
 };
 
+use super::report::Report;
 use super::{BATCH, CHUNK, Jobs, threads};
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::holder::Holder;
 use crate::progress::Progress;
 
@@ -29,31 +30,56 @@ enum Job {
     Files(Arc<PathBuf>, Arc<Znode>, bool, Vec<(Vec<u8>, Metadata)>),
 }
 
+/// How to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct In {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// A file that cannot be read whole stays.
+    pub keep_going: bool,
+    /// Devices, FIFOs and sockets are made.
+    pub special: bool,
+    /// The destination was written as a directory.
+    pub is_dir: bool,
+}
+
+/// An object with several names.
+enum Link {
+    /// Somebody copies it; these names were given to it meanwhile: directory, name, path on the host.
+    Copying(Arc<Znode>, Vec<(Arc<Znode>, Vec<u8>, PathBuf)>),
+    /// It is there.
+    There(Arc<Znode>),
+    /// It could not be copied.
+    Bad,
+}
+
 /// A copy into a dataset at work.
 struct Inward<'a> {
     fs: &'a Arc<FileSystem>,
     dataset: &'a str,
     notify: Option<&'a Arc<Holder>>,
     progress: &'a Progress,
+    report: &'a Report,
+    manner: In,
     /// Owners are kept.
     as_root: bool,
     me: Credentials,
     /// Objects with several names that were made already, by device and inode.
-    links: Mutex<HashMap<(u64, u64), Arc<Znode>>>,
+    links: Mutex<HashMap<(u64, u64), Link>>,
     /// Directories whose attributes are set at the end.
     dirs: Mutex<Vec<(Arc<Znode>, Metadata, PathBuf)>>,
 }
 
 /// Copies a file, link or (with `recursive`) tree of the host to a name in a directory of a dataset; an empty name is the
-/// directory itself.
+/// directory itself. What cannot be copied below the first is reported.
 pub fn copy_in(
     fs: &Arc<FileSystem>,
     dataset: &str,
     notify: Option<&Arc<Holder>>,
-    progress: &Progress,
+    (progress, report): (&Progress, &Report),
     from: &Path,
     (dir, name): (&Arc<Znode>, &[u8]),
-    recursive: bool,
+    manner: In,
 ) -> Outcome {
     let uid = rustix::process::geteuid();
     let copy = Inward {
@@ -61,6 +87,8 @@ pub fn copy_in(
         dataset,
         notify: notify.filter(|h| h.serves(dataset)),
         progress,
+        report,
+        manner,
         as_root: uid.is_root(),
         me: Credentials::judged(uid.as_raw(), rustix::process::getegid().as_raw(), 0),
         links: Mutex::default(),
@@ -69,7 +97,7 @@ pub fn copy_in(
     let meta =
         fs::symlink_metadata(from).or_cannot(|| format!("cannot copy '{}'", from.display()))?;
     let first = if meta.is_dir() {
-        if !recursive {
+        if !manner.recursive {
             return Err(CommandError::new(format!(
                 "cannot copy '{}': it is a directory",
                 from.display()
@@ -82,9 +110,7 @@ pub fn copy_in(
         } else {
             copy.make_dir(dir, false, name, &meta, from)?
         };
-        if !name.is_empty() {
-            copy.dirs().push((target.clone(), meta, from.to_owned()));
-        }
+        copy.dirs().push((target.clone(), meta, from.to_owned()));
         Job::Dir(from.to_owned(), target, new)
     } else {
         let (parent, own) = (
@@ -99,15 +125,19 @@ pub fn copy_in(
         };
         return copy.one(&at, own.as_bytes(), name, &meta, &mut buffer);
     };
-    Jobs::new(first).run(threads(), Vec::new, |jobs, job, buffer| {
+    let copied = Jobs::new(first).run(threads(), Vec::new, |jobs, job, buffer| {
         copy.work(jobs, job, buffer)
-    })?;
+    });
     // Deepest first: setting the times of a directory is the last thing that happens to it.
     let dirs = std::mem::take(&mut *copy.dirs());
     for (znode, meta, path) in dirs.iter().rev() {
-        copy.finish(znode, meta, path)?;
+        if let Err(stop) = report.take(copy.finish(znode, meta, path))
+            && copied.is_ok()
+        {
+            return Err(stop);
+        }
     }
-    Ok(())
+    copied
 }
 
 /// A directory on both sides.
@@ -126,38 +156,8 @@ impl Inward<'_> {
     fn work(&self, jobs: &Jobs<Job>, job: Job, buffer: &mut Vec<u8>) -> Outcome {
         match job {
             Job::Dir(path, dir, new) => {
-                let cannot = || format!("cannot read directory '{}'", path.display());
-                let mut files = Vec::new();
-                let mut more = Vec::new();
-                let shared = Arc::new(path.clone());
-                for entry in fs::read_dir(&path).or_cannot(cannot)? {
-                    let entry = entry.or_cannot(cannot)?;
-                    let meta = entry
-                        .metadata()
-                        .or_cannot(|| format!("cannot copy '{}'", entry.path().display()))?;
-                    if meta.is_dir() {
-                        let from = entry.path();
-                        let (child, made) =
-                            self.make_dir(&dir, new, entry.file_name().as_bytes(), &meta, &from)?;
-                        self.dirs().push((child.clone(), meta, from.clone()));
-                        more.push(Job::Dir(from, child, made));
-                        continue;
-                    }
-                    files.push((entry.file_name().as_bytes().to_vec(), meta));
-                    if files.len() >= BATCH {
-                        more.push(Job::Files(
-                            shared.clone(),
-                            dir.clone(),
-                            new,
-                            std::mem::take(&mut files),
-                        ));
-                    }
-                }
-                if !files.is_empty() {
-                    more.push(Job::Files(shared, dir, new, files));
-                }
-                jobs.add(more);
-                Ok(())
+                let done = self.directory(jobs, path, &dir, new);
+                self.report.take(done)
             }
             Job::Files(host, dir, new, names) => {
                 let at = Place {
@@ -165,11 +165,64 @@ impl Inward<'_> {
                     dir: &dir,
                     new,
                 };
-                names
-                    .iter()
-                    .try_for_each(|(name, meta)| self.one(&at, name, name, meta, buffer))
+                names.iter().try_for_each(|(name, meta)| {
+                    let done = self.one(&at, name, name, meta, buffer);
+                    self.report.take(done)
+                })
             }
         }
+    }
+
+    /// Makes the directories of a directory and finds out what else is in it.
+    fn directory(&self, jobs: &Jobs<Job>, path: PathBuf, dir: &Arc<Znode>, new: bool) -> Outcome {
+        let cannot = || format!("cannot read directory '{}'", self.shown(&path));
+        let mut files = Vec::new();
+        let mut more = Vec::new();
+        let shared = Arc::new(path.clone());
+        for entry in fs::read_dir(&path).or_cannot(cannot)? {
+            let entry = match entry.or_cannot(cannot) {
+                Ok(entry) => entry,
+                // Those before it are copied.
+                Err(stop) => {
+                    self.report.take(Err(stop))?;
+                    break;
+                }
+            };
+            let (from, name) = (entry.path(), entry.file_name());
+            let meta = entry.metadata();
+            let meta = match meta.or_cannot(|| format!("cannot copy '{}'", self.shown(&from))) {
+                Ok(meta) => meta,
+                Err(stop) => {
+                    self.report.take(Err(stop))?;
+                    continue;
+                }
+            };
+            if meta.is_dir() {
+                match self.make_dir(dir, new, name.as_bytes(), &meta, &from) {
+                    Ok((child, made)) => {
+                        self.dirs().push((child.clone(), meta, from.clone()));
+                        more.push(Job::Dir(from, child, made));
+                    }
+                    Err(stop) => self.report.take(Err(stop))?,
+                }
+                continue;
+            }
+            files.push((name.as_bytes().to_vec(), meta));
+            if files.len() >= BATCH {
+                let some = std::mem::take(&mut files);
+                more.push(Job::Files(shared.clone(), dir.clone(), new, some));
+            }
+        }
+        if !files.is_empty() {
+            more.push(Job::Files(shared, dir.clone(), new, files));
+        }
+        jobs.add(more);
+        Ok(())
+    }
+
+    /// A path of the host as messages have it.
+    fn shown(&self, path: &Path) -> String {
+        self.report.name(path.as_os_str().as_bytes())
     }
 
     /// The caller as whom an object is made: its owner, so that it needs no change of owner.
@@ -236,20 +289,32 @@ impl Inward<'_> {
         buffer: &mut Vec<u8>,
     ) -> Outcome {
         let path = at.host.join(OsStr::from_bytes(from));
-        let cannot = || format!("cannot copy '{}'", path.display());
+        let cannot = || format!("cannot copy '{}'", self.shown(&path));
+        let kind = meta.file_type();
+        if !self.manner.special && !kind.is_file() && !kind.is_symlink() {
+            return Ok(());
+        }
         let shared = meta.nlink() > 1;
         let key = (meta.dev(), meta.ino());
         let mut links = shared.then(|| self.links.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(there) = links.as_ref().and_then(|l| l.get(&key)) {
-            let there = there.clone();
+        if let Some(link) = links.as_mut().and_then(|l| l.get_mut(&key)) {
+            let there = match link {
+                Link::Copying(there, _) | Link::There(there) => there.clone(),
+                Link::Bad => {
+                    let what = format!("'{}' is incomplete: its first name is", self.shown(&path));
+                    return Err(CommandError::new(what).into());
+                }
+            };
             self.clear(at, name).or_cannot(cannot)?;
             self.fs
                 .link(&self.me, &there, at.dir, name)
                 .or_cannot(cannot)?;
+            if let Link::Copying(_, names) = link {
+                names.push((at.dir.clone(), name.to_vec(), path.clone()));
+            }
             self.tell(at.dir, at.new, name);
             return Ok(());
         }
-        let kind = meta.file_type();
         let (bits, rdev) = if kind.is_file() {
             (mode::REGULAR, 0)
         } else if kind.is_symlink() {
@@ -293,15 +358,70 @@ impl Inward<'_> {
             Err(e) => return Err(e).or_cannot(cannot),
         };
         if let Some(links) = &mut links {
-            links.insert(key, znode.clone());
+            links.insert(key, Link::Copying(znode.clone(), Vec::new()));
         }
         drop(links);
-        if kind.is_file() {
-            self.data(&znode, &path, meta, buffer)?;
+        let read = match kind.is_file() {
+            true => self.data(&znode, &path, meta, buffer),
+            false => Ok(()),
+        };
+        let stays = read.is_ok() || self.manner.keep_going;
+        let done = match stays {
+            true => self.finish(&znode, meta, &path),
+            false => self.fs.unlink(&self.me, at.dir, name).or_cannot(cannot),
+        };
+        if shared {
+            self.end_links(key, &znode, stays, read.is_ok())?;
         }
-        self.finish(&znode, meta, &path)?;
         self.tell(at.dir, at.new, name);
         self.progress.object();
+        done?;
+        read.map_err(|stop| self.incomplete(&path, stop))
+    }
+
+    /// An error in reading a file: said of the file, which is not whole.
+    fn incomplete(&self, path: &Path, stop: Stop) -> Stop {
+        let Stop::Failed(error) = stop else {
+            return stop;
+        };
+        let kept = match self.manner.keep_going {
+            true => "what could be read is kept",
+            false => "nothing of it is kept (-k keeps what can be read)",
+        };
+        let message = format!(
+            "'{}' is incomplete: {}; {kept}",
+            self.shown(path),
+            error.message
+        );
+        Stop::Failed(CommandError { message, ..error })
+    }
+
+    /// An object with several names was copied, or not: then the names go that it got meanwhile.
+    fn end_links(&self, key: (u64, u64), znode: &Arc<Znode>, stays: bool, whole: bool) -> Outcome {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = match stays {
+            true => Link::There(znode.clone()),
+            false => Link::Bad,
+        };
+        let before = links.insert(key, now);
+        drop(links);
+        let Some(Link::Copying(_, names)) = before else {
+            return Ok(());
+        };
+        for (dir, name, path) in names {
+            if whole {
+                continue;
+            }
+            if !stays {
+                let gone = self.fs.unlink(&self.me, &dir, &name);
+                let cannot = || format!("cannot remove '{}'", self.shown(&path));
+                self.report.take(gone.or_cannot(cannot))?;
+                self.tell(&dir, false, &name);
+            }
+            let path = self.shown(&path);
+            self.report
+                .bad(&format!("'{path}' is incomplete: another name of it is"));
+        }
         Ok(())
     }
 

@@ -1,282 +1,596 @@
 //! From a dataset or snapshot to the host.
+//!
+//! What is read may come from a disk or stream that somebody forged: all of it goes below one open directory ([`Below`]), a walk
+//! ends ([`FileSystem::subdirectory`]), and who is not root gets no set-id bits and no capabilities, as with tar.
+//!
+//! A directory that is made is closed to others until its content is there; what it is to be at last is set at the end, deepest
+//! first, also when the copy fails. A file is whole or it is not there, unless [`Manner::keep_going`] keeps the part that can be read.
 
-use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lsetxattr, makedev, mknodat,
-    utimensat,
-};
-use zuse::{Credentials, Errno, FileSystem, ObjectId};
-use zuse_zpl::{Whence, Znode, mode};
+use rustix::fs::{FileType, makedev};
+use zuse::{Errno, FileSystem, ObjectId};
+use zuse_zpl::{DEEPEST, Whence, Znode, mode};
 
+use super::attributes::{Keeping, Target};
+use super::below::{Below, Identity, Replace};
+use super::report::Report;
 use super::{BATCH, CHUNK, Jobs, threads};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::progress::Progress;
 
+/// How to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// A file that cannot be read whole stays, with holes where it could not be read.
+    pub keep_going: bool,
+    /// Owners are kept where that is possible.
+    pub owners: bool,
+    /// Devices, FIFOs and sockets are made.
+    pub special: bool,
+    /// What may be replaced under the name that the user gave.
+    pub replace_named: Replace,
+    /// What may be replaced below it.
+    pub replace: Replace,
+    /// Directories that are there already get the attributes of those that are copied.
+    pub change_existing: bool,
+}
+
+/// Entries of a directory.
+type Names = Vec<(ObjectId, u32, Vec<u8>)>;
+
 enum Job {
-    Dir(Arc<Znode>, PathBuf),
-    Files(Vec<(ObjectId, PathBuf)>),
+    /// A directory, the one that lists it, and its path below the top.
+    Dir(ObjectId, Option<ObjectId>, Vec<u8>),
+    /// Others, in the directory with that path.
+    Files(Arc<Vec<u8>>, Names),
+}
+
+/// An object with several names.
+enum Link {
+    /// Somebody copies it; these names wait.
+    Copying(Vec<(Arc<Vec<u8>>, Vec<u8>)>),
+    /// It is there: its directory, its name, and whether all of it is.
+    There(Arc<Vec<u8>>, Vec<u8>, Copied),
+    /// It could not be copied.
+    Bad,
+}
+
+/// Something that was copied.
+#[derive(Clone, Copy)]
+struct Copied {
+    identity: Identity,
+    whole: bool,
+}
+
+/// A directory that waits for its attributes.
+struct Dir {
+    object: ObjectId,
+    path: Vec<u8>,
+    is_new: bool,
 }
 
 struct Outward<'a> {
     fs: &'a Arc<FileSystem>,
     progress: &'a Progress,
-    as_root: bool,
-    /// Where objects with several names are already.
-    links: Mutex<HashMap<u64, PathBuf>>,
-    dirs: Mutex<Vec<(Arc<Znode>, PathBuf)>>,
+    report: &'a Report,
+    manner: Manner,
+    keeping: Keeping,
+    below: &'a Below,
+    /// How the top is called in messages.
+    top: &'a Path,
+    start: ObjectId,
+    links: Mutex<HashMap<u64, Link>>,
+    dirs: Mutex<Vec<Dir>>,
 }
 
-/// Copies an object, with `recursive` a tree, to a path of the host.
+/// Copies an object, with `recursive` a tree, to a name in the directory `below`, which messages call `top`; with an empty
+/// name what is in it, to the directory itself. What cannot be copied is reported.
+///
+/// # Errors
+/// What ends all.
 pub fn copy_out(
     fs: &Arc<FileSystem>,
     progress: &Progress,
+    report: &Report,
     from: &Arc<Znode>,
-    to: &Path,
-    recursive: bool,
+    (below, top, name): (&Below, &Path, &[u8]),
+    manner: Manner,
 ) -> Outcome {
     let copy = Outward {
         fs,
         progress,
-        as_root: rustix::process::geteuid().is_root(),
+        report,
+        manner,
+        keeping: Keeping::new(manner.owners),
+        below,
+        top,
+        start: from.object(),
         links: Mutex::default(),
         dirs: Mutex::default(),
     };
     if !from.is_dir() {
-        return copy.one(from, to, &mut Vec::new());
+        let entry = (from.object(), from.kind(), name.to_vec());
+        let done = copy.one(
+            &Arc::default(),
+            &entry,
+            manner.replace_named,
+            &mut Vec::new(),
+        );
+        return report.take(done);
     }
-    if !recursive {
+    if !manner.recursive {
         return Err(CommandError::new("cannot copy: it is a directory")
             .hint("-r copies directories with all that is in them")
             .into());
     }
-    copy.make_dir(from, to)?;
-    Jobs::new(Job::Dir(from.clone(), to.to_owned())).run(
+    let copied = Jobs::new(Job::Dir(from.object(), None, name.to_vec())).run(
         threads(),
         Vec::new,
         |jobs, job, buffer| copy.work(jobs, job, buffer),
-    )?;
-    let dirs = std::mem::take(&mut *copy.dirs.lock().unwrap_or_else(PoisonError::into_inner));
-    for (znode, path) in dirs.iter().rev() {
-        copy.finish(znode, path)?;
+    );
+    let dirs = std::mem::take(&mut *lock(&copy.dirs));
+    for dir in dirs.iter().rev() {
+        if let Err(stop) = report.take(copy.finish_dir(dir))
+            && copied.is_ok()
+        {
+            return Err(stop);
+        }
     }
-    Ok(())
+    copied
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() {
+        return name.to_vec();
+    }
+    [dir, b"/", name].concat()
 }
 
 impl Outward<'_> {
-    fn make_dir(&self, znode: &Arc<Znode>, path: &Path) -> Outcome {
-        match fs::create_dir(path) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
-            made => made.or_cannot(|| format!("cannot make '{}'", path.display()))?,
-        }
-        self.dirs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((znode.clone(), path.to_owned()));
-        self.progress.object();
-        Ok(())
+    /// A path below the top as messages have it.
+    fn shown(&self, path: &[u8]) -> String {
+        use std::os::unix::ffi::OsStrExt;
+        let whole = match path.is_empty() {
+            true => self.top.to_owned(),
+            false => self.top.join(std::ffi::OsStr::from_bytes(path)),
+        };
+        self.report.name(whole.as_os_str().as_bytes())
+    }
+
+    fn incomplete(&self, path: &[u8], why: &str) {
+        self.report
+            .bad(&format!("'{}' is incomplete: {why}", self.shown(path)));
     }
 
     fn work(&self, jobs: &Jobs<Job>, job: Job, buffer: &mut Vec<u8>) -> Outcome {
         match job {
-            Job::Dir(dir, path) => {
-                let cannot = || format!("cannot read the directory for '{}'", path.display());
-                let mut entries: Vec<(ObjectId, u32, Vec<u8>)> = Vec::new();
-                self.fs
-                    .readdir(&dir, 0, false, &mut |e| {
-                        if !matches!(e.name, b"." | b".." | b".zfs") {
-                            entries.push((e.object, e.kind, e.name.to_vec()));
-                        }
-                        true
-                    })
-                    .or_cannot(cannot)?;
-                let mut more = Vec::new();
-                let mut files = Vec::new();
-                for (object, kind, name) in entries {
-                    let to = path.join(OsStr::from_bytes(&name));
-                    if kind == mode::DIRECTORY {
-                        let child = self.fs.znode(object).or_cannot(cannot)?;
-                        self.make_dir(&child, &to)?;
-                        more.push(Job::Dir(child, to));
-                        continue;
-                    }
-                    files.push((object, to));
-                    if files.len() >= BATCH {
-                        more.push(Job::Files(std::mem::take(&mut files)));
-                    }
-                }
-                if !files.is_empty() {
-                    more.push(Job::Files(files));
-                }
-                jobs.add(more);
-                Ok(())
+            Job::Dir(object, parent, path) => {
+                let result = self.directory(jobs, object, parent, path);
+                self.report.take(result)
             }
-            Job::Files(files) => files.iter().try_for_each(|(object, to)| {
-                let znode = self
-                    .fs
-                    .znode(*object)
-                    .or_cannot(|| format!("cannot copy to '{}'", to.display()))?;
-                self.one(&znode, to, buffer)
+            Job::Files(dir, files) => files.iter().try_for_each(|entry| {
+                let done = self.one(&dir, entry, self.manner.replace, buffer);
+                self.report.take(done)
             }),
         }
     }
 
-    /// Copies something that is no directory.
-    fn one(&self, znode: &Arc<Znode>, to: &Path, buffer: &mut Vec<u8>) -> Outcome {
-        let cannot = || format!("cannot copy to '{}'", to.display());
-        let a = znode.attributes();
-        let mut links =
-            (a.links > 1).then(|| self.links.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(first) = links.as_ref().and_then(|l| l.get(&znode.object().0)) {
-            remove(to).or_cannot(cannot)?;
-            return fs::hard_link(first, to).or_cannot(cannot);
+    /// Makes a directory and finds out what is to be in it.
+    fn directory(
+        &self,
+        jobs: &Jobs<Job>,
+        object: ObjectId,
+        parent: Option<ObjectId>,
+        path: Vec<u8>,
+    ) -> Outcome {
+        let cannot = || format!("cannot copy to '{}'", self.shown(&path));
+        let dir = match parent {
+            None => self.fs.znode(object),
+            Some(parent) => self.fs.subdirectory(parent, object, self.start),
+        };
+        let dir = dir.or_cannot(cannot)?;
+        if path.iter().filter(|b| **b == b'/').count() >= DEEPEST {
+            let what = format!("{}: directories are more than {DEEPEST} deep", cannot());
+            return Err(CommandError::new(what).into());
         }
-        let kind = match a.kind() {
-            mode::REGULAR => {
-                let file = create(to).or_cannot(cannot)?;
-                if let Some(links) = &mut links {
-                    links.insert(znode.object().0, to.to_owned());
+        self.make_dir(object, &path).or_cannot(cannot)?;
+        let mut names: Names = Vec::new();
+        let listed = self.fs.readdir(&dir, 0, false, &mut |e| {
+            if !matches!(e.name, b"." | b".." | b".zfs") {
+                names.push((e.object, e.kind, e.name.to_vec()));
+            }
+            true
+        });
+        if let Err(e) = listed {
+            self.incomplete(&path, &format!("cannot list all of the directory: {e}"));
+        }
+        let mut seen = HashSet::new();
+        let mut more = Vec::new();
+        let mut files = Vec::new();
+        let shared = Arc::new(path);
+        for (child, kind, name) in names {
+            if kind == mode::DIRECTORY {
+                let to = joined(&shared, &name);
+                if seen.insert(child) {
+                    more.push(Job::Dir(child, Some(object), to));
+                } else {
+                    self.incomplete(&to, "its directory lists it twice");
                 }
-                drop(links);
-                self.data(znode, &file, to, buffer)?;
-                return self.finish(znode, to);
+                continue;
             }
-            mode::SYMLINK => {
-                let target = self.fs.readlink(znode).or_cannot(cannot)?;
-                remove(to).or_cannot(cannot)?;
-                symlink(OsStr::from_bytes(&target), to).or_cannot(cannot)?;
-                None
+            files.push((child, kind, name));
+            if files.len() >= BATCH {
+                more.push(Job::Files(shared.clone(), std::mem::take(&mut files)));
             }
+        }
+        if !files.is_empty() {
+            more.push(Job::Files(shared, files));
+        }
+        jobs.add(more);
+        Ok(())
+    }
+
+    fn make_dir(&self, object: ObjectId, path: &[u8]) -> io::Result<()> {
+        let is_new = match path.iter().rposition(|b| *b == b'/') {
+            // What the user named is there.
+            None if path.is_empty() => false,
+            at => {
+                let (dir, name) = path.split_at(at.map_or(0, |at| at + 1));
+                let dir = self.below.dir(dir.strip_suffix(b"/").unwrap_or(dir))?;
+                self.below.make_dir(&dir, name)?
+            }
+        };
+        self.progress.object();
+        lock(&self.dirs).push(Dir {
+            object,
+            path: path.to_vec(),
+            is_new,
+        });
+        Ok(())
+    }
+
+    fn finish_dir(&self, dir: &Dir) -> Outcome {
+        if !dir.is_new && !self.manner.change_existing {
+            return Ok(());
+        }
+        let cannot = || format!("cannot set the attributes of '{}'", self.shown(&dir.path));
+        let znode = self.fs.znode(dir.object).or_cannot(cannot)?;
+        let open = self.below.dir_itself(&dir.path).or_cannot(cannot)?;
+        self.keeping
+            .set(self.fs, &znode, &Target::Open(&open))
+            .or_cannot(cannot)
+    }
+
+    /// Copies something that is no directory.
+    fn one(
+        &self,
+        dir: &Arc<Vec<u8>>,
+        (object, kind, name): &(ObjectId, u32, Vec<u8>),
+        replace: Replace,
+        buffer: &mut Vec<u8>,
+    ) -> Outcome {
+        let path = joined(dir, name);
+        let cannot = || format!("cannot copy to '{}'", self.shown(&path));
+        let not_there = |e| format!("'{}' is incomplete: {e}", self.shown(&path));
+        let znode = self
+            .fs
+            .listed_as(*object, *kind)
+            .map_err(|e| CommandError::new(not_there(e)))?;
+        let is_special = !matches!(znode.kind(), mode::REGULAR | mode::SYMLINK);
+        if is_special && !self.manner.special {
+            return Ok(());
+        }
+        let host = self.below.dir(dir).or_cannot(cannot)?;
+        let shared = znode.attributes().links > 1;
+        if shared {
+            let mut links = lock(&self.links);
+            match links.get_mut(&object.0) {
+                None => {
+                    links.insert(object.0, Link::Copying(Vec::new()));
+                }
+                Some(Link::Copying(waiting)) => {
+                    waiting.push((dir.clone(), name.clone()));
+                    return Ok(());
+                }
+                Some(Link::There(first_dir, first, copied)) => {
+                    let (first_dir, first, copied) = (first_dir.clone(), first.clone(), *copied);
+                    drop(links);
+                    return self.link((&first_dir, &first), copied, dir, name, replace);
+                }
+                Some(Link::Bad) => {
+                    self.incomplete(&path, "its first name is");
+                    return Ok(());
+                }
+            }
+        }
+        let result = match znode.kind() {
+            mode::REGULAR => self.file(&znode, &host, name, replace, &path, buffer),
+            _ => self.other(&znode, &host, name, replace, &path),
+        };
+        if shared {
+            self.links_of(*object, dir, name, result.as_ref().ok(), replace)?;
+        }
+        self.progress.object();
+        result.map(drop)
+    }
+
+    /// The names that waited for an object are made.
+    fn links_of(
+        &self,
+        object: ObjectId,
+        dir: &Arc<Vec<u8>>,
+        name: &[u8],
+        copied: Option<&Copied>,
+        replace: Replace,
+    ) -> Outcome {
+        let now = match copied {
+            Some(copied) => Link::There(dir.clone(), name.to_vec(), *copied),
+            None => Link::Bad,
+        };
+        let before = lock(&self.links).insert(object.0, now);
+        let Some(Link::Copying(waiting)) = before else {
+            return Ok(());
+        };
+        for (other_dir, other) in waiting {
+            match copied {
+                Some(copied) => {
+                    let made = self.link((dir, name), *copied, &other_dir, &other, replace);
+                    self.report.take(made)?;
+                }
+                None => self.incomplete(&joined(&other_dir, &other), "its first name is"),
+            }
+        }
+        Ok(())
+    }
+
+    fn link(
+        &self,
+        (first_dir, first): (&[u8], &[u8]),
+        copied: Copied,
+        dir: &[u8],
+        name: &[u8],
+        replace: Replace,
+    ) -> Outcome {
+        let path = joined(dir, name);
+        let cannot = || format!("cannot copy to '{}'", self.shown(&path));
+        let make = || {
+            let (from, to) = (self.below.dir(first_dir)?, self.below.dir(dir)?);
+            let place = self.below.place(&to, name, replace);
+            place.link(&from, first, copied.identity)?.keep()
+        };
+        make().map_err(explained).or_cannot(cannot)?;
+        if !copied.whole {
+            self.incomplete(&path, "its first name is");
+        }
+        Ok(())
+    }
+
+    fn file(
+        &self,
+        znode: &Arc<Znode>,
+        host: &OwnedFd,
+        name: &[u8],
+        replace: Replace,
+        path: &[u8],
+        buffer: &mut Vec<u8>,
+    ) -> Outcome<Copied> {
+        let cannot = || format!("cannot copy to '{}'", self.shown(path));
+        let place = self.below.place(host, name, replace);
+        let (file, made) = place.file().map_err(explained).or_cannot(cannot)?;
+        let mut missing = Missing::default();
+        let done = self.data(znode, &file, buffer, &mut missing);
+        if let Err(trouble) = done {
+            made.drop_it();
+            return match trouble {
+                Trouble::Here(e) => Err(e).or_cannot(cannot),
+                Trouble::There(e) => Err(CommandError::new(format!(
+                    "'{}' is incomplete: {e}; nothing of it is kept (-k keeps what can be read)",
+                    self.shown(path)
+                ))
+                .into()),
+            };
+        }
+        let set = self.keeping.set(self.fs, znode, &Target::Open(&file));
+        self.tell_attributes(path, set);
+        let identity = made.identity;
+        made.keep().map_err(explained).or_cannot(cannot)?;
+        if let Some(why) = missing.said() {
+            self.incomplete(path, &why);
+        }
+        Ok(Copied {
+            identity,
+            whole: missing.bytes == 0,
+        })
+    }
+
+    fn tell_attributes(&self, path: &[u8], set: io::Result<()>) {
+        if let Err(e) = set {
+            let path = self.shown(path);
+            self.report
+                .bad(&format!("cannot set the attributes of '{path}': {e}"));
+        }
+    }
+
+    /// A symbolic link, FIFO, socket or device.
+    fn other(
+        &self,
+        znode: &Arc<Znode>,
+        host: &OwnedFd,
+        name: &[u8],
+        replace: Replace,
+        path: &[u8],
+    ) -> Outcome<Copied> {
+        let cannot = || format!("cannot copy to '{}'", self.shown(path));
+        let place = self.below.place(host, name, replace);
+        let kind = match znode.kind() {
+            mode::SYMLINK => None,
             mode::FIFO => Some(FileType::Fifo),
             mode::SOCKET => Some(FileType::Socket),
             mode::BLOCK => Some(FileType::BlockDevice),
             _ => Some(FileType::CharacterDevice),
         };
-        if let Some(kind) = kind {
-            remove(to).or_cannot(cannot)?;
-            let (major, minor) = self.fs.getattr(znode).device();
-            mknodat(
-                CWD,
-                to,
-                kind,
-                Mode::from_bits_truncate(a.mode & 0o7777),
-                makedev(major, minor),
-            )
-            .map_err(io::Error::from)
-            .or_cannot(cannot)?;
-        }
-        if let Some(links) = &mut links {
-            links.insert(znode.object().0, to.to_owned());
-        }
-        drop(links);
-        self.finish(znode, to)
+        let made = match kind {
+            None => {
+                let target = self.fs.readlink(znode).map_err(|e| {
+                    CommandError::new(format!("'{}' is incomplete: {e}", self.shown(path)))
+                })?;
+                place.symlink(&target)
+            }
+            Some(kind) => {
+                let (major, minor) = match mode::is_device(znode.attributes().mode) {
+                    true => self.fs.getattr(znode).device(),
+                    false => (0, 0),
+                };
+                place.special(kind, makedev(major, minor))
+            }
+        };
+        let made = made.map_err(explained).or_cannot(cannot)?;
+        let set = self.keeping.set(self.fs, znode, &Target::Closed(&made));
+        self.tell_attributes(path, set);
+        let identity = made.identity;
+        made.keep().map_err(explained).or_cannot(cannot)?;
+        Ok(Copied {
+            identity,
+            whole: true,
+        })
     }
 
-    fn data(&self, znode: &Arc<Znode>, file: &File, to: &Path, buffer: &mut Vec<u8>) -> Outcome {
-        let cannot = || format!("cannot copy to '{}'", to.display());
+    fn data(
+        &self,
+        znode: &Arc<Znode>,
+        file: &File,
+        buffer: &mut Vec<u8>,
+        missing: &mut Missing,
+    ) -> Result<(), Trouble> {
         let size = znode.size();
         let sparse = self.fs.getattr(znode).blocks * 512 < size;
         let mut at = 0;
-        if sparse {
-            file.set_len(size).or_cannot(cannot)?;
+        if sparse || self.manner.keep_going {
+            file.set_len(size)?;
         }
         while at < size {
             let mut end = size;
             if sparse {
-                at = match self.fs.seek(znode, at, Whence::Data) {
-                    Ok(at) => at,
-                    Err(e) if e.is(Errno::NXIO) => break,
-                    Err(e) => return Err(e).or_cannot(cannot),
-                };
-                end = self
-                    .fs
-                    .seek(znode, at, Whence::Hole)
-                    .or_cannot(cannot)?
-                    .min(size);
+                match self.data_from(znode, at, size) {
+                    Ok(Some((from, to))) => (at, end) = (from, to),
+                    Ok(None) => break,
+                    // Where data is cannot be told: it shows when it is read.
+                    Err(_) if self.manner.keep_going => {}
+                    Err(e) => return Err(Trouble::There(e)),
+                }
             }
             while at < end {
-                buffer.resize((end - at).min(CHUNK as u64) as usize, 0);
-                let got = self.fs.read(znode, at, buffer).or_cannot(cannot)?;
-                if got == 0 {
-                    return Ok(());
-                }
-                file.write_all_at(buffer.get(..got).unwrap_or_default(), at)
-                    .or_cannot(cannot)?;
-                at += got as u64;
+                let want = (end - at).min(CHUNK as u64);
+                at += self.piece(znode, file, at, want, buffer, missing)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next run of data.
+    fn data_from(
+        &self,
+        znode: &Arc<Znode>,
+        at: u64,
+        size: u64,
+    ) -> zuse::Result<Option<(u64, u64)>> {
+        let from = match self.fs.seek(znode, at, Whence::Data) {
+            Ok(from) => from,
+            Err(e) if e.is(Errno::NXIO) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let to = self.fs.seek(znode, from, Whence::Hole)?;
+        Ok(Some((from, to.min(size).max(from))).filter(|(from, to)| to > from))
+    }
+
+    /// Copies one piece; what cannot be read of it is left out where that is wanted.
+    fn piece(
+        &self,
+        znode: &Arc<Znode>,
+        file: &File,
+        at: u64,
+        want: u64,
+        buffer: &mut Vec<u8>,
+        missing: &mut Missing,
+    ) -> Result<u64, Trouble> {
+        buffer.resize(want as usize, 0);
+        match self.fs.read(znode, at, buffer) {
+            Ok(0) => return Err(io::Error::other("the file ended early").into()),
+            Ok(got) => {
+                file.write_all_at(buffer.get(..got).unwrap_or_default(), at)?;
                 self.progress.add(got as u64);
+                return Ok(got as u64);
             }
+            Err(e) if !self.manner.keep_going => return Err(Trouble::There(e)),
+            Err(_) => {}
         }
-        Ok(())
-    }
-
-    fn finish(&self, znode: &Arc<Znode>, to: &Path) -> Outcome {
-        let cannot = || format!("cannot set the attributes of '{}'", to.display());
-        let a = znode.attributes();
-        let root = Credentials::root();
-        let link = a.kind() == mode::SYMLINK;
-        if self.as_root {
-            let (uid, gid) = (u32::try_from(a.uid).ok(), u32::try_from(a.gid).ok());
-            std::os::unix::fs::lchown(to, uid, gid).or_cannot(cannot)?;
-        }
-        if !link {
-            // After the owner: changing it clears set-id bits.
-            fs::set_permissions(to, fs::Permissions::from_mode(a.mode & 0o7777))
-                .or_cannot(cannot)?;
-        }
-        for name in self.fs.list_xattrs(&root, znode).or_cannot(cannot)? {
-            let value = self.fs.get_xattr(&root, znode, &name).or_cannot(cannot)?;
-            match lsetxattr(to, OsStr::from_bytes(&name), &value, XattrFlags::empty()) {
-                Ok(()) => {}
-                // The host keeps none of that kind, or only for root.
-                Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::PERM) => {}
-                Err(_) if !name.starts_with(b"user.") => {}
-                Err(e) => return Err(io::Error::from(e)).or_cannot(cannot),
+        // Block by block: most of the piece may be good.
+        let block = u64::from(znode.dnode().block_size()).max(512);
+        let mut done = 0;
+        while done < want {
+            let step = (block - (at + done) % block).min(want - done);
+            buffer.resize(step as usize, 0);
+            match self.fs.read(znode, at + done, buffer) {
+                Ok(got) => file.write_all_at(buffer.get(..got).unwrap_or_default(), at + done)?,
+                Err(e) => missing.add(at + done, step, &e),
             }
+            done += step;
         }
-        let time = |t: zuse_base::Timestamp| Timespec {
-            tv_sec: t.secs,
-            tv_nsec: t.nanos.into(),
-        };
-        let times = Timestamps {
-            last_access: time(a.atime),
-            last_modification: time(a.mtime),
-        };
-        utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(io::Error::from)
-            .or_cannot(cannot)?;
-        self.progress.object();
-        Ok(())
+        Ok(want)
     }
 }
 
-/// Opens a new file, in the place of whatever had that name.
-fn create(to: &Path) -> io::Result<File> {
-    let open = || {
-        fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(to)
-    };
-    match open() {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            remove(to)?;
-            open()
-        }
-        result => result,
+/// Which side is to blame.
+enum Trouble {
+    Here(io::Error),
+    There(zuse::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Here(error)
     }
 }
 
-fn remove(to: &Path) -> io::Result<()> {
-    match fs::remove_file(to) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+/// What could not be read of a file.
+#[derive(Default)]
+struct Missing {
+    bytes: u64,
+    first: u64,
+    why: String,
+}
+
+impl Missing {
+    fn add(&mut self, at: u64, bytes: u64, error: &zuse::Error) {
+        if self.bytes == 0 {
+            (self.first, self.why) = (at, error.to_string());
+        }
+        self.bytes += bytes;
     }
+
+    fn said(&self) -> Option<String> {
+        let (bytes, first, why) = (self.bytes, self.first, &self.why);
+        (bytes != 0).then(|| format!("{bytes} bytes are missing, the first at {first}: {why}"))
+    }
+}
+
+/// What is said where something is in the way.
+fn explained(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        return io::Error::other("something has that name already (-f replaces files and links)");
+    }
+    error
 }

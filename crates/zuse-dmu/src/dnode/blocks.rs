@@ -219,6 +219,27 @@ impl Dnode {
         })
     }
 
+    /// Fails for a block that a stream did not bring ([`crate::Edge`]): what is in its place is not its data.
+    #[inline]
+    pub(super) fn check_proved(&self, blkid: u64, block_size: u32) -> Result<()> {
+        match self.core.edge.get() {
+            None => Ok(()),
+            Some(_) if self.is_proved(blkid, block_size) => Ok(()),
+            Some(_) => Err(Error::corrupt(
+                self.place(),
+                format!("the stream ends before block {blkid}"),
+            )),
+        }
+    }
+
+    pub(super) fn is_proved(&self, blkid: u64, block_size: u32) -> bool {
+        let end = blkid
+            .saturating_add(1)
+            .saturating_mul(u64::from(block_size));
+        let edge = self.core.edge.get();
+        edge.is_none_or(|edge| edge.has_data(self.object.0, end))
+    }
+
     /// A level-0 block out of a tree; `None` for a hole.
     #[inline]
     pub(crate) fn read_tree(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
@@ -232,6 +253,7 @@ impl Dnode {
         blkid: u64,
         soon: usize,
     ) -> Result<Option<Arc<Block>>> {
+        self.check_proved(blkid, tree.head.block_size)?;
         if tree.levels < 2 {
             let bp = self.lookup_bp(tree, 0, blkid)?;
             return self.read_child(&tree.head, blkid, &bp);
@@ -463,7 +485,10 @@ impl Dnode {
                     Err(e) if self.is_stale(&tree, &e) => continue,
                     Err(e) => Err(e),
                 },
-                Found::Hole => Ok(with_zeros(size, f)),
+                Found::Hole => {
+                    self.check_proved(blkid, size as u32)?;
+                    Ok(with_zeros(size, f))
+                }
             };
         }
     }

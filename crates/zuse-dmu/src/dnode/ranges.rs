@@ -103,7 +103,10 @@ impl Dnode {
             let from = (at - blkid * size) as usize;
             let take = (size - from as u64).min(end - at) as usize;
             let slice = match found {
-                Found::Hole => SharedSlice::Zeros(take),
+                Found::Hole => {
+                    self.check_proved(blkid, size as u32)?;
+                    SharedSlice::Zeros(take)
+                }
                 Found::Dirty(block) => {
                     let content = block
                         .content
@@ -257,6 +260,8 @@ impl Dnode {
         while blkid <= last {
             let found = self.read_state().find(blkid);
             let (is_hole, span) = match found {
+                // Whoever reads it learns that it is missing.
+                _ if !self.is_proved(blkid, size as u32) => (false, 1),
                 Found::Dirty(_) => (false, 1),
                 Found::Hole => (true, 1),
                 Found::Tree(tree) => match self.tree_extent(&tree, blkid) {
@@ -272,7 +277,12 @@ impl Dnode {
             // question: jump only as far as no dirty block begins.
             blkid = self.next_stop(blkid, span);
         }
-        Ok(hole.then(|| ((last + 1) * size).max(offset)))
+        let behind = ((last + 1) * size).max(offset);
+        if !self.is_proved(behind / size, size as u32) {
+            // Nor may what did not come be taken for a hole.
+            return Ok((!hole).then_some(behind));
+        }
+        Ok(hole.then_some(behind))
     }
 
     /// The end of a run of `span` blocks from `blkid`, cut where a dirty block or freed range begins.

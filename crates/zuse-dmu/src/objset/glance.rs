@@ -152,7 +152,7 @@ impl Objset {
 
     /// As [`Self::stored`]; nothing is brought for who asks for the next ones.
     pub fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
-        if object.0 == 0 || object.0 >= OBJECT_LIMIT {
+        if object.0 == 0 || object.0 >= OBJECT_LIMIT || !self.has_dnode(object) {
             return None;
         }
         let tree = self.meta_tree();
@@ -277,6 +277,9 @@ impl Glance<'_> {
         f: impl FnOnce(&DnodeView<'_>) -> Option<R>,
     ) -> Option<R> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT || self.os.is_in_memory(object) {
+            return None;
+        }
+        if !self.os.has_dnode(object) {
             return None;
         }
         let found = self.read(object, f);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result};
-use zuse_dmu::{Dnode, DnodeSpec, Objset, RawForm, StoredBlock, Tx};
+use zuse_dmu::{Dnode, DnodeSpec, Edge, Objset, RawForm, StoredBlock, Tx};
 use zuse_dsl::{Estimate, ReceiveProgress, Receiving};
 use zuse_format::dnode::{SLOTS_PER_BLOCK, block_pointers_for};
 use zuse_format::object_type;
@@ -43,6 +43,8 @@ pub(crate) struct Applier<'a> {
     pub(super) range: Option<(u64, RawForm)>,
     /// Byte order of the stream.
     pub(super) order: ByteOrder,
+    /// How far what came proves the object set.
+    pub edge: Edge,
 }
 
 /// A place in the stream as the place of an error that the stream is to blame for.
@@ -79,6 +81,7 @@ impl<'a> Applier<'a> {
             progress: from,
             range: None,
             order,
+            edge: Edge::default(),
         })
     }
 
@@ -86,7 +89,12 @@ impl<'a> Applier<'a> {
     pub fn batch(&mut self, batch: Batch) -> Result<()> {
         self.estimate = batch.bytes + 1024 * batch.items.len() as u64;
         let end = batch.end;
-        let result = batch.items.into_iter().try_for_each(|item| self.item(item));
+        let result = batch.items.into_iter().try_for_each(|item| {
+            let record = item.record.clone();
+            self.item(item)?;
+            self.note_proved(&record);
+            Ok(())
+        });
         if result.is_ok() {
             self.progress.bytes = self.before + (end - self.start);
             let progress = self.progress;
@@ -113,6 +121,20 @@ impl<'a> Applier<'a> {
         self.dnode = None;
         self.tx = None;
         self.receiving.wait()
+    }
+
+    fn note_proved(&mut self, record: &Record) {
+        match record {
+            Record::Object(o) => self.edge.dnode(o.object, o.flags & OBJECT_SPILL != 0),
+            Record::FreeObjects { first, count, .. } => self.edge.no_objects(*first, *count),
+            Record::Write(w) => {
+                let end = w.offset.saturating_add(w.logical_size);
+                self.edge.data(w.object, end);
+            }
+            Record::WriteEmbedded(e) => self.edge.data(e.object, e.offset.saturating_add(e.length)),
+            Record::Spill(s) => self.edge.spill(s.object),
+            _ => {}
+        }
     }
 
     fn item(&mut self, mut item: Item) -> Result<()> {

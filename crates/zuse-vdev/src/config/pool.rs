@@ -84,6 +84,18 @@ pub struct PoolConfig {
     pub other: Vec<NvPair>,
 }
 
+/// A name becomes part of paths and of what people read: one that a label brings is believed if it is made of what names are
+/// made of. (Which words are reserved is asked where pools are named.)
+fn check_name(name: &str, place: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.: ".contains(c);
+    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if begins && name.len() < 256 && name.chars().all(fits) {
+        return Ok(());
+    }
+    let what = format!("'{}' is no name that a pool may have", name.escape_debug());
+    Err(Error::corrupt(place, what))
+}
+
 impl PoolConfig {
     /// The bare config of a pool with that tree (a root).
     pub fn new(name: &str, version: u64, vdev_tree: VdevConfig) -> Self {
@@ -137,9 +149,11 @@ impl PoolConfig {
             .list("vdev_tree")?
             .ok_or_else(|| keys.missing("vdev_tree"))?;
         let features = keys.list("features_for_read")?;
+        let name = keys.text("name")?.ok_or_else(|| keys.missing("name"))?;
+        check_name(&name, place)?;
         Ok(Self {
             version: keys.need("version")?,
-            name: keys.text("name")?.ok_or_else(|| keys.missing("name"))?,
+            name,
             state,
             txg: keys.need("txg")?,
             pool_guid: keys.need("pool_guid")?,

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::{ManifestEntry, hex};
+use super::{ManifestEntry, Unread, hex};
 
 /// Adds a JSON string.
 pub(crate) fn push_text(out: &mut String, bytes: &[u8]) {
@@ -70,6 +70,19 @@ impl ManifestEntry {
             }
             out.push_str("\n}");
         }
+        out.push_str("\n}");
+        out
+    }
+}
+
+impl Unread {
+    /// The line as JSON, one member per line.
+    pub fn to_json(&self) -> String {
+        let mut out = String::with_capacity(128);
+        out.push_str("{\n\"path\": ");
+        push_text(&mut out, &self.path);
+        out.push_str(",\n\"error\": ");
+        push_text(&mut out, self.error.to_string().as_bytes());
         out.push_str("\n}");
         out
     }

@@ -89,6 +89,7 @@ impl Diff {
             pool.file_system(&to).or_cannot(cannot)?,
         );
         let ui = &mut session.ui;
+        ui.style(self.scripted);
         let mut failed = None;
         let result = zuse_zpl::diff(&before, &after, &mut |change| {
             let line = self.line(&change, prefix.as_bytes());

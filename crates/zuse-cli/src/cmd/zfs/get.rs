@@ -127,10 +127,11 @@ impl Get {
             .iter()
             .flat_map(|row| row.cells.iter().map(move |(name, cell)| (row, name, cell)));
         let field = |i: usize| fields.get(i).map_or("", String::as_str);
+        let style = session.ui.style(self.scripted);
         stream(
             &columns,
             lines,
-            self.scripted,
+            style,
             |(row, name, cell), i| match (field(i), asked.get(name.as_ref())) {
                 ("property", Some(asked)) => asked.as_str().into(),
                 (field, _) => field_text(field, row, name, cell.as_ref(), exact),

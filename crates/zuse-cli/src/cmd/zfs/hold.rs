@@ -150,7 +150,8 @@ impl Holds {
             })
             .collect();
         if !rows.is_empty() || !self.scripted {
-            session.ui.print(render(&columns, &rows, self.scripted))?;
+            let style = session.ui.style(self.scripted);
+            session.ui.print(render(&columns, &rows, style))?;
         }
         Ok(())
     }

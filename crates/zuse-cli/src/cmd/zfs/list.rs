@@ -266,7 +266,8 @@ impl List {
             Some(name) => value_at(row, i, name, exact),
             None => "".into(),
         };
-        stream(&head, rows.iter(), self.scripted, cell, &mut |some| {
+        let style = session.ui.style(self.scripted);
+        stream(&head, rows.iter(), style, cell, &mut |some| {
             session.ui.print(some)
         })?;
         Ok(())

@@ -116,7 +116,8 @@ impl Space {
             .iter()
             .map(|line| fields.iter().map(|f| self.cell(line, f)).collect())
             .collect();
-        session.ui.print(render(&columns, &cells, self.scripted))?;
+        let style = session.ui.style(self.scripted);
+        session.ui.print(render(&columns, &cells, style))?;
         Ok(())
     }
 

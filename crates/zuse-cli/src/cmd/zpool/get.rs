@@ -219,7 +219,8 @@ impl Get {
 
     fn print(&self, session: &mut Session, fields: &[String], lines: &[Vec<String>]) -> Outcome {
         let columns: Vec<Column> = fields.iter().map(|f| Column::new(f, Side::Left)).collect();
-        session.ui.print(render(&columns, lines, self.scripted))?;
+        let style = session.ui.style(self.scripted);
+        session.ui.print(render(&columns, lines, style))?;
         Ok(())
     }
 }

@@ -191,7 +191,8 @@ impl List {
                 }
             }
         }
-        session.ui.print(render(&head, &lines, self.scripted))?;
+        let style = session.ui.style(self.scripted);
+        session.ui.print(render(&head, &lines, style))?;
         Ok(())
     }
 

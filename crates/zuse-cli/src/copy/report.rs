@@ -1,0 +1,103 @@
+//! What could not be copied, said as it is met: the first bad file does not end the rest.
+//!
+//! What no other file can escape (a full disk, an interrupted pool) ends the copy all the same.
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::error::{CommandError, Outcome, Stop};
+use crate::shown;
+use crate::ui::Ui;
+
+/// Lines that are said one by one; the rest is counted.
+const LINES: u64 = 10_000;
+
+/// The failures of one command.
+pub struct Report {
+    err: File,
+    spells: bool,
+    bad: AtomicU64,
+}
+
+impl Report {
+    /// Of a command, on its error stream.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn new(ui: &Ui) -> std::io::Result<Self> {
+        let err = ui.err().try_clone()?;
+        Ok(Self {
+            spells: err.is_terminal(),
+            err,
+            bad: AtomicU64::new(0),
+        })
+    }
+
+    /// A name or path of others as it is said.
+    pub fn name(&self, bytes: &[u8]) -> String {
+        match self.spells {
+            true => String::from_utf8_lossy(&shown::name(bytes)).into_owned(),
+            false => String::from_utf8_lossy(bytes).into_owned(),
+        }
+    }
+
+    /// Says what could not be copied.
+    pub fn bad(&self, what: &str) {
+        if self.bad.fetch_add(1, Relaxed) >= LINES {
+            return;
+        }
+        let line = format!("{what}\n");
+        let line = match self.spells {
+            true => shown::output(line.as_bytes()).into_owned(),
+            false => line.into_bytes(),
+        };
+        // In one piece: several threads say things.
+        let _ = (&self.err).write_all(&line);
+    }
+
+    /// Takes a failure of one object; what ends everything is given back.
+    ///
+    /// # Errors
+    /// It ends everything.
+    pub fn take(&self, result: Outcome) -> Outcome {
+        match result {
+            Err(Stop::Failed(error)) if !ends_all(&error) => {
+                self.bad(&error.message);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Nothing was bad, or the error that ends the command.
+    ///
+    /// # Errors
+    /// Something was.
+    pub fn finish(&self) -> Outcome {
+        match self.bad.load(Relaxed) {
+            0 => Ok(()),
+            n => Err(CommandError::new(format!(
+                "{n} {} not copied whole",
+                if n == 1 { "object was" } else { "objects were" }
+            ))
+            .into()),
+        }
+    }
+}
+
+/// Whether every other file would fail in the same way.
+fn ends_all(error: &CommandError) -> bool {
+    // Behind the name, which may be anything.
+    let why = error.message.rsplit("': ").next().unwrap_or_default();
+    [
+        "No space left",
+        "out of space",
+        "Disk quota exceeded",
+        "Read-only file system",
+        "pool is read-only",
+        "pool I/O is currently suspended",
+    ]
+    .iter()
+    .any(|end| why.starts_with(end))
+}

@@ -1,0 +1,130 @@
+//! How far an object set is proved that was made of a stream which ends early.
+//!
+//! ```text
+//!   … all of object 40 │ 41: bytes up to `offset` │ 42…63: dnodes, no data │ nothing is known of the rest
+//!                      └ `object`                                        `dnodes` ┘
+//! ```
+//! A stream brings the dnodes of a block of 32, then the data of each in order of objects and offsets, each object's spill
+//! block last. What lies beyond the edge was not brought: in place of a full stream's data there are holes, in place of an
+//! incremental one's the bytes of its source. Neither may be given for what the stream was to hold.
+
+use std::collections::BTreeSet;
+
+use zuse_format::dnode::SLOTS_PER_BLOCK;
+
+/// Spill blocks that are waited for one by one; a good stream has at most one for each dnode of a block.
+const SPILLS_MAX: usize = 1024;
+/// Objects from here on are not those of a stream.
+const OWN: u64 = 1 << 48;
+
+/// How far an object set is proved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// The last object whose dnode came.
+    dnodes: u64,
+    /// The data of all objects before this one came,
+    object: u64,
+    /// and of this one up to here.
+    offset: u64,
+    /// Objects whose spill block was announced and did not come.
+    spills: BTreeSet<u64>,
+    /// There are more of them.
+    many_spills: bool,
+}
+
+impl Edge {
+    /// A dnode came.
+    pub fn dnode(&mut self, object: u64, has_spill: bool) {
+        self.block_begins(object);
+        self.dnodes = self.dnodes.max(object);
+        if !has_spill {
+            self.spills.remove(&object);
+        } else if self.spills.len() < SPILLS_MAX {
+            self.spills.insert(object);
+        } else {
+            self.many_spills = true;
+        }
+    }
+
+    /// It was said of a range of objects that they do not exist.
+    pub fn no_objects(&mut self, first: u64, count: u64) {
+        self.block_begins(first);
+        let last = first.saturating_add(count.saturating_sub(1));
+        self.dnodes = self.dnodes.max(last);
+    }
+
+    /// Data came, up to `end`.
+    pub fn data(&mut self, object: u64, end: u64) {
+        if object > self.object {
+            self.pass(object);
+        }
+        if object == self.object {
+            self.offset = self.offset.max(end);
+        }
+    }
+
+    /// A spill block came.
+    pub fn spill(&mut self, object: u64) {
+        self.spills.remove(&object);
+    }
+
+    /// The dnodes of a block come when all data of the block before has come.
+    fn block_begins(&mut self, object: u64) {
+        let per = SLOTS_PER_BLOCK as u64;
+        let first = object / per * per;
+        if first > self.object {
+            self.pass(first);
+        }
+    }
+
+    fn pass(&mut self, object: u64) {
+        (self.object, self.offset) = (object, 0);
+        self.spills = self.spills.split_off(&object);
+        self.many_spills = false;
+    }
+
+    /// Whether the dnode of an object came.
+    pub(crate) fn has_dnode(&self, object: u64) -> bool {
+        object <= self.dnodes || object >= OWN
+    }
+
+    /// Whether the data of an object came, up to `end`.
+    pub(crate) fn has_data(&self, object: u64, end: u64) -> bool {
+        // Object 0 is what holds the dnodes.
+        object == 0
+            || object < self.object
+            || object == self.object && end <= self.offset
+            || object >= OWN
+    }
+
+    /// Whether the spill block of an object came, or none is missing.
+    pub(crate) fn has_spill(&self, object: u64) -> bool {
+        let missing = self.spills.contains(&object) || self.many_spills && object >= self.object;
+        !missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Edge;
+
+    #[test]
+    fn what_came_is_proved_and_what_was_announced_is_not() {
+        let mut edge = Edge::default();
+        edge.dnode(1, false);
+        edge.dnode(2, true);
+        edge.dnode(3, false);
+        edge.data(1, 512);
+        edge.data(2, 4096);
+        assert!(edge.has_data(1, u64::MAX), "2 has begun: 1 is over");
+        assert!(edge.has_data(2, 4096) && !edge.has_data(2, 4097));
+        assert!(!edge.has_spill(2) && edge.has_spill(1));
+        assert!(!edge.has_data(3, 1) && edge.has_dnode(3) && !edge.has_dnode(4));
+        edge.spill(2);
+        assert!(edge.has_spill(2));
+        edge.dnode(32, false);
+        assert!(edge.has_data(3, u64::MAX) && !edge.has_data(32, 1));
+        edge.no_objects(33, 1000);
+        assert!(edge.has_dnode(1032) && !edge.has_dnode(1033));
+    }
+}

@@ -1,0 +1,24 @@
+# Names, properties and history that a disk brings reached a terminal as orders: they moved its cursor and set its title. On a
+# terminal they are spelled, as ls does; pipes, -H and JSON stay exact.
+. "$(dirname "$0")/lib.sh"
+esc=$(printf '\033'); evil="${esc}]0;x$(printf '\007')"
+ok zuse zpool create w "$T/p.img" --size 128M
+echo hi > "$T/a${evil}b"
+printf x > "$T/two
+lines"
+ok zuse cp "$T/a${evil}b" "$T/two
+lines" w:/
+ok zuse zfs set "user:note=v${evil}w" w
+tty() { script -qec "$*" /dev/null < /dev/null; }
+raw() { LC_ALL=C grep -c -F -e "$esc" || true; }
+for what in "zuse ls w:/" "zuse ls -l w:/" "zuse zfs get user:note w" "zuse zfs get all w" "zuse zpool history w" \
+    "zuse zfs list -o name,user:note" "zuse cat 'w:/no${evil}ne'"; do
+    is "$(tty "$what" | raw)" 0 "orders to a terminal by $what"
+done
+tty "zuse ls w:/" | grep -qF 'two\nlines' || differs "a line break in a name: $(tty "zuse ls w:/")"
+tty "zuse ls w:/" | grep -qF 'a\033]0;x\007b' || differs "the name as it is spelled"
+is "$(zuse ls w:/ | raw)" 1 "a pipe is exact"
+is "$(zuse zfs get -H -o value user:note w)" "v${evil}w" "-H is exact"
+is "$(tty "zuse zfs get -H -o value user:note w" | raw)" 1 "-H is exact at a terminal"
+is "$(zuse zfs get -j user:note w | raw)" 0 "JSON"
+ok zuse zpool export w
