@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use crate::interruption::is_deserted;
+
 use crate::shown;
 use crate::table::Style;
 
@@ -19,20 +20,20 @@ use crate::table::Style;
 pub struct Ui {
     /// What it reads.
     pub input: File,
-    out: Out,
+    out: Spelling,
     err: File,
     /// Errors go to a terminal.
     spells_errors: bool,
 }
 
-/// Where output goes.
-pub struct Out {
-    file: BufWriter<Stream>,
+/// Where text goes that is printed.
+struct Spelling {
+    file: BufWriter<Out>,
     /// It is a terminal, and text is for people.
     spells: bool,
 }
 
-impl Write for Out {
+impl Write for Spelling {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes)?;
         Ok(bytes.len())
@@ -50,13 +51,13 @@ impl Write for Out {
     }
 }
 
-/// The file behind it. Once the other process that asked for the command has ended, nobody is there to read it.
-struct Stream {
+/// The output. Once the other process that asked for the command has ended, nobody is there to read it.
+struct Out {
     file: File,
     asker: Option<Arc<UnixStream>>,
 }
 
-impl Write for Stream {
+impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.asker.as_deref().is_some_and(is_deserted) {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -86,11 +87,11 @@ impl Ui {
     pub fn new([input, out, err]: [OwnedFd; 3]) -> Self {
         Self {
             input: input.into(),
-            out: Out {
+            out: Spelling {
                 spells: out.is_terminal(),
                 file: BufWriter::with_capacity(
                     64 << 10,
-                    Stream {
+                    Out {
                         file: out.into(),
                         asker: None,
                     },
