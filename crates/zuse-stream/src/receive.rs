@@ -6,6 +6,7 @@
 //! Input is read by the caller's thread, batches are applied by another one; a bounded number of them is under way.
 
 mod apply;
+mod demands;
 mod heal;
 mod parse;
 mod raw;
@@ -191,7 +192,7 @@ pub fn receive<R: Read>(
             .source_redacted_by
             .clone_from(&plan.source_redacted_by);
     }
-    let full = begin.from_guid == 0 && plan.origin.is_none();
+    let full = begin.from_guid == 0;
     let mut receiving = dsl.begin_receive(plan)?;
     let mut undo = PropertyUndo::default();
     let outcome = dsl
@@ -331,7 +332,7 @@ fn transfer<R: Read>(
             while let Ok(batch) = take.recv() {
                 applier.batch(batch)?;
             }
-            Ok::<(), Error>(())
+            Ok::<_, Error>(applier)
         });
         let raw = receiving.is_raw();
         let read = parse::batches(reader, raw, &mut |batch| give.send(batch).is_ok());
@@ -339,8 +340,9 @@ fn transfer<R: Read>(
         let applied = work
             .join()
             .unwrap_or_else(|_| Err(Error::corrupt("receive", "the applying thread ended early")));
-        applied?;
-        read.map_err(Error::from)
+        let mut applier = applied?;
+        read?;
+        applier.ended()
     })
 }
 
