@@ -60,6 +60,12 @@ pub struct Settings {
     pub cache_metadata: bool,
 }
 
+/// Whether an object may ask for a checksum in its dnode: the others stand inside of the blocks that they are of.
+pub const fn is_for_objects(kind: ChecksumKind) -> bool {
+    use ChecksumKind::{GangHeader, Label, Zilog, Zilog2};
+    !matches!(kind, Label | GangHeader | Zilog | Zilog2)
+}
+
 impl Settings {
     /// Settings of the MOS.
     pub fn mos() -> Self {
@@ -113,8 +119,10 @@ impl Settings {
                 },
             )
         } else {
-            let own = Compression::from_u8(compress).filter(|c| *c != Compression::Inherit);
-            let sum = match ChecksumKind::from_u8(checksum) {
+            // What stands in a forged dnode and can be no object's is as if it were not there.
+            let own = Compression::from_u8(compress)
+                .filter(|c| !matches!(c, Compression::Inherit | Compression::Empty));
+            let sum = match ChecksumKind::from_u8(checksum).filter(|k| is_for_objects(*k)) {
                 None | Some(ChecksumKind::Inherit) => self.checksum,
                 Some(ChecksumKind::On) => ChecksumKind::Fletcher4,
                 Some(kind) => kind,

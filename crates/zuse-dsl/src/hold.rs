@@ -16,10 +16,10 @@ impl Dsl {
     /// # Errors
     /// `Refused`: NOENT, EXIST if one has the tag.
     pub fn hold(&self, snapshots: &[String], tag: &str) -> Result<()> {
-        if tag.is_empty() || tag.len() > 256 {
+        if tag.is_empty() || tag.len() > 255 {
             return Err(Error::refused(
                 zuse_dmu::zap::TOO_BIG,
-                "a hold's tag has 1 to 256 bytes",
+                "a hold's tag has 1 to 255 bytes",
             ));
         }
         let (names, tag) = (snapshots.to_vec(), tag.to_owned());

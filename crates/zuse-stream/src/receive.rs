@@ -6,6 +6,7 @@
 //! Input is read by the caller's thread, batches are applied by another one; a bounded number of them is under way.
 
 mod apply;
+mod demands;
 mod heal;
 mod parse;
 mod raw;
@@ -192,7 +193,7 @@ pub fn receive<R: Read>(
             .source_redacted_by
             .clone_from(&plan.source_redacted_by);
     }
-    let full = begin.from_guid == 0 && plan.origin.is_none();
+    let full = begin.from_guid == 0;
     let mut receiving = dsl.begin_receive(plan)?;
     let mut undo = PropertyUndo::default();
     let mut edge = Edge::default();
@@ -332,18 +333,18 @@ fn transfer<R: Read>(
         let (give, take) = sync_channel(IN_FLIGHT);
         let work = scope.spawn(move || {
             let done = take.iter().try_for_each(|batch| applier.batch(batch));
-            (done, applier.edge)
+            (done, applier)
         });
         let raw = receiving.is_raw();
         let read = parse::batches(reader, raw, &mut |batch| give.send(batch).is_ok());
         drop(give);
-        let (applied, proved) = work.join().unwrap_or_else(|_| {
-            let error = Error::corrupt("receive", "the applying thread ended early");
-            (Err(error), Edge::default())
-        });
-        *edge = proved;
+        let (applied, mut applier) = work
+            .join()
+            .map_err(|_| Error::corrupt("receive", "the applying thread ended early"))?;
+        *edge = std::mem::take(&mut applier.edge);
         applied?;
-        read.map_err(Error::from)
+        read?;
+        applier.ended()
     })
 }
 

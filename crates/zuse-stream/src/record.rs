@@ -19,7 +19,7 @@ pub const MAGIC: u64 = 0x2_f5ba_cbac;
 /// Largest payload of a record that is not BEGIN.
 pub const PAYLOAD_MAX: u64 = 16 << 20;
 /// Largest payload of a BEGIN.
-pub const BEGIN_PAYLOAD_MAX: u64 = 1 << 28;
+pub const BEGIN_PAYLOAD_MAX: u64 = 64 << 20;
 /// Room of the name in BEGIN, with its NUL.
 pub const NAME_MAX: usize = 256;
 
@@ -173,6 +173,18 @@ pub struct EmbeddedRecord {
     pub embedded_type: u8,
     pub lsize: u32,
     pub psize: u32,
+}
+
+impl EmbeddedRecord {
+    /// Whether it is the object's spill block, which senders number −2 in units of its own length.
+    pub fn is_spill(&self) -> bool {
+        self.offset > i64::MAX as u64
+    }
+
+    /// The offset of a spill block of this length.
+    pub fn spill_offset(length: u64) -> u64 {
+        length.wrapping_mul(2).wrapping_neg()
+    }
 }
 
 /// WRITE_BYREF.

@@ -3,6 +3,7 @@
 mod align;
 mod properties;
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -84,17 +85,42 @@ pub struct ReceivedSnapshot {
 struct Package {
     top: String,
     list: NvList,
+    /// Where each dataset stands in the list: a package may have hundreds of thousands of them and as many snapshots.
+    places: HashMap<String, usize>,
+    /// What its top is called here was here before.
+    on_top: bool,
 }
 
 impl Package {
+    fn new(top: &str, list: NvList) -> Self {
+        let mut places = HashMap::new();
+        for (i, (_, value)) in list
+            .get_list("fss")
+            .into_iter()
+            .flat_map(NvList::iter)
+            .enumerate()
+        {
+            if let NvValue::List(fs) = value
+                && let Some(name) = fs.get_str("name")
+            {
+                places.entry(name.to_owned()).or_insert(i);
+            }
+        }
+        Self {
+            top: top.to_owned(),
+            list,
+            places,
+            on_top: false,
+        }
+    }
+
     /// What is said of a dataset.
     fn dataset(&self, dataset: &str) -> Option<&NvList> {
-        self.list.get_list("fss").and_then(|fss| {
-            fss.iter().find_map(|(_, v)| match v {
-                NvValue::List(fs) if fs.get_str("name") == Some(dataset) => Some(fs),
-                _ => None,
-            })
-        })
+        let at = *self.places.get(dataset)?;
+        match self.list.get_list("fss")?.pairs.get(at) {
+            Some((_, NvValue::List(fs))) => Some(fs),
+            _ => None,
+        }
     }
 
     fn is_raw(&self) -> bool {
@@ -179,10 +205,8 @@ impl Pool {
             return Err(first.invalid("the stream has no BEGIN").into());
         };
         if begin.header() != Header::Package {
-            let package = Package {
-                top: begin.to_name.clone(),
-                list: NvList::new(),
-            };
+            let mut package = Package::new(&begin.to_name, NvList::new());
+            package.on_top = self.is_there(&package, request);
             return self.substream(&mut reader, &first, &package, request, tell);
         }
         let list = if first.payload.is_empty() {
@@ -191,10 +215,7 @@ impl Pool {
             NvList::decode(&first.payload)
                 .map_err(|e| Error::from(first.invalid(format!("the package's list: {e}"))))?
         };
-        let package = Package {
-            top: begin.to_name.clone(),
-            list,
-        };
+        let mut package = Package::new(&begin.to_name, list);
         match reader.next_record()? {
             Some(end) if matches!(end.record, Record::End { .. }) => {}
             Some(other) => return Err(other.invalid("a package's front has an END").into()),
@@ -202,6 +223,10 @@ impl Pool {
         }
         if package.is_raw() {
             properties::check_raw(request)?;
+        }
+        package.on_top = self.is_there(&package, request);
+        if package.on_top && package.list.contains("fromsnap") {
+            properties::check_on_top(request)?;
         }
         self.align(&package, request)?;
         loop {
@@ -243,6 +268,12 @@ impl Pool {
         })
     }
 
+    /// Whether what the top of a package is called here is here.
+    fn is_there(&self, package: &Package, request: &ReceiveRequest) -> bool {
+        let here = package.here(dataset_of(&package.top), request);
+        here.is_some_and(|name| self.dsl().dataset(&name).is_ok())
+    }
+
     fn substream<R: Read>(
         self: &Arc<Self>,
         reader: &mut StreamReader<R>,
@@ -252,8 +283,10 @@ impl Pool {
         tell: &mut dyn FnMut(&ReceivedSnapshot),
     ) -> Result<()> {
         let begin = check_begin(item)?;
-        let (target, snapshot) = name_here(&package.top, begin, request)
-            .ok_or_else(|| Error::from(item.invalid("a name without a snapshot")))?;
+        let (target, snapshot) = name_here(&package.top, begin, request).ok_or_else(|| {
+            let what = format!("'{}' is no snapshot below '{}'", begin.to_name, package.top);
+            Error::from(item.invalid(what))
+        })?;
         let mut told = ReceivedSnapshot {
             from: begin.to_name.clone(),
             to: format!("{target}@{snapshot}"),
@@ -286,6 +319,9 @@ impl Pool {
         };
         if begin.features() & zuse_stream::features::RAW != 0 {
             properties::check_raw(request)?;
+        }
+        if is_top && package.on_top && begin.from_guid != 0 {
+            properties::check_on_top(request)?;
         }
         let encryption = match properties::given_encryption(request) {
             None if properties::in_clear(sent.is_some(), request) => ReceivedEncryption::Off,
@@ -466,7 +502,7 @@ fn dataset_of(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
-/// Dataset and own name of the snapshot that a substream becomes.
+/// Dataset and own name of the snapshot that a substream becomes; `None` for one that would go beside the target.
 fn name_here(top: &str, begin: &Begin, request: &ReceiveRequest) -> Option<(String, String)> {
     let (sent, snap) = begin.to_name.split_once('@')?;
     if let Some((dataset, own)) = request.target.split_once('@') {
@@ -482,5 +518,6 @@ fn name_here(top: &str, begin: &Begin, request: &ReceiveRequest) -> Option<(Stri
             None => return Some((format!("{target}/{sent}"), snap.to_owned())),
         },
     };
-    Some((format!("{target}{rest}"), snap.to_owned()))
+    let is_below = rest.is_empty() || rest.starts_with('/');
+    is_below.then(|| (format!("{target}{rest}"), snap.to_owned()))
 }

@@ -43,7 +43,8 @@ pub struct SendRequest {
 pub struct PlannedStream {
     /// The snapshot.
     pub to: String,
-    /// The source as it was named.
+    /// The source as it is shown: its full name, in a package of several `@snapshot`; `None` also where a clone's origin is
+    /// the source without having been named.
     pub from: Option<String>,
     /// Bytes of stream that are expected.
     pub estimate: u64,
@@ -132,13 +133,14 @@ impl Pool {
         from: Option<&str>,
         options: SendOptions,
     ) -> Result<Send> {
+        let from = from.map(|f| full_source(to, f));
         Ok(self.planned(to, from, None, options)?.send)
     }
 
     fn planned(
         &self,
         to: &str,
-        from: Option<&str>,
+        from: Option<String>,
         redact: Option<&str>,
         options: SendOptions,
     ) -> Result<PlannedStream> {
@@ -153,8 +155,8 @@ impl Pool {
             through_cache: options.through_cache || !self.limits().send_bypass,
             ..options
         };
-        let source = match from {
-            Some(name) => Some(self.dsl().send_source(&dataset, &full_source(to, name))?),
+        let source = match &from {
+            Some(name) => Some(self.dsl().send_source(&dataset, name)?),
             None => None,
         };
         let mark = match redact {
@@ -169,10 +171,33 @@ impl Pool {
         };
         Ok(PlannedStream {
             to: to.to_owned(),
-            from: from.map(str::to_owned),
+            from,
             estimate,
             send,
         })
+    }
+
+    /// A substream of a package.
+    fn packed_substream(&self, step: &Step, options: SendOptions) -> Result<PlannedStream> {
+        let mut stream = self.planned(&step.to, step.from.clone(), None, options)?;
+        match step.shown {
+            Shown::Whole => {
+                stream.from = None;
+                let dataset = self.dsl().dataset(&step.to)?;
+                if let Some(bytes) = self.estimated(&dataset, None, options)? {
+                    stream.estimate = bytes;
+                }
+            }
+            Shown::Short => {
+                let own = stream
+                    .from
+                    .as_deref()
+                    .and_then(|f| f.find('@').map(|at| &f[at..]));
+                stream.from = own.map(str::to_owned);
+            }
+            Shown::Full => {}
+        }
+        Ok(stream)
     }
 
     /// The usual estimate, from the datasets' figures (chapter 05b §8 of the format notes).
@@ -208,9 +233,10 @@ impl Pool {
             request.recursive || request.properties || request.holds || request.received_only;
         let packs = wants_list || request.intermediate;
         if !packs {
+            let from = request.from.as_deref();
             let stream = self.planned(
                 &request.to,
-                request.from.as_deref(),
+                from.map(|f| full_source(&request.to, f)),
                 request.redact.as_deref(),
                 request.options,
             )?;
@@ -235,8 +261,8 @@ impl Pool {
         let mut notes = Vec::new();
         let members = self.members(request, top, tosnap, &mut notes)?;
         let mut streams = Vec::new();
-        for (to, from) in order(&members, request) {
-            streams.push(self.planned(&to, from.as_deref(), None, request.options)?);
+        for step in order(&members, request) {
+            streams.push(self.packed_substream(&step, request.options)?);
         }
         let list = if wants_list {
             Some(self.front(request, tosnap, &members)?)
@@ -294,23 +320,30 @@ impl Pool {
             }
             let Some(to) = snaps.iter().position(|s| s.own == tosnap) else {
                 if head.phys()?.creation_txg > last_txg {
+                    notes.push(format!(
+                        "skipping dataset {}: snapshot {tosnap} does not exist",
+                        entry.name
+                    ));
                     skipped.push(entry.name.clone());
                     continue;
                 }
                 if request.skip_missing {
                     notes.push(format!(
-                        "WARNING: skipping dataset {} and its children: snapshot {}@{tosnap} does not exist",
-                        entry.name, entry.name
+                        "WARNING: skipping dataset {} and its children: snapshot {tosnap} does not exist",
+                        entry.name
                     ));
                     skipped.push(entry.name.clone());
                     continue;
                 }
                 return Err(Error::refused(
                     Errno::NOENT,
-                    format!("could not send {}@{tosnap}: does not exist", entry.name),
+                    format!(
+                        "cannot send {} recursively: snapshot {}@{tosnap} does not exist",
+                        request.to, entry.name
+                    ),
                 ));
             };
-            for late in &snaps[to + 1..] {
+            for late in snaps[to + 1..].iter().filter(|_| request.recursive) {
                 notes.push(format!(
                     "skipping snapshot {}@{} because it was created after the destination snapshot ({tosnap})",
                     entry.name, late.own
@@ -391,24 +424,29 @@ impl Pool {
                 member.to
             };
             let (mut snaps, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
+            if let Some(from) = member
+                .from
+                .filter(|_| !request.recursive && request.intermediate)
+            {
+                snaps.insert(&member.snaps[from].own, member.snaps[from].guid);
+            }
             for snap in &member.snaps[first..=member.to] {
                 snaps.insert(&snap.own, snap.guid);
                 let name = format!("{}@{}", member.name, snap.own);
                 let handle = dsl.dataset(&name)?;
-                props.insert(&snap.own, list_of(dsl.own_properties(&handle, false)?));
+                let own = dsl.own_properties(&handle, request.received_only)?;
+                props.insert(&snap.own, list_of(own));
                 if request.holds {
                     let mut tags = NvList::new();
                     for (tag, time) in dsl.holds(&name)? {
                         tags.insert(&tag, time);
                     }
-                    if !tags.is_empty() {
-                        holds.insert(&snap.own, tags);
-                    }
+                    holds.insert(&snap.own, tags);
                 }
             }
             fs.insert("snaps", snaps);
             fs.insert("snapprops", props);
-            if !holds.is_empty() {
+            if request.holds {
                 fs.insert("snapholds", holds);
             }
             fss.insert(&format!("0x{:x}", member.head.guid()?), fs);
@@ -488,7 +526,7 @@ impl Pool {
             resume: Some((token.object, token.offset)),
             ..SendOptions::default()
         };
-        let mut stream = self.planned(&to, from.as_deref(), redact.as_deref(), options)?;
+        let mut stream = self.planned(&to, from, redact.as_deref(), options)?;
         stream.estimate = stream.estimate.saturating_sub(token.bytes);
         Ok(SendPlan {
             streams: vec![stream],
@@ -554,29 +592,52 @@ impl Pool {
     }
 }
 
-/// The substreams of a package in order: parents before children, origins before clones.
-fn order(members: &[Member], request: &SendRequest) -> Vec<(String, Option<String>)> {
-    let mut out: Vec<(String, Option<String>)> = Vec::new();
+/// How the source of a substream is shown.
+enum Shown {
+    /// By its full name.
+    Full,
+    /// By its own name, as of the same dataset.
+    Short,
+    /// Not at all: as if all were sent.
+    Whole,
+}
+
+/// One substream of a package.
+struct Step {
+    to: String,
+    from: Option<String>,
+    shown: Shown,
+}
+
+/// The substreams of a package in order: a dataset comes when the one above it and the one that it is a clone of have come.
+fn order(members: &[Member], request: &SendRequest) -> Vec<Step> {
+    let mut out: Vec<Step> = Vec::new();
+    let mut sent: Vec<&str> = Vec::new();
     let mut waiting: Vec<&Member> = members.iter().collect();
     while !waiting.is_empty() {
         let before = waiting.len();
         let mut later = Vec::new();
         for member in waiting {
-            let origin = member.origin.as_ref().map(|(name, _)| name.as_str());
-            let waits_for = origin.filter(|o| {
-                let dataset = o.split('@').next().unwrap_or(o);
-                members.iter().any(|m| m.name == dataset)
-                    && !out.iter().any(|(to, _)| to == o)
-                    && member.from.is_none()
-            });
-            if waits_for.is_some() {
+            let above = member.name.rsplit_once('/').map(|(above, _)| above);
+            let origin = member
+                .origin
+                .as_ref()
+                .and_then(|(o, _)| o.split('@').next());
+            let is_waiting = |name: &str| {
+                members
+                    .iter()
+                    .any(|m| m.name == name && m.name != member.name)
+                    && !sent.contains(&name)
+            };
+            if above.is_some_and(is_waiting) || origin.is_some_and(is_waiting) {
                 later.push(member);
             } else {
+                sent.push(&member.name);
                 streams_of(member, members, request, &mut out);
             }
         }
         if later.len() == before {
-            // Origins that are not in the package at all: send what there is.
+            // They wait for each other: send what there is.
             for member in later.drain(..) {
                 streams_of(member, members, request, &mut out);
             }
@@ -586,32 +647,31 @@ fn order(members: &[Member], request: &SendRequest) -> Vec<(String, Option<Strin
     out
 }
 
-fn streams_of(
-    member: &Member,
-    members: &[Member],
-    request: &SendRequest,
-    out: &mut Vec<(String, Option<String>)>,
-) {
+fn streams_of(member: &Member, members: &[Member], request: &SendRequest, out: &mut Vec<Step>) {
+    // Without a source, all of the history goes.
+    let all = request.intermediate || request.recursive && request.from.is_none();
     let name = |i: usize| format!("{}@{}", member.name, member.snaps[i].own);
-    let short = |i: usize| format!("@{}", member.snaps[i].own);
     let origin = member.origin.as_ref().map(|(o, _)| o.clone());
+    let is_package = request.intermediate || request.recursive;
     let mut last: Option<usize> = member.from;
     let first = member.from.map_or(0, |f| f + 1);
     for i in first..=member.to {
-        let full = name(i);
+        let to = name(i);
         let is_origin = request.recursive
             && members
                 .iter()
-                .any(|m| m.origin.as_ref().is_some_and(|(o, _)| *o == full));
-        if i != member.to && !request.intermediate && !is_origin {
+                .any(|m| m.origin.as_ref().is_some_and(|(o, _)| *o == to));
+        if i != member.to && !all && !is_origin {
             continue;
         }
-        let from = match last {
-            Some(at) => Some(short(at)),
-            None if !request.recursive && request.from.is_some() => request.from.clone(),
-            None => origin.clone().filter(|_| request.recursive),
+        let given = request.from.as_deref().filter(|_| !request.recursive);
+        let (from, shown) = match (last, given) {
+            (Some(at), _) if is_package => (Some(name(at)), Shown::Short),
+            (Some(at), _) => (Some(name(at)), Shown::Full),
+            (None, Some(given)) => (Some(full_source(&to, given)), Shown::Full),
+            (None, None) => (origin.clone().filter(|_| request.recursive), Shown::Whole),
         };
-        out.push((full, from));
+        out.push(Step { to, from, shown });
         last = Some(i);
     }
 }

@@ -456,7 +456,7 @@ impl Token {
                     let place = match record {
                         Record::Object(o) => Some((o.object, 0)),
                         Record::Write(w) => Some((w.object, w.offset)),
-                        Record::WriteEmbedded(e) => Some((e.object, e.offset)),
+                        Record::WriteEmbedded(e) if !e.is_spill() => Some((e.object, e.offset)),
                         _ => None,
                     };
                     last = Some((place, reader.offset()));

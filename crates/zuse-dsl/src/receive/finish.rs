@@ -100,7 +100,7 @@ impl Ctx<'_> {
             return Ok(());
         }
         let newer = self.newer_snapshots(head, mine.prev_snap)?;
-        if !begin.force && (!newer.is_empty() || self.is_modified(&phys)) {
+        if !begin.force && (!newer.is_empty() || self.is_modified(&phys)?) {
             return refuse(
                 Errno::TXTBSY,
                 format!(

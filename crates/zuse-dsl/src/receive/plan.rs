@@ -1,6 +1,7 @@
 //! Where a stream goes, and all refusals before anything is made (chapter 05b §9.2 of the format notes).
 
 use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_format::ObjsetPhys;
 use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
 
 use super::{ReceiveBegin, ReceivedEncryption, refuse};
@@ -9,6 +10,9 @@ use crate::context::Ctx;
 use crate::key_change::NewEncryption;
 use crate::name::split_last;
 use crate::redact::REDACTED;
+
+/// Guids that one entry of a dataset's table holds.
+const REDACTED_MAX: usize = 1024;
 
 /// What a receive starts from.
 pub(super) enum Start {
@@ -33,6 +37,16 @@ impl Ctx<'_> {
                 Errno::NOTSUP,
                 "the stream is redacted, and feature redacted_datasets is not enabled".to_owned(),
             );
+        }
+        for guids in [&begin.redacted_by, &begin.source_redacted_by] {
+            if guids.as_ref().is_some_and(|g| g.len() > REDACTED_MAX) {
+                return refuse(
+                    Errno::INVAL,
+                    format!(
+                        "the stream is redacted with respect to more than {REDACTED_MAX} snapshots"
+                    ),
+                );
+            }
         }
         match &start {
             Start::New { origin: Some(snap) } => self.check_redacted(begin, *snap)?,
@@ -192,7 +206,7 @@ impl Ctx<'_> {
                 format!("most recent snapshot of {target} does not\nmatch incremental source"),
             );
         };
-        if !begin.force && (source != phys.prev_snap || self.is_modified(&phys)) {
+        if !begin.force && (source != phys.prev_snap || self.is_modified(&phys)?) {
             return refuse(
                 Errno::TXTBSY,
                 format!("destination {target} has been modified\nsince most recent snapshot"),
@@ -314,8 +328,22 @@ impl Ctx<'_> {
         Ok(None)
     }
 
-    /// Whether a head has changed since its newest snapshot.
-    pub(super) fn is_modified(&self, head: &DslDatasetPhys) -> bool {
-        head.bp.logical_birth() > head.prev_snap_txg
+    /// Whether a head has changed since its newest snapshot. A mount may write an object set anew whose objects are the
+    /// same: only the header of its intent log differs then, and that is no change of the content.
+    pub(super) fn is_modified(&self, head: &DslDatasetPhys) -> Result<bool> {
+        if head.bp.logical_birth() <= head.prev_snap_txg {
+            return Ok(false);
+        }
+        let snap = self.meta.ds(head.prev_snap)?;
+        if snap.dir != head.dir || snap.bp.is_hole() || head.bp.is_hole() {
+            return Ok(true);
+        }
+        let objects = |of: &DslDatasetPhys| {
+            let place = format!("the object set of directory {}", of.dir);
+            let block = self.meta.io.read(&of.bp, &place)?;
+            let phys = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
+            Ok::<_, Error>((phys.objset_type, phys.meta_dnode))
+        };
+        Ok(objects(head)? != objects(&snap)?)
     }
 }

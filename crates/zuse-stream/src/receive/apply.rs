@@ -7,13 +7,17 @@
 use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result};
-use zuse_dmu::{Dnode, DnodeSpec, Edge, Objset, RawForm, StoredBlock, Tx};
+use zuse_codec::{ChecksumKind, Compression};
+use zuse_dmu::{
+    Dnode, DnodeSpec, Edge, Objset, RawForm, StoredBlock, Tx, is_for_objects,
+};
 use zuse_dsl::{Estimate, ReceiveProgress, Receiving};
 use zuse_format::dnode::{SLOTS_PER_BLOCK, block_pointers_for};
 use zuse_format::object_type;
 
 use crate::reader::Item;
-use crate::receive::parse::{Batch, is_packed, unpack_into};
+use crate::receive::demands::Demands;
+use crate::receive::parse::{BATCH_BYTES, Batch, is_packed, unpack_into};
 use crate::record::{OBJECT_SPILL, ObjectRecord, Record, SPILL_UNMODIFIED, WriteRecord};
 
 /// Objects freed in one transaction.
@@ -32,10 +36,14 @@ pub(crate) struct Applier<'a> {
     full: bool,
     /// OBJECT says whether there is a spill block.
     spill_flags: bool,
+    /// Highest object that the stream has made.
+    highest: u64,
     /// Last WRITE: they come in order.
     pub(super) last: (u64, u64),
     pub(super) tx: Option<Tx>,
     estimate: u64,
+    /// Bytes that blocks of this transaction have beyond their payloads.
+    unpacked: u64,
     /// The object that was written last.
     pub(super) dnode: Option<Arc<Dnode>>,
     pub(super) progress: ReceiveProgress,
@@ -45,6 +53,7 @@ pub(crate) struct Applier<'a> {
     pub(super) order: ByteOrder,
     /// How far what came proves the object set.
     pub edge: Edge,
+    demands: Demands,
 }
 
 /// A place in the stream as the place of an error that the stream is to blame for.
@@ -74,20 +83,24 @@ impl<'a> Applier<'a> {
             before: from.bytes,
             full,
             spill_flags,
+            highest: from.object,
             last: (0, 0),
             tx: None,
             estimate: 0,
+            unpacked: 0,
             dnode: None,
             progress: from,
             range: None,
             order,
             edge: Edge::default(),
+            demands: Demands::of(receiving)?,
         })
     }
 
     /// Applies a batch in order.
     pub fn batch(&mut self, batch: Batch) -> Result<()> {
         self.estimate = batch.bytes + 1024 * batch.items.len() as u64;
+        self.unpacked = 0;
         let end = batch.end;
         let result = batch.items.into_iter().try_for_each(|item| {
             let record = item.record.clone();
@@ -106,6 +119,17 @@ impl<'a> Applier<'a> {
         result
     }
 
+    /// The stream is whole. A full one that went on top of another snapshot is all there is: what lies behind its last
+    /// object is the other one's.
+    pub fn ended(&mut self) -> Result<()> {
+        if self.full && self.receiving.is_on_top()? {
+            let from = self.highest.saturating_add(1);
+            self.free_objects(from, u64::MAX - from)?;
+            self.tx = None;
+        }
+        Ok(())
+    }
+
     pub(super) fn begin(&mut self) -> Result<Tx> {
         match self.tx.take() {
             Some(tx) => Ok(tx),
@@ -114,6 +138,17 @@ impl<'a> Applier<'a> {
                 frees: false,
             }),
         }
+    }
+
+    /// A block is about to become larger than the stream has it. A batch is as long as its payloads: what they unpack to
+    /// may be ten thousand times as much, so that transactions end after some of it, and the next one is admitted or waits.
+    fn make_room(&mut self, bytes: u64) {
+        self.unpacked += bytes;
+        if self.unpacked > BATCH_BYTES {
+            self.unpacked = bytes;
+            self.tx = None;
+        }
+        self.estimate = self.estimate.max(bytes);
     }
 
     /// Ends the transaction and waits until what was freed is gone from disk.
@@ -138,6 +173,10 @@ impl<'a> Applier<'a> {
     }
 
     fn item(&mut self, mut item: Item) -> Result<()> {
+        self.demands.check(&item)?;
+        if let Record::Object(record) = &item.record {
+            self.highest = self.highest.max(record.object);
+        }
         if self.receiving.is_raw() {
             return self.raw_item(item);
         }
@@ -168,6 +207,10 @@ impl<'a> Applier<'a> {
                 (self.progress.object, self.progress.offset) = (object, offset);
                 Ok(())
             }
+            Record::WriteEmbedded(e) if e.is_spill() => {
+                let dnode = self.open(&item, e.object)?;
+                self.spill(&item, &dnode, payload)
+            }
             Record::WriteEmbedded(e) => {
                 let (object, offset) = (e.object, e.offset);
                 let w = WriteRecord {
@@ -188,13 +231,17 @@ impl<'a> Applier<'a> {
                     }
                 }
                 let dnode = self.open(&item, s.object)?;
-                let tx = self.begin()?;
-                let done = dnode.set_spill(&tx, Some(payload));
-                self.tx = Some(tx);
-                done.map_err(|e| blame(&item, e))
+                self.spill(&item, &dnode, payload)
             }
             _ => Err(item.invalid("a record that does not belong here").into()),
         }
+    }
+
+    fn spill(&mut self, item: &Item, dnode: &Dnode, bytes: Vec<u8>) -> Result<()> {
+        let tx = self.begin()?;
+        let done = dnode.set_spill(&tx, Some(bytes));
+        self.tx = Some(tx);
+        done.map_err(|e| blame(item, e))
     }
 
     /// An object that must exist.
@@ -229,6 +276,7 @@ impl<'a> Applier<'a> {
             && !object_type::is_metadata(dnode.object_type());
         let bytes = match packed && !as_stored {
             true => {
+                self.make_room(w.logical_size);
                 let mut out = Vec::new();
                 unpack_into(item, w, &bytes, &mut out)?;
                 out
@@ -467,7 +515,9 @@ pub(super) fn spec_of(item: &Item, record: &ObjectRecord, raw: bool) -> Result<D
     if record.bonus_len > room {
         return Err(bad(format!("a bonus of {} bytes", record.bonus_len)));
     }
-    if record.checksum >= 15 || record.compress >= 17 {
+    let sums = ChecksumKind::from_u8(record.checksum).is_some_and(is_for_objects);
+    let packs = Compression::from_u8(record.compress).is_some_and(|c| c != Compression::Empty);
+    if !sums || !packs {
         return Err(bad("an unknown checksum or compression".into()));
     }
     if !raw && (record.raw_bonus_len != 0 || record.indirect_shift != 0 || record.levels != 0) {

@@ -12,7 +12,7 @@ use crate::reader::{Item, StreamReader};
 use crate::record::{EmbeddedRecord, Record, WriteRecord};
 
 /// Logical bytes of a batch.
-const BATCH_BYTES: u64 = 1 << 20;
+pub(crate) const BATCH_BYTES: u64 = 1 << 20;
 /// Dnode slots of a block.
 const SLOTS: u64 = 32;
 /// Records of a batch.
@@ -131,17 +131,20 @@ fn prepare(mut item: Item, order: ByteOrder, scratch: &mut Vec<u8>) -> StreamRes
         }
         Record::WriteEmbedded(e) => {
             let e = e.clone();
-            check_range(&item, e.offset, e.length)?;
+            if e.is_spill() {
+                check_spill(&item, e.length)?;
+                if e.offset != EmbeddedRecord::spill_offset(e.length) {
+                    return Err(item.invalid("an offset that no block has"));
+                }
+            } else {
+                check_range(&item, e.offset, e.length)?;
+            }
             item.payload = unpack(&item, &e)?;
-        }
-        Record::Spill(s)
-            if s.length < 512 || s.length > BLOCK_MAX || !s.length.is_multiple_of(512) =>
-        {
-            return Err(item.invalid(format!("a spill block of {} bytes", s.length)));
         }
         Record::Spill(s) if s.compressed_size != 0 => {
             return Err(item.invalid("a raw spill block in a stream that is not raw"));
         }
+        Record::Spill(s) => check_spill(&item, s.length)?,
         Record::ObjectRange { .. } => {
             return Err(item.invalid("an OBJECT_RANGE in a stream that is not raw"));
         }
@@ -210,6 +213,13 @@ fn check_stored(item: &Item, logical: u64, compression: u8) -> StreamResult<()> 
         false => Err(item.invalid(format!(
             "a raw block of {size} bytes stands for {logical} with compression {compression}"
         ))),
+    }
+}
+
+fn check_spill(item: &Item, length: u64) -> StreamResult<()> {
+    match (512..=BLOCK_MAX).contains(&length) && length.is_multiple_of(512) {
+        true => Ok(()),
+        false => Err(item.invalid(format!("a spill block of {length} bytes"))),
     }
 }
 

@@ -231,6 +231,8 @@ impl Maker<'_> {
             }
             Event::Spill { object, flags, bp } => {
                 let place = format!("{name}, object {object}, spill block");
+                // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers put that over the object's data: they
+                // lose the spill block, and reading the file brings their kernel down. SPILL is right for everybody.
                 if self.form.has(features::RAW)
                     && let Some(Got::Stored(i)) = got
                 {

@@ -433,7 +433,7 @@ impl Done {
 
 impl Package {
     /// What a dataset of the sender is called here.
-    fn here(&self, dataset: &str, request: &ReceiveRequest) -> Option<String> {
+    pub(super) fn here(&self, dataset: &str, request: &ReceiveRequest) -> Option<String> {
         let begin = Begin {
             to_name: format!("{dataset}@"),
             ..Begin::default()

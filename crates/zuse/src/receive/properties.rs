@@ -39,7 +39,12 @@ pub(super) fn check(request: &ReceiveRequest) -> Result<()> {
             Some(p) if matches!(p.access, Access::ReadOnly) => {
                 return refuse(format!("'{name}' is readonly"));
             }
-            Some(_) if matches!(*name, "version" | "volsize") => {
+            // What the data was made with comes with the data.
+            Some(p)
+                if matches!(*name, "version" | "volsize")
+                    || matches!(p.access, Access::Once | Access::OnceInherit)
+                        && !is_encryption(name) =>
+            {
                 return refuse(format!("property '{name}' cannot be set or excluded"));
             }
             Some(_) => {}
@@ -62,6 +67,19 @@ pub(super) fn check_raw(request: &ReceiveRequest) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What goes on top of a dataset is encrypted as that one is.
+///
+/// # Errors
+/// `Refused(INVAL)`.
+pub(super) fn check_on_top(request: &ReceiveRequest) -> Result<()> {
+    match request.set.iter().find(|(name, _)| is_encryption(name)) {
+        None => Ok(()),
+        Some((name, _)) => refuse(format!(
+            "encryption property '{name}' cannot be set for incremental streams."
+        )),
+    }
 }
 
 fn is_encryption(name: &str) -> bool {

@@ -118,13 +118,13 @@ impl Send {
                 .or_cannot(|| format!("cannot send saved state of '{target}'"))?,
             (None, None) => self.planned(session)?,
         };
+        for note in &plan.notes {
+            session.ui.say(note);
+        }
         let speaks = self.dry_run || self.verbose > 0 || self.parsable;
         if speaks {
             let text = self.announcement(&plan);
             if self.dry_run {
-                for note in &plan.notes {
-                    session.ui.say(note);
-                }
                 session.ui.print(text)?;
                 return Ok(());
             }
@@ -169,8 +169,15 @@ impl Send {
             options: self.options(),
         };
         let pool = session.pool_for(&name, Need::Read)?;
-        pool.plan_send(&request)
-            .or_cannot(|| format!("warning: cannot send '{name}'"))
+        let planned = pool.plan_send(&request);
+        let failed = || format!("warning: cannot send '{name}'");
+        if let Err(zuse::Error::Refused { what, .. }) = &planned
+            && what.starts_with("cannot send ")
+        {
+            session.ui.say(what);
+            return Err(CommandError::new(format!("{}: backup failed", failed())).into());
+        }
+        planned.or_cannot(failed)
     }
 
     fn resumed(&self, session: &mut Session, token: &str) -> Outcome<SendPlan> {
@@ -196,12 +203,11 @@ impl Send {
         let mut out = String::new();
         for stream in &plan.streams {
             let (to, size) = (&stream.to, stream.estimate);
-            let dataset = to.split('@').next().unwrap_or(to);
             if self.parsable {
                 match &stream.from {
                     None => out += &format!("full\t{to}\t{size}\n"),
                     Some(from) => {
-                        let shown = shown_source(from, dataset, true);
+                        let shown = from.strip_prefix('@').unwrap_or(from);
                         out += &format!("incremental\t{shown}\t{to}\t{size}\n");
                     }
                 }
@@ -209,7 +215,7 @@ impl Send {
             }
             out += &match &stream.from {
                 None => format!("full send of {to}"),
-                Some(from) => format!("send from {} to {to}", shown_source(from, dataset, false)),
+                Some(from) => format!("send from {from} to {to}"),
             };
             if size > 0 {
                 out += &format!(" estimated size is {}", nicebytes(size));
@@ -296,15 +302,5 @@ impl Send {
             };
             let _ = err.write_all(text.as_bytes());
         }
-    }
-}
-
-/// A source as it is named beside its target.
-fn shown_source(from: &str, dataset: &str, parsable: bool) -> String {
-    let own = from.strip_prefix(dataset).unwrap_or(from);
-    match own.strip_prefix('@') {
-        _ if own.starts_with('#') => format!("{dataset}{own}"),
-        Some(short) if parsable => short.to_owned(),
-        _ => from.to_owned(),
     }
 }
