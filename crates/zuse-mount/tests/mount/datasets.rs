@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::{errno, fixture, fixture_with};
+use crate::{errno, fixture};
 
 fn names(path: impl AsRef<std::path::Path>) -> Vec<String> {
     let mut all: Vec<String> = fs::read_dir(path)

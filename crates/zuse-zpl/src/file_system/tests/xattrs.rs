@@ -231,6 +231,11 @@ fn name_spaces_have_their_rules() {
         t.fs.set_xattr(&root(), &file, posix_acl::ACCESS, b"", any)
             .is_err_and(|e| e.is(Errno::NOTSUP))
     );
+    // The kernel asks for the ACL before it judges: where there are none, there is none.
+    assert!(
+        t.fs.get_xattr(&root(), &file, posix_acl::ACCESS)
+            .is_err_and(|e| e.is(Errno::NODATA))
+    );
     t.backing.set_props(|p| p.xattr = XattrPlace::Off);
     assert!(
         t.fs.get_xattr(&root(), &file, b"user.x")
