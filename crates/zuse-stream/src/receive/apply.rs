@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result};
 use zuse_codec::{ChecksumKind, Compression};
-use zuse_dmu::{
-    Dnode, DnodeSpec, Edge, Objset, RawForm, StoredBlock, Tx, is_for_objects,
-};
+use zuse_dmu::{Dnode, DnodeSpec, Edge, Objset, RawForm, StoredBlock, Tx, is_for_objects};
 use zuse_dsl::{Estimate, ReceiveProgress, Receiving};
 use zuse_format::dnode::{SLOTS_PER_BLOCK, block_pointers_for};
 use zuse_format::object_type;
