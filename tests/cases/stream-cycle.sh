@@ -8,5 +8,4 @@ for what in "ls -R" manifest "extract -C out"; do
     says "parent" timeout -k 1 20 zuse stream $what s
 done
 is "$(find out | wc -l | xargs test 100 -gt && echo few)" few "what was extracted"
-(ulimit -s 64; fails 1 timeout -k 1 20 zuse stream ls -R s; exit $differences) || differences=$((differences + 1))
 true

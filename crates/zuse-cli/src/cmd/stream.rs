@@ -70,7 +70,8 @@ struct Sources {
     /// Unpack into a nameless file in this directory
     #[arg(long, value_name = "DIR")]
     tmp: Option<PathBuf>,
-    /// A full stream and its incrementals, in order; the last may name a snapshot. '-' is standard input
+    /// A full stream and its incrementals, in order; the last may name a snapshot, or of a package a file system below its
+    /// top (FILE@/CHILD@SNAPSHOT). '-' is standard input
     #[arg(required = true, value_name = "STREAM[@SNAPSHOT]")]
     streams: Vec<PathBuf>,
 }
@@ -79,6 +80,25 @@ impl Sources {
     /// Receives the streams; the snapshot to be looked at.
     fn open(&self, session: &mut Session) -> Outcome<String> {
         Ok(self.open_all(session, STREAM_POOL)?.0)
+    }
+
+    /// Says which file systems a package holds besides the one that is shown.
+    fn tell_others(&self, session: &mut Session, snapshots: &[String]) {
+        // Behind the pool's name and the top's: what is left of names below it.
+        let below = |s: &String| {
+            let (_, inside) = s.split_once('/')?;
+            inside
+                .find('/')
+                .and_then(|at| inside.get(at..))
+                .map(str::to_owned)
+        };
+        let others: Vec<String> = snapshots.iter().filter_map(below).collect();
+        if !others.is_empty() {
+            session.ui.say(format!(
+                "the stream holds more file systems, which are shown one at a time: {}\nFILE@/CHILD@SNAPSHOT names one",
+                others.join(" ")
+            ));
+        }
     }
 
     /// Receives the streams into a pool of that name; the snapshot to be looked at, and all that there are.
@@ -97,6 +117,7 @@ impl Sources {
             None => std::env::temp_dir(),
         };
         let env = session.environment()?;
+        let top = top_of(pool);
         let (pool, snapshots, flaw) = Pool::of_streams(env, pool, &folder, inputs)
             .or_cannot(|| "cannot read stream".to_owned())?;
         session.adopt(pool);
@@ -107,13 +128,15 @@ impl Sources {
             ));
         }
         let found = match &wanted {
-            None => snapshots.last().cloned(),
+            None => {
+                self.tell_others(session, &snapshots);
+                let of_top = |s: &&String| s.split('@').next() == Some(top.as_str());
+                let last = snapshots.iter().rev().find(of_top);
+                last.or(snapshots.last()).cloned()
+            }
             Some(own) => snapshots
                 .iter()
-                .find(|s| {
-                    s.split('@').nth(1) == Some(own.as_str())
-                        || s.strip_prefix(STREAM_DATASET) == Some(own)
-                })
+                .find(|s| **s == format!("{top}@{own}") || s.strip_prefix(&top) == Some(own))
                 .cloned(),
         };
         match found {
@@ -130,12 +153,24 @@ impl Sources {
     }
 }
 
-/// A file and the snapshot behind its name.
+/// The dataset that a stream's top becomes in a pool of that name.
+fn top_of(pool: &str) -> String {
+    STREAM_DATASET.replacen(STREAM_POOL, pool, 1)
+}
+
+/// A file and the snapshot behind its name: `FILE@SNAPSHOT`, or `FILE@/CHILD@SNAPSHOT` of a file system below the top.
 fn split(session: &Session, path: &Path) -> (PathBuf, Option<String>) {
     if session.path(path).exists() {
         return (path.to_owned(), None);
     }
     let text = path.to_string_lossy();
+    let child = text.find("@/").map(|at| text.split_at(at));
+    if let Some((file, own)) = child.filter(|(file, _)| session.path(file.as_ref()).exists()) {
+        return (
+            PathBuf::from(file),
+            own.strip_prefix('@').map(str::to_owned),
+        );
+    }
     match text.rsplit_once('@') {
         Some((file, own)) => (PathBuf::from(file), Some(own.to_owned())),
         None => (path.to_owned(), None),

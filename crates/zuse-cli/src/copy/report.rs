@@ -88,14 +88,16 @@ impl Report {
 
 /// Whether every other file would fail in the same way.
 fn ends_all(error: &CommandError) -> bool {
+    // Behind the name, which may be anything.
+    let why = error.message.rsplit("': ").next().unwrap_or_default();
     [
         "No space left",
         "out of space",
-        "quota exceeded",
+        "Disk quota exceeded",
         "Read-only file system",
-        "read-only",
-        "suspended",
+        "pool is read-only",
+        "pool I/O is currently suspended",
     ]
     .iter()
-    .any(|end| error.message.contains(end))
+    .any(|end| why.starts_with(end))
 }

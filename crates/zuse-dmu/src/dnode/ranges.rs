@@ -277,7 +277,12 @@ impl Dnode {
             // question: jump only as far as no dirty block begins.
             blkid = self.next_stop(blkid, span);
         }
-        Ok(hole.then(|| ((last + 1) * size).max(offset)))
+        let behind = ((last + 1) * size).max(offset);
+        if !self.is_proved(behind / size, size as u32) {
+            // Nor may what did not come be taken for a hole.
+            return Ok((!hole).then_some(behind));
+        }
+        Ok(hole.then_some(behind))
     }
 
     /// The end of a run of `span` blocks from `blkid`, cut where a dirty block or freed range begins.

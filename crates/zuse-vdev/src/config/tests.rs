@@ -241,3 +241,23 @@ fn damaged_labels_are_parsed_or_refused_but_never_a_panic() {
     }
     assert!(parsed > 100);
 }
+
+#[test]
+fn a_pools_name_that_no_pool_may_have_is_not_believed() {
+    let (mut pool, _) = golden_label();
+    for (name, good) in [
+        ("tank", true),
+        ("9a-_.: b", true),
+        ("", false),
+        ("..", false),
+        ("a/b", false),
+        ("a\u{1b}]0;x", false),
+        ("a\nb", false),
+        ("\u{e4}", false),
+    ] {
+        pool.name = name.to_owned();
+        let parsed = PoolConfig::parse(&pool.to_mos_nvlist(), "test");
+        assert_eq!(parsed.is_ok(), good, "{name:?}");
+        assert!(!parsed.is_err_and(|e| e.to_string().contains(char::is_control)));
+    }
+}

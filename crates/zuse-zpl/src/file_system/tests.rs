@@ -5,6 +5,7 @@ mod clean;
 mod clones;
 mod crowd;
 mod data;
+mod lies;
 mod model;
 mod names;
 mod stored;
