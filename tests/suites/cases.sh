@@ -6,6 +6,18 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" = 0 ] || { echo "cases: needs root: they act as other users and use namespaces" >&2; exit 1; }
 
+# What cases use beside the tools of every Debian; a missing one is a failure.
+missing=()
+for pair in setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs python3:python3 zstd:zstd setpriv:util-linux; do
+    command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || {
+        echo "cases: missing: ${missing[*]}" >&2
+        exit 1
+    }
+fi
+
 passed=0 failed=0
 for file in tests/cases/*.sh; do
     name=$(basename "$file" .sh)
