@@ -164,6 +164,7 @@ impl<'a> Applier<'a> {
                 let end = w.offset.saturating_add(w.logical_size);
                 self.edge.data(w.object, end);
             }
+            Record::WriteEmbedded(e) if e.is_spill() => self.edge.spill(e.object),
             Record::WriteEmbedded(e) => self.edge.data(e.object, e.offset.saturating_add(e.length)),
             Record::Spill(s) => self.edge.spill(s.object),
             _ => {}
