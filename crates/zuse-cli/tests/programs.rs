@@ -523,7 +523,8 @@ fn changes_return_the_documented_codes() {
     for name in ["tank/a", "tank/a/child", "tank/b", "tank/c", "tank/empty"] {
         env.ok(&format!("zfs create {name}"));
     }
-    env.ok("zfs snapshot tank/a@held tank/b@cloned tank/b@other tank/c@mon");
+    env.ok("zfs snapshot tank/a@held tank/b@cloned tank/c@mon");
+    env.ok("zfs snapshot tank/b@other");
     env.ok("zfs hold keep tank/a@held");
     env.ok("zfs clone tank/b@cloned tank/clone");
     env.ok("zfs snapshot tank/clone@other");

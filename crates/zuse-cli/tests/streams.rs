@@ -438,7 +438,7 @@ fn a_plain_stream_becomes_an_encryption_root_or_takes_its_parents_key() {
         (
             "zfs send -i @one tank/a@two",
             format!("zfs receive -F {given} tank/plain"),
-            "exists and is not encrypted",
+            "cannot be set for incremental streams",
         ),
         (
             "--key phrase zfs send -w tank/own@one",

@@ -13,7 +13,9 @@
 pub(crate) mod blocks;
 mod companions;
 pub(crate) mod near;
+mod proved;
 mod ranges;
+mod stale;
 pub(crate) mod sync;
 
 use std::fmt;
@@ -524,7 +526,10 @@ impl Dnode {
         let found = self.core.read_block(&bp, true, &SpillPlace(self));
         if let Err(Error::Corrupt { .. } | Error::Device { .. }) = &found {
             // A spill block has the last number.
-            self.core.note_lost(self.object.0, 0, u64::MAX, &bp);
+            self.core.suspect_lost(self.object.0, 0, u64::MAX, &bp);
+            let state = self.read_state();
+            let now = state.synced.as_ref().and_then(|s| s.spill.as_deref());
+            self.core.io.lost().judge(now == Some(&bp));
         }
         found.map(Some)
     }

@@ -129,10 +129,11 @@ impl Core {
         }
     }
 
-    /// A block of this object set is lost. Of what was never there (redacted, embedded) nothing is.
-    pub fn note_lost(&self, object: u64, level: u8, block: u64, bp: &BlockPointer) {
+    /// A block of this object set could not be read: it may be lost. Of what was never there
+    /// (redacted, embedded) nothing is.
+    pub fn suspect_lost(&self, object: u64, level: u8, block: u64, bp: &BlockPointer) {
         if let (Some(dataset), BpKind::Normal) = (self.ledger.dataset(), bp.kind()) {
-            self.io.lost().note(LostBlock {
+            self.io.lost().suspect(LostBlock {
                 dataset,
                 object,
                 level,

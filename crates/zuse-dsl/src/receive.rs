@@ -414,6 +414,7 @@ impl Receiving {
         if keep && self.begin.resumable.is_some() {
             return self.wait();
         }
-        self.dsl.destroy(&self.name, false, false)
+        // By its object: nobody finds a temporary one by name.
+        self.dsl.destroy_partial(self.dataset.object())
     }
 }

@@ -1,15 +1,19 @@
 //! Blocks that no copy could give: what the pool's error log is written from.
 //!
 //! ```text
-//!   a read fails for good ─► new ─► a txg writes them into the log ─► known, until the pool is closed
+//!   a read fails ─► suspect ─► judged lost ─► new ─► a txg writes them into the log ─► known
+//!                      └─────► the reader only looked at an old state of the object: forgotten
 //! ```
+//! - A reader that looks at an old tree meets blocks that were freed and are another's now. So a
+//!   block counts as lost only when whoever reads the object has judged that its tree is current.
 //! - A block is noted once, however often it is asked for.
 //! - Only whoever knows which object a block is of can note it: the layer of objects does.
 //! - It is bounded: of a pool that has lost more, the rest is found again by who reads it later.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 /// Blocks that are noted, at most.
 pub const LOST_MAX: usize = 10_000;
@@ -31,6 +35,8 @@ pub struct LostBlock {
 
 #[derive(Debug, Default)]
 struct State {
+    /// What each thread could not read last and has not judged.
+    suspects: HashMap<ThreadId, LostBlock>,
     new: BTreeSet<LostBlock>,
     known: BTreeSet<LostBlock>,
 }
@@ -47,8 +53,25 @@ impl Lost {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a block.
-    pub fn note(&self, block: LostBlock) {
+    /// This thread could not read a block; [`Self::judge`] follows.
+    pub fn suspect(&self, block: LostBlock) {
+        let mut state = self.state();
+        if state.suspects.len() >= LOST_MAX {
+            // Threads that ended without judging.
+            state.suspects.clear();
+        }
+        state.suspects.insert(thread::current().id(), block);
+    }
+
+    /// Says of what this thread could not read last whether it is lost.
+    pub fn judge(&self, is_lost: bool) {
+        let block = self.state().suspects.remove(&thread::current().id());
+        if let Some(block) = block.filter(|_| is_lost) {
+            self.note(block);
+        }
+    }
+
+    fn note(&self, block: LostBlock) {
         let mut state = self.state();
         if state.new.len() + state.known.len() < LOST_MAX && !state.known.contains(&block) {
             state.new.insert(block);
@@ -80,6 +103,26 @@ impl Lost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_suspect_counts_once_it_is_judged() {
+        let lost = Lost::default();
+        let block = LostBlock {
+            dataset: 54,
+            object: 2,
+            level: 0,
+            block: 0,
+            birth: 9,
+        };
+        lost.suspect(block);
+        lost.judge(false);
+        lost.judge(true);
+        assert!(!lost.has_new(), "the tree was an old one");
+        lost.suspect(block);
+        assert!(!lost.has_new());
+        lost.judge(true);
+        assert_eq!(lost.new_ones(), [block]);
+    }
 
     #[test]
     fn a_block_is_new_once() {

@@ -406,7 +406,7 @@ fn order(lua: &Lua, meter: &Meter, all: Table, n: usize) -> LuaResult<Option<Tab
     if n.saturating_mul(rounds).saturating_mul(longest) > ORDER_MAX {
         return Ok(None);
     }
-    texts.sort_by(|a, b| a.as_bytes().cmp(&b.as_bytes()));
+    texts.sort_by_cached_key(|text| text.as_bytes().to_vec());
     lua.create_sequence_from(texts.into_iter().cloned())
         .map(Some)
 }

@@ -17,6 +17,9 @@ fn pool() -> (Arc<zuse::Pool>, Arc<FileSystem>) {
     (pool, fs)
 }
 
+/// Room that is left for removals: less than what twenty of them reserve.
+const LEFT: u64 = 256 << 10;
+
 /// Files without a name, on disk and in the unlinked set, that somebody holds.
 fn nameless(fs: &Arc<FileSystem>) -> Vec<Arc<zuse_zpl::Znode>> {
     let root = Credentials::root();
@@ -75,7 +78,8 @@ fn one_by_one_they_wait(pool: &zuse::Pool) {
         };
         drop(dataset.begin(removal).expect("begin"));
     }
-    assert!(txgs(pool, before) >= 5, "{}", txgs(pool, before));
+    // By this, all files one by one would take 500 txgs.
+    assert!(txgs(pool, before) >= 2, "{}", txgs(pool, before));
 }
 
 fn txgs(pool: &zuse::Pool, since: Txg) -> u64 {
@@ -99,7 +103,7 @@ fn at_an_unmount_with_space_they_take_no_more_txgs_than_any_change() {
 fn at_an_unmount_of_a_full_pool_many_go_in_each_txg() {
     let (pool, fs) = pool();
     let files = nameless(&fs);
-    fill(&pool, &fs, 128 << 10);
+    fill(&pool, &fs, LEFT);
     one_by_one_they_wait(&pool);
     let before = pool.spa().synced_txg();
     drop(files);
@@ -114,7 +118,7 @@ fn at_an_unmount_of_a_full_pool_many_go_in_each_txg() {
 fn those_that_a_crash_left_go_in_each_txg_too() {
     let (pool, fs) = pool();
     let files = nameless(&fs);
-    fill(&pool, &fs, 128 << 10);
+    fill(&pool, &fs, LEFT);
     one_by_one_they_wait(&pool);
     // Whoever held them is gone without a word: what is left is the unlinked set.
     std::mem::forget(files);

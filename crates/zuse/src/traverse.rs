@@ -28,7 +28,7 @@ use zuse_format::{BlockPointer, BpKind, DnodePhys, DnodeView, ObjsetPhys, object
 
 use copies::Copies;
 use space::Space;
-pub use space::{Leak, space_by_maps};
+pub use space::{Leak, space_by_headers, space_by_maps};
 pub use stats::{Bin, DEFERRED, Figures, Stat, Totals};
 
 use crate::Pool;

@@ -63,7 +63,8 @@ impl Report {
     pub fn take(&self, result: Outcome) -> Outcome {
         match result {
             Err(Stop::Failed(error)) if !ends_all(&error) => {
-                self.bad(&error.message);
+                let said = [&error.message].into_iter().chain(&error.hints);
+                self.bad(&said.map(String::as_str).collect::<Vec<_>>().join("\n"));
                 Ok(())
             }
             other => other,

@@ -219,27 +219,6 @@ impl Dnode {
         })
     }
 
-    /// Fails for a block that a stream did not bring ([`crate::Edge`]): what is in its place is not its data.
-    #[inline]
-    pub(super) fn check_proved(&self, blkid: u64, block_size: u32) -> Result<()> {
-        match self.core.edge.get() {
-            None => Ok(()),
-            Some(_) if self.is_proved(blkid, block_size) => Ok(()),
-            Some(_) => Err(Error::corrupt(
-                self.place(),
-                format!("the stream ends before block {blkid}"),
-            )),
-        }
-    }
-
-    pub(super) fn is_proved(&self, blkid: u64, block_size: u32) -> bool {
-        let end = blkid
-            .saturating_add(1)
-            .saturating_mul(u64::from(block_size));
-        let edge = self.core.edge.get();
-        edge.is_none_or(|edge| edge.has_data(self.object.0, end))
-    }
-
     /// A level-0 block out of a tree; `None` for a hole.
     #[inline]
     pub(crate) fn read_tree(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
@@ -396,17 +375,6 @@ impl Dnode {
                 *parent = Some((shifted(blkid, shift), block));
             }
         }
-    }
-
-    /// Whether a read of a tree failed only because the tree is not the current one any more: its blocks may be
-    /// reused two txgs after they were freed, and a slow reader then meets other bytes.
-    pub(super) fn is_stale(&self, tree: &Arc<Synced>, error: &Error) -> bool {
-        matches!(error, Error::Corrupt { .. })
-            && !self
-                .read_state()
-                .synced
-                .as_ref()
-                .is_some_and(|now| Arc::ptr_eq(now, tree))
     }
 
     /// Runs `f` on the current bytes of a block: the newest dirty version, else what is on disk. Holes are zeros.
@@ -787,12 +755,13 @@ pub(crate) struct BlockPlace<'a> {
 }
 
 impl BlockPlace<'_> {
-    /// The block by its pointer. One that cannot be had is noted, so that the pool's error log names it.
+    /// The block by its pointer. One that cannot be had is suspected to be lost, until
+    /// [`Dnode::is_stale`] has judged.
     pub fn read(&self, bp: &BlockPointer, metadata: bool) -> Result<Arc<Block>> {
         let core = &self.dnode.core;
         let found = core.read_block(bp, metadata, self);
         if let Err(Error::Corrupt { .. } | Error::Device { .. }) = &found {
-            core.note_lost(self.dnode.object().0, self.level, self.blkid, bp);
+            core.suspect_lost(self.dnode.object().0, self.level, self.blkid, bp);
         }
         found
     }

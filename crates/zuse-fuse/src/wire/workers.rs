@@ -313,7 +313,6 @@ impl Worker<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
-    use std::thread::ThreadId;
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

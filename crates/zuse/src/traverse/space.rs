@@ -190,6 +190,32 @@ pub fn space_by_maps(pool: &Pool) -> Result<BTreeMap<u32, (u64, u64)>> {
     pool.spa().space_by_maps()
 }
 
+/// The same as the headers of the space maps alone have it, as `zdb -s` shows it.
+///
+/// # Errors
+/// A space map cannot be read.
+pub fn space_by_headers(pool: &Pool) -> Result<BTreeMap<u32, (u64, u64)>> {
+    let mut all = BTreeMap::new();
+    for top in pool.spa().vdevs().tops().iter() {
+        let shift = u32::from(top.metaslab_shift());
+        if !top.is_concrete() || shift == 0 || top.metaslab_array() == 0 {
+            continue;
+        }
+        let count = top.asize() >> shift;
+        let mut allocated = 0u64;
+        for object in words(pool, top.metaslab_array(), count)? {
+            if object != 0 {
+                let dnode = pool.spa().mos().dnode(ObjectId(object))?;
+                let header = SpaceMapPhys::parse(&dnode.bonus_vec())
+                    .map_err(|e| e.at(format!("space map, object {object}")))?;
+                allocated = allocated.saturating_add(header.alloc.max(0).cast_unsigned());
+            }
+        }
+        all.insert(top.id(), (count << shift, allocated));
+    }
+    Ok(all)
+}
+
 impl Space {
     pub fn load(pool: &Pool, threads: usize) -> Result<Self> {
         let tops = pool.spa().vdevs().tops();

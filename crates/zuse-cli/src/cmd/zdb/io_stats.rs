@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use zuse::traverse::space_by_maps;
+use zuse::traverse::space_by_headers;
 use zuse::{Pool, VdevClass, VdevKind, VdevStatus};
 
 use crate::error::{Explain, Outcome};
@@ -18,7 +18,7 @@ const SPACE: usize = 12;
 /// Prints the table.
 pub fn run(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
     let status = pool.vdev_status();
-    let space = space_by_maps(pool)
+    let space = space_by_headers(pool)
         .or_cannot(|| format!("cannot read the space maps of '{}'", pool.name()))?;
     let of = |top: &VdevStatus| {
         let id = u32::try_from(top.id).ok()?;

@@ -1,0 +1,28 @@
+//! Of an object set that a cut stream made: what of an object the stream has brought.
+
+use zuse_base::{Error, Result};
+
+use super::Dnode;
+
+impl Dnode {
+    /// Fails for a block that a stream did not bring ([`crate::Edge`]): what is in its place is not its data.
+    #[inline]
+    pub(super) fn check_proved(&self, blkid: u64, block_size: u32) -> Result<()> {
+        match self.core.edge.get() {
+            None => Ok(()),
+            Some(_) if self.is_proved(blkid, block_size) => Ok(()),
+            Some(_) => Err(Error::corrupt(
+                self.place(),
+                format!("the stream ends before block {blkid}"),
+            )),
+        }
+    }
+
+    pub(super) fn is_proved(&self, blkid: u64, block_size: u32) -> bool {
+        let end = blkid
+            .saturating_add(1)
+            .saturating_mul(u64::from(block_size));
+        let edge = self.core.edge.get();
+        edge.is_none_or(|edge| edge.has_data(self.object.0, end))
+    }
+}
