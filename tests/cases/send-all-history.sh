@@ -26,3 +26,7 @@ says "cannot send p@after recursively: snapshot p/fs@after does not exist" zfs s
 fails 1 zfs send -R p@after
 zfs send -Rs p@after >s 2>notes || differs "-s does not pass over it"
 grep -qF "WARNING: skipping dataset p/fs and its children: snapshot after does not exist" notes || differs "-s does not say what it passes over: $(cat notes)"
+# A source that is not there makes no full stream.
+for from in "-i @nix" "-I @nix" "-i #nix"; do fails 1 zfs send -R $from p/fs@final; done
+fails 2 zfs send -s p/fs@final
+fails 1 zfs send -X p/fs p/fs@final

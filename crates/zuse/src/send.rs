@@ -258,6 +258,16 @@ impl Pool {
                 format!("'{}': only snapshots can be sent with others", request.to),
             ));
         };
+        // A source that is not there must not make a full stream of what was to be a small one.
+        if let Some(from) = request.from.as_deref()
+            && (request.recursive || request.intermediate)
+        {
+            if from.contains('#') {
+                let what = "multiple snapshots cannot be sent from a bookmark";
+                return Err(Error::refused(Errno::INVAL, what));
+            }
+            self.dsl().dataset(&full_source(&request.to, from))?;
+        }
         let mut notes = Vec::new();
         let members = self.members(request, top, tosnap, &mut notes)?;
         let mut streams = Vec::new();

@@ -145,6 +145,14 @@ impl Send {
 
     fn planned(&self, session: &mut Session) -> Outcome<SendPlan> {
         let name = self.snapshot.clone().unwrap_or_default();
+        if self.skip_missing && !self.recursive {
+            let what = "skip-missing flag can only be used in conjunction with replicate";
+            return Err(CommandError::usage(what).into());
+        }
+        if !self.exclude.is_empty() && !self.recursive {
+            let what = "Cannot specify dataset exclusion (-X) on a non-recursive send.";
+            return Err(CommandError::new(what).into());
+        }
         let given = self.from.as_deref().or(self.all_from.as_deref());
         let from = given.map(|from| {
             if from.contains(['@', '#']) {
