@@ -322,7 +322,7 @@ impl Holder {
                         Some(why) => why.to_string(),
                         None => "the mount goes on".to_owned(),
                     };
-                    session.ui.say(&format!("internal error: the command panicked; {how}"));
+                    session.ui.say(format!("internal error: the command panicked; {how}"));
                     1
                 }
             };

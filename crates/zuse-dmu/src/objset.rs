@@ -543,7 +543,7 @@ impl Objset {
             let misses = self.core.io.cache().misses();
             let block = match self.dnode_block(&before, blkid) {
                 // The tree was replaced and its blocks reused while this thread slept: look again.
-                Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&before, &self.meta_tree()) => continue,
+                Err(e) if self.meta.is_stale(&before, &e) => continue,
                 other => other?,
             };
             let was_read = self.core.io.cache().misses() != misses;
@@ -742,7 +742,7 @@ impl Objset {
         loop {
             let tree = self.meta_tree();
             let on_disk = match self.next_on_disk(&tree, from) {
-                Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&tree, &self.meta_tree()) => continue,
+                Err(e) if self.meta.is_stale(&tree, &e) => continue,
                 other => other?,
             };
             let pending = lock(&self.numbers).next_pending(from);

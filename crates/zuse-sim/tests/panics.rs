@@ -200,8 +200,11 @@ impl zuse_dmu::BeforeClose for PutOff {
     }
 }
 
+/// What is done, by name.
+type Way = (&'static str, fn(&Arc<zuse::Pool>) -> Result<()>);
+
 /// Ways in which a thread panics that holds none of those locks.
-fn ways() -> Vec<(&'static str, fn(&Arc<zuse::Pool>) -> Result<()>)> {
+fn ways() -> Vec<Way> {
     vec![
         (at::CHANGE, |pool| {
             let panics = |_: &zuse_pool::SyncCtx<'_>| -> Result<()> { panic!("in a sync task") };

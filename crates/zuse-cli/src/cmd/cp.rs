@@ -190,7 +190,7 @@ pub fn copy_all_out(
 ) -> Outcome {
     let into = to.is_dir();
     let one_file = sources.len() == 1 && !to.as_os_str().as_bytes().ends_with(b"/");
-    if !into && !(one_file || sources.len() == 1 && manner.recursive) {
+    if !(into || one_file || sources.len() == 1 && manner.recursive) {
         return Err(CommandError::new(format!(
             "cannot copy to '{}': it is not a directory",
             to.display()

@@ -82,7 +82,7 @@ impl Objset {
         loop {
             let tree = self.meta_tree();
             let on_disk = match self.dnode_block(&tree, block) {
-                Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&tree, &self.meta_tree()) => continue,
+                Err(e) if self.meta.is_stale(&tree, &e) => continue,
                 other => other?.map_or(0, |b| dnode_slots(b.bytes())),
             };
             let mut numbers = lock(&self.numbers);
@@ -160,7 +160,7 @@ impl Objset {
             let tree = self.meta_tree();
             match self.next_roomy_of(&tree, block) {
                 // The tree was replaced and its blocks reused while this thread slept: look again.
-                Err(Error::Corrupt { .. }) if !Arc::ptr_eq(&tree, &self.meta_tree()) => {}
+                Err(e) if self.meta.is_stale(&tree, &e) => {}
                 other => return other,
             }
         }
