@@ -17,6 +17,7 @@ mod accounting;
 mod ahead;
 mod compare;
 mod glance;
+mod missing;
 mod number;
 mod raw;
 mod sync;
@@ -36,10 +37,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Tripwire, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
 use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
-use zuse_format::{
-    BlockPointer, BpKind, DnodePhys, DnodeView, ObjsetPhys, ObjsetType, object_type,
-};
-use zuse_io::{Block, BlockIndex, DatasetKey, LostBlock, Pipeline};
+use zuse_format::{BlockPointer, DnodePhys, DnodeView, ObjsetPhys, ObjsetType, object_type};
+use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
 
 use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
@@ -126,20 +125,6 @@ impl Core {
             self.io.read_keyed(bp, self.key.as_deref(), place)
         } else {
             self.io.read_around_keyed(bp, self.key.as_deref(), place)
-        }
-    }
-
-    /// A block of this object set could not be read: it may be lost. Of what was never there
-    /// (redacted, embedded) nothing is.
-    pub fn suspect_lost(&self, object: u64, level: u8, block: u64, bp: &BlockPointer) {
-        if let (Some(dataset), BpKind::Normal) = (self.ledger.dataset(), bp.kind()) {
-            self.io.lost().suspect(LostBlock {
-                dataset,
-                object,
-                level,
-                block,
-                birth: bp.physical_birth(),
-            });
         }
     }
 
@@ -498,18 +483,6 @@ impl Objset {
             ));
         }
         Ok(())
-    }
-
-    /// Only what this edge proves is given from now on: the rest is an error, not holes or older bytes.
-    pub fn set_edge(&self, edge: Arc<Edge>) {
-        // It is the same for everybody who opens the object set.
-        let _ = self.core.edge.set(edge);
-    }
-
-    /// Whether the dnode of an object is proved.
-    pub(crate) fn has_dnode(&self, object: ObjectId) -> bool {
-        let edge = self.core.edge.get();
-        edge.is_none_or(|edge| edge.has_dnode(object.0))
     }
 
     /// An object by number.

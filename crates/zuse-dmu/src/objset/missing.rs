@@ -1,0 +1,41 @@
+//! What an object set should have and has not: blocks that no copy could give, and what a cut stream did not bring.
+
+use std::sync::Arc;
+
+use zuse_base::ObjectId;
+use zuse_format::BlockPointer;
+use zuse_format::block_pointer::BpKind;
+use zuse_io::LostBlock;
+
+use super::{Core, Objset};
+use crate::edge::Edge;
+
+impl Core {
+    /// A block of this object set could not be read: it may be lost. Of what was never there
+    /// (redacted, embedded) nothing is.
+    pub fn suspect_lost(&self, object: u64, level: u8, block: u64, bp: &BlockPointer) {
+        if let (Some(dataset), BpKind::Normal) = (self.ledger.dataset(), bp.kind()) {
+            self.io.lost().suspect(LostBlock {
+                dataset,
+                object,
+                level,
+                block,
+                birth: bp.physical_birth(),
+            });
+        }
+    }
+}
+
+impl Objset {
+    /// Only what this edge proves is given from now on: the rest is an error, not holes or older bytes.
+    pub fn set_edge(&self, edge: Arc<Edge>) {
+        // It is the same for everybody who opens the object set.
+        let _ = self.core.edge.set(edge);
+    }
+
+    /// Whether the dnode of an object is proved.
+    pub(crate) fn has_dnode(&self, object: ObjectId) -> bool {
+        let edge = self.core.edge.get();
+        edge.is_none_or(|edge| edge.has_dnode(object.0))
+    }
+}
