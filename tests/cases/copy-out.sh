@@ -41,7 +41,8 @@ ok zuse stream extract --no-same-owner --no-special -C plain s
 is "$(stat -c %a:%u plain/src/set plain/src/top | tr '\n' ' ')" "755:0 644:0 " "modes without owners"
 [ -e plain/src/null ] || [ -e plain/src/pipe ] && differs "special files came out"
 # As somebody else neither set-id bits nor devices; the rest comes out.
-mkdir -m 777 theirs
+mkdir -m 700 theirs
+chown 4321:4321 theirs
 chmod 755 "$T/.own" "$T/.own/bin"; chmod 644 s
 code=0
 setpriv --reuid 4321 --regid 4321 --clear-groups env HOME="$T/theirs" XDG_STATE_HOME="$T/theirs/.s" XDG_RUNTIME_DIR= \

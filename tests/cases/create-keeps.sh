@@ -30,10 +30,10 @@ ok zuse mount p "$T/m"
 elsewhere=$T/elsewhere
 for name in "$T/a" "$T/soft" "$T/hard" "$loop"; do
     fails 1 zpool create -f -m none q "$name"
-    # A user who has other pools imported.
-    fails 1 env XDG_STATE_HOME="$elsewhere" zpool create -f -m none q "$name"
-    fails 1 env XDG_STATE_HOME="$elsewhere" zpool import -f -d "$name" p
 done
+# A user who has other pools imported. An import waits for a while for who holds the device.
+fails 1 env XDG_STATE_HOME="$elsewhere" zpool create -f -m none q "$loop"
+fails 1 env XDG_STATE_HOME="$elsewhere" zpool import -f -d "$T/hard" p
 ok zuse umount "$T/m"
 ok zpool export p
 says "$T/a is part of exported pool 'p'" zpool create -m none q "$T/a"
