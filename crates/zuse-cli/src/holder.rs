@@ -363,7 +363,9 @@ impl Running {
                 .commands
                 .fetch_update(SeqCst, SeqCst, |n| (n < MOST_COMMANDS).then_some(n + 1));
             let counted = began.is_ok().then(|| Self(holder.clone()));
-            if is_deserted(asker) || holder.over.load(SeqCst) {
+            // While it ends its pool is being closed: who asks finds no socket next, and waits for the devices.
+            let ends = holder.over.load(SeqCst) || holder.ending.load(SeqCst);
+            if is_deserted(asker) || ends {
                 return None;
             }
             if counted.is_some() {

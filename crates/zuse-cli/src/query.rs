@@ -11,6 +11,7 @@ use zuse::property_table::{Home, dataset_property};
 use zuse::{Entry, Kind, Needs, Pool, VdevKind, VdevStatus, Which};
 
 use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::forward;
 use crate::present::source_text;
 use crate::session::{Need, Session};
 use crate::target::pool_of;
@@ -480,7 +481,14 @@ impl Question {
                 answer.put_below_mounts(session);
                 Ok(answer)
             }
-            Err(Stop::Held(guid)) => self.ask_holder(session, guid),
+            Err(Stop::Held(guid)) => match self.ask_holder(session, guid)? {
+                Some(answer) => Ok(answer),
+                // It has just ended: its pool can be opened here soon.
+                None => {
+                    std::thread::sleep(forward::PAUSE);
+                    self.ask(session)
+                }
+            },
             Err(Stop::Failed(e))
                 if matches!(self, Self::Datasets { .. }) && e.message.ends_with("no such pool") =>
             {

@@ -16,7 +16,7 @@ use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -133,6 +133,8 @@ fn with_short_path<T>(path: &Path, f: impl FnOnce(&Path) -> io::Result<T>) -> io
 pub struct Listener {
     listener: UnixListener,
     path: PathBuf,
+    /// What it made there.
+    inode: Option<u64>,
 }
 
 impl Listener {
@@ -156,6 +158,7 @@ impl Listener {
         Ok(Self {
             listener,
             path: path.to_owned(),
+            inode: inode_of(path),
         })
     }
 
@@ -190,8 +193,15 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        // Its pool may have another holder by now, which listens under the same name.
+        if self.inode.is_some() && inode_of(&self.path) == self.inode {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+fn inode_of(path: &Path) -> Option<u64> {
+    fs::symlink_metadata(path).ok().map(|m| m.ino())
 }
 
 /// Reads a peer's command line and streams.

@@ -195,7 +195,8 @@ impl Coming {
 }
 
 impl Question {
-    pub(super) fn ask_holder(&self, session: &mut Session, guid: u64) -> Outcome<Answer> {
+    /// The answer; none if the process has just ended.
+    pub(super) fn ask_holder(&self, session: &mut Session, guid: u64) -> Outcome<Option<Answer>> {
         let json = serde_json::to_string(self).map_err(|e| CommandError::new(e.to_string()))?;
         let request = wire::Request {
             argv: vec![b"zuse".to_vec(), b"answer".to_vec(), json.into_bytes()],
@@ -221,9 +222,9 @@ impl Question {
             Some(0) => {
                 let come = come.map_err(|e| odd(&e.to_string()))?;
                 match (self, come.other) {
-                    (Self::Datasets { .. }, None) => Ok(Answer::Datasets(come.rows)),
+                    (Self::Datasets { .. }, None) => Ok(Some(Answer::Datasets(come.rows))),
                     (Self::Pool { .. }, Some(answer @ Answer::Pool(_)))
-                    | (Self::Vdevs { .. }, Some(answer @ Answer::Vdevs(_))) => Ok(answer),
+                    | (Self::Vdevs { .. }, Some(answer @ Answer::Vdevs(_))) => Ok(Some(answer)),
                     _ => Err(odd("that was not the question").into()),
                 }
             }
@@ -233,12 +234,7 @@ impl Question {
                 code,
             }
             .into()),
-            None => Err(CommandError::new(format!(
-                "cannot open '{}': the process that held it has just ended",
-                self.pool()
-            ))
-            .hint("try again")
-            .into()),
+            None => Ok(None),
         }
     }
 }

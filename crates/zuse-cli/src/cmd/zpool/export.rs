@@ -72,7 +72,9 @@ pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str)
         other => other?,
     }
     // Nobody is sent here any more: the pool is about to be closed.
-    let _ = std::fs::remove_file(session.state.held_name(holder.pool().guid()));
+    let guid = holder.pool().guid();
+    let _ = std::fs::remove_file(session.state.held_name(guid));
+    let _ = std::fs::remove_file(session.state.socket(guid));
     holder.end();
     Ok(())
 }
