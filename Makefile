@@ -13,13 +13,15 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 CARGO   ?= cargo
 BIN     := target/release/zuse
+# What tests and the tour run: optimised too, with assertions and overflow checks.
+CHECKED := target/debug/zuse
 WORK    ?= target/demo
 # Debian 12 has two sets of Rust packages; scripts/setup prefers a toolchain that is already there.
 SHELL   := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test soak lint fmt bench install setup clean
+.PHONY: help build checked demo test soak lint fmt bench install setup clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -30,13 +32,16 @@ setup:
 build: setup
 	$(CARGO) build --release --locked
 
-demo: build
-	@mkdir -p $(WORK)
-	$(BIN) demo $(WORK)
+checked: setup
+	$(CARGO) build --workspace --locked
 
-test: build
+demo: checked
+	@mkdir -p $(WORK)
+	$(CHECKED) demo $(WORK)
+
+test: setup
 	$(CARGO) test --workspace --locked
-	@scripts/run-suites
+	@ZUSE=$(CURDIR)/$(CHECKED) scripts/run-suites
 
 soak: build
 	scripts/soak

@@ -108,8 +108,51 @@ impl fmt::Display for Errno {
     }
 }
 
+/// How bytes on disk or in a stream break the format.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Corruption {
+    /// A field holds what the format does not allow there.
+    Value,
+    /// A checksum says that these are not the bytes that were written.
+    Checksum,
+    /// A key says that these are not the bytes that were encrypted with it.
+    Authentication,
+    /// The bytes end before the structure does.
+    Truncated,
+    /// What another structure refers to is not there.
+    Missing,
+    /// Two structures say different things about the same.
+    Contradiction,
+    /// A chain, a tree or nested lists lead to themselves, or are deeper than any that OpenZFS makes.
+    Endless,
+    /// Space is freed or allocated twice, or a count would fall below nothing.
+    Accounting,
+}
+
+/// Why a request was refused, where callers act on it; for most the number says enough.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The number says it.
+    Plain,
+    /// The key of the encryption root is not loaded.
+    KeyNotLoaded,
+    /// Another process holds the device or the pool.
+    Held,
+    /// A limit of the user's own does not fit what is there; nothing lacks room.
+    Limit,
+    /// A device is too small for a pool.
+    TooSmall,
+    /// A word of a vdev specification stands where a pool's name must.
+    NoName,
+    /// A dataset cannot be part of the stream; the sentence is the whole message.
+    Unsendable,
+}
+
 /// What went wrong, by who is to blame.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A device failed to read, write or flush.
     #[error("{place}: device error: {what}")]
@@ -126,6 +169,8 @@ pub enum Error {
     Corrupt {
         /// Pool, dataset, object, block or offset.
         place: Place,
+        /// How it breaks the format.
+        kind: Corruption,
         /// What is wrong there.
         what: String,
     },
@@ -137,11 +182,21 @@ pub enum Error {
         /// The missing ability, by its ZFS name.
         what: String,
     },
+    /// The pool uses features that this version of Zuse does not know or cannot serve.
+    #[error("{place}: not supported: feature {features}")]
+    Features {
+        /// The pool.
+        place: Place,
+        /// Their names, separated by commas.
+        features: String,
+    },
     /// The request cannot be granted: the caller is answered with an errno.
     #[error("{what}: {errno}")]
     Refused {
         /// The number a POSIX caller sees.
         errno: Errno,
+        /// Why, where callers act on it.
+        why: Refusal,
         /// What was asked and why it cannot be.
         what: String,
     },
@@ -159,12 +214,43 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A [`Error::Corrupt`] at a place.
+    /// A [`Error::Corrupt`] at a place: a field holds what it may not.
     pub fn corrupt(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::corrupt_as(Corruption::Value, place, what)
+    }
+
+    /// A [`Error::Corrupt`] of another kind.
+    pub fn corrupt_as(kind: Corruption, place: impl Into<Place>, what: impl fmt::Display) -> Self {
         Self::Corrupt {
             place: place.into(),
+            kind,
             what: what.to_string(),
         }
+    }
+
+    /// [`Corruption::Truncated`] at a place.
+    pub fn truncated(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::corrupt_as(Corruption::Truncated, place, what)
+    }
+
+    /// [`Corruption::Missing`] at a place.
+    pub fn missing(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::corrupt_as(Corruption::Missing, place, what)
+    }
+
+    /// [`Corruption::Contradiction`] at a place.
+    pub fn contradiction(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::corrupt_as(Corruption::Contradiction, place, what)
+    }
+
+    /// [`Corruption::Endless`] at a place.
+    pub fn endless(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::corrupt_as(Corruption::Endless, place, what)
+    }
+
+    /// [`Corruption::Accounting`] at a place.
+    pub fn miscounted(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::corrupt_as(Corruption::Accounting, place, what)
     }
 
     /// A [`Error::Unsupported`] at a place.
@@ -175,10 +261,25 @@ impl Error {
         }
     }
 
+    /// A [`Error::Features`].
+    pub fn unknown_features<S: AsRef<str>>(place: impl Into<Place>, names: &[S]) -> Self {
+        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        Self::Features {
+            place: place.into(),
+            features: names.join(", "),
+        }
+    }
+
     /// A [`Error::Refused`] with its number.
     pub fn refused(errno: Errno, what: impl fmt::Display) -> Self {
+        Self::refused_for(Refusal::Plain, errno, what)
+    }
+
+    /// A [`Error::Refused`] whose reason callers act on.
+    pub fn refused_for(why: Refusal, errno: Errno, what: impl fmt::Display) -> Self {
         Self::Refused {
             errno,
+            why,
             what: what.to_string(),
         }
     }
@@ -196,7 +297,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Device { .. } | Self::Corrupt { .. } | Self::Suspended { .. } => Errno::IO,
-            Self::Unsupported { .. } => Errno::NOTSUP,
+            Self::Unsupported { .. } | Self::Features { .. } => Errno::NOTSUP,
             Self::Refused { errno, .. } => *errno,
         }
     }
@@ -204,5 +305,18 @@ impl Error {
     /// Whether this is a refusal with that number.
     pub fn is(&self, errno: Errno) -> bool {
         matches!(self, Self::Refused { errno: e, .. } if *e == errno)
+    }
+
+    /// Whether this is a refusal for that reason.
+    pub fn is_for(&self, reason: Refusal) -> bool {
+        matches!(self, Self::Refused { why, .. } if *why == reason)
+    }
+
+    /// How bytes break the format, if that is what went wrong.
+    pub fn corruption(&self) -> Option<Corruption> {
+        match self {
+            Self::Corrupt { kind, .. } => Some(*kind),
+            _ => None,
+        }
     }
 }

@@ -7,7 +7,7 @@
 mod byte_order;
 mod error;
 pub use byte_order::ByteOrder;
-pub use error::{Errno, Error, Place, Result};
+pub use error::{Corruption, Errno, Error, Place, Refusal, Result};
 
 pub mod clock;
 pub mod counter;

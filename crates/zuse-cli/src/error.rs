@@ -7,7 +7,9 @@
 //! A command that meets a pool which another process holds stops with [`Stop::Held`] before it printed
 //! anything: the whole command line then goes to that process.
 
-use zuse_base::{Errno, Error};
+use std::io::ErrorKind;
+
+use zuse_base::{Errno, Error, Refusal};
 
 /// Result of a command or of a part of it.
 pub type Outcome<T = ()> = Result<T, Stop>;
@@ -23,6 +25,19 @@ pub enum Stop {
     Hangup,
 }
 
+/// What a failure means to the code that meets it; its words are for people alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// What the words say.
+    Plain,
+    /// No pool of that name is known.
+    NoSuchPool,
+    /// The key of a dataset is not loaded.
+    KeyNotLoaded,
+    /// Whatever is tried next here fails in the same way: a full disk, a pool that is suspended.
+    Lasting,
+}
+
 /// A failure as the user sees it.
 #[derive(Debug, Clone)]
 pub struct CommandError {
@@ -32,6 +47,8 @@ pub struct CommandError {
     pub hints: Vec<String>,
     /// Exit code: 1 failed, 2 wrong usage.
     pub code: u8,
+    /// What it means to whoever called.
+    pub meaning: Meaning,
 }
 
 impl CommandError {
@@ -41,6 +58,15 @@ impl CommandError {
             message: message.into(),
             hints: Vec::new(),
             code: 1,
+            meaning: Meaning::Plain,
+        }
+    }
+
+    /// A command that ends with that code and has said why already.
+    pub fn silent(code: u8) -> Self {
+        Self {
+            code,
+            ..Self::new("")
         }
     }
 
@@ -50,6 +76,13 @@ impl CommandError {
             code: 2,
             ..Self::new(message)
         }
+    }
+
+    /// Says what it means to whoever called.
+    #[must_use]
+    pub fn meaning(mut self, meaning: Meaning) -> Self {
+        self.meaning = meaning;
+        self
     }
 
     /// Adds a line that says what to do next.
@@ -68,7 +101,7 @@ impl From<CommandError> for Stop {
 
 impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
+        if error.kind() == ErrorKind::BrokenPipe {
             return Self::Hangup;
         }
         Self::Failed(CommandError::new(error.to_string()))
@@ -98,7 +131,15 @@ impl<T> Explain<T> for std::io::Result<T> {
         self.map_err(|e| {
             let text = e.to_string();
             let text = text.split(" (os error").next().unwrap_or_default();
-            CommandError::new(format!("{}: {text}", action())).into()
+            let meaning = match e.kind() {
+                ErrorKind::StorageFull
+                | ErrorKind::QuotaExceeded
+                | ErrorKind::ReadOnlyFilesystem => Meaning::Lasting,
+                _ => Meaning::Plain,
+            };
+            CommandError::new(format!("{}: {text}", action()))
+                .meaning(meaning)
+                .into()
         })
     }
 
@@ -110,13 +151,14 @@ impl<T> Explain<T> for std::io::Result<T> {
 /// The message for a library error.
 pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
     match error {
-        Error::Refused { errno, what } => {
+        Error::Refused { errno, why, what } => {
+            let of_limit = *why == Refusal::Limit;
             let class = class_of(*errno, pool);
             let says_more = what.contains(' ') && !action.contains(what.as_str());
             let text = match (class, says_more) {
                 (Some(class), false) => class.to_owned(),
                 (Some(class), true)
-                    if !is_of_limit(what)
+                    if !of_limit
                         && matches!(
                             *errno,
                             Errno::NOENT | Errno::EXIST | Errno::NOSPC | Errno::DQUOT
@@ -127,26 +169,26 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
                 (_, true) => what.clone(),
                 (None, false) => errno.text().to_owned(),
             };
-            let error = CommandError::new(format!("{action}: {text}"));
+            let meaning = match *errno {
+                _ if *why == Refusal::KeyNotLoaded => Meaning::KeyNotLoaded,
+                Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::AGAIN => Meaning::Lasting,
+                _ => Meaning::Plain,
+            };
+            let error = CommandError::new(format!("{action}: {text}")).meaning(meaning);
             match *errno {
-                Errno::NOSPC | Errno::DQUOT if !is_of_limit(what) => error.hint("destroy snapshots or delete files to make room; 'zfs list -o space' shows what takes it"),
+                Errno::NOSPC | Errno::DQUOT if !of_limit => error.hint("destroy snapshots or delete files to make room; 'zfs list -o space' shows what takes it"),
                 Errno::ROFS => error.hint("the pool is open read-only: leave out readonly=on, or export it where it is in use"),
                 _ => error,
             }
         }
         Error::Suspended { what, .. } => {
             CommandError::new(format!("{action}: pool I/O is currently suspended: {what}"))
+                .meaning(Meaning::Lasting)
         }
-        Error::Unsupported { .. } => CommandError::new(format!("{action}: {error}")),
         Error::Device { .. } => CommandError::new(format!("{action}: I/O error: {error}"))
             .hint("'zpool status' shows which device fails"),
-        Error::Corrupt { .. } => CommandError::new(format!("{action}: {error}")),
+        _ => CommandError::new(format!("{action}: {error}")),
     }
-}
-
-/// Whether a limit is told not to fit: nothing was written, and no room is lacking.
-fn is_of_limit(what: &str) -> bool {
-    what.starts_with("size is ")
 }
 
 fn class_of(errno: Errno, pool: bool) -> Option<&'static str> {

@@ -23,12 +23,7 @@ pub fn command(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome {
     let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
     match line(session, guid, &argv)? {
         Some(0) | None => Ok(()),
-        Some(code) => Err(CommandError {
-            message: String::new(),
-            hints: Vec::new(),
-            code,
-        }
-        .into()),
+        Some(code) => Err(CommandError::silent(code).into()),
     }
 }
 

@@ -44,7 +44,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use cmd::Cli;
-use error::{CommandError, Outcome, Stop};
+use error::{CommandError, Meaning, Outcome, Stop};
 use session::Session;
 use state::State;
 use ui::Ui;
@@ -114,7 +114,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
         Err(Stop::Held(guid)) => Executed::Elsewhere(guid),
         Err(Stop::Hangup) => Executed::Done(141),
         Err(Stop::Failed(mut error)) => {
-            if error.message.ends_with("is not loaded") {
+            if error.meaning == Meaning::KeyNotLoaded {
                 error = error.hint(if session.has_keys() {
                     "none of the keys given with --key is the right one"
                 } else {

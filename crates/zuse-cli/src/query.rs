@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use zuse::property_table::{Home, dataset_property};
 use zuse::{Entry, Kind, Needs, Pool, VdevKind, VdevStatus, Which};
 
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::forward;
 use crate::present::source_text;
 use crate::session::{Need, Session};
@@ -490,16 +490,14 @@ impl Question {
                 }
             },
             Err(Stop::Failed(e))
-                if matches!(self, Self::Datasets { .. }) && e.message.ends_with("no such pool") =>
+                if matches!(self, Self::Datasets { .. }) && e.meaning == Meaning::NoSuchPool =>
             {
                 let Self::Datasets { root, .. } = self else {
                     return Err(e.into());
                 };
-                let hints = e.hints;
                 Err(CommandError {
                     message: format!("cannot open '{root}': dataset does not exist"),
-                    hints,
-                    code: 1,
+                    ..e
                 }
                 .into())
             }

@@ -16,7 +16,7 @@ use zuse::{
 
 use crate::cache_file::{Extra, device_paths};
 use crate::cmd::At;
-use crate::error::{CommandError, Explain, Outcome, Stop, explain};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::forward::PAUSE;
 use crate::holder::Holder;
 use crate::interruption::{Guarded, Interruption, is_deserted};
@@ -231,15 +231,11 @@ impl Session {
     pub fn pool_for(&mut self, dataset: &str, need: Need) -> Outcome<Arc<Pool>> {
         self.pool(pool_of(dataset), need)
             .map_err(|stop| match stop {
-                Stop::Failed(e) if e.message.ends_with("no such pool") => {
-                    let hints = e.hints.clone();
-                    CommandError {
-                        message: format!("cannot open '{dataset}': dataset does not exist"),
-                        hints,
-                        code: 1,
-                    }
-                    .into()
+                Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => CommandError {
+                    message: format!("cannot open '{dataset}': dataset does not exist"),
+                    ..e
                 }
+                .into(),
                 stop => stop,
             })
     }
@@ -369,8 +365,7 @@ impl Session {
                 .hint("name the devices themselves with -d instead of their directory")
                 .into()),
                 (None, _) => {
-                    let mut error =
-                        CommandError::new(format!("cannot open '{name}': no such pool"));
+                    let mut error = no_such_pool(name);
                     for problem in scan.problems.iter().take(3) {
                         error = error.hint(problem.to_string());
                     }
@@ -382,7 +377,7 @@ impl Session {
         }
         let pools = self.state.imported()?;
         let Some(cached) = pools.get(name) else {
-            return Err(CommandError::new(format!("cannot open '{name}': no such pool"))
+            return Err(no_such_pool(name)
                 .hint("'zpool import -d FILE|DIR POOL' imports a pool; '-d FILE|DIR' opens one in place")
                 .into());
         };
@@ -502,9 +497,13 @@ pub fn for_now(passing: &Extra) -> ForNow {
     }
 }
 
+fn no_such_pool(name: &str) -> CommandError {
+    CommandError::new(format!("cannot open '{name}': no such pool")).meaning(Meaning::NoSuchPool)
+}
+
 /// Whether devices are locked by another process.
 pub fn is_held(error: &zuse::Error) -> bool {
-    error.is(Errno::BUSY) && error.to_string().contains("another process")
+    error.is_for(zuse::Refusal::Held)
 }
 
 /// Tries again while devices are locked by another process that may be about to end.

@@ -1,6 +1,6 @@
 //! What can go wrong between bytes and bytes.
 
-use zuse_base::{Error, Place};
+use zuse_base::{Corruption, Error, Place};
 
 /// A kernel refused its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +36,15 @@ impl CodecError {
     pub fn at(self, place: impl Into<Place>) -> Error {
         match self {
             Self::NoSalt(_) => Error::unsupported(place, self),
-            _ => Error::corrupt(place, self),
+            _ => Error::corrupt_as(self.kind(), place, self),
+        }
+    }
+
+    fn kind(self) -> Corruption {
+        match self {
+            Self::NoMagic | Self::Mismatch => Corruption::Checksum,
+            Self::Authentication => Corruption::Authentication,
+            _ => Corruption::Value,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error};
+use zuse_base::{Errno, Error, Refusal};
 
 /// What a device was asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,7 +155,7 @@ impl From<DeviceError> for Error {
     /// A device that is in use is a refusal (`EBUSY`); everything else is the device's fault.
     fn from(error: DeviceError) -> Self {
         if error.is_held() {
-            return Error::refused(Errno::BUSY, error);
+            return Error::refused_for(Refusal::Held, Errno::BUSY, error);
         }
         Error::device(error.path.clone(), error.errno, error.what())
     }

@@ -111,7 +111,7 @@ impl Dsl {
         let mut below = 0;
         while !level.is_empty() {
             if nodes.len() + level.len() > MOST {
-                return Err(Error::corrupt(name, "directories without end"));
+                return Err(Error::endless(name, "directories without end"));
             }
             if let Some(gather) = gather {
                 gather_dirs(meta, gather, level.iter().map(|(.., dir)| *dir), needs);

@@ -357,7 +357,7 @@ impl Batch<'_> {
                 }
                 Ok(outcome)
             }
-            Err(Error::Refused { errno, what }) => Ok(Outcome {
+            Err(Error::Refused { errno, what, .. }) => Ok(Outcome {
                 errno: if what == NOT_AN_ANCESTOR {
                     BOOKMARK_SOURCE_NOT_ANCESTOR
                 } else {

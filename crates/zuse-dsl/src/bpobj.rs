@@ -107,7 +107,7 @@ impl Bpobj {
     }
 
     fn too_deep(&self) -> Error {
-        Error::corrupt(
+        Error::endless(
             self.dnode.place(),
             "lists of block pointers are nested too deep",
         )

@@ -397,7 +397,7 @@ impl Dataset {
             None
         };
         if phys.bp.is_hole() {
-            return Err(Error::corrupt(name, "the dataset has no object set"));
+            return Err(Error::missing(name, "the dataset has no object set"));
         }
         Objset::open(self.env(name, key)?, phys.bp)
     }

@@ -130,7 +130,7 @@ impl<'a> Deadlist<'a> {
     /// The list of an entry, made its own if it is the shared empty one.
     fn own_list(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<Bpobj> {
         let Some(list) = self.keys.as_ref().and_then(|k| k.get(&key)).copied() else {
-            return Err(Error::corrupt(
+            return Err(Error::missing(
                 self.dnode.place(),
                 format!("the deadlist has no key {key:x}"),
             ));
@@ -174,7 +174,7 @@ impl<'a> Deadlist<'a> {
         for bp in blocks {
             let birth = bp.allocation_birth();
             let Some((key, _)) = keys.range(..birth).next_back() else {
-                return Err(Error::corrupt(
+                return Err(Error::missing(
                     self.dnode.place(),
                     format!("no key of the deadlist is below birth {birth}"),
                 ));
@@ -266,7 +266,7 @@ impl<'a> Deadlist<'a> {
                 .and_then(|k| k.range(..=key).next_back())
                 .map(|(k, _)| *k)
             else {
-                return Err(Error::corrupt(
+                return Err(Error::missing(
                     self.dnode.place(),
                     format!("no key of the deadlist is at or below {key:x}"),
                 ));
@@ -334,7 +334,7 @@ pub(crate) fn chain_keys(meta: &Meta, snap: u64) -> Result<Vec<u64>> {
         let phys = meta.ds(at)?;
         keys.push(phys.prev_snap_txg);
         if phys.prev_snap != 0 && phys.prev_snap_txg >= phys.creation_txg {
-            return Err(Error::corrupt(
+            return Err(Error::contradiction(
                 format!("dataset {at}"),
                 "snapshots are not in the order of their txgs",
             ));

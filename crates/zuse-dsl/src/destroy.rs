@@ -645,7 +645,7 @@ impl Ctx<'_> {
             }
             let left = prev.num_children.checked_sub(1).ok_or_else(|| {
                 let place = format!("snapshot {}", d.prev_snap);
-                Error::corrupt(place, "it has fewer children than are destroyed")
+                Error::miscounted(place, "it has fewer children than are destroyed")
             })?;
             self.meta
                 .edit_ds(self.tx, d.prev_snap, |p| p.num_children = left)?;

@@ -153,7 +153,7 @@ impl Dsl {
         for pair in chain.windows(2) {
             let name = self.name_in(meta.dir(pair[1])?.child_map, pair[0])?;
             parts.push(name.ok_or_else(|| {
-                Error::corrupt(
+                Error::contradiction(
                     format!("directory {}", pair[0]),
                     "its parent does not list it",
                 )
@@ -175,7 +175,7 @@ impl Dsl {
         let head = meta.ds(meta.dir(phys.dir)?.head_dataset)?;
         let snap = self.name_in(head.snapnames, object)?;
         let snap = snap.ok_or_else(|| {
-            Error::corrupt(format!("snapshot {object}"), "its dataset does not list it")
+            Error::contradiction(format!("snapshot {object}"), "its dataset does not list it")
         })?;
         Ok(format!("{dir}@{snap}"))
     }
@@ -240,7 +240,7 @@ impl Dsl {
             at = meta.listed_ds(at)?.prev_snap;
         }
         if !names.is_empty() {
-            return Err(Error::corrupt(
+            return Err(Error::contradiction(
                 self.dir_name(head.dir)?,
                 "a listed snapshot is not in the chain of snapshots",
             ));
@@ -278,7 +278,7 @@ impl Dsl {
         let phys = meta.dir(dir)?;
         out.push((name.clone(), dir, phys.head_dataset));
         if out.len() > 10_000_000 {
-            return Err(Error::corrupt(name, "directories without end"));
+            return Err(Error::endless(name, "directories without end"));
         }
         for (child, object) in meta.children(&phys)? {
             if is_public(&child) {

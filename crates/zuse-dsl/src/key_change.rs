@@ -243,10 +243,7 @@ impl Ctx<'_> {
     fn key_of_root(&self, root: u64) -> Result<NewKey> {
         let Some(wrapping) = self.dsl.wrapping_key(root) else {
             let name = self.dsl.dir_name(root)?;
-            return refused(
-                Errno::ACCES,
-                format!("the key of encryption root '{name}' is not loaded"),
-            );
+            return Err(crate::keyring::not_loaded(&name));
         };
         let (format, salt, rounds) = self.dsl.derivation(root)?;
         Ok(NewKey {

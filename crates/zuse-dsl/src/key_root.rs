@@ -263,7 +263,7 @@ impl Ctx<'_> {
             }
             at = above;
         }
-        Err(Error::corrupt(
+        Err(Error::endless(
             format!("directory {dir}"),
             "a chain of clones without end",
         ))

@@ -90,7 +90,7 @@ impl KeyObject {
         let number = |key: &str| {
             table
                 .get_u64(key)?
-                .ok_or_else(|| Error::corrupt(place(), format!("{key} is missing")))
+                .ok_or_else(|| Error::missing(place(), format!("{key} is missing")))
         };
         let suite = number(SUITE)?;
         // 1 is `on`, which is never stored.
@@ -140,6 +140,14 @@ fn is_busy(name: &str) -> Error {
 
 fn refused(errno: Errno, what: String) -> Error {
     Error::refused(errno, what)
+}
+
+pub(crate) fn not_loaded(root: &str) -> Error {
+    Error::refused_for(
+        zuse_base::Refusal::KeyNotLoaded,
+        Errno::ACCES,
+        format!("the key of encryption root '{root}' is not loaded"),
+    )
 }
 
 impl Dsl {
@@ -220,7 +228,7 @@ impl Dsl {
     /// `Refused(ACCES)` if the key of its encryption root is not loaded; `Corrupt` if that does not unwrap it.
     pub(crate) fn dataset_key(&self, ds: u64) -> Result<Arc<DatasetKey>> {
         let dir = self.meta()?.ds(ds)?.dir;
-        let missing = || Error::corrupt(format!("directory {dir}"), "its key object is missing");
+        let missing = || Error::missing(format!("directory {dir}"), "its key object is missing");
         let object = self.key_object_number(dir)?.ok_or_else(missing)?;
         if let Some((_, key)) = lock(&self.keyring).loaded.get(&object) {
             return Ok(key.clone());
@@ -228,13 +236,11 @@ impl Dsl {
         let found = self.key_object(dir)?.ok_or_else(missing)?;
         let Some(wrapping) = self.wrapping_key(found.root_dir) else {
             let root = self.dir_name(found.root_dir)?;
-            return Err(refused(
-                Errno::ACCES,
-                format!("the key of encryption root '{root}' is not loaded"),
-            ));
+            return Err(not_loaded(&root));
         };
         let master = found.unwrap(&wrapping).ok_or_else(|| {
-            Error::corrupt(
+            Error::corrupt_as(
+                zuse_base::Corruption::Authentication,
                 format!("key object {object}"),
                 "authentication failed: the key of its encryption root does not unwrap it",
             )
@@ -285,7 +291,7 @@ impl Dsl {
     /// How keys of an encryption root become its wrapping key: format, salt, rounds.
     pub(crate) fn derivation(&self, root_dir: u64) -> Result<Derivation> {
         let object = self.key_object_number(root_dir)?.ok_or_else(|| {
-            Error::corrupt(
+            Error::missing(
                 format!("directory {root_dir}"),
                 "an encryption root without key object",
             )

@@ -78,7 +78,7 @@ impl Meta {
         tier: Arc<Tier>,
     ) -> Result<Self> {
         let directory = Table::open(&mos, DIRECTORY)?;
-        let missing = |what: &str| Error::corrupt("the MOS", format!("{what} is missing"));
+        let missing = |what: &str| Error::missing("the MOS", format!("{what} is missing"));
         let root_dir = directory
             .get_u64("root_dataset")?
             .ok_or_else(|| missing("root_dataset"))?;
@@ -116,7 +116,7 @@ impl Meta {
         self.mos.dnode(ObjectId(object)).map_err(|e| {
             // A number that came out of another object leads nowhere: that is damage, not a wrong question.
             if e.is(Errno::NOENT) || e.is(Errno::INVAL) {
-                Error::corrupt(
+                Error::missing(
                     "the MOS",
                     format!("object {object} is referred to but free"),
                 )
@@ -254,7 +254,7 @@ impl Meta {
         let mut at = dir;
         while at != 0 {
             if out.len() > 64 || out.contains(&at) {
-                return Err(Error::corrupt(
+                return Err(Error::missing(
                     "the MOS",
                     format!("directory {dir} has no way to the root"),
                 ));

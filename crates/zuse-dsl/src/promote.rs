@@ -56,7 +56,7 @@ impl Ctx<'_> {
         while at != end && at != 0 {
             let phys = self.meta.ds(at)?;
             if out.len() > 1 << 20 {
-                return Err(Error::corrupt(
+                return Err(Error::endless(
                     format!("dataset {from}"),
                     "a chain of snapshots without end",
                 ));
@@ -218,7 +218,7 @@ impl Ctx<'_> {
         let c = self.meta.dir(plan.clone_dir)?;
         let (moved, clone_snap, origin_snap) = self.shared_sizes(plan)?;
         let Some((oldest, oldest_phys)) = plan.clone_side.last() else {
-            return Err(Error::corrupt(
+            return Err(Error::missing(
                 format!("directory {}", plan.clone_dir),
                 "the clone has no head",
             ));

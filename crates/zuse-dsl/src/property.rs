@@ -180,7 +180,7 @@ impl Dsl {
         self.tier.resolved(dir, || {
             let meta = self.meta()?;
             if depth > 64 {
-                return Err(zuse_base::Error::corrupt(
+                return Err(zuse_base::Error::missing(
                     "the MOS",
                     format!("directory {dir} has no way to the root"),
                 ));

@@ -131,7 +131,7 @@ impl Dsl {
             .saturating_add(1)
             .saturating_mul(u64::from(dnode.block_size()));
         if header.num_entries > room / ENTRY {
-            return Err(Error::corrupt(
+            return Err(Error::truncated(
                 dnode.place(),
                 format!("a list of {} entries is too short", header.num_entries),
             ));

@@ -154,7 +154,7 @@ impl Dataset {
         let _config = self.dsl.read_config();
         let dir = self.phys()?.dir;
         let key = self.dsl.key_object(dir)?.ok_or_else(|| {
-            Error::corrupt(format!("directory {dir}"), "its key object is missing")
+            Error::missing(format!("directory {dir}"), "its key object is missing")
         })?;
         if key.version == 0 {
             return Err(Error::unsupported(

@@ -64,7 +64,7 @@ impl Ctx<'_> {
             at = parent;
             steps += 1;
             if steps > 64 {
-                return Err(zuse_base::Error::corrupt(
+                return Err(zuse_base::Error::missing(
                     "the MOS",
                     format!("directory {dir} has no way to the root"),
                 ));

@@ -111,7 +111,13 @@ const MAC_AT: usize = 168;
 fn decrypt(key: &DatasetKey, bp: &BlockPointer, bytes: &mut [u8], order: ByteOrder) -> Result<()> {
     let place = "a block of the intent log";
     let mac = bytes.get(MAC_AT..).and_then(|b| b.first_chunk::<16>());
-    let mac = *mac.ok_or_else(|| Error::corrupt(place, "too short for a MAC"))?;
+    let mac = *mac.ok_or_else(|| {
+        Error::corrupt_as(
+            zuse_base::Corruption::Authentication,
+            place,
+            "too short for a MAC",
+        )
+    })?;
     key.open_zil(bp, &mac, bytes, order, &place)
 }
 
@@ -301,7 +307,8 @@ impl Dataset {
             let (seq, bytes, order) = match met {
                 // A log in clear beside encrypted data was written by nobody who had the key.
                 Met::Block(bp) if bp.uses_crypt() != key.is_some() => {
-                    return Err(Error::corrupt(
+                    return Err(Error::corrupt_as(
+                        zuse_base::Corruption::Authentication,
                         format!("dataset {name}, intent log"),
                         "it is not encrypted as the dataset is",
                     ));

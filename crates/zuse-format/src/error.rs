@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use zuse_base::{Error, Place};
+use zuse_base::{Corruption, Error, Place};
 
 /// Bytes that do not follow the format, in one plain phrase without a place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,8 +13,9 @@ use zuse_base::{Error, Place};
 pub struct FormatError {
     /// What is wrong.
     pub what: Cow<'static, str>,
-    /// The bytes may be fine, but this code does not serve them (foreign-endian native nvlist…).
-    pub unsupported: bool,
+    /// How the bytes break the format. None: they may be fine, but this code does not serve them
+    /// (foreign-endian native nvlist…).
+    pub kind: Option<Corruption>,
 }
 
 impl FormatError {
@@ -22,7 +23,7 @@ impl FormatError {
     pub fn new(what: impl Into<Cow<'static, str>>) -> Self {
         Self {
             what: what.into(),
-            unsupported: false,
+            kind: Some(Corruption::Value),
         }
     }
 
@@ -30,16 +31,15 @@ impl FormatError {
     pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
         Self {
             what: what.into(),
-            unsupported: true,
+            kind: None,
         }
     }
 
     /// The shared error, with the place the bytes came from.
     pub fn at(self, place: impl Into<Place>) -> Error {
-        if self.unsupported {
-            Error::unsupported(place, self.what)
-        } else {
-            Error::corrupt(place, self.what)
+        match self.kind {
+            None => Error::unsupported(place, self.what),
+            Some(kind) => Error::corrupt_as(kind, place, self.what),
         }
     }
 }
@@ -54,7 +54,10 @@ pub(crate) fn bad<T>(what: impl Into<Cow<'static, str>>) -> FormatResult<T> {
 /// Refuses a slice that is shorter than the structure in it.
 pub(crate) fn need(bytes: &[u8], size: usize, what: &str) -> FormatResult<()> {
     if bytes.len() < size {
-        bad(format!("{what}: {} bytes, {size} needed", bytes.len()))
+        Err(FormatError {
+            what: format!("{what}: {} bytes, {size} needed", bytes.len()).into(),
+            kind: Some(Corruption::Truncated),
+        })
     } else {
         Ok(())
     }

@@ -263,7 +263,7 @@ impl Pipeline {
         }
         for (i, bp) in bps.iter().enumerate() {
             if bp.kind() != BpKind::Normal {
-                return Err(Error::corrupt(
+                return Err(Error::missing(
                     place(number + i),
                     "it names no stored block",
                 ));

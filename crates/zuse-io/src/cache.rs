@@ -366,7 +366,7 @@ impl Cache {
             cache: self,
             key,
             flight: &flight,
-            end: Some(End::Came(Err(zuse_base::Error::corrupt(
+            end: Some(End::Came(Err(zuse_base::Error::truncated(
                 "block cache",
                 "the read was abandoned",
             )))),

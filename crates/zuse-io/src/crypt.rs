@@ -68,19 +68,25 @@ impl CryptParams {
 }
 
 fn failed(place: &dyn Display) -> Error {
-    Error::corrupt(place.to_string(), "authentication failed")
+    Error::corrupt_as(
+        zuse_base::Corruption::Authentication,
+        place.to_string(),
+        "authentication failed",
+    )
 }
 
 /// What is said where a key would be needed.
 fn no_key(place: &dyn Display) -> Error {
-    Error::refused(
+    Error::refused_for(
+        zuse_base::Refusal::KeyNotLoaded,
         Errno::ACCES,
         format!("{place}: the block is encrypted and its key is not loaded"),
     )
 }
 
 pub(crate) fn unprotected(place: &dyn Display) -> Error {
-    Error::corrupt(
+    Error::corrupt_as(
+        zuse_base::Corruption::Authentication,
         place.to_string(),
         "authentication failed: the block is not protected at all",
     )

@@ -79,7 +79,8 @@ impl Pipeline {
             }
         }
         Err(last.unwrap_or_else(|| {
-            Error::corrupt(
+            Error::corrupt_as(
+                zuse_base::Corruption::Checksum,
                 place.to_string(),
                 format!(
                     "no good gang header on vdev {} at offset {:#x}",
@@ -106,7 +107,7 @@ impl Pipeline {
         depth: u32,
     ) -> Result<Vec<u8>> {
         if depth >= MAX_DEPTH {
-            return Err(Error::corrupt(
+            return Err(Error::endless(
                 place.to_string(),
                 "gang headers are nested too deep",
             ));
@@ -126,7 +127,7 @@ impl Pipeline {
             total += m.psize();
         }
         if total != want || want > MAX_BLOCK {
-            return Err(Error::corrupt(
+            return Err(Error::contradiction(
                 place.to_string(),
                 format!("gang members hold {total} bytes, the block has {want}"),
             ));
@@ -176,7 +177,7 @@ impl Pipeline {
     ) -> Result<()> {
         let place = "gang block";
         if depth >= MAX_DEPTH {
-            return Err(Error::corrupt(place, "gang headers are nested too deep"));
+            return Err(Error::endless(place, "gang headers are nested too deep"));
         }
         let (members, size) = self.read_header(bp, &place)?;
         for m in members.iter().filter(|m| !m.is_hole()) {

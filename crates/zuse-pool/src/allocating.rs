@@ -63,7 +63,7 @@ impl Pool {
     /// # Errors
     /// There is no such vdev.
     pub fn set_allocating(&self, ctx: &SyncCtx<'_>, vdev: u32, on: bool) -> Result<()> {
-        let no_such = || Error::corrupt(format!("vdev {vdev}"), "the configuration lacks it");
+        let no_such = || Error::missing(format!("vdev {vdev}"), "the configuration lacks it");
         {
             let mut config = lock(&ctx.pool.config);
             let node = config.vdev_tree.children.get_mut(vdev as usize);

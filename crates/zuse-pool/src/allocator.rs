@@ -293,7 +293,7 @@ impl Allocator {
             .ok()
             .and_then(|m| metaslabs.get(m))
         else {
-            return Err(Error::corrupt(
+            return Err(Error::missing(
                 format!("vdev {vdev}"),
                 format!("there is no metaslab {metaslab}"),
             ));

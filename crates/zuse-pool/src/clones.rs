@@ -483,7 +483,7 @@ impl Table {
         let dnode = mos.dnode(object)?;
         let header = dnode.bonus_vec();
         if header.len() < usize::from(HEADER) {
-            return Err(Error::corrupt(place(), "its header is too short"));
+            return Err(Error::truncated(place(), "its header is too short"));
         }
         let word = |i: usize| u64_at(&header, i * 8);
         let (entries, size, big, range) = (word(0), word(1), word(2), word(4));

@@ -90,7 +90,7 @@ impl Features {
             directory
                 .lookup_u64(name.as_bytes())?
                 .map(ObjectId)
-                .ok_or_else(|| Error::corrupt("MOS directory", format!("{name} is missing")))
+                .ok_or_else(|| Error::missing("MOS directory", format!("{name} is missing")))
         };
         let objects = Objects {
             for_read: object("features_for_read")?,
@@ -137,10 +137,7 @@ impl Features {
             })?;
         }
         if !unreadable.is_empty() {
-            return Err(Error::unsupported(
-                format!("pool {pool}"),
-                format!("feature {}", unreadable.join(", ")),
-            ));
+            return Err(Error::unknown_features(format!("pool {pool}"), &unreadable));
         }
         if writable && !unwritable.is_empty() {
             return Err(Error::unsupported(
@@ -249,7 +246,7 @@ impl Features {
             })?;
             let old = *count;
             let new = old.checked_add_signed(delta).ok_or_else(|| {
-                Error::corrupt(
+                Error::miscounted(
                     format!("pool {}", ctx.pool.name()),
                     format!("feature {guid} has fewer uses than are given up"),
                 )

@@ -1,6 +1,6 @@
 //! The top-level vdevs of a new pool: devices in groups, with their redundancy and class.
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_vdev::config::TopConfig;
 use zuse_vdev::{VdevClass, VdevConfig, VdevKind, draid_asize, geometry};
 
@@ -247,7 +247,8 @@ fn measure(spec: &VdevSpec) -> Result<(u8, u64)> {
         ));
     }
     let small = || {
-        Error::refused(
+        Error::refused_for(
+            Refusal::TooSmall,
             Errno::OVERFLOW,
             format!("{} is smaller than 64 MiB", device.path()),
         )

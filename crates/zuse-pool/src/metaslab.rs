@@ -156,7 +156,7 @@ impl Metaslab {
             .and_then(|a| region.span.size.checked_sub(a))
         else {
             let size = region.span.size;
-            return Err(Error::corrupt(
+            return Err(Error::miscounted(
                 region.to_string(),
                 format!("{alloc} of {size} bytes are allocated"),
             ));

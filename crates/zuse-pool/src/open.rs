@@ -70,10 +70,7 @@ impl Pool {
             .cloned()
             .collect();
         if !unknown.is_empty() {
-            return Err(Error::unsupported(
-                format!("pool {name}"),
-                format!("feature {}", unknown.join(", ")),
-            ));
+            return Err(Error::unknown_features(format!("pool {name}"), &unknown));
         }
         let find = |c: &VdevConfig| devices.get(&c.guid).cloned();
         let vdevs = Arc::new(Vdevs::open(
@@ -213,7 +210,7 @@ impl Pool {
             self.uberblock().root,
         )?;
         if mos.kind() != ObjsetType::Meta {
-            return Err(Error::corrupt(
+            return Err(Error::contradiction(
                 "MOS",
                 "the root object set is not the pool's own",
             ));
@@ -224,7 +221,7 @@ impl Pool {
             Ok(directory.lookup_u64(key.as_bytes())?.map(ObjectId))
         };
         let config_object =
-            key("config")?.ok_or_else(|| Error::corrupt("MOS directory", "config is missing"))?;
+            key("config")?.ok_or_else(|| Error::missing("MOS directory", "config is missing"))?;
         self.config_object.store(config_object.0, Relaxed);
         let trusted = self.read_config(config_object)?;
         let guid_sum = trusted.vdev_tree.guid_sum();
@@ -368,7 +365,7 @@ impl Pool {
     /// It cannot be read, or is no name-value list.
     pub fn stored_config(&self) -> Result<NvList> {
         let object = self.directory()?.lookup_u64(b"config")?;
-        let object = object.ok_or_else(|| Error::corrupt("MOS directory", "config is missing"))?;
+        let object = object.ok_or_else(|| Error::missing("MOS directory", "config is missing"))?;
         self.read_packed(ObjectId(object), "MOS config object")
     }
 

@@ -76,7 +76,7 @@ impl Pool {
         let count = dnode
             .with_bonus(|b| b.get(16..24).and_then(|w| w.first_chunk::<8>().copied()))
             .map(u64::from_le_bytes)
-            .ok_or_else(|| Error::corrupt(place.as_str(), "its header is too short"))?;
+            .ok_or_else(|| Error::truncated(place.as_str(), "its header is too short"))?;
         let mut mapping = Mapping::default();
         let mut at = 0u64;
         let mut bytes = vec![0; PIECE as usize * ENTRY];

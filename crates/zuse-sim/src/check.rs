@@ -265,7 +265,7 @@ fn each_pointer(
 ) -> Result<()> {
     let place = || format!("MOS, object {object}");
     if nested > 32 {
-        return Err(zuse_base::Error::corrupt(
+        return Err(zuse_base::Error::endless(
             place(),
             "lists of pointers are nested too deep",
         ));

@@ -77,7 +77,7 @@ fn copies_of(pool: &zuse::Pool, bp: &BlockPointer, depth: u32, out: &mut Vec<Pla
     let mut places = places;
     let header = places.next().filter(|_| depth < DEPTH_MAX);
     let bytes = header
-        .ok_or_else(|| Error::corrupt("a gang block", "nested too deep"))?
+        .ok_or_else(|| Error::endless("a gang block", "nested too deep"))?
         .read(pool)?;
     let (members, _) = parse_gang_header(&bytes).map_err(|e| e.at("a gang block"))?;
     members

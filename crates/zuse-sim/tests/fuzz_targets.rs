@@ -37,7 +37,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
 fn seeds(target: &Target) -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("ZUSE_SIM_FUZZ") else {
         // A pool is made for each stream that is received.
-        return 0..if target.name == "receive" { 40 } else { 1500 };
+        return 0..if target.name == "receive" { 6 } else { 150 };
     };
     let (from, to) = text.split_once("..").expect("FROM..TO");
     from.parse().expect("a number")..to.parse().expect("a number")

@@ -299,7 +299,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
 
 fn seeds() -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("ZUSE_SIM_STREAMS") else {
-        return 0..2500;
+        return 0..250;
     };
     let (from, to) = text.split_once("..").expect("FROM..TO");
     from.parse().expect("a number")..to.parse().expect("a number")

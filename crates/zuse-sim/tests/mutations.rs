@@ -213,7 +213,7 @@ fn tell(kind: &str, seed: u64, failures: &[String]) {
 
 /// The cases of each of the two kinds: `ZUSE_SIM_MUTATIONS=FROM..TO`; the long run is `0..20000`.
 fn seeds() -> std::ops::Range<u64> {
-    let text = std::env::var("ZUSE_SIM_MUTATIONS").unwrap_or_else(|_| "0..500".into());
+    let text = std::env::var("ZUSE_SIM_MUTATIONS").unwrap_or_else(|_| "0..50".into());
     let (from, to) = text.split_once("..").expect("FROM..TO");
     from.parse().expect("a number")..to.parse().expect("a number")
 }

@@ -48,7 +48,7 @@ fn none_failed(failures: &[String], seeds: u64) {
 
 #[test]
 fn files_come_back_as_of_the_last_txg_after_every_cut() {
-    let seeds = seeds(226);
+    let seeds = seeds(24);
     let (tally, failures) = run_chains(&Files::default(), &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
     none_failed(&failures, seeds);
@@ -60,7 +60,7 @@ fn files_come_back_as_of_the_last_txg_after_every_cut() {
 
 #[test]
 fn files_come_back_although_freed_space_was_discarded() {
-    let seeds = seeds(20);
+    let seeds = seeds(4);
     let workload = Files {
         autotrim: true,
         ..Files::default()
@@ -73,7 +73,7 @@ fn files_come_back_although_freed_space_was_discarded() {
 
 #[test]
 fn files_that_share_blocks_come_back_after_every_cut() {
-    let seeds = seeds(48);
+    let seeds = seeds(6);
     let workload = Files::that_share();
     let (tally, failures) = run_chains(&workload, &rules(false), 0..seeds);
     let sharing = workload.sharing.load(std::sync::atomic::Ordering::Relaxed);
@@ -87,7 +87,7 @@ fn files_that_share_blocks_come_back_after_every_cut() {
 
 #[test]
 fn objects_come_back_as_of_the_last_txg_after_every_cut() {
-    let seeds = seeds(50);
+    let seeds = seeds(8);
     let (tally, failures) = run_chains(&Objects, &rules(false), 0..seeds);
     println!("{tally:?}, {} failures", failures.len());
     none_failed(&failures, seeds);

@@ -1,6 +1,6 @@
 //! What can be wrong with a stream, with the record's number and its offset.
 
-use zuse_base::{Errno, Error};
+use zuse_base::{Corruption, Errno, Error};
 
 /// What is wrong with a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +31,16 @@ pub enum Flaw {
     /// Records that contradict each other or the format.
     #[error("{0}")]
     Invalid(String),
+}
+
+impl Flaw {
+    fn kind(&self) -> Corruption {
+        match self {
+            Self::Truncated => Corruption::Truncated,
+            Self::Checksum { .. } => Corruption::Checksum,
+            _ => Corruption::Value,
+        }
+    }
 }
 
 /// A failure at a place of a stream.
@@ -88,7 +98,8 @@ impl From<StreamError> for Error {
                 record,
                 offset,
                 flaw,
-            } => Error::corrupt(
+            } => Error::corrupt_as(
+                flaw.kind(),
                 format!("stream, record {record} at offset {offset}"),
                 flaw.to_string(),
             ),

@@ -340,7 +340,7 @@ fn transfer<R: Read>(
         drop(give);
         let (applied, mut applier) = work
             .join()
-            .map_err(|_| Error::corrupt("receive", "the applying thread ended early"))?;
+            .map_err(|_| Error::truncated("receive", "the applying thread ended early"))?;
         *edge = std::mem::take(&mut applier.edge);
         applied?;
         read?;

@@ -102,7 +102,7 @@ impl Labels {
 /// Reads and checks one label's configuration.
 fn read_label(device: &dyn BlockDevice, label: usize) -> Result<LabelContent> {
     if device.size() < LABELS as u64 * LABEL_SIZE {
-        return Err(Error::corrupt(
+        return Err(Error::truncated(
             device.path(),
             "the device is too small for labels",
         ));

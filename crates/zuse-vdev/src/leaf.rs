@@ -327,7 +327,7 @@ impl Leaf {
     fn place(&self, offset: u64, len: usize, asize: u64) -> Result<u64> {
         match offset.checked_add(len as u64) {
             Some(end) if end <= asize => Ok(offset + LABEL_START),
-            _ => Err(Error::corrupt(
+            _ => Err(Error::truncated(
                 format!("{}, offset {offset:#x}", self.name()),
                 format!("{len} bytes there do not fit the device's {asize:#x}"),
             )),

@@ -315,7 +315,7 @@ impl Vdevs {
     /// `Corrupt` when the pool has none of that number.
     pub fn top(&self, vdev: u32) -> Result<Arc<Top>> {
         let top = self.tops.read().get(vdev as usize).cloned();
-        top.ok_or_else(|| Error::corrupt(format!("vdev {vdev}"), "the pool has no such vdev"))
+        top.ok_or_else(|| Error::missing(format!("vdev {vdev}"), "the pool has no such vdev"))
     }
 
     /// Whether a vdev is a log device that a pool which is only read has to do without.

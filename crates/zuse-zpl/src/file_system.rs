@@ -110,7 +110,7 @@ impl FileSystem {
         let master = Zap::open(&master)?;
         let needed = |key: &str| -> Result<u64> {
             master.lookup_u64(key.as_bytes())?.ok_or_else(|| {
-                Error::corrupt(objset.place(), format!("the master node has no {key}"))
+                Error::missing(objset.place(), format!("the master node has no {key}"))
             })
         };
         let optional = |key: &str| master.lookup_u64(key.as_bytes()).map(|v| v.unwrap_or(0));
@@ -303,13 +303,13 @@ impl FileSystem {
     pub(crate) fn unlinked_set(&self) -> Result<&Zap> {
         self.unlinked
             .as_ref()
-            .ok_or_else(|| Error::corrupt(self.place(), "the master node has no DELETE_QUEUE"))
+            .ok_or_else(|| Error::missing(self.place(), "the master node has no DELETE_QUEUE"))
     }
 
     pub(crate) fn limbo(&self) -> Result<&Arc<Limbo>> {
         self.limbo
             .as_ref()
-            .ok_or_else(|| Error::corrupt(self.place(), "the master node has no DELETE_QUEUE"))
+            .ok_or_else(|| Error::missing(self.place(), "the master node has no DELETE_QUEUE"))
     }
 
     /// How a plain lookup matches names.

@@ -133,7 +133,7 @@ impl FileSystem {
     pub fn listed_as(&self, object: ObjectId, kind: u32) -> Result<Arc<Znode>> {
         let znode = self.znode(object)?;
         if znode.is_dir() != (kind == mode::DIRECTORY) {
-            return Err(Error::corrupt(
+            return Err(Error::contradiction(
                 znode.dnode().place(),
                 "its type is not the one that its directory lists",
             ));

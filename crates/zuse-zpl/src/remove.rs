@@ -84,7 +84,7 @@ impl FileSystem {
                 return refuse(Errno::NOTDIR, "rmdir of something else");
             }
             if Arc::ptr_eq(&child, dir) {
-                return Err(Error::corrupt(
+                return Err(Error::endless(
                     self.place(),
                     format!("directory {} contains itself", object.0),
                 ));

@@ -197,7 +197,7 @@ impl Pool {
             // What its entries have allocated in all: less than nothing, since they are what was freed.
             let alloc = dnode.with_bonus(|b| b.get(16..24).and_then(|w| w.try_into().ok()));
             let alloc = alloc.map(i64::from_le_bytes).ok_or_else(|| {
-                Error::corrupt(dnode.place(), "the header of the space map is too short")
+                Error::truncated(dnode.place(), "the header of the space map is too short")
             })?;
             all.push((vdev, alloc.min(0).unsigned_abs()));
         }

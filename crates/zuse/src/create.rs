@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access, FileDevice, MIN_DEVICE_SIZE};
 use zuse_dsl::{Dsl, KeyMaterial, NewEncryption};
 use zuse_format::feature::Feature;
@@ -247,11 +247,12 @@ impl Pool {
 /// `Refused(INVAL)` saying what is wrong with it.
 pub fn check_name(name: &str) -> Result<()> {
     let no = |why: String| Err(Error::refused(Errno::INVAL, why));
+    let no_name = |why| Err(Error::refused_for(Refusal::NoName, Errno::INVAL, why));
     if name.len() > 239 {
         return no("name is too long".into());
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return no("name must begin with a letter".into());
+        return no_name("name must begin with a letter");
     }
     if let Some(c) = name
         .chars()
@@ -264,7 +265,7 @@ pub fn check_name(name: &str) -> Result<()> {
         .any(|r| name.starts_with(r))
         || name == "log";
     if reserved {
-        no("name is reserved".into())
+        no_name("name is reserved")
     } else {
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access as DeviceAccess, discover};
 use zuse_dsl::Dsl;
 use zuse_format::Uberblock;
@@ -88,7 +88,8 @@ impl Pool {
         };
         let (devices, problems) = found.open_devices(mode);
         if let Some(held) = problems.iter().find(|p| p.is_held()) {
-            return Err(Error::refused(
+            return Err(Error::refused_for(
+                Refusal::Held,
                 Errno::BUSY,
                 format!("{} is in use by another process", held.path),
             ));

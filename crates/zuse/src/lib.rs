@@ -66,7 +66,7 @@ pub use vdev_property::VdevProperties;
 pub use vdev_work::VdevWork;
 pub use volume::{BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume};
 
-pub use zuse_base::{Errno, Error, ObjectId, Result, Span, Txg};
+pub use zuse_base::{Corruption, Errno, Error, ObjectId, Refusal, Result, Span, Txg};
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::heap::{
     Heap, TUNABLES as HEAP_TUNABLES, settle as settle_heap, start_anew as start_with_heap_tunables,

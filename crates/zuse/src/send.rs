@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_dsl::property::Value;
 use zuse_dsl::{Dataset as Handle, SendSource};
 use zuse_format::nvlist::{NvList, NvValue};
@@ -345,7 +345,8 @@ impl Pool {
                     skipped.push(entry.name.clone());
                     continue;
                 }
-                return Err(Error::refused(
+                return Err(Error::refused_for(
+                    Refusal::Unsendable,
                     Errno::NOENT,
                     format!(
                         "cannot send {} recursively: snapshot {}@{tosnap} does not exist",

@@ -745,7 +745,7 @@ impl<'a> Worker<'a> {
     ) -> Result<()> {
         let place = || format!("MOS, object {object}");
         if nested > DEEPEST {
-            return Err(Error::corrupt(
+            return Err(Error::endless(
                 place(),
                 "lists of pointers are nested too deep",
             ));

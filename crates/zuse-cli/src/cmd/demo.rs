@@ -93,12 +93,7 @@ impl Demo {
                 .or_cannot(|| format!("cannot remove '{}'", dir.display()))?;
         }
         match result {
-            Err(Stop::Failed(_)) => Err(CommandError {
-                message: String::new(),
-                hints: Vec::new(),
-                code: 1,
-            }
-            .into()),
+            Err(Stop::Failed(_)) => Err(CommandError::silent(1).into()),
             other => other,
         }
     }

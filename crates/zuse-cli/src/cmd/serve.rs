@@ -100,14 +100,10 @@ pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outc
     }
     // It has said why on the same error stream.
     let code = child.wait()?.code().unwrap_or(1);
-    Err(CommandError {
-        message: if code == 0 {
-            "the mount process ended".into()
-        } else {
-            String::new()
-        },
-        hints: Vec::new(),
-        code: code.clamp(1, 255) as u8,
+    Err(match u8::try_from(code) {
+        Ok(0) => CommandError::new("the mount process ended"),
+        Ok(code) => CommandError::silent(code),
+        Err(_) => CommandError::silent(1),
     }
     .into())
 }

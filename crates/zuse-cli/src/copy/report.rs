@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::error::{CommandError, Outcome, Stop};
+use crate::error::{CommandError, Meaning, Outcome, Stop};
 use crate::shown;
 use crate::ui::Ui;
 
@@ -62,7 +62,7 @@ impl Report {
     /// It ends everything.
     pub fn take(&self, result: Outcome) -> Outcome {
         match result {
-            Err(Stop::Failed(error)) if !ends_all(&error) => {
+            Err(Stop::Failed(error)) if error.meaning != Meaning::Lasting => {
                 let said = [&error.message].into_iter().chain(&error.hints);
                 self.bad(&said.map(String::as_str).collect::<Vec<_>>().join("\n"));
                 Ok(())
@@ -85,20 +85,4 @@ impl Report {
             .into()),
         }
     }
-}
-
-/// Whether every other file would fail in the same way.
-fn ends_all(error: &CommandError) -> bool {
-    // Behind the name, which may be anything.
-    let why = error.message.rsplit("': ").next().unwrap_or_default();
-    [
-        "No space left",
-        "out of space",
-        "Disk quota exceeded",
-        "Read-only file system",
-        "pool is read-only",
-        "pool I/O is currently suspended",
-    ]
-    .iter()
-    .any(|end| why.starts_with(end))
 }

@@ -228,12 +228,7 @@ impl Question {
                     _ => Err(odd("that was not the question").into()),
                 }
             }
-            Some(code) => Err(CommandError {
-                message: String::new(),
-                hints: Vec::new(),
-                code,
-            }
-            .into()),
+            Some(code) => Err(CommandError::silent(code).into()),
             None => Ok(None),
         }
     }

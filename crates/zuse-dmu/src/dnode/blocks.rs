@@ -198,7 +198,7 @@ impl Dnode {
         if bp.level() == level {
             return Ok(());
         }
-        Err(Error::corrupt(
+        Err(Error::contradiction(
             place.to_string(),
             format!("its pointer says level {}", bp.level()),
         ))
@@ -298,7 +298,7 @@ impl Dnode {
         let metadata = zuse_format::object_type::is_metadata(head.object_type);
         let block = place.read(bp, metadata)?;
         if block.bytes().len() != head.block_size as usize {
-            return Err(Error::corrupt(
+            return Err(Error::contradiction(
                 place.to_string(),
                 format!(
                     "the block has {} bytes, its object's blocks have {}",
@@ -703,7 +703,7 @@ impl Dnode {
 
 fn pointer_in(block: &Block, child: u64, place: &BlockPlace<'_>) -> Result<BlockPointer> {
     BlockPointer::at(block.bytes(), child as usize * BP_SIZE)
-        .ok_or_else(|| Error::corrupt(place.to_string(), "an indirect block is too short"))
+        .ok_or_else(|| Error::truncated(place.to_string(), "an indirect block is too short"))
 }
 
 pub(crate) fn shifted(value: u64, shift: u32) -> u64 {

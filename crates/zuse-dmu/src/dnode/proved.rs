@@ -11,7 +11,7 @@ impl Dnode {
         match self.core.edge.get() {
             None => Ok(()),
             Some(_) if self.is_proved(blkid, block_size) => Ok(()),
-            Some(_) => Err(Error::corrupt(
+            Some(_) => Err(Error::truncated(
                 self.place(),
                 format!("the stream ends before block {blkid}"),
             )),

@@ -329,7 +329,7 @@ impl Dnode {
             level -= 1;
             let child = shifted(blkid, shift * u32::from(level)) & ((1 << shift) - 1);
             bp = BlockPointer::at(block.bytes(), child as usize * BP_SIZE).ok_or_else(|| {
-                Error::corrupt(place.to_string(), "an indirect block is too short")
+                Error::truncated(place.to_string(), "an indirect block is too short")
             })?;
         }
     }

@@ -597,7 +597,8 @@ impl Tree {
     ) -> Result<BlockPointer> {
         let core = &self.dnode.core;
         if self.head.object_type != object_type::DNODE {
-            return Err(Error::corrupt(
+            return Err(Error::corrupt_as(
+                zuse_base::Corruption::Authentication,
                 self.place(0, id),
                 "a block in clear in an object set without key",
             ));
@@ -612,7 +613,8 @@ impl Tree {
             params: CryptParams::of(old),
         });
         let Some(form) = core.raw_form(self.txg, id).or(old_form) else {
-            return Err(Error::corrupt(
+            return Err(Error::corrupt_as(
+                zuse_base::Corruption::Authentication,
                 self.place(0, id),
                 "no salt, IV and MAC came for a block of dnodes",
             ));

@@ -1,6 +1,6 @@
 //! Changing properties: set, inherit, received values, and what a change means elsewhere (quotas, reservations).
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_dmu::zap::ZapValue;
 use zuse_format::object_type as ot;
 use zuse_format::property::{
@@ -188,13 +188,11 @@ impl Ctx<'_> {
         let dir = self.meta.dir(phys.dir)?;
         let less = || {
             let why = "size is less than current used or reserved space";
-            Err(Error::refused(Errno::NOSPC, why))
+            Err(Error::refused_for(Refusal::Limit, Errno::NOSPC, why))
         };
         let more = || {
-            Err(Error::refused(
-                Errno::NOSPC,
-                "size is greater than available space",
-            ))
+            let why = "size is greater than available space";
+            Err(Error::refused_for(Refusal::Limit, Errno::NOSPC, why))
         };
         match property {
             "quota" if value != 0 && (value < dir.used_bytes || value < dir.reserved) => less(),

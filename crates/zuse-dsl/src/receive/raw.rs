@@ -171,7 +171,7 @@ impl Ctx<'_> {
         }
         let dir = self.meta.ds(head)?.dir;
         let Some(object) = self.dsl.key_object_number(dir)? else {
-            return Err(Error::corrupt(
+            return Err(Error::missing(
                 format!("directory {dir}"),
                 "its key object is missing",
             ));

@@ -265,9 +265,10 @@ fn a_native_list_of_a_big_endian_host_is_unsupported() {
     assert!(
         NvList::decode(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
             .unwrap_err()
-            .unsupported
+            .kind
+            .is_none()
     );
-    assert!(!NvList::decode(&[2, 0, 0, 0]).unwrap_err().unsupported);
+    assert!(!NvList::decode(&[2, 0, 0, 0]).unwrap_err().kind.is_none());
 }
 
 #[test]

@@ -230,7 +230,8 @@ impl Pipeline {
                 }
                 Ok(zuse_vdev::ReadOutcome::BadChecksum) => {
                     bad.push(i);
-                    last = Some(Error::corrupt(
+                    last = Some(Error::corrupt_as(
+                        zuse_base::Corruption::Checksum,
                         place.to_string(),
                         format!(
                             "checksum mismatch on vdev {} at offset {:#x} ({} bytes)",

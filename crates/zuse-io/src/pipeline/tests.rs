@@ -69,7 +69,7 @@ impl Allocate for Ledger {
             .map_err(|_| Error::corrupt("test", "lock"))?;
         match taken.remove(&offset) {
             Some(len) if len == asize && vdev == 0 => Ok(()),
-            other => Err(Error::corrupt(
+            other => Err(Error::miscounted(
                 "test",
                 format!("free of {offset:#x}+{asize:#x}, there is {other:?}"),
             )),

@@ -63,7 +63,7 @@ impl SpaceMap {
             .wrapping_sub_unsigned(frees.space());
         let size = self.region.span.size;
         if u64::try_from(alloc).map_or(true, |alloc| alloc > size) {
-            return Err(Error::corrupt(
+            return Err(Error::miscounted(
                 self.region.to_string(),
                 format!("{alloc} of {size} bytes would be allocated"),
             ));

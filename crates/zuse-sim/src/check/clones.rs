@@ -38,7 +38,7 @@ pub(super) fn compare(
         let dnode = pool.mos().dnode(ObjectId(object))?;
         let header = words(&dnode.bonus_vec());
         let [entries, size, big, total, range, _, _] = header[..] else {
-            return Err(Error::corrupt(name, "its header has another size"));
+            return Err(Error::contradiction(name, "its header has another size"));
         };
         let mut ranges = vec![0; size as usize];
         let mut all = Zap::open(&pool.mos().dnode(ObjectId(entries))?)?.cursor(0);

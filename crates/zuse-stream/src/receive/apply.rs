@@ -60,6 +60,7 @@ pub(super) fn blame(item: &Item, error: Error) -> Error {
         Error::Refused {
             errno: Errno::INVAL | Errno::NOENT | Errno::EXIST | Errno::NOTSUP,
             what,
+            ..
         } => item.invalid(what).into(),
         other => other,
     }

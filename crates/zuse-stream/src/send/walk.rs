@@ -337,7 +337,7 @@ impl Walk<'_> {
                 continue;
             }
             if bp.level() != level {
-                return stop(Error::corrupt(
+                return stop(Error::contradiction(
                     self.place(tree, level, id),
                     format!("its pointer says level {}", bp.level()),
                 ));

@@ -39,7 +39,7 @@ impl<'a> Keys<'a> {
     }
 
     pub(crate) fn missing(&self, name: &str) -> Error {
-        Error::corrupt(self.place, format!("the key `{name}` is missing"))
+        Error::missing(self.place, format!("the key `{name}` is missing"))
     }
 
     pub(crate) fn u64(&mut self, name: &str) -> Result<Option<u64>> {
@@ -160,7 +160,7 @@ pub(super) fn parse_vdev(
     depth: usize,
 ) -> Result<VdevConfig> {
     if depth >= MAX_DEPTH {
-        return Err(Error::corrupt(
+        return Err(Error::endless(
             place,
             format!("the vdev tree is deeper than {MAX_DEPTH}"),
         ));

@@ -139,7 +139,7 @@ impl PoolConfig {
             1 => PoolState::Exported,
             2 => PoolState::Destroyed,
             other => {
-                return Err(Error::corrupt(
+                return Err(Error::contradiction(
                     place,
                     format!("state {other} is not that of a pool"),
                 ));
@@ -308,13 +308,13 @@ impl LabelConfig {
                 || config.pool_guid == 0
                 || matches!(config.top_guid, None | Some(0))
             {
-                return Err(Error::corrupt(
+                return Err(Error::missing(
                     place,
                     "a label without the guids of pool, top-level vdev and leaf",
                 ));
             }
             if config.vdev_tree.kind == super::VdevKind::Root {
-                return Err(Error::corrupt(
+                return Err(Error::contradiction(
                     place,
                     "a label with the root where its top-level vdev must be",
                 ));
@@ -325,7 +325,7 @@ impl LabelConfig {
         keys.take("state");
         let guid = keys.need("guid")?;
         if guid == 0 {
-            return Err(Error::corrupt(
+            return Err(Error::missing(
                 place,
                 "a label without the guid of its device",
             ));

@@ -270,7 +270,7 @@ impl Vdevs {
                 continue;
             };
             let mapping = indirect.get().ok_or_else(|| {
-                Error::corrupt(
+                Error::missing(
                     top.at(place.offset),
                     "the mapping of the removed vdev is not known",
                 )
@@ -302,7 +302,10 @@ impl Vdevs {
                 indirect.set(mapping, &self.tripwire);
                 Ok(())
             }
-            _ => Err(Error::corrupt(top.name(), "it has a mapping but is there")),
+            _ => Err(Error::contradiction(
+                top.name(),
+                "it has a mapping but is there",
+            )),
         }
     }
 
@@ -498,7 +501,7 @@ impl Top {
             .and_then(|asize| offset.checked_add(asize));
         match end {
             Some(end) if end <= self.config.asize => Ok(()),
-            _ => Err(Error::corrupt(
+            _ => Err(Error::truncated(
                 self.at(offset),
                 format!(
                     "{psize} bytes there end beyond the vdev's {:#x}",

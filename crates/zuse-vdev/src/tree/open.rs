@@ -355,7 +355,7 @@ fn share_of(config: &VdevConfig, asize: u64) -> u64 {
 impl Builder<'_> {
     fn tops(&mut self, root: &VdevConfig) -> Result<Tops> {
         if root.kind != VdevKind::Root {
-            return Err(Error::corrupt(
+            return Err(Error::contradiction(
                 self.place(),
                 format!("a {} vdev stands where the root must be", root.kind.name()),
             ));

@@ -378,7 +378,7 @@ impl Space {
                 }
             });
             if let Some((to, size)) = wrong {
-                return Err(Error::corrupt(
+                return Err(Error::miscounted(
                     format!("copy at <{}:{to:x}:{size:x}>", moved.vdev),
                     "its space is free or another block's",
                 ));

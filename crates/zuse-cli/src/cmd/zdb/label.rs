@@ -64,12 +64,7 @@ pub fn run(session: &mut Session, path: &Path, level: u8, rings: u8) -> Outcome 
     if code == 0 {
         Ok(())
     } else {
-        Err(CommandError {
-            message: String::new(),
-            hints: Vec::new(),
-            code,
-        }
-        .into())
+        Err(CommandError::silent(code).into())
     }
 }
 

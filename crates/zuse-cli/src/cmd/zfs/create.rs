@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::args::{no_duplicates, pair, size};
-use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::error::{CommandError, Explain, Meaning, Outcome, explain};
 use crate::keys::obtain;
 use crate::session::{Need, Session};
 
@@ -132,17 +132,15 @@ impl Create {
         let pool = session
             .pool(crate::target::pool_of(name), Need::Write)
             .map_err(|stop| match stop {
-                crate::error::Stop::Failed(e) if e.message.ends_with("no such pool") => {
-                    CommandError {
-                        message: format!(
-                            "{}: no such pool '{}'",
-                            cannot(),
-                            crate::target::pool_of(name)
-                        ),
-                        ..e
-                    }
-                    .into()
+                crate::error::Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => CommandError {
+                    message: format!(
+                        "{}: no such pool '{}'",
+                        cannot(),
+                        crate::target::pool_of(name)
+                    ),
+                    ..e
                 }
+                .into(),
                 stop => stop,
             })?;
         let owner = (

@@ -154,12 +154,7 @@ impl Scope {
             }
         }
         if let (Some(code), true) = (failed, rows.is_empty()) {
-            return Err(CommandError {
-                message: String::new(),
-                hints: Vec::new(),
-                code,
-            }
-            .into());
+            return Err(CommandError::silent(code).into());
         }
         rows.sort_by(by_name);
         rows.dedup_by(|a, b| a.name == b.name);

@@ -179,8 +179,8 @@ impl Send {
         let pool = session.pool_for(&name, Need::Read)?;
         let planned = pool.plan_send(&request);
         let failed = || format!("warning: cannot send '{name}'");
-        if let Err(zuse::Error::Refused { what, .. }) = &planned
-            && what.starts_with("cannot send ")
+        if let Err(zuse::Error::Refused { what, why, .. }) = &planned
+            && *why == zuse::Refusal::Unsendable
         {
             session.ui.say(what);
             return Err(CommandError::new(format!("{}: backup failed", failed())).into());

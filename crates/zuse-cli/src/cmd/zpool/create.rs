@@ -211,6 +211,7 @@ impl Create {
         if let zuse::Error::Refused {
             errno: Errno::BUSY,
             what,
+            ..
         } = error
         {
             return CommandError::new("invalid vdev specification")
@@ -220,6 +221,7 @@ impl Create {
         if let zuse::Error::Refused {
             errno: Errno::EXIST,
             what,
+            ..
         } = error
         {
             return CommandError::new("invalid vdev specification")
@@ -227,14 +229,12 @@ impl Create {
                 .hint(what.clone());
         }
         let mut said = explain(&format!("cannot create '{name}'"), error, true);
-        if error.to_string().contains("smaller than 64 MiB") || error.is(Errno::OVERFLOW) {
+        if error.is_for(zuse::Refusal::TooSmall) || error.is(Errno::OVERFLOW) {
             said.message = format!(
                 "cannot create '{name}': one or more devices is less than the minimum size (64M)"
             );
         }
-        if said.message.contains("name is reserved")
-            || said.message.contains("must begin with a letter")
-        {
+        if error.is_for(zuse::Refusal::NoName) {
             said = said.hint("pool name may have been omitted");
         }
         said

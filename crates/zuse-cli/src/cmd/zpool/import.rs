@@ -256,10 +256,7 @@ fn pick<'a>(
 
 fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> CommandError {
     let config = &found.config;
-    if error.is(Errno::BUSY)
-        && !error.to_string().contains("another process")
-        && config.hostid != host
-    {
+    if error.is(Errno::BUSY) && !crate::session::is_held(error) && config.hostid != host {
         let by = config.hostname.as_deref().unwrap_or("unknown");
         return CommandError::new(format!(
             "cannot import '{name}': pool was previously in use from another system."
@@ -270,14 +267,12 @@ fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> Com
         ))
         .hint("The pool can be imported, use 'zpool import -f' to import the pool.");
     }
-    if let zuse::Error::Unsupported { what, .. } = error
-        && what.starts_with("feature")
-    {
+    if let zuse::Error::Features { features, .. } = error {
         return CommandError::new(format!(
             "cannot import '{name}': unsupported version or feature"
         ))
         .hint("This pool uses the following feature(s) not supported by this system:")
-        .hint(format!("\t{}", what.trim_start_matches("feature ")))
+        .hint(format!("\t{features}"))
         .hint("The pool may be readable: try '-o readonly=on'.");
     }
     let said = explain(&format!("cannot import '{name}'"), error, true);

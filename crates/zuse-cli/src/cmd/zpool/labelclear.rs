@@ -26,10 +26,12 @@ impl LabelClear {
             zuse::Error::Refused {
                 errno: Errno::BUSY | Errno::NOENT,
                 what,
+                ..
             } => CommandError::new(what.clone()),
             zuse::Error::Refused {
                 errno: Errno::EXIST,
                 what,
+                ..
             } => CommandError::new("use '-f' to override the following error:").hint(what.clone()),
             _ => explain(
                 &format!("failed to clear label for {}", path.display()),

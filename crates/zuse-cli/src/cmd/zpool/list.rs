@@ -110,12 +110,7 @@ pub fn ask_for(
         }
     }
     match failed {
-        Some(e) if rows.is_empty() => Err(CommandError {
-            message: String::new(),
-            hints: Vec::new(),
-            code: e.code,
-        }
-        .into()),
+        Some(e) if rows.is_empty() => Err(CommandError::silent(e.code).into()),
         _ => Ok(rows),
     }
 }

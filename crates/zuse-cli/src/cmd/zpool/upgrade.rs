@@ -123,11 +123,7 @@ impl Upgrade {
         }
         match failed {
             None => Ok(()),
-            Some(code) => Err(CommandError {
-                code,
-                ..CommandError::new("")
-            }
-            .into()),
+            Some(code) => Err(CommandError::silent(code).into()),
         }
     }
 }

@@ -35,7 +35,7 @@ impl Tree {
         }
         let place = self.place(level, id);
         if old.level() != level {
-            return Err(Error::corrupt(
+            return Err(Error::contradiction(
                 place,
                 format!("its pointer says level {}", old.level()),
             ));
