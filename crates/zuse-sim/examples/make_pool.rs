@@ -612,7 +612,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     report
         .problems
         .iter()
-        .chain(&flaws)
+        .map(ToString::to_string)
+        .chain(flaws.iter().cloned())
         .for_each(|p| println!("{name}: {p}"));
     if report.is_clean() && flaws.is_empty() {
         Ok(())

@@ -13,11 +13,12 @@
 //! - a dnode's `used` is the space of its blocks, a dataset's `referenced` is the space of all its blocks;
 //! - levels, types and births of pointers fit the place they are found in.
 //!
-//! A problem is a sentence with a place; the walk goes on after it. Pools are checked when quiet: what a txg in flight
+//! A problem is a [`Finding`] with a place; the walk goes on after it. Pools are checked when quiet: what a txg in flight
 //! would do is not known here.
 
 mod claims;
 mod clones;
+mod finding;
 mod maps;
 mod walk;
 
@@ -28,6 +29,8 @@ use zuse_dmu::zap::Zap;
 use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys};
 use zuse_format::{BlockPointer, object_type};
 use zuse_pool::Pool;
+
+pub use finding::{Finding, Problem};
 
 use claims::Claims;
 use walk::{Extent, Walk};
@@ -45,7 +48,7 @@ pub enum Depth {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// What is wrong, each with its place. At most [`Report::MOST`].
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
     /// Bytes that pointers claim.
     pub claimed: u64,
     /// Bytes that space maps hold allocated.
@@ -71,9 +74,18 @@ impl Report {
         self.problems.is_empty()
     }
 
-    pub(crate) fn problem(&mut self, text: impl Into<String>) {
+    pub(crate) fn problem(
+        &mut self,
+        finding: Finding,
+        place: impl Into<String>,
+        detail: impl ToString,
+    ) {
         if self.problems.len() < Self::MOST {
-            self.problems.push(text.into());
+            self.problems.push(Problem {
+                finding,
+                place: place.into(),
+                detail: detail.to_string(),
+            });
         }
     }
 }
@@ -110,18 +122,18 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
         check_dataset(pool, depth, dataset, &mut report, &mut claims);
     }
     if let Err(e) = pending_frees(pool, depth, &mut report, &mut claims) {
-        report.problem(format!("queues of freed blocks: {e}"));
+        report.problem(Finding::Unreadable, "queues of freed blocks", e);
     }
     let maps = match maps::allocated(pool, &mut report) {
         Ok(maps) => maps,
         Err(e) => {
-            report.problem(format!("space maps: {e}"));
+            report.problem(Finding::Unreadable, "space maps", e);
             return Ok(report);
         }
     };
     let sharing = pool.features().is_active("com.fudosecurity:block_cloning");
     if let Err(e) = clones::compare(pool, &claims.data, &mut report) {
-        report.problem(format!("tables of cloned blocks: {e}"));
+        report.problem(Finding::Unreadable, "tables of cloned blocks", e);
     }
     claims.compare(&maps, sharing, &mut report);
     Ok(report)
@@ -159,10 +171,12 @@ fn check_dataset(
             ("uncompressed", phys.uncompressed_bytes, uncomp),
         ] {
             if stored != real {
-                report.problem(format!(
-                    "{place}: {what} is {stored}, its blocks have {real} (difference {})",
-                    stored as i64 - real as i64
-                ));
+                let difference = stored as i64 - real as i64;
+                report.problem(
+                    Finding::DatasetBooks,
+                    place.as_str(),
+                    format!("{what} is {stored}, its blocks have {real}, difference {difference}"),
+                );
             }
         }
     }
@@ -180,7 +194,7 @@ fn pending_frees(
         if let Some(object) = directory.lookup_u64(key.as_bytes())? {
             each_pointer(pool, object, 0, &mut |bp, _| {
                 if let Err(e) = claims.claim(pool.io(), &bp, key) {
-                    report.problem(format!("{key}: {e}"));
+                    report.problem(Finding::Unreadable, key, e);
                 }
             })?;
         }
@@ -249,7 +263,7 @@ fn deleted_livelist(
             } else if *count > 0 {
                 *count -= 1;
             } else if let Err(e) = claims.claim(pool.io(), bp, "livelist") {
-                report.problem(format!("livelist {object}: {e}"));
+                report.problem(Finding::Unreadable, format!("livelist {object}"), e);
             }
         }
     }

@@ -13,7 +13,7 @@ use zuse_base::{Error, Result, SeededPrng};
 use zuse_device::BlockDevice;
 use zuse_format::dnode::DNODE_SLOT;
 use zuse_pool::{Environment, Limits};
-use zuse_sim::check::{Depth, check};
+use zuse_sim::check::{Depth, Finding, Problem, check};
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::manifests::of_dataset;
 use zuse_sim::rewrite::{Atlas, Place, Rewriter, Structure, aim, scramble};
@@ -112,7 +112,7 @@ fn doubles(golden: &Golden) -> Option<usize> {
     let pool = open_whole(environment(), &devices, &PoolAccess::default()).ok()?;
     let report = check(pool.spa(), Depth::Metadata).ok();
     let _ = pool.close();
-    let bad = |p: &&String| p.starts_with("double") || p.starts_with("free but in use");
+    let bad = |p: &&Problem| matches!(p.finding, Finding::Double | Finding::FreeInUse);
     report.map(|r| r.problems.iter().filter(bad).count())
 }
 

@@ -10,7 +10,7 @@ use zuse_format::{BlockPointer, BpKind, object_type};
 use zuse_io::Pipeline;
 use zuse_vdev::Address;
 
-use super::Report;
+use super::{Finding, Report};
 
 /// Allocated space by vdev.
 pub(super) type Allocated = BTreeMap<u32, Ranges<ByPlace>>;
@@ -173,10 +173,14 @@ impl Claims {
                     continue;
                 }
                 if before.vdev == claim.vdev && claim.offset < before.offset + before.asize {
-                    report.problem(format!(
-                        "double: vdev {} offset {:#x} ({} bytes) and offset {:#x} ({} bytes) are two blocks",
-                        claim.vdev, before.offset, before.asize, claim.offset, claim.asize
-                    ));
+                    report.problem(
+                        Finding::Double,
+                        format!("vdev {} offset {:#x}", claim.vdev, claim.offset),
+                        format!(
+                            "{} bytes there, {} bytes at {:#x}",
+                            claim.asize, before.asize, before.offset
+                        ),
+                    );
                     continue;
                 }
             }
@@ -187,10 +191,8 @@ impl Claims {
                 .or_default()
                 .add(Span::new(claim.offset, claim.asize))
             {
-                report.problem(format!(
-                    "double: vdev {} offset {:#x}: {e}",
-                    claim.vdev, claim.offset
-                ));
+                let place = format!("vdev {} offset {:#x}", claim.vdev, claim.offset);
+                report.problem(Finding::Double, place, e);
             }
         }
         let empty = Ranges::new();
@@ -204,14 +206,12 @@ impl Claims {
             report.allocated += held.space();
             for span in used.iter() {
                 for gap in held.gaps_in(span) {
-                    report.problem(format!("free but in use: vdev {vdev} {gap}"));
+                    report.problem(Finding::FreeInUse, format!("vdev {vdev} {gap}"), "");
                 }
             }
             for span in held.iter() {
                 for gap in used.gaps_in(span) {
-                    report.problem(format!(
-                        "leak: vdev {vdev} {gap} is allocated, and nothing points there"
-                    ));
+                    report.problem(Finding::Leak, format!("vdev {vdev} {gap}"), "");
                 }
             }
         }

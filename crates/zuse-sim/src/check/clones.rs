@@ -8,7 +8,7 @@ use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_format::clone_count;
 use zuse_pool::Pool;
 
-use super::Report;
+use super::{Finding, Report};
 
 const TABLES: &str = "com.fudosecurity:brt:vdev:";
 
@@ -72,29 +72,39 @@ pub(super) fn compare(
             })
             .collect();
         if count != total || stored != ranges {
-            report.problem(format!(
-                "clones: {name} says {total} entries, has {count}; its ranges say {stored:?}, are {ranges:?}"
-            ));
+            report.problem(
+                Finding::CloneCount,
+                name.as_str(),
+                format!(
+                    "says {total} entries, has {count}; its ranges say {stored:?}, are {ranges:?}"
+                ),
+            );
         }
     }
     let counted = pool.features().refcount("com.fudosecurity:block_cloning");
     if counted != tables {
-        report.problem(format!(
-            "clones: the feature counts {counted} tables of {tables}"
-        ));
+        report.problem(
+            Finding::CloneCount,
+            "feature block_cloning",
+            format!("counts {counted} tables of {tables}"),
+        );
     }
     for (place, pointers) in met {
         let further = extra.remove(place).unwrap_or(0);
         if *pointers != further + 1 {
-            report.problem(format!(
-                "clones: {pointers} pointers to the block at {place:x?}, the table says {further} beyond the first"
-            ));
+            report.problem(
+                Finding::CloneCount,
+                format!("block at {place:x?}"),
+                format!("{pointers} pointers, the table says {further} beyond the first"),
+            );
         }
     }
     for (place, further) in extra {
-        report.problem(format!(
-            "clones: {further} pointers to {place:x?}, where nothing points"
-        ));
+        report.problem(
+            Finding::CloneCount,
+            format!("block at {place:x?}"),
+            format!("{further} pointers in the table, and nothing points there"),
+        );
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use zuse_dmu::zap::Zap;
 use zuse_format::space_map::{MapEntry, MapGeometry, MapOp, SpaceMapPhys, decode};
 use zuse_pool::Pool;
 
-use super::Report;
 use super::claims::Allocated;
+use super::{Finding, Report};
 
 /// More than any honest space map.
 const MAX_MAP: u64 = 256 << 20;
@@ -66,7 +66,7 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
         let ranges = all.entry(top.id()).or_default();
         let shift = u32::from(top.metaslab_shift());
         if shift == 0 || top.metaslab_array() == 0 {
-            report.problem(format!("vdev {} has no metaslabs", top.id()));
+            report.problem(Finding::NoMetaslabs, format!("vdev {}", top.id()), "");
             continue;
         }
         let count = top.asize() >> shift;
@@ -76,7 +76,7 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
             let (header, data) = match map(pool, *object) {
                 Ok(read) => read,
                 Err(e) => {
-                    report.problem(format!("{place}: {e}"));
+                    report.problem(Finding::Unreadable, place, e);
                     continue;
                 }
             };
@@ -91,18 +91,19 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
                 match entry {
                     Ok(entry) => {
                         if let Err(what) = apply(ranges, &entry) {
-                            report.problem(format!("{place}: {what}"));
+                            report.problem(Finding::MapEntry, place.as_str(), what);
                         }
                     }
-                    Err(e) => report.problem(format!("{place}: {e}")),
+                    Err(e) => report.problem(Finding::MapEntry, place.as_str(), e),
                 }
             }
             let real = (ranges.space() - before) as i64;
             if header.alloc != real {
-                report.problem(format!(
-                    "{place}: its header says {} bytes are allocated, its entries {real}",
-                    header.alloc
-                ));
+                report.problem(
+                    Finding::MapHeader,
+                    place,
+                    format!("it says {} bytes, its entries {real}", header.alloc),
+                );
             }
         }
         let top_zap = config
@@ -150,7 +151,7 @@ fn logs(
         for entry in decode(&data, MapGeometry::LOG) {
             let entry = entry.map_err(|e| e.at(place.clone()))?;
             let Some(vdev) = entry.vdev else {
-                report.problem(format!("{place}: an entry without a vdev"));
+                report.problem(Finding::MapEntry, place.as_str(), "it names no vdev");
                 continue;
             };
             let (Some(top), Some(since)) =
@@ -162,7 +163,7 @@ fn logs(
             if since.get(metaslab).is_some_and(|u| *u != 0 && txg >= *u) {
                 let ranges = all.entry(vdev).or_default();
                 if let Err(what) = apply(ranges, &entry) {
-                    report.problem(format!("{place}: {what}"));
+                    report.problem(Finding::MapEntry, place.as_str(), what);
                 }
             }
         }

@@ -12,7 +12,7 @@ use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
 use zuse_io::Pipeline;
 
 use super::claims::Claims;
-use super::{Depth, Report};
+use super::{Depth, Finding, Report};
 
 /// Space of blocks, in the three measures of a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,14 +94,14 @@ impl<'a> Walk<'a> {
         self.complete
     }
 
-    fn problem(&mut self, at: &str, what: impl std::fmt::Display) {
-        let text = format!("{}{at}: {what}", self.place);
-        self.report.problem(text);
+    fn problem(&mut self, finding: Finding, at: &str, what: impl std::fmt::Display) {
+        let place = format!("{}{at}", self.place);
+        self.report.problem(finding, place, what);
     }
 
     fn lost(&mut self, at: &str, what: impl std::fmt::Display) {
         self.complete = false;
-        self.problem(at, what);
+        self.problem(Finding::Unreadable, at, what);
     }
 
     fn claim(&mut self, bp: &BlockPointer, at: &str) {
@@ -141,6 +141,7 @@ impl<'a> Walk<'a> {
         let objects = self.meta(&phys.meta_dnode, visit);
         if objects != root.fill() {
             self.problem(
+                Finding::ObjectCount,
                 "",
                 format!(
                     "the root counts {} objects, there are {objects}",
@@ -178,7 +179,7 @@ impl<'a> Walk<'a> {
             let at = format!(", intent log block {block}");
             let place = format!("{}{at}", self.place);
             if let Err(e) = self.claims.claim(self.io, &bp, &place) {
-                return self.problem(&at, e);
+                return self.problem(Finding::Unreadable, &at, e);
             }
             let verifier = bp.checksum();
             let mut buf = Vec::new();
@@ -220,7 +221,11 @@ impl<'a> Walk<'a> {
             max_block: meta.max_block_id,
         };
         if meta.object_type != object_type::DNODE {
-            self.problem(", meta dnode", format!("type {}", meta.object_type));
+            self.problem(
+                Finding::Dnode,
+                ", meta dnode",
+                format!("type {}", meta.object_type),
+            );
         }
         let before = self.extent.used;
         let mut blocks = Vec::new();
@@ -231,6 +236,7 @@ impl<'a> Walk<'a> {
         let own = self.extent.used - before;
         if own != meta.used_bytes() {
             self.problem(
+                Finding::Used,
                 ", meta dnode",
                 format!("used is {}, its blocks have {own}", meta.used_bytes()),
             );
@@ -257,7 +263,7 @@ impl<'a> Walk<'a> {
                         here += 1;
                         self.report.objects += 1;
                         if object == 0 {
-                            self.problem("", "object 0 is in use");
+                            self.problem(Finding::Dnode, "", "object 0 is in use");
                         }
                         visit(object, &view);
                         self.dnode(object, &view);
@@ -276,6 +282,7 @@ impl<'a> Walk<'a> {
         for (id, says, is) in counts {
             if says != is {
                 self.problem(
+                    Finding::ObjectCount,
                     &format!(", dnode block {id}"),
                     format!("counts {says} objects, holds {is}"),
                 );
@@ -283,6 +290,7 @@ impl<'a> Walk<'a> {
         }
         if fill != found {
             self.problem(
+                Finding::ObjectCount,
                 ", meta dnode",
                 format!("counts {fill} objects, there are {found}"),
             );
@@ -316,6 +324,7 @@ impl<'a> Walk<'a> {
         // A resumed walk has no whole sums.
         if self.complete && self.resume == [0; 4] && own != view.used_bytes() {
             self.problem(
+                Finding::Used,
                 &at,
                 format!("used is {}, its blocks have {own}", view.used_bytes()),
             );
@@ -325,7 +334,7 @@ impl<'a> Walk<'a> {
     fn spill(&mut self, bp: &BlockPointer, object: u64) {
         let at = format!(", object {}, spill block", object as i64);
         if bp.is_hole() {
-            self.problem(&at, "the flag is set, but it is a hole");
+            self.problem(Finding::Pointer, &at, "the flag is set, but it is a hole");
             return;
         }
         if self.is_freed(object, u64::MAX - 1) {
@@ -364,10 +373,15 @@ impl<'a> Walk<'a> {
         }
         let at = format!(", object {}, level {level}, block {id}", tree.object as i64);
         if bp.level() != level && !bp.is_embedded() {
-            self.problem(&at, format!("its pointer says level {}", bp.level()));
+            self.problem(
+                Finding::Pointer,
+                &at,
+                format!("its pointer says level {}", bp.level()),
+            );
         }
         if bp.object_type() != tree.object_type {
             self.problem(
+                Finding::Pointer,
                 &at,
                 format!(
                     "its pointer says type {}, the object has {}",
@@ -383,6 +397,7 @@ impl<'a> Walk<'a> {
         };
         if bp.lsize() != lsize {
             self.problem(
+                Finding::Pointer,
                 &at,
                 format!(
                     "it has {} bytes, the object's blocks have {lsize}",
@@ -393,11 +408,16 @@ impl<'a> Walk<'a> {
         if bp.compression() == Compression::Inherit.to_u8()
             || bp.compression() == Compression::On.to_u8()
         {
-            self.problem(&at, "its pointer names no real compression");
+            self.problem(
+                Finding::Pointer,
+                &at,
+                "its pointer names no real compression",
+            );
         }
         if level == 0 {
             if id > tree.max_block {
                 self.problem(
+                    Finding::BeyondEnd,
                     &at,
                     format!("the object's last block is {}", tree.max_block),
                 );
@@ -416,7 +436,11 @@ impl<'a> Walk<'a> {
                     self.lost(&at, e);
                 }
                 if bp.kind() == BpKind::Normal && bp.fill() != 1 {
-                    self.problem(&at, format!("its fill count is {}", bp.fill()));
+                    self.problem(
+                        Finding::FillCount,
+                        &at,
+                        format!("its fill count is {}", bp.fill()),
+                    );
                 }
             }
             return if bp.kind() == BpKind::Normal {
@@ -444,6 +468,7 @@ impl<'a> Walk<'a> {
             }
             if child.logical_birth() > bp.logical_birth() {
                 self.problem(
+                    Finding::Birth,
                     &at,
                     format!(
                         "child {i} was born in {}, it in {}",
@@ -456,13 +481,14 @@ impl<'a> Walk<'a> {
                 .checked_mul(1 << fanout)
                 .and_then(|n| n.checked_add(i as u64))
             else {
-                self.problem(&at, "its number is out of range");
+                self.problem(Finding::BeyondEnd, &at, "its number is out of range");
                 continue;
             };
             fill += self.tree(&child, tree, level - 1, child_id, leaves);
         }
         if bp.fill() != fill {
             self.problem(
+                Finding::FillCount,
                 &at,
                 format!(
                     "its fill count is {}, its children's sum is {fill}",
