@@ -101,6 +101,7 @@ impl<T> BoundedQueue<T> {
 
     fn enter(&self, mut state: MutexGuard<'_, State<T>>, item: T) {
         state.items.push_back(item);
+        debug_assert!(state.items.len() <= self.capacity && !state.closed);
         let wake = state.poppers > 0;
         drop(state);
         if wake {

@@ -186,6 +186,7 @@ impl<I: SizeIndex> Ranges<I> {
         self.map.insert(merged.start, merged.end());
         self.index.insert(merged);
         self.space += span.size;
+        debug_assert!(self.is_apart(merged), "{merged} touches a neighbour");
         Ok(())
     }
 
@@ -202,6 +203,15 @@ impl<I: SizeIndex> Ranges<I> {
             }
             _ => Err(RangeError::Absent { asked: span }),
         }
+    }
+
+    /// Whether a range of the set touches neither the one before nor the one behind.
+    fn is_apart(&self, range: Span) -> bool {
+        let before = self.map.range(..range.start).next_back();
+        let behind = self.map.range(range.start + 1..).next();
+        range.size > 0
+            && before.is_none_or(|(_, end)| *end < range.start)
+            && behind.is_none_or(|(start, _)| *start > range.end())
     }
 
     /// Take `span` out of `holder`, a range of the set that contains it.

@@ -654,11 +654,14 @@ impl Dnode {
     pub(crate) fn dirty_in<'a>(&self, state: &'a mut State, txg: Txg) -> Result<&'a mut DirtyTxg> {
         let known = state.dirty.last().is_some_and(|d| d.txg == txg);
         if !known {
-            debug_assert!(
+            // An older version would be written after a newer one and bring old bytes back.
+            assert!(
                 state.dirty.last().is_none_or(|d| d.txg < txg),
                 "{}: txg {txg:?} is older than the last change",
                 self.place()
             );
+            // Open, quiesced, being written: more are never alive.
+            debug_assert!(state.dirty.len() < 3, "{}: a fourth txg", self.place());
             let head = state.head().cloned().ok_or_else(|| self.gone())?;
             state.dirty.reserve_exact(1);
             state.dirty.push(DirtyTxg::new(txg, head));

@@ -89,6 +89,8 @@ impl Ledger for Books {
             return Ok(());
         }
         if bp.allocation_birth() > self.prev_snap_txg.load(Relaxed) {
+            // Nothing of a txg that is not written yet can be freed by an older one.
+            debug_assert!(bp.logical_birth() <= txg.0, "{bp:?} dies before it is born");
             self.io.free(txg, bp)?;
             self.freed.add(Sizes::of_block(&self.io, bp));
         } else {

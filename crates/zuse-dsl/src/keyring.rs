@@ -188,7 +188,12 @@ impl Dsl {
 
     /// Notes the keys of a key object that was just made or rewrapped.
     pub(crate) fn keep_dataset_key(&self, object: u64, root_dir: u64, key: Arc<DatasetKey>) {
-        lock(&self.keyring).loaded.insert(object, (root_dir, key));
+        let mut ring = lock(&self.keyring);
+        debug_assert!(
+            ring.wrapping.contains_key(&root_dir),
+            "the key of object {object} is kept without that of its root {root_dir}"
+        );
+        ring.loaded.insert(object, (root_dir, key));
     }
 
     /// Key objects were rewrapped for another root.

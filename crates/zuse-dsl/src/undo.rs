@@ -46,7 +46,8 @@ impl Ctx<'_> {
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.write_history()?;
         self.meta.mos.sync(self.tx.txg(), 1)?;
-        *lock(&self.dsl.journal) = Some(Journal::default());
+        let before = lock(&self.dsl.journal).replace(Journal::default());
+        assert!(before.is_none(), "a savepoint within a savepoint");
         Ok(Savepoint {
             features: self.spa.features_now(),
             keyring: lock(&self.dsl.keyring).clone(),

@@ -493,9 +493,14 @@ impl Cache {
 
     fn shrank(&self, freed: Option<(Class, usize)>) {
         if let Some((class, bytes)) = freed {
-            self.used.fetch_sub(bytes, Relaxed);
+            let used = self.used.fetch_sub(bytes, Relaxed);
+            debug_assert!(
+                used >= bytes,
+                "the cache holds {used} bytes and gives up {bytes}"
+            );
             if class == Class::Metadata {
-                self.metadata.fetch_sub(bytes, Relaxed);
+                let held = self.metadata.fetch_sub(bytes, Relaxed);
+                debug_assert!(held >= bytes, "{held} bytes of metadata, {bytes} given up");
             }
         }
     }

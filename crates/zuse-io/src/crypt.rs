@@ -173,6 +173,10 @@ impl DatasetKey {
                 })
             }
         };
+        debug_assert!(
+            (1..=SALT_USES).contains(&writer.left),
+            "a salt is used too often"
+        );
         writer.left -= 1;
         (writer.salt, iv, writer.cipher.clone())
     }

@@ -220,6 +220,11 @@ impl Gather {
         // A small block may follow large ones.
         let before =
             |r: &Run| r.vdev == vdev && r.txg == txg && r.end() == start && (r.bulk || !bulk);
+        // Two runs with the same byte could reach the device in either order.
+        debug_assert!(
+            !state.open.iter().any(|r| r.meets(vdev, start, room)),
+            "vdev {vdev}, offset {start:#x}: these bytes are in an open run"
+        );
         let mut run = match state.open.iter().position(before) {
             Some(at) => state.open.remove(at),
             None => state.make(txg, vdev, start, bulk),
@@ -269,6 +274,12 @@ impl Gather {
             let part = run.part(vdev, start, len)?;
             run.buffer.get(part).map(<[u8]>::to_vec)
         })
+    }
+
+    /// Whether nothing is open and nothing in flight.
+    pub fn is_empty(&self) -> bool {
+        let state = self.lock();
+        state.open.is_empty() && state.flying.is_empty()
     }
 
     /// Writes all that is open and waits for what is in flight.

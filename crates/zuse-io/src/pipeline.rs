@@ -223,6 +223,11 @@ impl Pipeline {
         self.gather.drain(&|run| self.write_run(run))
     }
 
+    /// Whether all blocks that were written have been given to the devices.
+    pub fn is_drained(&self) -> bool {
+        self.gather.is_empty()
+    }
+
     fn write_run(&self, run: &Run) -> Result<()> {
         self.write_through(Address::new(run.vdev, run.start, run.txg), run.bytes())
     }

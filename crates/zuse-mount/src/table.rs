@@ -313,7 +313,12 @@ impl Table {
     pub fn forget(&self, ino: u64, n: u64) -> Option<Arc<Node>> {
         let mut shard = self.write(ino);
         let node = shard.nodes.get(&ino)?;
-        let left = node.lookups.load(Relaxed).saturating_sub(n);
+        let known = node.lookups.load(Relaxed);
+        debug_assert!(
+            known >= n,
+            "inode {ino}: {n} references come back of {known}"
+        );
+        let left = known.saturating_sub(n);
         node.lookups.store(left, Relaxed);
         if left == 0 {
             shard.nodes.remove(&ino)

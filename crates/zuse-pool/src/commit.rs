@@ -30,6 +30,12 @@ impl Pool {
     }
 
     pub(crate) fn commit(&self, txg: Txg, config: Option<PoolConfig>) -> Result<()> {
+        let last = lock(&self.uberblock).txg;
+        // The ring is read by txg: an uberblock that is not newer would lose or hide this one.
+        assert!(
+            txg.0 > last,
+            "uberblock of {txg:?} after that of txg {last}"
+        );
         self.commit_as(txg, config, 0)
     }
 
@@ -48,7 +54,15 @@ impl Pool {
             checkpoint_txg,
             raidz_reflow: last.raidz_reflow,
         };
+        assert!(
+            uberblock.root.logical_birth() <= txg.0,
+            "the root of {txg:?} is younger than its uberblock"
+        );
         self.io.drain()?;
+        debug_assert!(
+            self.io.is_drained(),
+            "blocks are on their way to the devices"
+        );
         self.suspension.check_whole()?;
         // A flush that failed cannot be tried again: what the host dropped is gone.
         self.vdevs.flush_written()?;

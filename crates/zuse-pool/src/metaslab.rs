@@ -327,6 +327,8 @@ impl Metaslab {
             cursor,
             allocating,
             freeing,
+            freed,
+            defer,
             broken,
             ..
         } = &mut *state;
@@ -337,6 +339,17 @@ impl Metaslab {
             return Ok(Attempt::NoFit);
         };
         let wrong = |e| Error::corrupt(self.region.to_string(), e);
+        assert!(
+            self.region.span.contains(span),
+            "{}: an allocation of {span} leaves it",
+            self.region
+        );
+        // A block may be given out again when two txgs after the one that freed it are on disk.
+        assert!(
+            !freed.intersects(span) && !defer.iter().any(|d| d.intersects(span)),
+            "{}: {span} is given out before its old block is out of reach",
+            self.region
+        );
         let slot = txg.slot::<TXGS>();
         let first = allocating[slot].is_empty() && freeing[slot].is_empty();
         tree.remove(span).map_err(wrong)?;

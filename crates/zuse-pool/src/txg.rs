@@ -249,6 +249,7 @@ impl Txgs {
                     state.opened_at = Instant::now();
                 }
                 let txg = state.open;
+                debug_assert!(txg > state.synced, "{txg:?} is on disk already");
                 state.reserved[txg.slot::<4>()] += reserve;
                 if !state.kicked && state.bounds.enough(&self.meter, txg) {
                     state.kicked = true;
@@ -344,6 +345,10 @@ impl Txgs {
         while !state.put_off.is_empty() {
             state = self.do_put_off(state);
         }
+        assert!(
+            state.holds == 0 && state.quiesced.is_none(),
+            "a txg closes before its transactions have ended"
+        );
         state.quiesced = Some(state.open);
         self.tell(&state);
         state.open = state.open.next();
@@ -385,6 +390,10 @@ impl Txgs {
                 return None;
             }
             if let Some(txg) = state.quiesced.take() {
+                assert!(
+                    state.syncing.is_none() && txg > state.synced,
+                    "{txg:?} is written out of order"
+                );
                 state.syncing = Some(txg);
                 state.short = false;
                 self.tell(&state);
@@ -402,6 +411,7 @@ impl Txgs {
     /// A txg is on disk (or had nothing to write).
     pub fn done(&self, txg: Txg) {
         let mut state = self.lock();
+        assert_eq!(state.syncing, Some(txg), "a txg ends that was not written");
         state.syncing = None;
         self.tell(&state);
         state.kicked = false;
@@ -449,6 +459,7 @@ impl TxgHold for Txgs {
     fn release(&self, txg: Txg, _reserved: u64) {
         let mut state = self.lock();
         debug_assert_eq!(txg, state.open, "a transaction outlived its txg");
+        assert!(state.holds > 0, "a transaction ends twice");
         state.holds -= 1;
         if state.holds == 0 && state.closing {
             self.changed.notify_all();

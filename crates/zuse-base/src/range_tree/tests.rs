@@ -189,3 +189,11 @@ fn a_million_ranges_come_and_go() {
     assert!(set.is_empty());
     assert_eq!(set.largest(), None);
 }
+
+#[test]
+#[should_panic(expected = "touches a neighbour")]
+fn ranges_that_touch_are_noticed() {
+    let mut set = RangeTree::new();
+    set.map.extend([(0, 10), (10, 20)]);
+    let _ = set.add(span(20, 10));
+}

@@ -471,3 +471,13 @@ fn blocks_of_a_new_large_directory_count_as_written_again() {
     let few = fill(&large, 0..1000);
     assert_eq!(few.1, again, "a block counts once");
 }
+
+#[test]
+#[should_panic(expected = "is older than the last change")]
+fn an_object_never_changes_in_a_txg_before_its_last_one() {
+    let pool = TestPool::new(Settings::default());
+    let (now, next) = (Tx::syncing(pool.txg), Tx::syncing(pool.txg.next()));
+    let dnode = pool.os.allocate(&now, &DnodeSpec::new(19)).expect("made");
+    dnode.write_at(&next, 0, b"new").expect("written");
+    let _ = dnode.write_at(&now, 0, b"old");
+}

@@ -32,8 +32,14 @@ pub(super) struct Numbers {
 impl Numbers {
     fn pend(&mut self, object: ObjectId, slots: u8) {
         let per = SLOTS_PER_BLOCK as u64;
+        let mask = (((1u64 << slots) - 1) << (object.0 % per)) as u32;
+        // Two objects in one slot: the one that is written last would take the other's blocks away.
+        assert!(
+            self.pending_slots(object.0 / per) & mask == 0,
+            "object {object:?} is handed out twice"
+        );
         if object.0 / per == self.block {
-            self.free &= !((((1u64 << slots) - 1) << (object.0 % per)) as u32);
+            self.free &= !mask;
         }
         self.pending.insert(object.0, slots);
     }
@@ -191,5 +197,18 @@ impl Objset {
             }
         }
         Ok(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Numbers, ObjectId};
+
+    #[test]
+    #[should_panic(expected = "is handed out twice")]
+    fn a_slot_belongs_to_one_object() {
+        let mut numbers = Numbers::default();
+        numbers.pend(ObjectId(8), 4);
+        numbers.pend(ObjectId(10), 1);
     }
 }

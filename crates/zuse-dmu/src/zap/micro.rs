@@ -266,6 +266,7 @@ pub(crate) fn insert(
     let Some(s) = slot_bytes_mut(b, at) else {
         return Inserted::Full;
     };
+    debug_assert!(name_len(field(s)) == 0, "slot {at} is in use");
     s.fill(0);
     fill_slot(s, name, value, cd);
     index.insert(hash, cd, at, slots(b));

@@ -361,3 +361,11 @@ fn metadata_and_data_make_room_for_each_other_at_their_share() {
     cache.clear();
     assert_eq!((cache.stats().used, cache.stats().metadata), (0, 0));
 }
+
+#[test]
+#[should_panic(expected = "gives up")]
+fn the_cache_never_gives_up_more_than_it_holds() {
+    let cache = Cache::new(1 << 20);
+    cache.insert(key(1), Class::Data, block(4096));
+    cache.shrank(Some((Class::Data, 1 << 20)));
+}

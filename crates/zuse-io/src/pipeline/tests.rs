@@ -658,3 +658,52 @@ fn blocks_of_more_than_eight_kib_wait_for_a_run_that_goes_around_the_cache() {
     assert_eq!(written_of(16 << 10, false), half, "two runs through it");
     assert_eq!(written_of(64 << 10, false), half, "each by itself");
 }
+
+// Each of the next two breaks an invariant that the code itself must keep.
+
+#[test]
+#[should_panic(expected = "an encrypted block must not be rewritten in place")]
+fn an_encrypted_block_is_never_rewritten_in_place() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let master =
+        zuse_codec::crypt::MasterKey::new(zuse_codec::crypt::Suite::Aes256Gcm, &[1; 32], &[2; 64]);
+    let entropy = Arc::new(zuse_base::SeededPrng::new(1));
+    let key = crate::DatasetKey::new(master, 1, entropy);
+    let old = write(
+        &b,
+        &policy(1, Compression::Off),
+        &BlockPointer::HOLE,
+        &[7; 4096],
+    );
+    let again = WritePolicy {
+        pass: 2,
+        ..policy(1, Compression::Off)
+    };
+
+    let _ = b.io.write_with(
+        Txg(9),
+        &again,
+        Some(&key),
+        &old.expect("written"),
+        &[8; 4096],
+        1,
+        &mut Vec::new(),
+    );
+}
+
+#[test]
+#[should_panic(expected = "a block of an older txg must not be rewritten in place")]
+fn what_an_older_txg_wrote_is_never_written_over() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let policy = policy(1, Compression::Off);
+    let old = write(&b, &policy, &BlockPointer::HOLE, &[7; 4096]).expect("written");
+    let _ = b.io.overwrite(
+        Txg(10),
+        &policy,
+        &old,
+        &[8; 4096],
+        Compression::Off,
+        4096,
+        1,
+    );
+}

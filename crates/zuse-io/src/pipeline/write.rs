@@ -85,7 +85,7 @@ impl Pipeline {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn write_with(
+    pub(super) fn write_with(
         &self,
         txg: Txg,
         policy: &WritePolicy,
@@ -102,6 +102,12 @@ impl Pipeline {
             && !old.is_gang()
             && old.logical_birth() == txg.0
             && old.physical_birth() == txg.0;
+        // A block that is encrypted gets a fresh IV, so its old place would hold two ciphertexts of
+        // one txg: after a power cut the pointer could lead to either. Only the MOS is rewritten.
+        assert!(
+            !rewrite || key.is_none(),
+            "an encrypted block must not be rewritten in place"
+        );
         let (stored, compression) =
             match self.squeeze(policy, allocator.min_allocation(), data, scratch) {
                 Squeezed::Plain => (data, Compression::Off),
@@ -220,7 +226,7 @@ impl Pipeline {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn overwrite(
+    pub(super) fn overwrite(
         &self,
         txg: Txg,
         policy: &WritePolicy,
@@ -230,6 +236,12 @@ impl Pipeline {
         lsize: usize,
         fill: u64,
     ) -> Result<Written> {
+        // What an older txg wrote is what a power cut falls back to: it is never written over.
+        assert_eq!(
+            old.physical_birth(),
+            txg.0,
+            "a block of an older txg must not be rewritten in place"
+        );
         let context = self.checksums();
         let sum = checksum(policy.checksum, stored, ByteOrder::Little, &context)
             .map_err(|e| Error::unsupported("write pipeline", e))?;

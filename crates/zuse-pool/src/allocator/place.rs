@@ -173,6 +173,13 @@ impl Allocator {
                 false,
             );
         }
+        // One bad sector must not take two copies of a block.
+        debug_assert!(
+            dvas.iter()
+                .enumerate()
+                .all(|(i, a)| *a == Dva::EMPTY || dvas[..i].iter().all(|b| !overlap(a, b))),
+            "two copies share bytes: {dvas:?}"
+        );
         Ok(Some(Allocation {
             dvas,
             count: copies,
@@ -364,4 +371,10 @@ impl Allocator {
             metaslab.unload();
         });
     }
+}
+
+fn overlap(a: &Dva, b: &Dva) -> bool {
+    a.vdev() == b.vdev()
+        && a.offset() < b.offset() + b.asize()
+        && b.offset() < a.offset() + a.asize()
 }

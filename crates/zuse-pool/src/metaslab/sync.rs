@@ -183,6 +183,13 @@ impl Metaslab {
             Some(last) => mem::take(last),
             None => RangeTree::new(),
         };
+        debug_assert!(
+            freed
+                .iter()
+                .all(|s| !state.defer.iter().any(|d| d.intersects(s))),
+            "{}: a block is freed that waits already",
+            self.region()
+        );
         state.defer.rotate_right(1);
         state.defer[0] = freed;
         if let Some(tree) = &mut state.free {

@@ -255,3 +255,22 @@ fn a_map_never_says_that_less_than_nothing_is_allocated() {
     assert!(map.append(&writer, how, &some, &none).is_ok());
     assert!(map.append(&writer, how, &none, &some).is_ok());
 }
+
+#[test]
+#[should_panic(expected = "is given out before its old block is out of reach")]
+fn what_waits_after_a_free_is_never_given_out() {
+    let (memory, metaslab) = (Memory::new(), fresh());
+    metaslab.load(&memory).unwrap();
+    metaslab.state().defer[0].add(REGION.span).unwrap();
+    let _ = metaslab.allocate(Txg(5), 4096);
+}
+
+#[test]
+#[should_panic(expected = "leaves it")]
+fn an_allocation_never_leaves_its_metaslab() {
+    let (memory, metaslab) = (Memory::new(), fresh());
+    metaslab.load(&memory).unwrap();
+    let outside = Span::new(REGION.span.end(), 1 << 20);
+    metaslab.state().free = Some(std::iter::once(outside).collect());
+    let _ = metaslab.allocate(Txg(5), 4096);
+}

@@ -56,6 +56,12 @@ impl SpaceMap {
         stream.set(MapOp::Alloc, allocs.iter())?;
         stream.set(MapOp::Free, frees.iter())?;
         let length = stream.flush()?;
+        // What is behind the old length is all that this txg may write: the rest is replayed.
+        assert!(
+            length > self.header.length,
+            "{}: an append of nothing, or over older entries",
+            self.region
+        );
         let alloc = self
             .header
             .alloc

@@ -404,3 +404,20 @@ fn the_txg_after_one_that_was_waited_for_is_written_at_leisure_again() {
     txgs.want(Txg(12));
     assert!(txgs.work.is_awaited());
 }
+
+#[test]
+#[should_panic(expected = "a txg ends that was not written")]
+fn only_the_txg_that_is_being_written_ends() {
+    let (txgs, _) = engine(1 << 20);
+    txgs.done(Txg(11));
+}
+
+#[test]
+#[should_panic(expected = "a transaction ends twice")]
+fn a_transaction_ends_once() {
+    let (txgs, _) = engine(1 << 20);
+    let tx = txgs.begin(0, || Ok(())).expect("open");
+    let txg = tx.txg();
+    drop(tx);
+    zuse_dmu::TxgHold::release(&*txgs, txg, 0);
+}

@@ -73,5 +73,37 @@ impl Plan {
             parity_at: self.parity,
         });
         self.parity += nparity * len;
+        let columns = &self.columns[first..];
+        debug_assert!(
+            columns.iter().all(|c| c.len <= len),
+            "a column is longer than its parity"
+        );
+        debug_assert!(
+            (1..columns.len()).all(|i| columns[..i]
+                .iter()
+                .all(|c| c.at.child != columns[i].at.child)),
+            "a child stands twice in a stripe"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Column, Plan, Spot};
+
+    #[test]
+    #[should_panic(expected = "a child stands twice in a stripe")]
+    fn two_columns_of_a_stripe_never_lie_on_one_child() {
+        let column = Column {
+            at: Spot {
+                child: 3,
+                offset: 0,
+                boot: false,
+            },
+            also: None,
+            len: 4096,
+            data: 0..4096,
+        };
+        Plan::default().push(1, [column.clone(), column].into_iter(), 0);
     }
 }

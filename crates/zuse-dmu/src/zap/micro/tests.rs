@@ -232,3 +232,13 @@ fn a_name_ends_at_its_first_nul() {
         }
     }
 }
+
+#[test]
+#[should_panic(expected = "is in use")]
+fn a_slot_in_use_is_never_filled_again() {
+    let mut block = new_block(512, 1, 0);
+    let mut index = MicroIndex::build(&block);
+    insert(&mut block, &mut index, 7 << 32, b"a", 1);
+    let mut outdated = MicroIndex::build(&new_block(512, 1, 0));
+    insert(&mut block, &mut outdated, 9 << 32, b"b", 2);
+}
