@@ -1,0 +1,209 @@
+//! The rules of the house (`docs/design/STYLE.md`), executed. Each finding names file and line.
+
+#[path = "tidy/source.rs"]
+mod source;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use source::{Source, functions, is_test, markdown, of_crates, top};
+
+/// The number that STYLE.md gives in a sentence: `{before}NUMBER{after}`.
+fn limit(before: &str, after: &str) -> usize {
+    let style = std::fs::read_to_string(top().join("docs/design/STYLE.md")).expect("STYLE.md");
+    let style = style.split_whitespace().collect::<Vec<_>>().join(" ");
+    let found: Vec<usize> = style
+        .match_indices(before)
+        .filter_map(|(at, _)| {
+            let rest = &style[at + before.len()..];
+            let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let number = rest[..digits].parse().ok()?;
+            rest[digits..].starts_with(after).then_some(number)
+        })
+        .collect();
+    assert_eq!(found.len(), 1, "STYLE.md says {before:?} NUMBER {after:?} once");
+    found[0]
+}
+
+fn none(rule: &str, findings: &[String]) {
+    assert!(
+        findings.is_empty(),
+        "{rule}: {} findings\n{}",
+        findings.len(),
+        findings.join("\n")
+    );
+}
+
+/// Drawings and tables stand as they are drawn; a literal cannot be broken everywhere.
+#[test]
+fn lines_are_short() {
+    let most = limit("Lines have at most ", " columns");
+    let mut findings = Vec::new();
+    for source in of_crates() {
+        let mut drawn = false;
+        let mut literal = false;
+        for (number, line) in source.lines() {
+            let comment = line.trim_start().starts_with("//");
+            let text = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+            if comment && text.starts_with("```") {
+                drawn = !drawn;
+            }
+            let may = match comment {
+                true => drawn || text.starts_with('|') || text.starts_with("```"),
+                false => literal || line.contains('"'),
+            };
+            literal = !comment && line.ends_with('\\') && (literal || line.contains('"'));
+            if line.chars().count() > most && !may {
+                findings.push(format!("{}:{number}: {}", source.name, line.trim()));
+            }
+        }
+    }
+    none(&format!("lines above {most} columns"), &findings);
+}
+
+#[test]
+fn files_are_short() {
+    let most = limit("A file has at most ", " lines");
+    let long = of_crates().into_iter().filter_map(|s| {
+        let count = s.lines().count();
+        (count > most).then(|| format!("{}: {count} lines", s.name))
+    });
+    none(&format!("files above {most} lines"), &long.collect::<Vec<_>>());
+}
+
+/// The list may only shrink: an entry that is short, or gone, is taken out of it.
+#[test]
+fn functions_are_short() {
+    let most = limit("A function has at most ", " lines");
+    let listed: BTreeSet<&str> = include_str!("tidy/long_functions.txt")
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+        .collect();
+    let mut found = BTreeSet::new();
+    for source in of_crates() {
+        for (name, line, length) in functions(&source) {
+            if length > most {
+                found.insert((format!("{} {name}", source.name), line, length));
+            }
+        }
+    }
+    let mut findings: Vec<String> = found
+        .iter()
+        .filter(|(name, ..)| !listed.contains(name.as_str()))
+        .map(|(name, line, length)| format!("{name}, line {line}: {length} lines"))
+        .collect();
+    let long: BTreeSet<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
+    let outdated = listed.iter().filter(|name| !long.contains(*name));
+    findings.extend(outdated.map(|name| format!("{name}: take it out of long_functions.txt")));
+    none(&format!("functions above {most} lines"), &findings);
+}
+
+/// `try_from`, or a helper whose name says what is cut off.
+#[test]
+fn nothing_is_cut_off_in_silence_where_bytes_of_others_are_read() {
+    let mut findings = Vec::new();
+    for source in of_crates() {
+        let hostile = ["zuse-format", "zuse-stream", "zuse-vdev"]
+            .iter()
+            .any(|name| source.name.starts_with(&format!("crates/{name}/src/")));
+        if !hostile || is_test(&source.name) {
+            continue;
+        }
+        for (number, line) in source.lines().filter(|(n, _)| !source.in_tests(*n)) {
+            let code = line.split("//").next().unwrap_or_default();
+            let narrows = |kind: &&str| {
+                code.match_indices(&format!(" as {kind}")).any(|(at, found)| {
+                    let behind = code[at + found.len()..].chars().next();
+                    !behind.is_some_and(|c| c.is_alphanumeric() || c == '_')
+                })
+            };
+            if ["u8", "u16", "u32", "i8", "i16", "i32"].iter().any(|k| narrows(&k)) {
+                findings.push(format!("{}:{number}: {}", source.name, line.trim()));
+            }
+        }
+    }
+    none("`as` that narrows", &findings);
+}
+
+/// A file that no `mod` leads to is never compiled.
+#[test]
+fn every_source_file_is_reached() {
+    let mut reached = BTreeSet::new();
+    let mut all = BTreeSet::new();
+    for source in of_crates() {
+        let path = top().join(&source.name);
+        let Some((_, below)) = source.name.split_once("/src/") else {
+            continue;
+        };
+        all.insert(path.clone());
+        if matches!(below, "lib.rs" | "main.rs") || below.starts_with("bin/") {
+            reach(&path, true, &mut reached);
+        }
+    }
+    let dead: Vec<String> = all
+        .difference(&reached)
+        .map(|p| p.display().to_string())
+        .collect();
+    none("files that no `mod` leads to", &dead);
+}
+
+fn reach(path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return;
+    };
+    reached.insert(path.to_owned());
+    let dir = match is_root {
+        true => path.parent().expect("a folder").to_owned(),
+        false => path.with_extension(""),
+    };
+    let mut given = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(path) = line.strip_prefix("#[path = \"") {
+            given = path.split('"').next().map(str::to_owned);
+            continue;
+        }
+        let words = line.strip_prefix("pub ").unwrap_or(line);
+        let words = match words.split_once(") ") {
+            Some((before, behind)) if before.starts_with("pub(") => behind,
+            _ => words,
+        };
+        if let Some(name) = words.strip_prefix("mod ").and_then(|w| w.strip_suffix(';')) {
+            let file = match given.take() {
+                Some(file) => path.parent().expect("a folder").join(file),
+                None => dir.join(format!("{name}.rs")),
+            };
+            reach(&file, false, reached);
+        }
+    }
+}
+
+/// Links, and paths of this project in backticks.
+#[test]
+fn what_the_documents_point_to_is_there() {
+    let mut findings = Vec::new();
+    for source in markdown() {
+        let folder = top().join(&source.name);
+        let folder = folder.parent().expect("a folder");
+        for (number, line) in source.lines() {
+            let links = line.split("](").skip(1).filter_map(|l| l.split(')').next());
+            for link in links.filter(|l| !l.contains("://") && !l.starts_with('#')) {
+                let file = link.split('#').next().unwrap_or_default();
+                if !folder.join(file).exists() {
+                    findings.push(format!("{}:{number}: {link}", source.name));
+                }
+            }
+            for path in line.split('`').skip(1).step_by(2) {
+                let ours = ["docs/", "crates/", "scripts/", "tests/", "bench/", "testdata/"];
+                let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+                if ours.iter().any(|o| path.starts_with(o))
+                    && path.chars().all(plain)
+                    && !top().join(path).exists()
+                    && !folder.join(path).exists()
+                {
+                    findings.push(format!("{}:{number}: {path}", source.name));
+                }
+            }
+        }
+    }
+    none("dead links", &findings);
+}
