@@ -1,5 +1,5 @@
-//! Mounts, the process behind them, and commands that are forwarded to it. Where FUSE cannot be used the tests say so and
-//! fail only if `ZUSE_NEED_FUSE` is set.
+//! Mounts, the process behind them, and commands that are forwarded to it. Where FUSE cannot be used the tests say so,
+//! and fail if `CI=true`.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ pub fn fuse() -> bool {
         .is_ok();
     if !there {
         assert!(
-            std::env::var_os("ZUSE_NEED_FUSE").is_none(),
-            "/dev/fuse cannot be opened"
+            std::env::var("CI").as_deref() != Ok("true"),
+            "/dev/fuse cannot be opened, and CI=true asks for this test"
         );
         eprintln!("not tested: /dev/fuse cannot be opened");
     }
