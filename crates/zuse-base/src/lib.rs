@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod byte_order;
+pub mod cut;
 mod error;
 pub use byte_order::ByteOrder;
 pub use error::{Corruption, Errno, Error, Place, Refusal, Result};

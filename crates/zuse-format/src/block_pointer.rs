@@ -23,6 +23,7 @@
 //! every pointer that comes from a disk before it is used.
 
 use std::fmt;
+use zuse_base::cut::{high32, low8};
 
 use zuse_base::ByteOrder;
 
@@ -266,19 +267,19 @@ impl BlockPointer {
     /// Level, 0 for data.
     #[inline]
     pub fn level(&self) -> u8 {
-        self.bits(56, 5) as u8
+        low8(self.bits(56, 5))
     }
 
     /// DMU object type.
     #[inline]
     pub fn object_type(&self) -> u8 {
-        self.bits(48, 8) as u8
+        low8(self.bits(48, 8))
     }
 
     /// Compression method.
     #[inline]
     pub fn compression(&self) -> u8 {
-        self.bits(32, 7) as u8
+        low8(self.bits(32, 7))
     }
 
     /// Checksum function; off (2) for an embedded pointer, which has none.
@@ -287,7 +288,7 @@ impl BlockPointer {
         if self.is_embedded_bit() {
             2
         } else {
-            self.bits(40, 8) as u8
+            low8(self.bits(40, 8))
         }
     }
 
@@ -515,7 +516,7 @@ impl BlockPointer {
     pub fn iv(&self) -> [u8; 12] {
         let mut iv = [0; 12];
         iv[..8].copy_from_slice(&self.word_bytes(5));
-        let tail = (self.words[FILL] >> 32) as u32;
+        let tail = high32(self.words[FILL]);
         iv[8..].copy_from_slice(&match self.byte_order() {
             ByteOrder::Little => tail.to_le_bytes(),
             ByteOrder::Big => tail.to_be_bytes(),

@@ -27,6 +27,7 @@ use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatResult, bad, need};
 use crate::field::{put_u16, put_u64, u16_at, u64_at};
 use crate::object_type;
+use zuse_base::cut::{fit8, fit16};
 
 /// Bytes of one slot, and of the smallest dnode.
 pub const DNODE_SLOT: usize = 512;
@@ -293,7 +294,7 @@ impl DnodePhys {
         bonus: Vec<u8>,
         slots: u8,
     ) -> Self {
-        let slots = slots.clamp(1, SLOTS_PER_BLOCK as u8);
+        let slots = slots.clamp(1, fit8(SLOTS_PER_BLOCK));
         Self {
             object_type,
             indirect_shift: DEFAULT_INDIRECT_SHIFT,
@@ -303,7 +304,7 @@ impl DnodePhys {
             checksum: 0,
             compress: 0,
             flags: 0,
-            data_block_sectors: block_size.div_ceil(512).clamp(1, 32768) as u16,
+            data_block_sectors: fit16(block_size.div_ceil(512).clamp(1, 32768)),
             extra_slots: slots - 1,
             max_block_id: 0,
             used: 0,
@@ -394,7 +395,7 @@ impl DnodePhys {
             flags,
         ]);
         put_u16(out, 8, self.data_block_sectors);
-        put_u16(out, BONUS_LEN_AT, self.bonus.len() as u16);
+        put_u16(out, BONUS_LEN_AT, fit16(self.bonus.len()));
         out[EXTRA_SLOTS_AT] = self.extra_slots;
         put_u64(out, MAX_BLOCK_ID_AT, self.max_block_id);
         put_u64(out, USED_AT, self.used);
@@ -424,7 +425,7 @@ pub fn block_pointers_for(size: usize, bonus_type: u8, bonus_len: usize) -> u8 {
     let spare = size
         .saturating_sub(DNODE_CORE + BP_SIZE)
         .saturating_sub(bonus_len);
-    (1 + spare / BP_SIZE).min(3) as u8
+    fit8((1 + spare / BP_SIZE).min(3))
 }
 
 /// Walks a block of dnodes: slot index and dnode (or why it is broken), free and interior slots left out.

@@ -62,6 +62,17 @@ pub enum ObjsetType {
 }
 
 impl ObjsetType {
+    /// Its number.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Meta => 1,
+            Self::Zfs => 2,
+            Self::Zvol => 3,
+            Self::Other => 4,
+        }
+    }
+
     /// From its number.
     pub fn from_number(number: u64) -> Option<Self> {
         Some(match number {
@@ -187,11 +198,11 @@ impl ObjsetPhys {
 /// Levels of a new dataset's meta dnode: the smallest that hold 2^48 objects.
 pub fn meta_dnode_levels(indirect_shift: u8) -> u8 {
     let fanout = u32::from(indirect_shift.clamp(12, 17)) - 7;
-    let mut levels = 1u32;
-    while (3u128 << (5 + fanout * (levels - 1))) < 1 << 48 {
+    let mut levels = 1;
+    while (3u128 << (5 + fanout * (u32::from(levels) - 1))) < 1 << 48 {
         levels += 1;
     }
-    levels as u8
+    levels
 }
 
 #[cfg(test)]

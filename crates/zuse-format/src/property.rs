@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::LazyLock;
+use zuse_base::cut::fit32;
 
 pub use dataset::{B, DATASET_PROPERTIES, F, S, V};
 pub use pool::POOL_PROPERTIES;
@@ -267,7 +268,7 @@ pub fn parse_number(text: &str) -> Result<u64, PropertyError> {
     let shift = match letter {
         None | Some('B') => 0,
         Some(c) => match "KMGTPEZ".find(c) {
-            Some(i) => 10 * (i as u32 + 1),
+            Some(i) => 10 * fit32(i + 1),
             None => return Err(PropertyError::BadSuffix(unit.to_owned())),
         },
     };

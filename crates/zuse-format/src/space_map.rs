@@ -14,6 +14,7 @@
 
 use crate::error::{FormatError, FormatResult, bad, need};
 use crate::field::{put_u64, u64_at};
+use zuse_base::cut::{fit32, low32};
 
 /// Units in a one-word run at most.
 pub const RUN_MAX_ONE: u64 = 1 << 15;
@@ -221,7 +222,7 @@ impl Iterator for Entries<'_> {
                     };
                     let second = u64::from_le_bytes(*raw);
                     let units = (word >> 24 & (RUN_MAX_TWO - 1)) + 1;
-                    let vdev = (word & 0xff_ffff) as u32;
+                    let vdev = low32(word & 0xff_ffff);
                     break self.entry(
                         op_of(second >> 63 != 0),
                         Some(vdev),
@@ -337,7 +338,7 @@ pub fn histogram_add(histogram: &mut [u64; BUCKETS], shift: u32, size: u64) {
         return;
     }
     let index = size.ilog2() - shift;
-    let last = BUCKETS as u32 - 1;
+    let last = fit32(BUCKETS) - 1;
     if index > last {
         histogram[BUCKETS - 1] += 1 << (index - last).min(63);
     } else {

@@ -19,6 +19,7 @@
 //! is zero. The order of uberblocks (which is best) is txg, time, MMP sequence.
 
 use zuse_base::ByteOrder;
+use zuse_base::cut::{low16, low32};
 
 use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatResult, bad, need};
@@ -163,7 +164,7 @@ impl Uberblock {
     /// Multihost sequence number, 0 when the field says nothing.
     pub fn mmp_sequence(&self) -> u16 {
         if self.mmp_magic == MMP_MAGIC && self.mmp_config & 2 != 0 {
-            (self.mmp_config >> 32) as u16
+            low16(self.mmp_config >> 32)
         } else {
             0
         }
@@ -172,13 +173,13 @@ impl Uberblock {
     /// Interval between heartbeats in milliseconds, if valid.
     pub fn mmp_interval_ms(&self) -> Option<u32> {
         (self.mmp_magic == MMP_MAGIC && self.mmp_config & 1 != 0)
-            .then_some((self.mmp_config >> 8) as u32 & 0xff_ffff)
+            .then_some(low32(self.mmp_config >> 8) & 0xff_ffff)
     }
 
     /// Number of missed intervals after which the holder stops, if valid.
     pub fn mmp_fail_intervals(&self) -> Option<u16> {
         (self.mmp_magic == MMP_MAGIC && self.mmp_config & 4 != 0)
-            .then_some((self.mmp_config >> 48) as u16)
+            .then_some(low16(self.mmp_config >> 48))
     }
 
     /// Whether the pool was last written with multihost on.
@@ -200,7 +201,7 @@ impl Uberblock {
 
     /// State of the expansion's scratch area.
     pub fn reflow_state(&self) -> ReflowState {
-        match (self.raidz_reflow >> 55) as u16 {
+        match low16(self.raidz_reflow >> 55) {
             0 => ReflowState::NotInUse,
             1 => ReflowState::ScratchValid,
             2 => ReflowState::InvalidSynced,

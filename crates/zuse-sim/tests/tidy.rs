@@ -6,7 +6,7 @@ mod source;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use source::{Source, functions, is_test, markdown, of_crates, top};
+use source::{functions, is_test, markdown, of_crates, top};
 
 /// The number that STYLE.md gives in a sentence: `{before}NUMBER{after}`.
 fn limit(before: &str, after: &str) -> usize {
@@ -21,7 +21,11 @@ fn limit(before: &str, after: &str) -> usize {
             rest[digits..].starts_with(after).then_some(number)
         })
         .collect();
-    assert_eq!(found.len(), 1, "STYLE.md says {before:?} NUMBER {after:?} once");
+    assert_eq!(
+        found.len(),
+        1,
+        "STYLE.md says {before:?} NUMBER {after:?} once"
+    );
     found[0]
 }
 
@@ -44,7 +48,10 @@ fn lines_are_short() {
         let mut literal = false;
         for (number, line) in source.lines() {
             let comment = line.trim_start().starts_with("//");
-            let text = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+            let text = line
+                .trim_start()
+                .trim_start_matches(['/', '!'])
+                .trim_start();
             if comment && text.starts_with("```") {
                 drawn = !drawn;
             }
@@ -68,7 +75,10 @@ fn files_are_short() {
         let count = s.lines().count();
         (count > most).then(|| format!("{}: {count} lines", s.name))
     });
-    none(&format!("files above {most} lines"), &long.collect::<Vec<_>>());
+    none(
+        &format!("files above {most} lines"),
+        &long.collect::<Vec<_>>(),
+    );
 }
 
 /// The list may only shrink: an entry that is short, or gone, is taken out of it.
@@ -112,12 +122,16 @@ fn nothing_is_cut_off_in_silence_where_bytes_of_others_are_read() {
         for (number, line) in source.lines().filter(|(n, _)| !source.in_tests(*n)) {
             let code = line.split("//").next().unwrap_or_default();
             let narrows = |kind: &&str| {
-                code.match_indices(&format!(" as {kind}")).any(|(at, found)| {
-                    let behind = code[at + found.len()..].chars().next();
-                    !behind.is_some_and(|c| c.is_alphanumeric() || c == '_')
-                })
+                code.match_indices(&format!(" as {kind}"))
+                    .any(|(at, found)| {
+                        let behind = code[at + found.len()..].chars().next();
+                        !behind.is_some_and(|c| c.is_alphanumeric() || c == '_')
+                    })
             };
-            if ["u8", "u16", "u32", "i8", "i16", "i32"].iter().any(|k| narrows(&k)) {
+            if ["u8", "u16", "u32", "i8", "i16", "i32"]
+                .iter()
+                .any(|k| narrows(&k))
+            {
                 findings.push(format!("{}:{number}: {}", source.name, line.trim()));
             }
         }
@@ -193,7 +207,14 @@ fn what_the_documents_point_to_is_there() {
                 }
             }
             for path in line.split('`').skip(1).step_by(2) {
-                let ours = ["docs/", "crates/", "scripts/", "tests/", "bench/", "testdata/"];
+                let ours = [
+                    "docs/",
+                    "crates/",
+                    "scripts/",
+                    "tests/",
+                    "bench/",
+                    "testdata/",
+                ];
                 let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
                 if ours.iter().any(|o| path.starts_with(o))
                     && path.chars().all(plain)

@@ -7,6 +7,7 @@
 //! strict). Only the record's type and the length of its payload are checked here.
 
 use zuse_base::ByteOrder;
+use zuse_base::cut::low8;
 
 use crate::error::Flaw;
 
@@ -77,7 +78,7 @@ impl Begin {
         match self.version_info & 3 {
             1 => Header::Substream,
             2 => Header::Package,
-            n => Header::Other(n as u8),
+            n => Header::Other(low8(n)),
         }
     }
 

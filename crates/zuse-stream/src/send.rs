@@ -14,6 +14,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use zuse_base::cut::fit32;
 
 use zuse_base::{Error, Result};
 use zuse_dmu::zap::Zap;
@@ -190,12 +191,12 @@ impl Send {
         let begin = Begin {
             version_info: Begin::version_word(Header::Substream, features),
             creation_time: phys.creation_time,
-            objset_type: objset.objset_type as u32,
+            objset_type: objset.objset_type.number(),
             flags,
             to_guid: phys.guid,
             from_guid: from.map_or(0, |f| f.guid),
             to_name,
-            payload_len: payload.len() as u32,
+            payload_len: fit32(payload.len()),
         };
         Ok(Self {
             dataset: dataset.clone(),

@@ -5,6 +5,7 @@
 //! ```
 
 use std::io::{Read, Write};
+use zuse_base::cut::fit8;
 
 use zuse_codec::Fletcher4;
 use zuse_format::nvlist::{NvEncoding, NvList};
@@ -90,7 +91,7 @@ pub fn unpack_token(token: &str) -> Result<NvList, TokenFlaw> {
     let digit = |b: u8| char::from(b).to_digit(16).ok_or(TokenFlaw::Format);
     let packed: Vec<u8> = hex
         .chunks_exact(2)
-        .map(|pair| Ok((digit(pair[0])? << 4 | digit(pair[1])?) as u8))
+        .map(|pair| Ok(fit8(digit(pair[0])? << 4 | digit(pair[1])?)))
         .collect::<Result<_, _>>()?;
     if sum(&packed) != checksum {
         return Err(TokenFlaw::Checksum);

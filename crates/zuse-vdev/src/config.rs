@@ -14,6 +14,7 @@ mod pool;
 pub use nv::NvPair;
 pub use pool::{AuxLabel, LabelConfig, PoolConfig, PoolState};
 
+use zuse_base::cut::fit32;
 use zuse_base::{Error, Result};
 use zuse_format::nvlist::NvList;
 
@@ -418,7 +419,7 @@ impl VdevConfig {
                 ngroups,
             } => {
                 let group = u32::from(*ndata) + u32::from(*nparity);
-                let disks = (children as u32).saturating_sub(u32::from(*nspares));
+                let disks = fit32(children).saturating_sub(u32::from(*nspares));
                 let fits = (1..=3).contains(nparity)
                     && *ndata > 0
                     && *ngroups > 0

@@ -7,6 +7,7 @@
 //!
 //! `size` is the device's size rounded down to 256 KiB. A vdev offset x is device byte `x + 4 MiB`.
 
+use zuse_base::cut::low8;
 use zuse_base::{Errno, Error, Result};
 
 pub use zuse_format::label::{
@@ -30,7 +31,7 @@ pub fn leaf_asize(device_size: u64) -> Option<u64> {
 
 /// Position of the highest set bit, counted from 1.
 const fn bits(x: u64) -> u8 {
-    (u64::BITS - x.leading_zeros()) as u8
+    low8((u64::BITS - x.leading_zeros()) as u64)
 }
 
 /// Metaslab shift of a new top-level vdev: about 200 metaslabs, of 16 MiB to 16 GiB each.

@@ -65,17 +65,16 @@ enum Layout {
 
 /// What a top-level vdev is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
 pub enum VdevClass {
     /// Everything.
     #[default]
-    Normal = 0,
+    Normal,
     /// Intent log blocks.
-    Log = 1,
+    Log,
     /// Metadata and small blocks.
-    Special = 2,
+    Special,
     /// Dedup tables.
-    Dedup = 3,
+    Dedup,
 }
 
 impl VdevClass {
@@ -86,6 +85,15 @@ impl VdevClass {
             Self::Log => "log",
             Self::Special => "special",
             Self::Dedup => "dedup",
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Normal => 0,
+            Self::Log => 1,
+            Self::Special => 2,
+            Self::Dedup => 3,
         }
     }
 
@@ -386,7 +394,9 @@ impl Vdevs {
     /// # Errors
     /// `Corrupt` when there is no such vdev.
     pub fn set_class(&self, vdev: u32, class: VdevClass) -> Result<()> {
-        self.top(vdev)?.class.store(class as u8, Ordering::Relaxed);
+        self.top(vdev)?
+            .class
+            .store(class.number(), Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The data virtual address: one copy of a block on one top-level vdev.
 
 use std::fmt;
+use zuse_base::cut::high32;
 
 use super::SECTOR;
 
@@ -35,7 +36,7 @@ impl Dva {
     /// Id of the top-level vdev.
     #[inline]
     pub fn vdev(&self) -> u32 {
-        (self.word0 >> 32) as u32 & 0xff_ffff
+        high32(self.word0) & 0xff_ffff
     }
 
     /// Byte offset in the vdev's allocatable area. Saturates for a hostile word.

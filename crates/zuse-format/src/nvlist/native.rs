@@ -6,6 +6,7 @@
 use super::{MAX_DEPTH, NvList, NvValue, align8, native_pair_size};
 use crate::error::{FormatResult, bad};
 use crate::field::{u16_at, u32_at, u64_at};
+use zuse_base::cut::{fit16, fit32};
 
 struct Reader<'a> {
     bytes: &'a [u8],
@@ -97,9 +98,9 @@ impl<'a> Reader<'a> {
         Ok(match code {
             1 => Boolean,
             2 => Byte(raw[0]),
-            3 => Int16(u16_at(raw, 0) as i16),
+            3 => Int16(u16_at(raw, 0).cast_signed()),
             4 => Uint16(u16_at(raw, 0)),
-            5 => Int32(u32_at(raw, 0) as i32),
+            5 => Int32(u32_at(raw, 0).cast_signed()),
             6 => Uint32(u32_at(raw, 0)),
             7 => Int64(u64_at(raw, 0) as i64),
             8 => Uint64(u64_at(raw, 0)),
@@ -138,7 +139,7 @@ impl<'a> Reader<'a> {
                 ListArray(lists)
             }
             21 => BooleanValue(boolean(u32_at(raw, 0))?),
-            22 => Int8(raw[0] as i8),
+            22 => Int8(raw[0].cast_signed()),
             23 => Uint8(raw[0]),
             24 => BooleanArray(
                 items(raw, count, u32::from_le_bytes)?
@@ -173,10 +174,10 @@ fn pairs(list: &NvList, out: &mut Vec<u8>) {
     for (name, value) in &list.pairs {
         let start = out.len();
         let size = native_pair_size(name, value);
-        out.extend((size as u32).to_le_bytes());
-        out.extend((name.len() as u16 + 1).to_le_bytes());
+        out.extend(fit32(size).to_le_bytes());
+        out.extend(fit16(name.len() + 1).to_le_bytes());
         out.extend([0; 2]);
-        out.extend((value.element_count() as u32).to_le_bytes());
+        out.extend(fit32(value.element_count()).to_le_bytes());
         out.extend(value.type_code().to_le_bytes());
         out.extend(name.as_bytes());
         out.resize(start + align8(16 + name.len() + 1), 0);
@@ -207,7 +208,7 @@ fn write_value(value: &NvValue, out: &mut Vec<u8>) {
     match value {
         Boolean => {}
         Byte(v) | Uint8(v) => out.push(*v),
-        Int8(v) => out.push(*v as u8),
+        Int8(v) => out.push(v.cast_unsigned()),
         Int16(v) => out.extend(v.to_le_bytes()),
         Uint16(v) => out.extend(v.to_le_bytes()),
         Int32(v) => out.extend(v.to_le_bytes()),

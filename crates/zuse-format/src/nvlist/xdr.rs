@@ -6,6 +6,7 @@
 
 use super::{MAX_DEPTH, NvList, NvValue, native_pair_size};
 use crate::error::{FormatResult, bad};
+use zuse_base::cut::{fit32, low8, low16};
 
 struct Reader<'a> {
     bytes: &'a [u8],
@@ -20,6 +21,15 @@ impl<'a> Reader<'a> {
             }
             None => bad("nvlist ends early"),
         }
+    }
+
+    /// XDR spends four bytes on every small number; the upper ones are not looked at.
+    fn low8(&mut self) -> FormatResult<u8> {
+        Ok(low8(self.u32()?.into()))
+    }
+
+    fn low16(&mut self) -> FormatResult<u16> {
+        Ok(low16(self.u32()?.into()))
     }
 
     fn u32(&mut self) -> FormatResult<u32> {
@@ -106,18 +116,18 @@ impl<'a> Reader<'a> {
         use NvValue::*;
         Ok(match code {
             1 => Boolean,
-            2 => Byte(self.u32()? as u8),
-            3 => Int16(self.u32()? as i16),
-            4 => Uint16(self.u32()? as u16),
-            5 => Int32(self.u32()? as i32),
+            2 => Byte(self.low8()?),
+            3 => Int16(self.low16()?.cast_signed()),
+            4 => Uint16(self.low16()?),
+            5 => Int32(self.u32()?.cast_signed()),
             6 => Uint32(self.u32()?),
             7 => Int64(self.u64()? as i64),
             8 => Uint64(self.u64()?),
             9 => String(self.string()?),
             10 => ByteArray(self.padded(count)?.to_vec()),
-            11 => Int16Array(self.array(count, true, 4, |r| Ok(r.u32()? as i16))?),
-            12 => Uint16Array(self.array(count, true, 4, |r| Ok(r.u32()? as u16))?),
-            13 => Int32Array(self.array(count, true, 4, |r| Ok(r.u32()? as i32))?),
+            11 => Int16Array(self.array(count, true, 4, |r| Ok(r.low16()?.cast_signed()))?),
+            12 => Uint16Array(self.array(count, true, 4, |r| Ok(r.low16()?))?),
+            13 => Int32Array(self.array(count, true, 4, |r| Ok(r.u32()?.cast_signed()))?),
             14 => Uint32Array(self.array(count, true, 4, Self::u32)?),
             15 => Int64Array(self.array(count, true, 8, |r| Ok(r.u64()? as i64))?),
             16 => Uint64Array(self.array(count, true, 8, Self::u64)?),
@@ -126,11 +136,11 @@ impl<'a> Reader<'a> {
             19 => List(self.list(depth + 1)?),
             20 => ListArray(self.array(count, false, 16, |r| r.list(depth + 1))?),
             21 => BooleanValue(self.boolean()?),
-            22 => Int8(self.u32()? as i8),
-            23 => Uint8(self.u32()? as u8),
+            22 => Int8(self.low8()?.cast_signed()),
+            23 => Uint8(self.low8()?),
             24 => BooleanArray(self.array(count, true, 4, Self::boolean)?),
-            25 => Int8Array(self.array(count, true, 4, |r| Ok(r.u32()? as i8))?),
-            26 => Uint8Array(self.array(count, true, 4, |r| Ok(r.u32()? as u8))?),
+            25 => Int8Array(self.array(count, true, 4, |r| Ok(r.low8()?.cast_signed()))?),
+            26 => Uint8Array(self.array(count, true, 4, |r| Ok(r.low8()?))?),
             27 => Double(f64::from_bits(self.u64()?)),
             other => return bad(format!("nvlist has a value of type {other}")),
         })
@@ -165,7 +175,7 @@ impl Writer<'_> {
     }
 
     fn string(&mut self, text: &str) {
-        self.u32(text.len() as u32);
+        self.u32(fit32(text.len()));
         self.padded(text.as_bytes());
     }
 
@@ -174,7 +184,7 @@ impl Writer<'_> {
             self.phantom += 4;
             return;
         }
-        self.u32(items.len() as u32);
+        self.u32(fit32(items.len()));
         for value in items {
             item(self, *value);
         }
@@ -187,13 +197,13 @@ impl Writer<'_> {
             let start = self.out.len();
             let phantom = self.phantom;
             self.u32(0);
-            self.u32(native_pair_size(name, value) as u32);
+            self.u32(fit32(native_pair_size(name, value)));
             self.string(name);
             self.u32(value.type_code());
-            self.u32(value.element_count() as u32);
+            self.u32(fit32(value.element_count()));
             self.value(value);
             let size = self.out.len() - start + self.phantom - phantom;
-            self.out[start..start + 4].copy_from_slice(&(size as u32).to_be_bytes());
+            self.out[start..start + 4].copy_from_slice(&fit32(size).to_be_bytes());
         }
         self.u64(0);
     }
@@ -202,11 +212,11 @@ impl Writer<'_> {
         use NvValue::*;
         match value {
             Boolean => {}
-            Byte(v) | Uint8(v) => self.u32(i32::from(*v as i8) as u32),
-            Int8(v) => self.u32(i32::from(*v) as u32),
-            Int16(v) => self.u32(i32::from(*v) as u32),
+            Byte(v) | Uint8(v) => self.u32(i32::from(v.cast_signed()).cast_unsigned()),
+            Int8(v) => self.u32(i32::from(*v).cast_unsigned()),
+            Int16(v) => self.u32(i32::from(*v).cast_unsigned()),
             Uint16(v) => self.u32(u32::from(*v)),
-            Int32(v) => self.u32(*v as u32),
+            Int32(v) => self.u32(v.cast_unsigned()),
             Uint32(v) => self.u32(*v),
             Int64(v) | Hrtime(v) => self.u64(*v as u64),
             Uint64(v) => self.u64(*v),
@@ -214,11 +224,13 @@ impl Writer<'_> {
             BooleanValue(v) => self.u32(u32::from(*v)),
             String(v) => self.string(v),
             ByteArray(v) => self.padded(v),
-            Int8Array(v) => self.array(v, |w, x| w.u32(i32::from(x) as u32)),
-            Uint8Array(v) => self.array(v, |w, x| w.u32(i32::from(x as i8) as u32)),
-            Int16Array(v) => self.array(v, |w, x| w.u32(i32::from(x) as u32)),
+            Int8Array(v) => self.array(v, |w, x| w.u32(i32::from(x).cast_unsigned())),
+            Uint8Array(v) => {
+                self.array(v, |w, x| w.u32(i32::from(x.cast_signed()).cast_unsigned()))
+            }
+            Int16Array(v) => self.array(v, |w, x| w.u32(i32::from(x).cast_unsigned())),
             Uint16Array(v) => self.array(v, |w, x| w.u32(u32::from(x))),
-            Int32Array(v) => self.array(v, |w, x| w.u32(x as u32)),
+            Int32Array(v) => self.array(v, |w, x| w.u32(x.cast_unsigned())),
             Uint32Array(v) => self.array(v, Self::u32),
             Int64Array(v) => self.array(v, |w, x| w.u64(x as u64)),
             Uint64Array(v) => self.array(v, Self::u64),

@@ -5,6 +5,7 @@
 //! waited for, and a new one goes on.
 
 use std::sync::Arc;
+use zuse_base::cut::{fit16, fit32};
 
 use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result};
 use zuse_codec::{ChecksumKind, Compression};
@@ -287,7 +288,7 @@ impl<'a> Applier<'a> {
         let done = if as_stored {
             let block = StoredBlock {
                 bytes,
-                logical_size: size as u32,
+                logical_size: fit32(size),
                 compression: w.compression,
                 crypt: None,
             };
@@ -527,7 +528,7 @@ pub(super) fn spec_of(item: &Item, record: &ObjectRecord, raw: bool) -> Result<D
         .block_size(size)
         .slots(slots)
         .compress(record.compress)
-        .bonus(kind(record.bonus_type, true)?, record.bonus_len as u16);
+        .bonus(kind(record.bonus_type, true)?, fit16(record.bonus_len));
     spec.checksum = record.checksum;
     Ok(spec)
 }

@@ -6,6 +6,7 @@
 //! - Sizes, levels and the highest block of an object are those of its OBJECT record to the last: MACs cover them.
 
 use std::sync::Arc;
+use zuse_base::cut::fit32;
 
 use zuse_base::{ByteOrder, Error, ObjectId, Result};
 use zuse_dmu::{Dnode, DnodeSpec, RawForm, RawShape, StoredBlock};
@@ -76,7 +77,7 @@ impl Applier<'_> {
                 }
                 let block = StoredBlock {
                     bytes: payload,
-                    logical_size: size as u32,
+                    logical_size: fit32(size),
                     compression: w.compression,
                     crypt: Some(form_of(self.order, w.flags, &w.crypt)),
                 };
@@ -93,7 +94,7 @@ impl Applier<'_> {
                 }
                 let block = StoredBlock {
                     bytes: payload,
-                    logical_size: s.length as u32,
+                    logical_size: fit32(s.length),
                     compression: s.compression,
                     crypt: Some(form_of(self.order, s.flags, &s.crypt)),
                 };

@@ -1,6 +1,7 @@
 //! From a batch of events to finished headers and payloads: reads, decompression, the choice of each payload's form.
 
 use std::sync::Arc;
+use zuse_base::cut::fit32;
 
 use zuse_base::{ByteOrder, Error, Result};
 use zuse_codec::ChecksumKind;
@@ -313,8 +314,8 @@ impl Maker<'_> {
                 to_guid,
                 compression: bp.compression(),
                 embedded_type: 0,
-                lsize: bp.lsize() as u32,
-                psize: len as u32,
+                lsize: fit32(bp.lsize()),
+                psize: fit32(len),
             });
             self.put(&record, Payload::Bytes(padded.to_vec()));
             return Ok(());

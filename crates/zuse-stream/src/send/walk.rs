@@ -13,6 +13,7 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use zuse_base::cut::{fit8, fit32};
 
 use zuse_base::{ByteOrder, Error, Result};
 use zuse_format::block_pointer::BP_SIZE;
@@ -594,11 +595,11 @@ impl Walk<'_> {
             object,
             object_type: dnode.object_type.into(),
             bonus_type: dnode.bonus_type.into(),
-            block_size: told as u32,
-            bonus_len: dnode.bonus.len() as u32,
+            block_size: fit32(told),
+            bonus_len: fit32(dnode.bonus.len()),
             checksum: dnode.checksum,
             compress: dnode.compress,
-            slots: dnode.slots() as u8,
+            slots: fit8(dnode.slots()),
             flags: if spill.is_some() { OBJECT_SPILL } else { 0 },
             ..ObjectRecord::default()
         };
@@ -608,7 +609,7 @@ impl Walk<'_> {
                 let from = DNODE_CORE + BP_SIZE * usize::from(dnode.nblkptr);
                 let room = stored.get(from..from + dnode.bonus_room());
                 bonus = room.unwrap_or_default().to_vec();
-                record.raw_bonus_len = bonus.len() as u32;
+                record.raw_bonus_len = fit32(bonus.len());
             }
             record.indirect_shift = dnode.indirect_shift;
             record.levels = dnode.levels;

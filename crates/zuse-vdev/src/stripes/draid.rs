@@ -10,6 +10,7 @@
 
 use super::permutation;
 use super::plan::{Column, Plan, Spot};
+use zuse_base::cut::fit16;
 
 /// A group's height on each of its children, as a shift.
 const ROW_SHIFT: u8 = 24;
@@ -88,7 +89,7 @@ impl DraidMap {
         let (base, turn) = (index / self.children, index % self.children);
         let at = (base * self.children + place) as usize;
         let child = self.permutations.get(at).copied().unwrap_or(0);
-        ((u64::from(child) + turn) % self.children) as u16
+        fit16((u64::from(child) + turn) % self.children)
     }
 
     /// The children's places for rows of the group at `offset`: (child, offset) per column.

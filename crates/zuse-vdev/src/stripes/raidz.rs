@@ -10,6 +10,7 @@
 //! are being moved, those below the reflow offset lie at their new places, those above at the old ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use zuse_base::cut::fit16;
 
 use super::plan::{Column, Plan, Spot};
 
@@ -95,7 +96,7 @@ impl RaidzMap {
         let big = if rest == 0 { 0 } else { rest + p };
         let used = if long == 0 { big } else { n };
         let spot = |c: u64| Spot {
-            child: ((first + c) % n) as u16,
+            child: fit16((first + c) % n),
             offset: ((first + c) / n) << a,
             boot: false,
         };
@@ -137,7 +138,7 @@ impl RaidzMap {
                 cols
             };
             let spot = |c: u64, w: u64| Spot {
-                child: ((first + c) % w) as u16,
+                child: fit16((first + c) % w),
                 offset: ((first + c) / w) << a,
                 boot: scratch && w == self.children,
             };
@@ -181,7 +182,7 @@ impl RaidzMap {
                 // Sectors k with k mod n = child: from the first one not below `first` to before `end`.
                 let from = first.saturating_sub(child).div_ceil(n);
                 let to = end.saturating_sub(child).div_ceil(n);
-                (to > from).then_some((child as u16, from << a, (to - from) << a))
+                (to > from).then_some((fit16(child), from << a, (to - from) << a))
             })
             .collect()
     }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use zuse_base::cut::fit32;
 
 use zuse_base::tripwire::{Tripwire, at};
 use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
@@ -323,9 +324,10 @@ impl Top {
 /// Bytes that each leaf of a top-level vdev must have. Whole metaslabs count: old pools recorded a
 /// size with a tail that a slightly smaller device need not have.
 fn share(config: &VdevConfig, top: &TopConfig) -> u64 {
-    let tail = 1u64
-        .checked_shl(top.metaslab_shift as u32)
-        .map_or(0, |m| m.wrapping_sub(1));
+    let tail = u32::try_from(top.metaslab_shift)
+        .ok()
+        .and_then(|shift| 1u64.checked_shl(shift))
+        .map_or(0, |m| m - 1);
     let asize = if top.metaslab_shift == 0 {
         top.asize
     } else {
@@ -370,7 +372,7 @@ impl Builder<'_> {
         root.children
             .iter()
             .enumerate()
-            .map(|(id, top)| Ok(Arc::new(self.top(id as u32, top)?)))
+            .map(|(id, top)| Ok(Arc::new(self.top(fit32(id), top)?)))
             .collect()
     }
 
