@@ -5,6 +5,8 @@ use std::sync::Arc;
 use zuse::{Credentials, FileSystem};
 use zuse_base::{Entropy, Errno, SeededPrng, Txg};
 use zuse_dsl::Estimate;
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_sim::golden::open_whole;
 use zuse_sim::memory_pool::{memory_pool, narrow};
 use zuse_zpl::WriteOptions;
 
@@ -112,4 +114,35 @@ fn at_an_unmount_of_a_full_pool_many_go_in_each_txg() {
     assert!(took <= FILES as u64 / 16, "{took} txgs");
     assert_eq!(fs.drain_unlinked().expect("drain"), 0);
     pool.close().expect("close");
+}
+
+#[test]
+fn what_was_held_when_the_power_went_is_freed_when_its_file_system_is_opened() {
+    let (pool, device) = memory_pool("tank", SIZE, 12, narrow(32 << 20)).expect("pool");
+    let fs = pool.file_system("tank").expect("file system");
+    let held = nameless(&fs);
+    // The power goes: what is on disk now is all that is left.
+    let left: Arc<dyn BlockDevice> = Arc::new(MemDevice::from_image("/disk", &device.snapshot()));
+    let access = zuse::PoolAccess {
+        writable: true,
+        force: true,
+        ..Default::default()
+    };
+    let env = zuse_pool::Environment {
+        limits: narrow(32 << 20),
+        ..Default::default()
+    };
+    let again = open_whole(env, &[left], &access).expect("opened");
+    let dataset = again.dsl().dataset("tank").expect("dataset");
+    let objects = dataset.objset().expect("object set");
+    let there = |z: &&Arc<zuse_zpl::Znode>| objects.dnode(z.object()).is_ok();
+    assert_eq!(held.iter().filter(there).count(), FILES, "before");
+    let before = again.spa().synced_txg();
+    let fs_again = again.file_system("tank").expect("file system");
+    again.sync().expect("sync");
+    assert_eq!(held.iter().filter(there).count(), 0, "after");
+    assert!(txgs(&again, before) <= 8, "{}", txgs(&again, before));
+    fs_again.close().expect("close");
+    again.close().expect("close");
+    drop((held, fs, pool));
 }
