@@ -21,6 +21,7 @@ mod interruption;
 mod json;
 mod keys;
 mod nicenum;
+mod orphan;
 mod present;
 mod progress;
 mod query;

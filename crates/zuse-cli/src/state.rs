@@ -37,10 +37,12 @@ impl State {
                 .map(PathBuf::from)
                 .filter(|p| p.is_absolute())
         };
-        let base = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|h| h.join(".local/state")));
+        // mount(8) and service managers take HOME away.
+        let home = || var("HOME").or_else(home_by_passwd);
+        let base = var("XDG_STATE_HOME").or_else(|| home().map(|h| h.join(".local/state")));
         let base = base.ok_or_else(|| {
             CommandError::new(
-                "cannot tell where to keep state: neither XDG_STATE_HOME nor HOME is set",
+                "cannot tell where to keep state: neither XDG_STATE_HOME nor HOME is set, and /etc/passwd names no home",
             )
             .hint("set XDG_STATE_HOME to a directory of yours")
         })?;
@@ -256,6 +258,17 @@ impl State {
             kernel_zfs: Path::new("/etc/hostid").exists() && Path::new("/sys/module/zfs").exists(),
         })
     }
+}
+
+/// This user's home as /etc/passwd has it.
+fn home_by_passwd() -> Option<PathBuf> {
+    let user = rustix::process::geteuid().as_raw().to_string();
+    let table = fs::read_to_string("/etc/passwd").ok()?;
+    let home = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (*fields.get(2)? == user).then(|| fields.get(5).map(PathBuf::from))?
+    });
+    home.filter(|h| h.is_absolute())
 }
 
 /// Refuses a directory that is not this user's alone.

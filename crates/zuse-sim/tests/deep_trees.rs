@@ -42,7 +42,11 @@ fn a_walk_and_a_manifest_of_a_deep_tree_pass_in_64_kib_of_stack() {
         (met, longest, lines)
     };
     let thread = std::thread::Builder::new().stack_size(STACK);
-    let done = thread.spawn(work).expect("a thread").join().expect("its end");
+    let done = thread
+        .spawn(work)
+        .expect("a thread")
+        .join()
+        .expect("its end");
     // The root, the directories and the file; "d/" for each directory, then "last".
     assert_eq!(done, (DEPTH + 2, 2 * DEPTH + 4, DEPTH + 2));
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use zuse::{Credentials, FileSystem};
 use zuse_base::{Entropy, Errno, SeededPrng, Txg};
-use zuse_dsl::Estimate;
 use zuse_device::{BlockDevice, MemDevice};
+use zuse_dsl::Estimate;
 use zuse_sim::golden::open_whole;
 use zuse_sim::memory_pool::{memory_pool, narrow};
 use zuse_zpl::WriteOptions;

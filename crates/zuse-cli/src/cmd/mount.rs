@@ -8,6 +8,7 @@ use zuse_mount::{MountOptions, ServerOptions};
 use super::serve;
 use crate::args::{Devices, list, tunables};
 use crate::error::{CommandError, Outcome, Stop};
+use crate::orphan;
 use crate::session::Session;
 use crate::target::pool_of;
 use crate::wire;
@@ -34,7 +35,7 @@ pub struct MountArgs {
     pub dataset: String,
     /// The directory
     pub mountpoint: PathBuf,
-    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, btime, writeback, sync, strict_open, threads=N, and tunables as NAME=VALUE
+    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, btime, writeback, sync, threads=N, and tunables as NAME=VALUE
     #[arg(short = 'o', value_name = "OPTION,…")]
     pub options: Vec<String>,
 }
@@ -122,10 +123,36 @@ impl MountArgs {
     }
 }
 
+/// Whether the mount's place is a directory. A dead mount there is taken away.
+fn check_place(session: &mut Session, mount: &MountArgs) -> Outcome {
+    let path = orphan::absolute(&session.path(&mount.mountpoint));
+    for gone in orphan::orphans(|_, dir| dir == path) {
+        session.ui.say(format!(
+            "'{}' was mounted there by a process that has ended: that mount is taken away",
+            gone.source
+        ));
+        gone.take_away()?;
+    }
+    if !path.is_dir() {
+        return Err(CommandError::new(format!(
+            "cannot mount '{}': '{}' is not a directory",
+            mount.dataset,
+            path.display()
+        ))
+        .hint(format!("mkdir '{}'", path.display()))
+        .into());
+    }
+    Ok(())
+}
+
 /// Mounts in the process that holds the pool: here, or in one that is started.
 pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outcome {
     let options = mount.parse()?;
     session.tune(tunables(&mount.options))?;
+    // The client looks: a holder that asked its own mount could wait for itself.
+    if session.holder.is_none() {
+        check_place(session, mount)?;
+    }
     if let Some(holder) = session
         .holder
         .clone()
@@ -148,16 +175,6 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
     let guid = session.guid_of(pool_of(&mount.dataset))?;
     if wire::is_live(&session.state.socket(guid)) {
         return Err(Stop::Held(guid));
-    }
-    let path = session.path(&mount.mountpoint);
-    if !path.is_dir() {
-        return Err(CommandError::new(format!(
-            "cannot mount '{}': '{}' is not a directory",
-            mount.dataset,
-            path.display()
-        ))
-        .hint(format!("mkdir '{}'", path.display()))
-        .into());
     }
     if foreground {
         return serve::serve(session, std::slice::from_ref(mount), true);

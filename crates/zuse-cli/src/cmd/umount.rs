@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 
 use crate::error::{CommandError, Outcome, Stop};
+use crate::orphan::{self, unescaped};
 use crate::session::Session;
 use crate::target::pool_of;
 use crate::wire;
@@ -32,7 +33,7 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
     let text = what.to_string_lossy().into_owned();
     let is_path = text.starts_with('/') || session.path(what.as_ref()).is_dir();
     let path = session.path(what.as_ref());
-    let path = path.canonicalize().unwrap_or(path);
+    let path = orphan::absolute(&path);
     if let Some(holder) = session.holder.clone() {
         if holder.unmount(what, force)? || is_path && holder.unmount(path.as_os_str(), force)? {
             return Ok(());
@@ -40,6 +41,11 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
         return Err(
             CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into(),
         );
+    }
+    // A mount whose process is gone is nobody's any more.
+    let gone = orphan::orphans(|source, dir| source == text || dir == path);
+    if !gone.is_empty() {
+        return gone.iter().try_for_each(orphan::Orphan::take_away);
     }
     if is_path {
         // Whoever holds a pool knows its mounts; the kernel knows all.
@@ -65,15 +71,9 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
 /// The source of the mount on a directory, from the kernel's list.
 fn source_of(path: &std::path::Path) -> Option<String> {
     let table = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let unescape = |t: &str| {
-        t.replace("\\040", " ")
-            .replace("\\011", "\t")
-            .replace("\\012", "\n")
-            .replace("\\134", "\\")
-    };
     table.lines().rev().find_map(|line| {
         let mut fields = line.split(' ');
         let (source, dir) = (fields.next()?, fields.next()?);
-        (std::path::Path::new(&unescape(dir)) == path).then(|| unescape(source))
+        (std::path::Path::new(&unescaped(dir)) == path).then(|| unescaped(source))
     })
 }

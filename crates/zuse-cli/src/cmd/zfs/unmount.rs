@@ -1,12 +1,15 @@
 //! `zfs unmount`
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::Args;
 
 use crate::cmd::umount::unmount;
 use crate::error::{CommandError, Outcome};
+use crate::orphan;
 use crate::session::Session;
+use crate::target::pool_of;
 use crate::wire;
 
 /// Unmount datasets
@@ -36,7 +39,12 @@ impl Unmount {
                     .into()
             });
         }
-        for pool in session.pool_names()? {
+        let pools = session.pool_names()?;
+        let ours = |source: &str, _: &Path| pools.iter().any(|p| p == pool_of(source));
+        for gone in orphan::orphans(ours) {
+            gone.take_away()?;
+        }
+        for pool in pools {
             let guid = session.guid_of(&pool)?;
             if wire::is_live(&session.state.socket(guid)) {
                 let mut words = vec!["zuse", "zfs", "unmount", "-a"];

@@ -1,0 +1,94 @@
+//! Mounts whose process is gone: killed, or ended by a crash.
+//!
+//! Everything in such a mount fails with ENOTCONN, its directory too, until it is taken away. No
+//! pool is in use by it, and nothing that was promised is lost with it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::error::{CommandError, Outcome};
+
+/// A mount of another process may be suspended and answer nothing: then it is none of these.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A mount without a process.
+pub struct Orphan {
+    /// The dataset.
+    pub source: String,
+    /// Where it is mounted.
+    pub dir: PathBuf,
+}
+
+/// Those that fit, by dataset and directory.
+pub fn orphans(fits: impl Fn(&str, &Path) -> bool) -> Vec<Orphan> {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let rows = table.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let (source, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind == "fuse.zuse").then(|| (unescaped(source), PathBuf::from(unescaped(dir))))
+    });
+    rows.filter(|(source, dir)| fits(source, dir) && is_dead(dir))
+        .map(|(source, dir)| Orphan { source, dir })
+        .collect()
+}
+
+/// A field of the kernel's table of mounts as it is.
+pub fn unescaped(field: &str) -> String {
+    field
+        .replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
+}
+
+/// A path whose last part may be such a mount: it cannot be looked at.
+pub fn absolute(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    match (path.parent().map(Path::canonicalize), path.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+fn is_dead(dir: &Path) -> bool {
+    let (send, receive) = mpsc::channel();
+    let dir = dir.to_owned();
+    let asked = std::thread::Builder::new().spawn(move || {
+        let error = std::fs::metadata(&dir).err();
+        let _ = send.send(error.and_then(|e| e.raw_os_error()));
+    });
+    let not_connected = rustix::io::Errno::NOTCONN.raw_os_error();
+    asked.is_ok() && receive.recv_timeout(PATIENCE) == Ok(Some(not_connected))
+}
+
+impl Orphan {
+    /// Takes the mount away.
+    ///
+    /// # Errors
+    /// It is another user's.
+    pub fn take_away(&self) -> Outcome {
+        use rustix::mount::{UnmountFlags, unmount};
+        if unmount(&self.dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {
+            return Ok(());
+        }
+        let helper = Command::new("fusermount3")
+            .args(["-u", "-z", "--"])
+            .arg(&self.dir)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        match helper {
+            Ok(status) if status.success() => Ok(()),
+            _ => Err(CommandError::new(format!(
+                "cannot unmount '{}': its process has ended, and it cannot be taken away",
+                self.dir.display()
+            ))
+            .hint("it belongs to another user: 'umount -l DIR' as root takes it away")
+            .into()),
+        }
+    }
+}
