@@ -204,6 +204,18 @@ impl Holder {
         }
     }
 
+    /// Ends mounts that somebody else took away and that go on elsewhere. Gives what there is to say.
+    pub fn end_gone(self: &Arc<Self>) -> Outcome<Vec<String>> {
+        self.while_running(|me| me.mounts.end_gone())
+            .map_err(|error| explain("cannot end an earlier mount", &error, false))?;
+        Ok(self.mounts.take_said())
+    }
+
+    /// What unmounting had to do beside.
+    pub fn take_said(&self) -> Vec<String> {
+        self.mounts.take_said()
+    }
+
     /// Lets the process end when the command that is running is done.
     pub fn end(&self) {
         self.ending.store(true, SeqCst);

@@ -33,6 +33,7 @@
 
 mod attr;
 mod caller;
+mod copies;
 mod mount_point;
 mod notifier;
 mod ops;

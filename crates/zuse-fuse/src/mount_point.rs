@@ -56,6 +56,9 @@ pub enum MountError {
         /// Why.
         source: std::io::Error,
     },
+    /// Another mount namespace keeps a copy of the mount, and the connection cannot be cut.
+    #[error("'{}' is unmounted here, and {} keeps a copy of it", .0.display(), .1)]
+    Kept(PathBuf, String),
     /// Somebody uses the mount.
     #[error("cannot unmount '{}': it is busy", .0.display())]
     Busy(PathBuf),
@@ -253,8 +256,19 @@ impl MountPoint {
         })
     }
 
-    /// Takes the mount away, if it is still there. `over` says that the session has ended: then a stranger at the
-    /// path means that ours is gone, or dead and covered, and there is nothing to be done about either.
+    /// Whether it is neither on top nor covered at its path any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        if self.gone.load(Ordering::Acquire) {
+            return true;
+        }
+        self.identity.is_some()
+            && identity(&self.path) != self.identity
+            && look(|m| m.path == self.path && Some(m.device.as_str()) == self.device()).is_none()
+    }
+
+    /// Takes the mount away, if it is still there. `over` says that the session has ended: then a
+    /// stranger at the path means that ours is gone, or dead and covered, and there is nothing to be
+    /// done about either.
     pub(crate) fn detach(&self, how: UnmountFlags, over: bool) -> Result<(), MountError> {
         if over && self.identity.is_none() {
             return Ok(());

@@ -10,11 +10,15 @@
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
 
 use crate::mount_point::{self, MountError, MountPoint};
-use crate::{MountOptions, Notifier, Ops, wire};
+use crate::{MountOptions, Notifier, Ops, copies, wire};
+
+/// How long a session may go on after its mount was taken away.
+const COPIES: Duration = Duration::from_secs(1);
 
 /// Whether the session has ended, and how.
 #[derive(Debug, Default)]
@@ -40,6 +44,15 @@ impl Ending {
                 .wait(result)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Whether it ended before that much time had passed.
+    fn wait_for(&self, time: Duration) -> bool {
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .changed
+            .wait_timeout_while(result, time, |r| r.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_some()
     }
 
     fn is_over(&self) -> bool {
@@ -127,6 +140,42 @@ impl Mounted {
         self.ending
             .wait()
             .map_err(|e| MountError::Session(std::io::Error::other(e)))
+    }
+
+    /// Whether the mount is gone from this mount namespace, by whomever, while the session goes on.
+    pub fn is_gone(&self) -> bool {
+        !self.is_over() && self.point.is_gone()
+    }
+
+    /// Ends a session whose mount was taken away here and that goes on all the same: another mount
+    /// namespace has a copy. It gets [`COPIES`] to end by itself; what was changed through a copy is
+    /// written; then the connection is cut. Gives a sentence about who had one, if it was cut.
+    ///
+    /// # Errors
+    /// [`MountError::Kept`]: it cannot be cut.
+    pub fn cut_copies(&self) -> Result<Option<String>, MountError> {
+        if self.ending.wait_for(COPIES) {
+            return Ok(None);
+        }
+        let Some(device) = self.device() else {
+            return Ok(None);
+        };
+        let keepers = copies::keepers(device);
+        let who = match keepers.first() {
+            Some(first) => first.to_string(),
+            // Somebody has a file open after a lazy unmount, or is out of sight.
+            None => "another process".to_owned(),
+        };
+        for keeper in &keepers {
+            copies::write_out(keeper, self.mount_point());
+        }
+        if !copies::cut(device) || !self.ending.wait_for(COPIES) {
+            return Err(MountError::Kept(self.mount_point().to_owned(), who));
+        }
+        Ok(Some(format!(
+            "{who} had a copy of '{}' in another mount namespace: it was cut off",
+            self.mount_point().display()
+        )))
     }
 
     /// Changes whether the kernel lets files be changed, as these options say. Needs root. Never call it from a method of [`Ops`].

@@ -129,6 +129,8 @@ pub struct PoolMounts {
     pool: Arc<Pool>,
     unmounted: Unmounted,
     servers: Mutex<Vec<Arc<MountServer>>>,
+    /// Sentences about what unmounting had to do, for whoever asked for it.
+    said: Mutex<Vec<String>>,
 }
 
 impl PoolMounts {
@@ -138,6 +140,7 @@ impl PoolMounts {
             pool: pool.clone(),
             unmounted: Unmounted::default(),
             servers: Mutex::default(),
+            said: Mutex::default(),
         });
         pool.set_mounts(Some(mounts.clone()));
         mounts
@@ -229,6 +232,10 @@ impl PoolMounts {
             };
             done.map_err(|e| busy(&e))?;
         }
+        if !force {
+            let said = server.cut_copies().map_err(|e| busy(&e))?;
+            lock(&self.said).extend(said);
+        }
         let done = if !force || server.is_over() {
             server.finish().map_err(|e| busy(&e))
         } else {
@@ -237,6 +244,22 @@ impl PoolMounts {
         };
         lock(&self.servers).retain(|s| !Arc::ptr_eq(s, server));
         done
+    }
+
+    /// Ends the sessions whose mounts somebody took away and that go on in other mount namespaces.
+    ///
+    /// # Errors
+    /// As [`Self::end`].
+    pub fn end_gone(&self) -> Result<()> {
+        let gone = self.servers().into_iter().filter(|s| s.is_gone());
+        gone.collect::<Vec<_>>()
+            .iter()
+            .try_for_each(|server| self.end(server, false))
+    }
+
+    /// What unmounting had to do beside, since it was last asked for.
+    pub fn take_said(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.said))
     }
 
     /// Whether a dataset is a child that appears inside a mount.
@@ -262,6 +285,10 @@ impl PoolMounts {
         for server in servers {
             let ended = server
                 .unmount_or_detach()
+                .and_then(|clean| match clean {
+                    true => server.cut_copies().map(|_| true),
+                    false => Ok(false),
+                })
                 .map_err(ServeError::from)
                 .and_then(|clean| server.finish().map(|()| clean));
             result = match (result, ended) {

@@ -360,6 +360,20 @@ impl MountServer {
         self.mounted.unmount_or_detach()
     }
 
+    /// Whether the mount is gone while the session goes on: another mount namespace has a copy, or
+    /// somebody a file open after a lazy unmount.
+    pub fn is_gone(&self) -> bool {
+        self.mounted.is_gone()
+    }
+
+    /// Ends a session that outlives its mount. Gives a sentence about who was cut off.
+    ///
+    /// # Errors
+    /// [`MountError`]: it cannot be ended.
+    pub fn cut_copies(&self) -> std::result::Result<Option<String>, MountError> {
+        self.mounted.cut_copies()
+    }
+
     /// Waits until the session has ended, then frees what was open without a name and writes what waits. The file
     /// systems are let go; the pool is still to be synced.
     ///

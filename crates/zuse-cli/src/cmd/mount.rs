@@ -158,6 +158,9 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
         .clone()
         .filter(|h| h.pool().name() == pool_of(&mount.dataset))
     {
+        for said in holder.end_gone()? {
+            session.ui.say(said);
+        }
         let already = holder
             .mounted()
             .into_iter()

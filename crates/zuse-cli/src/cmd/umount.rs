@@ -35,7 +35,12 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
     let path = session.path(what.as_ref());
     let path = orphan::absolute(&path);
     if let Some(holder) = session.holder.clone() {
-        if holder.unmount(what, force)? || is_path && holder.unmount(path.as_os_str(), force)? {
+        let done =
+            holder.unmount(what, force)? || is_path && holder.unmount(path.as_os_str(), force)?;
+        for said in holder.take_said() {
+            session.ui.say(said);
+        }
+        if done {
             return Ok(());
         }
         return Err(

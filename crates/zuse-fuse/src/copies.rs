@@ -1,0 +1,90 @@
+//! Copies of a mount in other mount namespaces.
+//!
+//! A container or service that starts while a mount is there takes a copy of it along. Unmounting
+//! here leaves that copy, and with it the session: nobody may know how to reach it. So the kernel
+//! is asked to write what the copy has not written, and then the connection is cut: whoever is
+//! inside gets ENOTCONN.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long the kernel may take to write the dirty pages of a copy.
+const WRITING: Duration = Duration::from_secs(10);
+
+/// A process in a namespace that has a copy.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pid: u32,
+    name: String,
+}
+
+impl std::fmt::Display for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name)
+    }
+}
+
+/// One process for each other namespace that has a mount of this device (`major:minor`), as far as
+/// this user may see it.
+pub(crate) fn keepers(device: &str) -> Vec<Keeper> {
+    let mut known = BTreeSet::new();
+    known.extend(fs::read_link("/proc/self/ns/mnt"));
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for process in processes.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let Ok(namespace) = fs::read_link(process.path().join("ns/mnt")) else {
+            continue;
+        };
+        if !known.insert(namespace) {
+            continue;
+        }
+        let table = fs::read_to_string(process.path().join("mountinfo")).unwrap_or_default();
+        if table
+            .lines()
+            .any(|line| line.split(' ').nth(2) == Some(device))
+        {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.push(Keeper {
+                pid,
+                name: name.trim().to_owned(),
+            });
+        }
+    }
+    found
+}
+
+/// Has the kernel write what was changed through a copy. `path` is where the mount was.
+pub(crate) fn write_out(keeper: &Keeper, path: &Path) {
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let there = Path::new("/proc")
+        .join(keeper.pid.to_string())
+        .join("root")
+        .join(below);
+    let (send, receive) = mpsc::channel();
+    // On a thread that may be left behind: the session that has to answer may be stuck.
+    let asked = std::thread::Builder::new().spawn(move || {
+        if let Ok(dir) = fs::File::open(&there) {
+            let _ = rustix::fs::syncfs(&dir);
+        }
+        let _ = send.send(());
+    });
+    if asked.is_ok() {
+        let _ = receive.recv_timeout(WRITING);
+    }
+}
+
+/// Cuts the connection behind a device. False where the kernel's control files are out of reach.
+pub(crate) fn cut(device: &str) -> bool {
+    let Some(number) = device.split(':').nth(1) else {
+        return false;
+    };
+    fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1").is_ok()
+}
