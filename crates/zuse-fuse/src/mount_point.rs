@@ -166,6 +166,7 @@ fn through_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountE
         (!options.dev, "nodev"),
         (!options.exec, "noexec"),
         (!options.atime, "noatime"),
+        (!options.symfollow, "nosymfollow"),
         (options.default_permissions, "default_permissions"),
         (options.allow_other, "allow_other"),
     ] {
@@ -310,6 +311,7 @@ fn mount_flags(options: &MountOptions) -> MountFlags {
         (!options.dev, MountFlags::NODEV),
         (!options.exec, MountFlags::NOEXEC),
         (!options.atime, MountFlags::NOATIME),
+        (!options.symfollow, MountFlags::NOSYMFOLLOW),
     ] {
         flags.set(flag, set);
     }

@@ -55,6 +55,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// Keep access times (the server decides which; off sets `noatime`).
     pub atime: bool,
+    /// Follow symbolic links (off takes `nosymfollow`; only root's mounts can).
+    pub symfollow: bool,
 }
 
 impl Default for MountOptions {
@@ -82,6 +84,7 @@ impl Default for MountOptions {
             dev: false,
             exec: true,
             atime: true,
+            symfollow: true,
         }
     }
 }

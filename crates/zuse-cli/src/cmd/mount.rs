@@ -7,7 +7,7 @@ use zuse_mount::{MountOptions, ServerOptions};
 
 use super::serve;
 use crate::args::{Devices, list, tunables};
-use crate::error::{CommandError, Outcome, Stop};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::orphan;
 use crate::session::Session;
 use crate::target::pool_of;
@@ -35,7 +35,7 @@ pub struct MountArgs {
     pub dataset: String,
     /// The directory
     pub mountpoint: PathBuf,
-    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, btime, writeback, sync, threads=N, and tunables as NAME=VALUE
+    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, (no)symfollow, btime, writeback, sync, threads=N, and tunables as NAME=VALUE
     #[arg(short = 'o', value_name = "OPTION,…")]
     pub options: Vec<String>,
 }
@@ -64,6 +64,7 @@ impl MountArgs {
                 ("dev" | "nodev", None) => mount.dev = name == "dev",
                 ("exec" | "noexec", None) => mount.exec = name == "exec",
                 ("atime" | "noatime", None) => mount.atime = name == "atime",
+                ("symfollow" | "nosymfollow", None) => mount.symfollow = name == "symfollow",
                 ("sync" | "writethrough", None) => mount.writeback_cache = false,
                 ("btime", None) => mount.birth_times = true,
                 ("writeback", None) => mount.writeback_cache = true,
@@ -89,10 +90,31 @@ impl MountArgs {
                     | "zfsutil"
                     | "default_permissions"
                     | "async"
+                    | "diratime"
+                    | "nodiratime"
+                    | "norelatime"
+                    | "strictatime"
+                    | "nostrictatime"
+                    | "lazytime"
+                    | "nolazytime"
+                    | "mand"
+                    | "nomand"
+                    | "group"
+                    | "owner"
+                    | "silent"
+                    | "loud"
+                    // Properties decide about these.
+                    | "xattr"
+                    | "user_xattr"
+                    | "acl"
+                    | "posixacl"
+                    // Directories are synced with everything else.
+                    | "dirsync"
                     // Every open is asked for.
                     | "strict_open",
                     None,
                 ) => {}
+                ("comment" | "fsname" | "subtype" | "max_read", Some(_)) => {}
                 _ if name.starts_with("x-") || name == "device" => {}
                 // Taken by `tunables`.
                 (_, Some(_)) if zuse::tunable::tunable(name).is_some() => {}
@@ -222,6 +244,10 @@ impl Helper {
             .filter_map(|o| o.strip_prefix("device=").map(PathBuf::from))
             .collect();
         session.look_in(&devices);
+        let given = || self.mount.options.iter().flat_map(|o| list(o));
+        if given().any(|o| o == "remount") {
+            return self.remount(session, given().filter(|o| *o != "remount"));
+        }
         let mut args = self.mount.clone();
         if self.sloppy {
             args.options.retain(|o| {
@@ -234,5 +260,30 @@ impl Helper {
             });
         }
         mount(session, &args, false)
+    }
+
+    /// `mount -o remount,…`: the kernel's flags of the mount change, the properties stay.
+    fn remount(&self, session: &Session, words: impl Iterator<Item = String>) -> Outcome {
+        use rustix::mount::{MountFlags, mount_remount};
+        let args = MountArgs {
+            options: words.collect(),
+            ..self.mount.clone()
+        };
+        let options = args.parse()?.mount;
+        let mut flags = MountFlags::empty();
+        for (set, flag) in [
+            (options.read_only, MountFlags::RDONLY),
+            (!options.suid, MountFlags::NOSUID),
+            (!options.dev, MountFlags::NODEV),
+            (!options.exec, MountFlags::NOEXEC),
+            (!options.atime, MountFlags::NOATIME),
+            (!options.symfollow, MountFlags::NOSYMFOLLOW),
+        ] {
+            flags.set(flag, set);
+        }
+        let path = session.path(&self.mount.mountpoint);
+        mount_remount(&path, flags, c"")
+            .map_err(std::io::Error::from)
+            .or_cannot(|| format!("cannot remount '{}'", path.display()))
     }
 }
