@@ -19,6 +19,7 @@ use crate::interruption::is_deserted;
 use crate::session::Session;
 use crate::state::State;
 use crate::ui::Ui;
+use crate::users;
 use crate::wire;
 
 /// How often it looks whether mounts are gone.
@@ -161,6 +162,9 @@ impl Holder {
             .filter(|d| found.is_empty() && self.mounts.is_child(d))
         {
             let child = child.to_owned();
+            if !force {
+                self.check_unused(std::slice::from_ref(&child))?;
+            }
             self.while_running(move |me| me.mounts.unmount_child(&child, force))
                 .map_err(|error| {
                     let said = explain("cannot unmount", &error, false);
@@ -202,6 +206,26 @@ impl Holder {
                 return;
             }
         }
+    }
+
+    /// Refuses if a process is in one of these datasets, where they appear in mounts.
+    pub fn check_unused(&self, datasets: &[String]) -> Outcome {
+        let mounted = self.mounted().into_iter();
+        let dirs: Vec<PathBuf> = mounted
+            .filter(|(name, _)| datasets.contains(name))
+            .map(|(_, dir)| dir)
+            .collect();
+        let Some(user) = users::first_of(&dirs) else {
+            return Ok(());
+        };
+        let dir = dirs.iter().find(|dir| user.path.starts_with(dir));
+        let dir = dir.map_or_else(String::new, |dir| dir.display().to_string());
+        Err(
+            CommandError::new(format!("cannot unmount '{dir}': pool or dataset is busy"))
+                .hint(user.to_string())
+                .hint("'-f' goes on all the same")
+                .into(),
+        )
     }
 
     /// Ends mounts that somebody else took away and that go on elsewhere. Gives what there is to say.

@@ -34,6 +34,7 @@ mod target;
 mod trust;
 mod tuning;
 mod ui;
+mod users;
 mod vdev_spec;
 mod wire;
 

@@ -96,6 +96,10 @@ impl Destroy {
         if self.dry_run {
             return Ok(());
         }
+        if let Some(holder) = session.holder.as_ref().filter(|_| !self.force) {
+            let all = plan.clones.iter().chain(&plan.names).cloned();
+            holder.check_unused(&all.collect::<Vec<_>>())?;
+        }
         let mut tops = plan.clones;
         tops.push(name.clone());
         pool.destroy_datasets(&tops, recursive, self.force, self.defer)
