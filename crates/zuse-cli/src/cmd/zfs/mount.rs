@@ -30,10 +30,14 @@ impl Mount {
             return self.one(session, dataset);
         }
         if self.all {
+            let mut failed = false;
             for pool in session.pool_names()? {
-                self.all_of(session, &pool)?;
+                failed |= !self.all_of(session, &pool)?;
             }
-            return Ok(());
+            return match failed {
+                true => Err(CommandError::silent(1).into()),
+                false => Ok(()),
+            };
         }
         if let Some(holder) = session.holder.clone() {
             for (name, path) in holder.mounted() {
@@ -50,8 +54,9 @@ impl Mount {
         Ok(())
     }
 
-    /// Mounts what is to be mounted of a pool; what cannot be is told, and the others are mounted.
-    fn all_of(&self, session: &mut Session, pool: &str) -> Outcome {
+    /// Mounts what is to be mounted of a pool. What cannot be is told, and the others are mounted:
+    /// then it gives false.
+    fn all_of(&self, session: &mut Session, pool: &str) -> Outcome<bool> {
         let question = Question::Datasets {
             root: pool.to_owned(),
             depth: None,
@@ -60,23 +65,36 @@ impl Mount {
             snapshots: false,
             bookmarks: false,
             received: false,
-            properties: Some(vec!["mountpoint".into(), "canmount".into()]),
+            properties: Some(vec![
+                "mountpoint".into(),
+                "canmount".into(),
+                "mounted".into(),
+                "keystatus".into(),
+            ]),
         };
         let rows = match question.ask(session) {
             Ok(Answer::Datasets(rows)) => rows,
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(true),
             Err(Stop::Failed(e)) => {
                 crate::say_error(&mut session.ui, &e);
-                return Ok(());
+                return Ok(false);
             }
             Err(stop) => return Err(stop),
         };
-        let mut mounted: Vec<String> = Vec::new();
+        // Where this command has mounted something: what belongs below has appeared there by itself.
+        let mut places: Vec<PathBuf> = Vec::new();
+        let mut all = true;
         for row in rows {
             let value = |name: &str| row.cell(name).and_then(|c| c.value.as_deref());
-            let has_place = value("mountpoint").is_some_and(|m| m.starts_with('/'));
-            let inside = mounted.iter().any(|m| row.name.starts_with(m.as_str()));
-            if inside || !has_place || value("canmount") != Some("on") {
+            let place = value("mountpoint").filter(|m| m.starts_with('/'));
+            let Some(place) = place.filter(|_| value("canmount") == Some("on")) else {
+                continue;
+            };
+            let place = PathBuf::from(place);
+            if value("mounted") == Some("yes") || value("keystatus") == Some("unavailable") {
+                continue;
+            }
+            if places.iter().any(|p| place.starts_with(p)) {
                 continue;
             }
             let done = match self.one(session, &row.name) {
@@ -89,12 +107,15 @@ impl Mount {
                 done => done,
             };
             match done {
-                Ok(()) => mounted.push(format!("{}/", row.name)),
-                Err(Stop::Failed(e)) => crate::say_error(&mut session.ui, &e),
+                Ok(()) => places.push(place),
+                Err(Stop::Failed(e)) => {
+                    all = false;
+                    crate::say_error(&mut session.ui, &e);
+                }
                 Err(stop) => return Err(stop),
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
