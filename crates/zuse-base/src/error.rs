@@ -83,6 +83,7 @@ errnos! {
     NOTDIR = 20, "not a directory";
     ISDIR = 21, "is a directory";
     INVAL = 22, "invalid argument";
+    NOTTY = 25, "inappropriate ioctl for device";
     TXTBSY = 26, "text file busy";
     FBIG = 27, "file too large";
     NOSPC = 28, "no space left on device";

@@ -21,7 +21,6 @@ use zuse_base::Errno;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-const NOTTY: Errno = Errno(25);
 
 /// Among the flags of [`Ops::open`]: the file is opened to be executed.
 pub const OPEN_EXEC: u32 = 0x20;
@@ -415,6 +414,6 @@ pub trait Ops: Send + Sync + 'static {
         data: &[u8],
         out_size: u32,
     ) -> Result<Vec<u8>> {
-        Err(NOTTY)
+        Err(Errno::NOTTY)
     }
 }

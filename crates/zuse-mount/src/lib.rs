@@ -21,6 +21,7 @@ mod attributes;
 mod control;
 mod covers;
 mod data;
+mod ioctl;
 mod listing;
 mod names;
 mod number;

@@ -216,4 +216,16 @@ impl Ops for Session {
     fn copy_file_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u32> {
         self.copy(caller, range)
     }
+
+    fn ioctl(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        _fh: u64,
+        cmd: u32,
+        data: &[u8],
+        _out_size: u32,
+    ) -> Answer<Vec<u8>> {
+        Session::ioctl(self, caller, ino, cmd, data)
+    }
 }
