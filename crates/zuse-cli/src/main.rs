@@ -34,6 +34,7 @@ mod target;
 mod trust;
 mod tuning;
 mod ui;
+mod usage;
 mod users;
 mod vdev_spec;
 mod wire;
@@ -101,7 +102,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     let argv = applet(argv);
     let cli = match Cli::try_parse_from(&argv) {
         Ok(cli) => cli,
-        Err(error) => return Executed::Done(usage(&error, session)),
+        Err(error) => return Executed::Done(usage(&error, &argv, session)),
     };
     session.command = command_text(&argv);
     let result = cli.run(session);
@@ -170,7 +171,15 @@ fn command_text(argv: &[OsString]) -> String {
         .join(" ")
 }
 
-fn usage(error: &clap::Error, session: &mut Session) -> u8 {
+fn usage(error: &clap::Error, argv: &[OsString], session: &mut Session) -> u8 {
+    let asked = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    );
+    if let Some(usage) = usage::Usage::of(argv).filter(|_| !asked) {
+        session.ui.say(usage.text(&usage::complaint(error)));
+        return 2;
+    }
     let text = error.render();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

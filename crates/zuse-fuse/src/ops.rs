@@ -21,7 +21,6 @@ use zuse_base::Errno;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-
 /// Among the flags of [`Ops::open`]: the file is opened to be executed.
 pub const OPEN_EXEC: u32 = 0x20;
 

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Clients probe what a command can do by calling it wrongly and looking into its usage text: there was none of OpenZFS's lines in ours.
+# A sub-command that is not there looked like a typing error.
+. "$(dirname "$0")/lib.sh"
+
+for line in 'zfs send|receive_resume_token' 'zfs receive|receive -A <filesystem|volume>' 'zfs recv -A|receive -A <filesystem|volume>' \
+    'zfs destroy|<filesystem|volume>@<snap>[%<snap>][,...]' 'zfs get|keylocation' 'zfs set|receive_resume_token' \
+    'zfs frobnicate|unrecognized command' 'zfs|missing command' 'zpool get|feature@...' 'zpool list -Q|invalid option' \
+    'zpool create|create [-fnd]' 'zpool scrub p|is not in Zuse yet' 'zfs share|is not in Zuse yet'; do
+    command=${line%%|*}
+    # shellcheck disable=SC2086
+    fails 2 $command
+    # shellcheck disable=SC2086
+    says "${line#*|}" $command
+    # shellcheck disable=SC2086
+    is "$($command 2>/dev/null)" '' "what $command prints on its output"
+done
+silent 'Did you mean' zfs destry p
+silent 'similar' zpool scrub p
+ok zfs send --help
