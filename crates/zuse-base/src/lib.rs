@@ -11,12 +11,10 @@ pub use error::{Corruption, Errno, Error, Place, Refusal, Result};
 
 pub mod clock;
 pub mod counter;
-pub mod moments;
 pub mod pool;
 pub mod prng;
 pub mod queue;
 pub mod range_tree;
-pub mod spare;
 pub mod sync;
 pub mod tripwire;
 pub mod txg;

@@ -20,7 +20,6 @@ mod crc64;
 pub mod crypt;
 mod error;
 pub mod parity;
-mod past;
 mod zero;
 
 pub use ahead::{read_soon, read_soon_at};
@@ -36,6 +35,5 @@ pub use compress::{
 };
 pub use crc64::{crc64_zap, crc64_zap_words};
 pub use error::CodecError;
-pub use past::extend_past;
 pub use zero::is_zero;
 pub use zuse_base::ByteOrder;

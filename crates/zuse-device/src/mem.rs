@@ -144,10 +144,6 @@ impl BlockDevice for MemDevice {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
-        self.read_at(buf, offset).is_ok()
-    }
-
     fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {
         let read = |part: &Range<usize>| {
             let mut bytes = vec![0; part.len()];

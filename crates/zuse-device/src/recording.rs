@@ -213,14 +213,6 @@ impl BlockDevice for RecordingDevice {
         self.inner.will_read(offset, len);
     }
 
-    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
-        let there = self.inner.read_at_hand(buf, offset);
-        if there {
-            self.note(Op::Read, offset, buf.len() as u64);
-        }
-        there
-    }
-
     fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {
         let read = self.inner.read_apart(parts, offset)?;
         if let (Some(first), Some(last)) = (parts.first(), parts.last()) {

@@ -57,7 +57,7 @@ pub use key::{TOO_BIG, ZapValue};
 use known::{Known, What};
 pub(crate) use micro::numbers_of;
 use micro::{MicroHeader, MicroIndex};
-pub use micro::{number_in, numbers_in, only_in};
+pub use micro::{number_in, numbers_in};
 pub use normalize::MatchType;
 pub use stats::{LeafHistograms, ZapStats};
 use store::{Blocks, ObjectBlocks, ObjectEdit};

@@ -13,7 +13,6 @@ use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
 use crate::table::{Listed, MAY_HOLD, Node, Table, What};
 use crate::tree::Tree;
-use crate::uses::Uses;
 use crate::volume::{Slots, Volume, lock};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -43,11 +42,10 @@ pub(crate) struct Session {
     /// Held exclusively while the root of the session is replaced.
     root_gate: RwLock<()>,
     over: AtomicBool,
-    /// Volumes with files to free, or attributes or listings to make ready, in an idle moment.
+    /// Volumes with listings to make ready.
     to_do: Mutex<Vec<Arc<Volume>>>,
-    /// Whether there are any, or a file to take in.
+    /// Whether there are any.
     has_to_do: AtomicBool,
-    uses: Uses,
     /// Whether the kernel has a write-back cache.
     pub gathers_writes: bool,
     /// Whether access times are kept.
@@ -77,7 +75,6 @@ impl Session {
             over: AtomicBool::new(false),
             to_do: Mutex::default(),
             has_to_do: AtomicBool::new(false),
-            uses: Uses::default(),
             gathers_writes: options.writeback_cache,
             keeps_atime: options.atime,
             notifier: OnceLock::new(),
@@ -135,11 +132,6 @@ impl Session {
 
     /// The node of an inode.
     pub fn node(&self, ino: u64) -> Answer<Arc<Node>> {
-        self.uses.asked(ino);
-        self.in_memory(ino)
-    }
-
-    fn in_memory(&self, ino: u64) -> Answer<Arc<Node>> {
         let node = self.table.get(ino)?;
         if ino == number::ROOT && matches!(node.what, What::Gone(_)) {
             // The root is being replaced. It must not seem to be gone.
@@ -197,9 +189,6 @@ impl Session {
             generation: stat.attributes.generation,
         };
         let node = self.table.enter(ino, What::Listed(volume.clone(), listed));
-        if self.uses.gave(ino) {
-            self.has_to_do.store(true, Relaxed);
-        }
         attributes::of_stat(fs, ino, &node, stat)
     }
 
@@ -290,15 +279,11 @@ impl Session {
             _ => None,
         };
         drop(node);
-        // It may have been the last hold on something without a name. The next request is right behind this one: that is freed
-        // in an idle moment.
+        // It may have been the last hold on something without a name. That is freed with others.
         if let Some(volume) = volume
             && let Ok(fs) = volume.enter()
         {
             fs.reap_quietly();
-            if fs.has_orphans() {
-                self.note_work(&volume);
-            }
         }
     }
 
@@ -310,24 +295,10 @@ impl Session {
         self.has_to_do.store(true, Relaxed);
     }
 
-    /// Takes in the file that will be asked about next, makes ready what questions for attributes and listings will ask for, and frees what
-    /// has no name any more, one after the other, until somebody asks for something.
+    /// Makes ready what listings will ask for, until somebody asks for something.
     pub fn idle(&self, is_over: &dyn Fn() -> bool) {
         if !self.has_to_do.load(Relaxed) || is_over() {
             return;
-        }
-        if let Some(ino) = self.uses.take_wanted() {
-            // What fails is told to who asks about it.
-            let _ = self.in_memory(ino);
-            let volumes = lock(&self.to_do);
-            if volumes.is_empty() {
-                self.has_to_do.store(false, Relaxed);
-                return;
-            }
-            drop(volumes);
-            if is_over() {
-                return;
-            }
         }
         let volumes = {
             let mut volumes = lock(&self.to_do);
@@ -336,7 +307,7 @@ impl Session {
         };
         for volume in volumes {
             let Ok(fs) = volume.enter() else { continue };
-            while fs.bring_some() || fs.make_ready() || fs.reap_some() {
+            while fs.make_ready() {
                 if is_over() {
                     self.note_work(&volume);
                     break;

@@ -68,7 +68,7 @@ pub(crate) struct Volume {
     keeper: OnceLock<Arc<Holds>>,
 }
 
-/// Most files that wait to be freed until nobody asks for anything.
+/// Most files that wait to be freed together, or for the next tick.
 const MAY_WAIT: usize = 256;
 
 /// Takes hold of what the kernel knows from a listing when its last name goes: it may be open.

@@ -179,11 +179,6 @@ impl Copies {
         outcome.map(|outcome| (outcome, blamed))
     }
 
-    /// Reads bytes if that takes no waiting. Of a mirror nobody knows which copy is at hand.
-    pub(crate) fn read_at_hand(&self, offset: u64, buf: &mut [u8]) -> bool {
-        matches!(&*self.leaves, [leaf] if leaf.is_usable() && leaf.read_at_hand(offset, buf))
-    }
-
     /// Reads ranges, each into memory of its own. Of a mirror they are read the other way, which finds the copy.
     pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         match &*self.leaves {

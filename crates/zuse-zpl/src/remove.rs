@@ -24,9 +24,6 @@ const FREE_AT_ONCE: u64 = 20_480;
 /// Most nameless objects that are freed in one transaction.
 const REAP_AT_ONCE: usize = 1024;
 
-/// The same in an idle moment, which may be over soon.
-const REAP_IN_PASSING: usize = 8;
-
 /// Objects that are to be freed, with their generation where it is known.
 type Waiting = Vec<(ObjectId, Option<u64>)>;
 
@@ -208,34 +205,10 @@ impl FileSystem {
         }
     }
 
-    /// From now on up to `n` nameless objects may wait for [`Self::reap_some`] or [`Self::reap`],
-    /// which somebody calls again and again, instead of being freed in passing.
+    /// From now on up to `n` nameless objects may wait for [`Self::reap`], which somebody calls
+    /// again and again, instead of being freed in passing.
     pub fn let_orphans_wait(&self, n: usize) {
         self.cache.may_wait.store(n, Relaxed);
-    }
-
-    /// Whether nameless objects wait to be freed.
-    pub fn has_orphans(&self) -> bool {
-        !lock(&self.cache.orphans).is_empty()
-    }
-
-    /// Frees a few of the nameless objects that wait, in the way of [`Self::reap_quietly`]. Says
-    /// whether there may be more.
-    pub fn reap_some(&self) -> bool {
-        if self.is_read_only() {
-            return false;
-        }
-        let Ok(_one) = self.cache.reaping.try_lock() else {
-            return false;
-        };
-        let some = {
-            let mut queue = lock(&self.cache.orphans);
-            let from = queue.len().saturating_sub(REAP_IN_PASSING);
-            queue.split_off(from)
-        };
-        let some: Waiting = some.into_iter().map(|(o, g)| (o, Some(g))).collect();
-        // What fails comes back when its object is dropped, and has its entry in the set.
-        !some.is_empty() && self.free_all(some).1.is_ok() && self.has_orphans()
     }
 
     /// Lets go of an object, freeing it if it has no name and nobody else holds it.

@@ -8,9 +8,7 @@
 //! written, the other one goes.
 
 pub(crate) mod ahead;
-pub(crate) mod chores;
 mod hidden;
-mod places;
 mod stored;
 
 use std::sync::{Arc, PoisonError};

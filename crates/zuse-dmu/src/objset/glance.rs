@@ -151,7 +151,7 @@ impl Objset {
     }
 
     /// As [`Self::stored`]; nothing is brought for who asks for the next ones.
-    pub fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
+    pub(crate) fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT || !self.has_dnode(object) {
             return None;
         }

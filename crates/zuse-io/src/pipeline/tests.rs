@@ -525,61 +525,6 @@ fn encrypted_blocks_go_round_gangs_and_raw_copies_included() {
 }
 
 #[test]
-fn neighbours_at_hand_come_in_short_reads_and_what_is_rotten_does_not() {
-    let b = bench(u64::MAX, SIZE / 2);
-    let plain = policy(1, Compression::Off);
-    let data: Vec<Vec<u8>> = (0..20).map(|i| noise(8192, 77 + i)).collect();
-    let mut blocks: Vec<(u64, BlockPointer)> = data
-        .iter()
-        .zip(0..)
-        .map(|(d, i)| (i, write(&b, &plain, &BlockPointer::HOLE, d).expect("room")))
-        .collect();
-    blocks.sort_by_key(|(_, bp)| bp.dva(0).offset());
-    let ends = blocks.windows(2).map(|w| w[0].1.dva(0).offset() + 8192);
-    assert!(
-        ends.eq(blocks[1..].iter().map(|n| n.1.dva(0).offset())),
-        "they lie one behind the other"
-    );
-    let rotten = blocks[2];
-    let place = rotten.1.dva(0).offset() + (4 << 20);
-    b.device.write_at(&[0xaa; 512], place).expect("rot");
-    // Too far from the others to be read with them.
-    blocks.drain(9..12);
-    b.io.cache().clear();
-    let (mut scratch, mut seen, mut steps, mut left) =
-        (Vec::new(), Vec::new(), Vec::new(), &blocks[..]);
-    while !left.is_empty() {
-        let dealt = b.io.bring_at_hand(left, &mut scratch, |i, block| {
-            assert_eq!(block.bytes(), data[i as usize], "block {i}");
-            seen.push(i);
-        });
-        steps.push(dealt);
-        assert!(dealt > 0, "{steps:?}");
-        left = &left[dealt..];
-    }
-    assert_eq!(steps, [4, 4, 1, 4, 4]);
-    let good: Vec<u64> = blocks
-        .iter()
-        .map(|b| b.0)
-        .filter(|i| *i != rotten.0)
-        .collect();
-    assert_eq!(seen, good);
-    for (i, bp) in &blocks {
-        assert_eq!(b.io.glance(bp).is_some(), *i != rotten.0, "block {i}");
-    }
-    // Nothing, no block, the wrong order.
-    assert_eq!(b.io.bring_at_hand(&[], &mut scratch, |_, _| ()), 0);
-    assert!(!b.io.may_bring(&BlockPointer::HOLE));
-    blocks.reverse();
-    assert_eq!(b.io.bring_at_hand(&blocks, &mut scratch, |_, _| ()), 1);
-    // No step takes long, and none needs much memory.
-    let long = write(&b, &plain, &BlockPointer::HOLE, &noise(256 << 10, 3)).expect("room");
-    b.io.cache().clear();
-    assert_eq!(b.io.bring_at_hand(&[(0, long)], &mut scratch, |_, _| ()), 0);
-    assert!(scratch.len() <= 32 << 10);
-}
-
-#[test]
 fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     let disk = Arc::new(MemDevice::new("/disk", SIZE));
     let seat = Arc::new(RecordingDevice::new(disk.clone()));

@@ -15,7 +15,7 @@ use crate::health::Aux;
 use crate::indirect::{Mapping, Moved};
 use crate::label::{self, LabelPair, Labels};
 
-mod at_hand;
+mod apart;
 
 const SIZE: u64 = 64 << 20;
 const TXG: u64 = 4;
