@@ -8,7 +8,7 @@
 //! for well-formed blocks; it never reads a length it has not bounded by the block.
 
 mod swap;
-pub use swap::{swap_acl, swap_block, swap_bonus, swap_dnode, swap_old_acl, zap_leaf_chunks};
+pub use swap::{swap_acl, swap_block, swap_bonus, swap_dnode, swap_old_acl};
 
 /// How to swap the level-0 contents of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
