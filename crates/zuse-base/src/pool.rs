@@ -117,14 +117,6 @@ impl WorkPool {
         Ok(pool)
     }
 
-    /// A pool with a thread for each processor.
-    ///
-    /// # Errors
-    /// When the host starts no thread at all.
-    pub fn per_processor(name: &str, capacity: usize) -> std::io::Result<Self> {
-        Self::new(name, processors(), capacity)
-    }
-
     /// Queue a job; waits for room (a worker of this pool runs the job itself instead).
     pub fn submit(&self, job: Job) {
         if WORKER_OF.get() != self.shared.address() {

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// First in, first out, for many producers and many consumers.
 pub struct BoundedQueue<T> {
@@ -122,31 +121,6 @@ impl<T> BoundedQueue<T> {
         self.leave(state)
     }
 
-    /// Take the oldest item if there is one now.
-    pub fn try_pop(&self) -> Option<T> {
-        self.leave(self.state())
-    }
-
-    /// Take the oldest item; waits at most `patience`.
-    pub fn pop_timeout(&self, patience: Duration) -> Option<T> {
-        let deadline = Instant::now() + patience;
-        let mut state = self.state();
-        while state.items.is_empty() && !state.closed {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state.poppers += 1;
-            state = self
-                .not_empty
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-            state.poppers -= 1;
-        }
-        self.leave(state)
-    }
-
     fn leave(&self, mut state: MutexGuard<'_, State<T>>) -> Option<T> {
         let item = state.items.pop_front()?;
         let wake = state.pushers > 0;
@@ -162,11 +136,6 @@ impl<T> BoundedQueue<T> {
         self.state().closed = true;
         self.not_empty.notify_all();
         self.not_full.notify_all();
-    }
-
-    /// Whether [`BoundedQueue::close`] was called.
-    pub fn is_closed(&self) -> bool {
-        self.state().closed
     }
 
     /// Items inside now.

@@ -16,7 +16,6 @@
 mod ahead;
 pub mod checksum;
 pub mod compress;
-mod crc64;
 pub mod crypt;
 mod error;
 pub mod parity;
@@ -32,7 +31,6 @@ pub use checksum::{
 pub use compress::{
     Compression, ZstdLevel, check as check_compressed, compress, decompress, decompress_front,
 };
-pub use crc64::{crc64_zap, crc64_zap_words};
 pub use error::CodecError;
 pub use zero::is_zero;
 pub use zuse_base::ByteOrder;

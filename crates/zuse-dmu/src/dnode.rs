@@ -396,11 +396,6 @@ impl Dnode {
         !self.read_state().dirty.is_empty()
     }
 
-    /// The oldest txg whose changes to this object are not yet written.
-    pub fn oldest_dirty(&self) -> Option<Txg> {
-        self.read_state().dirty.first().map(|d| d.txg)
-    }
-
     /// The newest txg that changed this object and is not yet written.
     pub fn newest_dirty(&self) -> Option<Txg> {
         self.read_state().dirty.last().map(|d| d.txg)

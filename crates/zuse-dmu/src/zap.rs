@@ -160,22 +160,6 @@ fn new_salt(object: u64, txg: u64) -> u64 {
     (x ^ (x >> 31)) | 1
 }
 
-/// Makes an object that has no data an empty micro ZAP of 512 bytes.
-///
-/// # Errors
-/// The object is free.
-pub fn init_micro(dnode: &Arc<Dnode>, tx: &Tx, normflags: u64) -> Result<()> {
-    Zap::create_in(
-        dnode,
-        tx,
-        &ZapOptions {
-            normflags,
-            ..ZapOptions::default()
-        },
-    )
-    .map(|_| ())
-}
-
 /// Makes an object that has no data a micro ZAP of 512 bytes with one name in it, written at once: nobody may have opened it.
 /// False, and nothing done, if the name is not one for the micro form.
 ///
@@ -314,14 +298,6 @@ impl Zap {
             .micro_zap_max
             .min(HARD_MICRO_MAX)
             .next_multiple_of(micro::STEP)
-    }
-
-    /// Whether it is a micro ZAP that needs the feature `large_microzap`.
-    ///
-    /// # Errors
-    /// Block 0 cannot be read.
-    pub fn is_large_micro(&self) -> Result<bool> {
-        Ok(self.dnode.block_size() > DEFAULT_MICRO_MAX && self.kind()? == Kind::Micro)
     }
 
     fn kind(&self) -> Result<Kind> {

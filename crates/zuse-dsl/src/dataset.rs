@@ -212,14 +212,6 @@ impl Dataset {
         Ok(self.phys()?.guid)
     }
 
-    /// 56-bit id of the filesystem.
-    ///
-    /// # Errors
-    /// It was destroyed.
-    pub fn fsid(&self) -> Result<u64> {
-        Ok(self.phys()?.fsid_guid)
-    }
-
     /// Whether somebody owns it.
     pub fn is_owned(&self) -> bool {
         self.owned.load(Relaxed)

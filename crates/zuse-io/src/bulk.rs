@@ -85,14 +85,6 @@ impl Pipeline {
             .flatten()
     }
 
-    /// A decoded block from the cache or the devices; the cache does not notice.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub fn read_quietly(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
-        self.read_quietly_keyed(bp, None, place)
-    }
-
     /// As [`Self::read_quietly`], of a dataset with that key.
     ///
     /// # Errors

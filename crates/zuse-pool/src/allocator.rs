@@ -147,11 +147,6 @@ impl Allocator {
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Follows a change of features.
-    pub fn set_options(&self, options: MapOptions) {
-        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
-    }
-
     /// Blocks above this size are refused with `Ok(None)`, so that gang blocks appear (for tests).
     pub fn set_max_contiguous(&self, bytes: u64) {
         self.max_contiguous.store(bytes, Relaxed);
@@ -201,14 +196,6 @@ impl Allocator {
         Ok(())
     }
 
-    /// The vdev has grown to `asize`: new metaslabs appear at its end.
-    ///
-    /// # Errors
-    /// There is no such vdev.
-    pub fn grow_vdev(&self, vdev: u32, asize: u64) -> Result<()> {
-        self.vdev(vdev)?.grow(asize)
-    }
-
     /// Whether new blocks may go to the vdev (property `allocating`, removal, faults).
     ///
     /// # Errors
@@ -216,17 +203,6 @@ impl Allocator {
     pub fn set_allocating(&self, vdev: u32, on: bool) -> Result<()> {
         self.vdev(vdev)?.open_for_new.store(on, Relaxed);
         Ok(())
-    }
-
-    /// Forgets a vdev (its maps stay; see [`Allocator::destroy_vdev`]).
-    pub fn forget_vdev(&self, vdev: u32) {
-        self.change(|spaces| {
-            spaces.vdevs.remove(&vdev);
-            spaces
-                .classes
-                .iter_mut()
-                .for_each(|class| class.retain(|v| v.info.vdev != vdev));
-        });
     }
 
     /// The metaslab array's object; none before the first sync that touches the vdev.

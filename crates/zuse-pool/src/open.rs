@@ -8,7 +8,7 @@ use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_codec::{ChecksumContext, Salt};
 use zuse_device::BlockDevice;
 use zuse_dmu::zap::{Zap, ZapValue};
-use zuse_dmu::{Objset, Settings, Tx};
+use zuse_dmu::{Objset, Settings};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::uberblock::{ReflowState, Uberblock, is_spa_version};
 use zuse_format::{ObjsetType, object_type};
@@ -404,11 +404,6 @@ impl Pool {
                 .collect(),
             _ => Ok(Vec::new()),
         }
-    }
-
-    /// The txg that a transaction of the sync thread belongs to, for tools that look at an open pool.
-    pub fn syncing_tx(&self) -> Tx {
-        Tx::syncing(self.open_txg())
     }
 }
 

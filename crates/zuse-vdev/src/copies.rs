@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, ZEROS};
 use zuse_device::Fresh;
 
 use crate::geometry::round_up;
@@ -38,9 +38,6 @@ pub struct CopiesCheck {
     /// Bad copies that were rewritten.
     pub repaired: u32,
 }
-
-/// Zeros for padding: the largest sector.
-pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Room for the leaves of one mirror; more are refused when the tree is built.
 pub(crate) const MAX_COPIES: usize = 256;

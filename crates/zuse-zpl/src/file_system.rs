@@ -205,11 +205,6 @@ impl FileSystem {
         self.version
     }
 
-    /// How names compare.
-    pub fn case_sensitivity(&self) -> CaseSensitivity {
-        self.case
-    }
-
     /// Whether an entry is found by more than one name: case or the form of letters does not tell them apart.
     pub fn has_aliases(&self) -> bool {
         self.match_type() != MatchType::Exact
@@ -255,25 +250,6 @@ impl FileSystem {
             Err(_) if !dnode.exists() => refuse(Errno::NOENT, "the object was freed"),
             other => other,
         }
-    }
-
-    /// An object by number and generation, as file handles name it. Objects of attribute space and nameless ones do not
-    /// have handles.
-    ///
-    /// # Errors
-    /// `Refused(STALE)`.
-    pub fn by_handle(&self, object: ObjectId, generation: u32) -> Result<Arc<Znode>> {
-        let stale = || Error::refused(Errno::STALE, "a file handle");
-        let znode = self
-            .znode(object)
-            .map_err(|e| if e.is(Errno::NOENT) { stale() } else { e })?;
-        let a = znode.attributes();
-        let known = (a.generation as u32).max(1);
-        let fits = generation == known || (generation == 0 && object == self.root);
-        if a.links == 0 || a.flags & crate::flags::XATTR != 0 || !fits {
-            return Err(stale());
-        }
-        Ok(znode)
     }
 
     pub(crate) fn now(&self) -> Timestamp {

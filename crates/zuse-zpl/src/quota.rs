@@ -6,6 +6,7 @@
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::Tx;
 use zuse_dmu::sa::owner_ids;
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_format::object_type;
@@ -126,42 +127,30 @@ impl FileSystem {
     /// # Errors
     /// `Refused(NOTSUP)` where usage is not counted; `Refused(ROFS)`.
     pub fn set_quota(&self, owner: QuotaOwner, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
-        self.check_writable()?;
-        self.count_owners()?;
-        self.check_counted(owner, kind)?;
-        self.load_quotas()?;
-        let tx = self.begin(estimate::CREATE)?;
-        let mut rows = self
-            .quotas
-            .rows
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let i = row(owner, kind);
-        let zap = match &rows.zaps[i] {
-            Some(zap) => zap.clone(),
-            None if limit == 0 => return Ok(()),
-            None => {
-                let zap = Zap::create(
-                    &self.objset,
-                    &tx,
-                    object_type::USERGROUP_QUOTA,
-                    &ZapOptions::default(),
-                )?;
-                let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
-                master.add_u64(&tx, TABLES[i].2.as_bytes(), zap.dnode().object().0)?;
-                rows.zaps[i] = Some(zap.clone());
-                rows.any[kind as usize] = true;
-                zap
+        self.change_limits(owner, kind, |tx, rows| {
+            let i = row(owner, kind);
+            let zap = match &rows.zaps[i] {
+                Some(zap) => zap.clone(),
+                None if limit == 0 => return Ok(()),
+                None => {
+                    let options = ZapOptions::default();
+                    let zap =
+                        Zap::create(&self.objset, tx, object_type::USERGROUP_QUOTA, &options)?;
+                    let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
+                    master.add_u64(tx, TABLES[i].2.as_bytes(), zap.dnode().object().0)?;
+                    rows.zaps[i] = Some(zap.clone());
+                    rows.any[kind as usize] = true;
+                    zap
+                }
+            };
+            if limit != 0 {
+                return zap.update_int(tx, id, limit);
             }
-        };
-        if limit == 0 {
-            match zap.remove_int(&tx, id) {
+            match zap.remove_int(tx, id) {
                 Err(error) if error.is(Errno::NOENT) => Ok(()),
                 other => other,
             }
-        } else {
-            zap.update_int(&tx, id, limit)
-        }
+        })
     }
 
     /// Sets the limit of all ids that have none of their own; 0 removes it.
@@ -169,6 +158,23 @@ impl FileSystem {
     /// # Errors
     /// As [`Self::set_quota`].
     pub fn set_default_quota(&self, owner: QuotaOwner, kind: QuotaKind, limit: u64) -> Result<()> {
+        self.change_limits(owner, kind, |tx, rows| {
+            let i = row(owner, kind);
+            let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
+            master.update(tx, TABLES[i].3.as_bytes(), &ZapValue::U64(limit))?;
+            rows.defaults[i] = limit;
+            rows.any[kind as usize] |= limit != 0;
+            Ok(())
+        })
+    }
+
+    /// Changes limits in a transaction, where the usage that they limit is counted.
+    fn change_limits(
+        &self,
+        owner: QuotaOwner,
+        kind: QuotaKind,
+        change: impl FnOnce(&Tx, &mut Rows) -> Result<()>,
+    ) -> Result<()> {
         self.check_writable()?;
         self.count_owners()?;
         self.check_counted(owner, kind)?;
@@ -179,12 +185,7 @@ impl FileSystem {
             .rows
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        let i = row(owner, kind);
-        let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
-        master.update(&tx, TABLES[i].3.as_bytes(), &ZapValue::U64(limit))?;
-        rows.defaults[i] = limit;
-        rows.any[kind as usize] |= limit != 0;
-        Ok(())
+        change(&tx, &mut rows)
     }
 
     fn check_counted(&self, owner: QuotaOwner, kind: QuotaKind) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use zuse_base::{Errno, Error, Place, Result};
+use zuse_base::{Errno, Error, Place, Result, ZEROS};
 use zuse_format::BlockPointer;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_io::{Block, BlockIndex, Loan};
@@ -22,8 +22,6 @@ mod shape;
 /// A new object of metadata that has more blocks than these grows on in the next txg, most likely: it is a directory, each of whose leaves
 /// the next names fall into.
 const GROWING: u64 = 256;
-
-static ZEROS: [u8; 128 * 1024] = [0; 128 * 1024];
 
 /// A block as a reader sees it: decoded, little-endian.
 pub struct BlockView<'a> {

@@ -95,12 +95,6 @@ impl Objset {
         })
     }
 
-    /// What the meta dnode is as of the last synced txg: levels, log2 of its indirect blocks.
-    pub fn meta_levels(&self) -> (u8, u8) {
-        let tree = self.meta_tree();
-        (tree.levels, tree.head.indirect_shift)
-    }
-
     /// Says how a block of dnodes is to be stored that changes in tx's txg.
     pub fn note_dnode_block(&self, tx: &Tx, blkid: u64, form: RawForm) {
         lock(&self.core.raw_forms[tx.txg().slot::<4>()]).insert(blkid, form);

@@ -171,21 +171,4 @@ impl Allocator {
         self.unload_idle();
         released
     }
-
-    /// Frees the maps and the array of a vdev that is empty and goes away, and forgets it.
-    ///
-    /// # Errors
-    /// There is no such vdev, or the MOS cannot be changed.
-    pub fn destroy_vdev(&self, writer: &dyn MapWriter, vdev: u32) -> Result<()> {
-        let space = self.vdev(vdev)?;
-        self.forget_vdev(vdev);
-        for metaslab in space.metaslabs().iter() {
-            if let Some((object, histogram)) = metaslab.forget_map() {
-                writer.free(object)?;
-                self.histogram_delta
-                    .fetch_sub(i64::from(histogram), Relaxed);
-            }
-        }
-        space.array().map_or(Ok(()), |array| writer.free(array))
-    }
 }
