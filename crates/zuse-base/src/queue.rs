@@ -3,9 +3,9 @@
 //! Invariants: it never holds more than its capacity; items leave in the order they came; after
 //! [`BoundedQueue::close`] nothing enters, what is inside still leaves, and every waiter wakes.
 
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// First in, first out, for many producers and many consumers.
 pub struct BoundedQueue<T> {
@@ -58,7 +58,7 @@ impl<T> BoundedQueue<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Add an item; waits for room.
@@ -69,10 +69,7 @@ impl<T> BoundedQueue<T> {
         let mut state = self.state();
         while !state.closed && state.items.len() >= self.capacity {
             state.pushers += 1;
-            state = self
-                .not_full
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.not_full.wait(state);
             state.pushers -= 1;
         }
         if state.closed {
@@ -112,10 +109,7 @@ impl<T> BoundedQueue<T> {
         let mut state = self.state();
         while state.items.is_empty() && !state.closed {
             state.poppers += 1;
-            state = self
-                .not_empty
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.not_empty.wait(state);
             state.poppers -= 1;
         }
         self.leave(state)

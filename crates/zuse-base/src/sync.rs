@@ -5,12 +5,14 @@
 //! of ranks is in `docs/design/locking.md`.
 //!
 //! - `try_lock` cannot wait, so it is not checked, but what it took counts as held.
-//! - A panic in a holder does not poison: data behind these locks is valid at every step, or the
-//!   owner has its own flag.
+//! - They are entered after a panic too, as [`Mutex`] and [`RwLock`] are, of which they are made.
+
+mod plain;
+
+pub use plain::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{self, PoisonError, TryLockError};
 
 /// Proof that the thread's list of held ranks contains this lock.
 struct Held {
@@ -70,131 +72,109 @@ impl Drop for Held {
 
 /// A mutex of rank `RANK`.
 #[derive(Default)]
-pub struct RankedMutex<T: ?Sized, const RANK: u32>(sync::Mutex<T>);
+pub struct RankedMutex<T: ?Sized, const RANK: u32>(Mutex<T>);
 
 /// A taken [`RankedMutex`].
 pub struct RankedMutexGuard<'a, T: ?Sized> {
     // The lock is released before the rank is.
-    guard: sync::MutexGuard<'a, T>,
+    guard: MutexGuard<'a, T>,
     _held: Held,
 }
 
 impl<T, const RANK: u32> RankedMutex<T, RANK> {
     /// A lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self(sync::Mutex::new(value))
+        Self(Mutex::new(value))
     }
 
     /// The value, without the lock.
     pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.0.into_inner()
     }
 }
 
 impl<T: ?Sized, const RANK: u32> RankedMutex<T, RANK> {
     /// Wait for the lock. Every held rank must be lower.
     pub fn lock(&self) -> RankedMutexGuard<'_, T> {
-        self.take(Order::Above)
-    }
-
-    fn take(&self, order: Order) -> RankedMutexGuard<'_, T> {
-        let held = Held::enter(RANK, order);
+        let held = Held::enter(RANK, Order::Above);
         RankedMutexGuard {
-            guard: self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            guard: self.0.lock(),
             _held: held,
         }
     }
 
     /// The lock if it is free.
     pub fn try_lock(&self) -> Option<RankedMutexGuard<'_, T>> {
-        let guard = match self.0.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
         Some(RankedMutexGuard {
-            guard,
+            guard: self.0.try_lock()?,
             _held: Held::enter(RANK, Order::Any),
         })
     }
 
     /// The value, by exclusive access to the lock itself.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.0.get_mut()
     }
 }
 
 /// A readers-writer lock of rank `RANK`.
 #[derive(Default)]
-pub struct RankedRwLock<T: ?Sized, const RANK: u32>(sync::RwLock<T>);
+pub struct RankedRwLock<T: ?Sized, const RANK: u32>(RwLock<T>);
 
 /// A [`RankedRwLock`] taken for reading.
 pub struct RankedReadGuard<'a, T: ?Sized> {
-    guard: sync::RwLockReadGuard<'a, T>,
+    guard: RwLockReadGuard<'a, T>,
     _held: Held,
 }
 
 /// A [`RankedRwLock`] taken for writing.
 pub struct RankedWriteGuard<'a, T: ?Sized> {
-    guard: sync::RwLockWriteGuard<'a, T>,
+    guard: RwLockWriteGuard<'a, T>,
     _held: Held,
 }
 
 impl<T, const RANK: u32> RankedRwLock<T, RANK> {
     /// A lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self(sync::RwLock::new(value))
+        Self(RwLock::new(value))
     }
 
     /// The value, without the lock.
     pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.0.into_inner()
     }
 }
 
 impl<T: ?Sized, const RANK: u32> RankedRwLock<T, RANK> {
     /// Share the value. Every held rank must be lower: reading twice can deadlock behind a writer.
     pub fn read(&self) -> RankedReadGuard<'_, T> {
-        self.share(Order::Above)
-    }
-
-    fn share(&self, order: Order) -> RankedReadGuard<'_, T> {
-        let held = Held::enter(RANK, order);
+        let held = Held::enter(RANK, Order::Above);
         RankedReadGuard {
-            guard: self.0.read().unwrap_or_else(PoisonError::into_inner),
+            guard: self.0.read(),
             _held: held,
         }
     }
 
     /// Own the value. Every held rank must be lower.
     pub fn write(&self) -> RankedWriteGuard<'_, T> {
-        self.own(Order::Above)
-    }
-
-    fn own(&self, order: Order) -> RankedWriteGuard<'_, T> {
-        let held = Held::enter(RANK, order);
+        let held = Held::enter(RANK, Order::Above);
         RankedWriteGuard {
-            guard: self.0.write().unwrap_or_else(PoisonError::into_inner),
+            guard: self.0.write(),
             _held: held,
         }
     }
 
     /// Own the value if nobody has it.
     pub fn try_write(&self) -> Option<RankedWriteGuard<'_, T>> {
-        let guard = match self.0.try_write() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
         Some(RankedWriteGuard {
-            guard,
+            guard: self.0.try_write()?,
             _held: Held::enter(RANK, Order::Any),
         })
     }
 
     /// The value, by exclusive access to the lock itself.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.0.get_mut()
     }
 }
 

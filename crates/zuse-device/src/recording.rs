@@ -2,8 +2,9 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::Counter;
 
@@ -120,7 +121,7 @@ impl RecordingDevice {
     }
 
     fn log(&self) -> MutexGuard<'_, Vec<Operation>> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock()
     }
 
     fn note(&self, op: Op, offset: u64, len: u64) {

@@ -37,7 +37,8 @@ pub mod normalize;
 mod stats;
 mod store;
 
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+use zuse_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Errno, Error, Result};
@@ -320,18 +321,11 @@ impl Zap {
     }
 
     fn read_lock(&self) -> RwLockReadGuard<'_, Known> {
-        self.shared
-            .lock
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.shared.lock.read()
     }
 
     fn write_lock(&self) -> Watched<'_, RwLockWriteGuard<'_, Known>> {
-        let known = self
-            .shared
-            .lock
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let known = self.shared.lock.write();
         self.dnode.tripwire().hold(at::ZAP, known)
     }
 

@@ -8,8 +8,9 @@
 //! somebody still uses it (lazy unmount) or another mount namespace holds a copy. [`Mounted::join`] waits for that.
 
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
+use zuse_base::sync::{Condvar, Mutex};
 
 use rustix::mount::UnmountFlags;
 
@@ -25,28 +26,22 @@ struct Ending {
 
 impl Ending {
     fn declare(&self, result: Result<(), String>) {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *self.result.lock() = Some(result);
         self.changed.notify_all();
     }
 
     fn wait(&self) -> Result<(), String> {
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut result = self.result.lock();
         loop {
             if let Some(result) = &*result {
                 return result.clone();
             }
-            result = self
-                .changed
-                .wait(result)
-                .unwrap_or_else(PoisonError::into_inner);
+            result = self.changed.wait(result);
         }
     }
 
     fn is_over(&self) -> bool {
-        self.result
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.result.lock().is_some()
     }
 }
 

@@ -8,7 +8,7 @@ use zuse_zpl::{FileSystem, Znode};
 
 use crate::session::{Answer, Session, judged, no};
 use crate::table::{Node, What};
-use crate::volume::{Volume, lock};
+use crate::volume::Volume;
 
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
@@ -44,7 +44,7 @@ pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znod
     let will_grow = znode.dnode().is_dirty();
     let attr = of_stat(fs, ino, node, &fs.getattr(znode));
     if let (true, Some(volume)) = (will_grow, node.volume()) {
-        lock(&volume.growing).insert(ino, attr.blocks);
+        volume.growing.lock().insert(ino, attr.blocks);
     }
     attr
 }

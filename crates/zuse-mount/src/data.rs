@@ -10,7 +10,6 @@ use zuse_zpl::{Credentials, FileSystem, SetAttr, WriteOptions, Znode};
 
 use crate::session::{Answer, Session, no};
 use crate::table::{Node, What};
-use crate::volume::lock;
 
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
@@ -78,7 +77,7 @@ impl Session {
         }
         if flags.keep_times {
             // The kernel does not ask for attributes again after it has written its own pages.
-            lock(&volume.growing).insert(ino, u64::MAX);
+            volume.growing.lock().insert(ino, u64::MAX);
         }
         if flags.sync && !flags.cached {
             fs.fsync(znode).map_err(no)?;

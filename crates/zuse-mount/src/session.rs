@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock};
+use zuse_base::sync::{Mutex, RwLock, RwLockWriteGuard};
 
 use zuse_base::{Errno, Error};
 use zuse_fuse::{Attr, Caller, MountOptions, Notifier};
@@ -13,7 +14,7 @@ use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
 use crate::table::{Listed, MAY_HOLD, Node, Table, What};
 use crate::tree::Tree;
-use crate::volume::{Slots, Volume, lock};
+use crate::volume::{Slots, Volume};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
 
@@ -84,14 +85,11 @@ impl Session {
 
     /// The file system at the root of the session.
     pub fn root(&self) -> Arc<Volume> {
-        self.root
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.root.read().clone()
     }
 
     pub fn set_root(&self, volume: Arc<Volume>) {
-        *self.root.write().unwrap_or_else(PoisonError::into_inner) = volume;
+        *self.root.write() = volume;
     }
 
     /// Whether the kernel has let go of the session.
@@ -107,26 +105,16 @@ impl Session {
 
     /// What is mounted where.
     pub fn covers(&self) -> Arc<Covers> {
-        self.covers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.covers.read().clone()
     }
 
     /// What is at a name, if it is covered.
     pub fn cover(&self, dir: u64, name: &[u8]) -> Option<Cover> {
-        self.covers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(dir, name)
-            .cloned()
+        self.covers.read().get(dir, name).cloned()
     }
 
     pub fn set_covers(&self, covers: Covers) {
-        let old = std::mem::replace(
-            &mut *self.covers.write().unwrap_or_else(PoisonError::into_inner),
-            Arc::new(covers),
-        );
+        let old = std::mem::replace(&mut *self.covers.write(), Arc::new(covers));
         drop(old);
     }
 
@@ -135,11 +123,7 @@ impl Session {
         let node = self.table.get(ino)?;
         if ino == number::ROOT && matches!(node.what, What::Gone(_)) {
             // The root is being replaced. It must not seem to be gone.
-            drop(
-                self.root_gate
-                    .read()
-                    .unwrap_or_else(PoisonError::into_inner),
-            );
+            drop(self.root_gate.read());
             return self.table.get(ino);
         }
         if let What::Listed(volume, listed) = &node.what {
@@ -160,9 +144,7 @@ impl Session {
 
     /// Lets requests about the root wait until the guard is dropped, once its objects are let go.
     pub fn close_root(&self) -> RwLockWriteGuard<'_, ()> {
-        self.root_gate
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.root_gate.write()
     }
 
     /// Gives the kernel a reference on an object.
@@ -231,7 +213,7 @@ impl Session {
     pub fn tell_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
         let inodes: Vec<u64> = match only {
             Some(ino) => vec![ino],
-            None => lock(&volume.growing).keys().copied().collect(),
+            None => volume.growing.lock().keys().copied().collect(),
         };
         if inodes.is_empty() {
             return;
@@ -256,7 +238,7 @@ impl Session {
             if znode.as_ref().is_some_and(|z| z.dnode().is_dirty()) {
                 continue;
             }
-            let told = lock(&volume.growing).remove(&ino);
+            let told = volume.growing.lock().remove(&ino);
             if let (Some(znode), Some(told)) = (znode, told)
                 && fs.getattr(&znode).blocks != told
             {
@@ -288,7 +270,7 @@ impl Session {
     }
 
     pub fn note_work(&self, volume: &Arc<Volume>) {
-        let mut volumes = lock(&self.to_do);
+        let mut volumes = self.to_do.lock();
         if !volumes.iter().any(|v| Arc::ptr_eq(v, volume)) {
             volumes.push(volume.clone());
         }
@@ -301,7 +283,7 @@ impl Session {
             return;
         }
         let volumes = {
-            let mut volumes = lock(&self.to_do);
+            let mut volumes = self.to_do.lock();
             self.has_to_do.store(false, Relaxed);
             std::mem::take(&mut *volumes)
         };

@@ -152,7 +152,7 @@ impl Pool {
             return Err(error);
         }
         if options.writable {
-            let mut config = crate::pool::lock(&pool.config);
+            let mut config = pool.config.lock();
             config.state = PoolState::Active;
             drop(config);
             pool.config_changed();
@@ -234,7 +234,7 @@ impl Pool {
             ));
         }
         {
-            let mut config = crate::pool::lock(&self.config);
+            let mut config = self.config.lock();
             let mut tree = trusted.vdev_tree.clone();
             adopt_paths(&mut tree, &config.vdev_tree);
             self.vdevs.reconfigure(&tree, find, false)?;
@@ -337,7 +337,7 @@ impl Pool {
             return Ok(None);
         };
         let mut unflushed = BTreeMap::new();
-        let tree = crate::pool::lock(&self.config).vdev_tree.clone();
+        let tree = self.config.lock().vdev_tree.clone();
         for (id, top) in tree.children.iter().enumerate() {
             let Some(top_zap) = top.zap_top.filter(|z| *z != 0) else {
                 continue;

@@ -3,7 +3,7 @@
 //! Limits are ZAPs named in the master node, made on first use; usage is kept by the object set, as of the last synced
 //! txg, so a limit is passed by at most what three txgs take in.
 
-use std::sync::{Mutex, PoisonError, RwLock};
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::Tx;
@@ -83,11 +83,7 @@ fn row(owner: QuotaOwner, kind: QuotaKind) -> usize {
 
 impl FileSystem {
     fn load_quotas(&self) -> Result<()> {
-        let mut rows = self
-            .quotas
-            .rows
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.quotas.rows.write();
         if rows.loaded {
             return Ok(());
         }
@@ -109,11 +105,7 @@ impl FileSystem {
     /// A table cannot be read.
     pub fn quota(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<Option<u64>> {
         self.load_quotas()?;
-        let rows = self
-            .quotas
-            .rows
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let rows = self.quotas.rows.read();
         let i = row(owner, kind);
         let own = match &rows.zaps[i] {
             Some(zap) => zap.lookup_int(id)?,
@@ -180,11 +172,7 @@ impl FileSystem {
         self.check_counted(owner, kind)?;
         self.load_quotas()?;
         let tx = self.begin(estimate::CREATE)?;
-        let mut rows = self
-            .quotas
-            .rows
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.quotas.rows.write();
         change(&tx, &mut rows)
     }
 
@@ -237,7 +225,7 @@ impl FileSystem {
             return Ok(());
         }
         let one = &self.quotas.counting;
-        let _one = one.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = one.lock();
         if !self.is_uncounted() {
             return Ok(());
         }
@@ -395,13 +383,7 @@ impl FileSystem {
         f: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         self.load_quotas()?;
-        let zap = self
-            .quotas
-            .rows
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .zaps[row(owner, kind)]
-        .clone();
+        let zap = self.quotas.rows.read().zaps[row(owner, kind)].clone();
         let Some(zap) = zap else { return Ok(()) };
         zap.list(0, &mut |name, value, _| {
             if let Some(id) = std::str::from_utf8(name)
@@ -417,11 +399,7 @@ impl FileSystem {
 
     fn any_quota(&self, kind: QuotaKind) -> Result<bool> {
         {
-            let rows = self
-                .quotas
-                .rows
-                .read()
-                .unwrap_or_else(PoisonError::into_inner);
+            let rows = self.quotas.rows.read();
             if rows.loaded {
                 return Ok(rows.any[kind as usize]);
             }

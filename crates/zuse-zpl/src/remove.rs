@@ -14,7 +14,7 @@ use zuse_dmu::Tx;
 use crate::attributes::field;
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
-use crate::znode::{Znode, lock};
+use crate::znode::Znode;
 use crate::{estimate, flags, name};
 use zuse_dmu::zap::MatchType;
 
@@ -40,7 +40,7 @@ impl FileSystem {
         }
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
         {
-            let _names = lock(&dir.names);
+            let _names = dir.names.lock();
             let Some((object, _)) = self.find(dir, name)? else {
                 return Err(self.absent(name));
             };
@@ -91,8 +91,8 @@ impl FileSystem {
             } else {
                 (&child, dir)
             };
-            let first_names = lock(&first.names);
-            let second_names = lock(&second.names);
+            let first_names = first.names.lock();
+            let second_names = second.names.lock();
             // The name may have gone to another object while nothing was locked.
             if self.find(dir, name)?.map(|(o, _)| o) != Some(object) {
                 continue;
@@ -190,7 +190,7 @@ impl FileSystem {
             return Ok(());
         }
         // What fails comes back to the queue when its object is dropped: look at each only once.
-        let queue = std::mem::take(&mut *lock(&self.cache.orphans));
+        let queue = std::mem::take(&mut *self.cache.orphans.lock());
         let queue = queue.into_iter().map(|(object, g)| (object, Some(g)));
         self.free_all(queue.collect()).1
     }
@@ -198,8 +198,8 @@ impl FileSystem {
     /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed now waits in the set. One
     /// thread at a time, so that of those who forget files no more than one can get stuck on a pool that does not go on.
     pub fn reap_quietly(&self) {
-        if lock(&self.cache.orphans).len() > self.cache.may_wait.load(Relaxed)
-            && let Ok(_one) = self.cache.reaping.try_lock()
+        if self.cache.orphans.lock().len() > self.cache.may_wait.load(Relaxed)
+            && let Some(_one) = self.cache.reaping.try_lock()
         {
             let _ = self.reap();
         }
@@ -281,7 +281,7 @@ impl FileSystem {
                 // Nor would the rest find a transaction. It waits, in the unlinked set too.
                 Err(e) => {
                     let rest = queue.iter().filter_map(|(o, g)| g.map(|g| (*o, g)));
-                    lock(&self.cache.orphans).extend(rest);
+                    self.cache.orphans.lock().extend(rest);
                     return (freed, result.and(Err(e)));
                 }
             };

@@ -55,7 +55,7 @@ fn nothing_is_lost_between_many_threads() {
         for _ in 0..3 {
             s.spawn(|| {
                 while let Some(n) = queue.pop() {
-                    *sum.lock().unwrap() += n;
+                    *sum.lock() += n;
                 }
             });
         }
@@ -68,5 +68,5 @@ fn nothing_is_lost_between_many_threads() {
         producers.into_iter().for_each(|p| p.join().unwrap());
         queue.close();
     });
-    assert_eq!(*sum.lock().unwrap(), (0..3000u64).sum());
+    assert_eq!(*sum.lock(), (0..3000u64).sum());
 }

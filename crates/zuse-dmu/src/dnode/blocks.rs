@@ -421,10 +421,7 @@ impl Dnode {
             };
             return match found {
                 Found::Dirty(block) => {
-                    let content = block
-                        .content
-                        .read()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let content = block.content.read();
                     let bp = match &*content {
                         Content::Dirty { bytes, index, .. } => {
                             return Ok(with_len(bytes, size, IndexCell::Cell(index), f));
@@ -529,7 +526,7 @@ impl Dnode {
     ) -> Option<(u64, R)> {
         let state = self.read_state();
         let newest = state.dirty.last()?;
-        let content = newest.blocks.get(from)?.content.try_read().ok()?;
+        let content = newest.blocks.get(from)?.content.try_read()?;
         let Content::Dirty { bytes, .. } = &*content else {
             return None;
         };

@@ -30,9 +30,9 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use zuse_base::sync::Mutex;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -146,8 +146,8 @@ impl Workers {
         }
     }
 
-    fn parked(&self) -> std::sync::MutexGuard<'_, Vec<Parked>> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parked(&self) -> zuse_base::sync::MutexGuard<'_, Vec<Parked>> {
+        self.parked.lock()
     }
 
     /// Calls somebody to the door, if anybody is free.
@@ -168,7 +168,7 @@ impl Workers {
     }
 
     fn wake_watch(&self) {
-        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let watch = self.watch.lock();
         if let Some(watch) = &*watch {
             watch.unpark();
         }
@@ -177,7 +177,7 @@ impl Workers {
     /// The life of the watch.
     pub(super) fn watch(&self) {
         let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        *self.watch.lock() = Some(thread::current());
         while !self.over.load(SeqCst) {
             if quiet >= QUIET && self.waiting.load(SeqCst) > 0 {
                 self.watch_sleeps.store(true, SeqCst);
@@ -374,7 +374,7 @@ mod tests {
                 scope.spawn(move || serve(number));
             }
             let ok = until("they wait", || {
-                let watches = all.watch.lock().expect("free").is_some();
+                let watches = all.watch.lock().is_some();
                 watches && all.parked().len() == 2 && all.waiting.load(SeqCst) == 1
             });
             for n in 0..ROW {

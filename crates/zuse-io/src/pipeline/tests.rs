@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use zuse_base::sync::Mutex;
 
 use zuse_base::{Errno, Error, Result, Txg, WorkPool};
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
@@ -21,7 +22,7 @@ struct Ledger {
 
 impl Ledger {
     fn used(&self) -> u64 {
-        self.taken.lock().map_or(0, |t| t.values().sum())
+        self.taken.lock().values().sum()
     }
 }
 
@@ -37,10 +38,7 @@ impl Allocate for Ledger {
         if asize > self.longest {
             return Ok(None);
         }
-        let mut taken = self
-            .taken
-            .lock()
-            .map_err(|_| Error::corrupt("test", "lock"))?;
+        let mut taken = self.taken.lock();
         if taken.values().sum::<u64>() + asize * copies as u64 > self.room {
             return Err(Error::refused(Errno::NOSPC, "full"));
         }
@@ -63,10 +61,7 @@ impl Allocate for Ledger {
     }
 
     fn free_dva(&self, _txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()> {
-        let mut taken = self
-            .taken
-            .lock()
-            .map_err(|_| Error::corrupt("test", "lock"))?;
+        let mut taken = self.taken.lock();
         match taken.remove(&offset) {
             Some(len) if len == asize && vdev == 0 => Ok(()),
             other => Err(Error::miscounted(

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::{Error, ObjectId, Result, Span, Tripwire, Txg};
 use zuse_io::AllocClass;
@@ -252,7 +253,7 @@ impl VdevSpace {
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+        self.work.lock()
     }
 
     pub(super) fn mark_dirty(&self, txg: Txg, metaslab: usize) {
