@@ -474,7 +474,7 @@ impl<O: Ops> Server<O> {
 
     /// `fuse_setxattr_in`: how long the value is, flags; then the name, and the value.
     fn setxattr(&self, m: &Message<'_>) -> Done {
-        let mut body = m.body.clone();
+        let mut body = m.body;
         let (size, flags) = (body.u32()?, body.u32()?);
         let name = body.name()?;
         let mode = match flags {

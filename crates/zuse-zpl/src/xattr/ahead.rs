@@ -98,8 +98,7 @@ impl XattrsAhead {
     /// holds `limit` bytes.
     fn learn(&self, objects: u64, brought: u64, limit: u64) {
         let each = brought / objects.max(1);
-        if each > 0 {
-            let most = BYTES.min(limit / SHARE) / each;
+        if let Some(most) = BYTES.min(limit / SHARE).checked_div(each) {
             self.most.store(most.clamp(FEW / 4, MANY), Relaxed);
         }
     }
