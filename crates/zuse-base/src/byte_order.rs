@@ -14,23 +14,9 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The order of a block pointer whose byte-order bit (bit 63 of the properties) is that.
-    pub const fn from_bit(little: bool) -> Self {
-        if little { Self::Little } else { Self::Big }
-    }
-
     /// Whether it is little-endian.
     pub const fn is_little(self) -> bool {
         matches!(self, Self::Little)
-    }
-
-    /// The other order.
-    #[must_use]
-    pub const fn opposite(self) -> Self {
-        match self {
-            Self::Little => Self::Big,
-            Self::Big => Self::Little,
-        }
     }
 
     /// Reads a 16-bit integer.

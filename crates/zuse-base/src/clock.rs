@@ -2,8 +2,9 @@
 //!
 //! Everything above asks a [`Clock`], never the host, so that a simulation can own time.
 
+use crate::sync::Mutex;
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Wall time: seconds and nanoseconds since 1970-01-01 00:00:00 UTC.
@@ -114,7 +115,7 @@ impl ManualClock {
     }
 
     fn hands<R>(&self, f: impl FnOnce(&mut Hands) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.lock())
     }
 }
 

@@ -12,15 +12,14 @@ pub use error::{Corruption, Errno, Error, Place, Refusal, Result};
 
 pub mod clock;
 pub mod counter;
-pub mod moments;
 pub mod pool;
 pub mod prng;
 pub mod queue;
 pub mod range_tree;
-pub mod spare;
 pub mod sync;
 pub mod tripwire;
 pub mod txg;
+mod zeros;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use counter::Counter;
@@ -28,6 +27,7 @@ pub use pool::{JobPanic, WorkPool};
 pub use prng::{Entropy, SeededPrng, SystemEntropy};
 pub use queue::BoundedQueue;
 pub use range_tree::{RangeError, RangeTree, SizedRangeTree, Span};
-pub use sync::{RankedCondvar, RankedMutex, RankedRwLock};
+pub use sync::{RankedMutex, RankedRwLock};
 pub use tripwire::Tripwire;
 pub use txg::{ObjectId, Txg};
+pub use zeros::ZEROS;

@@ -12,12 +12,13 @@
 //!   batch reports it to its caller.
 //! - Dropping the pool runs what is queued, then joins the threads.
 
+use crate::sync::{Condvar, Mutex};
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
 use crate::counter::Counter;
@@ -117,14 +118,6 @@ impl WorkPool {
         Ok(pool)
     }
 
-    /// A pool with a thread for each processor.
-    ///
-    /// # Errors
-    /// When the host starts no thread at all.
-    pub fn per_processor(name: &str, capacity: usize) -> std::io::Result<Self> {
-        Self::new(name, processors(), capacity)
-    }
-
     /// Queue a job; waits for room (a worker of this pool runs the job itself instead).
     pub fn submit(&self, job: Job) {
         if WORKER_OF.get() != self.shared.address() {
@@ -205,7 +198,7 @@ impl WorkPool {
     pub fn hurry(&self, awaited: bool) {
         let before = self.at_leisure.swap(!awaited, Ordering::SeqCst);
         if before && awaited {
-            for batch in &*lock(&self.put_by) {
+            for batch in &*self.put_by.lock() {
                 self.call_for_help(batch, self.worth(0), |batch| batch.help());
             }
         }
@@ -271,7 +264,7 @@ impl WorkPool {
     {
         let batch = Arc::new(Batch::new(items, f));
         {
-            let mut put_by = lock(&self.put_by);
+            let mut put_by = self.put_by.lock();
             put_by.retain(|b| !b.is_done());
             put_by.push(batch.clone());
         }
@@ -290,7 +283,7 @@ impl WorkPool {
     /// Something of it panicked; the rest is done all the same.
     pub fn finish(&self) -> Result<(), JobPanic> {
         let mut result = Ok(());
-        let put_by = std::mem::take(&mut *lock(&self.put_by));
+        let put_by = std::mem::take(&mut *self.put_by.lock());
         for batch in put_by {
             batch.help();
             if let Err(message) = batch.wait() {
@@ -416,7 +409,7 @@ impl<T: Send, F: Fn(T) + Send + Sync> PutBy for Batch<T, (), F> {
     }
 
     fn is_done(&self) -> bool {
-        *lock(&self.left) == 0
+        *self.left.lock() == 0
     }
 }
 
@@ -464,16 +457,18 @@ impl<T, R, F: Fn(T) -> R> Batch<T, R, F> {
         let next = || self.slots.get(self.next.fetch_add(1, Ordering::Relaxed));
         while let Some(slot) = next() {
             first();
-            let taken = std::mem::replace(&mut *lock(slot), Slot::Taken);
+            let taken = std::mem::replace(&mut *slot.lock(), Slot::Taken);
             if let Slot::Todo(item) = taken {
                 match catch_unwind(AssertUnwindSafe(|| (self.f)(item))) {
-                    Ok(result) => *lock(slot) = Slot::Done(result),
+                    Ok(result) => *slot.lock() = Slot::Done(result),
                     Err(payload) => {
-                        lock(&self.panic).get_or_insert_with(|| panic_text(&*payload));
+                        self.panic
+                            .lock()
+                            .get_or_insert_with(|| panic_text(&*payload));
                     }
                 }
             }
-            let mut left = lock(&self.left);
+            let mut left = self.left.lock();
             *left -= 1;
             if *left == 0 {
                 self.finished.notify_all();
@@ -483,19 +478,16 @@ impl<T, R, F: Fn(T) -> R> Batch<T, R, F> {
 
     /// Wait for the items that others have begun, and collect.
     fn wait(&self) -> Result<Vec<R>, String> {
-        let mut left = lock(&self.left);
+        let mut left = self.left.lock();
         while *left > 0 {
-            left = self
-                .finished
-                .wait(left)
-                .unwrap_or_else(PoisonError::into_inner);
+            left = self.finished.wait(left);
         }
         drop(left);
-        if let Some(message) = lock(&self.panic).take() {
+        if let Some(message) = self.panic.lock().take() {
             return Err(message);
         }
         let results = self.slots.iter().filter_map(|slot| {
-            match std::mem::replace(&mut *lock(slot), Slot::Taken) {
+            match std::mem::replace(&mut *slot.lock(), Slot::Taken) {
                 Slot::Done(result) => Some(result),
                 Slot::Todo(_) | Slot::Taken => None,
             }
@@ -506,10 +498,6 @@ impl<T, R, F: Fn(T) -> R> Batch<T, R, F> {
 
 fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn panic_text(payload: &(dyn Any + Send)) -> String {

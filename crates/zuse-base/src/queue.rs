@@ -3,10 +3,9 @@
 //! Invariants: it never holds more than its capacity; items leave in the order they came; after
 //! [`BoundedQueue::close`] nothing enters, what is inside still leaves, and every waiter wakes.
 
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// First in, first out, for many producers and many consumers.
 pub struct BoundedQueue<T> {
@@ -59,7 +58,7 @@ impl<T> BoundedQueue<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Add an item; waits for room.
@@ -70,10 +69,7 @@ impl<T> BoundedQueue<T> {
         let mut state = self.state();
         while !state.closed && state.items.len() >= self.capacity {
             state.pushers += 1;
-            state = self
-                .not_full
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.not_full.wait(state);
             state.pushers -= 1;
         }
         if state.closed {
@@ -114,35 +110,7 @@ impl<T> BoundedQueue<T> {
         let mut state = self.state();
         while state.items.is_empty() && !state.closed {
             state.poppers += 1;
-            state = self
-                .not_empty
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-            state.poppers -= 1;
-        }
-        self.leave(state)
-    }
-
-    /// Take the oldest item if there is one now.
-    pub fn try_pop(&self) -> Option<T> {
-        self.leave(self.state())
-    }
-
-    /// Take the oldest item; waits at most `patience`.
-    pub fn pop_timeout(&self, patience: Duration) -> Option<T> {
-        let deadline = Instant::now() + patience;
-        let mut state = self.state();
-        while state.items.is_empty() && !state.closed {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state.poppers += 1;
-            state = self
-                .not_empty
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.not_empty.wait(state);
             state.poppers -= 1;
         }
         self.leave(state)
@@ -163,11 +131,6 @@ impl<T> BoundedQueue<T> {
         self.state().closed = true;
         self.not_empty.notify_all();
         self.not_full.notify_all();
-    }
-
-    /// Whether [`BoundedQueue::close`] was called.
-    pub fn is_closed(&self) -> bool {
-        self.state().closed
     }
 
     /// Items inside now.

@@ -343,14 +343,6 @@ impl<I: SizeIndex> Ranges<I> {
         self.space
     }
 
-    /// The first place at or behind `cursor`, a multiple of `align`, where `size` numbers are in the set.
-    /// Does not wrap around; removes nothing.
-    pub fn first_fit_from(&self, cursor: u64, size: u64, align: u64) -> Option<Span> {
-        let from = self.find(cursor).map_or(cursor, |r| r.start);
-        let mut ranges = self.map.range(from..);
-        ranges.find_map(|(&start, &end)| fit(Span::between(start.max(cursor), end), size, align))
-    }
-
     /// How many ranges there are of each size: slot `n` counts sizes from 2^n to 2^(n+1) - 1.
     pub fn histogram(&self) -> [u64; 64] {
         let mut counts = [0; 64];

@@ -5,14 +5,14 @@
 //! of ranks is in `docs/design/locking.md`.
 //!
 //! - `try_lock` cannot wait, so it is not checked, but what it took counts as held.
-//! - `lock_peer` also allows the highest held rank: the caller promises an order among the peers.
-//! - A panic in a holder does not poison: data behind these locks is valid at every step, or the
-//!   owner has its own flag.
+//! - They are entered after a panic too, as [`Mutex`] and [`RwLock`] are, of which they are made.
+
+mod plain;
+
+pub use plain::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{self, PoisonError, TryLockError};
-use std::time::Duration;
 
 /// Proof that the thread's list of held ranks contains this lock.
 struct Held {
@@ -30,7 +30,6 @@ thread_local! {
 #[derive(Clone, Copy)]
 enum Order {
     Above,
-    AboveOrPeer,
     Any,
 }
 
@@ -42,7 +41,6 @@ impl Held {
             let highest = held.iter().max().copied();
             let fine = match order {
                 Order::Above => highest.is_none_or(|h| rank > h),
-                Order::AboveOrPeer => highest.is_none_or(|h| rank >= h),
                 Order::Any => true,
             };
             assert!(
@@ -72,215 +70,111 @@ impl Drop for Held {
     }
 }
 
-/// Panics in debug builds if this thread holds any ranked lock; for places that wait for I/O.
-pub fn assert_no_ranked_lock_held() {
-    #[cfg(debug_assertions)]
-    RANKS.with_borrow(|held| {
-        assert!(
-            held.is_empty(),
-            "locks of ranks {held:?} are held where none may be"
-        )
-    });
-}
-
 /// A mutex of rank `RANK`.
 #[derive(Default)]
-pub struct RankedMutex<T: ?Sized, const RANK: u32>(sync::Mutex<T>);
+pub struct RankedMutex<T: ?Sized, const RANK: u32>(Mutex<T>);
 
 /// A taken [`RankedMutex`].
 pub struct RankedMutexGuard<'a, T: ?Sized> {
     // The lock is released before the rank is.
-    guard: sync::MutexGuard<'a, T>,
-    held: Held,
+    guard: MutexGuard<'a, T>,
+    _held: Held,
 }
 
 impl<T, const RANK: u32> RankedMutex<T, RANK> {
     /// A lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self(sync::Mutex::new(value))
+        Self(Mutex::new(value))
     }
 
     /// The value, without the lock.
     pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.0.into_inner()
     }
 }
 
 impl<T: ?Sized, const RANK: u32> RankedMutex<T, RANK> {
     /// Wait for the lock. Every held rank must be lower.
     pub fn lock(&self) -> RankedMutexGuard<'_, T> {
-        self.take(Order::Above)
-    }
-
-    /// Wait for the lock; locks of the same rank may be held, in an order that the caller keeps.
-    pub fn lock_peer(&self) -> RankedMutexGuard<'_, T> {
-        self.take(Order::AboveOrPeer)
-    }
-
-    fn take(&self, order: Order) -> RankedMutexGuard<'_, T> {
-        let held = Held::enter(RANK, order);
+        let held = Held::enter(RANK, Order::Above);
         RankedMutexGuard {
-            guard: self.0.lock().unwrap_or_else(PoisonError::into_inner),
-            held,
+            guard: self.0.lock(),
+            _held: held,
         }
     }
 
     /// The lock if it is free.
     pub fn try_lock(&self) -> Option<RankedMutexGuard<'_, T>> {
-        let guard = match self.0.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
         Some(RankedMutexGuard {
-            guard,
-            held: Held::enter(RANK, Order::Any),
-        })
-    }
-
-    /// The value, by exclusive access to the lock itself.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A condition variable for [`RankedMutex`].
-#[derive(Debug, Default)]
-pub struct RankedCondvar(sync::Condvar);
-
-impl RankedCondvar {
-    /// A condition nobody waits for.
-    pub const fn new() -> Self {
-        Self(sync::Condvar::new())
-    }
-
-    /// Release the lock, wait for a notification, take the lock again. May wake for no reason.
-    pub fn wait<'a, T>(&self, guard: RankedMutexGuard<'a, T>) -> RankedMutexGuard<'a, T> {
-        let RankedMutexGuard { guard, held } = guard;
-        RankedMutexGuard {
-            guard: self.0.wait(guard).unwrap_or_else(PoisonError::into_inner),
-            held,
-        }
-    }
-
-    /// Wait until `pending` is false.
-    pub fn wait_while<'a, T>(
-        &self,
-        mut guard: RankedMutexGuard<'a, T>,
-        mut pending: impl FnMut(&mut T) -> bool,
-    ) -> RankedMutexGuard<'a, T> {
-        while pending(&mut guard) {
-            guard = self.wait(guard);
-        }
-        guard
-    }
-
-    /// Like [`RankedCondvar::wait`], for at most `patience`; true if that ran out.
-    pub fn wait_timeout<'a, T>(
-        &self,
-        guard: RankedMutexGuard<'a, T>,
-        patience: Duration,
-    ) -> (RankedMutexGuard<'a, T>, bool) {
-        let RankedMutexGuard { guard, held } = guard;
-        let (guard, result) = self
-            .0
-            .wait_timeout(guard, patience)
-            .unwrap_or_else(PoisonError::into_inner);
-        (RankedMutexGuard { guard, held }, result.timed_out())
-    }
-
-    /// Wake one who waits.
-    pub fn notify_one(&self) {
-        self.0.notify_one();
-    }
-
-    /// Wake all who wait.
-    pub fn notify_all(&self) {
-        self.0.notify_all();
-    }
-}
-
-/// A readers-writer lock of rank `RANK`.
-#[derive(Default)]
-pub struct RankedRwLock<T: ?Sized, const RANK: u32>(sync::RwLock<T>);
-
-/// A [`RankedRwLock`] taken for reading.
-pub struct RankedReadGuard<'a, T: ?Sized> {
-    guard: sync::RwLockReadGuard<'a, T>,
-    _held: Held,
-}
-
-/// A [`RankedRwLock`] taken for writing.
-pub struct RankedWriteGuard<'a, T: ?Sized> {
-    guard: sync::RwLockWriteGuard<'a, T>,
-    _held: Held,
-}
-
-impl<T, const RANK: u32> RankedRwLock<T, RANK> {
-    /// A lock around `value`.
-    pub const fn new(value: T) -> Self {
-        Self(sync::RwLock::new(value))
-    }
-
-    /// The value, without the lock.
-    pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T: ?Sized, const RANK: u32> RankedRwLock<T, RANK> {
-    /// Share the value. Every held rank must be lower: reading twice can deadlock behind a writer.
-    pub fn read(&self) -> RankedReadGuard<'_, T> {
-        self.share(Order::Above)
-    }
-
-    /// Share the value; locks of the same rank may be held, in an order that the caller keeps.
-    pub fn read_peer(&self) -> RankedReadGuard<'_, T> {
-        self.share(Order::AboveOrPeer)
-    }
-
-    fn share(&self, order: Order) -> RankedReadGuard<'_, T> {
-        let held = Held::enter(RANK, order);
-        RankedReadGuard {
-            guard: self.0.read().unwrap_or_else(PoisonError::into_inner),
-            _held: held,
-        }
-    }
-
-    /// Own the value. Every held rank must be lower.
-    pub fn write(&self) -> RankedWriteGuard<'_, T> {
-        self.own(Order::Above)
-    }
-
-    /// Own the value; locks of the same rank may be held, in an order that the caller keeps.
-    pub fn write_peer(&self) -> RankedWriteGuard<'_, T> {
-        self.own(Order::AboveOrPeer)
-    }
-
-    fn own(&self, order: Order) -> RankedWriteGuard<'_, T> {
-        let held = Held::enter(RANK, order);
-        RankedWriteGuard {
-            guard: self.0.write().unwrap_or_else(PoisonError::into_inner),
-            _held: held,
-        }
-    }
-
-    /// Own the value if nobody has it.
-    pub fn try_write(&self) -> Option<RankedWriteGuard<'_, T>> {
-        let guard = match self.0.try_write() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(RankedWriteGuard {
-            guard,
+            guard: self.0.try_lock()?,
             _held: Held::enter(RANK, Order::Any),
         })
     }
 
     /// The value, by exclusive access to the lock itself.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.0.get_mut()
+    }
+}
+
+/// A readers-writer lock of rank `RANK`.
+#[derive(Default)]
+pub struct RankedRwLock<T: ?Sized, const RANK: u32>(RwLock<T>);
+
+/// A [`RankedRwLock`] taken for reading.
+pub struct RankedReadGuard<'a, T: ?Sized> {
+    guard: RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// A [`RankedRwLock`] taken for writing.
+pub struct RankedWriteGuard<'a, T: ?Sized> {
+    guard: RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T, const RANK: u32> RankedRwLock<T, RANK> {
+    /// A lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self(RwLock::new(value))
+    }
+
+    /// The value, without the lock.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+impl<T: ?Sized, const RANK: u32> RankedRwLock<T, RANK> {
+    /// Share the value. Every held rank must be lower: reading twice can deadlock behind a writer.
+    pub fn read(&self) -> RankedReadGuard<'_, T> {
+        let held = Held::enter(RANK, Order::Above);
+        RankedReadGuard {
+            guard: self.0.read(),
+            _held: held,
+        }
+    }
+
+    /// Own the value. Every held rank must be lower.
+    pub fn write(&self) -> RankedWriteGuard<'_, T> {
+        let held = Held::enter(RANK, Order::Above);
+        RankedWriteGuard {
+            guard: self.0.write(),
+            _held: held,
+        }
+    }
+
+    /// Own the value if nobody has it.
+    pub fn try_write(&self) -> Option<RankedWriteGuard<'_, T>> {
+        Some(RankedWriteGuard {
+            guard: self.0.try_write()?,
+            _held: Held::enter(RANK, Order::Any),
+        })
+    }
+
+    /// The value, by exclusive access to the lock itself.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
     }
 }
 

@@ -172,8 +172,8 @@ impl<G: DerefMut> DerefMut for Watched<'_, G> {
 /// Panics that tests ask for; debug builds only.
 #[cfg(debug_assertions)]
 mod trap {
+    use crate::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-    use std::sync::{Mutex, PoisonError};
 
     #[derive(Default)]
     pub(super) struct Trap {
@@ -186,7 +186,7 @@ mod trap {
             if !self.set.load(Relaxed) || std::thread::panicking() {
                 return;
             }
-            let mut trap = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut trap = self.at.lock();
             let Some((_, left)) = trap.as_mut().filter(|(name, _)| *name == at) else {
                 return;
             };
@@ -205,14 +205,14 @@ mod trap {
         /// Makes the thread panic that comes to `at` after `left` others have; it is watched by
         /// then.
         pub fn set_trap(&self, at: &'static str, left: u64) {
-            *self.trap.at.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, left));
+            *self.trap.at.lock() = Some((at, left));
             self.trap.set.store(true, Relaxed);
         }
 
         /// Takes a trap away; whether it still was there.
         pub fn take_trap(&self) -> bool {
             self.trap.set.store(false, Relaxed);
-            let mut trap = self.trap.at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut trap = self.trap.at.lock();
             trap.take().is_some()
         }
     }
@@ -221,6 +221,7 @@ mod trap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use std::sync::{Arc, Mutex};
 

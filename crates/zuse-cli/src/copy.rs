@@ -14,7 +14,7 @@ mod outward;
 mod report;
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 pub use below::{Below, Replace};
 pub use inward::{In, copy_in};
@@ -53,7 +53,7 @@ impl<J: Send> Jobs<J> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<J>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Adds jobs; the newest are done first, which keeps the queue short.
@@ -105,10 +105,7 @@ impl<J: Send> Jobs<J> {
             if state.running == 0 {
                 return None;
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state);
         }
     }
 }

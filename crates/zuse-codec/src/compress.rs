@@ -15,20 +15,15 @@
 //! passes the limit. Compressors keep their working memory per thread, so a block costs no
 //! allocation beyond the growth of `dst`.
 
-mod chunks;
 mod gzip;
 mod kind;
 mod lz4;
 mod lzjb;
-mod rows;
-mod sequences;
 mod zle;
 mod zstd;
 mod zstd_level;
 
-pub use chunks::compress_chunks;
 pub use kind::Compression;
-pub use rows::compress_rows;
 pub use zstd_level::ZstdLevel;
 
 use crate::CodecError;

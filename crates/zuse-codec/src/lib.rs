@@ -16,11 +16,9 @@
 mod ahead;
 pub mod checksum;
 pub mod compress;
-mod crc64;
 pub mod crypt;
 mod error;
 pub mod parity;
-mod past;
 mod zero;
 
 pub use ahead::{read_soon, read_soon_at};
@@ -31,11 +29,8 @@ pub use checksum::{
     zil_sums,
 };
 pub use compress::{
-    Compression, ZstdLevel, check as check_compressed, compress, compress_chunks, compress_rows,
-    decompress, decompress_front,
+    Compression, ZstdLevel, check as check_compressed, compress, decompress, decompress_front,
 };
-pub use crc64::{crc64_zap, crc64_zap_words};
 pub use error::CodecError;
-pub use past::extend_past;
 pub use zero::is_zero;
 pub use zuse_base::ByteOrder;

@@ -106,12 +106,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A hint that these bytes will be read soon: a device that can begins with it and returns at once.
     fn will_read(&self, _offset: u64, _len: u64) {}
 
-    /// Fills `buf` if that takes no waiting, because the host has the bytes in its memory. False: not all of them, or nobody
-    /// knows; what is in `buf` has no meaning then.
-    fn read_at_hand(&self, _buf: &mut [u8], _offset: u64) -> bool {
-        false
-    }
-
     /// Reads ranges that follow one another, counted from `offset`, each into memory of its own, all in one operation and with as few
     /// copies as can be: a device that [goes around](BlockDevice::goes_around) the host's cache does, unless the bytes are in it. `None`: the
     /// device cannot, or could not; who needs the bytes reads them with [`BlockDevice::read_at`], and learns what is wrong.
@@ -203,9 +197,6 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn will_read(&self, offset: u64, len: u64) {
         (**self).will_read(offset, len);
-    }
-    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
-        (**self).read_at_hand(buf, offset)
     }
     fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {
         (**self).read_apart(parts, offset)

@@ -4,8 +4,9 @@
 
 use std::fmt;
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use zuse_base::sync::RwLock;
 
 use zuse_base::{Counter, Errno, Span};
 
@@ -133,7 +134,7 @@ impl FaultyDevice {
 
     /// How often a rule fired.
     pub fn fired(&self, id: RuleId) -> u64 {
-        let armed = self.armed.read().unwrap_or_else(PoisonError::into_inner);
+        let armed = self.armed.read();
         armed
             .iter()
             .find(|a| a.id == id)
@@ -145,8 +146,8 @@ impl FaultyDevice {
         &self.inner
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Armed>> {
-        self.armed.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> zuse_base::sync::RwLockWriteGuard<'_, Vec<Armed>> {
+        self.armed.write()
     }
 
     /// The fault of an operation, and the span of its rule.
@@ -155,7 +156,7 @@ impl FaultyDevice {
             return None;
         }
         let asked = Span::new(offset, len);
-        let armed = self.armed.read().unwrap_or_else(PoisonError::into_inner);
+        let armed = self.armed.read();
         let hit = armed
             .iter()
             .find(|a| a.rule.op == op && a.fires(op, asked))?;
@@ -282,11 +283,7 @@ impl BlockDevice for FaultyDevice {
 
 impl fmt::Debug for FaultyDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rules = self
-            .armed
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len();
+        let rules = self.armed.read().len();
         write!(f, "FaultyDevice({:?}, {rules} rules)", self.inner)
     }
 }

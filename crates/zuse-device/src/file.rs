@@ -36,7 +36,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, FallocateFlags};
-use rustix::io::ReadWriteFlags;
 use zuse_base::Errno;
 
 use crate::block_device::{BlockDevice, PAGE, check, total};
@@ -518,22 +517,6 @@ impl BlockDevice for FileDevice {
                 libc::SYNC_FILE_RANGE_WRITE,
             );
         }
-    }
-
-    #[cfg(target_os = "linux")]
-    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
-        if check(self, Op::Read, offset, buf.len() as u64).is_err() {
-            return false;
-        }
-        let (wanted, at) = (buf.len(), self.base + offset);
-        // Whatever is wrong (a host that cannot say, a damaged disk) is met again by who waits for the bytes.
-        let got = rustix::io::preadv2(
-            &self.file,
-            &mut [IoSliceMut::new(buf)],
-            at,
-            ReadWriteFlags::NOWAIT,
-        );
-        got == Ok(wanted)
     }
 
     #[cfg(target_os = "linux")]

@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use zuse_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::block_device::{BlockDevice, check};
 use crate::error::{DeviceError, Op};
@@ -144,10 +145,6 @@ impl BlockDevice for MemDevice {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
-        self.read_at(buf, offset).is_ok()
-    }
-
     fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {
         let read = |part: &Range<usize>| {
             let mut bytes = vec![0; part.len()];
@@ -210,11 +207,11 @@ fn shard(n: u64) -> usize {
 }
 
 fn read(shard: &RwLock<Chunks>) -> RwLockReadGuard<'_, Chunks> {
-    shard.read().unwrap_or_else(PoisonError::into_inner)
+    shard.read()
 }
 
 fn write(shard: &RwLock<Chunks>) -> RwLockWriteGuard<'_, Chunks> {
-    shard.write().unwrap_or_else(PoisonError::into_inner)
+    shard.write()
 }
 
 impl fmt::Debug for MemDevice {

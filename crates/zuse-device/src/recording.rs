@@ -2,8 +2,9 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::Counter;
 
@@ -120,7 +121,7 @@ impl RecordingDevice {
     }
 
     fn log(&self) -> MutexGuard<'_, Vec<Operation>> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock()
     }
 
     fn note(&self, op: Op, offset: u64, len: u64) {
@@ -211,14 +212,6 @@ impl BlockDevice for RecordingDevice {
         self.told.0.bump();
         self.told.1.add(len);
         self.inner.will_read(offset, len);
-    }
-
-    fn read_at_hand(&self, buf: &mut [u8], offset: u64) -> bool {
-        let there = self.inner.read_at_hand(buf, offset);
-        if there {
-            self.note(Op::Read, offset, buf.len() as u64);
-        }
-        there
     }
 
     fn read_apart(&self, parts: &[Range<usize>], offset: u64) -> Option<Vec<Fresh>> {

@@ -19,8 +19,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::{Entropy, Errno, SeededPrng};
 
@@ -104,7 +105,7 @@ impl PowerSupply {
     }
 
     fn power(&self) -> MutexGuard<'_, Power> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -207,7 +208,7 @@ impl SimDisk {
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 
     fn change(

@@ -8,7 +8,8 @@
 //! it. Within one txg a freed range comes before a written block of the same id: writing after freeing keeps both,
 //! freeing after writing drops the block.
 
-use std::sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock};
+use zuse_base::sync::{RwLock, RwLockWriteGuard};
 
 use zuse_base::range_tree::{RangeTree, Span};
 use zuse_base::{Result, Txg};
@@ -208,25 +209,20 @@ impl DirtyBlock {
 
     /// Its content, to be changed.
     pub fn change(&self) -> RwLockWriteGuard<'_, Content> {
-        self.content
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.content.write()
     }
 
     /// The address of its bytes, as a hint; 0 where there are none yet.
     pub fn bytes_at(&self) -> usize {
         match self.content.try_read().as_deref() {
-            Ok(Content::Dirty { bytes, .. }) => bytes.as_ptr().addr(),
+            Some(Content::Dirty { bytes, .. }) => bytes.as_ptr().addr(),
             _ => 0,
         }
     }
 
     /// The pointer of a block of another place; `None` for what has its bytes here.
     pub fn pointer(&self) -> Option<BlockPointer> {
-        let content = self
-            .content
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let content = self.content.read();
         match &*content {
             Content::Cloned(reference) => Some(*reference.pointer()),
             _ => None,
@@ -261,10 +257,7 @@ impl DirtyBlock {
     /// A stored form does not decode.
     #[allow(clippy::type_complexity)]
     pub fn fork(&self) -> Result<(Vec<u8>, Option<Box<dyn BlockIndex>>)> {
-        let content = self
-            .content
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let content = self.content.read();
         Ok(match &*content {
             Content::Clean(block) => (
                 block.bytes().to_vec(),

@@ -21,7 +21,8 @@ pub(crate) mod sync;
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
+use zuse_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::tripwire::{Tripwire, Watched, at};
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};
@@ -228,9 +229,7 @@ impl Dnode {
     }
 
     pub(crate) fn read_state(&self) -> RwLockReadGuard<'_, State> {
-        self.state
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.read()
     }
 
     pub(crate) fn write_state(&self) -> Watched<'_, RwLockWriteGuard<'_, State>> {
@@ -240,10 +239,7 @@ impl Dnode {
     }
 
     fn lock_state(&self) -> Watched<'_, RwLockWriteGuard<'_, State>> {
-        let state = self
-            .state
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.state.write();
         self.core.tripwire().hold(at::OBJECT, state)
     }
 
@@ -394,11 +390,6 @@ impl Dnode {
     /// Whether the object is changed in a txg that is not yet on disk.
     pub fn is_dirty(&self) -> bool {
         !self.read_state().dirty.is_empty()
-    }
-
-    /// The oldest txg whose changes to this object are not yet written.
-    pub fn oldest_dirty(&self) -> Option<Txg> {
-        self.read_state().dirty.first().map(|d| d.txg)
     }
 
     /// The newest txg that changed this object and is not yet written.

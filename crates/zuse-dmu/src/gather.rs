@@ -6,7 +6,7 @@
 //! Whoever then reads the objects one after the other finds everything in the cache. It is a hint throughout: what is wrong
 //! is met again, and named, by whoever reads it.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use zuse_base::ObjectId;
@@ -27,17 +27,6 @@ const BLOCKS: u64 = 64;
 const FEW: u64 = 8;
 /// Object sets whose insides are brought in one go: their blocks are within what a [`Ahead`] keeps.
 const AT_ONCE: usize = 256;
-
-/// What came of [`Objset::glance_over`].
-#[derive(Clone, Copy, Debug)]
-pub enum GlanceOver {
-    /// The dnodes were shown.
-    Seen,
-    /// This block, the dnode block or one above it, is not in the cache.
-    Missing(BlockPointer),
-    /// There are none.
-    Nothing,
-}
 
 /// On the way from the top of a tree to one of its blocks.
 #[derive(Clone, Copy)]
@@ -128,47 +117,6 @@ impl Objset {
         } else {
             Vec::new()
         }
-    }
-
-    /// Shows the dnodes of objects as they are stored, as far as one dnode block goes, if it is in the cache.
-    pub fn glance_over(
-        &self,
-        objects: &Range<u64>,
-        mut show: impl FnMut(u64, &DnodeView<'_>),
-    ) -> GlanceOver {
-        let blkid = objects.start / SLOTS_PER_BLOCK as u64;
-        let first = blkid * SLOTS_PER_BLOCK as u64;
-        let tree = self.meta_tree();
-        if blkid > tree.head.max_block {
-            return GlanceOver::Nothing;
-        }
-        let Some(mut way) = Way::of(&tree, blkid) else {
-            return GlanceOver::Nothing;
-        };
-        loop {
-            let Some(block) = self.io().glance(&way.bp) else {
-                return GlanceOver::Missing(way.bp);
-            };
-            if way.level == 0 {
-                for (slot, dnode) in scan_block(block.bytes()) {
-                    let object = first + slot as u64;
-                    if let (true, Ok(dnode)) = (objects.contains(&object), dnode) {
-                        show(object, &dnode);
-                    }
-                }
-                return GlanceOver::Seen;
-            }
-            match way.step(block.bytes()) {
-                Some(lower) => way = lower,
-                None => return GlanceOver::Nothing,
-            }
-        }
-    }
-
-    /// The first object of the dnode block behind that of an object.
-    pub fn next_dnode_block(&self, object: u64) -> u64 {
-        let slots = SLOTS_PER_BLOCK as u64;
-        (object / slots).saturating_add(1).saturating_mul(slots)
     }
 
     /// The ways to the dnode blocks of objects, each once.

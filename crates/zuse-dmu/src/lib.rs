@@ -29,7 +29,7 @@ pub mod zap;
 
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
 pub use edge::Edge;
-pub use gather::{GlanceOver, Inside, look_inside};
+pub use gather::{Inside, look_inside};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
 pub use number_hash::{NumberHasher, NumberMap, SHARDS as NUMBER_SHARDS, shard_of};
 pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync, Stored};

@@ -32,7 +32,8 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Tripwire, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
@@ -83,10 +84,6 @@ pub(crate) struct Core {
     pub edge: OnceLock<Arc<Edge>>,
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 impl Core {
     /// The tripwire of the pool.
     pub fn tripwire(&self) -> &Tripwire {
@@ -94,10 +91,7 @@ impl Core {
     }
 
     pub fn settings(&self) -> Arc<Settings> {
-        self.settings
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
+        self.settings.read().clone()
     }
 
     /// How many threads may wait for devices at once while blocks are written: each top-level vdev has one that writes to it.
@@ -130,7 +124,7 @@ impl Core {
 
     /// How a dnode block of a raw object set is to be stored.
     pub fn raw_form(&self, txg: Txg, blkid: u64) -> Option<RawForm> {
-        lock(&self.raw_forms[txg.slot::<4>()]).get(&blkid).copied()
+        self.raw_forms[txg.slot::<4>()].lock().get(&blkid).copied()
     }
 
     pub fn note_edit(&self) {
@@ -138,12 +132,12 @@ impl Core {
     }
 
     pub fn note_dirty(&self, txg: Txg, dnode: Arc<Dnode>) {
-        lock(&self.dirty[txg.slot::<4>()]).push(dnode);
+        self.dirty[txg.slot::<4>()].lock().push(dnode);
     }
 
     /// A dnode was dropped: removes its entry unless another one has taken its place.
     pub fn forget(&self, object: ObjectId) {
-        let mut shard = lock(self.shard(object));
+        let mut shard = self.shard(object).lock();
         if shard
             .get(&object.0)
             .is_some_and(|weak| weak.strong_count() == 0)
@@ -153,7 +147,8 @@ impl Core {
     }
 
     fn alive(&self, object: ObjectId) -> Option<Arc<Dnode>> {
-        lock(self.shard(object))
+        self.shard(object)
+            .lock()
             .get(&object.0)
             .and_then(Weak::upgrade)
     }
@@ -391,11 +386,7 @@ impl Objset {
         let core = &self.core;
         core.keep_metadata.store(settings.cache_metadata, Relaxed);
         core.keep_data.store(settings.cache_data, Relaxed);
-        *self
-            .core
-            .settings
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(settings);
+        *self.core.settings.write() = Arc::new(settings);
     }
 
     /// Changes of objects so far: equal before and after means that nothing was changed. One counts before anybody can see it.
@@ -405,31 +396,28 @@ impl Objset {
 
     /// The root pointer as of the last synced txg; a hole before the first.
     pub fn root(&self) -> BlockPointer {
-        *self
-            .root
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.root.read()
     }
 
     /// The objset flags.
     pub fn flags(&self) -> u64 {
-        lock(&self.rest).flags
+        self.rest.lock().flags
     }
 
     /// Sets the objset flags.
     pub fn set_flags(&self, tx: &Tx, flags: u64) {
-        lock(&self.rest).flags = flags;
+        self.rest.lock().flags = flags;
         self.touch(tx);
     }
 
     /// The intent log header, little-endian.
     pub fn zil_header(&self) -> [u8; ZIL_HEADER_SIZE] {
-        lock(&self.rest).zil_header
+        self.rest.lock().zil_header
     }
 
     /// Replaces the intent log header.
     pub fn set_zil_header(&self, tx: &Tx, header: [u8; ZIL_HEADER_SIZE]) {
-        lock(&self.rest).zil_header = header;
+        self.rest.lock().zil_header = header;
         self.touch(tx);
     }
 
@@ -467,12 +455,7 @@ impl Objset {
 
     /// Accounting object −1 (0), −2 (1) or −3 (2), if it exists.
     pub fn accounting_object(&self, which: usize) -> Option<Arc<Dnode>> {
-        self.special
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .get(which)
-            .cloned()
-            .flatten()
+        self.special.read().get(which).cloned().flatten()
     }
 
     fn check_number(&self, object: ObjectId) -> Result<()> {
@@ -543,7 +526,7 @@ impl Objset {
                     }
                 }
             };
-            let mut shard = lock(self.core.shard(object));
+            let mut shard = self.core.shard(object).lock();
             if let Some(there) = shard.get(&object.0).and_then(Weak::upgrade) {
                 drop(shard);
                 return if there.exists() {
@@ -657,7 +640,7 @@ impl Objset {
             }
             at = self.next_object(there)?;
         }
-        lock(self.core.shard(object)).remove(&object.0);
+        self.core.shard(object).lock().remove(&object.0);
         self.born(tx, object, spec)?.ok_or(first)
     }
 
@@ -675,13 +658,13 @@ impl Objset {
         d.born = true;
         state.dirty.push(d);
         {
-            let mut shard = lock(self.core.shard(object));
+            let mut shard = self.core.shard(object).lock();
             if shard
                 .get(&object.0)
                 .is_some_and(|weak| weak.strong_count() > 0)
             {
                 drop(shard);
-                lock(&self.numbers).settle(object);
+                self.numbers.lock().settle(object);
                 return Ok(None);
             }
             let dnode = Dnode::new(self.core.clone(), object, state);
@@ -718,7 +701,7 @@ impl Objset {
                 Err(e) if self.meta.is_stale(&tree, &e) => continue,
                 other => other?,
             };
-            let pending = lock(&self.numbers).next_pending(from);
+            let pending = self.numbers.lock().next_pending(from);
             let next = match (on_disk, pending) {
                 (None, None) => return Ok(None),
                 (Some(a), None) | (None, Some(a)) => a,
@@ -759,7 +742,7 @@ impl Objset {
     /// Whether anything is to be written in a txg.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.rest_dirty[txg.slot::<4>()].load(Relaxed)
-            || !lock(&self.core.dirty[txg.slot::<4>()]).is_empty()
+            || !self.core.dirty[txg.slot::<4>()].lock().is_empty()
     }
 
     /// Whether space is accounted by user and group.
@@ -783,7 +766,7 @@ impl Drop for Objset {
     /// What is dirty will never be written. It holds what it is dirty in: without this neither would ever go.
     fn drop(&mut self) {
         for slot in &self.core.dirty {
-            let dirty = std::mem::take(&mut *lock(slot));
+            let dirty = std::mem::take(&mut *slot.lock());
             drop(dirty);
         }
     }

@@ -37,7 +37,8 @@ pub mod normalize;
 mod stats;
 mod store;
 
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+use zuse_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Errno, Error, Result};
@@ -57,7 +58,7 @@ pub use key::{TOO_BIG, ZapValue};
 use known::{Known, What};
 pub(crate) use micro::numbers_of;
 use micro::{MicroHeader, MicroIndex};
-pub use micro::{number_in, numbers_in, only_in};
+pub use micro::{number_in, numbers_in};
 pub use normalize::MatchType;
 pub use stats::{LeafHistograms, ZapStats};
 use store::{Blocks, ObjectBlocks, ObjectEdit};
@@ -158,22 +159,6 @@ fn new_salt(object: u64, txg: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (x ^ (x >> 31)) | 1
-}
-
-/// Makes an object that has no data an empty micro ZAP of 512 bytes.
-///
-/// # Errors
-/// The object is free.
-pub fn init_micro(dnode: &Arc<Dnode>, tx: &Tx, normflags: u64) -> Result<()> {
-    Zap::create_in(
-        dnode,
-        tx,
-        &ZapOptions {
-            normflags,
-            ..ZapOptions::default()
-        },
-    )
-    .map(|_| ())
 }
 
 /// Makes an object that has no data a micro ZAP of 512 bytes with one name in it, written at once: nobody may have opened it.
@@ -316,14 +301,6 @@ impl Zap {
             .next_multiple_of(micro::STEP)
     }
 
-    /// Whether it is a micro ZAP that needs the feature `large_microzap`.
-    ///
-    /// # Errors
-    /// Block 0 cannot be read.
-    pub fn is_large_micro(&self) -> Result<bool> {
-        Ok(self.dnode.block_size() > DEFAULT_MICRO_MAX && self.kind()? == Kind::Micro)
-    }
-
     fn kind(&self) -> Result<Kind> {
         self.blocks().view(0, kind)
     }
@@ -344,18 +321,11 @@ impl Zap {
     }
 
     fn read_lock(&self) -> RwLockReadGuard<'_, Known> {
-        self.shared
-            .lock
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.shared.lock.read()
     }
 
     fn write_lock(&self) -> Watched<'_, RwLockWriteGuard<'_, Known>> {
-        let known = self
-            .shared
-            .lock
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let known = self.shared.lock.write();
         self.dnode.tripwire().hold(at::ZAP, known)
     }
 

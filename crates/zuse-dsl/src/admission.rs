@@ -120,12 +120,7 @@ impl Dataset {
         let slot = tx.txg().slot::<4>();
         let first = self.in_flight[slot].fetch_add(bytes, Relaxed) == 0;
         let bytes = bytes + if first { TXG_OVERHEAD } else { 0 };
-        for dir in self
-            .chain
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .iter()
-        {
+        for dir in self.chain.read().iter() {
             dir.in_flight[slot].fetch_add(bytes, Relaxed);
         }
         self.note_dirty(tx.txg());
@@ -133,10 +128,7 @@ impl Dataset {
     }
 
     fn verdict(&self, bytes: u64, frees: bool) -> Result<Verdict> {
-        let chain = self
-            .chain
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let chain = self.chain.read();
         let flying = |cells: &[std::sync::atomic::AtomicU64; 4]| {
             cells.iter().map(|c| c.load(Relaxed)).sum::<u64>()
         };

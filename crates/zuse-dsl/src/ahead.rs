@@ -9,8 +9,9 @@
 //! what is wrong is met again by the listing itself.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use zuse_base::sync::Mutex;
 
 use zuse_base::{Error, Result};
 use zuse_dmu::{Ahead, Dnode, look_inside};

@@ -21,7 +21,7 @@ use zuse_format::property::{dataset_property, is_user_property};
 use crate::admission::Reserve;
 use crate::ahead::Coming;
 use crate::bookmark::NOT_AN_ANCESTOR;
-use crate::context::{Ctx, Dsl, lock};
+use crate::context::{Ctx, Dsl};
 use crate::dataset::Kind;
 use crate::listing::Entry;
 use crate::meta::is_public;
@@ -386,7 +386,7 @@ impl Batch<'_> {
         self.ctx.dsl.check_idle(head)?;
         for later in 1..3 {
             let slot = Txg(self.ctx.txg + later).slot::<4>();
-            if lock(&self.ctx.dsl.dirty[slot]).contains_key(&head) {
+            if self.ctx.dsl.dirty[slot].lock().contains_key(&head) {
                 return Err(Error::refused(Errno::BUSY, "the dataset is being written"));
             }
         }

@@ -2,8 +2,9 @@
 //!
 //! Called from many threads during a sync; the sync thread takes the sums afterwards and puts them into the MOS.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use zuse_base::sync::Mutex;
 
 use zuse_base::tripwire::at;
 use zuse_base::{Result, Txg};
@@ -70,7 +71,7 @@ impl Books {
         Sums {
             born: self.born.take(),
             freed: self.freed.take(),
-            dead: std::mem::take(&mut *self.dead.lock().unwrap_or_else(PoisonError::into_inner)),
+            dead: std::mem::take(&mut *self.dead.lock()),
         }
     }
 }
@@ -94,7 +95,7 @@ impl Ledger for Books {
             self.io.free(txg, bp)?;
             self.freed.add(Sizes::of_block(&self.io, bp));
         } else {
-            let dead = self.dead.lock().unwrap_or_else(PoisonError::into_inner);
+            let dead = self.dead.lock();
             let tripwire = self.io.vdevs().tripwire();
             tripwire.hold(at::BOOKS, dead).push(*bp);
         }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use zuse_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Errno, Error, Result};
@@ -22,10 +23,6 @@ type RootPlan = (
     Vec<(String, zuse_format::property::PropertyValue)>,
     Option<crate::NewEncryption>,
 );
-
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What exists only while a pool is open.
 pub(crate) struct Open {
@@ -124,23 +121,23 @@ impl Dsl {
 
     /// The pool's space as of the last synced txg: looking it up costs no lock of the allocator.
     pub(crate) fn space(&self) -> PoolSpace {
-        *self.space.read().unwrap_or_else(PoisonError::into_inner)
+        *self.space.read()
     }
 
     pub(crate) fn note_space(&self) {
         if let Some(open) = self.open.get() {
-            *self.space.write().unwrap_or_else(PoisonError::into_inner) = open.spa.space();
+            *self.space.write() = open.spa.space();
         }
     }
 
     /// A map of what is in memory, to be looked up or changed.
     pub(crate) fn map<'a, T>(&'a self, map: &'a Mutex<T>) -> Watched<'a, MutexGuard<'a, T>> {
         let wire = self.open.get().map(|open| open.spa.tripwire());
-        Watched::of(wire, at::MAPS, lock(map))
+        Watched::of(wire, at::MAPS, map.lock())
     }
 
     pub(crate) fn read_config(&self) -> RwLockReadGuard<'_, ()> {
-        self.config.read().unwrap_or_else(PoisonError::into_inner)
+        self.config.read()
     }
 
     pub(crate) fn ctx<'a>(&'a self, tx: &'a Tx) -> Result<Ctx<'a>> {
@@ -173,10 +170,7 @@ impl Dsl {
         spa.sync_task(
             move |tx| check(&dsl_check.ctx(tx)?),
             move |tx| {
-                let config = dsl_apply
-                    .config
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let config = dsl_apply.config.write();
                 let _config = dsl_apply.spa()?.tripwire().hold(at::CONFIG, config);
                 let ctx = dsl_apply.ctx(tx)?;
                 let result = apply(&ctx);

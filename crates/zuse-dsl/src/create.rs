@@ -13,7 +13,7 @@ use zuse_format::{BlockPointer, ObjsetType, object_type as ot};
 
 use crate::admission::Reserve;
 use crate::bpobj;
-use crate::context::{Ctx, Dsl, Fill, Open, lock};
+use crate::context::{Ctx, Dsl, Fill, Open};
 use crate::dataset::{Dataset, Kind};
 use crate::deadlist::{Deadlist, chain_keys};
 use crate::key_change::NewEncryption;
@@ -119,7 +119,7 @@ impl Dsl {
             .edit_dir(tx, root_dir, |d| d.origin = origin_snap)?;
         let ds = ctx.create_head(root_dir, &Origin { snap: origin_snap }, 0)?;
         ctx.create_history()?;
-        if let Some((fill, props, encryption)) = lock(&self.root).take() {
+        if let Some((fill, props, encryption)) = self.root.lock().take() {
             if let Some(new) = &encryption {
                 ctx.encrypt_new(ds, new)?;
             }

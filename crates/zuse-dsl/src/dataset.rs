@@ -4,7 +4,8 @@
 //! destroyed. A rollback gives the dataset a new object set: the owner stops all work on the old one before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
@@ -14,7 +15,7 @@ use zuse_format::{BlockPointer, ObjsetType};
 use zuse_io::DatasetKey;
 
 use crate::books::Books;
-use crate::context::{Dsl, lock};
+use crate::context::Dsl;
 use crate::dir::DirState;
 use crate::meta::ds_of;
 
@@ -212,14 +213,6 @@ impl Dataset {
         Ok(self.phys()?.guid)
     }
 
-    /// 56-bit id of the filesystem.
-    ///
-    /// # Errors
-    /// It was destroyed.
-    pub fn fsid(&self) -> Result<u64> {
-        Ok(self.phys()?.fsid_guid)
-    }
-
     /// Whether somebody owns it.
     pub fn is_owned(&self) -> bool {
         self.owned.load(Relaxed)
@@ -264,7 +257,7 @@ impl Dataset {
 
     /// What its object set is; reads at most the objset block.
     pub(crate) fn objset_type(&self) -> Result<ObjsetType> {
-        if let Some(os) = &*lock(&self.objset) {
+        if let Some(os) = &*self.objset.lock() {
             return Ok(os.kind());
         }
         let phys = self.phys()?;
@@ -318,7 +311,7 @@ impl Dataset {
             .dsl
             .spa()?
             .tripwire()
-            .hold(at::SLOT, lock(&self.objset));
+            .hold(at::SLOT, self.objset.lock());
         if let Some(os) = &*slot {
             return Ok(os.clone());
         }
@@ -429,7 +422,7 @@ impl Dataset {
             None
         };
         let os = Objset::create(self.env(name, key)?, kind, tx);
-        *lock(&self.objset) = Some(os.clone());
+        *self.objset.lock() = Some(os.clone());
         self.note_dirty(tx.txg());
         Ok(os)
     }
@@ -443,23 +436,23 @@ impl Dataset {
         tx: &Tx,
     ) -> Result<Arc<Objset>> {
         let os = Objset::create_raw(self.env(name, None)?, kind, shape, tx);
-        *lock(&self.objset) = Some(os.clone());
+        *self.objset.lock() = Some(os.clone());
         self.note_dirty(tx.txg());
         Ok(os)
     }
 
     pub(crate) fn open_objset(&self) -> Option<Arc<Objset>> {
-        lock(&self.objset).clone()
+        self.objset.lock().clone()
     }
 
     /// Forgets the object set: the dataset has another content now.
     pub(crate) fn close_objset(&self) {
-        *lock(&self.objset) = None;
+        *self.objset.lock() = None;
     }
 
     /// Lets go of an object set that was opened with keys which are about to be forgotten; false if somebody uses it.
     pub(crate) fn forget_keys(&self) -> bool {
-        let mut slot = lock(&self.objset);
+        let mut slot = self.objset.lock();
         let used = self.is_owned() || slot.as_ref().is_some_and(|os| Arc::strong_count(os) > 1);
         if !used {
             *slot = None;
@@ -480,11 +473,7 @@ impl Dataset {
 
     /// Whether a directory is its own or above it.
     pub(crate) fn is_below(&self, dir: &Arc<DirState>) -> bool {
-        self.chain
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .iter()
-            .any(|d| Arc::ptr_eq(d, dir))
+        self.chain.read().iter().any(|d| Arc::ptr_eq(d, dir))
     }
 
     /// Takes effective properties over into memory.
@@ -493,10 +482,7 @@ impl Dataset {
         self.refquota
             .store(self.dsl.number_of(object, "refquota")?, Relaxed);
         let chain = self.dsl.dir_chain(self.phys()?.dir)?;
-        *self
-            .chain
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = chain;
+        *self.chain.write() = chain;
         if let Some(os) = self.open_objset() {
             os.set_settings(self.dsl.settings_of(object)?);
         }

@@ -13,7 +13,7 @@ use zuse_format::dsl::{DS_FLAG_DEFER_DESTROY, DslDatasetPhys, UsedKind};
 
 use crate::admission::Reserve;
 use crate::ahead::handed_on;
-use crate::context::{Ctx, Dsl, lock};
+use crate::context::{Ctx, Dsl};
 use crate::create::{FS_COUNT, SNAP_COUNT};
 use crate::deadlist::Deadlist;
 use crate::name::split_snapshot;
@@ -104,11 +104,11 @@ impl Dsl {
                     }
                 }
                 steps.extend(ctx.plan_heads(&tree, recursive)?.steps);
-                *lock(&planned) = Some(steps);
+                *planned.lock() = Some(steps);
                 Ok(())
             },
             move |ctx| {
-                let steps = lock(&checked).take().unwrap_or_default();
+                let steps = checked.lock().take().unwrap_or_default();
                 ctx.over_gathered(&steps, Step::object, |step| ctx.do_step(step))?;
                 if ctx.dsl.frees_wait()? {
                     ctx.spa.note_frees();
@@ -577,7 +577,7 @@ impl Ctx<'_> {
     /// Heads of the clones of a directory's snapshots with the txgs of those, the newest first. They are remembered to the end of
     /// the sync task: the n-th snapshot that goes of a dataset with 10,000 clones does not look at them all once more.
     fn branches(&self, dir: u64, clones: u64) -> Result<Branches> {
-        if let Some(known) = lock(&self.dsl.branches).get(&dir) {
+        if let Some(known) = self.dsl.branches.lock().get(&dir) {
             return Ok(known.clone());
         }
         let mut all = Vec::new();
@@ -587,7 +587,7 @@ impl Ctx<'_> {
         }
         all.sort_unstable_by_key(|(txg, _)| std::cmp::Reverse(*txg));
         let branches: Branches = all.into();
-        let mut known = lock(&self.dsl.branches);
+        let mut known = self.dsl.branches.lock();
         if known.len() >= BRANCHES_KNOWN {
             known.clear();
         }
@@ -597,7 +597,7 @@ impl Ctx<'_> {
 
     /// Clones come, go or change their origin.
     pub(crate) fn forget_branches(&self) {
-        lock(&self.dsl.branches).clear();
+        self.dsl.branches.lock().clear();
     }
 
     fn clear_bootfs(&self, object: u64) -> Result<()> {
@@ -615,7 +615,7 @@ impl Ctx<'_> {
             self.touched(&handle);
             handle.close_objset();
         }
-        lock(&self.dsl.datasets).remove(&object);
+        self.dsl.datasets.lock().remove(&object);
     }
 
     /// Removes a head without snapshots and children, with its directory.
@@ -698,7 +698,7 @@ impl Ctx<'_> {
         if let Some(name) = self.dsl.name_in(siblings, object)? {
             self.meta.table(siblings)?.remove(self.tx, &name)?;
         }
-        lock(&self.dsl.dirs).remove(&object);
+        self.dsl.dirs.lock().remove(&object);
         self.free_extended(object)
     }
 

@@ -8,7 +8,7 @@ use zuse_format::dsl::HistoryPhys;
 use zuse_format::nvlist::{NvEncoding, NvList};
 use zuse_format::object_type as ot;
 
-use crate::context::{Ctx, Dsl, lock};
+use crate::context::{Ctx, Dsl};
 use crate::meta::DIRECTORY;
 
 const BLOCK: u32 = 128 * 1024;
@@ -138,7 +138,7 @@ impl Ctx<'_> {
             .insert("dsid", ds);
         let bytes = self.history_record(record);
         let full = {
-            let mut waiting = lock(&self.dsl.history);
+            let mut waiting = self.dsl.history.lock();
             waiting.push(bytes);
             waiting.len() >= WAITING
         };
@@ -160,7 +160,7 @@ impl Ctx<'_> {
 
     /// Writes what was noted: at the end of whatever may note something, within the same txg.
     pub(crate) fn write_history(&self) -> Result<()> {
-        let waiting = std::mem::take(&mut *lock(&self.dsl.history));
+        let waiting = std::mem::take(&mut *self.dsl.history.lock());
         for some in waiting.chunks(AT_ONCE) {
             let together = some.concat();
             if some.len() > 1 && self.history_room()? > together.len() as u64 {

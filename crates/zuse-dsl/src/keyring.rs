@@ -20,7 +20,7 @@ use zuse_codec::crypt::{MasterKey, Suite, WrappedKey, WrappingKey};
 use zuse_dmu::zap::ZapValue;
 use zuse_io::DatasetKey;
 
-use crate::context::{Dsl, lock};
+use crate::context::Dsl;
 use crate::key_material::{KeyFormat, KeyMaterial, Patience};
 use crate::property::{Found, Value};
 use crate::table::Table;
@@ -173,22 +173,22 @@ impl Dsl {
 
     /// Whether the wrapping key of an encryption root is loaded.
     pub(crate) fn is_loaded(&self, root_dir: u64) -> bool {
-        lock(&self.keyring).wrapping.contains_key(&root_dir)
+        self.keyring.lock().wrapping.contains_key(&root_dir)
     }
 
     /// The wrapping key of an encryption root, if it is loaded.
     pub(crate) fn wrapping_key(&self, root_dir: u64) -> Option<WrappingKey> {
-        lock(&self.keyring).wrapping.get(&root_dir).cloned()
+        self.keyring.lock().wrapping.get(&root_dir).cloned()
     }
 
     /// Makes a wrapping key that was just proved, or made, the one of an encryption root.
     pub(crate) fn keep_wrapping_key(&self, root_dir: u64, key: WrappingKey) {
-        lock(&self.keyring).wrapping.insert(root_dir, key);
+        self.keyring.lock().wrapping.insert(root_dir, key);
     }
 
     /// Notes the keys of a key object that was just made or rewrapped.
     pub(crate) fn keep_dataset_key(&self, object: u64, root_dir: u64, key: Arc<DatasetKey>) {
-        let mut ring = lock(&self.keyring);
+        let mut ring = self.keyring.lock();
         debug_assert!(
             ring.wrapping.contains_key(&root_dir),
             "the key of object {object} is kept without that of its root {root_dir}"
@@ -198,7 +198,7 @@ impl Dsl {
 
     /// Key objects were rewrapped for another root.
     pub(crate) fn move_loaded(&self, objects: &[u64], root_dir: u64) {
-        let mut ring = lock(&self.keyring);
+        let mut ring = self.keyring.lock();
         for object in objects {
             if let Some(entry) = ring.loaded.get_mut(object) {
                 entry.0 = root_dir;
@@ -209,7 +209,7 @@ impl Dsl {
     /// The same key is that of another encryption root now.
     pub(crate) fn move_wrapping_key(&self, from: u64, to: u64, objects: &[u64]) {
         {
-            let mut ring = lock(&self.keyring);
+            let mut ring = self.keyring.lock();
             if let Some(key) = ring.wrapping.remove(&from) {
                 ring.wrapping.insert(to, key);
             }
@@ -219,12 +219,12 @@ impl Dsl {
 
     /// A directory is no encryption root any more.
     pub(crate) fn drop_wrapping_key(&self, root_dir: u64) {
-        lock(&self.keyring).wrapping.remove(&root_dir);
+        self.keyring.lock().wrapping.remove(&root_dir);
     }
 
     /// A key object is freed.
     pub(crate) fn forget_key_object(&self, object: u64) {
-        lock(&self.keyring).loaded.remove(&object);
+        self.keyring.lock().loaded.remove(&object);
     }
 
     /// The keys of an encrypted dataset.
@@ -235,7 +235,7 @@ impl Dsl {
         let dir = self.meta()?.ds(ds)?.dir;
         let missing = || Error::missing(format!("directory {dir}"), "its key object is missing");
         let object = self.key_object_number(dir)?.ok_or_else(missing)?;
-        if let Some((_, key)) = lock(&self.keyring).loaded.get(&object) {
+        if let Some((_, key)) = self.keyring.lock().loaded.get(&object) {
             return Ok(key.clone());
         }
         let found = self.key_object(dir)?.ok_or_else(missing)?;
@@ -255,7 +255,7 @@ impl Dsl {
             found.version,
             self.spa()?.entropy(),
         ));
-        let mut ring = lock(&self.keyring);
+        let mut ring = self.keyring.lock();
         let (_, key) = ring.loaded.entry(object).or_insert((found.root_dir, made));
         Ok(key.clone())
     }
@@ -426,7 +426,7 @@ impl Dsl {
             ));
         }
         let below: Vec<u64> = {
-            let ring = lock(&self.keyring);
+            let ring = self.keyring.lock();
             let of_root = ring.loaded.iter().filter(|(_, (root, _))| *root == dir);
             of_root.map(|(object, _)| *object).collect()
         };
@@ -446,7 +446,7 @@ impl Dsl {
             }
         }
         {
-            let mut ring = lock(&self.keyring);
+            let mut ring = self.keyring.lock();
             ring.wrapping.remove(&dir);
             ring.loaded.retain(|_, (root, _)| *root != dir);
         }

@@ -349,7 +349,7 @@ impl Receiving {
 
     /// Notes how far the stream was applied with what `tx` holds.
     pub fn note(&self, tx: &Tx, progress: ReceiveProgress) {
-        crate::context::lock(&self.dataset.progress)[tx.txg().slot::<4>()] = Some(progress);
+        self.dataset.progress.lock()[tx.txg().slot::<4>()] = Some(progress);
     }
 
     /// Waits until everything applied so far is on disk.

@@ -9,7 +9,7 @@ use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DS_FLAG_UNIQUE_ACCURATE, DslDataset
 use crate::admission::Reserve;
 use crate::ahead::handed_on;
 use crate::bookmark::KEY as BOOKMARKS;
-use crate::context::{Ctx, Dsl, lock};
+use crate::context::{Ctx, Dsl};
 use crate::create::SNAP_COUNT;
 use crate::deadlist::{Deadlist, chain_keys};
 use crate::keyring::ENCRYPTION;
@@ -66,11 +66,11 @@ impl Dsl {
                     |t| t.1,
                     |(name, head, snap)| ctx.check_snapshot(name, *head, snap),
                 )?;
-                *lock(&found) = Some((targets, held));
+                *found.lock() = Some((targets, held));
                 Ok(())
             },
             move |ctx| {
-                let Some((targets, held)) = lock(&checked).take() else {
+                let Some((targets, held)) = checked.lock().take() else {
                     return Ok(());
                 };
                 ctx.over_held(

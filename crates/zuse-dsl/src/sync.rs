@@ -11,7 +11,7 @@ use zuse_format::{BlockPointer, BpKind};
 use zuse_pool::{DslHooks, Pool, SyncCtx};
 
 use crate::bpobj::Bpobj;
-use crate::context::{Ctx, Dsl, Open, lock};
+use crate::context::{Ctx, Dsl, Open};
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::meta::Meta;
@@ -119,7 +119,7 @@ impl DslHooks for Dsl {
 
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
         let my = self.ctx(ctx.tx)?;
-        if lock(&self.stuck).is_some() {
+        if self.stuck.lock().is_some() {
             return Ok(false);
         }
         let mut budget = Budget::per_txg(self.frees_per_txg.load(Relaxed));
@@ -130,7 +130,7 @@ impl DslHooks for Dsl {
             Freeing::More => true,
             Freeing::Stuck(e) => {
                 // A damaged or unreadable queue costs the space that it holds, not the pool.
-                *lock(&self.stuck) = Some(e);
+                *self.stuck.lock() = Some(e);
                 false
             }
         })
@@ -154,7 +154,7 @@ impl DslHooks for Dsl {
 
     fn closed(&self) {
         for slot in &self.dirty {
-            let never_written = std::mem::take(&mut *lock(slot));
+            let never_written = std::mem::take(&mut *slot.lock());
             drop(never_written);
         }
     }
@@ -200,7 +200,7 @@ impl Dsl {
 
     /// What kept the background freeing from going on, if anything did.
     pub fn stuck(&self) -> Option<zuse_base::Error> {
-        lock(&self.stuck).clone()
+        self.stuck.lock().clone()
     }
 }
 

@@ -22,13 +22,13 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
+use zuse_base::sync::Mutex;
 
 use zuse_base::Result;
 use zuse_format::ObjsetType;
 use zuse_format::dsl::DslDatasetPhys;
 
-use crate::context::lock;
 use crate::property::{Resolved, Stored};
 use crate::sizes::Sizes;
 
@@ -185,7 +185,7 @@ impl Tier {
     ) -> Result<V> {
         let off = self.off.load(Relaxed);
         {
-            let mut table = lock(table);
+            let mut table = table.lock();
             if !off && let Some(there) = table.get(&key) {
                 table.hits += 1;
                 return Ok(there);
@@ -194,7 +194,7 @@ impl Tier {
         }
         let before = self.changes.load(Relaxed);
         let made = load()?;
-        let mut table = lock(table);
+        let mut table = table.lock();
         // Changes are counted before their table is locked: one that is not seen here removes this entry itself.
         if !off && self.changes.load(Relaxed) == before {
             table.put(key, made.clone());
@@ -234,14 +234,14 @@ impl Tier {
 
     /// Those of some datasets that are not known.
     pub fn unknown_datasets(&self, objects: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut table = lock(&self.datasets);
+        let mut table = self.datasets.lock();
         let unknown = |o: &u64| table.get(o).is_none();
         objects.into_iter().filter(unknown).collect()
     }
 
     /// Those of some deadlists that are not known.
     pub fn unknown_deadlists(&self, objects: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut table = lock(&self.deadlists);
+        let mut table = self.deadlists.lock();
         let unknown = |o: &u64| table.get(o).is_none();
         objects.into_iter().filter(unknown).collect()
     }
@@ -261,7 +261,7 @@ impl Tier {
         if self.is_off() {
             return;
         }
-        let (mut phys, mut dead) = (lock(&self.datasets), lock(&self.deadlists));
+        let (mut phys, mut dead) = (self.datasets.lock(), self.deadlists.lock());
         // As in `get_or`: a change that is not seen here removes its entry itself.
         if self.changes() == before {
             datasets.into_iter().for_each(|(o, p)| phys.put(o, p));
@@ -272,19 +272,19 @@ impl Tier {
     /// A dataset or deadlist was changed or freed.
     pub fn forget_object(&self, object: u64) {
         self.changes.fetch_add(1, Relaxed);
-        lock(&self.datasets).remove(&object);
-        lock(&self.deadlists).remove(&object);
+        self.datasets.lock().remove(&object);
+        self.deadlists.lock().remove(&object);
     }
 
     /// What is known of an object set already; does not count as a question.
     pub fn known_root(&self, key: &RootKey) -> Option<Arc<Root>> {
-        lock(&self.roots).get(key)
+        self.roots.lock().get(key)
     }
 
     /// Remembers what was learned of an object set.
     pub fn note_root(&self, key: RootKey, root: Root) {
         if !self.is_off() {
-            lock(&self.roots).put(key, Arc::new(root));
+            self.roots.lock().put(key, Arc::new(root));
         }
     }
 
@@ -295,7 +295,7 @@ impl Tier {
 
     /// The name that an object had when it was last met.
     pub fn name(&self, object: u64) -> Option<Arc<str>> {
-        let mut names = lock(&self.names);
+        let mut names = self.names.lock();
         let found = names.get(&object);
         match found {
             Some(_) => names.hits += 1,
@@ -309,7 +309,7 @@ impl Tier {
         if self.off.load(Relaxed) {
             return;
         }
-        let mut table = lock(&self.names);
+        let mut table = self.names.lock();
         for (object, name) in names {
             table.put(object, name.into());
         }
@@ -318,35 +318,35 @@ impl Tier {
     /// A property ZAP changed.
     pub fn forget_stored(&self, object: u64) {
         self.changes.fetch_add(1, Relaxed);
-        lock(&self.stored).remove(&object);
-        lock(&self.resolved).clear();
+        self.stored.lock().remove(&object);
+        self.resolved.lock().clear();
     }
 
     /// Directories have other parents now.
     pub fn forget_resolved(&self) {
         self.changes.fetch_add(1, Relaxed);
-        lock(&self.resolved).clear();
+        self.resolved.lock().clear();
     }
 
     /// The MOS is as it was before: what was read since may be wrong.
     pub fn forget_all(&self) {
         self.changes.fetch_add(1, Relaxed);
-        lock(&self.stored).clear();
-        lock(&self.resolved).clear();
-        lock(&self.datasets).clear();
-        lock(&self.deadlists).clear();
+        self.stored.lock().clear();
+        self.resolved.lock().clear();
+        self.datasets.lock().clear();
+        self.deadlists.lock().clear();
     }
 
     /// Switches it off or on; off, it holds nothing.
     pub fn set_off(&self, off: bool) {
         self.off.store(off, Relaxed);
         if off {
-            lock(&self.stored).clear();
-            lock(&self.resolved).clear();
-            lock(&self.roots).clear();
-            lock(&self.names).clear();
-            lock(&self.datasets).clear();
-            lock(&self.deadlists).clear();
+            self.stored.lock().clear();
+            self.resolved.lock().clear();
+            self.roots.lock().clear();
+            self.names.lock().clear();
+            self.datasets.lock().clear();
+            self.deadlists.lock().clear();
         }
     }
 
@@ -354,12 +354,20 @@ impl Tier {
     pub fn stats(&self) -> [TierStats; 6] {
         let entry = 96;
         [
-            lock(&self.stored).stats("properties", |s| 64 + s.len() * entry),
-            lock(&self.resolved).stats("effective properties", |r| 64 + r.len() * entry),
-            lock(&self.roots).stats("object sets", |_| 320),
-            lock(&self.names).stats("names", |n| 64 + n.len()),
-            lock(&self.datasets).stats("datasets", |_| 64 + size_of::<Listed>()),
-            lock(&self.deadlists).stats("deadlists", |_| 64 + size_of::<Sizes>()),
+            self.stored
+                .lock()
+                .stats("properties", |s| 64 + s.len() * entry),
+            self.resolved
+                .lock()
+                .stats("effective properties", |r| 64 + r.len() * entry),
+            self.roots.lock().stats("object sets", |_| 320),
+            self.names.lock().stats("names", |n| 64 + n.len()),
+            self.datasets
+                .lock()
+                .stats("datasets", |_| 64 + size_of::<Listed>()),
+            self.deadlists
+                .lock()
+                .stats("deadlists", |_| 64 + size_of::<Sizes>()),
         ]
     }
 }

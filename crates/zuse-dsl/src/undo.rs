@@ -22,7 +22,7 @@ use zuse_base::Result;
 use zuse_format::BlockPointer;
 use zuse_pool::FeaturesThen;
 
-use crate::context::{Ctx, lock};
+use crate::context::Ctx;
 use crate::dataset::Dataset;
 use crate::keyring::Keyring;
 
@@ -46,17 +46,17 @@ impl Ctx<'_> {
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.write_history()?;
         self.meta.mos.sync(self.tx.txg(), 1)?;
-        let before = lock(&self.dsl.journal).replace(Journal::default());
+        let before = self.dsl.journal.lock().replace(Journal::default());
         assert!(before.is_none(), "a savepoint within a savepoint");
         Ok(Savepoint {
             features: self.spa.features_now(),
-            keyring: lock(&self.dsl.keyring).clone(),
+            keyring: self.dsl.keyring.lock().clone(),
         })
     }
 
     /// Puts a block off that is to be freed, if that may be undone; false if it is to be freed at once.
     pub fn free_later(&self, bp: &BlockPointer) -> bool {
-        match &mut *lock(&self.dsl.journal) {
+        match &mut *self.dsl.journal.lock() {
             Some(journal) => {
                 journal.frees.push(*bp);
                 true
@@ -67,14 +67,14 @@ impl Ctx<'_> {
 
     /// A handle is about to be changed or forgotten.
     pub fn touched(&self, handle: &Arc<Dataset>) {
-        if let Some(journal) = &mut *lock(&self.dsl.journal) {
+        if let Some(journal) = &mut *self.dsl.journal.lock() {
             journal.handles.push(handle.clone());
         }
     }
 
     /// What was done since the savepoint stays.
     pub fn keep(&self) -> Result<()> {
-        let journal = lock(&self.dsl.journal).take().unwrap_or_default();
+        let journal = self.dsl.journal.lock().take().unwrap_or_default();
         journal
             .frees
             .iter()
@@ -84,33 +84,33 @@ impl Ctx<'_> {
     /// Takes back what was done since the savepoint.
     pub fn undo(&self, then: Savepoint) -> Result<()> {
         let dsl = self.dsl;
-        let journal = lock(&dsl.journal).take().unwrap_or_default();
+        let journal = dsl.journal.lock().take().unwrap_or_default();
         self.meta.mos.forget_changes(self.tx.txg());
         self.spa.features_go_back(then.features);
-        *lock(&dsl.keyring) = then.keyring;
-        lock(&dsl.history).clear();
+        *dsl.keyring.lock() = then.keyring;
+        dsl.history.lock().clear();
         dsl.empty_list.store(0, Relaxed);
         dsl.tier.forget_all();
 
         // What was made has no object any more: nobody is to write it. The sync thread alone notes something in this txg.
         let dirty = &dsl.dirty[self.tx.txg().slot::<4>()];
-        let mut noted = std::mem::take(&mut *lock(dirty));
+        let mut noted = std::mem::take(&mut *dirty.lock());
         noted.retain(|_, ds| ds.phys().is_ok());
-        *lock(dirty) = noted;
+        *dirty.lock() = noted;
         for handle in journal.handles {
             handle.close_objset();
             if let Ok(phys) = handle.phys() {
                 handle.referenced.store(phys.referenced_bytes, Relaxed);
                 let again = Arc::downgrade(&handle);
-                lock(&dsl.datasets).insert(handle.object().0, again);
+                dsl.datasets.lock().insert(handle.object().0, again);
             }
         }
-        let dirs: Vec<u64> = lock(&dsl.dirs).keys().copied().collect();
+        let dirs: Vec<u64> = dsl.dirs.lock().keys().copied().collect();
         for dir in dirs {
             match self.meta.dir(dir) {
                 Ok(phys) => dsl.note_dir(dir, &phys),
                 Err(_) => {
-                    lock(&dsl.dirs).remove(&dir);
+                    dsl.dirs.lock().remove(&dir);
                 }
             }
         }

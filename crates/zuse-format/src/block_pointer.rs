@@ -352,16 +352,6 @@ impl BlockPointer {
         }
     }
 
-    /// The physical birth as stored: 0 when equal to the logical one.
-    #[inline]
-    pub fn raw_physical_birth(&self) -> u64 {
-        if self.is_embedded_bit() {
-            0
-        } else {
-            self.words[PHYSICAL]
-        }
-    }
-
     /// Txg that decides who owns the block: free it, or hand it to a deadlist.
     #[inline]
     pub fn allocation_birth(&self) -> u64 {
@@ -470,12 +460,6 @@ impl BlockPointer {
         self.words[FLAGS] &= !REWRITTEN_BIT;
     }
 
-    /// Marks the block as rewritten: ownership follows the physical birth.
-    pub fn set_rewritten(&mut self, rewritten: bool) {
-        self.words[FLAGS] =
-            self.words[FLAGS] & !REWRITTEN_BIT | if rewritten { REWRITTEN_BIT } else { 0 };
-    }
-
     /// Sets the fill count; an encrypted pointer keeps its IV bytes in the upper half.
     pub fn set_fill(&mut self, fill: u64) {
         self.words[FILL] = if self.encrypted() {
@@ -563,13 +547,6 @@ impl BlockPointer {
             ByteOrder::Little => u64::from_le_bytes(bytes),
             ByteOrder::Big => u64::from_be_bytes(bytes),
         }
-    }
-
-    /// Whether both name the same block: same births, same DVAs.
-    pub fn same_block(&self, other: &Self) -> bool {
-        self.physical_birth() == other.physical_birth()
-            && self.logical_birth() == other.logical_birth()
-            && self.words[..6] == other.words[..6]
     }
 
     /// Whether a pointer from a disk may be followed.

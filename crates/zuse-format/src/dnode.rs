@@ -337,11 +337,6 @@ impl DnodePhys {
         u64::from(self.data_block_sectors) * 512
     }
 
-    /// Bytes of an indirect block.
-    pub fn indirect_block_size(&self) -> u64 {
-        1 << self.indirect_shift
-    }
-
     /// log2 of the pointers in an indirect block.
     pub fn fanout_shift(&self) -> u32 {
         u32::from(self.indirect_shift) - 7

@@ -204,57 +204,5 @@ impl PoolState {
     }
 }
 
-/// Contents of a boot environment block.
-#[derive(Clone, PartialEq, Debug)]
-pub enum BootEnv {
-    /// Text up to its NUL (a GRUB environment).
-    Raw(Vec<u8>),
-    /// Named values.
-    List(NvList),
-    /// A bootonce string of old FreeBSD, without version.
-    Old(Vec<u8>),
-}
-
-impl BootEnv {
-    const PAYLOAD: usize = BOOT_ENV_SIZE - TRAILER_SIZE;
-
-    /// Reads a block whose checksum was verified.
-    ///
-    /// # Errors
-    /// An unknown version, or a damaged list.
-    pub fn decode(block: &[u8]) -> FormatResult<Self> {
-        let Some(version) = block.first_chunk::<8>() else {
-            return bad("boot environment block is too short");
-        };
-        let payload = block.get(8..Self::PAYLOAD.min(block.len())).unwrap_or(&[]);
-        let text = |bytes: &[u8]| bytes.split(|b| *b == 0).next().unwrap_or(&[]).to_vec();
-        match u64::from_be_bytes(*version) {
-            0 => Ok(Self::Raw(text(payload))),
-            1 => Ok(Self::List(NvList::decode(payload)?)),
-            _ if block[0] != 0 => Ok(Self::Old(text(&block[..Self::PAYLOAD.min(block.len())]))),
-            other => bad(format!("boot environment has version {other}")),
-        }
-    }
-
-    /// The block without its checksum.
-    ///
-    /// # Errors
-    /// The payload does not fit.
-    pub fn encode(&self) -> FormatResult<Vec<u8>> {
-        let (version, payload) = match self {
-            Self::Raw(text) => (0u64, text.clone()),
-            Self::List(list) => (1, list.encode_xdr()),
-            Self::Old(_) => return bad("an old bootonce string is not written"),
-        };
-        if payload.len() >= Self::PAYLOAD - 8 {
-            return bad("boot environment is too large");
-        }
-        let mut block = version.to_be_bytes().to_vec();
-        block.extend(payload);
-        block.resize(BOOT_ENV_SIZE, 0);
-        Ok(block)
-    }
-}
-
 #[cfg(test)]
 mod tests;

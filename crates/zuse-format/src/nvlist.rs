@@ -310,15 +310,6 @@ impl NvList {
         }
     }
 
-    /// 32-bit number by name.
-    pub fn get_i32(&self, name: &str) -> Option<i32> {
-        if let Some(NvValue::Int32(value)) = self.get(name) {
-            Some(*value)
-        } else {
-            None
-        }
-    }
-
     /// Text by name.
     pub fn get_str(&self, name: &str) -> Option<&str> {
         if let Some(NvValue::String(value)) = self.get(name) {
@@ -359,32 +350,6 @@ impl NvList {
     pub fn get_u64s(&self, name: &str) -> Option<&[u64]> {
         if let Some(NvValue::Uint64Array(value)) = self.get(name) {
             Some(value)
-        } else {
-            None
-        }
-    }
-
-    /// Array of texts by name.
-    pub fn get_strs(&self, name: &str) -> Option<&[String]> {
-        if let Some(NvValue::StringArray(value)) = self.get(name) {
-            Some(value)
-        } else {
-            None
-        }
-    }
-
-    /// Bytes by name (byte or uint8 array).
-    pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
-        match self.get(name) {
-            Some(NvValue::ByteArray(value) | NvValue::Uint8Array(value)) => Some(value),
-            _ => None,
-        }
-    }
-
-    /// Truth value by name.
-    pub fn get_bool(&self, name: &str) -> Option<bool> {
-        if let Some(NvValue::BooleanValue(value)) = self.get(name) {
-            Some(*value)
         } else {
             None
         }

@@ -8,7 +8,7 @@
 //! for well-formed blocks; it never reads a length it has not bounded by the block.
 
 mod swap;
-pub use swap::{swap_acl, swap_block, swap_bonus, swap_dnode, swap_old_acl, zap_leaf_chunks};
+pub use swap::{swap_acl, swap_block, swap_bonus, swap_dnode, swap_old_acl};
 
 /// How to swap the level-0 contents of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,18 +150,10 @@ pub const NEW_STYLE: u8 = 0x80;
 pub const NEW_METADATA: u8 = 0x40;
 /// Bit 5 of a new-style type: encrypted.
 pub const NEW_ENCRYPTED: u8 = 0x20;
-/// New-style: bytes, data.
-pub const UINT8_DATA: u8 = 0x80;
 /// New-style: bytes, metadata.
 pub const UINT8_METADATA: u8 = 0xc0;
-/// New-style: 32-bit integers, metadata.
-pub const UINT32_METADATA: u8 = 0xc2;
-/// New-style: 64-bit integers, data.
-pub const UINT64_DATA: u8 = 0x83;
 /// New-style: 64-bit integers, metadata.
 pub const UINT64_METADATA: u8 = 0xc3;
-/// New-style: ZAP, data.
-pub const ZAP_DATA: u8 = 0x84;
 /// New-style: ZAP, metadata (zapified DSL objects and most newer MOS ZAPs).
 pub const ZAP_METADATA: u8 = 0xc4;
 

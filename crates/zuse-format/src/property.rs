@@ -190,15 +190,6 @@ impl Property {
         }
     }
 
-    /// Default of a text property.
-    pub fn default_text(&self) -> Option<&'static str> {
-        if let DefaultValue::Text(text) = self.default {
-            Some(text)
-        } else {
-            None
-        }
-    }
-
     /// Number of a word of an index property.
     pub fn number_of(&self, word: &str) -> Option<u64> {
         self.words

@@ -34,8 +34,6 @@ use crate::objset::ZIL_HEADER_SIZE;
 
 /// Bytes of a chain head.
 pub const CHAIN_HEAD: usize = 184;
-/// Smallest log block.
-pub const LOG_BLOCK_MIN: u64 = 512;
 /// Bytes of a record's common part.
 pub const RECORD_HEAD: usize = 32;
 

@@ -29,7 +29,7 @@
 //!   straight here and keeps the page cache (and shared mappings) coherent. `FOPEN_DIRECT_IO` is never answered: it takes
 //!   mmap away, and the kernel drops cached pages only after the size of a file has grown, so that a reader can see zeros
 //!   at the old end of a file that is being written.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod attr;
 mod caller;

@@ -13,8 +13,9 @@
 //!   page and for no directory.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 const CAPACITY: usize = 1 << 16;
 
@@ -71,7 +72,7 @@ impl std::fmt::Debug for Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -124,10 +125,7 @@ impl Notifier {
     }
 
     fn at_once(&self) -> MutexGuard<'_, Option<Arc<Send>>> {
-        self.shared
-            .at_once
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.at_once.lock()
     }
 
     /// The session lives: what sends notices of attributes.
@@ -144,12 +142,10 @@ impl Notifier {
     /// The same for a limited time: false says that something still waits.
     pub fn drain_for(&self, limit: Duration) -> bool {
         let waits = |state: &mut State| !state.closed && (state.sending || !state.queue.is_empty());
-        let (_state, result) = self
-            .shared
-            .changed
+        let changed = &self.shared.changed;
+        !changed
             .wait_timeout_while(self.shared.lock(), limit, waits)
-            .unwrap_or_else(PoisonError::into_inner);
-        !result.timed_out()
+            .1
     }
 
     fn push(&self, notice: Notice) -> Result<(), QueueFull> {
@@ -193,11 +189,7 @@ impl Notifier {
                     self.shared.changed.notify_all();
                 }
             } else {
-                state = self
-                    .shared
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.shared.changed.wait(state);
             }
         }
     }

@@ -8,9 +8,10 @@
 //! somebody still uses it (lazy unmount) or another mount namespace holds a copy. [`Mounted::join`] waits for that.
 
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use zuse_base::sync::{Condvar, Mutex};
 
 use rustix::mount::UnmountFlags;
 
@@ -29,37 +30,31 @@ struct Ending {
 
 impl Ending {
     fn declare(&self, result: Result<(), String>) {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *self.result.lock() = Some(result);
         self.changed.notify_all();
     }
 
     fn wait(&self) -> Result<(), String> {
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut result = self.result.lock();
         loop {
             if let Some(result) = &*result {
                 return result.clone();
             }
-            result = self
-                .changed
-                .wait(result)
-                .unwrap_or_else(PoisonError::into_inner);
+            result = self.changed.wait(result);
         }
     }
 
     /// Whether it ended before that much time had passed.
     fn wait_for(&self, time: Duration) -> bool {
-        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = self.result.lock();
         let waited = self
             .changed
             .wait_timeout_while(result, time, |r| r.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_some()
+        waited.0.is_some()
     }
 
     fn is_over(&self) -> bool {
-        self.result
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.result.lock().is_some()
     }
 }
 

@@ -13,25 +13,22 @@
 
 mod abi;
 mod dispatch;
-mod inbox;
 mod listing;
 mod message;
 mod seeking;
 mod workers;
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
 use rustix::io::Errno as OsErrno;
-use zuse_base::moments;
 
 use crate::notifier::Notice;
 use crate::{Errno, MountOptions, Ops};
 use dispatch::Server;
-use inbox::Inbox;
 use message::{Fields, Malformed, Message, Out};
 use seeking::Seeking;
 use workers::Workers;
@@ -59,12 +56,9 @@ struct Channel(OwnedFd);
 
 impl Channel {
     /// Waits for a message, and says how long it is; `None` when the session has ended.
-    fn receive(
-        &self,
-        mut read: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
-    ) -> io::Result<Option<usize>> {
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
-            match read(self.0.as_fd()) {
+            match rustix::io::read(&self.0, &mut *buffer) {
                 Ok(n) => return Ok(Some(n)),
                 // Its asker was killed before it was read; a signal; another worker was faster.
                 Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::AGAIN) => {}
@@ -123,7 +117,7 @@ pub(crate) fn open<O: Ops>(
     let mut buffer = vec![0; MIN_BUFFER];
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     loop {
-        let Some(len) = channel.receive(|fd| rustix::io::read(fd, &mut *buffer))? else {
+        let Some(len) = channel.receive(&mut buffer)? else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let bytes = buffer.get(..len).unwrap_or_default();
@@ -354,10 +348,9 @@ fn work<O: Ops>(
     all: &Workers,
     number: u64,
 ) -> io::Result<()> {
-    moments::expect(true);
     let largest = usize::try_from(options.max_write.max(PAGE)).unwrap_or(usize::MAX);
     let len = largest.saturating_add(abi::IN_HEADER + abi::WRITE_IN);
-    let mut inbox = Inbox::new(len.max(MIN_BUFFER));
+    let mut inbox = vec![0; len.max(MIN_BUFFER)];
     let mut scratch = Out::default();
     let mut worker = all.worker(channel, number);
     let idle = |is_over: &dyn Fn() -> bool| server.idle(is_over);
@@ -365,8 +358,7 @@ fn work<O: Ops>(
         let message = Message::parse(received).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "a message without a header")
         })?;
-        let set = server.answer(channel, message, &mut scratch);
-        inbox.answered(set);
+        server.answer(channel, message, &mut scratch);
     }
     Ok(())
 }

@@ -46,12 +46,6 @@ const BEFORE: u64 = 48 << 10;
 const RUN: u64 = 1 << 20;
 /// Runs that the device is told of before they are read.
 const TOLD: usize = 32;
-/// Largest read between two questions, and bytes between two blocks that are read along there. It takes about as long as the
-/// one who asks needs for an answer.
-const STEP: u64 = 32 << 10;
-const STEP_GAP: u64 = 4 << 10;
-/// Longest block that is brought there; longer ones than file systems write as metadata are left to others.
-const LONGEST: usize = 128 << 10;
 /// Shortest block that is read straight into where it stays.
 const APART: usize = 32 << 10;
 /// Shortest run of such blocks.
@@ -348,60 +342,6 @@ impl Pipeline {
             && !bp.uses_crypt()
             && !self.gather.may_hold(bp.physical_birth())
             && self.is_linear(bp.dva(0).vdev())
-    }
-
-    /// Brings blocks, sorted by place, into the cache if that takes no waiting: as many of the first ones as one short read
-    /// holds. `scratch` is what is read into. Gives how many are dealt with, and shows those that came with their numbers; 0 means
-    /// that the first ones are not at hand, or long. For moments between two questions, in the thread that is asked: who needs one of them
-    /// meanwhile reads it, and finds out what is wrong with it.
-    pub fn bring_at_hand(
-        &self,
-        blocks: &[(u64, BlockPointer)],
-        scratch: &mut Vec<u8>,
-        mut show: impl FnMut(u64, &Block),
-    ) -> usize {
-        let Some(first) = blocks.first().map(|(_, bp)| bp.dva(0)) else {
-            return 0;
-        };
-        let (start, mut end) = (first.offset(), first.offset());
-        let near = |(_, bp): &&(u64, BlockPointer)| {
-            let dva = bp.dva(0);
-            let until = dva.offset().saturating_add(bp.psize()).max(end);
-            let near = dva.vdev() == first.vdev()
-                && (start..=end.saturating_add(STEP_GAP)).contains(&dva.offset())
-                && (until - start <= STEP || end == start);
-            if near {
-                end = until;
-            }
-            near
-        };
-        let some = &blocks[..blocks.iter().take_while(near).count()];
-        let Ok(len) = usize::try_from(end - start) else {
-            return 0;
-        };
-        if len > LONGEST {
-            return 0;
-        }
-        if scratch.len() < len {
-            scratch.resize(len, 0);
-        }
-        let read = &mut scratch[..len];
-        if !self.vdevs().read_at_hand(first.vdev(), start, read) {
-            return 0;
-        }
-        let context = self.checksums();
-        for (number, bp) in some {
-            let from = (bp.dva(0).offset() - start) as usize;
-            let stored = &read[from..from + bp.psize() as usize];
-            if is_good(bp, stored, &context)
-                && let Ok(decoded) = self.decode_stored(bp, stored, &"a block")
-            {
-                let block = Arc::new(Block::new(decoded));
-                show(*number, &block);
-                self.remember(bp, block);
-            }
-        }
-        some.len()
     }
 
     /// Verifies blocks and gives them to `f`.

@@ -4,7 +4,6 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-use zuse_base::spare;
 use zuse_device::Fresh;
 
 /// Something derived from a block's bytes that is worth keeping beside them (a microzap's hash order).
@@ -86,13 +85,6 @@ impl Block {
     }
 }
 
-/// The next value may take its memory ([`spare`]).
-impl Drop for Block {
-    fn drop(&mut self) {
-        spare::give(std::mem::take(&mut self.memory));
-    }
-}
-
 impl Deref for Block {
     type Target = [u8];
     #[inline]
@@ -104,21 +96,5 @@ impl Deref for Block {
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Block({} bytes)", self.bytes().len())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_memory_of_a_block_goes_to_who_wants_as_much() {
-        const LEN: usize = 70_144;
-        spare::want(LEN);
-        let bytes = vec![3; LEN];
-        let at = bytes.as_ptr();
-        drop(Block::new(bytes));
-        let memory = spare::take(LEN).expect("kept");
-        assert_eq!((memory.as_ptr(), memory.len()), (at, 0));
     }
 }

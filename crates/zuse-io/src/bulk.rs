@@ -7,7 +7,8 @@
 
 use std::fmt::Display;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::{Error, Result};
 use zuse_codec::{ChecksumKind, Compression, verify, verify_truncated};
@@ -34,7 +35,7 @@ pub(crate) struct Spare(Mutex<Vec<Vec<u8>>>);
 
 impl Spare {
     fn buffers(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A buffer; what is in it has no meaning.
@@ -83,14 +84,6 @@ impl Pipeline {
         (bp.kind() == BpKind::Normal && !bp.uses_crypt())
             .then(|| self.cache().glance(&Key::of(bp)))
             .flatten()
-    }
-
-    /// A decoded block from the cache or the devices; the cache does not notice.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub fn read_quietly(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
-        self.read_quietly_keyed(bp, None, place)
     }
 
     /// As [`Self::read_quietly`], of a dataset with that key.

@@ -21,8 +21,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use zuse_base::sync::{Condvar, Mutex};
 
 use zuse_base::Result;
 use zuse_format::{BlockPointer, object_type};
@@ -224,10 +225,6 @@ impl Drop for Loan {
     }
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 impl Cache {
     /// An empty cache with a budget in bytes.
     pub fn new(limit: usize) -> Self {
@@ -319,7 +316,7 @@ impl Cache {
 
     /// The block, if it is here.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Block>> {
-        let mut shard = lock(&self.shards[self.shard(key)]);
+        let mut shard = self.shards[self.shard(key)].lock();
         let block = shard.hit(key)?;
         drop(shard);
         self.looks.hits.fetch_add(1, Relaxed);
@@ -328,7 +325,7 @@ impl Cache {
 
     /// The block, if it is here; neither its rank nor the figures change.
     pub(crate) fn glance(&self, key: &Key) -> Option<Arc<Block>> {
-        let shard = lock(&self.shards[self.shard(key)]);
+        let shard = self.shards[self.shard(key)].lock();
         shard.map.get(key).map(|entry| entry.block.clone())
     }
 
@@ -343,7 +340,7 @@ impl Cache {
         let at = self.shard(&key);
         let mut begun_before = true;
         let flight = loop {
-            let mut shard = lock(&self.shards[at]);
+            let mut shard = self.shards[at].lock();
             if let Some(block) = shard.hit(&key) {
                 drop(shard);
                 self.looks.hits.fetch_add(1, Relaxed);
@@ -391,7 +388,7 @@ impl Cache {
             others: Vec::new(),
         };
         for key in keys {
-            let mut shard = lock(&self.shards[self.shard(&key)]);
+            let mut shard = self.shards[self.shard(&key)].lock();
             if shard.map.contains_key(&key) {
                 continue;
             }
@@ -411,7 +408,7 @@ impl Cache {
         let at = self.shard(&key);
         let charge = block.footprint();
         let flight = {
-            let mut shard = lock(&self.shards[at]);
+            let mut shard = self.shards[at].lock();
             let freed = shard.take(&key);
             let queues = shard.queues(class);
             let in_main = queues.ghosts.remove(&key).is_some();
@@ -446,7 +443,7 @@ impl Cache {
 
     /// Ends a flight that brought no block.
     fn end_without(&self, key: &Key, flight: &Arc<Flight>, end: End) {
-        let mut shard = lock(&self.shards[self.shard(key)]);
+        let mut shard = self.shards[self.shard(key)].lock();
         let flights = &mut shard.flights;
         if flights.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
             let flight = flights.remove(key);
@@ -473,7 +470,7 @@ impl Cache {
             };
             // The other class has to give only when no shard has anything of this one.
             let class = if idle < SHARDS { first } else { first.other() };
-            let freed = lock(&self.shards[next]).evict_one(class, keep, self);
+            let freed = self.shards[next].lock().evict_one(class, keep, self);
             if freed == 0 {
                 idle += 1;
             } else {
@@ -507,14 +504,14 @@ impl Cache {
 
     /// Drops a block that was freed or rewritten.
     pub(crate) fn remove(&self, key: &Key) {
-        let freed = lock(&self.shards[self.shard(key)]).take(key);
+        let freed = self.shards[self.shard(key)].lock().take(key);
         self.shrank(freed);
     }
 
     /// Drops every block (for benchmarks and `export`).
     pub fn clear(&self) {
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = shard.lock();
             let (data, metadata) = (shard.data.bytes, shard.metadata.bytes);
             let flights = std::mem::take(&mut shard.flights);
             *shard = Shard {
@@ -578,24 +575,21 @@ impl Flight {
     /// Tells whoever waits. It is out of the map: nobody comes any more. Telling nobody would be a system call, too.
     fn end(self: Arc<Self>, how: impl FnOnce() -> End) {
         if Arc::strong_count(&self) > 2 {
-            *lock(&self.end) = how();
+            *self.end.lock() = how();
             self.ready.notify_all();
         }
     }
 
     /// How it ended; `None` if it was given up.
     fn wait(&self) -> Option<Result<Arc<Block>>> {
-        let mut end = lock(&self.end);
+        let mut end = self.end.lock();
         loop {
             match &*end {
                 End::Open => {}
                 End::Came(result) => return Some(result.clone()),
                 End::GivenUp => return None,
             }
-            end = self
-                .ready
-                .wait(end)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            end = self.ready.wait(end);
         }
     }
 }

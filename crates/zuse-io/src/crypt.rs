@@ -11,7 +11,8 @@
 //!   checksum was right.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{ByteOrder, Entropy, Errno, Error, Result};
 use zuse_codec::crypt::{
@@ -140,12 +141,12 @@ impl DatasetKey {
         let find = |all: &[(BlockSalt, Arc<BlockCipher>)]| {
             all.iter().find(|(s, _)| s == salt).map(|(_, c)| c.clone())
         };
-        let known = find(&self.ciphers.read().unwrap_or_else(PoisonError::into_inner));
+        let known = find(&self.ciphers.read());
         if let Some(cipher) = known {
             return cipher;
         }
         let made = Arc::new(self.master.block_cipher(salt));
-        let mut all = self.ciphers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.ciphers.write();
         if let Some(there) = find(&all) {
             return there;
         }
@@ -160,7 +161,7 @@ impl DatasetKey {
     fn next(&self) -> (BlockSalt, BlockIv, Arc<BlockCipher>) {
         let mut iv = [0; 12];
         self.entropy.fill(&mut iv);
-        let mut slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.writer.lock();
         let writer = match &mut *slot {
             Some(writer) if writer.left > 0 => writer,
             slot => {

@@ -9,7 +9,7 @@
 //! Kept by pieces of 1 MiB and bounded: too many pieces become "everywhere".
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::Txg;
 use zuse_format::{BlockPointer, Dva};
@@ -39,7 +39,7 @@ fn pieces(dva: &Dva) -> impl Iterator<Item = (u32, u64)> + use<> {
 
 impl Freed {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The place is freed, or gets other bytes, in a txg.

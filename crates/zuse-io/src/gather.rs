@@ -30,8 +30,9 @@
 //! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and one in flight a device, each twice as
 //! large at the most, and one a thread that waits to leave one.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 use zuse_base::{Error, Result, Txg};
 use zuse_device::PAGE;
@@ -198,7 +199,7 @@ pub(crate) struct Gather {
 
 impl Gather {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Puts the bytes of a block, for a place of `room` bytes that are all its own; `bulk`, into a run that goes around the host's
@@ -306,9 +307,7 @@ impl Gather {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.landed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
+        self.landed.wait(state)
     }
 
     /// Waits until nothing is in flight for a place, and nothing open meets it; but what lies within one open run is changed

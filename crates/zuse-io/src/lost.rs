@@ -12,8 +12,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 /// Blocks that are noted, at most.
 pub const LOST_MAX: usize = 10_000;
@@ -50,7 +50,7 @@ pub struct Lost {
 
 impl Lost {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// This thread could not read a block; [`Self::judge`] follows.

@@ -14,7 +14,8 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
+use zuse_base::sync::RwLock;
 
 use zuse_base::{Errno, Error, Result, Txg};
 use zuse_codec::{ChecksumContext, ChecksumKind, Compression};
@@ -151,10 +152,7 @@ impl Pipeline {
 
     /// Installs the contexts made from the pool's salt.
     pub fn set_checksums(&self, context: ChecksumContext) {
-        *self
-            .checksums
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(context);
+        *self.checksums.write() = Arc::new(context);
     }
 
     /// Installs the allocator; once only.
@@ -288,10 +286,7 @@ impl Pipeline {
     }
 
     pub(crate) fn checksums(&self) -> Arc<ChecksumContext> {
-        self.checksums
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
+        self.checksums.read().clone()
     }
 
     pub(crate) fn allocator(&self) -> Result<&Arc<dyn Allocate>> {

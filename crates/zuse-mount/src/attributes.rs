@@ -8,7 +8,7 @@ use zuse_zpl::{FileSystem, Znode};
 
 use crate::session::{Answer, Session, judged, no};
 use crate::table::{Node, What};
-use crate::volume::{Volume, lock};
+use crate::volume::Volume;
 
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
@@ -44,7 +44,7 @@ pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znod
     let will_grow = znode.dnode().is_dirty();
     let attr = of_stat(fs, ino, node, &fs.getattr(znode));
     if let (true, Some(volume)) = (will_grow, node.volume()) {
-        lock(&volume.growing).insert(ino, attr.blocks);
+        volume.growing.lock().insert(ino, attr.blocks);
     }
     attr
 }
@@ -195,7 +195,6 @@ impl Session {
             }
             let file = (listed.object, listed.generation);
             let replied = fs.get_stored_xattr(&judged(caller), file, name, &mut answer);
-            self.note_chores(&fs, volume);
             if let Some(replied) = replied.map_err(no)? {
                 return replied.ok_or(Errno::IO);
             }
@@ -208,15 +207,7 @@ impl Session {
         let replied = fs
             .get_xattr_with(&judged(caller), znode, name, answer)
             .map_err(no);
-        self.note_chores(&fs, volume);
         replied?.ok_or(Errno::IO)
-    }
-
-    /// After a question for extended attributes: more of them may be wanted.
-    fn note_chores(&self, fs: &FileSystem, volume: &Arc<Volume>) {
-        if fs.has_some_to_bring() {
-            self.note_work(volume);
-        }
     }
 
     pub fn listxattr(&self, caller: &Caller, ino: u64) -> Answer<Vec<u8>> {
@@ -226,7 +217,6 @@ impl Session {
         };
         let fs = volume.enter()?;
         let names = fs.list_xattrs(&judged(caller), znode).map_err(no);
-        self.note_chores(&fs, volume);
         let names = names?;
         let mut out = Vec::with_capacity(names.iter().map(|n| n.len() + 1).sum());
         for name in &names {

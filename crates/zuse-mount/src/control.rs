@@ -18,7 +18,7 @@ use crate::attributes;
 use crate::number;
 use crate::session::{Answer, Session, no};
 use crate::table::What;
-use crate::volume::{Volume, lock};
+use crate::volume::Volume;
 
 const DIRECTORY: u32 = 0o040_000;
 
@@ -48,7 +48,9 @@ impl Session {
     pub fn snapshot(&self, volume: &Arc<Volume>, name: &[u8]) -> Answer<Attr> {
         // A snapshot that is being taken away is not given again: its gate is closed for good.
         drop(volume.enter()?);
-        let there = lock(&volume.snapshots)
+        let there = volume
+            .snapshots
+            .lock()
             .get(name)
             .and_then(std::sync::Weak::upgrade);
         if let Some(there) = there
@@ -62,7 +64,7 @@ impl Session {
         let opened = Volume::new(&self.slots, fs, full, false, true)?;
         opened.set_above(number::snapshots(volume.slot));
         let volume = {
-            let mut all = lock(&volume.snapshots);
+            let mut all = volume.snapshots.lock();
             match all
                 .get(name)
                 .and_then(std::sync::Weak::upgrade)

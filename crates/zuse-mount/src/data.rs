@@ -3,17 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use zuse_base::Errno;
+use zuse_base::{Errno, ZEROS};
 use zuse_dmu::SharedSlice;
 use zuse_fuse::{Caller, CopyRange, OPEN_EXEC, ReadReply, Replied, Whence, WriteFlags};
 use zuse_zpl::{Credentials, FileSystem, SetAttr, WriteOptions, Znode};
 
 use crate::session::{Answer, Session, no};
 use crate::table::{Node, What};
-use crate::volume::lock;
-
-/// Where the bytes of holes come from.
-static ZEROS: [u8; 1 << 17] = [0; 1 << 17];
 
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
@@ -81,7 +77,7 @@ impl Session {
         }
         if flags.keep_times {
             // The kernel does not ask for attributes again after it has written its own pages.
-            lock(&volume.growing).insert(ino, u64::MAX);
+            volume.growing.lock().insert(ino, u64::MAX);
         }
         if flags.sync && !flags.cached {
             fs.fsync(znode).map_err(no)?;

@@ -31,7 +31,6 @@ mod server;
 mod session;
 mod table;
 mod tree;
-mod uses;
 mod volume;
 
 pub use pool::PoolMounts;

@@ -6,7 +6,8 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use zuse_base::sync::Mutex;
 
 use zuse::{FileSystem, Kind, Mounts, Pool};
 use zuse_base::tripwire::at;
@@ -14,7 +15,6 @@ use zuse_base::{Errno, Error, Result};
 
 use crate::server::{MountServer, ServeError, ServerOptions};
 use crate::tree::{Child, SnapshotEntry, Tree};
-use crate::volume::lock;
 
 /// Children that were unmounted by name.
 type Unmounted = Arc<Mutex<HashSet<String>>>;
@@ -62,7 +62,7 @@ impl Tree for PoolTree {
                     .pool
                     .encryption(name)
                     .is_ok_and(|found| found.is_some_and(|e| !e.loaded));
-            let is_out = can != "on" || lock(&self.unmounted).contains(name);
+            let is_out = can != "on" || self.unmounted.lock().contains(name);
             if is_out && !sealed {
                 continue;
             }
@@ -161,7 +161,7 @@ impl PoolMounts {
             unmounted: self.unmounted.clone(),
         });
         let server = Arc::new(MountServer::mount(tree, dataset, at, options)?);
-        lock(&self.servers).push(server.clone());
+        self.servers.lock().push(server.clone());
         Ok(server)
     }
 
@@ -187,7 +187,7 @@ impl PoolMounts {
             let below = below.filter(|c| server.path_of(c).is_some_and(|p| p.starts_with(&at)));
             for child in below {
                 server.write_back(&child);
-                lock(&self.unmounted).insert(child);
+                self.unmounted.lock().insert(child);
             }
         }
         self.refresh();
@@ -197,7 +197,7 @@ impl PoolMounts {
     /// Mounts a child again that was unmounted by name, or was not mounted because its key was not loaded. Whether it is
     /// mounted now.
     pub fn mount_child(&self, dataset: &str) -> bool {
-        lock(&self.unmounted).remove(dataset);
+        self.unmounted.lock().remove(dataset);
         self.refresh();
         self.is_child(dataset)
     }
@@ -211,7 +211,7 @@ impl PoolMounts {
 
     /// The mounted trees.
     pub fn servers(&self) -> Vec<Arc<MountServer>> {
-        lock(&self.servers).clone()
+        self.servers.lock().clone()
     }
 
     /// Unmounts one tree, or clears up after one that somebody else unmounted. With `force` a busy one is taken out of the
@@ -242,7 +242,7 @@ impl PoolMounts {
             server.let_go();
             Ok(())
         };
-        lock(&self.servers).retain(|s| !Arc::ptr_eq(s, server));
+        self.servers.lock().retain(|s| !Arc::ptr_eq(s, server));
         done
     }
 
@@ -271,7 +271,7 @@ impl PoolMounts {
 
     /// Whether a dataset belongs into a mount and is not there: unmounted by name, or for want of its key.
     pub fn is_missing_child(&self, dataset: &str) -> bool {
-        lock(&self.unmounted).contains(dataset) || self.servers().iter().any(|s| s.seals(dataset))
+        self.unmounted.lock().contains(dataset) || self.servers().iter().any(|s| s.seals(dataset))
     }
 
     /// Unmounts everything (what is busy is taken out of the tree), waits for the sessions to end, writes what waits and lets
@@ -280,7 +280,7 @@ impl PoolMounts {
     /// # Errors
     /// The first failure; the rest is unmounted all the same.
     pub fn finish(&self) -> std::result::Result<bool, ServeError> {
-        let servers = std::mem::take(&mut *lock(&self.servers));
+        let servers = std::mem::take(&mut *self.servers.lock());
         let mut result = Ok(true);
         for server in servers {
             let ended = server
@@ -369,7 +369,7 @@ impl Mounts for PoolMounts {
                 .iter()
                 .for_each(|s| s.snapshot_made(head, name.as_bytes())),
             None => {
-                lock(&self.unmounted).remove(dataset);
+                self.unmounted.lock().remove(dataset);
                 self.refresh();
             }
         }
@@ -382,7 +382,7 @@ impl Mounts for PoolMounts {
                 .iter()
                 .for_each(|s| s.snapshot_going(head, name.as_bytes())),
             None => {
-                lock(&self.unmounted).remove(dataset);
+                self.unmounted.lock().remove(dataset);
                 self.refresh();
             }
         }

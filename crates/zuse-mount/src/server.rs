@@ -16,9 +16,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use zuse_base::sync::{Mutex, RwLockWriteGuard};
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_fuse::{MountError, MountOptions, Mounted, Notifier, QueueFull, mount};
@@ -29,7 +30,7 @@ use crate::number;
 use crate::session::Session;
 use crate::table::What;
 use crate::tree::Tree;
-use crate::volume::{Slots, Volume, lock};
+use crate::volume::{Slots, Volume};
 
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two writings of access times.
@@ -168,7 +169,7 @@ impl MountServer {
         if self.dataset() == dataset {
             return Some(self.mount_point().to_owned());
         }
-        let path = lock(&self.session.paths).get(dataset).cloned()?;
+        let path = self.session.paths.lock().get(dataset).cloned()?;
         Some(path.iter().fold(self.mount_point().to_owned(), |at, name| {
             at.join(OsStr::from_bytes(name))
         }))
@@ -177,12 +178,12 @@ impl MountServer {
     /// Whether a dataset is the root or mounted below it.
     pub fn serves(&self, dataset: &str) -> bool {
         let dataset = dataset.split_once('@').map_or(dataset, |(head, _)| head);
-        self.dataset() == dataset || lock(&self.session.children).contains_key(dataset)
+        self.dataset() == dataset || self.session.children.lock().contains_key(dataset)
     }
 
     /// A dataset (and what is below it) has another name. Call [`Self::refresh`] afterwards.
     pub fn renamed(&self, from: &str, to: &str) {
-        let _one = lock(&self.changes);
+        let _one = self.changes.lock();
         let root = self.session.root();
         let name = root.name();
         if let Some(rest) = name.strip_prefix(from)
@@ -194,8 +195,11 @@ impl MountServer {
 
     /// Lets go of all file systems while the session may go on: everything fails from now on.
     pub fn let_go(&self) {
-        let _one = lock(&self.changes);
-        let children: Vec<_> = lock(&self.session.children)
+        let _one = self.changes.lock();
+        let children: Vec<_> = self
+            .session
+            .children
+            .lock()
             .drain()
             .map(|(_, v)| v)
             .collect();
@@ -207,14 +211,14 @@ impl MountServer {
 
     /// The datasets that are mounted below the root.
     pub fn children(&self) -> Vec<String> {
-        let mut names: Vec<String> = lock(&self.session.children).keys().cloned().collect();
+        let mut names: Vec<String> = self.session.children.lock().keys().cloned().collect();
         names.sort();
         names
     }
 
     /// Whether a dataset belongs below the root and its place is closed, because its key is not loaded.
     pub fn seals(&self, dataset: &str) -> bool {
-        lock(&self.session.sealed).contains(dataset)
+        self.session.sealed.lock().contains(dataset)
     }
 
     /// Has the kernel write what it has of a dataset, and waits for that.
@@ -229,7 +233,7 @@ impl MountServer {
 
     /// Tells the kernel of files that have other block counts than it was told, since a txg was written.
     pub fn tell_block_counts(&self) {
-        let children: Vec<_> = lock(&self.session.children).values().cloned().collect();
+        let children: Vec<_> = self.session.children.lock().values().cloned().collect();
         for volume in children.iter().chain([&self.session.root()]) {
             self.session.tell_block_counts(volume, None);
         }
@@ -251,7 +255,7 @@ impl MountServer {
     /// # Errors
     /// The pool cannot be read; then nothing has changed.
     pub fn refresh(&self) -> Result<()> {
-        let _one = lock(&self.changes);
+        let _one = self.changes.lock();
         self.refresh_locked(Vec::new(), None)
     }
 
@@ -262,7 +266,7 @@ impl MountServer {
     /// # Errors
     /// Those of `work`; the pool cannot be read.
     pub fn change<R>(&self, datasets: &[&str], work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let _one = lock(&self.changes);
+        let _one = self.changes.lock();
         let session = &self.session;
         let concerned = self.volumes_of(datasets);
         let root = session.root();
@@ -295,7 +299,7 @@ impl MountServer {
 
     /// A snapshot was made (or renamed to this name).
     pub fn snapshot_made(&self, dataset: &str, name: &[u8]) {
-        let _one = lock(&self.changes);
+        let _one = self.changes.lock();
         if let Some(volume) = self.head(dataset) {
             self.tell_name(number::snapshots(volume.slot), name);
         }
@@ -303,9 +307,11 @@ impl MountServer {
 
     /// A snapshot is about to be destroyed or renamed: nobody is inside any more when this returns.
     pub fn snapshot_going(&self, dataset: &str, name: &[u8]) {
-        let _one = lock(&self.changes);
+        let _one = self.changes.lock();
         if let Some(volume) = self.head(dataset) {
-            let there = lock(&volume.snapshots)
+            let there = volume
+                .snapshots
+                .lock()
                 .remove(name)
                 .and_then(|w| w.upgrade());
             if let Some(snapshot) = there {
@@ -381,14 +387,17 @@ impl MountServer {
     /// The session broke; what waited could not be written.
     pub fn finish(&self) -> std::result::Result<(), ServeError> {
         let ended = self.mounted.join();
-        if let Some(ticker) = lock(&self.ticker).take() {
+        if let Some(ticker) = self.ticker.lock().take() {
             ticker.thread().unpark();
             let _ = ticker.join();
         }
-        let _one = lock(&self.changes);
+        let _one = self.changes.lock();
         self.session.table.clear();
         let mut result = Ok(());
-        let mut all: Vec<Arc<Volume>> = lock(&self.session.children)
+        let mut all: Vec<Arc<Volume>> = self
+            .session
+            .children
+            .lock()
             .drain()
             .map(|(_, v)| v)
             .collect();
@@ -413,7 +422,7 @@ impl MountServer {
         if root.name() == dataset {
             Some(root)
         } else {
-            lock(&self.session.children).get(dataset).cloned()
+            self.session.children.lock().get(dataset).cloned()
         }
     }
 
@@ -422,12 +431,13 @@ impl MountServer {
         let mut all: Vec<Arc<Volume>> = Vec::new();
         for name in names {
             if let Some(head) = self.head(name) {
-                all.extend(lock(&head.snapshots).values().filter_map(Weak::upgrade));
+                all.extend(head.snapshots.lock().values().filter_map(Weak::upgrade));
                 all.push(head);
             } else if let Some((head, snapshot)) = name.split_once('@') {
                 let there = self.head(head);
                 all.extend(there.and_then(|h| {
-                    lock(&h.snapshots)
+                    h.snapshots
+                        .lock()
                         .get(snapshot.as_bytes())
                         .and_then(Weak::upgrade)
                 }));
@@ -498,7 +508,7 @@ impl MountServer {
             dirs.insert(number::ROOT);
         }
         // `snapdir` may have changed anywhere.
-        let mut heads: Vec<u64> = lock(&session.children).values().map(|v| v.root).collect();
+        let mut heads: Vec<u64> = session.children.lock().values().map(|v| v.root).collect();
         heads.push(number::ROOT);
         for root in heads {
             self.tell(|n| n.inval_entry(root, zuse_zpl::DOT_ZFS_NAME));
@@ -512,7 +522,7 @@ impl MountServer {
     /// Lets the kernel know whether the root may be written now. Where it cannot be told (no permission to) the file
     /// system itself refuses.
     fn follow_read_only(&self, fs: &FileSystem) {
-        let mut told = lock(&self.told);
+        let mut told = self.told.lock();
         let new = MountOptions {
             read_only: self.asked.read_only || fs.is_read_only(),
             ..told.clone()
@@ -526,7 +536,7 @@ impl MountServer {
     /// only what takes away. Whether the kernel does not honour more than it may.
     fn follow_honoured(&self, all: &[Arc<FileSystem>], before: bool) -> bool {
         let new = effective(&self.asked, all);
-        let mut told = lock(&self.told);
+        let mut told = self.told.lock();
         let less = |was: bool, is: bool| is && (was || !before);
         let next = MountOptions {
             suid: less(told.suid, new.suid),
@@ -547,14 +557,14 @@ impl MountServer {
     /// What the kernel has been told under other properties it is told again.
     fn follow_properties(&self) {
         let session = &self.session;
-        let mut volumes: Vec<_> = lock(&session.children).values().cloned().collect();
+        let mut volumes: Vec<_> = session.children.lock().values().cloned().collect();
         volumes.push(session.root());
         for volume in volumes {
             let Some(fs) = volume.file_system() else {
                 continue;
             };
             let now = (fs.props().posix_acl, fs.shows_dot_zfs());
-            let was = std::mem::replace(&mut *lock(&volume.told_under), now);
+            let was = std::mem::replace(&mut *volume.told_under.lock(), now);
             if was.0 != now.0 {
                 // It keeps ACLs, and that there are none.
                 for ino in session.table.of_volume(&volume) {
@@ -568,7 +578,9 @@ impl MountServer {
 
     /// Ends a file system and its snapshots: waits for who is inside, lets go of every object.
     fn retire(&self, volume: &Arc<Volume>) {
-        let snapshots: Vec<_> = lock(&volume.snapshots)
+        let snapshots: Vec<_> = volume
+            .snapshots
+            .lock()
             .drain()
             .filter_map(|(_, w)| w.upgrade())
             .collect();
@@ -600,7 +612,7 @@ impl MountServer {
 
 impl Drop for MountServer {
     fn drop(&mut self) {
-        if let Some(ticker) = lock(&self.ticker).take() {
+        if let Some(ticker) = self.ticker.lock().take() {
             ticker.thread().unpark();
         }
     }
@@ -640,7 +652,9 @@ fn effective(asked: &MountOptions, all: &[Arc<FileSystem>]) -> MountOptions {
 fn shown(session: &Session) -> Vec<Arc<FileSystem>> {
     let mut all: Vec<_> = session.root().file_system().into_iter().collect();
     all.extend(
-        lock(&session.children)
+        session
+            .children
+            .lock()
             .values()
             .filter_map(|v| v.file_system()),
     );
@@ -656,7 +670,7 @@ fn lay(
 ) -> Result<Vec<Arc<Volume>>> {
     let root = session.root();
     let children = session.tree.children(&root.name())?;
-    let old: HashMap<String, Arc<Volume>> = lock(&session.children).clone();
+    let old: HashMap<String, Arc<Volume>> = session.children.lock().clone();
     let mut new = HashMap::new();
     for child in &children {
         if child.sealed {
@@ -691,7 +705,7 @@ fn lay(
     }
     let covers = Covers::lay(&root, &children, &new, &session.covers()).map_err(closed)?;
     let sealed = children.iter().filter(|c| c.sealed);
-    *lock(&session.sealed) = sealed.map(|c| c.dataset.clone()).collect();
+    *session.sealed.lock() = sealed.map(|c| c.dataset.clone()).collect();
     let retired = old
         .into_values()
         .filter(|v| !new.values().any(|n| Arc::ptr_eq(n, v)))
@@ -701,8 +715,8 @@ fn lay(
         .filter(|c| new.contains_key(&c.dataset))
         .map(|c| (c.dataset, c.path))
         .collect();
-    *lock(&session.paths) = paths;
-    *lock(&session.children) = new;
+    *session.paths.lock() = paths;
+    *session.children.lock() = new;
     session.set_covers(covers);
     Ok(retired)
 }
@@ -748,7 +762,7 @@ fn tick(session: &Weak<Session>) {
             return;
         };
         count = count.wrapping_add(1);
-        let mut volumes: Vec<Arc<Volume>> = lock(&session.children).values().cloned().collect();
+        let mut volumes: Vec<Arc<Volume>> = session.children.lock().values().cloned().collect();
         volumes.push(session.root());
         let mut open = 0;
         for volume in volumes {

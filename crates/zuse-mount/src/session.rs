@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock};
+use zuse_base::sync::{Mutex, RwLock, RwLockWriteGuard};
 
 use zuse_base::{Errno, Error};
 use zuse_fuse::{Attr, Caller, MountOptions, Notifier};
@@ -13,8 +14,7 @@ use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
 use crate::table::{Listed, MAY_HOLD, Node, Table, What};
 use crate::tree::Tree;
-use crate::uses::Uses;
-use crate::volume::{Slots, Volume, lock};
+use crate::volume::{Slots, Volume};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
 
@@ -43,11 +43,10 @@ pub(crate) struct Session {
     /// Held exclusively while the root of the session is replaced.
     root_gate: RwLock<()>,
     over: AtomicBool,
-    /// Volumes with files to free, or attributes or listings to make ready, in an idle moment.
+    /// Volumes with listings to make ready.
     to_do: Mutex<Vec<Arc<Volume>>>,
-    /// Whether there are any, or a file to take in.
+    /// Whether there are any.
     has_to_do: AtomicBool,
-    uses: Uses,
     /// Whether the kernel has a write-back cache.
     pub gathers_writes: bool,
     /// Whether access times are kept.
@@ -77,7 +76,6 @@ impl Session {
             over: AtomicBool::new(false),
             to_do: Mutex::default(),
             has_to_do: AtomicBool::new(false),
-            uses: Uses::default(),
             gathers_writes: options.writeback_cache,
             keeps_atime: options.atime,
             notifier: OnceLock::new(),
@@ -87,14 +85,11 @@ impl Session {
 
     /// The file system at the root of the session.
     pub fn root(&self) -> Arc<Volume> {
-        self.root
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.root.read().clone()
     }
 
     pub fn set_root(&self, volume: Arc<Volume>) {
-        *self.root.write().unwrap_or_else(PoisonError::into_inner) = volume;
+        *self.root.write() = volume;
     }
 
     /// Whether the kernel has let go of the session.
@@ -110,44 +105,25 @@ impl Session {
 
     /// What is mounted where.
     pub fn covers(&self) -> Arc<Covers> {
-        self.covers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.covers.read().clone()
     }
 
     /// What is at a name, if it is covered.
     pub fn cover(&self, dir: u64, name: &[u8]) -> Option<Cover> {
-        self.covers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(dir, name)
-            .cloned()
+        self.covers.read().get(dir, name).cloned()
     }
 
     pub fn set_covers(&self, covers: Covers) {
-        let old = std::mem::replace(
-            &mut *self.covers.write().unwrap_or_else(PoisonError::into_inner),
-            Arc::new(covers),
-        );
+        let old = std::mem::replace(&mut *self.covers.write(), Arc::new(covers));
         drop(old);
     }
 
     /// The node of an inode.
     pub fn node(&self, ino: u64) -> Answer<Arc<Node>> {
-        self.uses.asked(ino);
-        self.in_memory(ino)
-    }
-
-    fn in_memory(&self, ino: u64) -> Answer<Arc<Node>> {
         let node = self.table.get(ino)?;
         if ino == number::ROOT && matches!(node.what, What::Gone(_)) {
             // The root is being replaced. It must not seem to be gone.
-            drop(
-                self.root_gate
-                    .read()
-                    .unwrap_or_else(PoisonError::into_inner),
-            );
+            drop(self.root_gate.read());
             return self.table.get(ino);
         }
         if let What::Listed(volume, listed) = &node.what {
@@ -168,9 +144,7 @@ impl Session {
 
     /// Lets requests about the root wait until the guard is dropped, once its objects are let go.
     pub fn close_root(&self) -> RwLockWriteGuard<'_, ()> {
-        self.root_gate
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.root_gate.write()
     }
 
     /// Gives the kernel a reference on an object.
@@ -197,9 +171,6 @@ impl Session {
             generation: stat.attributes.generation,
         };
         let node = self.table.enter(ino, What::Listed(volume.clone(), listed));
-        if self.uses.gave(ino) {
-            self.has_to_do.store(true, Relaxed);
-        }
         attributes::of_stat(fs, ino, &node, stat)
     }
 
@@ -242,7 +213,7 @@ impl Session {
     pub fn tell_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
         let inodes: Vec<u64> = match only {
             Some(ino) => vec![ino],
-            None => lock(&volume.growing).keys().copied().collect(),
+            None => volume.growing.lock().keys().copied().collect(),
         };
         if inodes.is_empty() {
             return;
@@ -267,7 +238,7 @@ impl Session {
             if znode.as_ref().is_some_and(|z| z.dnode().is_dirty()) {
                 continue;
             }
-            let told = lock(&volume.growing).remove(&ino);
+            let told = volume.growing.lock().remove(&ino);
             if let (Some(znode), Some(told)) = (znode, told)
                 && fs.getattr(&znode).blocks != told
             {
@@ -290,53 +261,35 @@ impl Session {
             _ => None,
         };
         drop(node);
-        // It may have been the last hold on something without a name. The next request is right behind this one: that is freed
-        // in an idle moment.
+        // It may have been the last hold on something without a name. That is freed with others.
         if let Some(volume) = volume
             && let Ok(fs) = volume.enter()
         {
             fs.reap_quietly();
-            if fs.has_orphans() {
-                self.note_work(&volume);
-            }
         }
     }
 
     pub fn note_work(&self, volume: &Arc<Volume>) {
-        let mut volumes = lock(&self.to_do);
+        let mut volumes = self.to_do.lock();
         if !volumes.iter().any(|v| Arc::ptr_eq(v, volume)) {
             volumes.push(volume.clone());
         }
         self.has_to_do.store(true, Relaxed);
     }
 
-    /// Takes in the file that will be asked about next, makes ready what questions for attributes and listings will ask for, and frees what
-    /// has no name any more, one after the other, until somebody asks for something.
+    /// Makes ready what listings will ask for, until somebody asks for something.
     pub fn idle(&self, is_over: &dyn Fn() -> bool) {
         if !self.has_to_do.load(Relaxed) || is_over() {
             return;
         }
-        if let Some(ino) = self.uses.take_wanted() {
-            // What fails is told to who asks about it.
-            let _ = self.in_memory(ino);
-            let volumes = lock(&self.to_do);
-            if volumes.is_empty() {
-                self.has_to_do.store(false, Relaxed);
-                return;
-            }
-            drop(volumes);
-            if is_over() {
-                return;
-            }
-        }
         let volumes = {
-            let mut volumes = lock(&self.to_do);
+            let mut volumes = self.to_do.lock();
             self.has_to_do.store(false, Relaxed);
             std::mem::take(&mut *volumes)
         };
         for volume in volumes {
             let Ok(fs) = volume.enter() else { continue };
-            while fs.bring_some() || fs.make_ready() || fs.reap_some() {
+            while fs.make_ready() {
                 if is_over() {
                     self.note_work(&volume);
                     break;

@@ -17,8 +17,9 @@
 //!   node takes over the count.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use zuse_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::{Errno, ObjectId};
 use zuse_dmu::{NUMBER_SHARDS, NumberMap, shard_of};
@@ -238,15 +239,11 @@ impl Table {
     }
 
     fn read(&self, ino: u64) -> RwLockReadGuard<'_, Shard> {
-        self.shard(ino)
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shard(ino).read()
     }
 
     fn write(&self, ino: u64) -> RwLockWriteGuard<'_, Shard> {
-        self.shard(ino)
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shard(ino).write()
     }
 
     /// A known inode.
@@ -331,7 +328,7 @@ impl Table {
     pub fn purge(&self, volume: &Arc<Volume>) {
         for shard in &self.shards {
             let mut dropped = Vec::new();
-            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.write();
             for node in shard.nodes.values_mut() {
                 if node.volume().is_some_and(|v| Arc::ptr_eq(v, volume))
                     && !matches!(node.what, What::Gone(_))
@@ -348,7 +345,7 @@ impl Table {
     pub fn of_volume(&self, volume: &Arc<Volume>) -> Vec<u64> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.read();
             let ours = |node: &Node| node.volume().is_some_and(|v| Arc::ptr_eq(v, volume));
             let inodes = shard.nodes.iter().filter(|(_, node)| ours(node));
             all.extend(inodes.map(|(ino, _)| *ino));
@@ -359,7 +356,7 @@ impl Table {
     /// Lets go of everything, at the end of the session.
     pub fn clear(&self) {
         for shard in &self.shards {
-            let all = std::mem::take(&mut *shard.write().unwrap_or_else(PoisonError::into_inner));
+            let all = std::mem::take(&mut *shard.write());
             drop(all);
         }
     }
@@ -369,7 +366,7 @@ impl Table {
         self.shards
             .iter()
             .map(|s| {
-                let shard = s.read().unwrap_or_else(PoisonError::into_inner);
+                let shard = s.read();
                 shard.nodes.len()
             })
             .sum()

@@ -8,19 +8,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, OnceLock, Weak};
+use zuse_base::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::{Errno, ObjectId};
 use zuse_zpl::{FileSystem, Keeper, Znode};
 
 use crate::number;
 use crate::table::Table;
-
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The numbers that file systems have.
 #[derive(Default)]
@@ -32,7 +27,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     fn take(&self) -> Result<u16, Errno> {
-        let mut used = lock(&self.used);
+        let mut used = self.used.lock();
         let free = (0..number::VIRTUAL_SLOT).find(|slot| !used.contains(slot));
         // So many file systems are in use at a time: ENFILE.
         let slot = free.ok_or(Errno(23))?;
@@ -68,7 +63,7 @@ pub(crate) struct Volume {
     keeper: OnceLock<Arc<Holds>>,
 }
 
-/// Most files that wait to be freed until nobody asks for anything.
+/// Most files that wait to be freed together, or for the next tick.
 const MAY_WAIT: usize = 256;
 
 /// Takes hold of what the kernel knows from a listing when its last name goes: it may be open.
@@ -150,7 +145,7 @@ impl Volume {
 
     /// Goes in.
     pub fn enter(&self) -> Result<Inside<'_>, Errno> {
-        let guard = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.gate.read();
         if guard.is_some() {
             Ok(Inside(guard))
         } else {
@@ -160,15 +155,12 @@ impl Volume {
 
     /// The file system without going in: only to compare it.
     pub fn file_system(&self) -> Option<Arc<FileSystem>> {
-        self.gate
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.gate.read().clone()
     }
 
     /// Closes the gate: waits for who is inside, keeps others out while the guard lives. Putting `None` there makes it final.
     pub fn close(&self) -> RwLockWriteGuard<'_, Option<Arc<FileSystem>>> {
-        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+        self.gate.write()
     }
 
     /// The inode number of an object.
@@ -182,11 +174,11 @@ impl Volume {
 
     /// Name of the dataset or snapshot now.
     pub fn name(&self) -> String {
-        lock(&self.name).clone()
+        self.name.lock().clone()
     }
 
     pub fn set_name(&self, name: &str) {
-        let mut now = lock(&self.name);
+        let mut now = self.name.lock();
         if *now != name {
             name.clone_into(&mut now);
         }
@@ -204,6 +196,6 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        lock(&self.slots.used).remove(&self.slot);
+        self.slots.used.lock().remove(&self.slot);
     }
 }

@@ -9,7 +9,6 @@ use zuse_base::{Errno, Error, Result};
 use zuse_io::AllocClass;
 
 use crate::allocator::slop_of;
-use crate::pool::lock;
 use crate::{Pool, SyncCtx};
 
 impl Pool {
@@ -65,7 +64,7 @@ impl Pool {
     pub fn set_allocating(&self, ctx: &SyncCtx<'_>, vdev: u32, on: bool) -> Result<()> {
         let no_such = || Error::missing(format!("vdev {vdev}"), "the configuration lacks it");
         {
-            let mut config = lock(&ctx.pool.config);
+            let mut config = ctx.pool.config.lock();
             let node = config.vdev_tree.children.get_mut(vdev as usize);
             let top = node.and_then(|n| n.top.as_mut()).ok_or_else(no_such)?;
             top.non_allocating = !on;
@@ -89,7 +88,7 @@ impl Pool {
                 format!("pool {} is open read-only", self.name()),
             ));
         }
-        let mut config = lock(&self.config);
+        let mut config = self.config.lock();
         let node = config
             .vdev_tree
             .find_mut(guid)

@@ -34,7 +34,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{Error, ObjectId, Result, Span, Tripwire, Txg};
 use zuse_io::{AllocClass, Allocate, Allocation};
@@ -139,17 +140,12 @@ impl Allocator {
 
     /// Says where maps are read from. The allocator keeps the store alive until [`Allocator::detach`].
     pub fn attach(&self, store: Arc<dyn MapStore>) {
-        *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
+        *self.store.write() = Some(store);
     }
 
     /// Lets go of the store: it holds the MOS, which holds the pipeline, which holds this.
     pub fn detach(&self) {
-        *self.store.write().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// Follows a change of features.
-    pub fn set_options(&self, options: MapOptions) {
-        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+        *self.store.write() = None;
     }
 
     /// Blocks above this size are refused with `Ok(None)`, so that gang blocks appear (for tests).
@@ -186,8 +182,7 @@ impl Allocator {
             let unflushed = pending.remove(&info.vdev).unwrap_or_default();
             self.add_vdev_with(info, unflushed)?;
         }
-        *self.logs.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(state).filter(|s| !s.is_empty());
+        *self.logs.lock() = Some(state).filter(|s| !s.is_empty());
         Ok(())
     }
 
@@ -201,14 +196,6 @@ impl Allocator {
         Ok(())
     }
 
-    /// The vdev has grown to `asize`: new metaslabs appear at its end.
-    ///
-    /// # Errors
-    /// There is no such vdev.
-    pub fn grow_vdev(&self, vdev: u32, asize: u64) -> Result<()> {
-        self.vdev(vdev)?.grow(asize)
-    }
-
     /// Whether new blocks may go to the vdev (property `allocating`, removal, faults).
     ///
     /// # Errors
@@ -216,17 +203,6 @@ impl Allocator {
     pub fn set_allocating(&self, vdev: u32, on: bool) -> Result<()> {
         self.vdev(vdev)?.open_for_new.store(on, Relaxed);
         Ok(())
-    }
-
-    /// Forgets a vdev (its maps stay; see [`Allocator::destroy_vdev`]).
-    pub fn forget_vdev(&self, vdev: u32) {
-        self.change(|spaces| {
-            spaces.vdevs.remove(&vdev);
-            spaces
-                .classes
-                .iter_mut()
-                .for_each(|class| class.retain(|v| v.info.vdev != vdev));
-        });
     }
 
     /// The metaslab array's object; none before the first sync that touches the vdev.
@@ -307,7 +283,7 @@ impl Allocator {
     }
 
     fn change(&self, edit: impl FnOnce(&mut Spaces)) {
-        let mut guard = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.spaces.write();
         let mut spaces = Spaces {
             vdevs: guard.vdevs.clone(),
             classes: guard.classes.clone(),
@@ -322,19 +298,15 @@ impl Allocator {
     }
 
     fn spaces(&self) -> Arc<Spaces> {
-        Arc::clone(&self.spaces.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.spaces.read())
     }
 
     fn options(&self) -> MapOptions {
-        *self.options.read().unwrap_or_else(PoisonError::into_inner)
+        *self.options.read()
     }
 
     fn store(&self) -> Arc<dyn MapStore> {
-        let store = self
-            .store
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let store = self.store.read().clone();
         store.unwrap_or_else(|| Arc::new(vdev::NoStore))
     }
 

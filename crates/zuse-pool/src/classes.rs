@@ -15,7 +15,7 @@ pub(crate) const BIAS: &[u8] = b"org.zfsonlinux:allocation_bias";
 impl Pool {
     /// Tells the vdev tree what each vdev is for.
     pub(crate) fn load_classes(&self) -> Result<()> {
-        let tree = crate::pool::lock(&self.config).vdev_tree.clone();
+        let tree = self.config.lock().vdev_tree.clone();
         for (id, top) in tree.children.iter().enumerate() {
             let Some(zap) = top.zap_top.filter(|zap| *zap != 0) else {
                 continue;

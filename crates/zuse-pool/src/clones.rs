@@ -28,8 +28,9 @@
 //! One lock over all tables, never held while a ZAP is read. Changes come in syncing context only, from several threads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::tripwire::{Watched, at};
 use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result, Txg};
@@ -41,7 +42,6 @@ use zuse_format::{BlockPointer, BpKind, clone_count, object_type};
 use zuse_io::Shared;
 use zuse_vdev::Vdevs;
 
-use crate::pool::lock;
 use crate::{Pool, SyncCtx};
 
 const FEATURE: &str = "com.fudosecurity:block_cloning";
@@ -198,7 +198,7 @@ impl Clones {
     }
 
     fn state(&self) -> Watched<'_, MutexGuard<'_, State>> {
-        self.vdevs.tripwire().hold(at::CLONES, lock(&self.state))
+        self.vdevs.tripwire().hold(at::CLONES, self.state.lock())
     }
 
     /// Bytes that further pointers would take if they were blocks.

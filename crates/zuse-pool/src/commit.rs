@@ -14,14 +14,13 @@ use zuse_format::uberblock::{MMP_MAGIC, SPA_VERSION, Uberblock};
 use zuse_vdev::{LabelPair, PoolConfig, UberblockTargets};
 
 use crate::Pool;
-use crate::pool::lock;
 
 impl Pool {
     /// Makes the older state that was opened the newest one, before anything is written on top of it. `checkpoint`:
     /// it says of itself to be a checkpoint, until the first txg.
     pub(crate) fn commit_rewind(&self, txg: Txg, checkpoint: bool) -> Result<()> {
         let of = if checkpoint {
-            lock(&self.uberblock).txg
+            self.uberblock.lock().txg
         } else {
             0
         };
@@ -40,7 +39,7 @@ impl Pool {
     }
 
     fn commit_as(&self, txg: Txg, config: Option<PoolConfig>, checkpoint_txg: u64) -> Result<()> {
-        let last = *lock(&self.uberblock);
+        let last = *self.uberblock.lock();
         let uberblock = Uberblock {
             version: self.version(),
             txg: txg.0,
@@ -92,7 +91,7 @@ impl Pool {
             self.io
                 .insist(|| self.vdevs.commit_labels(LabelPair::Odd, config, None))?;
         }
-        *lock(&self.uberblock) = uberblock;
+        *self.uberblock.lock() = uberblock;
         Ok(())
     }
 }

@@ -265,7 +265,7 @@ impl Pool {
         };
         let map = Zap::create(mos, ctx.tx, object_type::ZAP_METADATA, &Default::default())?;
         directory.add_u64(ctx.tx, b"com.delphix:vdev_zap_map", map.dnode().object().0)?;
-        let mut tree = crate::pool::lock(&self.config).vdev_tree.clone();
+        let mut tree = self.config.lock().vdev_tree.clone();
         const ROOT_ZAP: &str = "com.klarasystems:vdev_zaps_v2";
         if self.features.is_enabled(ROOT_ZAP) {
             let zap = make()?;
@@ -293,7 +293,7 @@ impl Pool {
                 Zap::open(&mos.dnode(zap)?)?.add(ctx.tx, BIAS, &ZapValue::Bytes(word))?;
             }
         }
-        let mut config = crate::pool::lock(&self.config);
+        let mut config = self.config.lock();
         config.vdev_tree = tree;
         config.has_per_vdev_zaps = true;
         Ok(())

@@ -10,14 +10,13 @@
 //! - Nothing is ever taken out here.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use zuse_base::sync::Mutex;
 
 use zuse_base::range_tree::{ByPlace, Ranges};
 use zuse_base::{Error, ObjectId, Result, Span, Txg};
 use zuse_dmu::DnodeSpec;
 use zuse_format::object_type;
 
-use crate::pool::lock;
 use crate::{Pool, SyncCtx};
 
 /// Words of a log that are believed.
@@ -42,7 +41,7 @@ struct State {
 impl Dtls {
     /// A leaf missed something in a txg that is on disk, or about to be. Gives whether its log does not know.
     pub(crate) fn note_late(&self, guid: u64, txg: Txg) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         let known = state
             .leaves
             .get(&guid)
@@ -57,7 +56,7 @@ impl Dtls {
 impl Pool {
     /// Reads the logs of all leaves.
     pub(crate) fn load_dtls(&self) -> Result<()> {
-        let tree = lock(&self.config).vdev_tree.clone();
+        let tree = self.config.lock().vdev_tree.clone();
         let mut found = Vec::new();
         tree.visit(&mut |node| {
             if let Some(object) = node.dtl.filter(|object| *object != 0) {
@@ -66,7 +65,7 @@ impl Pool {
         });
         for (guid, object) in found {
             let ranges = self.read_dtl(object)?;
-            lock(&self.dtls.0).leaves.insert(guid, ranges);
+            self.dtls.0.lock().leaves.insert(guid, ranges);
         }
         Ok(())
     }
@@ -74,7 +73,7 @@ impl Pool {
     /// A leaf whose log is empty lacks nothing: it is believed, and blamed, as one without a log. What cannot be read stays
     /// in doubt.
     pub(crate) fn believe_whole_leaves(&self) {
-        let tree = lock(&self.config).vdev_tree.clone();
+        let tree = self.config.lock().vdev_tree.clone();
         let leaves = self.vdevs.leaves();
         tree.visit(&mut |node| {
             let Some(object) = node.dtl.filter(|object| *object != 0) else {
@@ -138,7 +137,7 @@ impl Pool {
 
     /// Enters this txg into the logs of leaves that do not get all of it.
     pub(crate) fn sync_dtls(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        let mut missed: Vec<(u64, Txg)> = std::mem::take(&mut lock(&self.dtls.0).late)
+        let mut missed: Vec<(u64, Txg)> = std::mem::take(&mut self.dtls.0.lock().late)
             .into_iter()
             .collect();
         for top in self.vdevs.tops().iter().filter(|t| t.is_concrete()) {
@@ -151,7 +150,7 @@ impl Pool {
         }
         for (guid, txg) in missed {
             let span = Span::new(txg.0, 1);
-            let mut state = lock(&self.dtls.0);
+            let mut state = self.dtls.0.lock();
             let ranges = state.leaves.entry(guid).or_default();
             if ranges.add_missing(span) == 0 {
                 continue;
@@ -164,7 +163,9 @@ impl Pool {
     }
 
     fn write_dtl(&self, ctx: &SyncCtx<'_>, guid: u64, ranges: &[Span]) -> Result<()> {
-        let known = lock(&self.config)
+        let known = self
+            .config
+            .lock()
             .vdev_tree
             .find(guid)
             .and_then(|n| n.dtl)
@@ -184,7 +185,7 @@ impl Pool {
                     self.features.add(ctx, HISTOGRAM, 1)?;
                 }
                 let object = dnode.object();
-                if let Some(node) = lock(&self.config).vdev_tree.find_mut(guid) {
+                if let Some(node) = self.config.lock().vdev_tree.find_mut(guid) {
                     node.dtl = Some(object.0);
                 }
                 self.config_changed();

@@ -1,7 +1,8 @@
 //! The pool's feature flags: which are enabled, which are in use, and the rules for changing that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use zuse_base::sync::RwLock;
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::Objset;
@@ -42,12 +43,12 @@ fn zap(mos: &Arc<Objset>, object: ObjectId) -> Result<Zap> {
 }
 
 impl Features {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> zuse_base::sync::RwLockReadGuard<'_, State> {
+        self.state.read()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> zuse_base::sync::RwLockWriteGuard<'_, State> {
+        self.state.write()
     }
 
     /// Whether a feature may be used.

@@ -1,6 +1,7 @@
 //! The seam to the layer of datasets, which knows the pool but is not known by it.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use zuse_base::sync::RwLock;
 
 use zuse_base::{Errno, Error, Result, Txg};
 use zuse_dmu::Tx;
@@ -73,10 +74,7 @@ impl Hooks {
     }
 
     fn get(&self) -> Option<Arc<dyn DslHooks>> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.read().clone()
     }
 
     fn open(&self) -> Result<Arc<dyn DslHooks>> {
@@ -85,11 +83,7 @@ impl Hooks {
     }
 
     pub fn let_go(&self) {
-        let hooks = self
-            .0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let hooks = self.0.write().take();
         if let Some(hooks) = hooks {
             hooks.closed();
         }

@@ -33,8 +33,9 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::sync::{RankedMutex, RankedMutexGuard};
 use zuse_base::tripwire::{Tripwire, Watched, at};
@@ -183,7 +184,7 @@ impl Metaslab {
     }
 
     fn map_side(&self) -> Watched<'_, MutexGuard<'_, MapSide>> {
-        let side = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let side = self.map.lock();
         self.tripwire.hold(at::METASLAB, side)
     }
 
@@ -308,7 +309,7 @@ impl Metaslab {
 
     /// Forgets the free tree, unless a load or an append is on its way.
     pub(crate) fn unload(&self) -> bool {
-        let Ok(_side) = self.map.try_lock() else {
+        let Some(_side) = self.map.try_lock() else {
             return false;
         };
         let mut state = self.state();

@@ -8,7 +8,7 @@ use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_codec::{ChecksumContext, Salt};
 use zuse_device::BlockDevice;
 use zuse_dmu::zap::{Zap, ZapValue};
-use zuse_dmu::{Objset, Settings, Tx};
+use zuse_dmu::{Objset, Settings};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::uberblock::{ReflowState, Uberblock, is_spa_version};
 use zuse_format::{ObjsetType, object_type};
@@ -152,7 +152,7 @@ impl Pool {
             return Err(error);
         }
         if options.writable {
-            let mut config = crate::pool::lock(&pool.config);
+            let mut config = pool.config.lock();
             config.state = PoolState::Active;
             drop(config);
             pool.config_changed();
@@ -234,7 +234,7 @@ impl Pool {
             ));
         }
         {
-            let mut config = crate::pool::lock(&self.config);
+            let mut config = self.config.lock();
             let mut tree = trusted.vdev_tree.clone();
             adopt_paths(&mut tree, &config.vdev_tree);
             self.vdevs.reconfigure(&tree, find, false)?;
@@ -337,7 +337,7 @@ impl Pool {
             return Ok(None);
         };
         let mut unflushed = BTreeMap::new();
-        let tree = crate::pool::lock(&self.config).vdev_tree.clone();
+        let tree = self.config.lock().vdev_tree.clone();
         for (id, top) in tree.children.iter().enumerate() {
             let Some(top_zap) = top.zap_top.filter(|z| *z != 0) else {
                 continue;
@@ -404,11 +404,6 @@ impl Pool {
                 .collect(),
             _ => Ok(Vec::new()),
         }
-    }
-
-    /// The txg that a transaction of the sync thread belongs to, for tools that look at an open pool.
-    pub fn syncing_tx(&self) -> Tx {
-        Tx::syncing(self.open_txg())
     }
 }
 

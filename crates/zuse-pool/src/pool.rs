@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use zuse_base::sync::{Condvar, Mutex, RwLock};
 
 use zuse_base::{
     Clock, Entropy, Error, ObjectId, Result, SystemClock, SystemEntropy, Tripwire, Txg, WorkPool,
@@ -139,10 +140,6 @@ pub struct Pool {
     limits: RwLock<Limits>,
 }
 
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Pool {
     pub(crate) fn assemble(
         env: Environment,
@@ -245,7 +242,7 @@ impl Pool {
 
     /// Name of the pool.
     pub fn name(&self) -> String {
-        lock(&self.config).name.clone()
+        self.config.lock().name.clone()
     }
 
     /// The pool's name on disk; that is not [`Self::name`] where that one is temporary.
@@ -258,17 +255,17 @@ impl Pool {
 
     /// Guid of the pool.
     pub fn guid(&self) -> u64 {
-        lock(&self.config).pool_guid
+        self.config.lock().pool_guid
     }
 
     /// SPA version, 5000 for pools with feature flags.
     pub fn version(&self) -> u64 {
-        lock(&self.config).version
+        self.config.lock().version
     }
 
     /// The configuration as of now.
     pub fn config(&self) -> PoolConfig {
-        lock(&self.config).clone()
+        self.config.lock().clone()
     }
 
     /// Whether the pool may be changed.
@@ -342,12 +339,12 @@ impl Pool {
 
     /// Bounds and tunables as they are now.
     pub fn limits(&self) -> Limits {
-        *self.limits.read().unwrap_or_else(PoisonError::into_inner)
+        *self.limits.read()
     }
 
     /// Changes bounds and tunables. What datasets make of them is the caller's to refresh; [`Limits::threads`] stays.
     pub fn set_limits(&self, new: Limits) {
-        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.limits.write() = new;
         self.io
             .cache()
             .set_limit(new.cache, new.cache_metadata_percent);
@@ -384,7 +381,7 @@ impl Pool {
 
     /// The last committed uberblock.
     pub fn uberblock(&self) -> Uberblock {
-        *lock(&self.uberblock)
+        *self.uberblock.lock()
     }
 
     /// Settings that follow the pool's features, for object sets.
@@ -466,7 +463,7 @@ impl Pool {
 
     /// The first txg to be written follows this one; while the pool is being opened only.
     pub fn skip_txgs(&self, synced: Txg) {
-        if lock(&self.threads).is_empty() && synced >= self.open_txg() {
+        if self.threads.lock().is_empty() && synced >= self.open_txg() {
             self.txgs.skip_to(synced);
         }
     }
@@ -542,7 +539,7 @@ impl Pool {
         });
         let theirs = slot.clone();
         let txg = self.open_txg();
-        lock(&self.tasks).push_back(Task {
+        self.tasks.lock().push_back(Task {
             txg,
             run: Box::new(move |ctx| {
                 let answer = match ctx {
@@ -558,18 +555,18 @@ impl Pool {
                             if let Err(e @ (Error::Corrupt { .. } | Error::Device { .. })) = &result
                                 && ctx.pool.mos().edits() != before
                             {
-                                *lock(&ctx.pool.half_done) = Some(e.clone());
+                                *ctx.pool.half_done.lock() = Some(e.clone());
                             }
                             (ctx.txg, Outcome::Done(result))
                         }
                     },
                 };
-                *lock(&theirs.result) = Some(answer);
+                *theirs.result.lock() = Some(answer);
                 theirs.ready.notify_all();
             }),
         });
         self.txgs.want(self.open_txg());
-        let mut result = lock(&slot.result);
+        let mut result = slot.result.lock();
         loop {
             if let Some(done) = result.take() {
                 return Ok(done);
@@ -581,17 +578,13 @@ impl Pool {
                 ));
             }
             // It had begun when the sync thread panicked, or came after the thread had ended.
-            if self.suspension.is_lost() && lock(&self.threads).iter().all(|t| t.is_finished()) {
+            if self.suspension.is_lost() && self.threads.lock().iter().all(|t| t.is_finished()) {
                 return Err(self
                     .suspension
                     .error()
                     .unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
             }
-            result = slot
-                .ready
-                .wait_timeout(result, Duration::from_millis(500))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            result = slot.ready.wait_timeout(result, Duration::from_millis(500));
         }
     }
 
@@ -611,7 +604,7 @@ impl Pool {
                 format!("pool {} is open read-only", self.name()),
             ));
         }
-        let mut config = lock(&self.config);
+        let mut config = self.config.lock();
         match name {
             "comment" => config.comment = text,
             "compatibility" => config.compatibility = text,
@@ -683,7 +676,7 @@ impl Pool {
         + Sync
         + 'static,
     ) {
-        *self.reopen.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(reopen));
+        *self.reopen.write() = Some(Arc::new(reopen));
     }
 
     /// `zpool clear`: clears error counts, opens devices again and lets a suspended pool go on.
@@ -691,11 +684,7 @@ impl Pool {
     /// # Errors
     /// There is no such device; the pool lost writes and must be opened again.
     pub fn clear(&self, guid: Option<u64>) -> Result<()> {
-        let reopen = self
-            .reopen
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let reopen = self.reopen.read().clone();
         let devices = |config: &zuse_vdev::VdevConfig| {
             reopen
                 .as_ref()
@@ -727,7 +716,7 @@ impl Pool {
                 self.suspension.close();
             } else {
                 if state != PoolState::Active {
-                    lock(&self.config).state = state;
+                    self.config.lock().state = state;
                     self.config_changed();
                 }
                 // A failure from here on is an error of the closing: nobody is left who could clear it.
@@ -746,7 +735,7 @@ impl Pool {
                 }
             }
             self.txgs.stop();
-            for thread in std::mem::take(&mut *lock(&self.threads)) {
+            for thread in std::mem::take(&mut *self.threads.lock()) {
                 let _ = thread.join();
             }
         }

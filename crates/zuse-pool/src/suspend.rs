@@ -8,7 +8,8 @@
 //! is written any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 use zuse_base::{Error, Result, Tripwire};
 use zuse_io::WriteFaults;
@@ -49,7 +50,7 @@ impl Suspension {
 
     /// The state; whoever looks first after the tripwire was torn finds the pool lost.
     fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if let Some(torn) = self.tripwire.torn()
             && matches!(*state, State::Running | State::Waiting(_))
         {
@@ -72,13 +73,13 @@ impl Suspension {
     }
 
     fn suspended(&self, what: String) -> Error {
-        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = self.pool.lock();
         let pool = pool.clone();
         Error::Suspended { pool, what }
     }
 
     pub fn set_pool(&self, name: &str) {
-        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = name.to_owned();
+        *self.pool.lock() = name.to_owned();
     }
 
     /// Whether failures are passed on instead of waited for. Who waits already goes on waiting.
@@ -166,10 +167,7 @@ impl WriteFaults for Suspension {
                 State::Waiting(_) => {}
                 State::Lost(_) | State::Closing => return Err(error.clone()),
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state);
         }
     }
 }

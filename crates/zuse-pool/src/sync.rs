@@ -17,7 +17,7 @@ use zuse_base::{Error, Result, Txg};
 use zuse_dmu::Tx;
 use zuse_vdev::PoolConfig;
 
-use crate::pool::{Task, lock};
+use crate::pool::Task;
 use crate::space_map::MosWriter;
 use crate::{Pool, SyncCtx};
 
@@ -65,17 +65,17 @@ impl Pool {
                 .allocator
                 .get()
                 .is_some_and(|a| a.is_dirty(txg) || a.has_logs())
-            || lock(&self.tasks).iter().any(|t| t.txg <= txg)
+            || self.tasks.lock().iter().any(|t| t.txg <= txg)
     }
 
     pub(crate) fn fail_tasks(&self, error: &Error) {
-        for task in std::mem::take(&mut *lock(&self.tasks)) {
+        for task in std::mem::take(&mut *self.tasks.lock()) {
             (task.run)(Err(error));
         }
     }
 
     fn due_tasks(&self, txg: Txg) -> Vec<Task> {
-        let mut tasks = lock(&self.tasks);
+        let mut tasks = self.tasks.lock();
         let due = tasks.iter().take_while(|t| t.txg <= txg).count();
         tasks.drain(..due).collect()
     }
@@ -115,7 +115,7 @@ impl Pool {
             (task.run)(Ok(&ctx));
         }
         // A change that stopped half way must not reach the disk: the pool stays as of its last uberblock.
-        if let Some(error) = lock(&self.half_done).take() {
+        if let Some(error) = self.half_done.lock().take() {
             return Err(error);
         }
         if self.hooks.is_dirty(txg) {
@@ -210,7 +210,7 @@ impl Pool {
         let Some(allocator) = self.allocator.get() else {
             return Ok(());
         };
-        let mut config = lock(&self.config);
+        let mut config = self.config.lock();
         for top in self.vdevs.tops().iter() {
             let Some(array) = allocator.metaslab_array(top.id()) else {
                 continue;
@@ -230,7 +230,7 @@ impl Pool {
     }
 
     pub(crate) fn config_for(&self, txg: Txg) -> PoolConfig {
-        let mut config = lock(&self.config);
+        let mut config = self.config.lock();
         config.txg = txg.0;
         config.features_for_read = self.features.label_list();
         config.hostid = self.env.host.id;

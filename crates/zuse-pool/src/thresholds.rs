@@ -6,7 +6,6 @@ use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_vdev::{Threshold, Thresholds, VdevConfig};
 
 use crate::Pool;
-use crate::pool::lock;
 
 /// The four numbers of a vdev, as far as they are set.
 type Stored = [Option<u64>; 4];
@@ -19,7 +18,7 @@ impl Pool {
     /// # Errors
     /// The MOS cannot be read.
     pub fn load_thresholds(&self) -> Result<()> {
-        let tree = lock(&self.config).vdev_tree.clone();
+        let tree = self.config.lock().vdev_tree.clone();
         for top in &tree.children {
             let above = self.stored_thresholds(top.zap_top)?;
             self.tell_thresholds(top, &above)?;

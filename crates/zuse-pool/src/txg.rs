@@ -17,8 +17,9 @@
 //!   who made files beside a sync thread and its helper got between half of one and a whole one, and took 1.5 to 2.9 µs a file. Beside the sync thread alone a
 //!   file takes as long as beside nobody: 1.35 to 1.45 µs. Somebody waits who asked for it, and who gets no room because too much is dirty.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result, Txg, WorkPool};
@@ -196,13 +197,11 @@ impl Txgs {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
+        self.changed.wait(state)
     }
 
     /// What waits for the txg that is being written may have changed: those who write it are told.
@@ -330,11 +329,7 @@ impl Txgs {
                 .timeout
                 .saturating_sub(state.opened_at.elapsed())
                 .max(Duration::from_millis(1));
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.changed.wait_timeout(state, left);
         }
         state = self.do_put_off(state);
         state.closing = true;

@@ -62,7 +62,7 @@ pub trait Workload: Sync {
 
 /// The model at the end of each txg, and what was promised.
 #[derive(Clone)]
-pub struct History<M>(Arc<std::sync::Mutex<Past<M>>>);
+pub struct History<M>(Arc<zuse_base::sync::Mutex<Past<M>>>);
 
 struct Past<M> {
     states: std::collections::BTreeMap<u64, M>,
@@ -73,17 +73,15 @@ struct Past<M> {
 
 impl<M: Clone> History<M> {
     fn new(txg: u64, model: M) -> Self {
-        Self(Arc::new(std::sync::Mutex::new(Past {
+        Self(Arc::new(zuse_base::sync::Mutex::new(Past {
             states: [(txg, model)].into(),
             promised: txg,
             asked: None,
         })))
     }
 
-    fn past(&self) -> std::sync::MutexGuard<'_, Past<M>> {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn past(&self) -> zuse_base::sync::MutexGuard<'_, Past<M>> {
+        self.0.lock()
     }
 
     /// The newest model.
@@ -402,7 +400,7 @@ pub fn run_chains<W: Workload>(
         })
         .collect();
     let next = std::sync::atomic::AtomicU64::new(seeds.start);
-    let all = std::sync::Mutex::new((Tally::default(), Vec::new()));
+    let all = zuse_base::sync::Mutex::new((Tally::default(), Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -413,9 +411,7 @@ pub fn run_chains<W: Workload>(
                     }
                     let which = (seed % rules.len() as u64) as usize;
                     let result = chain(workload, &rules[which], &starts[which], seed);
-                    let mut all = all
-                        .lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let mut all = all.lock();
                     match result {
                         Ok(t) => {
                             all.0.cuts += t.cuts;
@@ -429,5 +425,4 @@ pub fn run_chains<W: Workload>(
         }
     });
     all.into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

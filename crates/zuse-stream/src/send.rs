@@ -11,10 +11,11 @@ pub(crate) mod walk;
 
 use std::cell::RefCell;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use zuse_base::cut::fit32;
+use zuse_base::sync::Mutex;
 
 use zuse_base::{Error, Result};
 use zuse_dmu::zap::Zap;
@@ -271,7 +272,7 @@ impl Send {
             for _ in 0..workers {
                 scope.spawn(|| {
                     loop {
-                        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let next = jobs.lock().recv();
                         let Ok(job) = next else { return };
                         let made = match job.events {
                             Ok(events) => make(

@@ -246,14 +246,6 @@ impl FoundPool {
             .any(|f| f == "com.delphix:device_removal")
     }
 
-    /// Top-level vdevs that cannot be opened: for each its id and why.
-    pub fn missing_tops(&self) -> Vec<(u64, Health)> {
-        let tops = self.config.vdev_tree.children.iter();
-        tops.map(|t| (t.id.unwrap_or(0), self.health_of(t)))
-            .filter(|(_, h)| !h.state.is_usable())
-            .collect()
-    }
-
     /// Opens every device that was found; what fails is told and left out.
     pub fn open_devices(&self, access: Access) -> (OpenDevices, Vec<DeviceError>) {
         let (mut open, mut problems) = (OpenDevices::new(), Vec::new());

@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, ZEROS};
 use zuse_device::Fresh;
 
 use crate::geometry::round_up;
@@ -38,9 +38,6 @@ pub struct CopiesCheck {
     /// Bad copies that were rewritten.
     pub repaired: u32,
 }
-
-/// Zeros for padding: the largest sector.
-pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Room for the leaves of one mirror; more are refused when the tree is built.
 pub(crate) const MAX_COPIES: usize = 256;
@@ -177,11 +174,6 @@ impl Copies {
             buf.truncate(psize);
         }
         outcome.map(|outcome| (outcome, blamed))
-    }
-
-    /// Reads bytes if that takes no waiting. Of a mirror nobody knows which copy is at hand.
-    pub(crate) fn read_at_hand(&self, offset: u64, buf: &mut [u8]) -> bool {
-        matches!(&*self.leaves, [leaf] if leaf.is_usable() && leaf.read_at_hand(offset, buf))
     }
 
     /// Reads ranges, each into memory of its own. Of a mirror they are read the other way, which finds the copy.

@@ -17,8 +17,8 @@ use zuse_base::{Error, Result};
 use zuse_codec::{open_trailer, seal_trailer};
 use zuse_device::BlockDevice;
 use zuse_format::label::{
-    BOOT_ENV_AT, BOOT_ENV_SIZE, BootEnv, CONFIG_AT, CONFIG_SIZE, LABEL_SIZE, LABELS, RING_AT,
-    RING_SIZE, Trailer, decode_config, encode_config, label_offset,
+    BOOT_ENV_AT, BOOT_ENV_SIZE, CONFIG_AT, CONFIG_SIZE, LABEL_SIZE, LABELS, RING_AT, RING_SIZE,
+    Trailer, decode_config, encode_config, label_offset,
 };
 use zuse_format::nvlist::NvList;
 
@@ -222,38 +222,6 @@ pub fn retire(device: &dyn BlockDevice) -> Result<()> {
             content.list.replace("txg", 0u64);
             write_config(device, label, &content.list)?;
         }
-    }
-    Ok(device.flush()?)
-}
-
-/// The boot environment: that of the first label where it is whole.
-pub fn read_boot_env(device: &dyn BlockDevice) -> Option<BootEnv> {
-    (device.size() >= LABELS as u64 * LABEL_SIZE).then_some(())?;
-    (0..LABELS).find_map(|label| {
-        let at = label_offset(device.size(), label) + BOOT_ENV_AT;
-        let mut block = vec![0; BOOT_ENV_SIZE];
-        device.read_at(&mut block, at).ok()?;
-        open_trailer(&block, Trailer::label_verifier(at)).ok()?;
-        BootEnv::decode(&block).ok()
-    })
-}
-
-/// Writes the boot environment to all four labels and flushes.
-///
-/// # Errors
-/// `Device`, or `Refused` when it does not fit.
-pub fn write_boot_env(device: &dyn BlockDevice, env: &BootEnv) -> Result<()> {
-    let mut block = env
-        .encode()
-        .map_err(|e| Error::refused(zuse_base::Errno::NOSPC, e))?;
-    for label in 0..LABELS {
-        write_sealed(
-            device.size(),
-            label,
-            BOOT_ENV_AT,
-            &mut block,
-            &mut write_to(device),
-        )?;
     }
     Ok(device.flush()?)
 }

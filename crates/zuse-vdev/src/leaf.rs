@@ -358,25 +358,6 @@ impl Leaf {
         }
     }
 
-    /// Reads from the data area if that takes no waiting; what is read otherwise is not counted.
-    pub(crate) fn read_at_hand(&self, offset: u64, buf: &mut [u8]) -> bool {
-        let Ok((device, asize)) = self.take_seat() else {
-            return false;
-        };
-        let Ok(at) = self.place(offset, buf.len(), asize) else {
-            return false;
-        };
-        let ops = &self.counters.ops.reads;
-        let there = ops.time(buf.len(), 1, || {
-            device.read_at_hand(buf, at).then_some(()).ok_or(())
-        });
-        if there.is_ok() {
-            self.counters.reads.bump();
-            self.counters.read_bytes.add(buf.len() as u64);
-        }
-        there.is_ok()
-    }
-
     /// Reads ranges of the data area, each into memory of its own; what cannot be read so is not counted.
     pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         let len = parts.last()?.end;

@@ -224,14 +224,6 @@ impl Top {
         self.kind().is_concrete()
     }
 
-    /// Whether blocks on it can be read and written by this version.
-    pub fn is_served(&self) -> bool {
-        matches!(
-            self.layout,
-            Layout::Copies(_) | Layout::Stripes(_) | Layout::Branches(_) | Layout::Indirect(_)
-        )
-    }
-
     /// MOS object of its metaslabs; 0 = not initialised.
     pub fn metaslab_array(&self) -> u64 {
         self.metaslab_array.load(Ordering::Relaxed)

@@ -8,8 +8,8 @@
 //! to see (it is missing) does not count.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use zuse_base::sync::Mutex;
 
 /// Errors that are remembered at most: a threshold above it works as this one.
 const MOST: u64 = 65_536;
@@ -60,8 +60,8 @@ struct Seen {
 pub(crate) struct Watch(Mutex<Seen>);
 
 impl Watch {
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> zuse_base::sync::MutexGuard<'_, Seen> {
+        self.0.lock()
     }
 
     pub fn set(&self, thresholds: Thresholds) {

@@ -7,11 +7,9 @@
 //! Memory: 16 bytes each for at most 1,024 directories, whatever their sizes. A guess that is wrong costs a read.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use zuse_base::sync::Mutex;
 
 use zuse_base::ObjectId;
-
-use crate::znode::lock;
 
 /// Directories remembered at most.
 const COMING: usize = 1024;
@@ -35,7 +33,7 @@ pub(crate) struct Ahead(Mutex<Coming>);
 impl Ahead {
     /// A sub-directory was listed.
     pub fn note(&self, dir: ObjectId) {
-        let dirs = &mut lock(&self.0).dirs;
+        let dirs = &mut self.0.lock().dirs;
         if dirs.len() >= COMING {
             dirs.pop_front();
         }
@@ -44,7 +42,7 @@ impl Ahead {
 
     /// A directory is being listed: which ones to read now. Each is named once.
     pub fn visit(&self, dir: ObjectId) -> Vec<u64> {
-        let mut coming = lock(&self.0);
+        let mut coming = self.0.lock();
         let Coming { dirs, right } = &mut *coming;
         let Some(at) = dirs.iter().position(|c| c.0 == dir.0) else {
             *right = 0;
@@ -103,7 +101,7 @@ mod tests {
     #[test]
     fn no_more_than_a_bounded_number_is_remembered() {
         let ahead = noted(1..=5000);
-        assert_eq!(lock(&ahead.0).dirs.len(), COMING);
+        assert_eq!(ahead.0.lock().dirs.len(), COMING);
         assert_eq!(named(&ahead, 1), [0u64; 0]);
         assert_eq!(named(&ahead, 4990), [4991, 4992, 4993, 4994]);
     }

@@ -12,7 +12,7 @@ use crate::attributes::{Attributes, field};
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
 use crate::posix_acl::{self, PosixAcl};
-use crate::znode::{Znode, lock};
+use crate::znode::Znode;
 use crate::{dirent, estimate, flags, mode, name};
 
 /// Longest link target.
@@ -186,7 +186,7 @@ impl FileSystem {
         }
         let mut expected = entries.expect(name);
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
-        let _names = lock(&dir.names);
+        let _names = dir.names.lock();
         self.check_alive(dir)?;
         let parent = dir.attributes();
         if parent.flags & flags::XATTR != 0 {
@@ -444,7 +444,7 @@ impl FileSystem {
             return refuse(Errno::PERM, "a second name for a directory");
         }
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
-        let _names = lock(&dir.names);
+        let _names = dir.names.lock();
         self.check_alive(dir)?;
         let parent = dir.attributes();
         {

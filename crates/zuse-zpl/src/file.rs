@@ -268,9 +268,6 @@ impl FileSystem {
         if fields == 0 {
             return Ok(());
         }
-        if fields == 0 {
-            return Ok(());
-        }
         self.store.store(tx, znode.dnode(), &state.attrs, fields)
     }
 
@@ -351,15 +348,7 @@ impl FileSystem {
         if block != dnode.block_size() {
             dnode.set_block_size(&tx, block)?;
         }
-        self.content_changed(
-            &tx,
-            znode,
-            size,
-            WriteOptions {
-                kill_suidgid,
-                ..WriteOptions::default()
-            },
-        )
+        self.content_changed(&tx, znode, size, options)
     }
 
     /// Gets the block that an offset cuts into the cache.

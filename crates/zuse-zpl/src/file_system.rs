@@ -9,7 +9,8 @@
 //! cached; `create` is one transaction, one dnode, one ZAP addition and one edit of the directory's bonus.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Timestamp, Txg};
 use zuse_dmu::Objset;
@@ -22,7 +23,7 @@ use crate::attributes::{AttributeStore, Attributes};
 use crate::backing::{Backing, MountProps, PoolFeatures};
 use crate::limbo::Limbo;
 use crate::listing::{Change, Changes};
-use crate::znode::{Znode, ZnodeCache, lock};
+use crate::znode::{Znode, ZnodeCache};
 use crate::{estimate, mode};
 
 /// Object of the master node.
@@ -74,7 +75,6 @@ pub struct FileSystem {
     pub(crate) ready: crate::listing::Ready,
     pub(crate) changes: Changes,
     pub(crate) xattrs_ahead: Arc<crate::xattr::ahead::XattrsAhead>,
-    pub(crate) chores: crate::xattr::chores::Chores,
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
     keepers: RwLock<Vec<Weak<dyn Keeper>>>,
@@ -162,7 +162,6 @@ impl FileSystem {
             ready: crate::listing::Ready::default(),
             changes: Changes::default(),
             xattrs_ahead: Arc::default(),
-            chores: crate::xattr::chores::Chores::default(),
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
             keepers: RwLock::default(),
@@ -174,7 +173,7 @@ impl FileSystem {
         if !root.is_dir() {
             return Err(Error::corrupt(fs.place(), "the root is not a directory"));
         }
-        *lock(&fs.root_znode) = Some(root);
+        *fs.root_znode.lock() = Some(root);
         if !fs.is_read_only() {
             // A set that cannot be read is no reason to refuse the rest.
             let _ = fs.drain_unlinked();
@@ -207,11 +206,6 @@ impl FileSystem {
         self.version
     }
 
-    /// How names compare.
-    pub fn case_sensitivity(&self) -> CaseSensitivity {
-        self.case
-    }
-
     /// Whether an entry is found by more than one name: case or the form of letters does not tell them apart.
     pub fn has_aliases(&self) -> bool {
         self.match_type() != MatchType::Exact
@@ -232,7 +226,7 @@ impl FileSystem {
     /// # Errors
     /// It cannot be read.
     pub fn root(&self) -> Result<Arc<Znode>> {
-        match &*lock(&self.root_znode) {
+        match &*self.root_znode.lock() {
             Some(root) => Ok(root.clone()),
             None => self.znode(self.root),
         }
@@ -257,25 +251,6 @@ impl FileSystem {
             Err(_) if !dnode.exists() => refuse(Errno::NOENT, "the object was freed"),
             other => other,
         }
-    }
-
-    /// An object by number and generation, as file handles name it. Objects of attribute space and nameless ones do not
-    /// have handles.
-    ///
-    /// # Errors
-    /// `Refused(STALE)`.
-    pub fn by_handle(&self, object: ObjectId, generation: u32) -> Result<Arc<Znode>> {
-        let stale = || Error::refused(Errno::STALE, "a file handle");
-        let znode = self
-            .znode(object)
-            .map_err(|e| if e.is(Errno::NOENT) { stale() } else { e })?;
-        let a = znode.attributes();
-        let known = (a.generation as u32).max(1);
-        let fits = generation == known || (generation == 0 && object == self.root);
-        if a.links == 0 || a.flags & crate::flags::XATTR != 0 || !fits {
-            return Err(stale());
-        }
-        Ok(znode)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -330,16 +305,13 @@ impl FileSystem {
     }
 
     pub(crate) fn features(&self) -> PoolFeatures {
-        *self.features.read().unwrap_or_else(PoisonError::into_inner)
+        *self.features.read()
     }
 
     /// Looks again which features the pool has: after an upgrade.
     pub fn refresh_features(&self) {
         let now = self.backing.features();
-        *self
-            .features
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = now;
+        *self.features.write() = now;
     }
 
     /// Type of the objects that hold file data.
@@ -373,7 +345,7 @@ impl FileSystem {
         };
         if first {
             let full = {
-                let mut pending = lock(&self.pending_atimes);
+                let mut pending = self.pending_atimes.lock();
                 pending.insert(znode.object().0, znode.clone());
                 pending.len() >= PENDING_ATIMES
             };
@@ -387,13 +359,13 @@ impl FileSystem {
 
     pub(crate) fn forget_access(&self, znode: &Znode) {
         if znode.read().atime_pending {
-            lock(&self.pending_atimes).remove(&znode.object().0);
+            self.pending_atimes.lock().remove(&znode.object().0);
         }
     }
 
     /// Calls `f`, if access times wait to be written, with what tells whether that of an object does.
     pub(crate) fn with_pending_atimes(&self, f: impl FnOnce(&dyn Fn(ObjectId) -> bool)) {
-        let pending = lock(&self.pending_atimes);
+        let pending = self.pending_atimes.lock();
         if !pending.is_empty() {
             f(&|object| pending.contains_key(&object.0));
         }
@@ -404,14 +376,14 @@ impl FileSystem {
     /// # Errors
     /// No transaction could be begun; they wait on.
     pub fn write_atimes(&self) -> Result<()> {
-        let some = lock(&self.pending_atimes).len();
+        let some = self.pending_atimes.lock().len();
         if some == 0 {
             return Ok(());
         }
         let tx = self.begin(estimate::DNODE.saturating_mul(some as u64))?;
         self.changes.another();
         let waiting: Vec<Arc<Znode>> = {
-            let mut pending = lock(&self.pending_atimes);
+            let mut pending = self.pending_atimes.lock();
             let first: Vec<u64> = pending.keys().copied().take(some).collect();
             first.iter().filter_map(|n| pending.remove(n)).collect()
         };
@@ -468,7 +440,7 @@ impl FileSystem {
                 .and_then(|()| self.reap())
                 .and_then(|()| self.remember_nameless())
         };
-        *lock(&self.root_znode) = None;
+        *self.root_znode.lock() = None;
         written
     }
 
@@ -535,13 +507,13 @@ impl FileSystem {
 
     /// From now on `keeper` hears of objects that lose their last name, while it lives.
     pub fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
-        let mut keepers = self.keepers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keepers = self.keepers.write();
         keepers.retain(|k| k.strong_count() > 0);
         keepers.push(keeper);
     }
 
     pub(crate) fn tell_keepers(&self, znode: &Arc<Znode>) {
-        let keepers = self.keepers.read().unwrap_or_else(PoisonError::into_inner);
+        let keepers = self.keepers.read();
         for keeper in keepers.iter().filter_map(Weak::upgrade) {
             keeper.last_name_goes(znode);
         }

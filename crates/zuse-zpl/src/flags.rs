@@ -8,8 +8,6 @@ pub const INHERIT_ACE: u64 = 0x2;
 pub const ACL_TRIVIAL: u64 = 0x4;
 /// Directories made with ACL inheritance in force.
 pub const ACL_AUTO_INHERIT: u64 = 0x40;
-/// Legacy: the bonus holds a virus-scan stamp.
-pub const BONUS_SCANSTAMP: u64 = 0x80;
 /// Everybody may execute.
 pub const NO_EXECS_DENIED: u64 = 0x100;
 /// DOS read-only.

@@ -14,13 +14,12 @@
 //!   closed; then it is put there when the next one closes.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use zuse_base::sync::Mutex;
 
 use zuse_base::{ObjectId, Result, Txg};
 use zuse_dmu::zap::Zap;
 use zuse_dmu::{BeforeClose, Tx};
-
-use crate::znode::lock;
 
 #[derive(Default)]
 struct Inside {
@@ -49,7 +48,7 @@ impl Limbo {
     /// # Errors
     /// It had to be put into the set, which cannot be changed.
     pub fn enter(self: &Arc<Self>, tx: &Tx, object: ObjectId) -> Result<()> {
-        let mut inside = lock(&self.inside);
+        let mut inside = self.inside.lock();
         if inside.asked == Some(tx.txg()) || tx.before_close(self.clone()) {
             inside.asked = Some(tx.txg());
             inside.objects.insert(object.0);
@@ -65,7 +64,7 @@ impl Limbo {
     /// # Errors
     /// The set cannot be changed, or has no such entry (`NOENT`).
     pub fn leave(&self, tx: &Tx, object: ObjectId) -> Result<bool> {
-        if lock(&self.inside).objects.remove(&object.0) {
+        if self.inside.lock().objects.remove(&object.0) {
             return Ok(true);
         }
         self.set.remove_int(tx, object.0).map(|()| false)
@@ -73,13 +72,13 @@ impl Limbo {
 
     /// Whether nothing is here.
     pub fn is_empty(&self) -> bool {
-        lock(&self.inside).objects.is_empty()
+        self.inside.lock().objects.is_empty()
     }
 
     /// Puts all that is here into the set.
     pub fn empty(&self, tx: &Tx) {
         let objects: Vec<u64> = {
-            let mut inside = lock(&self.inside);
+            let mut inside = self.inside.lock();
             inside.asked = None;
             inside.objects.iter().copied().collect()
         };
@@ -88,7 +87,7 @@ impl Limbo {
                 continue;
             }
             // It was freed meanwhile, by somebody who knew that the set had no entry.
-            if !lock(&self.inside).objects.remove(&object) {
+            if !self.inside.lock().objects.remove(&object) {
                 let _ = self.set.remove_int(tx, object);
             }
         }

@@ -10,7 +10,8 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
+use zuse_base::sync::Mutex;
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::Tx;
@@ -18,7 +19,7 @@ use zuse_dmu::Tx;
 use crate::directory::Wanted;
 use crate::dirent;
 use crate::file_system::{Attr, FileSystem};
-use crate::znode::{Znode, lock};
+use crate::znode::Znode;
 
 /// Most entries that are fetched at a time with their objects.
 const BATCH: usize = 256;
@@ -168,13 +169,13 @@ impl FileSystem {
             wanted,
             some: some.clamp(FEW, batch_of(wanted)),
         };
-        push(&mut lock(&self.ready.wishes), wish);
+        push(&mut self.ready.wishes.lock(), wish);
     }
 
     /// What was made ready for a place, if it still holds.
     pub(crate) fn take_ready(&self, dir: ObjectId, from: u64) -> Option<Batch> {
         let mut found = {
-            let mut made = lock(&self.ready.made);
+            let mut made = self.ready.made.lock();
             let at = made.iter().position(|m| m.dir == dir && m.from == from)?;
             made.remove(at)?
         };
@@ -192,7 +193,7 @@ impl FileSystem {
     /// Reads what a listing will ask for next, if there is any that was not read yet: for moments in which nobody waits. What
     /// cannot be read is left to whoever asks for it.
     pub fn make_ready(&self) -> bool {
-        let Some(wish) = lock(&self.ready.wishes).pop_front() else {
+        let Some(wish) = self.ready.wishes.lock().pop_front() else {
             return false;
         };
         let Some(dir) = wish.dir.upgrade() else {
@@ -217,7 +218,7 @@ impl FileSystem {
             changes,
             batch,
         };
-        push(&mut lock(&self.ready.made), made);
+        push(&mut self.ready.made.lock(), made);
         true
     }
 

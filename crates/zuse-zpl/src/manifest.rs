@@ -9,7 +9,7 @@ mod json;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use zuse_base::{Error, ObjectId, Result};
+use zuse_base::{Error, ObjectId, Result, ZEROS};
 use zuse_dmu::SharedSlice;
 
 use crate::credentials::Credentials;
@@ -23,7 +23,6 @@ pub const DEFAULT_HASH_LIMIT: u64 = 64 << 20;
 const XATTR_INLINE: usize = 64;
 const BATCH: usize = 256;
 const READ_CHUNK: u64 = 1 << 20;
-static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// Which files get a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -3,9 +3,10 @@
 //! Limits are ZAPs named in the master node, made on first use; usage is kept by the object set, as of the last synced
 //! txg, so a limit is passed by at most what three txgs take in.
 
-use std::sync::{Mutex, PoisonError, RwLock};
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::Tx;
 use zuse_dmu::sa::owner_ids;
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_format::object_type;
@@ -82,11 +83,7 @@ fn row(owner: QuotaOwner, kind: QuotaKind) -> usize {
 
 impl FileSystem {
     fn load_quotas(&self) -> Result<()> {
-        let mut rows = self
-            .quotas
-            .rows
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.quotas.rows.write();
         if rows.loaded {
             return Ok(());
         }
@@ -108,11 +105,7 @@ impl FileSystem {
     /// A table cannot be read.
     pub fn quota(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<Option<u64>> {
         self.load_quotas()?;
-        let rows = self
-            .quotas
-            .rows
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let rows = self.quotas.rows.read();
         let i = row(owner, kind);
         let own = match &rows.zaps[i] {
             Some(zap) => zap.lookup_int(id)?,
@@ -126,42 +119,30 @@ impl FileSystem {
     /// # Errors
     /// `Refused(NOTSUP)` where usage is not counted; `Refused(ROFS)`.
     pub fn set_quota(&self, owner: QuotaOwner, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
-        self.check_writable()?;
-        self.count_owners()?;
-        self.check_counted(owner, kind)?;
-        self.load_quotas()?;
-        let tx = self.begin(estimate::CREATE)?;
-        let mut rows = self
-            .quotas
-            .rows
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let i = row(owner, kind);
-        let zap = match &rows.zaps[i] {
-            Some(zap) => zap.clone(),
-            None if limit == 0 => return Ok(()),
-            None => {
-                let zap = Zap::create(
-                    &self.objset,
-                    &tx,
-                    object_type::USERGROUP_QUOTA,
-                    &ZapOptions::default(),
-                )?;
-                let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
-                master.add_u64(&tx, TABLES[i].2.as_bytes(), zap.dnode().object().0)?;
-                rows.zaps[i] = Some(zap.clone());
-                rows.any[kind as usize] = true;
-                zap
+        self.change_limits(owner, kind, |tx, rows| {
+            let i = row(owner, kind);
+            let zap = match &rows.zaps[i] {
+                Some(zap) => zap.clone(),
+                None if limit == 0 => return Ok(()),
+                None => {
+                    let options = ZapOptions::default();
+                    let zap =
+                        Zap::create(&self.objset, tx, object_type::USERGROUP_QUOTA, &options)?;
+                    let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
+                    master.add_u64(tx, TABLES[i].2.as_bytes(), zap.dnode().object().0)?;
+                    rows.zaps[i] = Some(zap.clone());
+                    rows.any[kind as usize] = true;
+                    zap
+                }
+            };
+            if limit != 0 {
+                return zap.update_int(tx, id, limit);
             }
-        };
-        if limit == 0 {
-            match zap.remove_int(&tx, id) {
+            match zap.remove_int(tx, id) {
                 Err(error) if error.is(Errno::NOENT) => Ok(()),
                 other => other,
             }
-        } else {
-            zap.update_int(&tx, id, limit)
-        }
+        })
     }
 
     /// Sets the limit of all ids that have none of their own; 0 removes it.
@@ -169,22 +150,30 @@ impl FileSystem {
     /// # Errors
     /// As [`Self::set_quota`].
     pub fn set_default_quota(&self, owner: QuotaOwner, kind: QuotaKind, limit: u64) -> Result<()> {
+        self.change_limits(owner, kind, |tx, rows| {
+            let i = row(owner, kind);
+            let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
+            master.update(tx, TABLES[i].3.as_bytes(), &ZapValue::U64(limit))?;
+            rows.defaults[i] = limit;
+            rows.any[kind as usize] |= limit != 0;
+            Ok(())
+        })
+    }
+
+    /// Changes limits in a transaction, where the usage that they limit is counted.
+    fn change_limits(
+        &self,
+        owner: QuotaOwner,
+        kind: QuotaKind,
+        change: impl FnOnce(&Tx, &mut Rows) -> Result<()>,
+    ) -> Result<()> {
         self.check_writable()?;
         self.count_owners()?;
         self.check_counted(owner, kind)?;
         self.load_quotas()?;
         let tx = self.begin(estimate::CREATE)?;
-        let mut rows = self
-            .quotas
-            .rows
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let i = row(owner, kind);
-        let master = Zap::open(&self.objset.dnode(MASTER_NODE)?)?;
-        master.update(&tx, TABLES[i].3.as_bytes(), &ZapValue::U64(limit))?;
-        rows.defaults[i] = limit;
-        rows.any[kind as usize] |= limit != 0;
-        Ok(())
+        let mut rows = self.quotas.rows.write();
+        change(&tx, &mut rows)
     }
 
     fn check_counted(&self, owner: QuotaOwner, kind: QuotaKind) -> Result<()> {
@@ -236,7 +225,7 @@ impl FileSystem {
             return Ok(());
         }
         let one = &self.quotas.counting;
-        let _one = one.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = one.lock();
         if !self.is_uncounted() {
             return Ok(());
         }
@@ -394,13 +383,7 @@ impl FileSystem {
         f: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         self.load_quotas()?;
-        let zap = self
-            .quotas
-            .rows
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .zaps[row(owner, kind)]
-        .clone();
+        let zap = self.quotas.rows.read().zaps[row(owner, kind)].clone();
         let Some(zap) = zap else { return Ok(()) };
         zap.list(0, &mut |name, value, _| {
             if let Some(id) = std::str::from_utf8(name)
@@ -416,11 +399,7 @@ impl FileSystem {
 
     fn any_quota(&self, kind: QuotaKind) -> Result<bool> {
         {
-            let rows = self
-                .quotas
-                .rows
-                .read()
-                .unwrap_or_else(PoisonError::into_inner);
+            let rows = self.quotas.rows.read();
             if rows.loaded {
                 return Ok(rows.any[kind as usize]);
             }

@@ -6,7 +6,7 @@
 //!
 //! Fairness: a waiting writer that conflicts keeps later readers of its range out, so it is not starved.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use zuse_base::sync::{Condvar, Mutex};
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -52,12 +52,12 @@ impl RangeLock {
     /// Whether a writer of `[start, end)` would wait.
     #[cfg(test)]
     pub fn is_taken(&self, start: u64, end: u64) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state.ranges.iter().any(|r| r.start < end && start < r.end)
     }
 
     fn take(&self, start: u64, end: u64, write: bool) -> RangeGuard<'_> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let id = state.next;
         state.next += 1;
         // A range that comes later has a higher id and waits for every earlier one it conflicts with.
@@ -77,10 +77,7 @@ impl RangeLock {
         });
         if waiting {
             while blocked(&state) {
-                state = self
-                    .freed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.freed.wait(state);
             }
             if let Some(me) = state.ranges.iter_mut().find(|r| r.id == id) {
                 me.waiting = false;
@@ -92,11 +89,7 @@ impl RangeLock {
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self
-            .lock
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock.state.lock();
         if let Some(at) = state.ranges.iter().position(|r| r.id == self.id) {
             state.ranges.swap_remove(at);
         }

@@ -14,7 +14,7 @@ use zuse_dmu::Tx;
 use crate::attributes::field;
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
-use crate::znode::{Znode, lock};
+use crate::znode::Znode;
 use crate::{estimate, flags, name};
 use zuse_dmu::zap::MatchType;
 
@@ -23,9 +23,6 @@ const FREE_AT_ONCE: u64 = 20_480;
 
 /// Most nameless objects that are freed in one transaction.
 const REAP_AT_ONCE: usize = 1024;
-
-/// The same in an idle moment, which may be over soon.
-const REAP_IN_PASSING: usize = 8;
 
 /// Objects that are to be freed, with their generation where it is known.
 type Waiting = Vec<(ObjectId, Option<u64>)>;
@@ -43,7 +40,7 @@ impl FileSystem {
         }
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
         {
-            let _names = lock(&dir.names);
+            let _names = dir.names.lock();
             let Some((object, _)) = self.find(dir, name)? else {
                 return Err(self.absent(name));
             };
@@ -94,8 +91,8 @@ impl FileSystem {
             } else {
                 (&child, dir)
             };
-            let first_names = lock(&first.names);
-            let second_names = lock(&second.names);
+            let first_names = first.names.lock();
+            let second_names = second.names.lock();
             // The name may have gone to another object while nothing was locked.
             if self.find(dir, name)?.map(|(o, _)| o) != Some(object) {
                 continue;
@@ -193,7 +190,7 @@ impl FileSystem {
             return Ok(());
         }
         // What fails comes back to the queue when its object is dropped: look at each only once.
-        let queue = std::mem::take(&mut *lock(&self.cache.orphans));
+        let queue = std::mem::take(&mut *self.cache.orphans.lock());
         let queue = queue.into_iter().map(|(object, g)| (object, Some(g)));
         self.free_all(queue.collect()).1
     }
@@ -201,41 +198,17 @@ impl FileSystem {
     /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed now waits in the set. One
     /// thread at a time, so that of those who forget files no more than one can get stuck on a pool that does not go on.
     pub fn reap_quietly(&self) {
-        if lock(&self.cache.orphans).len() > self.cache.may_wait.load(Relaxed)
-            && let Ok(_one) = self.cache.reaping.try_lock()
+        if self.cache.orphans.lock().len() > self.cache.may_wait.load(Relaxed)
+            && let Some(_one) = self.cache.reaping.try_lock()
         {
             let _ = self.reap();
         }
     }
 
-    /// From now on up to `n` nameless objects may wait for [`Self::reap_some`] or [`Self::reap`],
-    /// which somebody calls again and again, instead of being freed in passing.
+    /// From now on up to `n` nameless objects may wait for [`Self::reap`], which somebody calls
+    /// again and again, instead of being freed in passing.
     pub fn let_orphans_wait(&self, n: usize) {
         self.cache.may_wait.store(n, Relaxed);
-    }
-
-    /// Whether nameless objects wait to be freed.
-    pub fn has_orphans(&self) -> bool {
-        !lock(&self.cache.orphans).is_empty()
-    }
-
-    /// Frees a few of the nameless objects that wait, in the way of [`Self::reap_quietly`]. Says
-    /// whether there may be more.
-    pub fn reap_some(&self) -> bool {
-        if self.is_read_only() {
-            return false;
-        }
-        let Ok(_one) = self.cache.reaping.try_lock() else {
-            return false;
-        };
-        let some = {
-            let mut queue = lock(&self.cache.orphans);
-            let from = queue.len().saturating_sub(REAP_IN_PASSING);
-            queue.split_off(from)
-        };
-        let some: Waiting = some.into_iter().map(|(o, g)| (o, Some(g))).collect();
-        // What fails comes back when its object is dropped, and has its entry in the set.
-        !some.is_empty() && self.free_all(some).1.is_ok() && self.has_orphans()
     }
 
     /// Lets go of an object, freeing it if it has no name and nobody else holds it.
@@ -308,7 +281,7 @@ impl FileSystem {
                 // Nor would the rest find a transaction. It waits, in the unlinked set too.
                 Err(e) => {
                     let rest = queue.iter().filter_map(|(o, g)| g.map(|g| (*o, g)));
-                    lock(&self.cache.orphans).extend(rest);
+                    self.cache.orphans.lock().extend(rest);
                     return (freed, result.and(Err(e)));
                 }
             };

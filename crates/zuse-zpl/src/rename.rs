@@ -13,7 +13,7 @@ use crate::attributes::field;
 use crate::create::{NewObject, Remade};
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
-use crate::znode::{Znode, lock};
+use crate::znode::Znode;
 use crate::{dirent, estimate, flags, mode, name};
 
 /// Longest way up that is believed.
@@ -90,7 +90,7 @@ impl FileSystem {
         );
         {
             let across = !Arc::ptr_eq(from_dir, to_dir);
-            let _tree = across.then(|| lock(&self.rename));
+            let _tree = across.then(|| self.rename.lock());
             while !self.try_rename(who, from, to, how, hole)? {}
         }
         self.reap_quietly();
@@ -120,7 +120,7 @@ impl FileSystem {
         dirs.extend(target.iter().filter(|t| t.is_dir()).cloned());
         dirs.sort_by_key(|d| d.object());
         dirs.dedup_by_key(|d| d.object());
-        let locks: Vec<_> = dirs.iter().map(|d| lock(&d.names)).collect();
+        let locks: Vec<_> = dirs.iter().map(|d| d.names.lock()).collect();
         if seen.0.map(|s| s.0) != self.find(from.dir, from.name)?.map(|s| s.0)
             || seen.1.map(|s| s.0) != self.find(to.dir, to.name)?.map(|s| s.0)
         {

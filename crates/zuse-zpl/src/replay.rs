@@ -6,7 +6,7 @@
 //!
 //! Records that change names are one transaction each; the others may be applied twice.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
@@ -20,7 +20,7 @@ use crate::file::{SIZE_MAX, WriteOptions};
 use crate::file_system::{FileSystem, refuse};
 use crate::rename::RenameFlags;
 use crate::setattr::{SetAttr, TimeSet};
-use crate::znode::{Znode, lock};
+use crate::znode::Znode;
 use crate::{dirent, estimate, flags, mode, name};
 
 /// Largest hole that a record writes as zeros.
@@ -168,7 +168,7 @@ impl FileSystem {
         if new.name.is_empty() || new.name.len() > name::LONG_NAME_MAX {
             return Err(Error::corrupt(self.place(), "a name in the intent log"));
         }
-        let names = lock(&dir.names);
+        let names = dir.names.lock();
         self.check_alive(&dir)?;
         if self.find(&dir, new.name)?.is_some() {
             return refuse(Errno::EXIST, "the name");
@@ -473,7 +473,7 @@ impl FileSystem {
     }
 
     fn reset_xattr(&self, znode: &Arc<Znode>, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let _xattrs = znode.xattrs.write();
         let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::CREATE)?;
         match value {
             Some(value) => self.put_xattr(&tx, znode, name, value),

@@ -1,6 +1,6 @@
 //! chmod, chown, utimens, truncate, flags, project ids.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use zuse_base::{Errno, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
@@ -122,7 +122,7 @@ impl FileSystem {
     }
 
     fn set_rest(&self, who: &Credentials, znode: &Arc<Znode>, set: &SetAttr) -> Result<()> {
-        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let _xattrs = znode.xattrs.write();
         let owner_changes = set.uid.is_some() || set.gid.is_some();
         let space = if owner_changes {
             self.attribute_objects(znode)?
@@ -289,7 +289,7 @@ impl FileSystem {
             return refuse(Errno::NOTSUP, "project ids");
         }
         who.check_owner(znode.attributes().uid)?;
-        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let _xattrs = znode.xattrs.write();
         let mut objects = self.attribute_objects(znode)?;
         objects.push(znode.clone());
         let tx = self.begin(estimate::ATTRIBUTES * objects.len() as u64)?;

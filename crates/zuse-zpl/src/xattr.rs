@@ -8,12 +8,10 @@
 //! written, the other one goes.
 
 pub(crate) mod ahead;
-pub(crate) mod chores;
 mod hidden;
-mod places;
 mod stored;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use zuse_base::{Errno, Result, Timestamp};
 use zuse_dmu::Tx;
@@ -107,7 +105,7 @@ impl FileSystem {
         }
         self.check_name_space(who, znode, name, false)?;
         let look = || {
-            let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
+            let _xattrs = znode.xattrs.read();
             self.with_stored(znode, name, f)
         };
         match self.asking_ahead(znode.object(), look)? {
@@ -170,7 +168,7 @@ impl FileSystem {
         if is_acl(name) {
             return self.set_posix_acl(who, znode, name, value);
         }
-        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let _xattrs = znode.xattrs.write();
         if how != XattrMode::Any {
             let there = self.stored_value(znode, name)?.is_some();
             match how {
@@ -195,7 +193,7 @@ impl FileSystem {
         self.check_writable()?;
         self.check_name_space(who, znode, name, true)?;
         {
-            let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+            let _xattrs = znode.xattrs.write();
             let there = self.stored_value(znode, name)?.is_some();
             if !there {
                 return refuse(Errno::NODATA, "no such extended attribute");
@@ -217,7 +215,7 @@ impl FileSystem {
         if self.xattr_value(znode, NAME)?.is_none() {
             return Ok(());
         }
-        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let _xattrs = znode.xattrs.write();
         let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::REMOVE)?;
         self.drop_xattr(&tx, znode, NAME)
     }
@@ -306,7 +304,7 @@ impl FileSystem {
 
     /// A value by the name that users know.
     pub(crate) fn xattr_value(&self, znode: &Arc<Znode>, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
+        let _xattrs = znode.xattrs.read();
         self.stored_value(znode, name)
     }
 
@@ -348,7 +346,7 @@ impl FileSystem {
     }
 
     fn each_stored(&self, znode: &Arc<Znode>, f: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let _xattrs = znode.xattrs.read().unwrap_or_else(PoisonError::into_inner);
+        let _xattrs = znode.xattrs.read();
         let view = self.store.view(znode.dnode())?;
         // Whoever lists them separates names by NUL.
         let mut possible = |name: &[u8]| {
@@ -480,7 +478,7 @@ impl FileSystem {
                 refuse(Errno::ACCES, "a default ACL of a non-directory")
             };
         }
-        let _xattrs = znode.xattrs.write().unwrap_or_else(PoisonError::into_inner);
+        let _xattrs = znode.xattrs.write();
         let tx = self.begin(estimate::ATTRIBUTES + estimate::CREATE + 2 * value.len() as u64)?;
         let now = self.now();
         match acl {

@@ -13,9 +13,8 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, Weak};
+use zuse_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_dmu::zap::Zap;
@@ -26,10 +25,6 @@ use crate::range_lock::RangeLock;
 use crate::{dirent, mode};
 
 type Shard = NumberMap<Weak<Znode>>;
-
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What can change about an object while it is in memory.
 pub(crate) struct State {
@@ -114,11 +109,11 @@ impl Znode {
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 
     /// Whether the last write ended here, in a txg that is not yet written: its last block is dirty already.
@@ -171,9 +166,12 @@ impl Znode {
 impl Drop for Znode {
     fn drop(&mut self) {
         self.cache.forget(self.object);
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         if state.attrs.links == 0 && !*self.dead.get_mut() {
-            lock(&self.cache.orphans).push((self.object, self.generation));
+            self.cache
+                .orphans
+                .lock()
+                .push((self.object, self.generation));
         }
     }
 }
@@ -206,7 +204,7 @@ impl ZnodeCache {
     }
 
     fn shard(&self, object: ObjectId) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[shard_of(object.0)])
+        self.shards[shard_of(object.0)].lock()
     }
 
     fn forget(&self, object: ObjectId) {

@@ -1,6 +1,7 @@
 //! What a file system stands on: a dataset of an open pool, seen through zuse-zpl's [`Backing`].
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use zuse_base::sync::RwLock;
 
 use crate::replay::Replaying;
 use zuse_base::{Clock, Result, Txg};
@@ -53,7 +54,7 @@ impl DatasetBacking {
     /// Takes changed properties over.
     pub fn refresh(&self) -> Result<()> {
         let props = mount_props(&self.spa.limits(), &self.dataset, self.read_only)?;
-        *self.props.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(props);
+        *self.props.write() = Arc::new(props);
         Ok(())
     }
 }
@@ -155,11 +156,7 @@ impl Backing for DatasetBacking {
     }
 
     fn props(&self) -> Arc<MountProps> {
-        let props = self
-            .props
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let props = self.props.read().clone();
         if props.read_only && self.replaying.is_on() {
             return Arc::new(MountProps {
                 read_only: false,

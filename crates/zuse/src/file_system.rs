@@ -5,7 +5,8 @@
 //! the dataset is free again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+use zuse_base::sync::Mutex;
 
 use zuse_base::Result;
 use zuse_zpl::FileSystem;
@@ -27,8 +28,8 @@ struct Entry {
 }
 
 impl OpenFileSystems {
-    fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Entry>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> zuse_base::sync::MutexGuard<'_, HashMap<u64, Entry>> {
+        self.all.lock()
     }
 
     /// Takes changed properties over.

@@ -1,7 +1,8 @@
 //! An open pool.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::Result;
 use zuse_dmu::Edge;
@@ -65,13 +66,13 @@ impl Pool {
 
     /// Notes that a dataset is proved up to an edge only.
     pub(crate) fn note_edge(&self, dataset: &Dataset, edge: Edge) {
-        let mut edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut edges = self.edges.lock();
         edges.insert(dataset.object().0, Arc::new(edge));
     }
 
     /// Lets an object set give no more of a dataset than is proved.
     pub(crate) fn keep_to_edge(&self, dataset: &Dataset) -> Result<()> {
-        let edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        let edges = self.edges.lock();
         if let Some(edge) = edges.get(&dataset.object().0) {
             dataset.objset()?.set_edge(edge.clone());
         }
@@ -189,27 +190,24 @@ impl Pool {
 
     /// Says who has its file systems mounted.
     pub fn set_mounts(&self, mounts: Option<Arc<dyn Mounts>>) {
-        *self.mounts.write().unwrap_or_else(PoisonError::into_inner) = mounts;
+        *self.mounts.write() = mounts;
     }
 
     /// Who has its file systems mounted.
     pub fn mounts(&self) -> Option<Arc<dyn Mounts>> {
-        self.mounts
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.mounts.read().clone()
     }
 
     /// Says what holds for as long as it is imported.
     pub fn set_for_now(&self, for_now: ForNow) {
         self.dsl
             .set_altroot(for_now.altroot.as_deref().unwrap_or(""));
-        *self.for_now.write().unwrap_or_else(PoisonError::into_inner) = for_now;
+        *self.for_now.write() = for_now;
     }
 
     /// What holds for as long as it is imported.
     pub fn for_now(&self) -> ForNow {
-        let for_now = self.for_now.read().unwrap_or_else(PoisonError::into_inner);
+        let for_now = self.for_now.read();
         for_now.clone()
     }
 

@@ -3,7 +3,8 @@
 //! In a writable pool records are applied for real and the log is freed; a crash in the middle goes on where it was. In
 //! a pool that is open for reading they are applied in memory, to a txg that is never written.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::{Errno, Error, Result, Txg};
 use zuse_dmu::{Dnode, Objset, Tx};
@@ -34,7 +35,7 @@ pub(crate) struct Replaying(Mutex<Option<Mode>>);
 
 impl Replaying {
     fn mode(&self) -> MutexGuard<'_, Option<Mode>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub fn is_on(&self) -> bool {
@@ -168,7 +169,7 @@ pub(crate) fn volume(
     gate: &Mutex<()>,
 ) -> Result<()> {
     // Two who open it at the same time: one of them applies the log.
-    let _one = gate.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = gate.lock();
     if !dataset.needs_replay()? {
         return Ok(());
     }

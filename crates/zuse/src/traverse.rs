@@ -13,8 +13,9 @@ mod copies;
 mod space;
 mod stats;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Condvar, Mutex};
 
 use zuse_base::pool::run_all_borrowed;
 use zuse_base::{ByteOrder, Error, ObjectId, Result};
@@ -167,10 +168,6 @@ struct Queue {
     busy: usize,
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Visits every block. `progress` is told now and then how many bytes have been visited.
 ///
 /// # Errors
@@ -231,7 +228,7 @@ pub fn traverse_each(
         head: false,
     };
     figures.merge(shared.run(vec![root_job(mos, pool.uberblock().root)], progress));
-    let mut sets = std::mem::take(&mut *lock(&shared.found));
+    let mut sets = std::mem::take(&mut *shared.found.lock());
     sets.sort_by_key(|(object, _)| std::cmp::Reverse(*object));
     let jobs = sets
         .iter()
@@ -271,10 +268,7 @@ pub fn traverse_each(
         (report.leaks, report.leaked) = (Some(leaks), leaked);
     }
     report.failed = shared.failed.load(Relaxed);
-    report.errors = shared
-        .failures
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    report.errors = shared.failures.into_inner();
     Ok(report)
 }
 
@@ -308,7 +302,7 @@ impl Shared<'_> {
             self.stop.store(true, Relaxed);
             self.changed.notify_all();
         }
-        let mut all = lock(&self.failures);
+        let mut all = self.failures.lock();
         if all.len() < MOST_FAILURES {
             all.push(failure);
         }
@@ -316,7 +310,7 @@ impl Shared<'_> {
 
     /// Works through some jobs and all that come of them.
     fn run(&self, jobs: Vec<Job>, progress: &(dyn Fn(u64) + Sync)) -> Figures {
-        lock(&self.queue).jobs = jobs;
+        self.queue.lock().jobs = jobs;
         let threads = self.options.threads.max(1);
         let all = run_all_borrowed(threads, (0..threads).collect(), |id: usize| {
             let mut worker = Worker::new(self);
@@ -346,7 +340,7 @@ impl Drop for Worker<'_> {
     fn drop(&mut self) {
         if self.working {
             self.shared.stop.store(true, Relaxed);
-            lock(&self.shared.queue).busy -= 1;
+            self.shared.queue.lock().busy -= 1;
             self.shared.changed.notify_all();
         }
     }
@@ -370,14 +364,14 @@ impl<'a> Worker<'a> {
         if self.own.len() > 1 && (self.own.len() > 4 * OWN || shared.hungry.load(Relaxed) > 0) {
             // The oldest are the largest subtrees.
             let share = self.own.len() / 2;
-            let mut queue = lock(&shared.queue);
+            let mut queue = shared.queue.lock();
             queue.jobs.extend(self.own.drain(..share));
             shared.changed.notify_all();
         }
         if let Some(job) = self.own.pop() {
             return Some(job);
         }
-        let mut queue = lock(&shared.queue);
+        let mut queue = shared.queue.lock();
         if std::mem::take(&mut self.working) {
             queue.busy -= 1;
         }
@@ -395,10 +389,7 @@ impl<'a> Worker<'a> {
                 return None;
             }
             shared.hungry.fetch_add(1, Relaxed);
-            queue = shared
-                .changed
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
+            queue = shared.changed.wait(queue);
             shared.hungry.fetch_sub(1, Relaxed);
         }
     }
@@ -580,7 +571,7 @@ impl<'a> Worker<'a> {
             && view.bonus_type() == object_type::DSL_DATASET
             && let Ok(phys) = DslDatasetPhys::parse(view.bonus())
         {
-            lock(&self.shared.found).push((object, phys));
+            self.shared.found.lock().push((object, phys));
         }
         let level = view.levels().saturating_sub(1);
         for i in 0..view.nblkptr() {

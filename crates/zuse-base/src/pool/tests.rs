@@ -107,18 +107,18 @@ fn what_computes_has_as_many_threads_as_there_are_processors_or_devices() {
     let begun = Instant::now();
     pool.try_compute_all(waiting, (0..200).collect(), move |_: i32| {
         {
-            let mut at = lock(&of);
+            let mut at = of.lock();
             at.0 += 1;
             at.1 = at.1.max(at.0);
         }
-        while lock(&of).1 <= waiting && begun.elapsed() < Duration::from_secs(20) {
+        while of.lock().1 <= waiting && begun.elapsed() < Duration::from_secs(20) {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(1));
-        lock(&of).0 -= 1;
+        of.lock().0 -= 1;
     })
     .unwrap();
-    let peak = lock(&now_and_peak).1;
+    let peak = now_and_peak.lock().1;
     assert!((waiting + 1..=most).contains(&peak), "{peak} of {most}");
 }
 
@@ -139,7 +139,7 @@ fn what_is_put_by_goes_on_beside_and_is_done_in_the_end() {
     }
     pool.finish().unwrap();
     assert_eq!(done.load(Ordering::Relaxed), 300);
-    assert!(lock(&pool.put_by).is_empty());
+    assert!(pool.put_by.lock().is_empty());
     pool.put_by(vec![0, 1, 0], |n: i32| assert_eq!(n, 0));
     assert!(pool.finish().is_err());
     pool.finish().unwrap();

@@ -99,17 +99,6 @@ fn questions_about_parts_are_answered_exactly() {
 }
 
 #[test]
-fn first_fit_honours_cursor_and_alignment() {
-    let set: RangeTree = [span(3, 10), span(30, 100)].into_iter().collect();
-    assert_eq!(set.first_fit_from(0, 4, 8), Some(span(8, 4)));
-    assert_eq!(set.first_fit_from(0, 8, 8), Some(span(32, 8)));
-    assert_eq!(set.first_fit_from(10, 4, 1), Some(span(30, 4)));
-    assert_eq!(set.first_fit_from(9, 4, 1), Some(span(9, 4)));
-    assert_eq!(set.first_fit_from(50, 80, 1), Some(span(50, 80)));
-    assert_eq!(set.first_fit_from(51, 80, 1), None);
-}
-
-#[test]
 fn best_fit_takes_the_smallest_that_fits() {
     let set: SizedRangeTree = [span(0, 50), span(100, 10), span(203, 12), span(300, 10)]
         .into_iter()

@@ -16,7 +16,6 @@ fn rising_ranks_are_fine_in_any_release_order() {
     drop(c);
     *high.write() += 1;
     assert_eq!(high.into_inner(), 6);
-    assert_no_ranked_lock_held();
 }
 
 #[test]
@@ -27,8 +26,6 @@ fn a_falling_rank_panics() {
     let guard = high.read();
     assert!(catch_unwind(AssertUnwindSafe(|| drop(low.lock()))).is_err());
     assert!(catch_unwind(AssertUnwindSafe(|| drop(high.read()))).is_err());
-    assert!(catch_unwind(assert_no_ranked_lock_held).is_err());
-    drop(high.read_peer());
     assert!(low.try_lock().is_some());
     drop(guard);
     drop(low.lock());
@@ -43,22 +40,4 @@ fn a_panic_of_a_holder_does_not_poison() {
         panic!("on purpose");
     }));
     assert_eq!(*lock.lock(), 2);
-    assert_no_ranked_lock_held();
-}
-
-#[test]
-fn a_condition_hands_the_lock_over() {
-    let state = RankedMutex::<u32, 1>::new(0);
-    let changed = RankedCondvar::new();
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            *state.lock() = 1;
-            changed.notify_all();
-        });
-        let guard = changed.wait_while(state.lock(), |n| *n == 0);
-        assert_eq!(*guard, 1);
-        let (guard, timed_out) = changed.wait_timeout(guard, Duration::from_millis(1));
-        assert!(timed_out);
-        drop(guard);
-    });
 }

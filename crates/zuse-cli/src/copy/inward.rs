@@ -7,7 +7,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use zuse_base::sync::Mutex;
 
 use rustix::fs::{SeekFrom, lgetxattr, llistxattr, seek};
 use zuse::{Credentials, Errno, FileSystem};
@@ -149,8 +150,8 @@ struct Place<'a> {
 }
 
 impl Inward<'_> {
-    fn dirs(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<Znode>, Metadata, PathBuf)>> {
-        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn dirs(&self) -> zuse_base::sync::MutexGuard<'_, Vec<(Arc<Znode>, Metadata, PathBuf)>> {
+        self.dirs.lock()
     }
 
     fn work(&self, jobs: &Jobs<Job>, job: Job, buffer: &mut Vec<u8>) -> Outcome {
@@ -296,7 +297,7 @@ impl Inward<'_> {
         }
         let shared = meta.nlink() > 1;
         let key = (meta.dev(), meta.ino());
-        let mut links = shared.then(|| self.links.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut links = shared.then(|| self.links.lock());
         if let Some(link) = links.as_mut().and_then(|l| l.get_mut(&key)) {
             let there = match link {
                 Link::Copying(there, _) | Link::There(there) => there.clone(),
@@ -398,7 +399,7 @@ impl Inward<'_> {
 
     /// An object with several names was copied, or not: then the names go that it got meanwhile.
     fn end_links(&self, key: (u64, u64), znode: &Arc<Znode>, stays: bool, whole: bool) -> Outcome {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.links.lock();
         let now = match stays {
             true => Link::There(znode.clone()),
             false => Link::Bad,

@@ -12,7 +12,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use zuse_base::sync::Mutex;
 
 use rustix::fs::{FileType, makedev};
 use zuse::{Errno, FileSystem, ObjectId};
@@ -137,7 +138,7 @@ pub fn copy_out(
         Vec::new,
         |jobs, job, buffer| copy.work(jobs, job, buffer),
     );
-    let dirs = std::mem::take(&mut *lock(&copy.dirs));
+    let dirs = std::mem::take(&mut *copy.dirs.lock());
     for dir in dirs.iter().rev() {
         if let Err(stop) = report.take(copy.finish_dir(dir))
             && copied.is_ok()
@@ -146,10 +147,6 @@ pub fn copy_out(
         }
     }
     copied
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
@@ -254,7 +251,7 @@ impl Outward<'_> {
             }
         };
         self.progress.object();
-        lock(&self.dirs).push(Dir {
+        self.dirs.lock().push(Dir {
             object,
             path: path.to_vec(),
             is_new,
@@ -296,7 +293,7 @@ impl Outward<'_> {
         let host = self.below.dir(dir).or_cannot(cannot)?;
         let shared = znode.attributes().links > 1;
         if shared {
-            let mut links = lock(&self.links);
+            let mut links = self.links.lock();
             match links.get_mut(&object.0) {
                 None => {
                     links.insert(object.0, Link::Copying(Vec::new()));
@@ -340,7 +337,7 @@ impl Outward<'_> {
             Some(copied) => Link::There(dir.clone(), name.to_vec(), *copied),
             None => Link::Bad,
         };
-        let before = lock(&self.links).insert(object.0, now);
+        let before = self.links.lock().insert(object.0, now);
         let Some(Link::Copying(waiting)) = before else {
             return Ok(());
         };

@@ -87,14 +87,6 @@ impl ChecksumKind {
         }
     }
 
-    /// Whether the block holds its own checksum instead of its block pointer.
-    pub const fn is_self_checksum(self) -> bool {
-        matches!(
-            self,
-            Self::Label | Self::GangHeader | Self::Zilog | Self::Zilog2
-        )
-    }
-
     /// Good enough for metadata.
     pub const fn is_metadata_capable(self) -> bool {
         matches!(
@@ -124,10 +116,5 @@ impl ChecksumKind {
             self,
             Self::Sha256 | Self::Sha512 | Self::Skein | Self::Edonr | Self::Blake3
         )
-    }
-
-    /// Whether it is keyed with the pool's salt.
-    pub const fn needs_salt(self) -> bool {
-        matches!(self, Self::Skein | Self::Edonr | Self::Blake3)
     }
 }

@@ -133,15 +133,6 @@ impl HmacKey {
             .copied()
             .unwrap_or_default()
     }
-
-    /// Salt and IV of a block that dedup must find again, from the bytes to be encrypted.
-    pub fn dedup_salt_iv(&self, plain: &[u8]) -> (BlockSalt, BlockIv) {
-        let mac = self.mac([plain]);
-        let (mut salt, mut iv) = ([0; 8], [0; 12]);
-        salt.copy_from_slice(&mac[..8]);
-        iv.copy_from_slice(&mac[8..20]);
-        (salt, iv)
-    }
 }
 
 /// A dataset's own keys: the master key that block keys are derived from, and the HMAC key.

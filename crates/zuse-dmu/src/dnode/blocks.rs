@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use zuse_base::{Errno, Error, Place, Result};
+use zuse_base::{Errno, Error, Place, Result, ZEROS};
 use zuse_format::BlockPointer;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_io::{Block, BlockIndex, Loan};
@@ -22,8 +22,6 @@ mod shape;
 /// A new object of metadata that has more blocks than these grows on in the next txg, most likely: it is a directory, each of whose leaves
 /// the next names fall into.
 const GROWING: u64 = 256;
-
-static ZEROS: [u8; 128 * 1024] = [0; 128 * 1024];
 
 /// A block as a reader sees it: decoded, little-endian.
 pub struct BlockView<'a> {
@@ -423,10 +421,7 @@ impl Dnode {
             };
             return match found {
                 Found::Dirty(block) => {
-                    let content = block
-                        .content
-                        .read()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let content = block.content.read();
                     let bp = match &*content {
                         Content::Dirty { bytes, index, .. } => {
                             return Ok(with_len(bytes, size, IndexCell::Cell(index), f));
@@ -531,7 +526,7 @@ impl Dnode {
     ) -> Option<(u64, R)> {
         let state = self.read_state();
         let newest = state.dirty.last()?;
-        let content = newest.blocks.get(from)?.content.try_read().ok()?;
+        let content = newest.blocks.get(from)?.content.try_read()?;
         let Content::Dirty { bytes, .. } = &*content else {
             return None;
         };

@@ -4,7 +4,8 @@
 //! an allocation of its own.
 
 use std::any::Any;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
+use zuse_base::sync::RwLock;
 
 use zuse_base::Result;
 
@@ -56,12 +57,12 @@ impl Dnode {
         make: impl FnOnce() -> Result<Arc<T>>,
     ) -> Result<Arc<T>> {
         let all = &self.companions.0;
-        let there = all.read().unwrap_or_else(PoisonError::into_inner).find();
+        let there = all.read().find();
         if let Some(there) = there {
             return Ok(there);
         }
         let made = make()?;
-        let mut all = all.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = all.write();
         if let Some(there) = all.find() {
             return Ok(there);
         }

@@ -26,7 +26,8 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use zuse_base::sync::Mutex;
 
 use zuse_base::Result;
 use zuse_codec::read_soon_at;
@@ -37,10 +38,6 @@ const FEWEST: usize = 4;
 const MOST: usize = 64;
 /// log2 of the uses of which one goes by the cache.
 const USES: u32 = 6;
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whether this use shall go by the cache: one of 64 at random, so that no order of uses leaves a block out.
 #[inline]
@@ -102,7 +99,7 @@ impl Slots {
             let first = place.first.get();
             let found = first.and_then(|s| s.get(id)).or_else(|| {
                 first?;
-                lock(&place.last).get(id)
+                place.last.lock().get(id)
             });
             if found.is_some() {
                 return Ok(found);
@@ -116,7 +113,7 @@ impl Slots {
             };
             let first = place.first.get_or_init(slot);
             if first.id != id || first.block.as_ptr() != Arc::as_ptr(block) {
-                *lock(&place.last) = slot();
+                *place.last.lock() = slot();
             }
         }
         Ok(block)
@@ -224,7 +221,7 @@ impl Children {
         let first = self.first.get(child)?.get()?;
         first
             .get(soon)
-            .or_else(|| lock(self.last.get()?.get(child)?).get(soon))
+            .or_else(|| self.last.get()?.get(child)?.lock().get(soon))
     }
 
     /// From now on this is where the child is.
@@ -240,7 +237,7 @@ impl Children {
             let count = self.first.len();
             std::iter::repeat_with(Mutex::default).take(count).collect()
         });
-        *lock(&last[child]) = Child::of(block);
+        *last[child].lock() = Child::of(block);
     }
 }
 

@@ -108,10 +108,7 @@ impl Dnode {
                     SharedSlice::Zeros(take)
                 }
                 Found::Dirty(block) => {
-                    let content = block
-                        .content
-                        .read()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let content = block.content.read();
                     match &*content {
                         Content::Dirty { bytes, .. } => {
                             SharedSlice::Copy(padded(bytes, from, take))

@@ -495,10 +495,7 @@ impl Tree {
         old: &BlockPointer,
         block: &DirtyBlock,
     ) -> Result<Option<BlockPointer>> {
-        let content = block
-            .content
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let content = block.content.read();
         match &*content {
             Content::Stored(stored) => self.write_stored(&self.policy(0), old, stored).map(Some),
             Content::Cloned(reference) => self.write_clone(old, reference).map(Some),

@@ -110,9 +110,7 @@ impl Objset {
         state.dirty.push(d);
         let dnode = Dnode::new(self.core.clone(), ObjectId(u64::MAX - which as u64), state);
         Zap::create_in(&dnode, tx, &ZapOptions::default())?;
-        self.special
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)[which] = Some(dnode.clone());
+        self.special.write()[which] = Some(dnode.clone());
         Ok(dnode)
     }
 }

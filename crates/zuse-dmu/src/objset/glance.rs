@@ -13,7 +13,7 @@ use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
 use zuse_format::{BlockPointer, DnodeView};
 use zuse_io::Block;
 
-use super::{Objset, lock, starts_of};
+use super::{Objset, starts_of};
 use crate::dirty::Synced;
 use crate::dnode::blocks::{AtHand, Parent};
 
@@ -151,7 +151,7 @@ impl Objset {
     }
 
     /// As [`Self::stored`]; nothing is brought for who asks for the next ones.
-    pub fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
+    pub(crate) fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT || !self.has_dnode(object) {
             return None;
         }
@@ -173,7 +173,9 @@ impl Objset {
     }
 
     pub(crate) fn is_in_memory(&self, object: ObjectId) -> bool {
-        lock(self.core.shard(object))
+        self.core
+            .shard(object)
+            .lock()
             .get(&object.0)
             .is_some_and(|weak| weak.strong_count() > 0)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_format::dnode::{OBJECT_LIMIT, SLOTS_PER_BLOCK};
 
-use super::{Objset, dnode_slots, lock};
+use super::{Objset, dnode_slots};
 use crate::dirty::Synced;
 use crate::tx::Tx;
 
@@ -91,7 +91,7 @@ impl Objset {
                 Err(e) if self.meta.is_stale(&tree, &e) => continue,
                 other => other?.map_or(0, |b| dnode_slots(b.bytes())),
             };
-            let mut numbers = lock(&self.numbers);
+            let mut numbers = self.numbers.lock();
             // Numbers settle under this lock, after the tree that has them is in place: with the same tree nothing
             // went from memory to disk in between.
             if !Arc::ptr_eq(&tree, &self.meta_tree()) {
@@ -116,11 +116,11 @@ impl Objset {
     }
 
     pub(super) fn next_number(&self, tx: &Tx, slots: u8) -> Result<ObjectId> {
-        if let Some(object) = lock(&self.numbers).take(slots) {
+        if let Some(object) = self.numbers.lock().take(slots) {
             return Ok(object);
         }
         let (mut block, wrap) = {
-            let mut numbers = lock(&self.numbers);
+            let mut numbers = self.numbers.lock();
             let fresh = numbers.block == 0 && numbers.free == 0 && numbers.restarted == Txg::ZERO;
             if fresh {
                 numbers.restarted = tx.txg();
@@ -131,7 +131,7 @@ impl Objset {
             }
         };
         if wrap {
-            let mut numbers = lock(&self.numbers);
+            let mut numbers = self.numbers.lock();
             numbers.freed = 0;
             numbers.restarted = tx.txg();
             block = 0;

@@ -16,7 +16,7 @@ use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, ZIL_HEADER_SIZE};
 use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType, object_type};
 use zuse_io::{Block, CryptParams, RawBlock, WritePolicy};
 
-use super::{Objset, ObjsetEnv, lock};
+use super::{Objset, ObjsetEnv};
 use crate::stored::{MetaShape, RawForm};
 use crate::tx::Tx;
 
@@ -80,7 +80,7 @@ impl Objset {
     /// None in fact: the meta dnode is never free.
     pub fn set_raw_shape(&self, tx: &Tx, shape: &MetaShape) -> Result<()> {
         {
-            let mut rest = lock(&self.rest);
+            let mut rest = self.rest.lock();
             rest.portable_mac = shape.portable_mac;
             rest.local_mac = [0; 32];
             rest.flags = 0;
@@ -95,15 +95,11 @@ impl Objset {
         })
     }
 
-    /// What the meta dnode is as of the last synced txg: levels, log2 of its indirect blocks.
-    pub fn meta_levels(&self) -> (u8, u8) {
-        let tree = self.meta_tree();
-        (tree.levels, tree.head.indirect_shift)
-    }
-
     /// Says how a block of dnodes is to be stored that changes in tx's txg.
     pub fn note_dnode_block(&self, tx: &Tx, blkid: u64, form: RawForm) {
-        lock(&self.core.raw_forms[tx.txg().slot::<4>()]).insert(blkid, form);
+        self.core.raw_forms[tx.txg().slot::<4>()]
+            .lock()
+            .insert(blkid, form);
     }
 
     pub(super) fn write_raw_root(
@@ -113,7 +109,7 @@ impl Objset {
         bytes: Vec<u8>,
         fill: u64,
     ) -> Result<BlockPointer> {
-        lock(&self.core.raw_forms[txg.slot::<4>()]).clear();
+        self.core.raw_forms[txg.slot::<4>()].lock().clear();
         let raw = RawBlock {
             stored: &bytes,
             logical_size: bytes.len() as u64,
@@ -134,10 +130,7 @@ impl Objset {
         self.core
             .io
             .remember_locked(&bp, Arc::new(Block::new(bytes)));
-        *self
-            .root
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = bp;
+        *self.root.write() = bp;
         Ok::<_, Error>(bp)
     }
 }

@@ -12,7 +12,7 @@ use zuse_format::{BlockPointer, ObjsetPhys, object_type};
 use zuse_io::{Block, FeatureUse};
 
 use super::accounting::Sums;
-use super::{Objset, lock, raw};
+use super::{Objset, raw};
 use crate::dirty::Synced;
 use crate::dnode::Dnode;
 use crate::dnode::sync::SyncedObject;
@@ -114,7 +114,7 @@ impl Objset {
         let counted = self.accounts_users();
         let flags = self.accounting_flags();
 
-        let dirty = std::mem::take(&mut *lock(&self.core.dirty[txg.slot::<4>()]));
+        let dirty = std::mem::take(&mut *self.core.dirty[txg.slot::<4>()].lock());
         let ordinary: Vec<Arc<Dnode>> = dirty
             .into_iter()
             .filter(|d| d.object().0 != 0 && d.object().0 <= u64::MAX - 3)
@@ -137,26 +137,26 @@ impl Objset {
         if counted {
             self.apply_accounting(&tx, sums)?;
         }
-        let special: Vec<Option<Arc<Dnode>>> = self
-            .special
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .to_vec();
+        let special: Vec<Option<Arc<Dnode>>> = self.special.read().to_vec();
         for dnode in special.iter().flatten() {
             if let Some(change) = dnode.sync(txg, pass, 0)? {
                 features |= change.features.0;
             }
         }
         // The accounting objects' own dirty marks were made during this sync.
-        lock(&self.core.dirty[txg.slot::<4>()]).retain(|d| d.is_dirty() && d.object().0 != 0);
+        self.core.dirty[txg.slot::<4>()]
+            .lock()
+            .retain(|d| d.is_dirty() && d.object().0 != 0);
 
         let (changes, meta) = self.sync_slots(&tx, pass, changes)?;
         if let Some(change) = meta {
             features |= change.features.0;
         }
-        lock(&self.core.dirty[txg.slot::<4>()]).retain(|d| d.is_dirty() && d.object().0 != 0);
+        self.core.dirty[txg.slot::<4>()]
+            .lock()
+            .retain(|d| d.is_dirty() && d.object().0 != 0);
         {
-            let mut numbers = lock(&self.numbers);
+            let mut numbers = self.numbers.lock();
             for (object, change) in &*changes {
                 numbers.settle(*object);
                 if change.after.is_none() {
@@ -267,7 +267,7 @@ impl Objset {
     fn write_objset_block(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlockPointer> {
         let replayed = self.replayed[txg.slot::<4>()].swap(0, Relaxed);
         let rest = {
-            let mut rest = lock(&self.rest);
+            let mut rest = self.rest.lock();
             if replayed != 0 {
                 ZilHeader::set_replayed(&mut rest.zil_header, replayed);
             }
@@ -321,10 +321,7 @@ impl Objset {
         self.core
             .io
             .remember(&written.bp, Arc::new(Block::new(bytes)));
-        *self
-            .root
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = written.bp;
+        *self.root.write() = written.bp;
         Ok(written.bp)
     }
 }

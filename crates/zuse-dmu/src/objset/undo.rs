@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::Txg;
 
-use super::{Objset, lock};
+use super::Objset;
 use crate::dnode::Dnode;
 
 impl Objset {
@@ -15,10 +15,10 @@ impl Objset {
     /// Called by the sync thread.
     pub fn forget_changes(&self, txg: Txg) {
         let slot = txg.slot::<4>();
-        let dirty = std::mem::take(&mut *lock(&self.core.dirty[slot]));
+        let dirty = std::mem::take(&mut *self.core.dirty[slot].lock());
         for dnode in &dirty {
             if dnode.forget_changes(txg) {
-                lock(&self.numbers).settle(dnode.object());
+                self.numbers.lock().settle(dnode.object());
             }
         }
         self.rest_dirty[slot].store(false, Relaxed);

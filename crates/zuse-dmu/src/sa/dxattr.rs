@@ -6,7 +6,6 @@
 //! All numbers are big-endian u32; names and data are padded with zeros to multiples of 4.
 
 use zuse_base::{Errno, Error, Result};
-use zuse_codec::extend_past;
 
 /// Largest value of one extended attribute stored here.
 pub const MAX_VALUE: usize = 32_768;
@@ -205,8 +204,7 @@ fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.resize(pad4(out.len()), 0);
     put(out, BYTE_ARRAY as usize);
     put(out, value.len());
-    // A long one is not looked at before it is written.
-    extend_past(out, value);
+    out.extend_from_slice(value);
     out.resize(pad4(out.len()), 0);
 }
 

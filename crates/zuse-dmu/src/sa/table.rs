@@ -10,7 +10,8 @@ use crate::objset::Objset;
 use crate::tx::Tx;
 use crate::zap::{Zap, ZapOptions, ZapValue};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
+use zuse_base::sync::{Mutex, RwLock};
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::object_type;
 
@@ -246,10 +247,7 @@ impl SaTable {
 
     /// The tables as they are now.
     pub(crate) fn tables(&self) -> Arc<Tables> {
-        self.tables
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.tables.read().clone()
     }
 
     /// Bytes 4 and 5 of a buffer with exactly these attributes, if their layout exists.
@@ -268,10 +266,7 @@ impl SaTable {
         if tables.complete {
             return Ok(tables);
         }
-        let _extending = self
-            .extending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _extending = self.extending.lock();
         let tables = self.tables();
         if tables.complete {
             return Ok(tables);
@@ -312,7 +307,7 @@ impl SaTable {
 
     fn publish(&self, tables: Tables) -> Arc<Tables> {
         let tables = Arc::new(tables);
-        *self.tables.write().unwrap_or_else(PoisonError::into_inner) = tables.clone();
+        *self.tables.write() = tables.clone();
         tables
     }
 
@@ -331,10 +326,7 @@ impl SaTable {
         if let Some(layout) = self.tables().find(sequence) {
             return Ok(layout.clone());
         }
-        let _extending = self
-            .extending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _extending = self.extending.lock();
         let tables = self.tables();
         if let Some(layout) = tables.find(sequence) {
             return Ok(layout.clone());

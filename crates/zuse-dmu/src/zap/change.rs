@@ -111,14 +111,6 @@ impl Zap {
         self.remove(tx, hex(key, &mut [0; 16]))
     }
 
-    /// Adds `delta` to an integer key's value, as [`Self::increment`].
-    ///
-    /// # Errors
-    /// As [`Self::increment`].
-    pub fn increment_int(&self, tx: &Tx, key: u64, delta: i64) -> Result<()> {
-        self.increment(tx, hex(key, &mut [0; 16]), delta)
-    }
-
     /// Adds `delta` to a name's integer (0 if absent); an entry that becomes 0 is removed.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ impl<'n> Expected<'n> {
 impl Zap {
     /// Asks the memory for what adding this name will need first, where that is known without waiting.
     pub fn expect<'n>(&self, name: &'n [u8]) -> Expected<'n> {
-        let Ok(known) = self.shared.lock.try_read() else {
+        let Some(known) = self.shared.lock.try_read() else {
             return Expected::default();
         };
         let stamp = self.dnode.stamp();
@@ -99,7 +99,7 @@ impl Zap {
         let Some(own) = self.dnode.owned(tx, expected.target.leaf) else {
             return;
         };
-        if let Ok(content) = own.content.try_read()
+        if let Some(content) = own.content.try_read()
             && let Content::Dirty { bytes, .. } = &*content
             && let Ok(leaf) = Leaf::parse(bytes)
         {

@@ -3,7 +3,7 @@
 //! All decisions use the **high** bits: 28 of them normally, 48 with the HASH64 flag; the rest is zero.
 //!
 //! The kernel here takes eight bytes a step (eight tables, independent loads), because opening a small directory hashes
-//! every name in it; `zuse_codec::crc64_zap` is its byte-wise twin and the tests compare them.
+//! every name in it. The tests compare it with one that takes byte after byte.
 
 const POLYNOMIAL: u64 = 0xC96C_5795_D787_0F42;
 

@@ -148,7 +148,7 @@ impl Zap {
     /// Looks at block 0 for those that come after; does nothing where that would wait or fail.
     #[cold]
     pub(super) fn learn(&self) {
-        let Ok(mut known) = self.shared.lock.try_write() else {
+        let Some(mut known) = self.shared.lock.try_write() else {
             return;
         };
         let (stamp, tree) = self.dnode.settled();

@@ -153,13 +153,6 @@ pub fn numbers_in(b: &[u8]) -> Option<impl Iterator<Item = u64>> {
     Some(few(b)?.map(|s| s.value))
 }
 
-/// The only name in a block of the kind that [`number_in`] looks at, and its number; `None` of any other, and where there are more or none.
-pub fn only_in(b: &[u8]) -> Option<(&[u8], u64)> {
-    let mut all = few(b)?;
-    let only = all.next().map(|s| (s.name, s.value))?;
-    all.next().is_none().then_some(only)
-}
-
 fn few(b: &[u8]) -> Option<impl Iterator<Item = Slot<'_>>> {
     let is_plain = u64_at(b, 0) == MICRO_TYPE && MicroHeader::parse(b).ok()?.normflags == 0;
     let count = slots(b);

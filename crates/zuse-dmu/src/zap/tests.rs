@@ -92,7 +92,6 @@ fn a_large_micro_zap_is_used_where_it_is_allowed() {
             .unwrap();
     }
     assert_eq!(zap.dnode().block_size(), 1 << 20);
-    assert!(zap.is_large_micro().unwrap());
     pool.sync();
     zap.add_u64(&pool.tx(), b"last", 1).unwrap();
     assert!(zap.is_fat().unwrap());

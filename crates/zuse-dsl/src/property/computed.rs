@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::dsl::{
@@ -30,12 +30,12 @@ pub type Shown = (Text, Source);
 impl Dsl {
     /// Puts every mount point below a directory for as long as the pool is open; `/` and nothing take it back.
     pub fn set_altroot(&self, root: &str) {
-        let mut altroot = self.altroot.write().unwrap_or_else(PoisonError::into_inner);
+        let mut altroot = self.altroot.write();
         *altroot = root.trim_end_matches('/').into();
     }
 
     fn altroot(&self) -> Arc<str> {
-        let altroot = self.altroot.read().unwrap_or_else(PoisonError::into_inner);
+        let altroot = self.altroot.read();
         altroot.clone()
     }
 

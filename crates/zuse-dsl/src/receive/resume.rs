@@ -168,7 +168,7 @@ impl Ctx<'_> {
     /// Writes down how far the receive into a dataset came with what this txg holds.
     pub(crate) fn sync_progress(&self, ds: &Dataset) -> Result<()> {
         let slot = self.tx.txg().slot::<4>();
-        let Some(progress) = crate::context::lock(&ds.progress)[slot].take() else {
+        let Some(progress) = ds.progress.lock()[slot].take() else {
             return Ok(());
         };
         let Some(table) = self.meta.extension(ds.object().0)? else {

@@ -63,24 +63,3 @@ fn a_configuration_too_large_for_its_block_is_refused() {
     let large = NvList::new().with("comment", "x".repeat(CONFIG_SIZE));
     assert!(encode_config(&large).is_err());
 }
-
-#[test]
-fn boot_environments_round_trip() {
-    for env in [
-        BootEnv::Raw(b"saved_entry=0".to_vec()),
-        BootEnv::List(
-            NvList::new()
-                .with("version", 1u64)
-                .with("freebsd:bootonce", "zfs:tank:"),
-        ),
-    ] {
-        assert_eq!(BootEnv::decode(&env.encode().unwrap()).unwrap(), env);
-    }
-    let mut old = vec![0; BOOT_ENV_SIZE];
-    old[..4].copy_from_slice(b"once");
-    assert_eq!(
-        BootEnv::decode(&old).unwrap(),
-        BootEnv::Old(b"once".to_vec())
-    );
-    assert!(BootEnv::Raw(vec![1; BOOT_ENV_SIZE]).encode().is_err());
-}

@@ -162,13 +162,6 @@ fn leaf_chunks(size: usize) -> Option<usize> {
     (size.is_power_of_two() && size >= 512).then_some(48 + 2 * (size >> 5))
 }
 
-/// Where the chunks of a block of a ZAP begin, if it is a leaf of a fat one, in little-endian order.
-pub fn zap_leaf_chunks(block: &[u8]) -> Option<usize> {
-    let is_leaf =
-        block.len() >= 48 && u64_at(block, 0) == ZAP_LEAF && u32_at(block, 24) == ZAP_LEAF_MAGIC;
-    leaf_chunks(block.len()).filter(|_| is_leaf)
-}
-
 fn swap_zap(block: &mut [u8]) -> FormatResult<()> {
     match u64_at(block, 0).swap_bytes() {
         ZAP_MICRO => {

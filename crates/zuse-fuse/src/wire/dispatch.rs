@@ -49,13 +49,6 @@ fn in_room(size: u32, bytes: &[u8]) -> Result<InRoom, Errno> {
     }
 }
 
-/// `fuse_setxattr_in`: how long the value is, the name, and what follows it.
-pub(super) fn set_attribute(mut body: Fields<'_>) -> Result<(usize, &[u8], Fields<'_>), Malformed> {
-    let (size, _flags) = (body.u32()?, body.u32()?);
-    let name = body.name()?;
-    Ok((usize::try_from(size).map_err(|_| Malformed)?, name, body))
-}
-
 /// `fuse_lseek_in`: the handle, and what is looked for from where on.
 fn wanted_place(mut body: Fields<'_>) -> Result<(u64, u64, Whence), Errno> {
     let (fh, offset, whence) = (body.u64()?, body.i64()?, body.u32()?);
@@ -112,21 +105,11 @@ impl<O: Ops> Server<O> {
         });
     }
 
-    /// Answers a message; `out` is scratch space. If it sets an attribute: where in it the value stood, and how long that was.
-    pub(super) fn answer(
-        &self,
-        channel: &Channel,
-        message: Message<'_>,
-        out: &mut Out,
-    ) -> Option<(usize, usize)> {
+    /// Answers a message; `out` is scratch space.
+    pub(super) fn answer(&self, channel: &Channel, message: Message<'_>, out: &mut Out) {
         out.0.clear();
         let unique = message.unique;
-        let mut set = None;
         match message.opcode {
-            op::SETXATTR => match self.call(|| self.setxattr(&message, &mut set)) {
-                Ok(()) => channel.send(0, unique, &[]),
-                Err(errno) => channel.refuse(unique, errno),
-            },
             op::FORGET | op::BATCH_FORGET => {
                 // Nobody waits for an answer.
                 let _ = self.call(|| self.forget(&message));
@@ -140,7 +123,6 @@ impl<O: Ops> Server<O> {
                 Err(errno) => channel.refuse(unique, errno),
             },
         }
-        set
     }
 
     fn answer_into(&self, m: &Message<'_>, out: &mut Out) -> Done {
@@ -172,6 +154,7 @@ impl<O: Ops> Server<O> {
             op::FSYNC | op::FSYNCDIR => self.fsync(m),
             op::SYNCFS => self.ops.syncfs(node),
             op::STATFS => self.statfs(node, out),
+            op::SETXATTR => self.setxattr(m),
             op::LISTXATTR => self.listxattr(m, out),
             op::REMOVEXATTR => self
                 .ops
@@ -489,17 +472,17 @@ impl<O: Ops> Server<O> {
         Ok(())
     }
 
-    fn setxattr(&self, m: &Message<'_>, set: &mut Option<(usize, usize)>) -> Done {
-        let flags = Fields(m.body.0.get(4..).unwrap_or_default()).u32()?;
-        let (size, name, mut rest) = set_attribute(m.body)?;
+    /// `fuse_setxattr_in`: how long the value is, flags; then the name, and the value.
+    fn setxattr(&self, m: &Message<'_>) -> Done {
+        let mut body = m.body;
+        let (size, flags) = (body.u32()?, body.u32()?);
+        let name = body.name()?;
         let mode = match flags {
             XATTR_CREATE => XattrMode::Create,
             XATTR_REPLACE => XattrMode::Replace,
             _ => XattrMode::Any,
         };
-        let before = m.body.0.len() - rest.0.len();
-        let value = rest.bytes(size)?;
-        *set = Some((abi::IN_HEADER + before, size));
+        let value = body.bytes(usize::try_from(size).map_err(|_| Malformed)?)?;
         self.ops.setxattr(&m.caller, m.node, name, value, mode)
     }
 

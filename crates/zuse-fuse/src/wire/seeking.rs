@@ -8,7 +8,7 @@
 //! Memory: one entry for each process that waits in `lseek`.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::Whence;
 
@@ -37,7 +37,7 @@ pub(super) struct Seeking {
 
 impl Seeking {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn push(&self, seek: Seek) {
@@ -49,10 +49,7 @@ impl Seeking {
     pub(super) fn next(&self) -> Option<Seek> {
         let state = self.lock();
         let idle = |state: &mut State| state.waiting.is_empty() && !state.over;
-        let mut state = self
-            .changed
-            .wait_while(state, idle)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.changed.wait_while(state, idle);
         state.waiting.pop_front()
     }
 

@@ -30,17 +30,14 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use zuse_base::sync::Mutex;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use zuse_base::spare;
-
 use super::Channel;
 use super::abi::op;
-use super::inbox::Inbox;
 
 /// How often the watch looks.
 const TICK: Duration = Duration::from_millis(1);
@@ -149,8 +146,8 @@ impl Workers {
         }
     }
 
-    fn parked(&self) -> std::sync::MutexGuard<'_, Vec<Parked>> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parked(&self) -> zuse_base::sync::MutexGuard<'_, Vec<Parked>> {
+        self.parked.lock()
     }
 
     /// Calls somebody to the door, if anybody is free.
@@ -171,7 +168,7 @@ impl Workers {
     }
 
     fn wake_watch(&self) {
-        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let watch = self.watch.lock();
         if let Some(watch) = &*watch {
             watch.unpark();
         }
@@ -180,10 +177,9 @@ impl Workers {
     /// The life of the watch.
     pub(super) fn watch(&self) {
         let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        *self.watch.lock() = Some(thread::current());
         while !self.over.load(SeqCst) {
             if quiet >= QUIET && self.waiting.load(SeqCst) > 0 {
-                spare::forget();
                 self.watch_sleeps.store(true, SeqCst);
                 // Who takes a message after this wakes us; what was taken before it is seen here.
                 if self.taken.load(SeqCst) == seen && !self.over.load(SeqCst) {
@@ -210,7 +206,7 @@ impl Worker<'_> {
     /// Waits for a message that this worker is to serve; `None` when the session has ended.
     pub(super) fn next<'b>(
         &mut self,
-        inbox: &'b mut Inbox,
+        inbox: &'b mut [u8],
         idle: Idle<'_>,
     ) -> io::Result<Option<&'b [u8]>> {
         let asked = Cell::new(false);
@@ -231,14 +227,14 @@ impl Worker<'_> {
             idle(&|| self.is_asked());
             self.come_to_the_door();
         }
-        let received = self.channel.receive(|fd| inbox.read(fd));
+        let received = self.channel.receive(inbox);
         let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
         self.patience.learn(since.elapsed() < LOOK);
         self.all.taken.fetch_add(1, SeqCst);
         if self.all.watch_sleeps.load(SeqCst) {
             self.all.wake_watch();
         }
-        let received = received.map(|len| len.map(|len| inbox.received(len)));
+        let received = received.map(|len| len.and_then(|len| inbox.get(..len)));
         self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message));
         if others == 0 && self.answered && self.is_there_more() {
             self.all.call_one();
@@ -362,13 +358,12 @@ mod tests {
             idled.fetch_add(usize::from(asked), SeqCst);
         };
         let serve = |number| {
-            let mut inbox = Inbox::new(8192);
+            let mut inbox = vec![0; 8192];
             let mut worker = all.worker(&channel, number);
             while let Some(received) = worker.next(&mut inbox, &idle).expect("a message") {
                 if u32::from(received[4]) == end {
                     break;
                 }
-                inbox.answered(None);
                 answered.fetch_add(1, SeqCst);
             }
         };
@@ -379,7 +374,7 @@ mod tests {
                 scope.spawn(move || serve(number));
             }
             let ok = until("they wait", || {
-                let watches = all.watch.lock().expect("free").is_some();
+                let watches = all.watch.lock().is_some();
                 watches && all.parked().len() == 2 && all.waiting.load(SeqCst) == 1
             });
             for n in 0..ROW {
@@ -407,7 +402,7 @@ mod tests {
             rustix::io::write(&kernel, &message(opcode)).expect("sent");
         };
         let serve = |number| {
-            let mut inbox = Inbox::new(8192);
+            let mut inbox = vec![0; 8192];
             let mut worker = all.worker(&channel, number);
             while let Some(received) = worker.next(&mut inbox, &|_| ()).expect("a message") {
                 match u32::from(received[4]) {
@@ -420,7 +415,6 @@ mod tests {
                     }
                     _ => break,
                 }
-                inbox.answered(None);
             }
         };
         let (all, serve) = (&all, &serve);

@@ -155,8 +155,8 @@ fn overwriting_the_same_few_blocks_does_not_grow_the_queues() {
         cache.insert(k, Class::Data, block(512));
         cache.remove(&k);
     }
-    let slots = |s: &std::sync::Mutex<super::Shard>| {
-        let shard = super::lock(s);
+    let slots = |s: &zuse_base::sync::Mutex<super::Shard>| {
+        let shard = s.lock();
         shard.data.probation.len() + shard.data.main.len()
     };
     let queued: usize = cache.shards.iter().map(slots).sum();
@@ -256,7 +256,7 @@ fn until_waited_for(cache: &Cache, key: &Key) {
 /// Until so many wait: the map, the taker, and each who waits hold it.
 fn until_waited_for_by(cache: &Cache, key: &Key, waiters: usize) {
     let waited_for = || {
-        let shard = super::lock(&cache.shards[cache.shard(key)]);
+        let shard = cache.shards[cache.shard(key)].lock();
         let flight = shard.flights.get(key);
         flight.is_some_and(|f| Arc::strong_count(f) >= 2 + waiters)
     };

@@ -346,6 +346,6 @@ fn no_two_blocks_get_the_same_iv() {
         assert_eq!(again, salt);
         assert!(seen.insert(iv));
     }
-    key.writer.lock().expect("lock").as_mut().expect("one").left = 0;
+    key.writer.lock().as_mut().expect("one").left = 0;
     assert_ne!(key.choose_salt_iv().0, salt, "the salt is replaced in time");
 }

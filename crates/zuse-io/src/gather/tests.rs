@@ -1,4 +1,5 @@
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
+use zuse_base::sync::Mutex;
 
 use zuse_base::{Errno, Error, Result, Txg};
 
@@ -14,12 +15,12 @@ struct Device(Mutex<Vec<(u32, u64, Vec<u8>)>>);
 
 impl Device {
     fn take(&self) -> Vec<(u32, u64, Vec<u8>)> {
-        std::mem::take(&mut *self.0.lock().expect("fine"))
+        std::mem::take(&mut *self.0.lock())
     }
 
     fn write(&self, run: &Run) -> Result<()> {
         let one = (run.vdev, run.start, run.bytes().to_vec());
-        self.0.lock().expect("fine").push(one);
+        self.0.lock().push(one);
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use zuse_base::sync::Mutex;
 
 use zuse_base::{Errno, Error, Result, Txg, WorkPool};
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
@@ -21,7 +22,7 @@ struct Ledger {
 
 impl Ledger {
     fn used(&self) -> u64 {
-        self.taken.lock().map_or(0, |t| t.values().sum())
+        self.taken.lock().values().sum()
     }
 }
 
@@ -37,10 +38,7 @@ impl Allocate for Ledger {
         if asize > self.longest {
             return Ok(None);
         }
-        let mut taken = self
-            .taken
-            .lock()
-            .map_err(|_| Error::corrupt("test", "lock"))?;
+        let mut taken = self.taken.lock();
         if taken.values().sum::<u64>() + asize * copies as u64 > self.room {
             return Err(Error::refused(Errno::NOSPC, "full"));
         }
@@ -63,10 +61,7 @@ impl Allocate for Ledger {
     }
 
     fn free_dva(&self, _txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()> {
-        let mut taken = self
-            .taken
-            .lock()
-            .map_err(|_| Error::corrupt("test", "lock"))?;
+        let mut taken = self.taken.lock();
         match taken.remove(&offset) {
             Some(len) if len == asize && vdev == 0 => Ok(()),
             other => Err(Error::miscounted(
@@ -193,7 +188,7 @@ fn a_small_directory_is_part_of_its_pointer() {
     let mut directory = vec![0u8; 512];
     directory[..8].copy_from_slice(&0x8000_0000_0000_0003u64.to_le_bytes());
     directory[8..16].copy_from_slice(&0x9e37_79b9_7f4a_7c15u64.to_le_bytes());
-    for i in 0..7u8 {
+    for i in 0..2u8 {
         let slot = &mut directory[64 * (usize::from(i) + 1)..];
         slot[0] = i;
         slot[14..27].copy_from_slice(b"file-00000000");
@@ -219,109 +214,6 @@ fn a_small_directory_is_part_of_its_pointer() {
     assert_eq!(b.space.used(), 8192);
     let bp = write(&b, &policy, &BlockPointer::HOLE, &noise(512, 3)).expect("room");
     assert_eq!((bp.is_embedded(), bp.psize()), (false, 512));
-}
-
-/// A leaf of 16 KiB of that many names, each chunk behind the one before.
-fn leaf(names: usize) -> Vec<u8> {
-    let mut b = vec![0; 16 << 10];
-    b[7] = 0x80;
-    b[24..28].copy_from_slice(&0x02ab_1eaf_u32.to_le_bytes());
-    b[48..1072].fill(0xff);
-    let random = noise(8 * names, 5);
-    for (i, chunk) in b[1072..].as_chunks_mut::<24>().0.iter_mut().enumerate() {
-        chunk[22..].fill(0xff);
-        let (entry, own) = (i / 3, random.get(i / 3 * 8..));
-        match (i % 3, own) {
-            (0, Some(own)) if entry < names => {
-                chunk[..2].copy_from_slice(&[252, 8]);
-                for (at, next) in [(2, i + 3), (4, i + 1), (8, i + 2)] {
-                    chunk[at..at + 2].copy_from_slice(&(next as u16).to_le_bytes());
-                }
-                chunk[20..].copy_from_slice(&own[..4]);
-            }
-            (1, _) if entry < names => {
-                chunk[0] = 251;
-                chunk[1..11]
-                    .copy_from_slice(format!("file-{:05}", entry * 7919 % 100_000).as_bytes());
-            }
-            (2, Some(own)) if entry < names => {
-                chunk[..2].copy_from_slice(&[251, 0x80]);
-                chunk[6..9].copy_from_slice(&own[4..7]);
-            }
-            _ => {
-                chunk[0] = 253;
-                chunk[22..].copy_from_slice(&(i as u16 + 1).to_le_bytes());
-            }
-        }
-    }
-    b
-}
-
-#[test]
-fn a_leaf_goes_by_its_chunks_where_that_takes_no_sector_more() {
-    let b = bench(u64::MAX, u64::MAX);
-    let policy = WritePolicy {
-        object_type: 20,
-        ..policy(2, Compression::Lz4)
-    };
-    let mut scratch = Vec::new();
-    let squeezed = |policy: &WritePolicy, unit, data: &[u8], scratch: &mut Vec<u8>| {
-        let done = b.io.squeeze(policy, unit, data, scratch);
-        assert!(matches!(done, super::Squeezed::Stored));
-        let mut plain = vec![0; data.len()];
-        zuse_codec::decompress(policy.compression, scratch, &mut plain).expect("a block");
-        assert!(plain == data);
-        let length: [u8; 4] = scratch[..4].try_into().expect("its length");
-        4 + u32::from_be_bytes(length) as usize
-    };
-    let by_search = |data: &[u8]| {
-        let mut to = Vec::new();
-        let level = ZstdLevel::DEFAULT;
-        zuse_codec::compress(Compression::Lz4, level, data, &mut to, data.len()).expect("fits")
-    };
-    let by_chunks = |data: &[u8]| {
-        let mut to = Vec::new();
-        zuse_codec::compress_chunks(data, 1072, &mut to, data.len()).expect("fits")
-    };
-
-    let half = leaf(180);
-    let n = by_chunks(&half);
-    assert!((5500..8192).contains(&n) && n != by_search(&half), "{n}");
-    assert_eq!(squeezed(&policy, 4096, &half, &mut scratch), n);
-    assert_eq!(scratch.len(), 8192);
-    // Of small sectors it may be one more, so the other way decides, and so it does for what is no leaf, or of no ZAP.
-    assert_eq!(
-        squeezed(&policy, 512, &half, &mut scratch),
-        by_search(&half)
-    );
-    let file = WritePolicy {
-        object_type: 19,
-        ..policy
-    };
-    assert_eq!(squeezed(&file, 4096, &half, &mut scratch), by_search(&half));
-    let mut other = half.clone();
-    other[24] ^= 1;
-    assert_eq!(
-        squeezed(&policy, 4096, &other, &mut scratch),
-        by_search(&other)
-    );
-
-    // A little more than a sector, and more than half of the leaf.
-    let few = (10..120).map(leaf).find(|few| by_chunks(few) > 4096);
-    let few = few.expect("one of these");
-    assert!(by_chunks(&few) < 4300);
-    assert_eq!(squeezed(&policy, 4096, &few, &mut scratch), by_search(&few));
-    let mut full = leaf(212);
-    for (i, chunk) in full[1072..].as_chunks_mut::<24>().0.iter_mut().enumerate() {
-        if chunk[1] == b'f' {
-            chunk[1..22].copy_from_slice(&noise(21, i as u64));
-        }
-    }
-    assert!(by_chunks(&full) > 8192);
-    assert_eq!(
-        squeezed(&policy, 4096, &full, &mut scratch),
-        by_search(&full)
-    );
 }
 
 #[test]
@@ -522,61 +414,6 @@ fn encrypted_blocks_go_round_gangs_and_raw_copies_included() {
         }
         drop(device);
     }
-}
-
-#[test]
-fn neighbours_at_hand_come_in_short_reads_and_what_is_rotten_does_not() {
-    let b = bench(u64::MAX, SIZE / 2);
-    let plain = policy(1, Compression::Off);
-    let data: Vec<Vec<u8>> = (0..20).map(|i| noise(8192, 77 + i)).collect();
-    let mut blocks: Vec<(u64, BlockPointer)> = data
-        .iter()
-        .zip(0..)
-        .map(|(d, i)| (i, write(&b, &plain, &BlockPointer::HOLE, d).expect("room")))
-        .collect();
-    blocks.sort_by_key(|(_, bp)| bp.dva(0).offset());
-    let ends = blocks.windows(2).map(|w| w[0].1.dva(0).offset() + 8192);
-    assert!(
-        ends.eq(blocks[1..].iter().map(|n| n.1.dva(0).offset())),
-        "they lie one behind the other"
-    );
-    let rotten = blocks[2];
-    let place = rotten.1.dva(0).offset() + (4 << 20);
-    b.device.write_at(&[0xaa; 512], place).expect("rot");
-    // Too far from the others to be read with them.
-    blocks.drain(9..12);
-    b.io.cache().clear();
-    let (mut scratch, mut seen, mut steps, mut left) =
-        (Vec::new(), Vec::new(), Vec::new(), &blocks[..]);
-    while !left.is_empty() {
-        let dealt = b.io.bring_at_hand(left, &mut scratch, |i, block| {
-            assert_eq!(block.bytes(), data[i as usize], "block {i}");
-            seen.push(i);
-        });
-        steps.push(dealt);
-        assert!(dealt > 0, "{steps:?}");
-        left = &left[dealt..];
-    }
-    assert_eq!(steps, [4, 4, 1, 4, 4]);
-    let good: Vec<u64> = blocks
-        .iter()
-        .map(|b| b.0)
-        .filter(|i| *i != rotten.0)
-        .collect();
-    assert_eq!(seen, good);
-    for (i, bp) in &blocks {
-        assert_eq!(b.io.glance(bp).is_some(), *i != rotten.0, "block {i}");
-    }
-    // Nothing, no block, the wrong order.
-    assert_eq!(b.io.bring_at_hand(&[], &mut scratch, |_, _| ()), 0);
-    assert!(!b.io.may_bring(&BlockPointer::HOLE));
-    blocks.reverse();
-    assert_eq!(b.io.bring_at_hand(&blocks, &mut scratch, |_, _| ()), 1);
-    // No step takes long, and none needs much memory.
-    let long = write(&b, &plain, &BlockPointer::HOLE, &noise(256 << 10, 3)).expect("room");
-    b.io.cache().clear();
-    assert_eq!(b.io.bring_at_hand(&[(0, long)], &mut scratch, |_, _| ()), 0);
-    assert!(scratch.len() <= 32 << 10);
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! Writing: zeros become a hole → compression → encryption → checksum → a place, or the old one in a later pass → the devices.
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{
-    Compression, checksum, compress, compress_chunks, compress_rows, is_zero, truncate,
-};
+use zuse_codec::{Compression, checksum, compress, is_zero, truncate};
 use zuse_format::block_pointer::MAX_BLOCK;
-use zuse_format::object_type::{SwapClass, zap_leaf_chunks};
 use zuse_format::{BlockPointer, BpKind, BpProps, object_type};
 
 use super::{Pipeline, SCRATCH, Written};
@@ -16,8 +13,6 @@ use crate::{AllocClass, Allocation, DatasetKey, WritePolicy};
 
 /// Largest payload that fits in a pointer.
 const EMBEDDED_MAX: usize = 112;
-/// Bytes of a name's slot in a micro ZAP.
-const MICRO_ROW: u16 = 64;
 
 impl Pipeline {
     /// Writes one block in `txg` and returns its pointer.
@@ -282,17 +277,7 @@ impl Pipeline {
         if whole && !policy.embed {
             return Squeezed::Plain;
         }
-        let is_zap = object_type::swap_class(policy.object_type) == Some(SwapClass::Zap);
-        let n = if whole && is_zap && policy.compression == Compression::Lz4 {
-            compress_rows(data, MICRO_ROW, scratch, limit)
-        } else if is_zap
-            && policy.compression == Compression::Lz4
-            && let Some(n) = squeeze_leaf(data, unit, scratch)
-        {
-            Some(n)
-        } else {
-            compress(policy.compression, policy.zstd_level, data, scratch, limit)
-        };
+        let n = compress(policy.compression, policy.zstd_level, data, scratch, limit);
         let Some(n) = n else {
             return Squeezed::Plain;
         };
@@ -310,22 +295,6 @@ impl Pipeline {
         pad(scratch, n, size);
         Squeezed::Stored
     }
-}
-
-/// Of what [`compress_chunks`] makes of a leaf `compress` needs so much at the least: nine tenths were seen of the leaves that it halved.
-const AT_LEAST: (usize, usize) = (3, 4);
-
-/// A leaf of a fat ZAP, in a third of the time: where that takes no sector more than the other way.
-fn squeeze_leaf(data: &[u8], unit: usize, scratch: &mut Vec<u8>) -> Option<usize> {
-    let first = zap_leaf_chunks(data)?;
-    // Of many small sectors the other way saves one, mostly.
-    if unit < data.len() / 4 {
-        return None;
-    }
-    let limit = data.len() / 2 / unit * unit;
-    let n = compress_chunks(data, first, scratch, limit)?;
-    let one_less = n.next_multiple_of(unit) - unit;
-    (one_less * AT_LEAST.1 <= n * AT_LEAST.0).then_some(n)
 }
 
 pub(crate) enum Squeezed {

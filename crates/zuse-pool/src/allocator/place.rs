@@ -1,8 +1,9 @@
 //! Choosing vdev and metaslab for the copies of a block.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use zuse_base::sync::Mutex;
 
 use zuse_base::{Errno, Error, Result, Span, Txg};
 use zuse_format::Dva;
@@ -53,7 +54,7 @@ impl Rotor {
         if members.len() < 2 {
             return 0;
         }
-        let mut turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = self.0.lock();
         turn.at %= members.len();
         if turn.left == 0 {
             turn.at = (turn.at + 1) % members.len();

@@ -1,6 +1,5 @@
 //! The allocator's part of a sync.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Result, Span, Txg};
@@ -27,10 +26,7 @@ impl Allocator {
 
     /// Whether log space maps of an earlier writer wait for the first writable txg.
     pub fn has_logs(&self) -> bool {
-        self.logs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.logs.lock().is_some()
     }
 
     /// Makes the metaslab arrays of new vdevs, so that the configuration can name them. Gives whether any was made.
@@ -69,7 +65,7 @@ impl Allocator {
             written |= self.sync_vdev(vdev, how)?;
         }
         // Only when every metaslab has its entries may the logs go.
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logs = self.logs.lock();
         if let Some(state) = &*logs {
             self.histogram_delta
                 .fetch_sub(state.retire(writer)?, Relaxed);
@@ -80,7 +76,7 @@ impl Allocator {
     }
 
     fn next_pass(&self, txg: Txg) -> u32 {
-        let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pass = self.pass.lock();
         *pass = if pass.0 == txg {
             (txg, pass.1.saturating_add(1))
         } else {
@@ -170,22 +166,5 @@ impl Allocator {
         }
         self.unload_idle();
         released
-    }
-
-    /// Frees the maps and the array of a vdev that is empty and goes away, and forgets it.
-    ///
-    /// # Errors
-    /// There is no such vdev, or the MOS cannot be changed.
-    pub fn destroy_vdev(&self, writer: &dyn MapWriter, vdev: u32) -> Result<()> {
-        let space = self.vdev(vdev)?;
-        self.forget_vdev(vdev);
-        for metaslab in space.metaslabs().iter() {
-            if let Some((object, histogram)) = metaslab.forget_map() {
-                writer.free(object)?;
-                self.histogram_delta
-                    .fetch_sub(i64::from(histogram), Relaxed);
-            }
-        }
-        space.array().map_or(Ok(()), |array| writer.free(array))
     }
 }

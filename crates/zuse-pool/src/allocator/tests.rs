@@ -445,31 +445,6 @@ fn a_failed_sync_can_be_repeated() {
 }
 
 #[test]
-fn a_vdev_grows_and_goes() {
-    let memory = Arc::new(Memory::new());
-    let infos = [disk(0, 1, AllocClass::Normal), disk(1, 1, AllocClass::Log)];
-    let allocator = pool(&memory, &infos);
-    get(&allocator, 4, 1 << 24, 1);
-    allocator.grow_vdev(0, 3 << 24).unwrap();
-    get(&allocator, 4, 1 << 24, 2);
-    let log = allocator
-        .allocate(Txg(4), 4096, 1, AllocClass::Log)
-        .unwrap()
-        .unwrap()
-        .dvas[0];
-    commit(&allocator, &memory, 4);
-    assert_eq!(allocator.dspace(), 3 << 24);
-    give(&allocator, 5, log);
-    commit(&allocator, &memory, 5);
-    let before = memory.objects.lock().unwrap().len();
-    allocator
-        .destroy_vdev(&MemoryTxg(&memory, Txg(6)), 1)
-        .unwrap();
-    assert_eq!(memory.objects.lock().unwrap().len(), before - 2);
-    allocator.free_dva(Txg(6), 1, 0, 4096).unwrap_err();
-}
-
-#[test]
 fn what_is_released_is_listed_and_can_be_held_for_trim() {
     let memory = Arc::new(Memory::new());
     let allocator = pool(&memory, &[disk(0, 1, AllocClass::Normal)]);

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::{Error, ObjectId, Result, Span, Tripwire, Txg};
 use zuse_io::AllocClass;
@@ -129,8 +130,7 @@ struct Work {
 /// The space of one top-level vdev.
 pub(crate) struct VdevSpace {
     pub(crate) info: VdevInfo,
-    metaslabs: RwLock<Arc<Vec<Arc<Metaslab>>>>,
-    tripwire: Arc<Tripwire>,
+    metaslabs: Vec<Arc<Metaslab>>,
     /// The metaslab that the copies 0, 1, 2 of blocks go to.
     pub(super) active: [AtomicUsize; 3],
     work: Mutex<Work>,
@@ -175,8 +175,7 @@ impl VdevSpace {
         Ok(Self {
             array: AtomicU64::new(info.metaslab_array.0),
             info,
-            metaslabs: RwLock::new(Arc::new(metaslabs)),
-            tripwire,
+            metaslabs,
             active: [const { AtomicUsize::new(NONE) }; 3],
             work: Mutex::new(work),
             open_for_new: AtomicBool::new(true),
@@ -186,43 +185,12 @@ impl VdevSpace {
         })
     }
 
-    pub(super) fn grow(&self, asize: u64) -> Result<()> {
-        let grown = VdevInfo {
-            asize,
-            ..self.info.clone()
-        };
-        grown.check()?;
-        let mut guard = self
-            .metaslabs
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut metaslabs = Vec::clone(&guard);
-        for index in metaslabs.len() as u64..grown.metaslab_count() {
-            let region = grown.region(index);
-            metaslabs.push(Arc::new(Metaslab::new(
-                region,
-                grown.align,
-                None,
-                Unflushed::default(),
-                self.tripwire.clone(),
-            )?));
-            self.capacity.fetch_add(region.span.size, Relaxed);
-        }
-        *guard = Arc::new(metaslabs);
-        Ok(())
-    }
-
     pub(super) fn align(&self) -> u64 {
         self.info.align
     }
 
-    pub(crate) fn metaslabs(&self) -> Arc<Vec<Arc<Metaslab>>> {
-        Arc::clone(
-            &self
-                .metaslabs
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+    pub(crate) fn metaslabs(&self) -> &[Arc<Metaslab>] {
+        &self.metaslabs
     }
 
     pub(crate) fn array(&self) -> Option<ObjectId> {
@@ -285,7 +253,7 @@ impl VdevSpace {
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+        self.work.lock()
     }
 
     pub(super) fn mark_dirty(&self, txg: Txg, metaslab: usize) {

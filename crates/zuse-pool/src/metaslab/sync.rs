@@ -210,12 +210,6 @@ impl Metaslab {
         oldest.iter().for_each(&mut visit);
         (oldest.space(), waits)
     }
-
-    /// Gives the number of the map object up, so that it can be freed with its vdev.
-    pub(crate) fn forget_map(&self) -> Option<(ObjectId, bool)> {
-        let map = self.map_side().map.take()?;
-        Some((map.object(), map.header().histogram.is_some()))
-    }
 }
 
 impl State {

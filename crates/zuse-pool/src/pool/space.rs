@@ -161,7 +161,7 @@ impl Pool {
         if !self.features().is_active(CHECKPOINT) {
             return Ok(0);
         }
-        let tree = super::lock(&self.config).vdev_tree.clone();
+        let tree = self.config.lock().vdev_tree.clone();
         let tops = self.vdevs.tops();
         let mut sum = 0u64;
         for (top, config) in tops.iter().zip(&tree.children) {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 
-use super::{FailMode, Pool, lock};
+use super::{FailMode, Pool};
 
 impl Pool {
     /// Starts the threads that move txgs along.
@@ -23,7 +23,7 @@ impl Pool {
         let quiesce = spawn("zuse-quiesce", Box::new(move || pool.quiesce_loop()))?;
         let pool = self.clone();
         let sync = spawn("zuse-sync", Box::new(move || pool.sync_loop()))?;
-        lock(&self.threads).extend([quiesce, sync]);
+        self.threads.lock().extend([quiesce, sync]);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! A MOS of byte vectors, for tests.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zuse_base::sync::Mutex;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 
@@ -33,7 +33,7 @@ impl Memory {
     }
 
     pub fn with<R>(&self, object: ObjectId, f: impl FnOnce(&mut Object) -> R) -> Result<R> {
-        let mut objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock();
         objects
             .get_mut(&object.0)
             .map(f)
@@ -41,7 +41,7 @@ impl Memory {
     }
 
     pub fn add(&self, object: Object) -> ObjectId {
-        let mut objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock();
         let id = objects.keys().next_back().map_or(1, |last| last + 1);
         objects.insert(id, object);
         ObjectId(id)
@@ -159,7 +159,7 @@ impl MapWriter for MemoryTxg<'_> {
     fn free(&self, object: ObjectId) -> Result<()> {
         self.0.burn()?;
         self.0.with(object, |_| ())?;
-        self.0.objects.lock().unwrap().remove(&object.0);
+        self.0.objects.lock().remove(&object.0);
         Ok(())
     }
 

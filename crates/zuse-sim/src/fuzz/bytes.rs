@@ -8,7 +8,7 @@ use zuse_format::dsl::{
     BookmarkPhys, BpobjPhys, BptreeEntry, DslDatasetPhys, DslDirPhys, RedactionListPhys,
 };
 use zuse_format::gang::parse_gang_header;
-use zuse_format::label::{BootEnv, decode_config};
+use zuse_format::label::decode_config;
 use zuse_format::object_type::swap_block;
 use zuse_format::space_map::{MapGeometry, SpaceMapPhys, decode};
 use zuse_format::zil::{LogBlock, Record, ZilHeader};
@@ -39,7 +39,6 @@ pub(super) fn nvlist(bytes: &[u8]) {
 
 /// What labels hold: the configuration, down to a tree without devices; boot block; uberblock.
 pub(super) fn label(bytes: &[u8]) {
-    let _ = BootEnv::decode(bytes).map(|b| b.encode());
     if let Ok((uberblock, _)) = Uberblock::parse(bytes) {
         let _ = (
             uberblock.reflow_state(),

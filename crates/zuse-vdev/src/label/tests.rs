@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use zuse_device::MemDevice;
 
 use super::*;
@@ -130,16 +128,6 @@ fn cleared_and_retired_labels_belong_to_no_pool() {
         Labels::read(&MemDevice::new("tiny", 4096)).good().count(),
         0
     );
-}
-
-#[test]
-fn a_boot_environment_is_read_back_from_any_whole_copy() {
-    let device = MemDevice::new("d0", SIZE);
-    let env = BootEnv::Raw(b"saved_entry=1".to_vec());
-    write_boot_env(&device, &env).unwrap();
-    device.write_at(&[9; 64], BOOT_ENV_AT + 100).unwrap();
-    assert_eq!(read_boot_env(&device), Some(env));
-    let _: Arc<dyn BlockDevice> = Arc::new(device);
 }
 
 #[test]

@@ -3,13 +3,12 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use zuse_base::{Error, Result};
+use zuse_base::{Error, Result, ZEROS};
 use zuse_codec::parity;
 
 use super::Stripes;
 use super::plan::{Plan, Spot};
 use super::read::parity_at;
-use crate::copies::ZEROS;
 use crate::leaf::Leaf;
 
 /// Parts of one write to a device at most.

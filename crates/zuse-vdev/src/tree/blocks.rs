@@ -153,18 +153,6 @@ impl Vdevs {
         }
     }
 
-    /// Fills `buf` with the bytes at a place of a lone disk if that takes no waiting. They are not verified; an error is left to who
-    /// reads them with [`Self::read`].
-    pub fn read_at_hand(&self, vdev: u32, offset: u64, buf: &mut [u8]) -> bool {
-        match self.top(vdev) {
-            Ok(top) => match &top.layout {
-                Layout::Copies(copies) => copies.read_at_hand(offset, buf),
-                _ => false,
-            },
-            Err(_) => false,
-        }
-    }
-
     /// Reads ranges of a lone disk, counted from `offset`, each into memory of its own ([`zuse_device::BlockDevice::read_apart`]). They are
     /// not verified; an error is left to who reads them with [`Self::read`].
     pub fn read_apart(&self, vdev: u32, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {

@@ -194,29 +194,6 @@ impl Vdevs {
             .cloned()
             .collect()
     }
-
-    /// Writes a heartbeat to the reserved slot of one label of a leaf. Not flushed: what counts is that
-    /// the other host sees it, now.
-    ///
-    /// # Errors
-    /// `Device`, or `NODEV` for no such leaf; `ROFS`.
-    pub fn write_heartbeat(&self, leaf: u64, label: usize, uberblock: &Uberblock) -> Result<()> {
-        self.refuse_if_read_only()?;
-        let tops = self.tops();
-        let (top, leaf) = tops
-            .iter()
-            .find_map(|t| {
-                t.leaves()
-                    .into_iter()
-                    .find(|l| l.guid() == leaf)
-                    .map(|l| (t, l))
-            })
-            .ok_or_else(|| {
-                Error::refused(Errno::NODEV, format!("no such device in pool: {leaf}"))
-            })?;
-        let slot = ring::heartbeat_slot(top.ashift());
-        write_slot_of(&leaf, label % LABELS, slot, top.ashift(), uberblock)
-    }
 }
 
 impl Node {

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use zuse_base::sync::Mutex;
 
 use zuse_base::Txg;
 use zuse_base::tripwire::at as places;
@@ -15,7 +15,7 @@ use crate::health::Aux;
 use crate::indirect::{Mapping, Moved};
 use crate::label::{self, LabelPair, Labels};
 
-mod at_hand;
+mod apart;
 
 const SIZE: u64 = 64 << 20;
 const TXG: u64 = 4;
@@ -26,19 +26,19 @@ struct Shelf(Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>);
 
 impl Shelf {
     fn put(&self, guid: u64, device: Arc<dyn BlockDevice>) {
-        self.0.lock().unwrap().insert(guid, device);
+        self.0.lock().insert(guid, device);
     }
 
     fn take(&self, guid: u64) -> Arc<dyn BlockDevice> {
-        self.0.lock().unwrap().remove(&guid).unwrap()
+        self.0.lock().remove(&guid).unwrap()
     }
 
     fn get(&self, guid: u64) -> Option<Arc<dyn BlockDevice>> {
-        self.0.lock().unwrap().get(&guid).cloned()
+        self.0.lock().get(&guid).cloned()
     }
 
     fn all(&self) -> Vec<Arc<dyn BlockDevice>> {
-        self.0.lock().unwrap().values().cloned().collect()
+        self.0.lock().values().cloned().collect()
     }
 
     fn open(&self, config: &PoolConfig, mode: OpenMode) -> Vdevs {

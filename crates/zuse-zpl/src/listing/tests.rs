@@ -57,7 +57,7 @@ fn piece(t: &TestFs, dir: &Arc<Znode>, from: u64, some: usize) -> (Vec<(Vec<u8>,
 }
 
 fn ready(t: &TestFs) -> usize {
-    lock(&t.fs.ready.made).len()
+    t.fs.ready.made.lock().len()
 }
 
 #[test]

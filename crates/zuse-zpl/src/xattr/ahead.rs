@@ -1,34 +1,31 @@
 //! Reading ahead for whoever asks one object after the other for its extended attributes: backups, file servers.
 //!
-//! Objects are mostly asked in the order of their numbers, which is that of their making. Where two in a row were, and the
-//! devices had to be read for them, the attributes of the next ones are brought into the cache: spill
-//! blocks, and layer by layer what hidden directories hold, neighbours in one device read. It is done by another thread, or by the
-//! one that is asked, between two questions, where it has moments for it ([`super::chores`]).
+//! Objects are mostly asked in the order of their numbers, which is that of their making. Where two
+//! in a row were, and the devices had to be read for them, the attributes of the next ones are brought
+//! into the cache by a thread of the pool: spill blocks, and layer by layer what hidden directories
+//! hold, neighbours in one device read.
 //!
 //! ```text
 //!   asked ─┐  ┌─────────── window ───────────┐
-//!   … · · ·│· · · · · · · · ·│· · · · · · · · │          less than half of it ahead: the next piece is asked for
+//!   … · · ·│· · · · · · · · ·│· · · · · · · · │   less than half of it ahead: the next piece is asked for
 //!          │  there, or on their way          └ until
 //! ```
-//! The window is short at first and doubles with each piece that served, up to [`BYTES`]: a disk has to be busy with the next piece
-//! while this one is asked, and a piece takes as long to be read as so many bytes take. Of long values, which come as fast as a disk can
-//! read, it reaches farther ([`FAR`]) and is filled up by quarters: with 8 MiB and halves 400 of 10,000 questions for 64 KiB waited for the disk, 23 of
-//! 70 µs for each, with 32 MiB and quarters 60. With 16 MiB, where the host takes no time away, the disk is waited for 0.3 to 0.6 µs a value, with 32 MiB 1.5 to 3. Of 16 KiB it is no more than [`MANY`] objects, by quarters as well.
+//! The window is short at first and doubles with each piece, up to [`MANY`] objects and [`BYTES`]. A
+//! disk has to be busy with the next piece while this one is asked for.
 //!
-//! Memory: seven words, and [`super::places`]. What is read goes to the block cache; a guess that is wrong costs a few reads, and the
-//! guessing ends as soon as everything is in the cache already.
+//! Memory: five words. What is read goes to the block cache. A guess that is wrong costs a few reads,
+//! and the guessing ends as soon as everything is in the cache already.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use zuse_base::{ObjectId, Result, moments};
+use zuse_base::{ObjectId, Result};
 use zuse_dmu::sa::{Attr, SA_BONUS, SaTable};
 use zuse_dmu::zap::{Zap, numbers_in};
 use zuse_dmu::{Ahead, Dnode, Objset};
 use zuse_format::block_pointer::BpKind;
 
-use super::places::{NOTED, PLACES};
 use crate::dirent;
 use crate::file_system::FileSystem;
 
@@ -37,13 +34,8 @@ const FEW: u64 = 64;
 /// The same when all were asked, where they are small.
 const MANY: u64 = 1024;
 /// Bytes that are brought ahead, about, and the part of the cache that they may take.
-const BYTES: u64 = 8 << 20;
-const SHARE: u64 = 16;
-/// The same where at least so many bytes are brought for an object: from spill blocks of 16 KiB on, and of values of 64 KiB, of which an object has
-/// a third, as a file and what holds its value may have numbers in a row.
-const LONG: u64 = 8 << 10;
-const FAR: u64 = 16 << 20;
-const FAR_SHARE: u64 = 8;
+const BYTES: u64 = 16 << 20;
+const SHARE: u64 = 8;
 /// How far apart two numbers in a row may be.
 const NEAR: u64 = 40;
 /// Attributes of one hidden directory that are read.
@@ -58,26 +50,17 @@ pub(crate) struct XattrsAhead {
     window: AtomicU64,
     /// So many of the size of those that were brought last are as much as may be brought.
     most: AtomicU64,
-    /// They were long.
-    are_long: AtomicBool,
     /// The devices had to be read lately.
     cold: AtomicBool,
-    /// Above all whose values may be noted in [`super::places`], and what the file system is called there.
-    noted: AtomicU64,
-    id: u64,
 }
 
 impl Default for XattrsAhead {
     fn default() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
-            noted: AtomicU64::new(0),
-            id: NEXT.fetch_add(1, Relaxed),
             last: AtomicU64::new(0),
             until: AtomicU64::new(0),
             window: AtomicU64::new(FEW),
             most: AtomicU64::new(2 * FEW),
-            are_long: AtomicBool::new(false),
             cold: AtomicBool::new(false),
         }
     }
@@ -99,9 +82,8 @@ impl XattrsAhead {
         }
         let (next, until) = (object + 1, self.until.load(Relaxed));
         let window = self.window.load(Relaxed);
-        // In parts of the window, not object by object.
-        let part = window / if self.are_long.load(Relaxed) { 4 } else { 2 };
-        if until > next + (window - part) {
+        // In halves of the window, not object by object.
+        if until > next + window / 2 {
             return None;
         }
         let window = if until > object { 2 * window } else { FEW };
@@ -112,51 +94,19 @@ impl XattrsAhead {
         (from < to).then_some(from..to)
     }
 
-    /// Some objects were looked at, and so many bytes had to be read for them, with a cache that holds `limit` bytes.
-    pub(super) fn learn(&self, objects: u64, brought: u64, limit: u64) {
+    /// Some objects were looked at, and so many bytes had to be read for them, with a cache that
+    /// holds `limit` bytes.
+    fn learn(&self, objects: u64, brought: u64, limit: u64) {
         let each = brought / objects.max(1);
-        if each == 0 {
-            return;
+        if let Some(most) = BYTES.min(limit / SHARE).checked_div(each) {
+            self.most.store(most.clamp(FEW / 4, MANY), Relaxed);
         }
-        let bound = if each >= LONG {
-            FAR.min(limit / FAR_SHARE)
-        } else {
-            BYTES.min(limit / SHARE)
-        };
-        self.are_long.store(each >= LONG, Relaxed);
-        self.most
-            .store((bound / each).clamp(FEW / 4, MANY), Relaxed);
-    }
-}
-
-impl XattrsAhead {
-    /// What its values are noted under.
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Whether the value of an object may be noted: a look there costs a place in the processor's cache.
-    pub(super) fn may_be_noted(&self, object: u64) -> bool {
-        let to = self.noted.load(Relaxed);
-        (to.saturating_sub(PLACES)..to).contains(&object)
-    }
-
-    /// The values of objects up to this one are noted, those of some, at least. The next piece may have been noted before.
-    pub(super) fn note_up_to(&self, object: u64) {
-        let (to, before) = (object + 1, self.noted.load(Relaxed));
-        if to > before || before - to > PLACES {
-            self.noted.store(to, Relaxed);
-        }
-    }
-
-    /// Nothing had to be read for what was looked at: so it will be with the next ones.
-    pub(super) fn all_there(&self) {
-        self.cold.store(false, Relaxed);
     }
 }
 
 impl FileSystem {
-    /// Runs a question for the extended attributes of an object, and has the next ones' brought if that looks useful.
+    /// Runs a question for the extended attributes of an object, and has the next ones' brought if
+    /// that looks useful.
     pub(super) fn asking_ahead<T>(
         &self,
         object: ObjectId,
@@ -168,52 +118,42 @@ impl FileSystem {
         Ok(answer)
     }
 
-    /// An object was asked for its extended attributes; before, so many blocks had not been in the cache.
+    /// An object was asked for its extended attributes; before, so many blocks had not been in the
+    /// cache.
     pub(super) fn was_asked(&self, object: ObjectId, misses: u64) {
         let missed = self.objset.io().cache().misses() != misses;
-        if missed || !moments::are_expected() {
-            self.leave_chores();
+        if !self.objset.settings().cache_metadata {
+            return;
         }
-        if let Some(range) = self.xattrs_ahead.visit(object.0, missed)
-            && self.objset.settings().cache_metadata
-            && !self.chores.take(&range)
-        {
-            self.bring_by_pool(range.collect());
+        if let Some(range) = self.xattrs_ahead.visit(object.0, missed) {
+            self.bring_by_pool(range);
         }
     }
 
     /// Has what the extended attributes of objects are stored in brought by another thread.
-    pub(super) fn bring_by_pool(&self, objects: Vec<u64>) {
+    fn bring_by_pool(&self, objects: Range<u64>) {
         let (objset, sa) = (self.objset.clone(), self.store.table().clone());
         let state = self.xattrs_ahead.clone();
         let job = Box::new(move || {
             let cache = objset.io().cache();
-            let (before, count) = (cache.misses(), objects.len() as u64);
-            let brought = bring(&objset, &sa, objects.clone());
-            if brought > 0 {
-                let noted = NOTED.note(&objset, &sa, state.id, &objects);
-                noted.into_iter().for_each(|last| state.note_up_to(last));
-            }
-            state.learn(count, brought, limit(&objset));
+            let (before, count) = (cache.misses(), objects.end - objects.start);
+            let brought = bring(&objset, &sa, objects.collect());
+            state.learn(count, brought, cache.stats().limit as u64);
             if brought == 0 && cache.misses() == before {
-                state.all_there();
+                state.cold.store(false, Relaxed);
             }
         });
+        // With a full queue nothing is brought ahead: it is a hint.
         let _ = self.objset.work().try_submit(job);
     }
 }
 
-/// Bytes that the cache holds.
-pub(super) fn limit(objset: &Objset) -> u64 {
-    objset.io().cache().stats().limit as u64
-}
-
-/// Brings what the extended attributes of objects are stored in into the cache. Gives the bytes that had to be read together. Only a hint:
-/// who asks an object learns what is wrong with it.
+/// Brings what the extended attributes of objects are stored in into the cache. Gives the bytes that
+/// had to be read together. Only a hint: who asks an object learns what is wrong with it.
 ///
-/// Objects are looked at as they are stored; nothing is put into memory for them but what cannot be read that way. An object in
-/// memory costs a µs here, and who asks for it while its value is being read 3 more.
-pub(super) fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
+/// Objects are looked at as they are stored; nothing is put into memory for them but what cannot be
+/// read that way.
+fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
     let mut gather = Ahead::new(objset.io(), objset.work());
     let spaces = bring_spills(objset, sa, &mut gather, objects);
     if !spaces.is_empty() {
@@ -293,7 +233,8 @@ fn bring_values(objset: &Arc<Objset>, gather: &mut Ahead, files: Vec<u64>) {
     }
 }
 
-/// The hidden directory of an object, 0 without one. The spill block is read by itself if it could not be brought with others.
+/// The hidden directory of an object, 0 without one. The spill block is read by itself if it could not
+/// be brought with others.
 fn space_of(sa: &SaTable, dnode: &Arc<Dnode>) -> Result<u64> {
     if dnode.bonus_type() != SA_BONUS {
         return Ok(0);
@@ -355,39 +296,19 @@ mod tests {
         let large = pieces(&ahead, 9000..12_000);
         let (first, rest) = large.split_at(1);
         assert_eq!(first[0].start, more[more.len() - 1].end);
-        // A quarter of what may be ahead, and the one that is asked.
+        // Half of what may be ahead, and the one that is asked.
         let longest = rest.iter().map(|r| r.end - r.start).max();
-        assert!(
-            longest.is_some_and(|n| n <= (FAR >> 16) / 4 + 1),
-            "{rest:?}"
-        );
-        // A small cache has less of them ahead, and a short value less than a long one.
+        let half = (BYTES >> 16) / 2;
+        assert!(longest.is_some_and(|n| n <= half + 1), "{rest:?}");
+        // A small cache has less of them ahead.
         let most = |objects: u64, bytes: u64, limit: u64| {
             ahead.learn(objects, bytes, limit);
             ahead.most.load(Relaxed)
         };
         assert_eq!(most(64, 64 << 16, 128 << 20), (16 << 20) >> 16);
         assert_eq!(most(64, 64 << 14, limit), MANY);
-        assert_eq!(most(64, 64 << 12, 32 << 20), (2 << 20) >> 12);
+        assert_eq!(most(64, 64 << 12, 16 << 20), (2 << 20) >> 12);
         assert_eq!(most(64, 0, limit), 512, "nothing was learnt");
-    }
-
-    #[test]
-    fn notes_are_looked_for_where_the_asking_is() {
-        let ahead = XattrsAhead::default();
-        let may = |objects: &[u64]| -> Vec<bool> {
-            objects.iter().map(|o| ahead.may_be_noted(*o)).collect()
-        };
-        assert_eq!(may(&[0, 1, u64::MAX]), [false; 3], "nothing is noted");
-        ahead.note_up_to(9000);
-        assert_eq!(may(&[9000, 9001 - PLACES]), [true; 2]);
-        assert_eq!(may(&[9001, 9000 - PLACES]), [false; 2]);
-        // The piece before, which took longer.
-        ahead.note_up_to(8900);
-        assert_eq!(may(&[8900, 9000]), [true; 2]);
-        // From the beginning again.
-        ahead.note_up_to(300);
-        assert_eq!(may(&[0, 300, 301, 9000]), [true, true, false, false]);
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, ObjectId, Result, Timestamp, spare};
-use zuse_codec::extend_past;
+use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::sa::Attr;
 use zuse_dmu::zap;
 use zuse_dmu::{Dnode, DnodeSpec, SharedSlice, Tx};
@@ -51,10 +50,10 @@ fn block_for(len: usize) -> u32 {
 
 const SMALLEST_BLOCK: u32 = 512;
 
-/// The value and zeros behind it: a block of `size` bytes, no less than the value. Nobody looks at it before it is written.
+/// The value and zeros behind it: a block of `size` bytes, no less than the value.
 fn block_of(value: &[u8], size: usize) -> Vec<u8> {
-    let mut block = spare::take(size).unwrap_or_else(|| Vec::with_capacity(size));
-    extend_past(&mut block, value);
+    let mut block = Vec::with_capacity(size);
+    block.extend_from_slice(value);
     block.resize(size, 0);
     block
 }

@@ -23,7 +23,6 @@ use zuse_dmu::sa::{Attr, dxattr};
 use zuse_dmu::zap::{MatchType, number_in};
 use zuse_dmu::{Block, Stored};
 
-use super::places::{Asked, NOTED};
 use super::{SECURITY, TRUSTED, USER, VALUE_MAX, bare};
 use crate::attributes::{Attributes, XATTR_UNREAD};
 use crate::credentials::Credentials;
@@ -76,16 +75,6 @@ impl FileSystem {
             return Ok(None);
         }
         let misses = self.objset.io().cache().misses();
-        if let Some(place) = self.noted_place((object, generation), name) {
-            let regular = Attributes {
-                mode: mode::REGULAR,
-                ..Attributes::default()
-            };
-            self.name_space_of(who, &regular, name, false)?;
-            let answer = f(place.bytes());
-            self.was_asked(object, misses);
-            return Ok(Some(answer));
-        }
         let Some((file, attributes)) = self.stored_object(object) else {
             return Ok(None);
         };
@@ -104,20 +93,6 @@ impl FileSystem {
             Some(answer) => Ok(Some(answer)),
             None => refuse(Errno::NODATA, "no such extended attribute"),
         }
-    }
-
-    /// Where a value is, as who brought it has noted.
-    fn noted_place(&self, (object, generation): (ObjectId, u64), name: &[u8]) -> Option<Place> {
-        if !self.xattrs_ahead.may_be_noted(object.0) {
-            return None;
-        }
-        let asked = Asked {
-            file_system: self.xattrs_ahead.id(),
-            object,
-            generation,
-            edits: self.objset.edits(),
-        };
-        NOTED.take(asked, names_of(name))
     }
 
     fn stored_object(&self, object: ObjectId) -> Option<(Stored<'_>, Attributes)> {

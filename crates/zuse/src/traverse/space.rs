@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use zuse_base::sync::Mutex;
 
 use zuse_base::pool::run_all_borrowed;
 use zuse_base::{Error, ObjectId, Result};
@@ -94,7 +94,7 @@ impl Vdev {
             let stop = end.min((index + 1) << self.shift);
             let slab = self.slabs.get(index as usize)?;
             let start = at - (index << self.shift);
-            let mut words = slab.words.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut words = slab.words.lock();
             if words.is_empty() {
                 let units = 1u64 << (self.shift - self.ashift);
                 words.resize(units.div_ceil(64) as usize, 0);
@@ -122,7 +122,7 @@ impl Vdev {
             let (low, high) = (unit(at) as usize, unit(stop - 1) as usize + 1);
             // Found first: `f` may look at the same metaslab.
             let mut found = Vec::new();
-            let words = slab.words.lock().unwrap_or_else(PoisonError::into_inner);
+            let words = slab.words.lock();
             let part = words.get(low..high.min(words.len())).unwrap_or_default();
             each_run(part, &mut |first, count| {
                 let first = first + low as u64 * 64;
@@ -443,7 +443,7 @@ impl Space {
         let mut all = 0u64;
         for vdev in self.vdevs.values() {
             for (i, slab) in vdev.slabs.iter().enumerate() {
-                let words = slab.words.lock().unwrap_or_else(PoisonError::into_inner);
+                let words = slab.words.lock();
                 each_run(&words, &mut |from, count| {
                     let leak = Leak {
                         vdev: vdev.id,
@@ -492,7 +492,7 @@ impl Vdev {
         self.slabs
             .iter()
             .map(|s| {
-                let words = s.words.lock().unwrap_or_else(PoisonError::into_inner);
+                let words = s.words.lock();
                 words.iter().map(|w| u64::from(w.count_ones())).sum::<u64>()
             })
             .sum()

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use zuse_base::sync::Mutex;
 
 use zuse::Pool;
 use zuse::dedup::{Figures, Histogram, Key, Log, Store, Table, tables};
@@ -185,7 +186,7 @@ pub fn simulate(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
         let key = Key::of(bp);
         let part = parts.get(hasher.hash_one(key) as usize % PARTS);
         if let Some(part) = part {
-            let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut part = part.lock();
             let alike = part.entry(key).or_default();
             alike.blocks += 1;
             alike.dsize = alike.dsize.saturating_add(io.dsize(bp));
@@ -195,7 +196,7 @@ pub fn simulate(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
         .or_cannot(|| format!("cannot traverse '{}'", pool.name()))?;
     let mut sum = Histogram::default();
     for part in parts {
-        for (key, alike) in part.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        for (key, alike) in part.into_inner() {
             let one = Figures {
                 blocks: 1,
                 lsize: key.lsize(),

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use clap::Args;
+use zuse::Which;
 use zuse::property_table::{Property, PropertyKind, dataset_property};
 
-use super::list::{Kinds, Scope, canonical, json_row};
+use super::list::{Scope, canonical, json_row};
 use crate::args::list;
 use crate::error::{CommandError, Outcome};
 use crate::json;
@@ -91,9 +92,9 @@ impl Get {
         let fallback =
             if self.scope.recursive || self.scope.depth.is_some() || self.scope.datasets.is_empty()
             {
-                Kinds::ALL
+                Which::ALL
             } else {
-                Kinds::HEADS
+                Which::HEADS
             };
         let rows = self
             .scope

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use clap::Args;
+use zuse::Which;
 use zuse::property_table::{PropertyKind, dataset_property, is_user_property};
 
 use crate::args::list;
@@ -65,29 +66,20 @@ pub struct Scope {
     pub datasets: Vec<String>,
 }
 
-/// Filesystems, volumes, snapshots.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Kinds {
-    filesystems: bool,
-    volumes: bool,
-    snapshots: bool,
-    bookmarks: bool,
-}
-
 impl Scope {
     /// The kinds that are wanted, if any are named.
-    pub fn kinds(&self) -> Outcome<Option<Kinds>> {
+    pub fn kinds(&self) -> Outcome<Option<Which>> {
         let Some(types) = &self.types else {
             return Ok(None);
         };
-        let mut kinds = Kinds::default();
+        let mut kinds = Which::default();
         for word in list(types) {
             match word.as_str() {
                 "filesystem" | "fs" => kinds.filesystems = true,
                 "volume" | "vol" => kinds.volumes = true,
                 "snapshot" | "snap" => kinds.snapshots = true,
                 "bookmark" => kinds.bookmarks = true,
-                "all" => kinds = Kinds::ALL,
+                "all" => kinds = Which::ALL,
                 other => return Err(CommandError::usage(format!("invalid type '{other}'")).into()),
             }
         }
@@ -98,7 +90,7 @@ impl Scope {
     pub fn ask(
         &self,
         session: &mut Session,
-        fallback: Kinds,
+        fallback: Which,
         properties: Option<&[String]>,
         received: bool,
     ) -> Outcome<Vec<DatasetRow>> {
@@ -162,23 +154,6 @@ impl Scope {
     }
 }
 
-impl Kinds {
-    /// Filesystems and volumes.
-    pub const HEADS: Self = Self {
-        filesystems: true,
-        volumes: true,
-        snapshots: false,
-        bookmarks: false,
-    };
-    /// All.
-    pub const ALL: Self = Self {
-        filesystems: true,
-        volumes: true,
-        snapshots: true,
-        bookmarks: true,
-    };
-}
-
 /// Byte-wise by dataset, a dataset before its snapshots, those by age, bookmarks after them.
 fn by_name(a: &DatasetRow, b: &DatasetRow) -> Ordering {
     let key = |r: &DatasetRow| match &*r.kind {
@@ -237,7 +212,7 @@ impl List {
         );
         let mut rows = self
             .scope
-            .ask(session, Kinds::HEADS, Some(&wanted), false)?;
+            .ask(session, Which::HEADS, Some(&wanted), false)?;
         rows.sort_by(|a, b| {
             keys.iter().fold(Ordering::Equal, |o, (n, down)| {
                 o.then_with(|| compare(a, b, n, *down))

@@ -1,9 +1,9 @@
 //! `zfs send`
 
 use std::io::Write;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use zuse_base::sync::Mutex;
 
 use clap::Args;
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter, nv_print};
@@ -250,9 +250,7 @@ impl Send {
                 scope.spawn(|| self.report(&progress, &current, &done, &mut err));
             }
             let sent = plan.run(&mut writer, &progress, &mut |stream| {
-                if let Ok(mut name) = current.lock() {
-                    name.clone_from(&stream.to);
-                }
+                current.lock().clone_from(&stream.to);
             });
             done.store(true, Relaxed);
             sent
@@ -263,7 +261,7 @@ impl Send {
                 ..
             }) => Err(Stop::Hangup),
             other => other.or_cannot(|| {
-                let name = current.lock().map(|n| n.clone()).unwrap_or_default();
+                let name = current.lock().clone();
                 format!("warning: cannot send '{name}'")
             }),
         }
@@ -285,7 +283,7 @@ impl Send {
                 continue;
             }
             next += Duration::from_secs(1);
-            let name = current.lock().map(|n| n.clone()).unwrap_or_default();
+            let name = current.lock().clone();
             let blocks = progress.blocks.load(Relaxed);
             let bytes = progress.bytes.load(Relaxed);
             let mut text = String::new();

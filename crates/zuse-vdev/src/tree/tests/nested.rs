@@ -39,7 +39,6 @@ fn spoil_whole(shelf: &Shelf, guids: &[u64]) {
 fn space_is_that_of_the_columns() {
     let (_, vdevs) = create(&nested());
     let top = &vdevs.tops()[0];
-    assert!(top.is_served());
     // Five sectors of data, three of parity.
     assert_eq!(top.asize_of(20_000, TXG).unwrap(), 8 << 12);
     assert_eq!(top.asize_of(4096, TXG).unwrap(), 2 << 12);

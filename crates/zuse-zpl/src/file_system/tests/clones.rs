@@ -1,6 +1,7 @@
 //! Which ranges are locked while blocks are pointed to. In `zuse-sim` blocks are really shared.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use zuse_base::sync::Mutex;
 
 use zuse_base::{Result, Txg};
 use zuse_format::BlockPointer;
@@ -18,9 +19,9 @@ struct Watch {
 
 impl Watch {
     fn look(&self, event: &'static str) {
-        if let Some(files) = &*self.files.lock().expect("files") {
+        if let Some(files) = &*self.files.lock() {
             let locked = [0, 1].map(|i| files[i].content.is_taken(0, 1));
-            self.seen.lock().expect("seen").push((event, locked));
+            self.seen.lock().push((event, locked));
         }
     }
 }
@@ -54,16 +55,16 @@ fn both_ranges_are_locked_from_before_the_transaction_until_blocks_are_pointed_t
             .expect("written");
         t.fs.sync().expect("synced");
         let pair = [files[from].clone(), files[to].clone()];
-        *watch.files.lock().expect("files") = Some(pair);
+        *watch.files.lock() = Some(pair);
         let seen = watch.clone();
         t.backing
             .at_begin(Some(Box::new(move || seen.look("begin"))));
         let copied = t.fs.copy_range(&files[from], 0, &files[to], 0, 2 * SIZE);
         assert_eq!(copied.expect("copied"), 2 * SIZE);
         t.backing.at_begin(None);
-        *watch.files.lock().expect("files") = None;
+        *watch.files.lock() = None;
         assert_eq!(
-            std::mem::take(&mut *watch.seen.lock().expect("seen")),
+            std::mem::take(&mut *watch.seen.lock()),
             ["begin", "refer", "refer"].map(|event| (event, [true; 2])),
             "from {from}"
         );

@@ -1,7 +1,8 @@
 //! A dataset in memory: a disk, an allocator that only moves up, txgs that are written when somebody waits for them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use zuse_base::sync::{Condvar, Mutex};
 
 use zuse_base::{Clock, ManualClock, Place, Result, Timestamp, Txg, WorkPool};
 use zuse_device::{BlockDevice, MemDevice};
@@ -61,12 +62,12 @@ struct Engine {
 impl TxgHold for Engine {
     fn broken(&self, _txg: Txg) {}
     fn release(&self, _txg: Txg, _reserved: u64) {
-        self.gate.lock().expect("gate").holders -= 1;
+        self.gate.lock().holders -= 1;
         self.idle.notify_all();
     }
 
     fn before_close(&self, _txg: Txg, work: Arc<dyn BeforeClose>) -> bool {
-        self.put_off.lock().expect("work").push(work);
+        self.put_off.lock().push(work);
         true
     }
 }
@@ -170,12 +171,12 @@ impl TestBacking {
     pub fn set_props(&self, change: impl FnOnce(&mut MountProps)) {
         let mut props = MountProps::clone(&self.props());
         change(&mut props);
-        *self.props.lock().expect("props") = Arc::new(props);
+        *self.props.lock() = Arc::new(props);
     }
 
     /// From now on `look` is called when a transaction begins.
     pub fn at_begin(&self, look: Option<AtBegin>) {
-        *self.at_begin.lock().expect("looks") = look;
+        *self.at_begin.lock() = look;
     }
 
     pub fn share_with(&self, shared: Arc<dyn Shared>) {
@@ -192,26 +193,26 @@ impl Backing for TestBacking {
         &self.objset
     }
     fn begin(&self, bytes: u64, _frees: bool) -> Result<Tx> {
-        if let Some(look) = &*self.at_begin.lock().expect("looks") {
+        if let Some(look) = &*self.at_begin.lock() {
             look();
         }
-        let mut gate = self.engine.gate.lock().expect("gate");
+        let mut gate = self.engine.gate.lock();
         gate.holders += 1;
         Ok(Tx::open(Txg(gate.open), bytes, self.engine.clone()))
     }
     fn wait_synced(&self, txg: Txg) -> Result<()> {
-        let mut gate = self.engine.gate.lock().expect("gate");
+        let mut gate = self.engine.gate.lock();
         while gate.open <= txg.0 {
             while gate.holders > 0 {
-                gate = self.engine.idle.wait(gate).expect("gate");
+                gate = self.engine.idle.wait(gate);
             }
-            let work = std::mem::take(&mut *self.engine.put_off.lock().expect("work"));
+            let work = std::mem::take(&mut *self.engine.put_off.lock());
             if !work.is_empty() {
                 drop(gate);
                 let tx = self.begin(0, true)?;
                 work.iter().for_each(|w| w.before_close(&tx));
                 drop(tx);
-                gate = self.engine.gate.lock().expect("gate");
+                gate = self.engine.gate.lock();
                 continue;
             }
             let now = Txg(gate.open);
@@ -222,13 +223,13 @@ impl Backing for TestBacking {
         Ok(())
     }
     fn open_txg(&self) -> Txg {
-        Txg(self.engine.gate.lock().expect("gate").open)
+        Txg(self.engine.gate.lock().open)
     }
     fn synced_txg(&self) -> Txg {
         Txg(self.open_txg().0 - 1)
     }
     fn props(&self) -> Arc<MountProps> {
-        self.props.lock().expect("props").clone()
+        self.props.lock().clone()
     }
     fn space(&self) -> SpaceFacts {
         SpaceFacts {
