@@ -31,8 +31,8 @@ pub use checksum::{
     zil_sums,
 };
 pub use compress::{
-    Compression, ZstdLevel, check as check_compressed, compress, compress_chunks, compress_rows,
-    decompress, decompress_front,
+    Compression, Workspace, ZstdLevel, check as check_compressed, compress, compress_chunks,
+    compress_rows, decompress, decompress_front,
 };
 pub use crc64::{crc64_zap, crc64_zap_words};
 pub use error::CodecError;

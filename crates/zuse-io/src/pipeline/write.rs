@@ -1,14 +1,12 @@
 //! Writing: zeros become a hole → compression → encryption → checksum → a place, or the old one in a later pass → the devices.
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{
-    Compression, checksum, compress, compress_chunks, compress_rows, is_zero, truncate,
-};
+use zuse_codec::{Compression, checksum, compress_chunks, compress_rows, is_zero, truncate};
 use zuse_format::block_pointer::MAX_BLOCK;
 use zuse_format::object_type::{SwapClass, zap_leaf_chunks};
 use zuse_format::{BlockPointer, BpKind, BpProps, object_type};
 
-use super::{Pipeline, SCRATCH, Written};
+use super::{Pipeline, Written};
 use crate::cache::Key;
 use crate::crypt::indirect_mac;
 use crate::gang::is_truncated;
@@ -78,10 +76,8 @@ impl Pipeline {
                 in_place: false,
             });
         }
-        SCRATCH.with(|scratch| {
-            let scratch = &mut *scratch.borrow_mut();
-            self.write_with(txg, policy, key, old, data, fill, scratch)
-        })
+        self.scratch
+            .with(|scratch| self.write_with(txg, policy, key, old, data, fill, scratch))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -279,7 +275,9 @@ impl Pipeline {
         {
             Some(n)
         } else {
-            compress(policy.compression, policy.zstd_level, data, scratch, limit)
+            let (kind, level) = (policy.compression, policy.zstd_level);
+            self.workspaces
+                .with(|w| w.compress(kind, level, data, scratch, limit))
         };
         let Some(n) = n else {
             return Squeezed::Plain;
