@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import platform
-import struct
 import subprocess
 import sys
 
@@ -96,23 +95,8 @@ def show(key, result):
     return f"{rate(result):,.0f}/s"
 
 
-AWAKE = None
-
-
-def keep_awake():
-    """Asks the kernel, until this process ends, for no wake-up latency at all: idle cores poll instead of sleeping. Whether it agreed."""
-    global AWAKE
-    if AWAKE is None:
-        try:
-            AWAKE = os.open("/dev/cpu_dma_latency", os.O_WRONLY)
-            os.write(AWAKE, struct.pack("i", 0))
-        except OSError:
-            AWAKE = None  # no root, or no such kernel: the results say so
-    return AWAKE is not None
-
-
 def machine():
-    info = {"kernel": platform.release(), "cpus": os.cpu_count(), "root": os.geteuid() == 0, "cores_awake": keep_awake()}
+    info = {"kernel": platform.release(), "cpus": os.cpu_count(), "root": os.geteuid() == 0}
     for line in open("/proc/cpuinfo"):
         if line.startswith("model name"):
             info["cpu"] = line.split(":", 1)[1].strip()
@@ -123,11 +107,6 @@ def machine():
     git = subprocess.run(["git", "-C", str(TOP), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     info["commit"] = git.stdout.strip()
     return info
-
-
-def cores(info):
-    """How idle cores were held, in a table's words."""
-    return "cores kept awake" if info.get("cores_awake") else "cores may sleep"
 
 
 def best(runs, key):
@@ -166,7 +145,7 @@ def table(record, plan):
     head = [
         f"# {record['name']}",
         "",
-        f"{info.get('cpu', 'unknown CPU')}, {info['cpus']} CPUs, {info['memory_kib'] / (1 << 20):.0f} GiB, Linux {info['kernel']}, {cores(info)}; "
+        f"{info.get('cpu', 'unknown CPU')}, {info['cpus']} CPUs, {info['memory_kib'] / (1 << 20):.0f} GiB, Linux {info['kernel']}; "
         f"commit {info['commit']}; {record['date']}; best of {record['rounds']}. Higher is better, but for memory. "
         "A quotient above 1 says that " + subject + " does more per second.",
     ]

@@ -30,22 +30,11 @@ rm -rf "$dir/state" "$dir"/*.img
 note() { # name figure unit
     printf '%s %s %s\n' "$@" | tee -a "$dir/lines"
 }
-# Seconds that pass, seconds of processors (user and system) of the command, lines that it printed. As in common.py, cores are kept awake, and
-# memory is taken and given back before: the host of a virtual machine may otherwise bring it page by page while the command waits.
+# Seconds that pass, seconds of processors (user and system) of the command, lines that it printed.
 say() { # name command…
     local name=$1
     shift
-    python3 -c 'import mmap, os, struct, subprocess, sys, time
-try:
-    awake = os.open("/dev/cpu_dma_latency", os.O_WRONLY)
-    os.write(awake, struct.pack("i", 0))
-except OSError:
-    pass
-with mmap.mmap(-1, 512 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        room.madvise(mmap.MADV_HUGEPAGE)
-    for at in range(0, len(room), mmap.PAGESIZE):
-        room[at] = 1
+    python3 -c 'import os, subprocess, sys, time
 before = time.monotonic()
 with open(sys.argv[1], "wb") as out:
     code = subprocess.run(sys.argv[3:], stdout=out).returncode

@@ -1,16 +1,13 @@
 """What the published tables' scripts share: sizes, timing, the library's examples, results as JSON, tables and pictures. Standard library only."""
 
 import concurrent.futures
-import contextlib
 import datetime
 import json
-import mmap
 import os
 import pathlib
 import re
 import shlex
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -57,48 +54,6 @@ def at_hand(*programs):
                 pass
 
 
-REPORTING = pathlib.Path("/sys/module/page_reporting")
-
-
-def memory_is_reported():
-    """Waits until the host of a virtual machine has been told what is free in it. The kernel does that two seconds after pages of 2 MiB
-    were freed, of all that are beyond 1 GiB at once: 0.35 s of a processor for 1 GiB, in the middle of whoever runs then."""
-    if REPORTING.exists():
-        time.sleep(2.6)
-
-
-@contextlib.contextmanager
-def nothing_is_reported():
-    """Meanwhile the kernel tells the host of a virtual machine nothing of what is free, if it lets itself be asked: the host takes 35 ms of
-    both processors for each 64 to 128 MiB, out of whatever runs (`steal`). What was at hand and not taken was reported two seconds later: 0.4 s
-    of a run of 3 s, and nothing of one of 2 s. Of making files by the library, 0.08 to 0.67 s of both processors in runs of 2.1 to 3.3 s, and 0.01 to
-    0.10 when nothing was reported. To be begun before memory is freed."""
-    order = REPORTING / "parameters" / "page_reporting_order"
-    try:
-        before = order.read_text()
-        ended = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        order.write_text("11")  # longer than any piece of free memory
-    except OSError:
-        yield  # no such machine, no root, or a kernel that does not want to
-        return
-    try:
-        yield
-    finally:
-        order.write_text(before)
-        signal.signal(signal.SIGTERM, ended)
-
-
-def memory_at_hand(mib):
-    """Takes so much memory and gives it back. A virtual machine's host may take away what is free in it, after two or three seconds, and then
-    brings each page anew: 2 GiB took 2 to 8 s, and 0.1 s right after. Who is measured must not wait for that, or not, by chance."""
-    room = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        room.madvise(mmap.MADV_HUGEPAGE)
-    for at in range(0, len(room), mmap.PAGESIZE):
-        room[at] = 1
-    room.close()
-
-
 def example(name, *words):
     """Runs one of the library's examples; its lines of JSON."""
     text = run(EXAMPLES / name, *words)
@@ -123,44 +78,15 @@ def driver(*words):
     return json.loads(run(DRIVER, *words))
 
 
-NEAR = 150
-
-
-def distance():
-    """Nanoseconds of a word from one processor to the other and back. Below NEAR they share a cache. A virtual machine's host moves them: then
-    all that goes from client to server and back takes 3 to 5 us more (get of 256 bytes from the server that does nothing 16.8 instead of
-    21.9), and what one processor has brought is not in the other's cache. None where there is one only."""
-    if len(os.sched_getaffinity(0)) < 2:
-        return None
-    trips = driver("distance")
-    return round(trips["seconds"] / trips["count"] * 1e9)
-
-
-def wait_until_near(seconds=10):
-    """Until the processors are near each other, or so many seconds."""
-    until = time.monotonic() + seconds
-    while (far := distance()) is not None and far >= NEAR and time.monotonic() < until:
-        time.sleep(0.2)
-
-
-def set_and_get(peer, tree, files_dirs_bytes, take_memory, settles):
+def set_and_get(peer, tree, files_dirs_bytes):
     """Makes files in a new tree, sets one extended attribute on each and gets it again, each time with caches dropped: `set` and `get` with
-    their results, `distance` before and after in them. With `settles`, the host of a virtual machine has been told of free memory before, is not
-    told meanwhile, and has the processors near each other if it does in time."""
+    their results."""
     files, dirs, _ = files_dirs_bytes
     driver("create", tree, files, dirs, 0)
     for what in ("set", "get"):
         peer.cold()
-        if settles:
-            memory_is_reported()
         at_hand(DRIVER, *([peer.binary] if isinstance(peer, peers.FuseServer) else []))
-        with nothing_is_reported() if settles else contextlib.nullcontext():
-            if settles:
-                wait_until_near()
-            take_memory()
-            before = distance()
-            result = driver(f"{what}xattr", tree, *files_dirs_bytes)
-            result["distance"] = [before, distance()]
+        result = driver(f"{what}xattr", tree, *files_dirs_bytes)
         if what == "set" and isinstance(peer, peers.Zuse):
             start = time.perf_counter()  # FUSE does not pass syncfs on
             peer.zuse("zpool", "sync", peer.pool)
@@ -261,7 +187,7 @@ class Record:
         info = self.data["machine"]
         lines = [
             f"Seconds, the best run; {self.data['size']} size ({self.data['setting']}); {info.get('cpu', 'unknown CPU')}, {info['cpus']} CPUs, "
-            f"{info['memory_kib'] / (1 << 20):.0f} GiB, Linux {info['kernel']}, {bench.cores(info)}; commit {info['commit']}, {self.data['date'][:10]}; "
+            f"{info['memory_kib'] / (1 << 20):.0f} GiB, Linux {info['kernel']}; commit {info['commit']}, {self.data['date'][:10]}; "
             f"load at the start {self.data['load']:.1f}."
         ]
         if not info["root"]:

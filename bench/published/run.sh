@@ -2,14 +2,10 @@
 # Repeats the work of the tables that were published about ZFS on this project and its peers: builds what that needs, measures, writes
 # bench/results/published-*.{json,svg} and the tables of docs/performance.md. Root, for loop mounts and dropping caches.
 #
-#   bench/published/run.sh --ci             an hour and a quarter to an hour and a half
-#   ZUSE_BENCH_PATIENCE=50 bench/published/run.sh --ci create    minutes to wait in all for an idle machine: 15 and a quarter of that by itself
+#   bench/published/run.sh --ci             an hour
 #   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk; results and tables of their own
 #   ZUSE_BENCH_WITHOUT="zfs-fuse xfs" bench/published/run.sh --full find    without some peers: 18 million files take ext4 eight minutes
 #   bench/published/run.sh --ci find xattr  some of: find lookup create zap xattr memory
-#
-# Beside the tables, once this has built everything: xattr_many.py, attributes on 100,000 files; xattr_floor.py, what a server can be that has them
-# on this disk; xattr_turns.py, two builds in turn.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export PATH="${HOME:-/root}/.cargo/bin:$PATH"

@@ -3,12 +3,10 @@
 nothing is gained by compression. `set` ends when the last call returns, `sync` when all of that is on disk (syncfs, zpool sync).
 
 Everything that is compared is measured round by round, in turn: what the machine does at one moment, and where the scheduler happens to put
-client and server (the same FUSE server takes 22 or 38 µs a file), must not fall on one of them alone. Dropped are the caches of what is
-stored; programs are read in again, or a server that was started anew would wait for its own code and the one that does nothing would not, and
-the host of a virtual machine has given it the memory that a run takes, or who needs more of it would wait for that by chance, and is not told
-of what the eviction has freed while somebody is measured."""
+client and server, must not fall on one of them alone. Dropped are the caches of what is stored; programs are read in again, or a server
+that was started anew would wait for its own code and the one that does nothing would not."""
 
-from common import EXAMPLES, SCRATCH, at_hand, begin, chart, each_peer_in_turn, evict, example, holding, memory_at_hand, set_and_get, size, zuse
+from common import EXAMPLES, SCRATCH, at_hand, begin, chart, each_peer_in_turn, evict, example, holding, set_and_get, size, zuse
 import peers
 
 TITLES = {
@@ -17,17 +15,10 @@ TITLES = {
     "get": "getting it, caches dropped",
 }
 SIZE = size()
-SIZES = (1, 1024, 65536) if SIZE == "smoke" else (1, 32, 256, 1024, 4096, 16384, 65536)
+SIZES = (1, 1024, 16384) if SIZE == "smoke" else (1, 32, 256, 1024, 4096, 16384)
 ROUNDS = {"smoke": 1, "ci": 5, "full": 5}[SIZE]
-# MiB that the host has given to this machine when a run begins: what values take, and the image's pages in its cache.
-AT_HAND = {"smoke": 16, "ci": 512, "full": 1024}[SIZE]
 # Of those that nothing is close to.
 FEWER = {"smoke": 1, "ci": 3, "full": 3}[SIZE]
-
-
-def take_memory(bytes_):
-    """Values of 16 and 64 KiB fill far more of the block cache, and of the image."""
-    memory_at_hand(AT_HAND if bytes_ <= 4096 else 4 * AT_HAND)
 
 
 def files():
@@ -60,7 +51,6 @@ def of_library(record, bytes_, is_checked):
             for what in ("set", "get"):
                 evict(image)
                 at_hand(EXAMPLES / "xattrs")
-                take_memory(bytes_)
                 rounds_of(found[column], what, example("xattrs", what, image, count, bytes_, *words)[0])
             if i == ROUNDS - 1 and is_checked and dnodesize == "legacy":
                 record.zdb(f"library {place} {bytes_}", image)
@@ -88,7 +78,7 @@ def through_mounts(record, bytes_, is_checked):
     found = {}
 
     def once(peer, folder, i):
-        for what, result in set_and_get(peer, folder / f"t{i}", (count, dirs, bytes_), lambda: take_memory(bytes_), SIZE != "smoke"):
+        for what, result in set_and_get(peer, folder / f"t{i}", (count, dirs, bytes_)):
             rounds_of(found.setdefault(peer.name, {}), what, result)
 
     def last(peer):
@@ -104,7 +94,7 @@ def main():
     record = begin("xattr", "one extended attribute per file", SIZE,
                    f"measured with {files():,} files, {ROUNDS} rounds in turn; shown for 100,000")
     # Values in the dnode, in the spill block, in the hidden directory.
-    checked = (1, 1024, 65536) if SIZE != "full" else SIZES
+    checked = (1, 1024, 16384) if SIZE != "full" else SIZES
     for bytes_ in SIZES:
         of_library(record, bytes_, bytes_ in checked)
         through_mounts(record, bytes_, bytes_ in checked)

@@ -11,8 +11,6 @@
 //! bench-driver read   FILE                   sequential, 1 MiB at a time
 //! bench-driver setxattr DIR FILES DIRS BYTES user.bench of BYTES bytes of noise on each of them, then syncfs
 //! bench-driver getxattr DIR FILES DIRS BYTES reads it again
-//! bench-driver distance                      a word there and back between two processors; seconds for all of `count` times
-//! bench-driver beside                        the same short work on each processor until standard input ends, beside whoever is measured
 //! ```
 //!
 //! The clock covers the system calls and as little else as can be: names are formatted into a reused buffer, data is made beforehand.
@@ -21,15 +19,9 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::{Duration, Instant};
-
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
+use std::time::Instant;
 
 const BLOCK: usize = 1 << 20;
 /// Data repeats after this many bytes: longer than any record or compression window.
@@ -57,14 +49,9 @@ fn main() {
         ["getxattr", dir, files, dirs, bytes] => {
             get_xattrs(Path::new(dir), num(files), num(dirs), num(bytes))
         }
-        ["distance"] => distance(),
-        ["beside"] => match beside() {
-            Ok(()) => return,
-            Err(error) => Err(error),
-        },
         _ => {
             eprintln!(
-                "usage: bench-driver create|fill|stat|find|list|remove|write|read|setxattr|getxattr|distance|beside … (see the head of its source)"
+                "usage: bench-driver create|fill|stat|find|list|remove|write|read|setxattr|getxattr … (see the head of its source)"
             );
             std::process::exit(2);
         }
@@ -110,122 +97,6 @@ fn timed(count: u64, start: Instant) -> io::Result<Measured> {
     })
 }
 
-/// How long a word takes from one processor to another and back: the best of some goes. Where a virtual machine's two processors are
-/// cores that share a cache it is some 60 ns, where they are not some 180 to 240, and that can change by the minute.
-fn distance() -> io::Result<Measured> {
-    const TRIPS: u64 = 10_000;
-    const GOES: u64 = 5;
-    let all = sched_getaffinity(None)?;
-    let mut processors = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu));
-    let (Some(here), Some(there)) = (processors.next(), processors.next()) else {
-        return Err(io::Error::other("there is one processor only"));
-    };
-    let stay = |cpu| {
-        let mut only = CpuSet::new();
-        only.set(cpu);
-        sched_setaffinity(None, &only)
-    };
-    let word = AtomicU64::new(0);
-    let wait = |value| {
-        while word.load(Acquire) != value {
-            std::hint::spin_loop();
-        }
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Where it cannot be bound it answers all the same: nobody is to wait for ever.
-            let _ = stay(there);
-            for trip in 0..TRIPS * GOES {
-                wait(2 * trip + 1);
-                word.store(2 * trip + 2, Release);
-            }
-        });
-        let _ = stay(here);
-        let mut seconds = f64::INFINITY;
-        for go in 0..GOES {
-            let start = Instant::now();
-            for trip in go * TRIPS..(go + 1) * TRIPS {
-                word.store(2 * trip + 1, Release);
-                wait(2 * trip + 2);
-            }
-            seconds = seconds.min(start.elapsed().as_secs_f64());
-        }
-        Ok(Measured {
-            count: TRIPS,
-            seconds,
-            synced: None,
-        })
-    })
-}
-
-/// Every so often a processor is asked how fast it is: 13 us of 5 ms.
-const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Rounds of the work that asks.
-const ASKING: u64 = 10_000;
-
-/// Nanoseconds of this thread's processor that work took which keeps the units of a core busy and touches no memory. A core that two share, as
-/// when a virtual machine's host lets somebody else have the other half of it, takes up to twice as long.
-fn asking() -> u64 {
-    let start = clock_gettime(ClockId::ThreadCPUTime);
-    let mut chains = [1u64, 2, 3, 4];
-    for round in 0..ASKING {
-        let [a, b, c, d] = chains;
-        chains = black_box([
-            a.wrapping_add(b ^ round),
-            b.wrapping_add(a >> 1),
-            c.wrapping_add(d ^ round),
-            d.wrapping_add(c >> 1),
-        ]);
-    }
-    let end = clock_gettime(ClockId::ThreadCPUTime);
-    ((end.tv_sec - start.tv_sec) * 1_000_000_000 + (end.tv_nsec - start.tv_nsec)) as u64
-}
-
-/// Asks each processor, beside whoever runs on it, until standard input ends. A line of JSON for each: how often it was asked, and the `least`
-/// and the `mean` microseconds of the answers, the slowest twentieth left out, which an interrupt met.
-fn beside() -> io::Result<()> {
-    let all = sched_getaffinity(None)?;
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let ended = &ended;
-        let asked: Vec<_> = (0..CpuSet::MAX_CPU)
-            .filter(|cpu| all.is_set(*cpu))
-            .map(|cpu| {
-                scope.spawn(move || {
-                    let mut only = CpuSet::new();
-                    only.set(cpu);
-                    let _ = sched_setaffinity(None, &only);
-                    let mut answers = Vec::new();
-                    loop {
-                        answers.push(asking());
-                        if ended.load(Relaxed) {
-                            return answers;
-                        }
-                        std::thread::sleep(ASKED_EVERY);
-                    }
-                })
-            })
-            .collect();
-        let _ = io::copy(&mut io::stdin(), &mut io::sink());
-        ended.store(true, Relaxed);
-        for thread in asked {
-            let Ok(mut answers) = thread.join() else {
-                continue;
-            };
-            answers.sort_unstable();
-            answers.truncate(answers.len() - answers.len() / 20);
-            let mean = answers.iter().sum::<u64>() as f64 / answers.len() as f64 / 1e3;
-            println!(
-                "{{\"asked\": {}, \"least\": {:.3}, \"mean\": {mean:.3}}}",
-                answers.len(),
-                answers[0] as f64 / 1e3
-            );
-        }
-    });
-    Ok(())
-}
-
-/// Relative names, made without an allocation for each: the caller has changed into the directory.
 struct Names {
     dirs: u64,
     buffer: String,

@@ -7,8 +7,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::keep::Keep;
-use crate::values::Values;
 use zuse_fuse::{
     Attr, Caller, DirSink, Errno, Opened, Ops, ReadReply, RenameFlags, Replied, SetAttr, StatFs,
     Time, TimeSet, Whence, WriteFlags, XattrMode,
@@ -158,18 +156,11 @@ fn now() -> Time {
 }
 
 /// The file system.
-pub struct Tree(Mutex<State>, Attributes);
-
-/// Where the values of attributes come from and go to; without it they are zeros, and forgotten.
-#[derive(Default)]
-pub struct Attributes {
-    pub values: Option<Values>,
-    pub keep: Option<Keep>,
-}
+pub struct Tree(Mutex<State>);
 
 impl Tree {
     /// An empty root.
-    pub fn new(attributes: Attributes) -> Self {
+    pub fn new() -> Self {
         let (uid, gid) = (
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),
@@ -196,7 +187,7 @@ impl Tree {
             nodes: Map::from_iter([(1, root)]),
             last: 1,
         });
-        Self(state, attributes)
+        Self(state)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -400,19 +391,13 @@ impl Ops for Tree {
         _mode: XattrMode,
     ) -> Result<()> {
         self.lock().node(ino)?.xattr = Some(value.len());
-        if let Some(keep) = &self.1.keep {
-            keep.put(&value[..value.len().min(ZEROS.len())]);
-        }
         Ok(())
     }
 
     fn getxattr(&self, _caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
         let len = self.lock().node(ino)?.xattr;
         match len {
-            Some(len) if name.starts_with(b"user.") => Ok(match &self.1.values {
-                Some(values) => values.next(len.min(ZEROS.len())),
-                None => ZEROS[..len.min(ZEROS.len())].to_vec(),
-            }),
+            Some(len) if name.starts_with(b"user.") => Ok(ZEROS[..len.min(ZEROS.len())].to_vec()),
             _ => Err(Errno::NODATA),
         }
     }

@@ -4,7 +4,6 @@
 
 use crate::sync::Mutex;
 use std::fmt;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Wall time: seconds and nanoseconds since 1970-01-01 00:00:00 UTC.
@@ -68,8 +67,18 @@ pub trait Clock: Send + Sync + fmt::Debug {
 }
 
 /// The host's clock.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemClock;
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    /// Where its monotonic time begins.
+    made: Instant,
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        let made = Instant::now();
+        Self { made }
+    }
+}
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
@@ -77,8 +86,7 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now).elapsed()
+        self.made.elapsed()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A pool of named threads for work on the processor: checksums, compression, parity.
 //!
-//! - The queue has a bound. A job that submits to its own full pool is run at once by the submitter:
-//!   a worker never waits for a place that only workers can free.
+//! - The queue has a bound, and nobody waits for room in it: a worker that did could wait for a place
+//!   that only workers can free.
 //! - [`WorkPool::run_all`] lets the caller work too, and waits only for items that some thread has
 //!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock,
 //!   and a full queue only costs parallelism.
@@ -14,7 +14,6 @@
 
 use crate::sync::{Condvar, Mutex};
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -67,11 +66,6 @@ struct Shared {
     tripwire: Arc<Tripwire>,
 }
 
-thread_local! {
-    /// The pool whose worker this thread is, by address; 0 for other threads.
-    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
-}
-
 impl WorkPool {
     /// A pool of `threads` threads called `name-0`, `name-1`… and a queue of `capacity` jobs.
     ///
@@ -118,15 +112,6 @@ impl WorkPool {
         Ok(pool)
     }
 
-    /// Queue a job; waits for room (a worker of this pool runs the job itself instead).
-    pub fn submit(&self, job: Job) {
-        if WORKER_OF.get() != self.shared.address() {
-            if let Err(job) = self.shared.queue.push(job) {
-                self.shared.run(job);
-            }
-        } else if let Err(error) = self.shared.queue.try_push(job) {
-            self.shared.run(error.into_inner());
-        }
     }
 
     /// Queue a job if there is room now.
@@ -350,12 +335,7 @@ impl fmt::Debug for WorkPool {
 }
 
 impl Shared {
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
     fn work(&self) {
-        WORKER_OF.set(self.address());
         while let Some(job) = self.queue.pop() {
             self.run(job);
         }

@@ -52,9 +52,6 @@ use session::Session;
 use state::State;
 use ui::Ui;
 
-#[global_allocator]
-static HEAP: zuse::Heap = zuse::Heap;
-
 /// Names under which the program is a command of its own.
 const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "zstream", "mount.fuse.zuse"];
 
@@ -67,7 +64,6 @@ pub enum Executed {
 }
 
 fn main() -> ExitCode {
-    zuse::settle_heap();
     let argv: Vec<OsString> = std::env::args_os().collect();
     match run(&argv) {
         Ok(code) => ExitCode::from(code),

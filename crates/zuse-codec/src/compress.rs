@@ -12,8 +12,8 @@
 //! stream needs and ignores the rest. It must fill the output exactly.
 //!
 //! Whether a result is worth keeping (sectors saved, embedding) is decided above: the caller
-//! passes the limit. Compressors keep their working memory per thread, so a block costs no
-//! allocation beyond the growth of `dst`.
+//! passes the limit. Who works on many blocks keeps a [`Workspace`], so that a block costs no allocation
+//! beyond the growth of `dst`; the functions of the same names make one for the call.
 
 mod gzip;
 mod kind;
@@ -28,11 +28,72 @@ pub use zstd_level::ZstdLevel;
 
 use crate::CodecError;
 
-/// Compresses `src` into at most `max_dst` bytes.
-///
-/// On success `dst` holds exactly the result (method header included) and its length is returned.
-/// None, with `dst` empty: it did not fit, or the kind stores plain bytes (off, empty) or is no
-/// method at all (inherit, on: resolve them first).
+/// What the methods keep from block to block: tables, contexts of libraries. Each is made when its method
+/// is met first. For one thread at a time.
+#[derive(Default)]
+pub struct Workspace {
+    lz4: lz4::Tables,
+    gzip: gzip::Streams,
+    zstd: zstd::Contexts,
+}
+
+impl Workspace {
+    /// Compresses `src` into at most `max_dst` bytes.
+    ///
+    /// On success `dst` holds exactly the result (method header included) and its length is returned.
+    /// None, with `dst` empty: it did not fit, or the kind stores plain bytes (off, empty) or is no
+    /// method at all (inherit, on: resolve them first).
+    pub fn compress(
+        &mut self,
+        kind: Compression,
+        level: ZstdLevel,
+        src: &[u8],
+        dst: &mut Vec<u8>,
+        max_dst: usize,
+    ) -> Option<usize> {
+        let done = match kind {
+            Compression::Inherit | Compression::On | Compression::Off | Compression::Empty => None,
+            Compression::Lzjb => lzjb::compress(src, room(dst, max_dst)),
+            Compression::Gzip(level) => {
+                gzip::compress(&mut self.gzip, level, src, room(dst, max_dst))
+            }
+            Compression::Zle => zle::compress(src, room(dst, max_dst)),
+            Compression::Lz4 => lz4::compress(&mut self.lz4, src, dst, max_dst),
+            Compression::Zstd if !zstd::is_worth_trying(self, level, src, dst, max_dst) => None,
+            Compression::Zstd => zstd::compress(&mut self.zstd, level, src, room(dst, max_dst)),
+        };
+        dst.truncate(done.unwrap_or(0));
+        done
+    }
+
+    /// Decompresses stored bytes into the whole of `dst`; input behind the stream is ignored.
+    ///
+    /// # Errors
+    /// [`CodecError::NoDecoder`] for inherit, on and empty, which no block may have;
+    /// [`CodecError::Broken`] for anything that does not give exactly `dst.len()` bytes. `dst` then
+    /// holds nothing of use.
+    pub fn decompress(
+        &mut self,
+        kind: Compression,
+        src: &[u8],
+        dst: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let done = match kind {
+            Compression::Inherit | Compression::On | Compression::Empty => {
+                return Err(CodecError::NoDecoder(kind.name()));
+            }
+            Compression::Off => src.get(..dst.len()).map(|s| dst.copy_from_slice(s)),
+            Compression::Lzjb => lzjb::decompress(src, dst),
+            Compression::Gzip(_) => gzip::decompress(&mut self.gzip, src, dst),
+            Compression::Zle => zle::decompress(src, dst),
+            Compression::Lz4 => lz4::decompress(src, dst),
+            Compression::Zstd => zstd::decompress(&mut self.zstd, src, dst),
+        };
+        done.ok_or(CodecError::Broken(kind.name()))
+    }
+}
+
+/// [`Workspace::compress`] of one block.
 pub fn compress(
     kind: Compression,
     level: ZstdLevel,
@@ -40,38 +101,15 @@ pub fn compress(
     dst: &mut Vec<u8>,
     max_dst: usize,
 ) -> Option<usize> {
-    let done = match kind {
-        Compression::Inherit | Compression::On | Compression::Off | Compression::Empty => None,
-        Compression::Lzjb => lzjb::compress(src, room(dst, max_dst)),
-        Compression::Gzip(level) => gzip::compress(level, src, room(dst, max_dst)),
-        Compression::Zle => zle::compress(src, room(dst, max_dst)),
-        Compression::Lz4 => lz4::compress(src, dst, max_dst),
-        Compression::Zstd if !zstd::is_worth_trying(level, src, dst, max_dst) => None,
-        Compression::Zstd => zstd::compress(level, src, room(dst, max_dst)),
-    };
-    dst.truncate(done.unwrap_or(0));
-    done
+    Workspace::default().compress(kind, level, src, dst, max_dst)
 }
 
-/// Decompresses stored bytes into the whole of `dst`; input behind the stream is ignored.
+/// [`Workspace::decompress`] of one block.
 ///
 /// # Errors
-/// [`CodecError::NoDecoder`] for inherit, on and empty, which no block may have;
-/// [`CodecError::Broken`] for anything that does not give exactly `dst.len()` bytes. `dst` then
-/// holds nothing of use.
+/// As there.
 pub fn decompress(kind: Compression, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
-    let done = match kind {
-        Compression::Inherit | Compression::On | Compression::Empty => {
-            return Err(CodecError::NoDecoder(kind.name()));
-        }
-        Compression::Off => src.get(..dst.len()).map(|s| dst.copy_from_slice(s)),
-        Compression::Lzjb => lzjb::decompress(src, dst),
-        Compression::Gzip(_) => gzip::decompress(src, dst),
-        Compression::Zle => zle::decompress(src, dst),
-        Compression::Lz4 => lz4::decompress(src, dst),
-        Compression::Zstd => zstd::decompress(src, dst),
-    };
-    done.ok_or(CodecError::Broken(kind.name()))
+    Workspace::default().decompress(kind, src, dst)
 }
 
 /// Decompresses the first bytes of a block of `len` bytes into the whole of `dst`, which is not longer. Of the methods that can

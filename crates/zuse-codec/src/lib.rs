@@ -29,7 +29,8 @@ pub use checksum::{
     zil_sums,
 };
 pub use compress::{
-    Compression, ZstdLevel, check as check_compressed, compress, decompress, decompress_front,
+    Compression, Workspace, ZstdLevel, check as check_compressed, compress, decompress,
+    decompress_front,
 };
 pub use error::CodecError;
 pub use zero::is_zero;

@@ -28,7 +28,7 @@ pub const MAX_DATA: usize = 255;
 const PIECE: usize = 4096;
 
 /// Powers of 2, twice over, and logarithms.
-static TABLES: Tables = Tables::new();
+const TABLES: &Tables = &Tables::new();
 
 struct Tables {
     power: [u8; 510],

@@ -18,7 +18,6 @@ mod faulty;
 mod file;
 mod foreign;
 mod fresh;
-pub mod heap;
 mod mem;
 mod memory;
 mod partition;

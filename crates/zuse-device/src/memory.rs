@@ -3,13 +3,10 @@
 /// Bytes of memory of this machine, or of the group of processes that this one was put into (a container) if that may take less. `None`
 /// where nobody says.
 pub fn memory() -> Option<u64> {
-    static FOUND: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
-    *FOUND.get_or_init(|| {
-        let read = |path: &str| std::fs::read_to_string(path).ok();
-        let machine = of_machine(&read("/proc/meminfo")?)?;
-        let groups = read("/proc/self/cgroup").unwrap_or_default();
-        Some(least_of_groups(&groups, &read).map_or(machine, |group| group.min(machine)))
-    })
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let machine = of_machine(&read("/proc/meminfo")?)?;
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    Some(least_of_groups(&groups, &read).map_or(machine, |group| group.min(machine)))
 }
 
 /// `MemTotal:       24576000 kB`

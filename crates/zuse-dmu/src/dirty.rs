@@ -97,15 +97,14 @@ impl From<[BlockPointer; 3]> for Roots {
 impl Roots {
     /// The pointer in a place; what is beyond is a hole.
     pub fn at(&self, i: usize) -> &BlockPointer {
-        static HOLE: BlockPointer = BlockPointer::HOLE;
         match (&self.0, i) {
             (Some(pointers), 0) => &pointers.first,
             (Some(pointers), _) => pointers
                 .rest
                 .as_ref()
                 .and_then(|r| r.get(i - 1))
-                .unwrap_or(&HOLE),
-            (None, _) => &HOLE,
+                .unwrap_or(&BlockPointer::HOLE),
+            (None, _) => &BlockPointer::HOLE,
         }
     }
 

@@ -78,9 +78,6 @@ pub struct DirtyMeter {
     again: [AtomicU64; 4],
     /// Values of extended attributes that memory to spare was there for.
     values: [AtomicU64; 4],
-    /// Those of the txg that was written last, and its metadata.
-    written_values: AtomicU64,
-    written_metadata: AtomicU64,
 }
 
 impl DirtyMeter {
@@ -125,21 +122,13 @@ impl DirtyMeter {
         self.data[txg.slot::<4>()].load(Relaxed) + self.values_of(txg)
     }
 
-    /// Bytes of such values, of all txgs that are not yet written and of the last one that was.
-    pub fn values_lately(&self) -> u64 {
-        let dirty: u64 = self.values.iter().map(|s| s.load(Relaxed)).sum();
-        dirty + self.written_values.load(Relaxed)
-    }
-
     /// The txg was written: its bytes are clean.
     pub fn clear(&self, txg: Txg) {
-        let metadata = self.metadata[txg.slot::<4>()].swap(0, Relaxed);
-        self.written_metadata.store(metadata, Relaxed);
+        self.metadata[txg.slot::<4>()].store(0, Relaxed);
         self.data[txg.slot::<4>()].store(0, Relaxed);
         self.fresh[txg.slot::<4>()].store(0, Relaxed);
         self.again[txg.slot::<4>()].store(0, Relaxed);
-        let values = self.values[txg.slot::<4>()].swap(0, Relaxed);
-        self.written_values.store(values, Relaxed);
+        self.values[txg.slot::<4>()].store(0, Relaxed);
     }
 
     /// Dirty bytes of one txg.
@@ -150,11 +139,6 @@ impl DirtyMeter {
     /// Dirty bytes of objects and metadata, of all txgs that are not yet written.
     pub fn metadata(&self) -> u64 {
         self.metadata.iter().map(|s| s.load(Relaxed)).sum()
-    }
-
-    /// The same, with those of the last txg that was written.
-    pub fn metadata_lately(&self) -> u64 {
-        self.metadata() + self.written_metadata.load(Relaxed)
     }
 
     /// Dirty bytes of files, of all txgs that are not yet written.
@@ -173,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_of_their_txg_and_late_until_the_next_one_is_written() {
+    fn values_are_of_their_txg_until_it_is_written() {
         let meter = DirtyMeter::default();
         meter.note_value(Txg(5), 100);
         meter.note_value(Txg(6), 10);
@@ -182,28 +166,13 @@ mod tests {
             (meter.values_of(Txg(5)), meter.values_of(Txg(6))),
             (100, 11)
         );
-        assert_eq!((meter.values_lately(), meter.total()), (111, 0));
+        assert_eq!(meter.total(), 0);
         meter.add_data(Txg(6), 1000);
         meter.add(Txg(6), 1);
         assert_eq!((meter.bulk_of(Txg(5)), meter.bulk_of(Txg(6))), (100, 1011));
         meter.clear(Txg(5));
-        assert_eq!((meter.values_of(Txg(5)), meter.values_lately()), (0, 111));
+        assert_eq!((meter.values_of(Txg(5)), meter.values_of(Txg(6))), (0, 11));
         meter.clear(Txg(6));
-        assert_eq!(meter.values_lately(), 11);
-        meter.clear(Txg(7));
-        assert_eq!(meter.values_lately(), 0);
-    }
-    #[test]
-    fn metadata_counts_until_the_next_txg_is_written() {
-        let meter = DirtyMeter::default();
-        meter.add(Txg(5), 100);
-        meter.add(Txg(6), 10);
-        assert_eq!((meter.metadata(), meter.metadata_lately()), (110, 110));
-        meter.clear(Txg(5));
-        assert_eq!((meter.metadata(), meter.metadata_lately()), (10, 110));
-        meter.clear(Txg(6));
-        assert_eq!((meter.metadata(), meter.metadata_lately()), (0, 10));
-        meter.clear(Txg(7));
-        assert_eq!(meter.metadata_lately(), 0);
+        assert_eq!((meter.values_of(Txg(6)), meter.total()), (0, 0));
     }
 }

@@ -9,9 +9,6 @@ mod pool;
 mod vdev;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::LazyLock;
 use zuse_base::cut::fit32;
 
 pub use dataset::{B, DATASET_PROPERTIES, F, S, V};
@@ -308,31 +305,40 @@ pub fn parse_number(text: &str) -> Result<u64, PropertyError> {
 
 /// A dataset property by name or list column.
 pub fn dataset_property(name: &str) -> Option<&'static Property> {
-    // A listing asks for each cell: names of the table need no hash that an adversary cannot foretell.
-    type Fast = BuildHasherDefault<NameHasher>;
-    static BY_NAME: LazyLock<HashMap<&'static str, &'static Property, Fast>> =
-        LazyLock::new(|| DATASET_PROPERTIES.iter().map(|p| (p.name, p)).collect());
-    let known = BY_NAME.get(name).copied();
-    known.or_else(|| find(&DATASET_PROPERTIES, name))
+    let mut slot = slot_of(name);
+    while let Some(known) = DATASET_PROPERTIES.get(usize::from(BY_NAME[slot])) {
+        if known.name == name {
+            return Some(known);
+        }
+        slot = (slot + 1) % BY_NAME.len();
+    }
+    find(&DATASET_PROPERTIES, name)
 }
 
-/// FNV-1a over words.
-#[derive(Default)]
-struct NameHasher(u64);
-
-impl Hasher for NameHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for some in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..some.len()].copy_from_slice(some);
-            self.0 = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(0x0100_0000_01b3_0001);
-            self.0 ^= self.0 >> 29;
+/// Numbers of the table's rows by their names' hashes, made by the compiler: a listing asks for each
+/// cell. A taken slot sends its name to the next one, and more than half of them are free.
+static BY_NAME: [u8; 256] = {
+    let mut slots = [u8::MAX; 256];
+    let mut row = 0;
+    while row < DATASET_PROPERTIES.len() {
+        let mut slot = slot_of(DATASET_PROPERTIES[row].name);
+        while slots[slot] != u8::MAX {
+            slot = (slot + 1) % slots.len();
         }
+        slots[slot] = row as u8;
+        row += 1;
     }
+    slots
+};
 
-    fn finish(&self) -> u64 {
-        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+/// FNV-1a, folded. Names of the table need no hash that an adversary cannot foretell.
+const fn slot_of(name: &str) -> usize {
+    let (name, mut hash, mut at) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
+    while at < name.len() {
+        hash = (hash ^ name[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
     }
+    (hash ^ hash >> 8 ^ hash >> 16) as usize & 0xff
 }
 
 /// A pool property by name or list column.

@@ -21,7 +21,6 @@
 //! It is only a hint. What cannot be read or verified this way is left to whoever needs it: that reader has the other copies,
 //! heals, and says what is wrong. Encrypted blocks and such that lie in several pieces (raidz, gangs) are left out.
 
-use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -52,10 +51,6 @@ const APART: usize = 32 << 10;
 const LONG: usize = 64 << 10;
 /// Bytes of runs that are kept.
 const KEPT: usize = 24 << 20;
-
-thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Bytes of a device that were read in one piece.
 struct Run {
@@ -171,8 +166,7 @@ impl Ahead {
             }
         }
         let (found, _) = self.read(wanted, None, move |i, bp, stored, io| {
-            SCRATCH.with(|scratch| {
-                let scratch = &mut *scratch.borrow_mut();
+            io.scratch.with(|scratch| {
                 let size = usize::try_from(bp.lsize()).ok()?;
                 if scratch.len() < size {
                     scratch.resize(size, 0);

@@ -192,7 +192,6 @@ pub struct Cache {
     beside: AtomicUsize,
     most_beside: AtomicUsize,
     metadata: AtomicUsize,
-    made_room: AtomicUsize,
     looks: Looks,
 }
 
@@ -237,7 +236,6 @@ impl Cache {
             beside: AtomicUsize::new(0),
             most_beside: AtomicUsize::new(0),
             metadata: AtomicUsize::new(0),
-            made_room: AtomicUsize::new(0),
             looks: Looks::default(),
         };
         cache.set_limit(limit, METADATA_PERCENT);
@@ -292,11 +290,6 @@ impl Cache {
     /// How often a block was not here.
     pub fn misses(&self) -> u64 {
         self.looks.misses.load(Relaxed)
-    }
-
-    /// Bytes that went to make room for others since this was asked last.
-    pub fn take_made_room(&self) -> usize {
-        self.made_room.swap(0, Relaxed)
     }
 
     /// The figures now.
@@ -475,7 +468,6 @@ impl Cache {
                 idle += 1;
             } else {
                 idle = 0;
-                self.made_room.fetch_add(freed, Relaxed);
             }
             next = (next + 1) % SHARDS;
         }

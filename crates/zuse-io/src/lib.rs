@@ -20,6 +20,7 @@ mod pipeline;
 mod policy;
 mod raw;
 mod shared;
+mod shelf;
 
 pub use ahead::Ahead;
 pub use allocate::{AllocClass, Allocate, Allocation};

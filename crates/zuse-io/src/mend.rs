@@ -8,7 +8,7 @@
 use std::fmt::Display;
 
 use zuse_base::{ByteOrder, Result};
-use zuse_codec::{ChecksumKind, Compression, ZstdLevel, compress, verify, verify_truncated};
+use zuse_codec::{ChecksumKind, Compression, Workspace, ZstdLevel, verify, verify_truncated};
 use zuse_format::{BlockPointer, BpKind, object_type};
 
 use crate::gang::is_truncated;
@@ -107,9 +107,9 @@ impl Pipeline {
         let others = (1..=19).filter_map(ZstdLevel::from_library);
         let levels = std::iter::once(level).chain(others.filter(|l| *l != level));
         let tries = if kind == Compression::Zstd { 20 } else { 1 };
-        let mut out = Vec::new();
+        let (mut out, mut workspace) = (Vec::new(), Workspace::default());
         levels.take(tries).find_map(|level| {
-            compress(kind, level, content, &mut out, bp.psize() as usize)?;
+            workspace.compress(kind, level, content, &mut out, bp.psize() as usize)?;
             finish(out.clone())
         })
     }

@@ -12,13 +12,12 @@
 //!
 //! Here: the pipeline itself, its books and freeing. `read` and `write` have a file each.
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use zuse_base::sync::RwLock;
 
 use zuse_base::{Errno, Error, Result, Txg};
-use zuse_codec::{ChecksumContext, ChecksumKind, Compression};
+use zuse_codec::{ChecksumContext, ChecksumKind, Compression, Workspace};
 use zuse_format::{BlockPointer, BpKind, Dva};
 use zuse_vdev::{Address, Vdevs};
 
@@ -27,6 +26,7 @@ use crate::cache::{Class, Key};
 use crate::freed::Freed;
 use crate::gather::{ASIDE, Gather, LARGE, Run, SMALL};
 use crate::shared::{Reference, Shared};
+use crate::shelf::Shelf;
 use crate::{AllocClass, Allocate, Block, Cache, Lost, WritePolicy};
 
 mod read;
@@ -113,14 +113,13 @@ pub struct Pipeline {
     pub(crate) gather: Gather,
     lost: Lost,
     pub(crate) spare: Arc<Spare>,
+    /// For blocks on their way to what is stored, or from it.
+    pub(crate) scratch: Shelf<Vec<u8>>,
+    pub(crate) workspaces: Shelf<Workspace>,
     gathers: AtomicBool,
     around: AtomicBool,
     /// Long blocks are brought ahead around the host's cache.
     pub(crate) brings_around: AtomicBool,
-}
-
-thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Pipeline {
@@ -137,6 +136,8 @@ impl Pipeline {
             gang_header: AtomicU64::new(512),
             written: AtomicU64::new(0),
             spare: Arc::default(),
+            scratch: Shelf::default(),
+            workspaces: Shelf::default(),
             gather: Gather::default(),
             lost: Lost::default(),
             gathers: AtomicBool::new(false),

@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use zuse_base::{Errno, ObjectId, Result};
 use zuse_zpl::{Credentials, Znode};
@@ -51,10 +50,12 @@ pub(crate) struct VirtualDir {
 
 /// Covered names of each directory, by inode number.
 #[derive(Default)]
-pub(crate) struct Covers(HashMap<u64, BTreeMap<Vec<u8>, Cover>>);
-
-/// Numbers for directories that do not exist; never used again within a session.
-static NEXT_VIRTUAL: AtomicU64 = AtomicU64::new(1);
+pub(crate) struct Covers {
+    names: HashMap<u64, BTreeMap<Vec<u8>, Cover>>,
+    /// Directories that do not exist which this map and those before it made up: no number is used
+    /// again within a session.
+    made_up: u64,
+}
 
 /// Where the way down stands while the map is made.
 #[derive(Clone)]
@@ -82,15 +83,15 @@ impl At {
 impl Covers {
     /// What is at a name, if it is covered.
     pub fn get(&self, dir: u64, name: &[u8]) -> Option<&Cover> {
-        if self.0.is_empty() {
+        if self.names.is_empty() {
             return None;
         }
-        self.0.get(&dir)?.get(name)
+        self.names.get(&dir)?.get(name)
     }
 
     /// The covered names of a directory.
     pub fn names(&self, dir: u64) -> Option<&BTreeMap<Vec<u8>, Cover>> {
-        self.0.get(&dir)
+        self.names.get(&dir)
     }
 
     /// Lays the map out for file systems mounted at `children` below `root`; `volumes` has those that could be opened.
@@ -101,7 +102,7 @@ impl Covers {
         volumes: &HashMap<String, Arc<Volume>>,
         old: &Self,
     ) -> Result<Self, Errno> {
-        let mut map = Self::default();
+        let mut map = old.cleared();
         let mut sorted: Vec<&Child> = children.iter().filter(|c| !c.path.is_empty()).collect();
         sorted.sort();
         let top = {
@@ -125,7 +126,7 @@ impl Covers {
                 continue;
             };
             volume.set_above(at.ino());
-            map.0
+            map.names
                 .entry(at.ino())
                 .or_default()
                 .insert(last.clone(), Cover::Root(volume.clone()));
@@ -149,7 +150,7 @@ impl Covers {
             match fs.lookup(&Credentials::root(), dir, name) {
                 Ok(znode) if znode.is_dir() => {
                     let through = Cover::Through(znode.object());
-                    self.0
+                    self.names
                         .entry(ino)
                         .or_default()
                         .insert(name.to_vec(), through);
@@ -166,20 +167,28 @@ impl Covers {
         let ino = at.ino();
         let dir = match old.get(ino, name) {
             Some(Cover::Virtual(dir)) if Arc::ptr_eq(&dir.volume, at.volume()) => dir.clone(),
-            _ => Arc::new(VirtualDir {
-                ino: number::of(
-                    number::VIRTUAL_SLOT,
-                    ObjectId(NEXT_VIRTUAL.fetch_add(1, Relaxed)),
-                ),
-                parent: ino,
-                volume: at.volume().clone(),
-            }),
+            _ => {
+                self.made_up += 1;
+                Arc::new(VirtualDir {
+                    ino: number::of(number::VIRTUAL_SLOT, ObjectId(self.made_up)),
+                    parent: ino,
+                    volume: at.volume().clone(),
+                })
+            }
         };
-        self.0
+        self.names
             .entry(ino)
             .or_default()
             .insert(name.to_vec(), Cover::Virtual(dir.clone()));
         dir
+    }
+
+    /// A map without names that may come after this one.
+    pub fn cleared(&self) -> Self {
+        Self {
+            names: HashMap::new(),
+            made_up: self.made_up,
+        }
     }
 
     /// Names that are covered differently in the two maps, with their directories.
@@ -187,7 +196,7 @@ impl Covers {
         let mut out = Vec::new();
         let (a, b) = (self, new);
         for (one, other) in [(a, b), (b, a)] {
-            for (dir, names) in &one.0 {
+            for (dir, names) in &one.names {
                 for (name, cover) in names {
                     if !other.get(*dir, name).is_some_and(|c| c.is_same(cover)) {
                         out.push((*dir, name.clone()));

@@ -203,7 +203,7 @@ impl MountServer {
             .drain()
             .map(|(_, v)| v)
             .collect();
-        self.session.set_covers(Covers::default());
+        self.session.set_covers(self.session.covers().cleared());
         for volume in children.iter().chain([&self.session.root()]) {
             self.retire(volume);
         }
@@ -402,7 +402,7 @@ impl MountServer {
             .map(|(_, v)| v)
             .collect();
         all.push(self.session.root());
-        self.session.set_covers(Covers::default());
+        self.session.set_covers(self.session.covers().cleared());
         for volume in all {
             let fs = volume.close().take();
             if let Some(fs) = fs

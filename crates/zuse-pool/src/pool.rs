@@ -67,7 +67,7 @@ pub struct Environment {
 impl Default for Environment {
     fn default() -> Self {
         Self {
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(SystemClock::default()),
             entropy: Arc::new(SystemEntropy),
             host: Host::default(),
             limits: Limits::default(),

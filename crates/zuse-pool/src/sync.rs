@@ -21,38 +21,8 @@ use crate::pool::Task;
 use crate::space_map::MosWriter;
 use crate::{Pool, SyncCtx};
 
-/// Memory beyond the block cache before the heap is asked to give back what it has free.
-const HEAP_SLACK: usize = 72 << 20;
-/// The same while blocks come and go: the next ones take what is free, and some are there before others have made room for them.
-const HEAP_SLACK_READING: usize = HEAP_SLACK + (64 << 20);
-/// Bytes of blocks that made room in the cache between two txgs: blocks come and go.
-const READING: usize = 16 << 20;
-/// Bytes of attributes' values, dirty or written by the last txg, that keep the heap from being trimmed.
-const MANY_VALUES: u64 = 16 << 20;
 /// More passes than any txg needs.
 const MAX_PASSES: u32 = 40;
-
-/// Memory beyond the block cache that the heap may hold, by bytes of values and of metadata that are dirty or were lately, and of blocks that made room for others
-/// lately; `None` while nothing is to be given back.
-///
-/// What is dirty now, or was when the last txg was written, will be free soon, or is, and taken again by the txg that comes next: giving it back would have it cleared anew. So will be what
-/// values took, of which a txg may hold much more than the next: of parts of huge pages that are given back the system has nothing until it
-/// splits them, and the next value takes fresh ones. Giving back breaks the huge pages of a full cache, too, and stops whoever wants
-/// memory: for 70 ms once, with 500 MiB of values in the cache.
-fn heap_slack(values: u64, dirty: u64, made_room: usize) -> Option<usize> {
-    let slack = if made_room >= READING {
-        HEAP_SLACK_READING
-    } else {
-        HEAP_SLACK
-    };
-    let dirty = usize::try_from(dirty).unwrap_or(0);
-    (values < MANY_VALUES).then_some(slack.saturating_add(dirty))
-}
-
-/// Bytes that metadata will take again: what is dirty now, and what was in the last txg, but no more than may be dirty.
-fn to_be_taken(now: u64, lately: u64, most: u64) -> u64 {
-    lately.min(most).max(now)
-}
 
 impl Pool {
     fn anything_dirty(&self, txg: Txg) -> bool {
@@ -91,12 +61,6 @@ impl Pool {
 
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
         self.suspension.check_whole()?;
-        let (values, now) = (self.meter.values_lately(), self.meter.metadata());
-        let most = self.limits().dirty_metadata;
-        let dirty = to_be_taken(now, self.meter.metadata_lately(), most);
-        if let Some(slack) = heap_slack(values, dirty, self.io.cache().take_made_room()) {
-            zuse_device::heap::trim_above(self.limits().cache.saturating_add(slack));
-        }
         if !self.anything_dirty(txg) {
             self.meter.clear(txg);
             return Ok(());
@@ -319,33 +283,5 @@ impl Pool {
             }
         }
         Ok(told)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_heap_gives_back_less_while_blocks_come_and_go_and_nothing_while_values_come() {
-        assert_eq!(heap_slack(0, 0, 0), Some(HEAP_SLACK));
-        assert_eq!(
-            heap_slack(MANY_VALUES - 1, 5 << 20, READING - 1),
-            Some(HEAP_SLACK + (5 << 20))
-        );
-        assert_eq!(
-            heap_slack(0, 5 << 20, READING),
-            Some(HEAP_SLACK_READING + (5 << 20))
-        );
-        assert_eq!(heap_slack(MANY_VALUES, 0, READING), None);
-        assert_eq!(heap_slack(0, u64::MAX, 0), Some(usize::MAX));
-    }
-
-    #[test]
-    fn what_metadata_take_again_is_no_more_than_may_be_dirty() {
-        assert_eq!(to_be_taken(10, 30, 100), 30);
-        assert_eq!(to_be_taken(80, 150, 100), 100);
-        // What is dirty is dirty, whatever may be.
-        assert_eq!(to_be_taken(120, 150, 100), 120);
     }
 }

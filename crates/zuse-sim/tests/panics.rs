@@ -225,7 +225,8 @@ fn ways() -> Vec<Way> {
             pool.sync()
         }),
         (at::WORK, |pool| {
-            pool.spa().work().submit(Box::new(|| panic!("at work")));
+            let job = Box::new(|| panic!("at work"));
+            assert!(pool.spa().work().try_submit(job).is_ok());
             Ok(())
         }),
     ]

@@ -2,6 +2,8 @@
 
 #[path = "tidy/source.rs"]
 mod source;
+#[path = "tidy/statics.rs"]
+mod statics;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom, Write};
 
 use zuse_base::ByteOrder;
-use zuse_codec::{Compression, ZstdLevel, compress, decompress};
+use zuse_codec::{Compression, Workspace, ZstdLevel, decompress};
 
 use crate::error::{Flaw, StreamError, StreamResult};
 use crate::features;
@@ -134,7 +134,7 @@ pub fn recompress(
     level: ZstdLevel,
 ) -> StreamResult<()> {
     let mut reader = StreamReader::new(input);
-    let mut packed = Vec::new();
+    let (mut packed, mut workspace) = (Vec::new(), Workspace::default());
     copy(&mut reader, out, &mut |item| {
         let Record::Write(w) = &item.record else {
             return Ok(Verdict::Same);
@@ -154,7 +154,7 @@ pub fn recompress(
             ..w.clone()
         };
         if kind != Compression::Off
-            && let Some(n) = compress(kind, level, &plain, &mut packed, plain.len())
+            && let Some(n) = workspace.compress(kind, level, &plain, &mut packed, plain.len())
         {
             let size = n.next_multiple_of(512);
             if size < plain.len() {

@@ -19,7 +19,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use zuse_base::sync::RankedWriteGuard;
 use zuse_base::tripwire::{Tripwire, Watched, at};
@@ -78,6 +78,8 @@ pub struct Leaf {
     outdated: AtomicBool,
     sits_out: AtomicBool,
     watch: Watch,
+    /// Its errors are dated from here.
+    made: Instant,
     /// Kinds of errors of which there were too many, one bit each.
     exceeded: AtomicU8,
     /// What tells the tree that some leaf has too many errors.
@@ -112,6 +114,7 @@ impl Leaf {
             outdated: AtomicBool::new(false),
             sits_out: AtomicBool::new(false),
             watch: Watch::default(),
+            made: Instant::now(),
             exceeded: AtomicU8::new(0),
             alarm: OnceLock::new(),
             tripwire: OnceLock::new(),
@@ -269,9 +272,7 @@ impl Leaf {
     }
 
     fn watch(&self, kind: Kind) {
-        static START: OnceLock<Instant> = OnceLock::new();
-        let now: Duration = START.get_or_init(Instant::now).elapsed();
-        if self.watch.note(kind, now) {
+        if self.watch.note(kind, self.made.elapsed()) {
             let bit = match kind {
                 Kind::Checksum => 1,
                 Kind::Io => 2,

@@ -30,9 +30,6 @@ use zuse_device::RecordingDevice;
 use zuse_dmu::zap::{Zap, ZapOptions, measure};
 use zuse_pool::VdevSpec;
 
-#[global_allocator]
-static HEAP: zuse::Heap = zuse::Heap;
-
 type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 /// DMU type of a directory's object, and the type bits of its mode.
@@ -40,8 +37,6 @@ const DIRECTORY: u8 = 20;
 const KIND_DIRECTORY: u32 = 0o040_000;
 
 fn main() -> Done {
-    zuse::start_with_heap_tunables();
-    zuse::settle_heap();
     let mut settings = Settings::default();
     let mut words = Vec::new();
     let mut args = std::env::args().skip(1);
@@ -500,8 +495,6 @@ fn churn(settings: &Settings, image: &str, n: u64) -> Done {
         drop(fs.backing().begin(0, false)?);
         bench.pool.sync()?;
     }
-    // A million removals leave the heap as many pieces to put in order, which it does, for 5 to 13 ms, when somebody first asks for a large
-    // one: that may be the first listing.
     for _ in 0..5 {
         bench.pool.spa().io().cache().clear();
         let watch = Watch::start(&bench.device);

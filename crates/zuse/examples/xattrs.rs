@@ -19,9 +19,6 @@ use zuse::{
     Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search, XattrMode,
 };
 
-#[global_allocator]
-static HEAP: zuse::Heap = zuse::Heap;
-
 type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 const NAME: &[u8] = b"user.bench";
@@ -36,8 +33,6 @@ struct Settings {
 }
 
 fn main() -> Done {
-    zuse::start_with_heap_tunables();
-    zuse::settle_heap();
     let mut settings = Settings {
         xattr: "sa".into(),
         dnodesize: "legacy".into(),

@@ -68,9 +68,6 @@ pub use volume::{BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume};
 
 pub use zuse_base::{Corruption, Errno, Error, ObjectId, Refusal, Result, Span, Txg};
 pub use zuse_codec::{Compression, ZstdLevel};
-pub use zuse_device::heap::{
-    Heap, TUNABLES as HEAP_TUNABLES, settle as settle_heap, start_anew as start_with_heap_tunables,
-};
 pub use zuse_device::{
     Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
 };

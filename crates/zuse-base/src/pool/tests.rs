@@ -1,6 +1,10 @@
 use super::*;
 use std::sync::mpsc;
 
+fn submit(pool: &WorkPool, job: impl FnOnce() + Send + 'static) {
+    assert!(pool.try_submit(Box::new(job)).is_ok());
+}
+
 #[test]
 fn results_come_in_the_order_of_the_items() {
     let pool = WorkPool::new("test", 3, 8).unwrap();
@@ -24,22 +28,6 @@ fn nested_batches_do_not_deadlock_on_one_thread_and_a_queue_of_one() {
 }
 
 #[test]
-fn a_job_may_submit_to_its_own_full_pool() {
-    let pool = Arc::new(WorkPool::new("test", 1, 1).unwrap());
-    let (tx, rx) = mpsc::channel();
-    let inner = pool.clone();
-    pool.submit(Box::new(move || {
-        for n in 0..10 {
-            let tx = tx.clone();
-            inner.submit(Box::new(move || tx.send(n).unwrap()));
-        }
-    }));
-    let mut got: Vec<i32> = rx.iter().collect();
-    got.sort_unstable();
-    assert_eq!(got, (0..10).collect::<Vec<_>>());
-}
-
-#[test]
 fn a_panic_is_reported_and_the_pool_lives_on() {
     let pool = WorkPool::new("crunch", 2, 8).unwrap();
     let error = pool
@@ -50,7 +38,7 @@ fn a_panic_is_reported_and_the_pool_lives_on() {
         .unwrap_err();
     assert_eq!(error.pool, "crunch");
     assert!(error.to_string().contains("seven"), "{error}");
-    pool.submit(Box::new(|| panic!("alone")));
+    submit(&pool, || panic!("alone"));
     assert_eq!(pool.run_all(vec![1, 2, 3], |n| n + 1), [2, 3, 4]);
     while pool.panics() < 2 {
         thread::yield_now();
@@ -63,7 +51,7 @@ fn dropping_the_pool_runs_what_is_queued() {
     let pool = WorkPool::new("test", 2, 100).unwrap();
     for _ in 0..50 {
         let done = done.clone();
-        pool.submit(Box::new(move || done.bump()));
+        submit(&pool, move || done.bump());
     }
     drop(pool);
     assert_eq!(done.get(), 50);
@@ -74,9 +62,9 @@ fn a_finished_batch_keeps_nothing_alive() {
     let pool = WorkPool::new("test", 1, 8).unwrap();
     let (hold, wait) = mpsc::channel::<()>();
     // The only worker is busy, so the helpers of the batch stay in the queue.
-    pool.submit(Box::new(move || {
+    submit(&pool, move || {
         let _ = wait.recv();
-    }));
+    });
     let held = Arc::new(());
     let captured = held.clone();
     pool.run_all(vec![1, 2, 3], move |_| Arc::strong_count(&captured));
@@ -150,10 +138,10 @@ fn what_is_put_by_goes_on_beside_and_is_done_in_the_end() {
 fn what_is_put_by_needs_no_room_in_the_queue() {
     let pool = WorkPool::new("t", 1, 1).unwrap();
     let ((go, wait), (told, begun)) = (mpsc::channel::<()>(), mpsc::channel());
-    pool.submit(Box::new(move || {
+    submit(&pool, move || {
         told.send(()).unwrap();
         wait.recv().unwrap();
-    }));
+    });
     begun.recv().unwrap();
     while pool.try_submit(Box::new(|| ())).is_ok() {
         thread::yield_now();

@@ -74,10 +74,6 @@ pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outc
     }
     command.args(words);
     command.current_dir(&session.cwd);
-    let (name, value) = zuse::HEAP_TUNABLES;
-    if std::env::var_os(name).is_none() {
-        command.env(name, value);
-    }
     let [_, _, err] = session.ui.streams()?;
     command
         .stdin(input)

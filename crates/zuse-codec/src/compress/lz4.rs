@@ -4,7 +4,6 @@ use super::room;
 use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
 };
-use std::cell::RefCell;
 
 const HEADER: usize = 4;
 /// A block that became so many times smaller is mostly runs (metadata: zeros), which are made faster by copies that double than
@@ -16,19 +15,30 @@ const SHORTEST: usize = 4;
 /// Inputs below this size use the table with 16-bit positions, as the library would.
 const SMALL: usize = u16::MAX as usize;
 
-thread_local! {
-    static TABLES: RefCell<[CompressTable; 2]> = RefCell::new([CompressTable::small(), CompressTable::large()]);
+/// Tables of the encoder, kept from block to block: for small inputs, and for others.
+#[derive(Default)]
+pub(super) struct Tables {
+    small: Option<CompressTable>,
+    large: Option<CompressTable>,
 }
 
 /// Compresses; None if the result is longer than `max_dst`.
 ///
 /// The library wants room for the worst case, so `dst` grows beyond the limit on the way.
-pub(super) fn compress(src: &[u8], dst: &mut Vec<u8>, max_dst: usize) -> Option<usize> {
+pub(super) fn compress(
+    tables: &mut Tables,
+    src: &[u8],
+    dst: &mut Vec<u8>,
+    max_dst: usize,
+) -> Option<usize> {
     let out = room(dst, HEADER + get_maximum_output_size(src.len()));
     let (header, body) = out.split_first_chunk_mut::<HEADER>()?;
-    let length = TABLES.with_borrow_mut(|tables| {
-        compress_into_with_table(src, body, &mut tables[usize::from(src.len() >= SMALL)]).ok()
-    })?;
+    let table = if src.len() < SMALL {
+        tables.small.get_or_insert_with(CompressTable::small)
+    } else {
+        tables.large.get_or_insert_with(CompressTable::large)
+    };
+    let length = compress_into_with_table(src, body, table).ok()?;
     *header = u32::try_from(length).ok()?.to_be_bytes();
     Some(HEADER + length).filter(|&n| n <= max_dst)
 }

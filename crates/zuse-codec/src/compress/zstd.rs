@@ -9,8 +9,7 @@
 //! Early big-endian writers stored version and level in other orders. A version is below 65536,
 //! so the place of its zero byte tells where the level is.
 
-use super::{ZstdLevel, lz4};
-use std::cell::RefCell;
+use super::{Workspace, ZstdLevel, lz4};
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat};
 
 const HEADER: usize = 8;
@@ -55,12 +54,14 @@ fn decompressor() -> Option<DCtx<'static>> {
     Some(ctx)
 }
 
-thread_local! {
-    static COMPRESSOR: RefCell<Option<Compressor>> = const { RefCell::new(None) };
-    static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+/// What compressing and decompressing keep from block to block.
+#[derive(Default)]
+pub(super) struct Contexts {
+    compressor: Option<Compressor>,
+    decompressor: Option<DCtx<'static>>,
 }
 
-/// The kept value of a thread, made on first use and again after a failure to make it.
+/// The kept value, made on first use and again after a failure to make it.
 fn kept<T>(slot: &mut Option<T>, make: impl FnOnce() -> Option<T>) -> Option<&mut T> {
     if slot.is_none() {
         *slot = make();
@@ -70,6 +71,7 @@ fn kept<T>(slot: &mut Option<T>, make: impl FnOnce() -> Option<T>) -> Option<&mu
 
 /// Whether a slow level is worth its time: lz4 or zstd-1 would already gain. `dst` is scratch.
 pub(super) fn is_worth_trying(
+    workspace: &mut Workspace,
     level: ZstdLevel,
     src: &[u8],
     dst: &mut Vec<u8>,
@@ -78,16 +80,22 @@ pub(super) fn is_worth_trying(
     if level.to_library() < PROBE_LEVEL || src.len() < PROBE_SIZE {
         return true;
     }
-    lz4::compress(src, dst, max_dst).is_some()
-        || ZstdLevel::from_library(1)
-            .is_some_and(|fast| compress(fast, src, super::room(dst, max_dst)).is_some())
+    lz4::compress(&mut workspace.lz4, src, dst, max_dst).is_some()
+        || ZstdLevel::from_library(1).is_some_and(|fast| {
+            compress(&mut workspace.zstd, fast, src, super::room(dst, max_dst)).is_some()
+        })
 }
 
 /// Compresses into `dst`; None if it does not fit.
-pub(super) fn compress(level: ZstdLevel, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+pub(super) fn compress(
+    contexts: &mut Contexts,
+    level: ZstdLevel,
+    src: &[u8],
+    dst: &mut [u8],
+) -> Option<usize> {
     let (header, body) = dst.split_first_chunk_mut::<HEADER>()?;
-    let length = COMPRESSOR
-        .with_borrow_mut(|slot| kept(slot, Compressor::new)?.run(level.to_library(), src, body))?;
+    let length =
+        kept(&mut contexts.compressor, Compressor::new)?.run(level.to_library(), src, body)?;
     let [a, b, c, d] = u32::try_from(length).ok()?.to_be_bytes();
     let [v0, v1, v2] = VERSION;
     *header = [a, b, c, d, level.to_disk(), v0, v1, v2];
@@ -112,13 +120,14 @@ fn level(stored: [u8; 4]) -> Option<ZstdLevel> {
 }
 
 /// Fills `dst`; None if the stream is broken or gives another length.
-pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<()> {
+pub(super) fn decompress(contexts: &mut Contexts, src: &[u8], dst: &mut [u8]) -> Option<()> {
     let (header, body) = src.split_first_chunk::<HEADER>()?;
     let [a, b, c, d, tail @ ..] = *header;
     level(tail)?;
     let frame = body.get(..usize::try_from(u32::from_be_bytes([a, b, c, d])).ok()?)?;
     let length = dst.len();
-    let written = DECOMPRESSOR
-        .with_borrow_mut(|slot| kept(slot, decompressor)?.decompress(dst, frame).ok())?;
+    let written = kept(&mut contexts.decompressor, decompressor)?
+        .decompress(dst, frame)
+        .ok()?;
     (written == length).then_some(())
 }

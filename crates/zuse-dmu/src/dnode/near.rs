@@ -25,7 +25,7 @@
 //! to the cache (as 48) and dropped with it.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use zuse_base::sync::Mutex;
 
@@ -39,16 +39,22 @@ const MOST: usize = 64;
 /// log2 of the uses of which one goes by the cache.
 const USES: u32 = 6;
 
-/// Whether this use shall go by the cache: one of 64 at random, so that no order of uses leaves a block out.
-#[inline]
-fn by_cache() -> bool {
-    thread_local!(static DICE: Cell<u32> = const { Cell::new(1) });
-    let now = DICE
-        .get()
-        .wrapping_mul(1_664_525)
-        .wrapping_add(1_013_904_223);
-    DICE.set(now);
-    now >> (u32::BITS - USES) == 0
+/// Chooses the uses that go by the cache: one of 64 at random, so that no order of uses leaves a block out.
+/// Uses of two threads at once may count as one: nothing depends on it, and a locked operation would cost more.
+#[derive(Default)]
+struct Dice(AtomicU32);
+
+impl Dice {
+    #[inline]
+    fn by_cache(&self) -> bool {
+        let now = self
+            .0
+            .load(Relaxed)
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
+        self.0.store(now, Relaxed);
+        now >> (u32::BITS - USES) == 0
+    }
 }
 
 /// A block of the level and its number.
@@ -74,6 +80,7 @@ impl Slot {
 struct Place {
     first: OnceLock<Slot>,
     last: Mutex<Slot>,
+    dice: Dice,
 }
 
 /// Places of blocks of one level, by the low bits of their number.
@@ -95,7 +102,7 @@ impl Slots {
                 .collect()
         });
         let place = &places[id as usize & (places.len() - 1)];
-        if !by_cache() {
+        if !place.dice.by_cache() {
             let first = place.first.get();
             let found = first.and_then(|s| s.get(id)).or_else(|| {
                 first?;
@@ -197,6 +204,7 @@ pub(crate) struct Children {
     first: Box<[OnceLock<Child>]>,
     /// Of those that left the cache and came back, what was met last.
     last: OnceLock<Box<[Mutex<Child>]>>,
+    dice: Dice,
 }
 
 impl Children {
@@ -209,13 +217,14 @@ impl Children {
         Self {
             first: std::iter::repeat_with(OnceLock::new).take(count).collect(),
             last: OnceLock::new(),
+            dice: Dice::default(),
         }
     }
 
     /// The child, if it is known and still in memory. Its first bytes and those at `soon` will be read soon.
     #[inline]
     pub fn get(&self, child: usize, soon: usize) -> Option<Arc<Block>> {
-        if by_cache() {
+        if self.dice.by_cache() {
             return None;
         }
         let first = self.first.get(child)?.get()?;
@@ -260,6 +269,7 @@ impl BlockIndex for Children {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn block(byte: u8) -> Arc<Block> {
         Arc::new(Block::new(vec![byte; 512]))
@@ -319,9 +329,10 @@ mod tests {
     #[test]
     fn now_and_then_a_use_goes_by_the_cache_in_whatever_order() {
         // Every place of a round of 64 comes to its turn.
+        let dice = Dice::default();
         let mut turns = [0; 64];
         for i in 0..64 * 6400 {
-            turns[i % 64] += u32::from(by_cache());
+            turns[i % 64] += u32::from(dice.by_cache());
         }
         assert!(turns.iter().all(|t| (20..500).contains(t)), "{turns:?}");
     }

@@ -332,7 +332,7 @@ fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_has_room_to_spa
     spill(&pool, 2 * LEN);
     value(&pool);
     assert_eq!(meter.data(), 0);
-    assert_eq!(meter.values_lately(), LEN as u64 + 256);
+    assert_eq!(meter.values_of(pool.txg), LEN as u64 + 256);
     assert!(cache.lend(LEN).is_some(), "three of four are lent");
     assert!(cache.lend(LEN + 1).is_none(), "and no fewer");
 

@@ -44,23 +44,6 @@ fn the_budget_holds_and_is_counted_exactly() {
 }
 
 #[test]
-fn what_makes_room_is_counted_and_what_is_removed_is_not() {
-    let cache = Cache::new(1 << 20);
-    let fits = 200;
-    (0..fits).for_each(|n| cache.insert(key(n), Class::Data, block(4096)));
-    (0..50).for_each(|n| cache.remove(&key(n)));
-    assert_eq!(cache.take_made_room(), 0);
-    (1000..2000).for_each(|n| cache.insert(key(n), Class::Data, block(4096)));
-    let (made, used) = (cache.take_made_room(), cache.stats().used);
-    let came = (fits as usize - 50 + 1000) * (used / (used / 4096));
-    assert!(
-        (came.saturating_sub(used + 8192)..=came).contains(&made),
-        "{made} of {came}, {used} in use"
-    );
-    assert_eq!(cache.take_made_room(), 0, "told once");
-}
-
-#[test]
 fn what_is_lent_is_taken_off_the_budget_until_it_comes_back() {
     let cache = Arc::new(Cache::new(1 << 20));
     for n in 0..300 {

@@ -5,9 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{
-    ChecksumKind, Compression, decompress, decompress_front, verify, verify_truncated,
-};
+use zuse_codec::{ChecksumKind, Compression, decompress_front, verify, verify_truncated};
 use zuse_format::object_type::swap_block;
 use zuse_format::{BlockPointer, BpKind, BpLimits, Protection, object_type};
 
@@ -319,7 +317,9 @@ impl Pipeline {
             out.copy_from_slice(stored);
             return Ok(());
         }
-        decompress(kind, stored, out).map_err(|e| Error::corrupt(place.to_string(), e))
+        self.workspaces
+            .with(|w| w.decompress(kind, stored, out))
+            .map_err(|e| Error::corrupt(place.to_string(), e))
     }
 
     /// The first bytes of a block alone; `None` if it has to be unpacked as a whole for that.

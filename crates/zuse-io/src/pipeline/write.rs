@@ -1,11 +1,11 @@
 //! Writing: zeros become a hole → compression → encryption → checksum → a place, or the old one in a later pass → the devices.
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{Compression, checksum, compress, is_zero, truncate};
+use zuse_codec::{Compression, checksum, is_zero, truncate};
 use zuse_format::block_pointer::MAX_BLOCK;
 use zuse_format::{BlockPointer, BpKind, BpProps, object_type};
 
-use super::{Pipeline, SCRATCH, Written};
+use super::{Pipeline, Written};
 use crate::cache::Key;
 use crate::crypt::indirect_mac;
 use crate::gang::is_truncated;
@@ -73,10 +73,8 @@ impl Pipeline {
                 in_place: false,
             });
         }
-        SCRATCH.with(|scratch| {
-            let scratch = &mut *scratch.borrow_mut();
-            self.write_with(txg, policy, key, old, data, fill, scratch)
-        })
+        self.scratch
+            .with(|scratch| self.write_with(txg, policy, key, old, data, fill, scratch))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -277,7 +275,10 @@ impl Pipeline {
         if whole && !policy.embed {
             return Squeezed::Plain;
         }
-        let n = compress(policy.compression, policy.zstd_level, data, scratch, limit);
+        let (kind, level) = (policy.compression, policy.zstd_level);
+        let n = self
+            .workspaces
+            .with(|w| w.compress(kind, level, data, scratch, limit));
         let Some(n) = n else {
             return Squeezed::Plain;
         };

@@ -1,0 +1,48 @@
+//! Things that threads take turns with.
+//!
+//! Who needs one takes what another has put back, or makes one; there are never more than were in use at
+//! once. What is being used when a thread panics is gone with it.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Those that nobody uses now.
+pub(crate) struct Shelf<T>(Mutex<Vec<T>>);
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Default> Shelf<T> {
+    /// Works with one, which nobody else has meanwhile.
+    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        let taken = self.free().pop();
+        let mut one = taken.unwrap_or_default();
+        let result = work(&mut one);
+        self.free().push(one);
+        result
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shelf;
+
+    #[test]
+    fn there_are_as_many_as_were_in_use_at_once() {
+        let shelf = Shelf::<Vec<u8>>::default();
+        for _ in 0..3 {
+            shelf.with(|outer| {
+                outer.push(1);
+                shelf.with(|inner| inner.push(2));
+            });
+        }
+        let free = shelf.free();
+        assert_eq!(*free, [vec![2; 3], vec![1; 3]]);
+    }
+}
