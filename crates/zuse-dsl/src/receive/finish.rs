@@ -104,7 +104,7 @@ impl Ctx<'_> {
             return refuse(
                 Errno::TXTBSY,
                 format!(
-                    "destination {} has been modified\nsince most recent snapshot",
+                    "destination {} has been modified since most recent snapshot",
                     begin.target
                 ),
             );

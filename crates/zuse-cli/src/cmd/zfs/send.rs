@@ -128,7 +128,7 @@ impl Send {
                 session.ui.print(text)?;
                 return Ok(());
             }
-            session.ui.say(text.trim_end());
+            session.ui.say_lines(&text);
         }
         self.write(session, &plan)
     }
@@ -199,7 +199,7 @@ impl Send {
             if self.dry_run {
                 session.ui.print(text)?;
             } else {
-                session.ui.say(text.trim_end());
+                session.ui.say_lines(&text);
             }
         }
         let pool = session.pool_for(&token.to_name, Need::Read)?;
