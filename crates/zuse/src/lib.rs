@@ -57,7 +57,7 @@ pub use pool_property::{HEAD_ERRLOG, PoolProperty};
 pub use property::Property;
 pub use receive::{Naming, ReceiveRequest, ReceivedSnapshot};
 pub use rewind::Rewind;
-pub use send::{PlannedStream, SendPlan, SendRequest};
+pub use send::{FROM_ELSEWHERE, PlannedStream, SendPlan, SendRequest};
 pub use space::PoolFigures;
 pub use stats::{Tier, Traffic};
 pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
