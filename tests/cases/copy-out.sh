@@ -1,5 +1,5 @@
-# Copying to the host follows no link that is there, replaces nothing that it did not make, gives who is not root no set-id bits,
-# and leaves no directory open to others before its content is there.
+# Copying files and volumes to the host follows no link that is there, replaces nothing that it did not make, gives who is not
+# root no set-id bits, and leaves no directory open to others before its content is there.
 . "$(dirname "$0")/lib.sh"
 ok zuse zpool create w "$T/p.img" --size 128M
 mkdir -p src/sub outside
@@ -31,6 +31,20 @@ fails 1 zuse cp w:/src/sub/f way
 mknod device c 1 3
 fails 1 zuse cp w:/src/sub/f device
 [ -c device ] || differs "a device was replaced"
+# A volume comes out as a file does.
+ok zuse zfs create -V 1M w/v
+{ echo image; head -c 1M /dev/zero; } | head -c 1M > image
+ok zuse cp image w/v:
+fails 1 zuse cp w/v: way
+is "$(head -c 3 named | tr -d '\0')" new "what a link leads to that has the volume's name"
+ok zuse cp -f w/v: way
+[ -f way ] && [ ! -L way ] && cmp -s way image || differs "the link that -f replaces"
+is "$(head -c 3 named | tr -d '\0')" new "what the replaced link led to"
+ok zuse cp w/v: named
+cmp -s named image || differs "the file that was named"
+mkdir -p into; ok zuse cp w/v: into
+cmp -s into/v image || differs "a volume in a directory"
+fails 1 zuse cp w/v: device
 
 # As root all is kept.
 ok zuse stream extract -C root s

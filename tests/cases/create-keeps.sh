@@ -31,10 +31,19 @@ elsewhere=$T/elsewhere
 for name in "$T/a" "$T/soft" "$T/hard" "$loop"; do
     fails 1 zpool create -f -m none q "$name"
 done
+# Who has imported it elsewhere and holds it is named, whether -f is given or not: it would not help.
+for force in "" -f; do
+    says "$T/a is part of active pool 'p', which another process holds" \
+        env XDG_STATE_HOME="$elsewhere" zpool create $force -m none q "$T/a"
+    silent "use '-f'" env XDG_STATE_HOME="$elsewhere" zpool create $force -m none q "$T/a"
+done
 # A user who has other pools imported. An import waits for a while for who holds the device.
 fails 1 env XDG_STATE_HOME="$elsewhere" zpool create -f -m none q "$loop"
 fails 1 env XDG_STATE_HOME="$elsewhere" zpool import -f -d "$T/hard" p
 ok zuse umount "$T/m"
+# Once nobody holds it, it is potentially active, which -f overrides.
+timeout 60 flock a true
+says "is part of potentially active pool 'p'" env XDG_STATE_HOME="$elsewhere" zpool create -m none q "$T/a"
 ok zpool export p
 says "$T/a is part of exported pool 'p'" zpool create -m none q "$T/a"
 ok zpool create -f -m none q "$T/a"

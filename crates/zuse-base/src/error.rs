@@ -147,8 +147,12 @@ pub enum Refusal {
     TooSmall,
     /// A word of a vdev specification stands where a pool's name must.
     NoName,
-    /// A dataset cannot be part of the stream; the sentence is the whole message.
+    /// A dataset cannot be part of the stream.
     Unsendable,
+    /// The sentence is the whole message.
+    Whole,
+    /// It was asked for in a way that no pool can grant.
+    Usage,
 }
 
 /// What went wrong, by who is to blame.

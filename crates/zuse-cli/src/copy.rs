@@ -18,7 +18,7 @@ use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 pub use below::{Below, Replace};
 pub use inward::{In, copy_in};
-pub use outward::{Manner, copy_out};
+pub use outward::{Manner, copy_out, in_the_way};
 pub use report::Report;
 
 use crate::error::{Outcome, Stop};

@@ -468,7 +468,7 @@ impl Session {
             let name = opened.pool.name();
             if self.stats {
                 let figures = crate::cmd::stats::figures(&opened.pool);
-                self.ui.say(figures.to_string());
+                self.ui.say_lines(&figures.to_string());
             }
             let closed = if opened.export {
                 opened.pool.export()

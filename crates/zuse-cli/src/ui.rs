@@ -139,6 +139,14 @@ impl Ui {
         }
     }
 
+    /// As [`Self::name`], of text.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.out.spells {
+            true => shown::text(text),
+            false => text.into(),
+        }
+    }
+
     /// Prints text of ours, with colours.
     ///
     /// # Errors
@@ -172,14 +180,18 @@ impl Ui {
         self.out.flush()
     }
 
-    /// Says something on the error stream.
-    pub fn say(&mut self, text: impl AsRef<str>) {
+    /// Says a line on the error stream. On a terminal it stays one: a name with a line break in it forges no other.
+    pub fn say(&mut self, line: impl AsRef<str>) {
         match self.spells_errors {
-            true => {
-                let spelled = shown::output(text.as_ref().as_bytes());
-                self.say_styled(&String::from_utf8_lossy(&spelled));
-            }
-            false => self.say_styled(text.as_ref()),
+            true => self.say_styled(&shown::text(line.as_ref())),
+            false => self.say_styled(line.as_ref()),
+        }
+    }
+
+    /// Says several lines on the error stream.
+    pub fn say_lines(&mut self, text: &str) {
+        for line in text.trim_end().split('\n') {
+            self.say(line);
         }
     }
 

@@ -79,14 +79,10 @@ impl Ctx<'_> {
         }
     }
 
-    fn add_freed(phys: &mut BookmarkPhys, s: Sizes) {
-        for (sum, v) in phys
-            .freed_before_next
-            .iter_mut()
-            .zip([s.used, s.comp, s.uncomp])
-        {
-            *sum = sum.wrapping_add_signed(v);
-        }
+    fn add_freed(name: &str, phys: &mut BookmarkPhys, s: Sizes) -> Result<()> {
+        let of = || format!("what was freed behind bookmark '{name}'");
+        phys.freed_before_next = s.onto(phys.freed_before_next, of)?;
+        Ok(())
     }
 
     /// Blocks were killed in a head: bookmarks newer than its newest snapshot, or of it, count them.
@@ -105,7 +101,7 @@ impl Ctx<'_> {
                 .filter(|bp| bp.allocation_birth() <= bookmark.creation_txg);
             let sizes: Sizes = old.map(|bp| Sizes::of_block(&self.meta.io, bp)).sum();
             if !sizes.is_zero() {
-                Self::add_freed(&mut bookmark, sizes);
+                Self::add_freed(&name, &mut bookmark, sizes)?;
                 self.put_bookmark(head, &name, &bookmark)?;
             }
         }
@@ -132,7 +128,7 @@ impl Ctx<'_> {
                 bookmark.flags &= !BOOKMARK_SNAPSHOT_EXISTS;
                 keep = true;
             } else if txg >= snap.prev_snap_txg && txg < snap.creation_txg {
-                Self::add_freed(&mut bookmark, list.range(0, txg)?);
+                Self::add_freed(&name, &mut bookmark, list.range(0, txg)?)?;
             } else {
                 continue;
             }

@@ -100,10 +100,10 @@ impl Bpobj {
         Ok(Sizes::of(phys.bytes, phys.comp, phys.uncomp))
     }
 
-    fn add_totals(phys: &mut BpobjPhys, s: Sizes) {
-        phys.bytes = phys.bytes.wrapping_add_signed(s.used);
-        phys.comp = phys.comp.wrapping_add_signed(s.comp);
-        phys.uncomp = phys.uncomp.wrapping_add_signed(s.uncomp);
+    fn add_totals(&self, phys: &mut BpobjPhys, s: Sizes) -> Result<()> {
+        let of = || format!("block pointer list {}", self.dnode.object().0);
+        [phys.bytes, phys.comp, phys.uncomp] = s.onto([phys.bytes, phys.comp, phys.uncomp], of)?;
+        Ok(())
     }
 
     fn too_deep(&self) -> Error {
@@ -123,7 +123,7 @@ impl Bpobj {
         self.dnode
             .write_at(tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
         phys.num_blkptrs += blocks.len() as u64;
-        Self::add_totals(&mut phys, total);
+        self.add_totals(&mut phys, total)?;
         self.put_phys(tx, &phys)
     }
 
@@ -219,7 +219,7 @@ impl Bpobj {
             if !short {
                 let mut rest = theirs;
                 (rest.subobjs, rest.num_subobjs) = (0, 0);
-                Self::add_totals(&mut rest, -moved);
+                list.add_totals(&mut rest, -moved)?;
                 list.put_phys(ctx.tx, &rest)?;
             }
         }
@@ -233,10 +233,8 @@ impl Bpobj {
         } else {
             self.push_subobjs(ctx, &mut phys, &[sub])?;
         }
-        Self::add_totals(
-            &mut phys,
-            Sizes::of(theirs.bytes, theirs.comp, theirs.uncomp),
-        );
+        let all = Sizes::of(theirs.bytes, theirs.comp, theirs.uncomp);
+        self.add_totals(&mut phys, all)?;
         self.put_phys(ctx.tx, &phys)
     }
 
@@ -354,7 +352,7 @@ impl Bpobj {
             phys.subobjs = 0;
             phys.num_subobjs = 0;
         }
-        Self::add_totals(&mut phys, -taken);
+        self.add_totals(&mut phys, -taken)?;
         if !taken.is_zero() || before != (phys.num_blkptrs, phys.num_subobjs) {
             self.put_phys(ctx.tx, &phys)?;
         }

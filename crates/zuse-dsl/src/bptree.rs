@@ -85,9 +85,7 @@ impl Ctx<'_> {
             &entry.to_bytes(),
         )?;
         phys.end += 1;
-        phys.bytes = phys.bytes.wrapping_add_signed(sizes.used);
-        phys.comp = phys.comp.wrapping_add_signed(sizes.comp);
-        phys.uncomp = phys.uncomp.wrapping_add_signed(sizes.uncomp);
+        add_totals(&mut phys, sizes)?;
         dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
         self.spa.note_frees();
         Ok(())
@@ -133,9 +131,7 @@ impl Ctx<'_> {
                     more = true;
                 }
             }
-            phys.bytes = phys.bytes.wrapping_add_signed(-freed.used);
-            phys.comp = phys.comp.wrapping_add_signed(-freed.comp);
-            phys.uncomp = phys.uncomp.wrapping_add_signed(-freed.uncomp);
+            add_totals(&mut phys, -freed)?;
             self.freed(freed)?;
             if more {
                 dnode.write_at(self.tx, at, &entry.to_bytes())?;
@@ -155,6 +151,12 @@ impl Ctx<'_> {
         self.feature_add(FEATURE, -1)?;
         Ok(Freeing::Done)
     }
+}
+
+fn add_totals(phys: &mut BptreePhys, sizes: Sizes) -> Result<()> {
+    let of = || "the queue of trees to be freed".to_owned();
+    [phys.bytes, phys.comp, phys.uncomp] = sizes.onto([phys.bytes, phys.comp, phys.uncomp], of)?;
+    Ok(())
 }
 
 /// The ends of the queue and what waits in it.

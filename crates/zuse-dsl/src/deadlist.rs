@@ -115,9 +115,9 @@ impl<'a> Deadlist<'a> {
             .dnode
             .with_bonus(DeadlistPhys::parse)
             .map_err(|e| e.at(self.dnode.place().to_string()))?;
-        phys.used = phys.used.wrapping_add_signed(s.used);
-        phys.compressed = phys.compressed.wrapping_add_signed(s.comp);
-        phys.uncompressed = phys.uncompressed.wrapping_add_signed(s.uncomp);
+        let old = [phys.used, phys.compressed, phys.uncompressed];
+        let new = s.onto(old, || format!("deadlist {}", self.dnode.object().0))?;
+        [phys.used, phys.compressed, phys.uncompressed] = new;
         self.dnode.edit_bonus(ctx.tx, |b| phys.write_le(b))?;
         self.meta.tier.forget_object(self.dnode.object().0);
         Ok(())

@@ -19,6 +19,7 @@ use crate::deadlist::Deadlist;
 use crate::name::split_snapshot;
 use crate::receive::TEMPORARY;
 use crate::sizes::Sizes;
+use crate::space::counted;
 
 /// Directories whose clones a sync task remembers.
 const BRANCHES_KNOWN: usize = 1024;
@@ -485,9 +486,7 @@ impl Ctx<'_> {
         if !after_branch {
             let older = self.meta.ds(d.prev_snap)?;
             let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
-            self.meta.edit_ds(self.tx, d.prev_snap, |p| {
-                p.unique_bytes = p.unique_bytes.wrapping_add_signed(more)
-            })?;
+            self.add_unique(d.prev_snap, more)?;
         }
         let gone = list.range(d.prev_snap_txg, u64::MAX)?;
         self.move_to_free(d.dir, UsedKind::Snap, gone)?;
@@ -502,9 +501,7 @@ impl Ctx<'_> {
             let more = Deadlist::open(self.meta, after.deadlist)?
                 .range(d.prev_snap_txg, d.creation_txg)?
                 .used;
-            self.meta.edit_ds(self.tx, d.next_snap, |n| {
-                n.unique_bytes = n.unique_bytes.wrapping_add_signed(more)
-            })?;
+            self.add_unique(d.next_snap, more)?;
             if !keep {
                 Deadlist::open(self.meta, self.meta.ds(head)?.deadlist)?
                     .remove_key(self, d.creation_txg)?;
@@ -537,8 +534,12 @@ impl Ctx<'_> {
         let mut unique = phys.referenced_bytes;
         if phys.prev_snap != 0 {
             let prev = self.meta.ds(phys.prev_snap)?;
-            let dead = Deadlist::totals_of(self.meta, phys.deadlist)?.used as u64;
-            unique = unique.wrapping_sub(prev.referenced_bytes.wrapping_sub(dead));
+            let dead = Deadlist::totals_of(self.meta, phys.deadlist)?.used;
+            let shared = Sizes::of(prev.referenced_bytes, 0, 0)
+                .used
+                .wrapping_sub(dead);
+            let what = || format!("referenced bytes of dataset {head}, less what is shared,");
+            unique = counted(unique, shared.wrapping_neg(), what)?;
         }
         let old = phys.unique_bytes;
         self.meta

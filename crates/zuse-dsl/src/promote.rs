@@ -16,6 +16,7 @@ use crate::create::{LIMITS, SNAP_COUNT};
 use crate::deadlist::Deadlist;
 use crate::name::check_snapshot;
 use crate::sizes::Sizes;
+use crate::space::counted;
 
 /// Everything a promotion works with; lists are newest first.
 struct Plan {
@@ -226,12 +227,14 @@ impl Ctx<'_> {
         let unique = Deadlist::open(self.meta, oldest_phys.deadlist)?
             .range(origin.prev_snap_txg, u64::MAX)?
             .used;
+        let what = || format!("unique bytes of dataset {}", plan.origin);
+        let unique = counted(0, unique, what)?;
 
         // The branch: what was next in the origin's directory is a clone now, the clone's oldest is next.
         let was_next = origin.next_snap;
         self.meta.edit_ds(self.tx, plan.origin, |s| {
             s.next_snap = *oldest;
-            s.unique_bytes = unique as u64;
+            s.unique_bytes = unique;
         })?;
         let branch = self.meta.table(origin.next_clones)?;
         branch.remove_int(self.tx, *oldest)?;

@@ -43,12 +43,7 @@ impl Dsl {
         let _config = self.read_config();
         let meta = self.meta()?;
         let target = to.phys()?;
-        let later = || {
-            Error::refused(
-                Errno::XDEV,
-                format!("'{from}' is not an earlier snapshot from the same fs"),
-            )
-        };
+        let later = || Error::refused(Errno::XDEV, "not an earlier snapshot from the same fs");
         if let Some((dataset, mark)) = from.split_once('#') {
             let head = self.find_ds(dataset)?;
             let all = self.bookmarks_of(head)?;
@@ -296,9 +291,6 @@ impl Dsl {
         let Some(from) = from else {
             return Ok(Some([target.uncompressed_bytes, target.compressed_bytes]));
         };
-        if from.other_dataset {
-            return Ok(None);
-        }
         let mut sums = [
             target.uncompressed_bytes as i64,
             target.compressed_bytes as i64,

@@ -2,8 +2,11 @@
 
 use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
 
+use zuse_base::Result;
 use zuse_format::{BlockPointer, BpKind};
 use zuse_io::Pipeline;
+
+use crate::space::counted;
 
 /// Bytes (or a change of them): allocated, physical, logical.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,6 +44,19 @@ impl Sizes {
             BpKind::Embedded if !metadata => Self::of(0, 0, bp.lsize()),
             _ => Self::default(),
         }
+    }
+
+    /// Counts of these three after this change of them. The last two are only shown and estimated from: forged ones
+    /// stop at zero, because no txg has to end for them.
+    ///
+    /// # Errors
+    /// `Corrupt`: the first would be below zero, or beyond what any pool has.
+    pub fn onto(&self, old: [u64; 3], of: impl Fn() -> String) -> Result<[u64; 3]> {
+        Ok([
+            counted(old[0], self.used, || format!("used bytes of {}", of()))?,
+            old[1].saturating_add_signed(self.comp),
+            old[2].saturating_add_signed(self.uncomp),
+        ])
     }
 
     /// Whether all are zero.
@@ -93,5 +109,23 @@ impl SubAssign for Sizes {
 impl std::iter::Sum for Sizes {
     fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
         iter.fold(Self::default(), |a, b| a + b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_count_wraps() {
+        let less = -Sizes::of(512, 1024, 2048);
+        let of = || "a test".to_owned();
+        assert_eq!(less.onto([512, 1024, 2048], of).expect("exact"), [0; 3]);
+        assert_eq!(less.onto([512, 1, 1], of).expect("figures"), [0; 3]);
+        let error = less.onto([511, 1024, 2048], of).expect_err("used");
+        assert!(
+            error.to_string().contains("used bytes of a test"),
+            "{error}"
+        );
     }
 }

@@ -39,18 +39,25 @@ impl Ctx<'_> {
         let mut steps = 0;
         while at != 0 && (parts != [0; 5] || comp != 0 || uncomp != 0) {
             let total = parts.iter().fold(0i64, |sum, part| sum.wrapping_add(*part));
-            let used = self.meta.dir(at)?.used_bytes;
-            let used = counted(used, total, || format!("used bytes of directory {at}"))?;
+            let now = self.meta.dir(at)?;
+            let sizes = Sizes {
+                used: total,
+                comp,
+                uncomp,
+            };
+            let old = [now.used_bytes, now.compressed_bytes, now.uncompressed_bytes];
+            let new = sizes.onto(old, || format!("directory {at}"))?;
+            let mut breakdown = now.used_breakdown;
+            if now.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
+                for (i, part) in parts.into_iter().enumerate() {
+                    let what = || format!("used bytes of directory {at} in part {i}");
+                    breakdown[i] = counted(breakdown[i], part, what)?;
+                }
+            }
             let (parent, seen, phys) = self.meta.edit_dir(self.tx, at, |d| {
                 let old = d.used_bytes.max(d.reserved);
-                d.used_bytes = used;
-                d.compressed_bytes = d.compressed_bytes.wrapping_add_signed(comp);
-                d.uncompressed_bytes = d.uncompressed_bytes.wrapping_add_signed(uncomp);
-                if d.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
-                    for (sum, part) in d.used_breakdown.iter_mut().zip(parts) {
-                        *sum = sum.wrapping_add_signed(part);
-                    }
-                }
+                [d.used_bytes, d.compressed_bytes, d.uncompressed_bytes] = new;
+                d.used_breakdown = breakdown;
                 (
                     d.parent,
                     d.used_bytes.max(d.reserved).wrapping_sub(old) as i64,
@@ -115,6 +122,14 @@ impl Ctx<'_> {
                 ..Sizes::default()
             },
         )
+    }
+
+    /// Changes what a dataset alone has.
+    pub(crate) fn add_unique(&self, object: u64, change: i64) -> Result<()> {
+        let what = || format!("unique bytes of dataset {object}");
+        let unique = counted(self.meta.ds(object)?.unique_bytes, change, what)?;
+        self.meta
+            .edit_ds(self.tx, object, |d| d.unique_bytes = unique)
     }
 
     /// Queues the accounting of blocks that will be freed: they leave `dir` and stay in the pool's account.

@@ -247,10 +247,7 @@ impl Ctx<'_> {
             };
             let prev = self.meta.ds(before.prev_snap)?;
             if prev.next_snap == object {
-                let held = size_after(prev.prev_snap_txg);
-                self.meta.edit_ds(self.tx, before.prev_snap, |p| {
-                    p.unique_bytes = p.unique_bytes.wrapping_add_signed(held)
-                })?;
+                self.add_unique(before.prev_snap, size_after(prev.prev_snap_txg))?;
             }
             self.transfer(
                 before.dir,
@@ -264,10 +261,9 @@ impl Ctx<'_> {
         let own = sums.born - sums.freed;
         let change = own - dead;
         let reserved = self.dsl.number_of(object, "refreservation")?;
-        let (old_unique, new_unique) = (
-            before.unique_bytes,
-            before.unique_bytes.wrapping_add_signed(own.used),
-        );
+        let old_unique = before.unique_bytes;
+        let what = || format!("unique bytes of dataset {object}");
+        let new_unique = counted(old_unique, own.used, what)?;
         let delta = if reserved == 0 {
             own.used
         } else {
@@ -282,11 +278,14 @@ impl Ctx<'_> {
         let referenced = counted(before.referenced_bytes, change.used, || {
             format!("referenced bytes of dataset {object}")
         })?;
+        let old = [0, before.compressed_bytes, before.uncompressed_bytes];
+        let [_, compressed, uncompressed] =
+            Sizes { used: 0, ..change }.onto(old, || format!("dataset {object}"))?;
         self.meta.edit_ds(self.tx, object, |d| {
             d.bp = done.root;
             d.referenced_bytes = referenced;
-            d.compressed_bytes = d.compressed_bytes.wrapping_add_signed(change.comp);
-            d.uncompressed_bytes = d.uncompressed_bytes.wrapping_add_signed(change.uncomp);
+            d.compressed_bytes = compressed;
+            d.uncompressed_bytes = uncompressed;
             d.unique_bytes = new_unique;
         })?;
         ds.referenced.store(referenced, Relaxed);

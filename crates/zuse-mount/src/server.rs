@@ -23,7 +23,7 @@ use zuse_base::sync::{Mutex, RwLockWriteGuard};
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_fuse::{MountError, MountOptions, Mounted, Notifier, QueueFull, mount};
-use zuse_zpl::{FileSystem, MountProps};
+use zuse_zpl::{FileSystem, MountProps, Wanted};
 
 use crate::covers::Covers;
 use crate::number;
@@ -727,8 +727,10 @@ fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
     if let Ok(fs) = volume.enter()
         && let Ok(root) = fs.root()
     {
+        // No user reads here: the access time stays, or the directory would count as modified.
+        let all = (usize::MAX, usize::MAX);
         // What cannot be read has not been given to the kernel either.
-        let _ = fs.readdir(&root, 0, false, &mut |entry| {
+        let _ = fs.readdir_some(&root, 0, Wanted::Names, all, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 names.push(entry.name.to_vec());
             }

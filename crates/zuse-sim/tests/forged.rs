@@ -21,6 +21,11 @@ use zuse_sim::rewrite::{Atlas, Place, Rewriter, Structure, aim, scramble};
 /// Bonus type of directories of the MOS, and where their used bytes stand.
 const DSL_DIR: u8 = 12;
 const USED: usize = 40;
+/// Their first part there: the head's.
+const BREAKDOWN: usize = 104;
+/// The same of datasets and their unique bytes.
+const DSL_DATASET: u8 = 16;
+const UNIQUE: usize = 96;
 
 fn environment() -> Environment {
     let limits = Limits {
@@ -247,27 +252,45 @@ fn ends_with(golden: &Golden, why: &str) {
     pool.close().expect("close");
 }
 
-#[test]
-fn forged_used_bytes_do_not_become_less_than_nothing() {
+/// Sets a number in the bonuses of all objects of a type that have another there, and says how the pool ends.
+fn forged_count_ends(golden: &'static str, kind: u8, at: usize, value: u64, why: &str) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     watch_panics();
-    let bonus = |dnode: &[u8]| 64 + 128 * usize::from(dnode[3]);
+    let place = move |dnode: &[u8]| 64 + 128 * usize::from(dnode[3]) + at;
     let golden = forge(
-        "stripe",
+        golden,
         Structure::MosBonus,
-        &|bytes| {
-            slots(bytes, &|d| {
-                d[4] == DSL_DIR && d[bonus(d) + USED..][..8] != [0; 8]
-            })
-        },
+        &|bytes| slots(bytes, &|d| d[4] == kind && d[place(d)..][..8] != [0; 8]),
         &|bytes, found| {
             for slot in found {
-                let at = slot + bonus(&bytes[*slot..]) + USED;
-                bytes[at..at + 8].copy_from_slice(&4096u64.to_le_bytes());
+                let at = slot + place(&bytes[*slot..]);
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }
         },
     );
-    ends_with(&golden, "used bytes");
+    ends_with(&golden, why);
+}
+
+#[test]
+fn forged_used_bytes_do_not_become_less_than_nothing() {
+    forged_count_ends("stripe", DSL_DIR, USED, 4096, "used bytes");
+}
+
+#[test]
+fn forged_unique_bytes_do_not_become_more_than_any_pool_has() {
+    let most = i64::MAX as u64;
+    forged_count_ends(
+        "stripe",
+        DSL_DATASET,
+        UNIQUE,
+        most,
+        "unique bytes of dataset",
+    );
+}
+
+#[test]
+fn forged_parts_of_used_bytes_do_not_become_less_than_nothing() {
+    forged_count_ends("stripe", DSL_DIR, BREAKDOWN, 512, "in part 0");
 }
 
 #[test]

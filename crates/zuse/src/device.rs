@@ -44,6 +44,11 @@ impl<'a> Taken<'a> {
     }
 }
 
+/// Whether somebody else has a device open for use. Others who look at it meanwhile are let be.
+fn is_held(path: &Path) -> bool {
+    FileDevice::open(path, Access::Read).is_err_and(|e| e.is_held())
+}
+
 /// What the labels of a device say.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeviceUse {
@@ -90,8 +95,16 @@ impl DeviceUse {
             let what = format!("{shown} is part of active pool '{}'", pool.name);
             return Err(Error::refused(Errno::BUSY, what));
         }
+        if let Some(config) = used.pool().filter(|c| c.state == PoolState::Active)
+            && is_held(path)
+        {
+            let what = format!(
+                "{shown} is part of active pool '{}', which another process holds: export it there first",
+                config.name
+            );
+            return Err(Error::refused(Errno::BUSY, what));
+        }
         if force {
-            // Whoever has it open is met when it is opened.
             return Ok(());
         }
         let what = match &used {

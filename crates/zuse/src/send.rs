@@ -1,5 +1,7 @@
 //! Send streams of an open pool's snapshots: one, or a package of several with what is known of their datasets.
 
+mod resume;
+
 use std::io::Write;
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use zuse_dsl::property::Value;
 use zuse_dsl::{Dataset as Handle, SendSource};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_stream::record::{Begin, HEADER, Header, Record};
-use zuse_stream::{ResumeToken, Send, SendOptions, SendProgress, StreamWriter, features};
+use zuse_stream::{Send, SendOptions, SendProgress, StreamWriter, features};
 
 use crate::Pool;
 
@@ -57,8 +59,17 @@ pub struct SendPlan {
     pub streams: Vec<PlannedStream>,
     /// Remarks about what is left out.
     pub notes: Vec<String>,
+    /// What cannot be sent though it was asked for: lines, and before which of the substreams they belong.
+    pub failures: Vec<(usize, [String; 2])>,
     front: Option<(String, Option<NvList>, u64)>,
 }
+
+/// Several snapshots were asked for of what is none.
+const ONE_SNAPSHOT: &str = "Error: Unsupported flag with filesystem or bookmark.";
+/// Several snapshots were asked for from a bookmark.
+const SEVERAL_FROM_BOOKMARK: &str = "Error: multiple snapshots cannot be sent from a bookmark.";
+/// Several snapshots were asked for from a snapshot of another dataset that is not the origin.
+const FROM_ELSEWHERE: &str = "incremental source must be in same filesystem";
 
 impl SendPlan {
     /// Bytes that are expected in all.
@@ -117,7 +128,12 @@ struct Member {
     head: Arc<Handle>,
     snaps: Vec<Snap>,
     to: usize,
+    /// The source that was given, wherever it is among them.
+    source: Option<usize>,
+    /// The same if it is one.
     from: Option<usize>,
+    /// Why nothing of it can be sent from the source that was given.
+    impossible: Option<[String; 2]>,
     origin: Option<(String, u64)>,
 }
 
@@ -178,12 +194,18 @@ impl Pool {
     }
 
     /// A substream of a package.
-    fn packed_substream(&self, step: &Step, options: SendOptions) -> Result<PlannedStream> {
-        let mut stream = self.planned(&step.to, step.from.clone(), None, options)?;
-        match step.shown {
+    fn packed_substream(
+        &self,
+        to: &str,
+        from: Option<String>,
+        shown: &Shown,
+        options: SendOptions,
+    ) -> Result<PlannedStream> {
+        let mut stream = self.planned(to, from, None, options)?;
+        match shown {
             Shown::Whole => {
                 stream.from = None;
-                let dataset = self.dsl().dataset(&step.to)?;
+                let dataset = self.dsl().dataset(to)?;
                 if let Some(bytes) = self.estimated(&dataset, None, options)? {
                     stream.estimate = bytes;
                 }
@@ -229,6 +251,7 @@ impl Pool {
     /// # Errors
     /// As [`Self::send`], for any of the snapshots.
     pub fn plan_send(self: &Arc<Self>, request: &SendRequest) -> Result<SendPlan> {
+        self.check_names(request)?;
         let wants_list =
             request.recursive || request.properties || request.holds || request.received_only;
         let packs = wants_list || request.intermediate;
@@ -243,6 +266,7 @@ impl Pool {
             return Ok(SendPlan {
                 streams: vec![stream],
                 notes: Vec::new(),
+                failures: Vec::new(),
                 front: None,
             });
         }
@@ -253,26 +277,19 @@ impl Pool {
             ));
         }
         let Some((top, tosnap)) = request.to.split_once('@') else {
-            return Err(Error::refused(
-                Errno::INVAL,
-                format!("'{}': only snapshots can be sent with others", request.to),
-            ));
+            return Err(Error::refused(Errno::INVAL, ONE_SNAPSHOT));
         };
-        // A source that is not there must not make a full stream of what was to be a small one.
-        if let Some(from) = request.from.as_deref()
-            && (request.recursive || request.intermediate)
-        {
-            if from.contains('#') {
-                let what = "multiple snapshots cannot be sent from a bookmark";
-                return Err(Error::refused(Errno::INVAL, what));
-            }
-            self.dsl().dataset(&full_source(&request.to, from))?;
-        }
+        let request = &self.from_origin(request, top)?;
         let mut notes = Vec::new();
         let members = self.members(request, top, tosnap, &mut notes)?;
-        let mut streams = Vec::new();
+        let (mut streams, mut failures) = (Vec::new(), Vec::new());
         for step in order(&members, request) {
-            streams.push(self.packed_substream(&step, request.options)?);
+            match step {
+                Step::Stream { to, from, shown } => {
+                    streams.push(self.packed_substream(&to, from, &shown, request.options)?);
+                }
+                Step::Impossible(lines) => failures.push((streams.len(), lines)),
+            }
         }
         let list = if wants_list {
             Some(self.front(request, tosnap, &members)?)
@@ -283,8 +300,60 @@ impl Pool {
         Ok(SendPlan {
             streams,
             notes,
+            failures,
             front: Some((request.to.clone(), list, word)),
         })
+    }
+
+    /// Refuses what is not there, or cannot be asked for in that way.
+    fn check_names(&self, request: &SendRequest) -> Result<()> {
+        let to = request.to.as_str();
+        let several = request.recursive || request.intermediate;
+        let refuse = |what: &str| Err(Error::refused_for(Refusal::Whole, Errno::INVAL, what));
+        if several && !to.contains('@') {
+            return refuse(ONE_SNAPSHOT);
+        }
+        if to.contains('#') {
+            return refuse(&format!(
+                "cannot open '{to}': bookmark delimiter '#' is not expected here"
+            ));
+        }
+        let there = |name: &str| self.dsl().dataset(name).map_err(|e| not_there(name, e));
+        if several && let Some(top) = dataset_of(to) {
+            there(top)?;
+        }
+        there(to)?;
+        let wants_list = request.properties || request.holds || request.received_only;
+        if wants_list && !to.contains('@') {
+            let what = format!("cannot send {to}@: snapshot {to}@ does not exist");
+            return Err(Error::refused_for(Refusal::Unsendable, Errno::INVAL, what));
+        }
+        match request.from.as_deref() {
+            Some(from) if from.contains('#') && several => refuse(SEVERAL_FROM_BOOKMARK),
+            // Or a full stream would be made of what was to be a small one.
+            Some(from) if !from.contains('#') => there(&full_source(to, from)).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Several snapshots of a clone may be sent from its origin: that is all of its history.
+    fn from_origin(&self, request: &SendRequest, top: &str) -> Result<SendRequest> {
+        let mut request = request.clone();
+        if let Some(from) = &request.from
+            && (request.recursive || request.intermediate)
+            && dataset_of(from).is_some_and(|dataset| dataset != top)
+        {
+            let head = self
+                .dsl()
+                .dataset(top)
+                .map_err(|e| not_there(&request.to, e))?;
+            if self.dsl().stat(&head)?.origin.as_ref() != Some(from) {
+                return Err(Error::refused_for(Refusal::Usage, Errno::XDEV, FROM_ELSEWHERE));
+            }
+            request.from = None;
+            request.intermediate = true;
+        }
+        Ok(request)
     }
 
     fn members(
@@ -304,7 +373,11 @@ impl Pool {
                 dataset: head,
             }]
         };
-        let last_txg = dsl.dataset(&request.to)?.phys()?.creation_txg;
+        let last = dsl.dataset(&request.to);
+        let last_txg = last
+            .map_err(|e| not_there(&request.to, e))?
+            .phys()?
+            .creation_txg;
         let mut skipped: Vec<String> = request.exclude.clone();
         let mut members = Vec::new();
         for entry in all {
@@ -360,8 +433,27 @@ impl Pool {
                     entry.name, late.own
                 ));
             }
-            let source = request.from.as_deref().and_then(|f| f.split('@').nth(1));
-            let from = source.and_then(|own| snaps[..to].iter().position(|s| s.own == own));
+            let source = request
+                .from
+                .as_deref()
+                .filter(|f| dataset_of(f).is_none_or(|d| d == top));
+            let source = source.and_then(|f| f.split('@').nth(1));
+            let at = source.and_then(|own| snaps.iter().position(|s| s.own == own));
+            let from = at.filter(|at| *at < to);
+            let impossible = source
+                .filter(|_| from.is_none() && at.is_some())
+                .map(|own| {
+                    // Without -R nobody looks behind the last snapshot.
+                    let why = match request.recursive || at == Some(to) {
+                        true => "is not earlier than it",
+                        false => "does not exist",
+                    };
+                    let name = &entry.name;
+                    [
+                        format!("WARNING: could not send {name}@{tosnap}:"),
+                        format!("incremental source ({name}@{own}) {why}"),
+                    ]
+                });
             let origin = match dsl.stat(&head)?.origin {
                 Some(name) => {
                     let guid = dsl.dataset(&name)?.guid()?;
@@ -374,7 +466,9 @@ impl Pool {
                 head,
                 snaps,
                 to,
+                source: at,
                 from,
+                impossible,
                 origin,
             });
         }
@@ -412,10 +506,11 @@ impl Pool {
             }
             let encryption = dsl.encryption(&member.name)?;
             if encryption.is_some() && !request.options.raw {
-                return Err(Error::refused(
+                return Err(Error::refused_for(
+                    Refusal::Unsendable,
                     Errno::INVAL,
                     format!(
-                        "could not send {}: encrypted dataset {} may not be sent with properties without the raw flag",
+                        "cannot send {}: encrypted dataset {} may not be sent with properties without the raw flag",
                         request.to, member.name
                     ),
                 ));
@@ -429,6 +524,8 @@ impl Pool {
             }
             let first = if request.recursive {
                 0
+            } else if member.impossible.is_some() {
+                member.to + 1
             } else if request.intermediate {
                 member.from.map_or(0, |f| f + 1)
             } else {
@@ -436,8 +533,8 @@ impl Pool {
             };
             let (mut snaps, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
             if let Some(from) = member
-                .from
-                .filter(|_| !request.recursive && request.intermediate)
+                .source
+                .filter(|at| !request.recursive && request.intermediate && *at <= member.to)
             {
                 snaps.insert(&member.snaps[from].own, member.snaps[from].guid);
             }
@@ -465,142 +562,6 @@ impl Pool {
         list.insert("fss", fss);
         Ok(list)
     }
-
-    /// Plans what goes on where an interrupted receive ended.
-    ///
-    /// # Errors
-    /// The snapshot or its source is not here any more.
-    pub fn plan_resume(self: &Arc<Self>, token: &ResumeToken) -> Result<SendPlan> {
-        let gone = || {
-            Error::refused(
-                Errno::NOENT,
-                format!(
-                    "'{}' used in the initial send no longer exists",
-                    token.to_name
-                ),
-            )
-        };
-        let dataset = token.to_name.split('@').next().unwrap_or_default();
-        let same = self
-            .dsl()
-            .dataset(&token.to_name)
-            .ok()
-            .filter(|d| d.guid().is_ok_and(|g| g == token.to_guid));
-        let to = match same {
-            Some(_) => token.to_name.clone(),
-            None => self
-                .dsl()
-                .snapshot_by_guid(dataset, token.to_guid)?
-                .ok_or_else(gone)?,
-        };
-        let from = if token.from_guid == 0 {
-            None
-        } else {
-            let found = match &token.book_redact_snaps {
-                Some(snaps) => self.redaction_bookmark_by(&to, token.from_guid, snaps)?,
-                None => None,
-            };
-            let found = match found {
-                Some(name) => Some(name),
-                None => self.point_by_guid(&to, token.from_guid)?,
-            };
-            Some(found.ok_or_else(|| {
-                Error::refused(
-                    Errno::NOENT,
-                    format!("incremental source {:#x} no longer exists", token.from_guid),
-                )
-            })?)
-        };
-        let redact = match &token.redact_snaps {
-            // A snapshot that is redacted itself says so without a bookmark.
-            Some(snaps)
-                if self
-                    .dsl()
-                    .redacted_by(self.dsl().dataset(&to)?.object())?
-                    .is_none() =>
-            {
-                let found = self.redaction_bookmark_by(&to, token.to_guid, snaps)?;
-                Some(found.ok_or_else(|| {
-                    Error::refused(
-                        Errno::NOENT,
-                        "the redaction bookmark used in the initial send no longer exists",
-                    )
-                })?)
-            }
-            _ => None,
-        };
-        let options = SendOptions {
-            large_blocks: token.large_blocks,
-            embed: token.embed,
-            compressed: token.compressed,
-            raw: token.raw,
-            resume: Some((token.object, token.offset)),
-            ..SendOptions::default()
-        };
-        let mut stream = self.planned(&to, from, redact.as_deref(), options)?;
-        stream.estimate = stream.estimate.saturating_sub(token.bytes);
-        Ok(SendPlan {
-            streams: vec![stream],
-            notes: Vec::new(),
-            front: None,
-        })
-    }
-
-    /// Plans a send of what an interrupted receive into `target` has so far.
-    ///
-    /// # Errors
-    /// `Refused(INVAL)` if there is none; its source is not here any more.
-    pub fn plan_saved(self: &Arc<Self>, target: &str) -> Result<SendPlan> {
-        let (partial, state) = self.dsl().saved_receive(target)?;
-        let from = match state.from_guid {
-            0 => None,
-            guid => match self.point_by_guid(target, guid)? {
-                None => {
-                    return Err(Error::refused(
-                        Errno::NOENT,
-                        format!(
-                            "the snapshot with guid {guid:#x} that it builds on does not exist any more"
-                        ),
-                    ));
-                }
-                found => found,
-            },
-        };
-        let source = match &from {
-            Some(name) => {
-                let mut source = self.dsl().send_source(partial.dataset(), name)?;
-                // What is received beside a dataset belongs to it: no clone is to be made of its own snapshot.
-                source.other_dataset = name.split(['@', '#']).next() != Some(target);
-                Some(source)
-            }
-            None => None,
-        };
-        let send = Send::saved(partial, &state, source.as_ref())?;
-        let stream = PlannedStream {
-            to: state.to_name.clone(),
-            from,
-            estimate: send.exact_size()?,
-            send,
-        };
-        Ok(SendPlan {
-            streams: vec![stream],
-            notes: Vec::new(),
-            front: None,
-        })
-    }
-
-    /// A snapshot or bookmark with a guid, near a snapshot.
-    fn point_by_guid(&self, near: &str, guid: u64) -> Result<Option<String>> {
-        let dataset = near.split('@').next().unwrap_or(near);
-        if let Some(name) = self.dsl().snapshot_by_guid(dataset, guid)? {
-            return Ok(Some(name));
-        }
-        let marks = self.dsl().bookmarks(dataset)?;
-        Ok(marks
-            .into_iter()
-            .find(|(_, b)| b.guid == guid)
-            .map(|(name, _)| format!("{dataset}#{name}")))
-    }
 }
 
 /// How the source of a substream is shown.
@@ -614,10 +575,15 @@ enum Shown {
 }
 
 /// One substream of a package.
-struct Step {
-    to: String,
-    from: Option<String>,
-    shown: Shown,
+enum Step {
+    /// A snapshot, from its source.
+    Stream {
+        to: String,
+        from: Option<String>,
+        shown: Shown,
+    },
+    /// None, and why.
+    Impossible([String; 2]),
 }
 
 /// The substreams of a package in order: a dataset comes when the one above it and the one that it is a clone of have come.
@@ -664,6 +630,10 @@ fn streams_of(member: &Member, members: &[Member], request: &SendRequest, out: &
     let name = |i: usize| format!("{}@{}", member.name, member.snaps[i].own);
     let origin = member.origin.as_ref().map(|(o, _)| o.clone());
     let is_package = request.intermediate || request.recursive;
+    if is_package && let Some(lines) = &member.impossible {
+        out.push(Step::Impossible(lines.clone()));
+        return;
+    }
     let mut last: Option<usize> = member.from;
     let first = member.from.map_or(0, |f| f + 1);
     for i in first..=member.to {
@@ -680,9 +650,9 @@ fn streams_of(member: &Member, members: &[Member], request: &SendRequest, out: &
             (Some(at), _) if is_package => (Some(name(at)), Shown::Short),
             (Some(at), _) => (Some(name(at)), Shown::Full),
             (None, Some(given)) => (Some(full_source(&to, given)), Shown::Full),
-            (None, None) => (origin.clone().filter(|_| request.recursive), Shown::Whole),
+            (None, None) => (origin.clone().filter(|_| is_package), Shown::Whole),
         };
-        out.push(Step { to, from, shown });
+        out.push(Step::Stream { to, from, shown });
         last = Some(i);
     }
 }
@@ -697,6 +667,23 @@ fn list_of(values: Vec<(String, Value)>) -> NvList {
         out.insert(&name, value);
     }
     out
+}
+
+/// The dataset that a source names, if it names one.
+fn dataset_of(source: &str) -> Option<&str> {
+    source.split(['@', '#']).next().filter(|d| !d.is_empty())
+}
+
+/// The failure of a snapshot that is not there, in the words of the command.
+fn not_there(name: &str, error: Error) -> Error {
+    match error.is(Errno::NOENT) {
+        true => Error::refused_for(
+            Refusal::Whole,
+            Errno::NOENT,
+            format!("cannot open '{name}': dataset does not exist"),
+        ),
+        false => error,
+    }
 }
 
 /// The full name of a source that may be given short.

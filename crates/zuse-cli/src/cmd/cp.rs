@@ -9,7 +9,7 @@ use clap::Args;
 use zuse::{Credentials, Errno};
 
 use crate::args::Devices;
-use crate::copy::{Below, In, Manner, Replace, Report, copy_in, copy_out};
+use crate::copy::{Below, In, Manner, Replace, Report, copy_in, copy_out, in_the_way};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::progress::Progress;
 use crate::session::{Need, Session};
@@ -206,14 +206,18 @@ pub fn copy_all_out(
     for source in sources {
         let cannot = || format!("cannot copy '{source}'");
         let pool = session.pool_for(&source.dataset, Need::Read)?;
+        let below = Below::open(top).or_cannot(cannot_open)?;
+        let to_name = to.file_name().map_or(&b""[..], OsStr::as_bytes);
         if is_volume(&pool, source)? {
-            let mut out = std::fs::File::create(to)
-                .or_cannot(|| format!("cannot create '{}'", to.display()))?;
-            let done = read_volume(&pool, source, manner.keep_going, &mut out);
-            report.take(done)?;
+            let own = source.dataset.split('@').next().unwrap_or_default();
+            let name = match into {
+                true => split(own.as_bytes()).1,
+                false => to_name,
+            };
+            let shown = top.join(OsStr::from_bytes(name));
+            report.take(volume_out(&pool, source, (&below, name, &shown), manner))?;
             continue;
         }
-        let below = Below::open(top).or_cannot(cannot_open)?;
         let fs = pool.file_system(&source.dataset).or_cannot(cannot)?;
         let from = fs
             .resolve(&Credentials::root(), &source.path)
@@ -222,11 +226,34 @@ pub fn copy_all_out(
             // What is in it, not a directory of that name.
             (true, b"..") => &b""[..],
             (true, name) => name,
-            (false, _) => to.file_name().map_or(&b""[..], OsStr::as_bytes),
+            (false, _) => to_name,
         };
         copy_out(&fs, &progress, &report, &from, (&below, top, name), manner)?;
     }
     report.finish()
+}
+
+/// Copies a volume out as one file, which is made as other files are. A disk that was named is written over.
+fn volume_out(
+    pool: &zuse::Pool,
+    source: &Target,
+    (below, name, shown): (&Below, &[u8], &Path),
+    manner: Manner,
+) -> Outcome {
+    let cannot = || format!("cannot create '{}'", shown.display());
+    let dir = below.dir(b"").or_cannot(cannot)?;
+    let place = below.place(&dir, name, manner.replace_named);
+    if let Some(mut disk) = place.disk().or_cannot(cannot)? {
+        return read_volume(pool, source, manner.keep_going, &mut disk);
+    }
+    let (mut file, made) = place.file().map_err(in_the_way).or_cannot(cannot)?;
+    let done = read_volume(pool, source, manner.keep_going, &mut file);
+    if done.is_err() && !manner.keep_going {
+        made.drop_it();
+        return done;
+    }
+    made.keep().map_err(in_the_way).or_cannot(cannot)?;
+    done
 }
 
 /// Whether a place is a volume as a whole.

@@ -78,7 +78,7 @@ impl Demo {
             stage
                 .session
                 .ui
-                .say(format!("\nThe demo failed: {}", error.message));
+                .say_lines(&format!("\nThe demo failed: {}", error.message));
             for hint in &error.hints {
                 stage.session.ui.say(hint);
             }

@@ -123,6 +123,9 @@ impl Replicate {
         let plan = source
             .plan_send(&request)
             .or_cannot(|| format!("cannot send '{wanted}'"))?;
+        if let Some((_, lines)) = plan.failures.first() {
+            return Err(CommandError::new(lines.join(" ")).into());
+        }
         for stream in &plan.streams {
             let line = match &stream.from {
                 None => format!("full {}", stream.to),

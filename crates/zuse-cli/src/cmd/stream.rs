@@ -95,9 +95,10 @@ impl Sources {
         let others: Vec<String> = snapshots.iter().filter_map(below).collect();
         if !others.is_empty() {
             session.ui.say(format!(
-                "the stream holds more file systems, which are shown one at a time: {}\nFILE@/CHILD@SNAPSHOT names one",
+                "the stream holds more file systems, which are shown one at a time: {}",
                 others.join(" ")
             ));
+            session.ui.say("FILE@/CHILD@SNAPSHOT names one");
         }
     }
 
@@ -123,9 +124,9 @@ impl Sources {
         session.adopt(pool);
         if let Some(flaw) = flaw {
             session.flawed = true;
-            session.ui.say(format!(
-                "the stream is not whole: {flaw}\nthis is what it holds; what it does not hold is an error"
-            ));
+            let ui = &mut session.ui;
+            ui.say(format!("the stream is not whole: {flaw}"));
+            ui.say("this is what it holds; what it does not hold is an error");
         }
         let found = match &wanted {
             None => {

@@ -6,6 +6,7 @@
 //! - Whatever is made is made new (`O_EXCL` and its like): a link or file that is there already, from a former run or anybody,
 //!   is neither followed nor written through.
 //! - What is there already goes only where the user asked for that, and only a file or a link, by a rename of what was made.
+//! - Only a disk is written over in its place, by who copies a volume to it and named it ([`Place::disk`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -247,6 +248,28 @@ impl<'a> Place<'a> {
         let mode = Mode::RUSR | Mode::WUSR;
         let (file, made) = self.make(|dir, name| openat(dir, name, flags, mode))?;
         Ok((file.into(), made))
+    }
+
+    /// The disk that has this name, open for writing; `None` if anything else has it, or nothing.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn disk(&self) -> io::Result<Option<File>> {
+        if !is_name(self.name) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let own = OsStr::from_bytes(self.name);
+        let is_disk = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+        if !statat(self.dir, own, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| is_disk(&s)) {
+            return Ok(None);
+        }
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let disk = openat(self.dir, own, flags, Mode::empty())?;
+        // Something else may have taken the name meanwhile.
+        match is_disk(&rustix::fs::fstat(&disk)?) {
+            true => Ok(Some(disk.into())),
+            false => Err(io::Error::other("another file has taken its name")),
+        }
     }
 
     /// Makes a symbolic link.

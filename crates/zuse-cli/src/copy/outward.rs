@@ -368,7 +368,7 @@ impl Outward<'_> {
             let place = self.below.place(&to, name, replace);
             place.link(&from, first, copied.identity)?.keep()
         };
-        make().map_err(explained).or_cannot(cannot)?;
+        make().map_err(in_the_way).or_cannot(cannot)?;
         if !copied.whole {
             self.incomplete(&path, "its first name is");
         }
@@ -386,7 +386,7 @@ impl Outward<'_> {
     ) -> Outcome<Copied> {
         let cannot = || format!("cannot copy to '{}'", self.shown(path));
         let place = self.below.place(host, name, replace);
-        let (file, made) = place.file().map_err(explained).or_cannot(cannot)?;
+        let (file, made) = place.file().map_err(in_the_way).or_cannot(cannot)?;
         let mut missing = Missing::default();
         let done = self.data(znode, &file, buffer, &mut missing);
         if let Err(trouble) = done {
@@ -403,7 +403,7 @@ impl Outward<'_> {
         let set = self.keeping.set(self.fs, znode, &Target::Open(&file));
         self.tell_attributes(path, set);
         let identity = made.identity;
-        made.keep().map_err(explained).or_cannot(cannot)?;
+        made.keep().map_err(in_the_way).or_cannot(cannot)?;
         if let Some(why) = missing.said() {
             self.incomplete(path, &why);
         }
@@ -454,11 +454,11 @@ impl Outward<'_> {
                 place.special(kind, makedev(major, minor))
             }
         };
-        let made = made.map_err(explained).or_cannot(cannot)?;
+        let made = made.map_err(in_the_way).or_cannot(cannot)?;
         let set = self.keeping.set(self.fs, znode, &Target::Closed(&made));
         self.tell_attributes(path, set);
         let identity = made.identity;
-        made.keep().map_err(explained).or_cannot(cannot)?;
+        made.keep().map_err(in_the_way).or_cannot(cannot)?;
         Ok(Copied {
             identity,
             whole: true,
@@ -585,7 +585,7 @@ impl Missing {
 }
 
 /// What is said where something is in the way.
-fn explained(error: io::Error) -> io::Error {
+pub fn in_the_way(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::AlreadyExists {
         return io::Error::other("something has that name already (-f replaces files and links)");
     }

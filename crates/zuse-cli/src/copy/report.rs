@@ -44,16 +44,23 @@ impl Report {
 
     /// Says what could not be copied.
     pub fn bad(&self, what: &str) {
+        self.bad_lines(&[what]);
+    }
+
+    fn bad_lines(&self, lines: &[&str]) {
         if self.bad.fetch_add(1, Relaxed) >= LINES {
             return;
         }
-        let line = format!("{what}\n");
-        let line = match self.spells {
-            true => shown::output(line.as_bytes()).into_owned(),
-            false => line.into_bytes(),
-        };
+        let mut text = String::new();
+        for line in lines {
+            match self.spells {
+                true => text.push_str(&shown::text(line)),
+                false => text.push_str(line),
+            }
+            text.push('\n');
+        }
         // In one piece: several threads say things.
-        let _ = (&self.err).write_all(&line);
+        let _ = (&self.err).write_all(text.as_bytes());
     }
 
     /// Takes a failure of one object; what ends everything is given back.
@@ -64,7 +71,7 @@ impl Report {
         match result {
             Err(Stop::Failed(error)) if error.meaning != Meaning::Lasting => {
                 let said = [&error.message].into_iter().chain(&error.hints);
-                self.bad(&said.map(String::as_str).collect::<Vec<_>>().join("\n"));
+                self.bad_lines(&said.map(String::as_str).collect::<Vec<_>>());
                 Ok(())
             }
             other => other,

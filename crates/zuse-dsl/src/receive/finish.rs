@@ -10,6 +10,7 @@ use crate::context::Ctx;
 use crate::deadlist::Deadlist;
 use crate::feature_keys::keys_of;
 use crate::sizes::Sizes;
+use crate::space::counted;
 
 impl Ctx<'_> {
     pub(super) fn finish_receive(
@@ -104,7 +105,7 @@ impl Ctx<'_> {
             return refuse(
                 Errno::TXTBSY,
                 format!(
-                    "destination {} has been modified\nsince most recent snapshot",
+                    "destination {} has been modified since most recent snapshot",
                     begin.target
                 ),
             );
@@ -141,8 +142,10 @@ impl Ctx<'_> {
         let theirs = Deadlist::open(self.meta, c.deadlist)?;
         let mine = Deadlist::open(self.meta, h.deadlist)?;
         let lost = theirs.range(source.prev_snap_txg, u64::MAX)?;
+        let what = || format!("unique bytes of dataset {}", h.prev_snap);
+        let unique = counted(0, lost.used, what)?;
         self.meta
-            .edit_ds(self.tx, h.prev_snap, |p| p.unique_bytes = lost.used as u64)?;
+            .edit_ds(self.tx, h.prev_snap, |p| p.unique_bytes = unique)?;
         let whole = |d: &DslDatasetPhys, dead: Sizes| {
             Sizes::of(d.referenced_bytes, d.compressed_bytes, d.uncompressed_bytes) + dead
         };
@@ -150,9 +153,8 @@ impl Ctx<'_> {
         self.charge(h.dir, UsedKind::Head, delta)?;
         self.charge(c.dir, UsedKind::Head, -delta)?;
         let origin_txg = self.meta.origin_txg(&dir)?;
-        let held =
-            theirs.range(origin_txg, u64::MAX)?.used - mine.range(origin_txg, u64::MAX)?.used;
-        self.transfer(h.dir, UsedKind::Head, UsedKind::Snap, held)?;
+        let held = theirs.range(origin_txg, u64::MAX)? - mine.range(origin_txg, u64::MAX)?;
+        self.transfer(h.dir, UsedKind::Head, UsedKind::Snap, held.used)?;
         let reserved = self.dsl.number_of(head, "refreservation")?;
         let covered = |unique: u64| reserved.min(unique) as i64;
         let back = covered(h.unique_bytes).wrapping_sub(covered(c.unique_bytes));

@@ -17,13 +17,13 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, level: u8) -> Outcome {
     session.ui.line("\nHistory:")?;
     for record in &records {
         let mut text = String::new();
-        match entry(record, Shown::Inside) {
+        match entry(record, Shown::Inside, &session.ui) {
             Some(line) => text.push_str(line.trim_end_matches('\n')),
             None => text.push_str("unrecognized record:"),
         }
         text.push('\n');
         if level > 1 {
-            dump(record, 2, &mut text);
+            dump(record, 2, &mut text, &session.ui);
         }
         session.ui.print(text)?;
     }

@@ -243,7 +243,11 @@ impl Create {
         properties.retain(|(n, _)| !matches!(n.as_str(), "volblocksize" | "volblock"));
         let block_size = block_size.unwrap_or(zuse::VOLUME_BLOCK_SIZE);
         if block_size < zuse::VOLUME_BLOCK_SIZE && block_size.is_power_of_two() {
-            session.ui.say(format!("Warning: volblocksize ({0}) is less than the default minimum block size ({1}).\nTo reduce wasted space a volblocksize of {1} is recommended.", block_size, zuse::VOLUME_BLOCK_SIZE));
+            let least = zuse::VOLUME_BLOCK_SIZE;
+            session.ui.say(format!("Warning: volblocksize ({block_size}) is less than the default minimum block size ({least})."));
+            session.ui.say(format!(
+                "To reduce wasted space a volblocksize of {least} is recommended."
+            ));
         }
         let new = zuse::NewVolume {
             size,

@@ -72,9 +72,10 @@ impl Program {
             .or_cannot_pool(|| "Channel program execution failed".into())?;
         drop(interruption);
         match result {
-            Err(error) => Err(CommandError::new("Channel program execution failed:")
-                .hint(error)
-                .into()),
+            Err(error) => {
+                let failed = CommandError::new("Channel program execution failed:");
+                Err(error.lines().fold(failed, CommandError::hint).into())
+            }
             Ok(value) => {
                 self.print(session, value)?;
                 if !self.dry_run {

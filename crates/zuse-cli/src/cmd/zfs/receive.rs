@@ -62,6 +62,14 @@ pub struct Receive {
     target: String,
 }
 
+/// Ends of messages that stand in a line of their own.
+const SECOND_LINES: [&str; 4] = [
+    "since most recent snapshot",
+    "must specify -F to overwrite it",
+    "match incremental source",
+    "must destroy them to overwrite it",
+];
+
 /// Properties that are part of what a stream holds: nobody can hide them or give others.
 fn is_fixed(property: &str) -> bool {
     let known = zuse::property_table::dataset_property(property);
@@ -213,7 +221,12 @@ impl Receive {
         let action = format!("cannot receive {kind} stream");
         match error {
             zuse::Error::Refused { what, .. } if what.contains(' ') => {
-                CommandError::new(format!("{action}: {what}"))
+                let end = SECOND_LINES.iter().find(|end| what.ends_with(*end));
+                let first = end.and_then(|end| what.strip_suffix(end)).unwrap_or(what);
+                let failed =
+                    CommandError::new(format!("{action}: {}", first.trim_end_matches([' ', ':'])));
+                end.into_iter()
+                    .fold(failed, |failed, end| failed.hint(*end))
             }
             zuse::Error::Corrupt { .. } => {
                 let target = self.target.split('@').next().unwrap_or(&self.target);

@@ -7,7 +7,7 @@ use zuse_base::sync::Mutex;
 
 use clap::Args;
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter, nv_print};
-use zuse::{SendPlan, SendRequest};
+use zuse::{PlannedStream, SendPlan, SendRequest};
 
 use crate::date::clock_text;
 use crate::error::{CommandError, Explain, Outcome, Stop};
@@ -122,15 +122,15 @@ impl Send {
             session.ui.say(note);
         }
         let speaks = self.dry_run || self.verbose > 0 || self.parsable;
-        if speaks {
-            let text = self.announcement(&plan);
-            if self.dry_run {
-                session.ui.print(text)?;
-                return Ok(());
-            }
-            session.ui.say(text.trim_end());
+        self.announce(session, &plan, speaks)?;
+        if !self.dry_run {
+            self.write(session, &plan)?;
         }
-        self.write(session, &plan)
+        match plan.failures.is_empty() {
+            true => Ok(()),
+            // They were said where they belong.
+            false => Err(CommandError::new("").into()),
+        }
     }
 
     fn options(&self) -> SendOptions {
@@ -158,9 +158,10 @@ impl Send {
             if from.contains(['@', '#']) {
                 return from.to_owned();
             }
-            session.ui.say(
-                "incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to avoid ambiguity.",
-            );
+            // Several snapshots go from snapshots only.
+            if self.all_from.is_none() {
+                session.ui.say("incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to avoid ambiguity.");
+            }
             format!("@{from}")
         });
         let request = SendRequest {
@@ -179,11 +180,16 @@ impl Send {
         let pool = session.pool_for(&name, Need::Read)?;
         let planned = pool.plan_send(&request);
         let failed = || format!("warning: cannot send '{name}'");
-        if let Err(zuse::Error::Refused { what, why, .. }) = &planned
-            && *why == zuse::Refusal::Unsendable
-        {
-            session.ui.say(what);
-            return Err(CommandError::new(format!("{}: backup failed", failed())).into());
+        if let Err(zuse::Error::Refused { what, why, .. }) = &planned {
+            match why {
+                zuse::Refusal::Unsendable => {
+                    session.ui.say(what);
+                    return Err(CommandError::new(format!("{}: backup failed", failed())).into());
+                }
+                zuse::Refusal::Usage => return Err(CommandError::usage(what).into()),
+                zuse::Refusal::Whole => return Err(CommandError::new(what).into()),
+                _ => {}
+            }
         }
         planned.or_cannot(failed)
     }
@@ -199,7 +205,7 @@ impl Send {
             if self.dry_run {
                 session.ui.print(text)?;
             } else {
-                session.ui.say(text.trim_end());
+                session.ui.say_lines(&text);
             }
         }
         let pool = session.pool_for(&token.to_name, Need::Read)?;
@@ -207,36 +213,47 @@ impl Send {
             .or_cannot(|| "cannot resume send".to_owned())
     }
 
-    fn announcement(&self, plan: &SendPlan) -> String {
-        let mut out = String::new();
-        for stream in &plan.streams {
-            let (to, size) = (&stream.to, stream.estimate);
-            if self.parsable {
-                match &stream.from {
-                    None => out += &format!("full\t{to}\t{size}\n"),
-                    Some(from) => {
-                        let shown = from.strip_prefix('@').unwrap_or(from);
-                        out += &format!("incremental\t{shown}\t{to}\t{size}\n");
-                    }
-                }
-                continue;
+    /// Says what will be sent where that is wanted, and in any case what cannot be.
+    fn announce(&self, session: &mut Session, plan: &SendPlan, speaks: bool) -> Outcome {
+        let mut failures = plan.failures.iter().peekable();
+        for i in 0..=plan.streams.len() {
+            while let Some((_, lines)) = failures.next_if(|(at, _)| *at == i) {
+                session.ui.flush()?;
+                lines.iter().for_each(|line| session.ui.say(line));
             }
-            out += &match &stream.from {
-                None => format!("full send of {to}"),
-                Some(from) => format!("send from {from} to {to}"),
+            let line = match plan.streams.get(i) {
+                Some(stream) => self.line_of(stream),
+                None if self.parsable => format!("size\t{}", plan.estimate()),
+                None => format!("total estimated size is {}", nicebytes(plan.estimate())),
             };
-            if size > 0 {
-                out += &format!(" estimated size is {}", nicebytes(size));
+            match (speaks, self.dry_run) {
+                (false, _) => {}
+                (true, true) => session.ui.line(line)?,
+                (true, false) => session.ui.say(line),
             }
-            out.push('\n');
         }
-        let total = plan.estimate();
+        Ok(())
+    }
+
+    fn line_of(&self, stream: &PlannedStream) -> String {
+        let (to, size) = (&stream.to, stream.estimate);
         if self.parsable {
-            out += &format!("size\t{total}\n");
-        } else {
-            out += &format!("total estimated size is {}\n", nicebytes(total));
+            return match &stream.from {
+                None => format!("full\t{to}\t{size}"),
+                Some(from) => {
+                    let shown = from.strip_prefix('@').unwrap_or(from);
+                    format!("incremental\t{shown}\t{to}\t{size}")
+                }
+            };
         }
-        out
+        let mut line = match &stream.from {
+            None => format!("full send of {to}"),
+            Some(from) => format!("send from {from} to {to}"),
+        };
+        if size > 0 {
+            line += &format!(" estimated size is {}", nicebytes(size));
+        }
+        line
     }
 
     fn write(&self, session: &mut Session, plan: &SendPlan) -> Outcome {

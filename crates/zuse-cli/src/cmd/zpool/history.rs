@@ -6,6 +6,7 @@ use zuse_format::nvlist::{NvList, NvValue};
 use crate::date;
 use crate::error::{Explain, Outcome};
 use crate::session::{Need, Session};
+use crate::ui::Ui;
 
 /// Show which commands changed pools
 #[derive(Args, Debug)]
@@ -37,7 +38,7 @@ impl History {
                 .or_cannot_pool(|| format!("cannot show history for '{name}'"))?;
             session.ui.line(format!("History for '{name}':"))?;
             for record in &records {
-                if let Some(line) = self.line(record) {
+                if let Some(line) = self.line(record, &session.ui) {
                     session.ui.line(line)?;
                 }
             }
@@ -46,18 +47,19 @@ impl History {
         Ok(())
     }
 
-    fn line(&self, record: &NvList) -> Option<String> {
+    fn line(&self, record: &NvList, ui: &Ui) -> Option<String> {
         let shown = match self.internal {
             true => Shown::Measured,
             false => Shown::Commands,
         };
-        let mut line = entry(record, shown)?;
+        let mut line = entry(record, shown, ui)?;
         if !self.long {
             line.truncate(line.trim_end_matches('\n').len());
         }
         if self.long {
-            let mut host = record.get_str("history hostname").unwrap_or("").to_owned();
-            if let Some(zone) = record.get_str("history zone") {
+            let name = |key| record.get_str(key).map(|text| ui.text(text));
+            let mut host = name("history hostname").unwrap_or_default().into_owned();
+            if let Some(zone) = name("history zone") {
                 host.push_str(&format!(":{zone}"));
             }
             match record.get_u64("history who") {
@@ -82,23 +84,25 @@ pub enum Shown {
 }
 
 /// A record as a line, those of calls with their arguments below; nothing for a record that is not to be told.
-pub fn entry(record: &NvList, shown: Shown) -> Option<String> {
+/// On a terminal no text of the record breaks its line.
+pub fn entry(record: &NvList, shown: Shown, ui: &Ui) -> Option<String> {
+    let text_of = |key| record.get_str(key).map(|text| ui.text(text));
     let time = date::history(record.get_u64("history time").unwrap_or(0));
-    if let Some(command) = record.get_str("history command") {
+    if let Some(command) = text_of("history command") {
         return Some(format!("{time} {command}"));
     }
     if shown == Shown::Commands {
         return None;
     }
-    if let Some(event) = record.get_str("internal_name") {
+    if let Some(event) = text_of("internal_name") {
         let txg = record.get_u64("history txg").unwrap_or(0);
-        let text = record.get_str("history internal str").unwrap_or("");
-        return Some(match (record.get_str("dsname"), record.get_u64("dsid")) {
+        let text = text_of("history internal str").unwrap_or_default();
+        return Some(match (text_of("dsname"), record.get_u64("dsid")) {
             (Some(name), Some(id)) => format!("{time} [txg:{txg}] {event} {name} ({id}) {text}"),
             _ => format!("{time} [txg:{txg}] {event} {text}"),
         });
     }
-    let name = record.get_str("ioctl")?;
+    let name = text_of("ioctl")?;
     let mut line = format!("{time} ");
     if let (Some(NvValue::Int64(ns)), Shown::Measured) = (record.get("elapsed_ns"), shown) {
         line.push_str(&format!("({}ms) ", ns / 1_000_000));
@@ -107,7 +111,7 @@ pub fn entry(record: &NvList, shown: Shown) -> Option<String> {
     for (key, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
         if let Some(NvValue::List(list)) = record.get(key) {
             line.push_str(&format!("    {title}:\n"));
-            dump(list, 8, &mut line);
+            dump(list, 8, &mut line, ui);
         }
     }
     if let Some(NvValue::Int64(errno)) = record.get("errno") {
@@ -117,10 +121,10 @@ pub fn entry(record: &NvList, shown: Shown) -> Option<String> {
 }
 
 /// A list as the ZFS commands print it: one entry a line, lists below their names.
-pub fn dump(list: &NvList, indent: usize, out: &mut String) {
+pub fn dump(list: &NvList, indent: usize, out: &mut String, ui: &Ui) {
     for (name, value) in list.iter() {
         out.push_str(&" ".repeat(indent));
-        out.push_str(name);
+        out.push_str(&ui.text(name));
         match value {
             NvValue::Boolean => {}
             NvValue::BooleanValue(b) => out.push_str(&format!(": {b}")),
@@ -129,10 +133,10 @@ pub fn dump(list: &NvList, indent: usize, out: &mut String) {
             NvValue::Uint32(n) => out.push_str(&format!(": {n}")),
             NvValue::Int64(n) => out.push_str(&format!(": {n}")),
             NvValue::Uint64(n) => out.push_str(&format!(": {n}")),
-            NvValue::String(s) => out.push_str(&format!(": '{s}'")),
+            NvValue::String(s) => out.push_str(&format!(": '{}'", ui.text(s))),
             NvValue::List(inner) => {
                 out.push_str(":\n");
-                dump(inner, indent + 4, out);
+                dump(inner, indent + 4, out, ui);
                 continue;
             }
             other => out.push_str(&format!(": {other:?}")),

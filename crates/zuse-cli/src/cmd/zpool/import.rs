@@ -162,7 +162,7 @@ impl Import {
             None
         };
         if let Some(r) = rewind.filter(|r| r.uberblock.txg != r.newest.txg) {
-            session.ui.say(rewind_text(&name, &r, self.dry_run));
+            session.ui.say_lines(&rewind_text(&name, &r, self.dry_run));
         }
         if self.dry_run {
             return Ok(());

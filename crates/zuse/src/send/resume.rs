@@ -1,0 +1,149 @@
+//! Sends that go on where an interrupted receive ended, or give away what it has so far.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_stream::{ResumeToken, Send, SendOptions};
+
+use super::{PlannedStream, SendPlan};
+use crate::Pool;
+
+impl Pool {
+    /// Plans what goes on where an interrupted receive ended.
+    ///
+    /// # Errors
+    /// The snapshot or its source is not here any more.
+    pub fn plan_resume(self: &Arc<Self>, token: &ResumeToken) -> Result<SendPlan> {
+        let gone = || {
+            Error::refused(
+                Errno::NOENT,
+                format!(
+                    "'{}' used in the initial send no longer exists",
+                    token.to_name
+                ),
+            )
+        };
+        let dataset = token.to_name.split('@').next().unwrap_or_default();
+        let same = self
+            .dsl()
+            .dataset(&token.to_name)
+            .ok()
+            .filter(|d| d.guid().is_ok_and(|g| g == token.to_guid));
+        let to = match same {
+            Some(_) => token.to_name.clone(),
+            None => self
+                .dsl()
+                .snapshot_by_guid(dataset, token.to_guid)?
+                .ok_or_else(gone)?,
+        };
+        let from = if token.from_guid == 0 {
+            None
+        } else {
+            let found = match &token.book_redact_snaps {
+                Some(snaps) => self.redaction_bookmark_by(&to, token.from_guid, snaps)?,
+                None => None,
+            };
+            let found = match found {
+                Some(name) => Some(name),
+                None => self.point_by_guid(&to, token.from_guid)?,
+            };
+            Some(found.ok_or_else(|| {
+                Error::refused(
+                    Errno::NOENT,
+                    format!("incremental source {:#x} no longer exists", token.from_guid),
+                )
+            })?)
+        };
+        let redact = match &token.redact_snaps {
+            // A snapshot that is redacted itself says so without a bookmark.
+            Some(snaps)
+                if self
+                    .dsl()
+                    .redacted_by(self.dsl().dataset(&to)?.object())?
+                    .is_none() =>
+            {
+                let found = self.redaction_bookmark_by(&to, token.to_guid, snaps)?;
+                Some(found.ok_or_else(|| {
+                    Error::refused(
+                        Errno::NOENT,
+                        "the redaction bookmark used in the initial send no longer exists",
+                    )
+                })?)
+            }
+            _ => None,
+        };
+        let options = SendOptions {
+            large_blocks: token.large_blocks,
+            embed: token.embed,
+            compressed: token.compressed,
+            raw: token.raw,
+            resume: Some((token.object, token.offset)),
+            ..SendOptions::default()
+        };
+        let mut stream = self.planned(&to, from, redact.as_deref(), options)?;
+        stream.estimate = stream.estimate.saturating_sub(token.bytes);
+        Ok(SendPlan {
+            streams: vec![stream],
+            notes: Vec::new(),
+            failures: Vec::new(),
+            front: None,
+        })
+    }
+
+    /// Plans a send of what an interrupted receive into `target` has so far.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` if there is none; its source is not here any more.
+    pub fn plan_saved(self: &Arc<Self>, target: &str) -> Result<SendPlan> {
+        let (partial, state) = self.dsl().saved_receive(target)?;
+        let from = match state.from_guid {
+            0 => None,
+            guid => match self.point_by_guid(target, guid)? {
+                None => {
+                    return Err(Error::refused(
+                        Errno::NOENT,
+                        format!(
+                            "the snapshot with guid {guid:#x} that it builds on does not exist any more"
+                        ),
+                    ));
+                }
+                found => found,
+            },
+        };
+        let source = match &from {
+            Some(name) => {
+                let mut source = self.dsl().send_source(partial.dataset(), name)?;
+                // What is received beside a dataset belongs to it: no clone is to be made of its own snapshot.
+                source.other_dataset = name.split(['@', '#']).next() != Some(target);
+                Some(source)
+            }
+            None => None,
+        };
+        let send = Send::saved(partial, &state, source.as_ref())?;
+        let stream = PlannedStream {
+            to: state.to_name.clone(),
+            from,
+            estimate: send.exact_size()?,
+            send,
+        };
+        Ok(SendPlan {
+            streams: vec![stream],
+            notes: Vec::new(),
+            failures: Vec::new(),
+            front: None,
+        })
+    }
+
+    /// A snapshot or bookmark with a guid, near a snapshot.
+    fn point_by_guid(&self, near: &str, guid: u64) -> Result<Option<String>> {
+        let dataset = near.split('@').next().unwrap_or(near);
+        if let Some(name) = self.dsl().snapshot_by_guid(dataset, guid)? {
+            return Ok(Some(name));
+        }
+        let marks = self.dsl().bookmarks(dataset)?;
+        Ok(marks
+            .into_iter()
+            .find(|(_, b)| b.guid == guid)
+            .map(|(name, _)| format!("{dataset}#{name}")))
+    }
+}
