@@ -112,8 +112,6 @@ impl WorkPool {
         Ok(pool)
     }
 
-    }
-
     /// Queue a job if there is room now.
     ///
     /// # Errors

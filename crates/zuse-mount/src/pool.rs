@@ -234,7 +234,7 @@ impl PoolMounts {
         }
         if !force {
             let said = server.cut_copies().map_err(|e| busy(&e))?;
-            lock(&self.said).extend(said);
+            self.said.lock().extend(said);
         }
         let done = if !force || server.is_over() {
             server.finish().map_err(|e| busy(&e))
@@ -259,7 +259,7 @@ impl PoolMounts {
 
     /// What unmounting had to do beside, since it was last asked for.
     pub fn take_said(&self) -> Vec<String> {
-        std::mem::take(&mut *lock(&self.said))
+        std::mem::take(&mut *self.said.lock())
     }
 
     /// Whether a dataset is a child that appears inside a mount.

@@ -29,7 +29,7 @@ impl Pool {
     }
 
     pub(crate) fn commit(&self, txg: Txg, config: Option<PoolConfig>) -> Result<()> {
-        let last = lock(&self.uberblock).txg;
+        let last = self.uberblock.lock().txg;
         // The ring is read by txg: an uberblock that is not newer would lose or hide this one.
         assert!(
             txg.0 > last,
