@@ -125,7 +125,8 @@ pub enum Corruption {
     Missing,
     /// Two structures say different things about the same.
     Contradiction,
-    /// A chain, a tree or nested lists lead to themselves, or are deeper than any that OpenZFS makes.
+    /// A chain, a tree or nested lists lead to themselves, or are deeper than any that OpenZFS
+    /// makes.
     Endless,
     /// Space is freed or allocated twice, or a count would fall below nothing.
     Accounting,

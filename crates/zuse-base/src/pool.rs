@@ -1,13 +1,15 @@
 //! A pool of named threads for work on the processor: checksums, compression, parity.
 //!
-//! - The queue has a bound, and nobody waits for room in it: a worker that did could wait for a place
-//!   that only workers can free.
+//! - The queue has a bound, and nobody waits for room in it: a worker that did could wait for a
+//!   place that only workers can free.
 //! - [`WorkPool::run_all`] lets the caller work too, and waits only for items that some thread has
 //!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock,
 //!   and a full queue only costs parallelism.
-//! - What is put by ([`WorkPool::put_by`]) goes on beside the caller, who helps with the rest of it in the end ([`WorkPool::finish`]).
-//! - While nobody waits for batches that compute ([`WorkPool::hurry`]), they leave half of the processors to others. Who begins to wait is
-//!   helped with the next item, not with the next batch.
+//! - What is put by ([`WorkPool::put_by`]) goes on beside the caller, who helps with the rest of it
+//!   in the end ([`WorkPool::finish`]).
+//! - While nobody waits for batches that compute ([`WorkPool::hurry`]), they leave half of the
+//!   processors to others. Who begins to wait is helped with the next item, not with the next
+//!   batch.
 //! - A panic in a job does not end its thread: it is counted, tears the pool's tripwire, and a
 //!   batch reports it to its caller.
 //! - Dropping the pool runs what is queued, then joins the threads.
@@ -136,11 +138,13 @@ impl WorkPool {
         self.try_run_with(self.threads.len(), items, f)
     }
 
-    /// As [`Self::try_run_all`], for items that mostly compute, and of which `waiting` at once may wait for a device: no more threads than there are
-    /// processors, or `waiting` and one; where nobody waits for them ([`Self::hurry`]), half as many as processors, or `waiting`.
+    /// As [`Self::try_run_all`], for items that mostly compute, and of which `waiting` at once may
+    /// wait for a device: no more threads than there are processors, or `waiting` and one; where
+    /// nobody waits for them ([`Self::hurry`]), half as many as processors, or `waiting`.
     ///
-    /// More of them would not be done sooner, and who has a thread of his own beside them gets a smaller part of a processor: of two, who made
-    /// files beside a sync thread and six helpers got a third of one, with one helper two thirds.
+    /// More of them would not be done sooner, and who has a thread of his own beside them gets a
+    /// smaller part of a processor: of two, who made files beside a sync thread and six helpers got
+    /// a third of one, with one helper two thirds.
     ///
     /// # Errors
     /// As there.
@@ -177,7 +181,8 @@ impl WorkPool {
         }
     }
 
-    /// Says whether somebody waits for what is computed; as long as nobody has said so, somebody does.
+    /// Says whether somebody waits for what is computed; as long as nobody has said so, somebody
+    /// does.
     pub fn hurry(&self, awaited: bool) {
         let before = self.at_leisure.swap(!awaited, Ordering::SeqCst);
         if before && awaited {
@@ -238,8 +243,8 @@ impl WorkPool {
         }
     }
 
-    /// Begin to apply `f` to every item, on as many threads as leave the caller his processor and others theirs, and return. It is done when
-    /// [`Self::finish`] returns, or earlier.
+    /// Begin to apply `f` to every item, on as many threads as leave the caller his processor and
+    /// others theirs, and return. It is done when [`Self::finish`] returns, or earlier.
     pub fn put_by<T, F>(&self, items: Vec<T>, f: F)
     where
         T: Send + 'static,

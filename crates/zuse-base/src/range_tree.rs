@@ -1,14 +1,14 @@
 //! Sets of disjoint ranges of numbers: free space, freed space, missing transactions.
 //!
-//! Invariants: no range is empty; ranges neither overlap nor touch (neighbours are merged), so the same
-//! set always has the same ranges; `space` is the sum of the sizes.
+//! Invariants: no range is empty; ranges neither overlap nor touch (neighbours are merged), so the
+//! same set always has the same ranges; `space` is the sum of the sizes.
 //!
-//! Adding what is there or removing what is not is an error, not a no-op: in an allocator either means
-//! that one block is about to be given out twice. [`Ranges::add_missing`] and
+//! Adding what is there or removing what is not is an error, not a no-op: in an allocator either
+//! means that one block is about to be given out twice. [`Ranges::add_missing`] and
 //! [`Ranges::clear_span`] are for sets where it means nothing.
 //!
-//! [`RangeTree`] knows the ranges by place; [`SizedRangeTree`] also by size, for best fit. Each range costs
-//! two words in a B-tree (four in the sized one): millions are fine.
+//! [`RangeTree`] knows the ranges by place; [`SizedRangeTree`] also by size, for best fit. Each
+//! range costs two words in a B-tree (four in the sized one): millions are fine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -10,7 +10,8 @@ use crate::error::{CommandError, Outcome};
 /// Where pools are that were not imported.
 #[derive(Args, Debug, Default, Clone)]
 pub struct Devices {
-    /// Look for the pool on this device, or on the devices in this directory, and open it in place without importing it
+    /// Look for the pool on this device, or on the devices in this directory, and open it in place
+    /// without importing it
     #[arg(short = 'd', value_name = "FILE|DIR")]
     pub devices: Vec<PathBuf>,
 }
@@ -23,8 +24,8 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What an import or a creation says about the time until the host restarts: an alternate root, `cachefile=none`. Gives
-/// that, and the options that are properties to set.
+/// What an import or a creation says about the time until the host restarts: an alternate root,
+/// `cachefile=none`. Gives that, and the options that are properties to set.
 #[allow(clippy::type_complexity)]
 pub fn passing(
     root: Option<&String>,

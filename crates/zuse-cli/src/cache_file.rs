@@ -1,7 +1,8 @@
 //! The cache file: which pools this user has imported, and where their devices are.
 //!
-//! The same packed nvlist (XDR) as OpenZFS's `zpool.cache`: pool name → the pool's configuration with its whole
-//! vdev tree. It is replaced as a whole by rename, under a lock file, so that readers see the old or the new one.
+//! The same packed nvlist (XDR) as OpenZFS's `zpool.cache`: pool name → the pool's configuration
+//! with its whole vdev tree. It is replaced as a whole by rename, under a lock file, so that
+//! readers see the old or the new one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,8 @@ use crate::error::{CommandError, Outcome};
 /// Largest cache file that is believed.
 const LIMIT: u64 = 64 << 20;
 
-/// What is remembered of an import beside the configuration, by pools that are not kept over a restart.
+/// What is remembered of an import beside the configuration, by pools that are not kept over a
+/// restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extra {
     /// Property `altroot`.

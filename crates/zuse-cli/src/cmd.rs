@@ -29,26 +29,29 @@ use crate::session::Session;
 
 /// ZFS in user space.
 ///
-/// Pools live in files or on disks and are byte-compatible with OpenZFS; no kernel module and no root is needed.
-/// Called as zpool, zfs or zdb (by a link of that name) it is that command.
+/// Pools live in files or on disks and are byte-compatible with OpenZFS; no kernel module and no
+/// root is needed. Called as zpool, zfs or zdb (by a link of that name) it is that command.
 #[derive(Parser, Debug)]
 #[command(name = "zuse", version, propagate_version = true, args_override_self = true, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
-    /// Look for pools on this device, or on the devices in this directory, and open them in place (may be repeated)
+    /// Look for pools on this device, or on the devices in this directory, and open them in place
+    /// (may be repeated)
     #[arg(id = "search-in", long = "in", global = true, value_name = "FILE|DIR")]
     pub search_in: Vec<PathBuf>,
-    /// A file with a key of encrypted datasets: raw, hexadecimal or a passphrase; tried on every encryption root of pools
-    /// that are opened in place (may be repeated)
+    /// A file with a key of encrypted datasets: raw, hexadecimal or a passphrase; tried on every
+    /// encryption root of pools that are opened in place (may be repeated)
     #[arg(id = "key-file", long = "key", global = true, value_name = "FILE")]
     pub keys: Vec<PathBuf>,
-    /// Look at pools as they were: of this transaction group, or 'checkpoint'; nothing can be changed there
+    /// Look at pools as they were: of this transaction group, or 'checkpoint'; nothing can be
+    /// changed there
     #[arg(long, global = true, value_name = "TXG|checkpoint", value_parser = at)]
     pub at: Option<At>,
-    /// Set a tunable for the pools that this command opens (may be repeated; 'zuse tunables' lists them)
+    /// Set a tunable for the pools that this command opens (may be repeated; 'zuse tunables' lists
+    /// them)
     #[arg(long = "tune", global = true, value_name = "NAME=VALUE", value_parser = pair)]
     pub tune: Vec<(String, String)>,
-    /// When done, say as JSON on standard error what the pools that this command opened kept and read ('zuse stats' shows it of
-    /// a pool that is mounted)
+    /// When done, say as JSON on standard error what the pools that this command opened kept and
+    /// read ('zuse stats' shows it of a pool that is mounted)
     #[arg(id = "show-stats", long = "stats", global = true)]
     pub stats: bool,
     #[command(subcommand)]

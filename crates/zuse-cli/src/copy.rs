@@ -4,8 +4,9 @@
 //!   jobs: directories and batches of files ──► N threads ──► one file each at a time
 //!   at the end: times and modes of directories, deepest first
 //! ```
-//! Kept: types, modes, times, owners (as root), symbolic and hard links, extended attributes, holes. Directories are made
-//! before what is in them, their times are set last. What cannot be copied is reported ([`Report`]); the rest goes on.
+//! Kept: types, modes, times, owners (as root), symbolic and hard links, extended attributes,
+//! holes. Directories are made before what is in them, their times are set last. What cannot be
+//! copied is reported ([`Report`]); the rest goes on.
 
 mod attributes;
 mod below;

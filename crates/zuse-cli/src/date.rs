@@ -14,7 +14,8 @@ fn print(seconds: u64, format: &str) -> String {
     zoned(seconds).map_or_else(|| seconds.to_string(), |z| z.strftime(format).to_string())
 }
 
-/// `Sat Nov 21 19:08 2026`, as `creation`: [`MINUTES`] characters. Snapshots of many datasets are mostly of the same minute.
+/// `Sat Nov 21 19:08 2026`, as `creation`: [`MINUTES`] characters. Snapshots of many datasets are
+/// mostly of the same minute.
 pub fn minutes(seconds: u64) -> String {
     /// Later ones have no date.
     const END: u64 = 253_402_200_000;

@@ -4,8 +4,8 @@
 //! cannot open 'tank/x': dataset does not exist        message
 //! use 'zfs list' to see what there is                 hints: what to do next
 //! ```
-//! A command that meets a pool which another process holds stops with [`Stop::Held`] before it printed
-//! anything: the whole command line then goes to that process.
+//! A command that meets a pool which another process holds stops with [`Stop::Held`] before it
+//! printed anything: the whole command line then goes to that process.
 
 use std::io::ErrorKind;
 

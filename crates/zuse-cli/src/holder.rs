@@ -1,7 +1,8 @@
 //! A process that holds a pool for its mounts.
 //!
-//! It serves the mounts, listens on the pool's socket and runs what arrives there against the open pool, each command on
-//! a thread of its own. It ends when the last mount is gone, on SIGINT or SIGTERM, or when a command closed the pool.
+//! It serves the mounts, listens on the pool's socket and runs what arrives there against the open
+//! pool, each command on a thread of its own. It ends when the last mount is gone, on SIGINT or
+//! SIGTERM, or when a command closed the pool.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,7 +30,8 @@ const TICK: Duration = Duration::from_millis(100);
 const SETTLE: Duration = Duration::from_secs(10);
 /// Commands that are served at the same time.
 const MOST_COMMANDS: usize = 64;
-/// Connections at the same time, those included that have not said yet what they want, or wait for their turn.
+/// Connections at the same time, those included that have not said yet what they want, or wait for
+/// their turn.
 const MOST_CONNECTIONS: usize = 256;
 /// What helps when a pool will not run again.
 pub const GIVE_UP: &str = "'zpool export -f' gives up what was not synced, and ends the mounts";
@@ -83,8 +85,8 @@ impl Holder {
         })
     }
 
-    /// Lets a child that is missing in its parent's mount appear there again. False if it is no such child, or its key is still
-    /// not loaded.
+    /// Lets a child that is missing in its parent's mount appear there again. False if it is no
+    /// such child, or its key is still not loaded.
     pub fn mount_child(&self, dataset: &str) -> bool {
         self.mounts.is_missing_child(dataset) && self.mounts.mount_child(dataset)
     }
@@ -100,8 +102,9 @@ impl Holder {
         out
     }
 
-    /// Does what makes the kernel write its dirty pages, unless the pool is suspended or gets so meanwhile: then it goes
-    /// on in the background, until the pool goes on or is given up, and the caller hears why.
+    /// Does what makes the kernel write its dirty pages, unless the pool is suspended or gets so
+    /// meanwhile: then it goes on in the background, until the pool goes on or is given up, and the
+    /// caller hears why.
     fn while_running<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
@@ -178,7 +181,8 @@ impl Holder {
         Ok(!found.is_empty())
     }
 
-    /// Unmounts everything. A suspended pool refuses, even one that is suspended only by what the unmount writes.
+    /// Unmounts everything. A suspended pool refuses, even one that is suspended only by what the
+    /// unmount writes.
     pub fn unmount_all(self: &Arc<Self>, force: bool) -> Result<()> {
         self.while_running(move |me| me.end_all(force))
     }
@@ -196,7 +200,8 @@ impl Holder {
         for _ in 0..2 {
             self.pool.give_up();
             let me = self.clone();
-            // The second round: the pool was suspended during the first one, and what waited has its error now.
+            // The second round: the pool was suspended during the first one, and what waited has
+            // its error now.
             let done = std::thread::spawn(move || me.end_all(true).is_ok());
             while !done.is_finished() {
                 self.pool.give_up();
@@ -228,7 +233,8 @@ impl Holder {
         )
     }
 
-    /// Ends mounts that somebody else took away and that go on elsewhere. Gives what there is to say.
+    /// Ends mounts that somebody else took away and that go on elsewhere. Gives what there is to
+    /// say.
     pub fn end_gone(self: &Arc<Self>) -> Outcome<Vec<String>> {
         self.while_running(|me| me.mounts.end_gone())
             .map_err(|error| explain("cannot end an earlier mount", &error, false))?;
@@ -252,8 +258,9 @@ impl Holder {
         }
     }
 
-    /// Waits until the kernel has heard of what was changed past the mounts, so that who waited for a command sees what
-    /// it did. An invalidation may wait for a page that is being read, so not beyond the pool's suspension nor for ever.
+    /// Waits until the kernel has heard of what was changed past the mounts, so that who waited for
+    /// a command sees what it did. An invalidation may wait for a page that is being read, so not
+    /// beyond the pool's suspension nor for ever.
     fn settle(&self) {
         self.mounts.tell_block_counts();
         let until = Instant::now() + SETTLE;
@@ -271,8 +278,8 @@ impl Holder {
         self.mounts.servers().iter().any(|s| s.serves(dataset))
     }
 
-    /// Listens, until there is nothing left to hold. The pool is still open afterwards unless a command closed it; then
-    /// true is returned.
+    /// Listens, until there is nothing left to hold. The pool is still open afterwards unless a
+    /// command closed it; then true is returned.
     pub fn run(self: &Arc<Self>, listener: wire::Listener, state: &State) -> Outcome<bool> {
         let signals = signal_hook::iterator::Signals::new([2, 15, 1])?;
         let handle = signals.handle();
@@ -399,7 +406,8 @@ impl Running {
                 .commands
                 .fetch_update(SeqCst, SeqCst, |n| (n < MOST_COMMANDS).then_some(n + 1));
             let counted = began.is_ok().then(|| Self(holder.clone()));
-            // While it ends its pool is being closed: who asks finds no socket next, and waits for the devices.
+            // While it ends its pool is being closed: who asks finds no socket next, and waits for
+            // the devices.
             let ends = holder.over.load(SeqCst) || holder.ending.load(SeqCst);
             if is_deserted(asker) || ends {
                 return None;

@@ -28,7 +28,8 @@ enum By {
 }
 
 impl Interruption {
-    /// By SIGINT, which then does nothing else; for a command that another process asked for, by its end.
+    /// By SIGINT, which then does nothing else; for a command that another process asked for, by
+    /// its end.
     pub fn of(asker: Option<&UnixStream>) -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         let by = match asker {
@@ -69,7 +70,8 @@ pub fn is_deserted(asker: &UnixStream) -> bool {
     poll(&mut polled, Some(&Timespec::default())).is_ok_and(|n| n > 0)
 }
 
-/// A stream of a command that is of no use any more once the command's user wants it to end: then it fails.
+/// A stream of a command that is of no use any more once the command's user wants it to end: then
+/// it fails.
 pub struct Guarded {
     stream: File,
     interruption: Interruption,
@@ -122,7 +124,8 @@ impl Write for Guarded {
     }
 }
 
-/// Waits for the end of either: true if it was that of whoever asked. Neither says anything more: what can be read is its end.
+/// Waits for the end of either: true if it was that of whoever asked. Neither says anything more:
+/// what can be read is its end.
 fn is_gone(asker: &UnixStream, over: &UnixStream) -> bool {
     let mut polled = [asker, over].map(|s| PollFd::new(s, PollFlags::IN));
     loop {

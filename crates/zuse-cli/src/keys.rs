@@ -52,7 +52,8 @@ fn word(format: KeyFormat) -> &'static str {
     }
 }
 
-/// A key from where `keylocation` says. `name` is the dataset, if it exists; a new key that is typed is typed twice.
+/// A key from where `keylocation` says. `name` is the dataset, if it exists; a new key that is
+/// typed is typed twice.
 pub fn obtain(
     session: &mut Session,
     format: KeyFormat,
@@ -122,7 +123,8 @@ fn ask(session: &mut Session, input: &File, prompt: &str) -> Outcome<Vec<u8>> {
     tcsetattr(input, OptionalActions::Flush, &quiet).map_err(std::io::Error::from)?;
     let mut line = Vec::with_capacity(KEY_MATERIAL_MAX);
     let mut byte = [0];
-    // Who gives up at the prompt gets the terminal back as it was, and nobody goes on reading from it.
+    // Who gives up at the prompt gets the terminal back as it was, and nobody goes on reading from
+    // it.
     let mut typed = session.input()?;
     let result = loop {
         match typed.read(&mut byte) {

@@ -1,12 +1,13 @@
-//! The `zuse` command: `zuse zpool|zfs|zdb …` and verbs of its own; called as `zpool`, `zfs`, `zdb` or
-//! `mount.fuse.zuse` it is that command.
+//! The `zuse` command: `zuse zpool|zfs|zdb …` and verbs of its own; called as `zpool`, `zfs`, `zdb`
+//! or `mount.fuse.zuse` it is that command.
 //!
 //! ```text
 //!   argv ─ parse ─ Session (streams, directory, pools) ─ cmd/…
 //!                     └─ the pool is held by a mount: the same argv goes to that process's socket
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod allocator;
 mod args;
 mod cache_file;
 mod cmd;
@@ -64,6 +65,7 @@ pub enum Executed {
 }
 
 fn main() -> ExitCode {
+    allocator::settle();
     let argv: Vec<OsString> = std::env::args_os().collect();
     match run(&argv) {
         Ok(code) => ExitCode::from(code),

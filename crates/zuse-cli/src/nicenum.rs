@@ -1,7 +1,7 @@
 //! Numbers for people: `97.7K`, `1.50G`, and back.
 //!
-//! At most five characters; an exact multiple of its unit has no decimals. Two flavours: plain (no unit
-//! below 1 K) and bytes (`B` below 1 K).
+//! At most five characters; an exact multiple of its unit has no decimals. Two flavours: plain (no
+//! unit below 1 K) and bytes (`B` below 1 K).
 
 const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
 

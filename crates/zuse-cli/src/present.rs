@@ -1,6 +1,7 @@
 //! Property values for people: sizes with units, dates, ratios.
 //!
-//! Values come in exact form (bytes, seconds, words); which of them are sizes is decided by their names.
+//! Values come in exact form (bytes, seconds, words); which of them are sizes is decided by their
+//! names.
 
 use std::borrow::Cow;
 

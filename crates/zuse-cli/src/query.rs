@@ -1,7 +1,8 @@
 //! Questions about pools and datasets, and their answers as plain rows.
 //!
-//! A listing may span pools that different processes hold. So it is put together from answers: to a question about one
-//! pool, given here if the pool can be opened here, else by the process that holds it (through `zuse answer`, see [`carry`]).
+//! A listing may span pools that different processes hold. So it is put together from answers: to a
+//! question about one pool, given here if the pool can be opened here, else by the process that
+//! holds it (through `zuse answer`, see [`carry`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -402,7 +403,8 @@ impl Question {
         }
     }
 
-    /// Answers about an open pool. An imported pool that is open read-only for this question is not read-only.
+    /// Answers about an open pool. An imported pool that is open read-only for this question is not
+    /// read-only.
     pub fn answer(&self, pool: &Arc<Pool>, imported: bool) -> Outcome<Answer> {
         match self {
             Self::Datasets { .. } => {
@@ -719,7 +721,8 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
     })
 }
 
-/// Nothing where the set of features that the pool asks for is not known here, or the pool cannot tell.
+/// Nothing where the set of features that the pool asks for is not known here, or the pool cannot
+/// tell.
 fn features_to_enable(pool: &Pool) -> Vec<String> {
     let wanted = crate::sets::requested(pool.config().compatibility.as_deref(), "");
     let missing = wanted.ok().and_then(|w| pool.features_to_enable(&w).ok());

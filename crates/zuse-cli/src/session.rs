@@ -1,8 +1,9 @@
 //! One command at work: its streams, its directory, the pools it opened.
 //!
-//! How a pool is found: this process holds it (a mount) → it was opened by this command → `--in`/`-d` names its devices →
-//! the cache file names them. A pool whose holder's socket answers is not opened: the command line goes there
-//! ([`Stop::Held`]). Devices that somebody else has locked for a moment are waited for.
+//! How a pool is found: this process holds it (a mount) → it was opened by this command →
+//! `--in`/`-d` names its devices → the cache file names them. A pool whose holder's socket answers
+//! is not opened: the command line goes there ([`Stop::Held`]). Devices that somebody else has
+//! locked for a moment are waited for.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,8 @@ pub struct Session {
     pub key_files: Vec<PathBuf>,
     /// The state of pools that is looked at, if it is not the newest.
     pub at: Option<At>,
-    /// What a pool's name gets at its end, if the state that is looked at is not to be taken for the pool.
+    /// What a pool's name gets at its end, if the state that is looked at is not to be taken for
+    /// the pool.
     pub suffix: Option<&'static str>,
     /// Tunables that it names.
     pub tuned: Vec<(String, String)>,
@@ -128,7 +130,8 @@ impl Session {
         }
     }
 
-    /// Learns from now on, until it is dropped, whether the command's user wants it to end: by SIGINT, or by being gone.
+    /// Learns from now on, until it is dropped, whether the command's user wants it to end: by
+    /// SIGINT, or by being gone.
     ///
     /// # Errors
     /// The signal cannot be caught, or there is no thread.
@@ -195,7 +198,8 @@ impl Session {
         !self.keys.is_empty()
     }
 
-    /// What a pool gets from outside: this host, the system's clock and randomness, bounds as they were set.
+    /// What a pool gets from outside: this host, the system's clock and randomness, bounds as they
+    /// were set.
     pub fn environment(&self) -> Outcome<Environment> {
         Ok(Environment {
             host: self.state.host()?,
@@ -209,7 +213,8 @@ impl Session {
         Tuning::load(&self.state.tunables, &self.tuned)
     }
 
-    /// Tunables that the command line names: for the pools that it opens, and for the one that this process holds already.
+    /// Tunables that the command line names: for the pools that it opens, and for the one that this
+    /// process holds already.
     pub fn tune(&mut self, pairs: impl IntoIterator<Item = (String, String)>) -> Outcome {
         self.tuned.extend(pairs);
         // What is refused is refused before anything is done.
@@ -452,7 +457,8 @@ impl Session {
         self.opened.retain(|o| !Arc::ptr_eq(&o.pool, pool));
     }
 
-    /// Notes the command in the pool's history. A pool that cannot take the note is not a reason to fail.
+    /// Notes the command in the pool's history. A pool that cannot take the note is not a reason to
+    /// fail.
     pub fn log(&self, pool: &Pool) {
         if pool.is_writable() && !self.command.is_empty() {
             let uid = user();

@@ -1,4 +1,5 @@
-//! Compatibility sets as the command finds them: those known by name, then files of the administrator.
+//! Compatibility sets as the command finds them: those known by name, then files of the
+//! administrator.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ fn file(name: &str) -> Option<String> {
     })
 }
 
-/// What the property `compatibility` asks for; `None` is its default. The error begins with `action`.
+/// What the property `compatibility` asks for; `None` is its default. The error begins with
+/// `action`.
 pub fn requested(property: Option<&str>, action: &str) -> Result<Compatibility, CommandError> {
     Compatibility::parse(property.unwrap_or("off"), &file).map_err(|name| {
         CommandError::new(format!("{action}: compatibility set '{name}' is not known"))

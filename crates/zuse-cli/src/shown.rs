@@ -1,11 +1,13 @@
 //! Text of others on a terminal: names, properties, history, whatever a disk or stream brought.
 //!
-//! A terminal obeys control characters: they move the cursor, set titles, write over lines. So they are spelled on a terminal,
-//! as `ls -b` does: `\n`, `\t`, `\033`. Pipes, files, `-H` and JSON get exact bytes.
+//! A terminal obeys control characters: they move the cursor, set titles, write over lines. So they
+//! are spelled on a terminal, as `ls -b` does: `\n`, `\t`, `\033`. Pipes, files, `-H` and JSON get
+//! exact bytes.
 
 use std::borrow::Cow;
 
-/// Whether a terminal shows a character without obeying it. Format characters that turn the direction of text count as orders.
+/// Whether a terminal shows a character without obeying it. Format characters that turn the
+/// direction of text count as orders.
 fn is_harmless(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

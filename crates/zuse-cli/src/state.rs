@@ -72,7 +72,8 @@ impl State {
         CacheFile::new(self.dir.join("zpool.cache"))
     }
 
-    /// Which pools are imported until the host restarts (`cachefile=none`): the file is one of this run of the host.
+    /// Which pools are imported until the host restarts (`cachefile=none`): the file is one of this
+    /// run of the host.
     fn passing(&self) -> CacheFile {
         let run = fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let run = run.unwrap_or_default();
@@ -178,7 +179,8 @@ impl State {
         self.dir.join("run").join(format!("{guid}.sock"))
     }
 
-    /// The pools that processes hold, by name: mounted ones, whether they were imported or opened in place.
+    /// The pools that processes hold, by name: mounted ones, whether they were imported or opened
+    /// in place.
     pub fn held(&self) -> Vec<(String, u64)> {
         let Ok(dir) = fs::read_dir(self.dir.join("run")) else {
             return Vec::new();
@@ -254,7 +256,8 @@ impl State {
         Ok(zuse::Host {
             id: self.host_id()?,
             name,
-            // With an id of this user's own an active pool is Zuse's; with the system's it may be the kernel's.
+            // With an id of this user's own an active pool is Zuse's; with the system's it may be
+            // the kernel's.
             kernel_zfs: Path::new("/etc/hostid").exists() && Path::new("/sys/module/zfs").exists(),
         })
     }

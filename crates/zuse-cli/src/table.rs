@@ -1,7 +1,8 @@
-//! Tables as the ZFS commands print them: two spaces between columns for people, one TAB and no header for scripts.
+//! Tables as the ZFS commands print them: two spaces between columns for people, one TAB and no
+//! header for scripts.
 //!
-//! Widths are those of the longest cell; numbers stand right, words left; a last column that stands left has no
-//! blanks after it.
+//! Widths are those of the longest cell; numbers stand right, words left; a last column that stands
+//! left has no blanks after it.
 
 use std::borrow::Cow;
 use std::io;
@@ -90,8 +91,8 @@ fn text_at(row: &[String], i: usize) -> Cow<'_, str> {
     row.get(i).map_or("", String::as_str).into()
 }
 
-/// As [`render`], of any number of lines, which are gone through twice (the first time to measure) and handed out as they are
-/// made. A column with `exact` set is not measured.
+/// As [`render`], of any number of lines, which are gone through twice (the first time to measure)
+/// and handed out as they are made. A column with `exact` set is not measured.
 ///
 /// # Errors
 /// Those of `put`.

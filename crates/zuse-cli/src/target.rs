@@ -1,7 +1,8 @@
 //! `DATASET[@SNAPSHOT]:/PATH`: a place in a dataset, as Zuse's own verbs take it.
 //!
-//! A colon followed by a slash ends the dataset's name (names may have colons of their own); a colon at the very end
-//! means the root. What has no such colon, or starts with `/` or `.`, is a path of the host.
+//! A colon followed by a slash ends the dataset's name (names may have colons of their own); a
+//! colon at the very end means the root. What has no such colon, or starts with `/` or `.`, is a
+//! path of the host.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -3,8 +3,9 @@
 //! ```text
 //!   -o / --tune NAME=VALUE  >  ZUSE_NAME in the environment  >  $XDG_CONFIG_HOME/zuse/tunables  >  /etc/zuse/tunables  >  default
 //! ```
-//! Names and ranges are in the library's table ([`zuse::TUNABLES`]). A file has one `NAME=VALUE` a line; `#` begins a
-//! comment. A value that is refused ends the command: a pool must not run with other bounds than its owner wrote down.
+//! Names and ranges are in the library's table ([`zuse::TUNABLES`]). A file has one `NAME=VALUE` a
+//! line; `#` begins a comment. A value that is refused ends the command: a pool must not run with
+//! other bounds than its owner wrote down.
 
 use std::path::{Path, PathBuf};
 

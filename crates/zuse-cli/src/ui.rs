@@ -1,8 +1,9 @@
-//! The three standard streams of one command, which need not be those of this process: a command that was
-//! forwarded by another process brings its own.
+//! The three standard streams of one command, which need not be those of this process: a command
+//! that was forwarded by another process brings its own.
 //!
-//! Nothing that a disk or stream brought reaches a terminal raw ([`shown`]): what goes to one is spelled here, whoever prints it.
-//! Pipes and files get exact bytes, and so does everybody who asks for a scripted form or for a file's content.
+//! Nothing that a disk or stream brought reaches a terminal raw ([`shown`]): what goes to one is
+//! spelled here, whoever prints it. Pipes and files get exact bytes, and so does everybody who asks
+//! for a scripted form or for a file's content.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -51,7 +52,8 @@ impl Write for Spelling {
     }
 }
 
-/// The output. Once the other process that asked for the command has ended, nobody is there to read it.
+/// The output. Once the other process that asked for the command has ended, nobody is there to read
+/// it.
 struct Out {
     file: File,
     asker: Option<Arc<UnixStream>>,
@@ -180,7 +182,8 @@ impl Ui {
         self.out.flush()
     }
 
-    /// Says a line on the error stream. On a terminal it stays one: a name with a line break in it forges no other.
+    /// Says a line on the error stream. On a terminal it stays one: a name with a line break in it
+    /// forges no other.
     pub fn say(&mut self, line: impl AsRef<str>) {
         match self.spells_errors {
             true => self.say_styled(&shown::text(line.as_ref())),

@@ -245,7 +245,8 @@ impl VdevSpecs {
         Some(format!("mismatched replication level: {said} are present"))
     }
 
-    /// Devices of one vdev that differ in size: what the larger ones have more is lost. Those that are not there get `make` bytes.
+    /// Devices of one vdev that differ in size: what the larger ones have more is lost. Those that
+    /// are not there get `make` bytes.
     pub fn uneven(&self, make: Option<u64>) -> Option<String> {
         let mut rest = self.devices.as_slice();
         self.layout.iter().find_map(|top| {

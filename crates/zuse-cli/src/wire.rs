@@ -8,9 +8,10 @@
 //!                                            ◄──  one byte: taken
 //!                                            ◄──  exit code (4 bytes)
 //! ```
-//! The socket is mode 0600 in a 0700 directory, and each side checks the other's user besides (SO_PEERCRED) before it sends
-//! or reads anything: no stranger gets a descriptor. A request has [`REQUEST_TIME`] to arrive. Only the process that
-//! has the pool's devices locked binds it, so a socket on which nobody listens is stale and may be replaced.
+//! The socket is mode 0600 in a 0700 directory, and each side checks the other's user besides
+//! (SO_PEERCRED) before it sends or reads anything: no stranger gets a descriptor. A request has
+//! [`REQUEST_TIME`] to arrive. Only the process that has the pool's devices locked binds it, so a
+//! socket on which nobody listens is stale and may be replaced.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -67,7 +68,8 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
         &mut control,
         SendFlags::empty(),
     );
-    // A holder that ends drops whoever still waits to be let in: nothing of the command was done there.
+    // A holder that ends drops whoever still waits to be let in: nothing of the command was done
+    // there.
     if let Err(e) = sent
         .map_err(io::Error::from)
         .and_then(|_| stream.write_all(&payload))

@@ -1,4 +1,5 @@
-//! Snapshots, clones, holds, bookmarks, quotas by owner; and what OpenZFS printed about its own pool.
+//! Snapshots, clones, holds, bookmarks, quotas by owner; and what OpenZFS printed about its own
+//! pool.
 
 use std::path::Path;
 
@@ -25,8 +26,8 @@ fn listing_and_properties_are_what_openzfs_printed_of_its_pool() {
     let env = TestEnv::new();
     let dir = unpack(&env, "dsl");
     let at = format!("--in {}", dir.display());
-    // While it was mounted, the pool had not yet counted its own last metadata: the root's figures and what is
-    // available differ by that.
+    // While it was mounted, the pool had not yet counted its own last metadata: the root's figures
+    // and what is available differ by that.
     let live = |line: &str| {
         let mut fields = line.split('\t');
         let (ds, property) = (fields.next(), fields.next());
@@ -65,7 +66,8 @@ fn what_zpool_says_is_what_openzfs_printed_of_its_pool() {
         let env = TestEnv::new();
         let dir = unpack(&env, name);
         let at = format!("--in {}", dir.display());
-        // It is open read-only here and has no space maps; the last txgs came after the text was saved.
+        // It is open read-only here and has no space maps; the last txgs came after the text was
+        // saved.
         let live = |line: &str| {
             let words = [
                 "readonly",
@@ -85,7 +87,8 @@ fn what_zpool_says_is_what_openzfs_printed_of_its_pool() {
     }
 }
 
-/// Folders of the golden pools with the pools' names, where these are others; but for those of which a device is not there any more.
+/// Folders of the golden pools with the pools' names, where these are others; but for those of
+/// which a device is not there any more.
 const POOLS: [&str; 25] = [
     "bigblocks",
     "brt",
@@ -120,8 +123,9 @@ fn the_status_of_every_pool_is_what_openzfs_printed() {
         let (folder, name) = pool.split_once('=').unwrap_or((pool, pool));
         let env = TestEnv::new();
         let dir = unpack(&env, folder);
-        // But for the place of the images, what depends on its length, the last txgs of the checkpoint, and what to do about a pool of a version before features, which is
-        // not written here.
+        // But for the place of the images, what depends on its length, the last txgs of the
+        // checkpoint, and what to do about a pool of a version before features, which is not
+        // written here.
         let words = |text: &str| -> Vec<String> {
             let mut text = text.replace(&format!("{}/", dir.display()), "/pools/");
             if name.starts_with("v28") {
@@ -217,12 +221,14 @@ fn the_devices_of_a_pool_are_listed_as_openzfs_listed_them() {
         let (ours, theirs) = (rows(&list), rows(&golden(folder, "zpool-list.txt")));
         assert_eq!(ours.len(), theirs.len(), "{list}");
         for (mine, their) in ours.iter().zip(&theirs) {
-            // Cache devices are not used: they are looked for where they were, and here they are elsewhere.
+            // Cache devices are not used: they are looked for where they were, and here they are
+            // elsewhere.
             if their[0] == "/pools/classes5.img" {
                 assert_eq!(mine[0], their[0], "{list}");
                 continue;
             }
-            // Name, size, checkpoint, room to grow, health, altroot; what is allocated changed after the text was saved.
+            // Name, size, checkpoint, room to grow, health, altroot; what is allocated changed
+            // after the text was saved.
             for column in [0, 1, 4, 5, 9, 10] {
                 assert_eq!(mine[column], their[column], "{list}");
             }

@@ -1,5 +1,5 @@
-//! Mounts, the process behind them, and commands that are forwarded to it. Where FUSE cannot be used the tests say so,
-//! and fail if `CI=true`.
+//! Mounts, the process behind them, and commands that are forwarded to it. Where FUSE cannot be
+//! used the tests say so, and fail if `CI=true`.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

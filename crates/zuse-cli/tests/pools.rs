@@ -163,7 +163,8 @@ fn what_cannot_be_created_is_said_and_nothing_is_left() {
 #[test]
 fn a_pool_of_another_host_is_refused_without_force() {
     let env = TestEnv::with_pool();
-    // The other host: another state directory, hence another host id, if this machine has none of its own.
+    // The other host: another state directory, hence another host id, if this machine has none of
+    // its own.
     if std::fs::metadata("/etc/hostid").is_ok() {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "/etc/hostid");
         eprintln!("not run: /etc/hostid gives both the same id");

@@ -24,7 +24,8 @@ fn noise(len: u32, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// `tank/a@base` with an open file and a secret one; in `tank/c@hidden`, of a clone, the secret one is another.
+/// `tank/a@base` with an open file and a secret one; in `tank/c@hidden`, of a clone, the secret one
+/// is another.
 fn with_secret() -> TestEnv {
     let env = TestEnv::with_pool();
     env.ok("zfs create -o recordsize=8K tank/a");
@@ -92,7 +93,8 @@ fn a_redacted_stream_lacks_the_blocks_that_were_changed_and_nothing_else() {
     assert_eq!(bytes("tank/copy:/more"), b"more");
 }
 
-/// A header of more guids than a bonus holds lies in a spill block; so does that of the bookmark of what was received.
+/// A header of more guids than a bonus holds lies in a spill block; so does that of the bookmark of
+/// what was received.
 #[test]
 fn a_redaction_list_of_forty_snapshots_has_them_all() {
     let env = with_secret();

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{TestEnv, unpack};
 
-/// The whole text of `zpool status` for `tank`, a mirror of two images, with columns and notes behind what is always there.
+/// The whole text of `zpool status` for `tank`, a mirror of two images, with columns and notes
+/// behind what is always there.
 fn status(env: &TestEnv, head: &str, inside: &str, leaf: &str) -> String {
     let path = |name: &str| format!("    {}", env.path(name).display());
     let width = path("a.img").len();

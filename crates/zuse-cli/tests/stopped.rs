@@ -1,4 +1,5 @@
-//! Channel programs that are stopped: by a limit, by SIGINT, by the end of whoever asked for them. Nothing that they did stays.
+//! Channel programs that are stopped: by a limit, by SIGINT, by the end of whoever asked for them.
+//! Nothing that they did stays.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -114,8 +115,8 @@ fn a_program_that_reaches_a_limit_changes_nothing() {
     env.ok("zdb -bcc tank");
 }
 
-/// A program that takes very long, started with its words to be read. Its instructions are to take time: without a call the most that are
-/// allowed are done within a third of a second.
+/// A program that takes very long, started with its words to be read. Its instructions are to take
+/// time: without a call the most that are allowed are done within a third of a second.
 fn started(env: &TestEnv) -> Child {
     let slow = "while true do zfs.get_prop('tank/a', 'my:word') end";
     env.write("p.lua", format!("{CHANGES} {slow}").as_bytes());

@@ -403,7 +403,8 @@ fn a_plain_stream_becomes_an_encryption_root_or_takes_its_parents_key() {
     let more = "zfs send -i @one tank/a@two";
     let on = piped(&env, more, "--key phrase zfs receive tank/own", usize::MAX);
     assert_eq!(on.code, 0, "{}", on.err);
-    // A package that says what is in clear stays so below an encrypted parent, unless its properties are left out.
+    // A package that says what is in clear stays so below an encrypted parent, unless its
+    // properties are left out.
     for (words, root) in [("-x encryption", "tank/own"), ("", "-")] {
         let to = format!("--key phrase zfs receive {words} tank/own/kid").replace("  ", " ");
         let done = piped(&env, "zfs send -p tank/a/kid@one", &to, usize::MAX);

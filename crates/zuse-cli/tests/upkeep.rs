@@ -1,4 +1,5 @@
-//! Permissions, versions, projects, limits of everyone, waiting, figures: what is done to a pool now and then.
+//! Permissions, versions, projects, limits of everyone, waiting, figures: what is done to a pool
+//! now and then.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -51,8 +52,8 @@ fn a_user_other_than_root_is_given_them_by_number() {
     // Root hands all of it over; anybody else is somebody else already.
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let user = if root {
-        // What is built may lie where nobody else may look. Copied by another process: one that is forked while this one has the copy
-        // open for writing would keep it from being run.
+        // What is built may lie where nobody else may look. Copied by another process: one that is
+        // forked while this one has the copy open for writing would keep it from being run.
         let copied = std::process::Command::new("cp")
             .arg(env!("CARGO_BIN_EXE_zuse"))
             .arg(env.path("zuse"))
@@ -420,7 +421,8 @@ fn operations_are_told_by_time_by_size_and_by_queue() {
     let numbers = |rows: &[Vec<String>], column: usize| -> Vec<u64> {
         rows.iter().map(|r| r[column].parse().unwrap()).collect()
     };
-    // Opening the pool reads: each read has a time, on average between the shortest and the longest, and a size.
+    // Opening the pool reads: each read has a time, on average between the shortest and the
+    // longest, and a size.
     let waits = fields("zpool iostat -lq -H -p -v");
     assert_eq!((waits.len(), waits[0].len()), (2, 7 + 11 + 14));
     assert_eq!(waits[0][7..], waits[1][7..], "the pool is its one device");

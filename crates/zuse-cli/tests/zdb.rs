@@ -1,4 +1,5 @@
-//! `zuse zdb` beside what OpenZFS's zdb 2.4 printed of its own pools. What may differ is in `docs/zdb.md`.
+//! `zuse zdb` beside what OpenZFS's zdb 2.4 printed of its own pools. What may differ is in
+//! `docs/zdb.md`.
 
 use std::path::Path;
 

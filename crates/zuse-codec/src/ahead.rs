@@ -3,8 +3,9 @@
 /// A line of the processor's caches.
 const LINE: usize = 64;
 
-/// Says that bytes will be read soon. Who looks at many places in a row asks for all of them first, so that he waits for memory
-/// once instead of each time. A hint: nothing happens where it is not known.
+/// Says that bytes will be read soon. Who looks at many places in a row asks for all of them first,
+/// so that he waits for memory once instead of each time. A hint: nothing happens where it is not
+/// known.
 #[inline]
 pub fn read_soon(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -17,7 +18,8 @@ pub fn read_soon(bytes: &[u8]) {
     let _ = (bytes, LINE);
 }
 
-/// The same for the line of memory at an address that somebody noted down. What stood there may be gone: nothing is read.
+/// The same for the line of memory at an address that somebody noted down. What stood there may be
+/// gone: nothing is read.
 #[inline]
 pub fn read_soon_at(address: usize) {
     #[cfg(target_arch = "x86_64")]

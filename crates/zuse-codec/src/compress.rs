@@ -11,8 +11,8 @@
 //! Stored bytes are padded with zeros up to whole sectors, so a decoder takes more input than the
 //! stream needs and ignores the rest. It must fill the output exactly.
 //!
-//! Whether a result is worth keeping (sectors saved, embedding) is decided above: the caller
-//! passes the limit. Who works on many blocks keeps a [`Workspace`], so that a block costs no allocation
+//! Whether a result is worth keeping (sectors saved, embedding) is decided above: the caller passes
+//! the limit. Who works on many blocks keeps a [`Workspace`], so that a block costs no allocation
 //! beyond the growth of `dst`; the functions of the same names make one for the call.
 
 mod gzip;
@@ -28,8 +28,8 @@ pub use zstd_level::ZstdLevel;
 
 use crate::CodecError;
 
-/// What the methods keep from block to block: tables, contexts of libraries. Each is made when its method
-/// is met first. For one thread at a time.
+/// What the methods keep from block to block: tables, contexts of libraries. Each is made when its
+/// method is met first. For one thread at a time.
 #[derive(Default)]
 pub struct Workspace {
     lz4: lz4::Tables,
@@ -40,9 +40,9 @@ pub struct Workspace {
 impl Workspace {
     /// Compresses `src` into at most `max_dst` bytes.
     ///
-    /// On success `dst` holds exactly the result (method header included) and its length is returned.
-    /// None, with `dst` empty: it did not fit, or the kind stores plain bytes (off, empty) or is no
-    /// method at all (inherit, on: resolve them first).
+    /// On success `dst` holds exactly the result (method header included) and its length is
+    /// returned. None, with `dst` empty: it did not fit, or the kind stores plain bytes (off,
+    /// empty) or is no method at all (inherit, on: resolve them first).
     pub fn compress(
         &mut self,
         kind: Compression,
@@ -112,8 +112,9 @@ pub fn decompress(kind: Compression, src: &[u8], dst: &mut [u8]) -> Result<(), C
     Workspace::default().decompress(kind, src, dst)
 }
 
-/// Decompresses the first bytes of a block of `len` bytes into the whole of `dst`, which is not longer. Of the methods that can
-/// stop early (lz4) what stands behind is not looked at; the others run to their end in `scratch`.
+/// Decompresses the first bytes of a block of `len` bytes into the whole of `dst`, which is not
+/// longer. Of the methods that can stop early (lz4) what stands behind is not looked at; the others
+/// run to their end in `scratch`.
 ///
 /// # Errors
 /// As [`decompress`].
@@ -136,7 +137,8 @@ pub fn decompress_front(
     }
 }
 
-/// Whether stored bytes would decompress into `len` bytes; `scratch` is for the methods that have to be run for that.
+/// Whether stored bytes would decompress into `len` bytes; `scratch` is for the methods that have
+/// to be run for that.
 ///
 /// # Errors
 /// As [`decompress`].

@@ -1,11 +1,12 @@
-//! Encryption kernels: suites, block ciphers, keys and what they are derived from (chapter 02b of the format notes).
+//! Encryption kernels: suites, block ciphers, keys and what they are derived from (chapter 02b of
+//! the format notes).
 //!
 //! ```text
 //!   raw bytes | hex digits | passphrase ──► WrappingKey ──unwraps──► MasterKey ─┬─ HKDF with a salt ──► BlockCipher
 //!                                                                               └─ HMAC-SHA512: MACs, dedup salts
 //! ```
-//! Keys are wiped when they are dropped and have no `Debug` that shows them. Whoever compares a MAC does it here, in
-//! constant time.
+//! Keys are wiped when they are dropped and have no `Debug` that shows them. Whoever compares a MAC
+//! does it here, in constant time.
 
 mod cipher;
 mod key;
@@ -100,7 +101,8 @@ pub fn plain_mac<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> BlockMac {
     first16(&hash.finalize())
 }
 
-/// Whether two byte strings of one length are equal, in a time that does not tell where they differ.
+/// Whether two byte strings of one length are equal, in a time that does not tell where they
+/// differ.
 pub fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

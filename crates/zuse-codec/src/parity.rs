@@ -8,11 +8,13 @@
 //! | Q | Horner with 2 | 2^(m−1−i) |
 //! | R | Horner with 4 | 4^(m−1−i) |
 //!
-//! A column shorter than the parity counts as zeros at its end. Up to three columns are solved from as many rows: the
-//! rows are powers of distinct elements, so that any choice of them has an inverse (with up to 255 columns).
+//! A column shorter than the parity counts as zeros at its end. Up to three columns are solved from
+//! as many rows: the rows are powers of distinct elements, so that any choice of them has an
+//! inverse (with up to 255 columns).
 //!
-//! The kernels ([`kernels`]) are plain loops that the compiler makes vectors of, but for the product with a constant,
-//! which is two table look-ups per byte and takes the shuffle instruction; each has a scalar twin.
+//! The kernels ([`kernels`]) are plain loops that the compiler makes vectors of, but for the
+//! product with a constant, which is two table look-ups per byte and takes the shuffle instruction;
+//! each has a scalar twin.
 
 mod kernels;
 
@@ -91,7 +93,8 @@ fn step(row: usize, sum: &mut [u8], column: &[u8]) {
     }
 }
 
-/// Computes the rows of parity over the columns of data. All rows have the same length; no column is longer.
+/// Computes the rows of parity over the columns of data. All rows have the same length; no column
+/// is longer.
 pub fn generate(parity: &mut [&mut [u8]], data: &[&[u8]]) {
     let len = parity.first().map_or(0, |p| p.len());
     debug_assert!(parity.len() <= MAX_PARITY && data.len() <= MAX_DATA);
@@ -110,8 +113,9 @@ pub fn generate(parity: &mut [&mut [u8]], data: &[&[u8]]) {
     }
 }
 
-/// Solves the data columns that are `None` from the rows of parity that are not, into `out` (one for each `None`, in
-/// order, as long as the column is). False when there are too few rows; then nothing was written.
+/// Solves the data columns that are `None` from the rows of parity that are not, into `out` (one
+/// for each `None`, in order, as long as the column is). False when there are too few rows; then
+/// nothing was written.
 pub fn reconstruct(
     parity: &[Option<&[u8]>],
     data: &[Option<&[u8]>],

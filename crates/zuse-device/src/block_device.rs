@@ -27,7 +27,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Logarithm of the smallest unit that the device writes whole or not at all.
     fn sector_shift(&self) -> u32;
 
-    /// Logarithm of the unit that the device likes best. Never less than [`BlockDevice::sector_shift`].
+    /// Logarithm of the unit that the device likes best. Never less than
+    /// [`BlockDevice::sector_shift`].
     fn physical_shift(&self) -> u32 {
         self.sector_shift()
     }
@@ -83,19 +84,21 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Make everything durable whose write returned before this call began.
     ///
     /// # Errors
-    /// When that is not certain: anything written since the last successful flush may be lost, and a
-    /// second flush proves nothing about it.
+    /// When that is not certain: anything written since the last successful flush may be lost, and
+    /// a second flush proves nothing about it.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Give `len` bytes of space back. Their content is undefined after that. False: the device cannot.
+    /// Give `len` bytes of space back. Their content is undefined after that. False: the device
+    /// cannot.
     ///
     /// # Errors
     /// When the device can, but failed.
     fn discard(&self, offset: u64, len: u64) -> Result<bool, DeviceError>;
 
-    /// Whether large writes, and reads [apart](BlockDevice::read_apart), go around the host's cache, straight to and from the disk. Writes
-    /// do that are of at least [`AROUND`] bytes and lie in memory as in the device, by pages of [`PAGE`] bytes. What is not a whole page at
-    /// both ends of one goes through the cache all the same.
+    /// Whether large writes, and reads [apart](BlockDevice::read_apart), go around the host's
+    /// cache, straight to and from the disk. Writes do that are of at least [`AROUND`] bytes and
+    /// lie in memory as in the device, by pages of [`PAGE`] bytes. What is not a whole page at both
+    /// ends of one goes through the cache all the same.
     fn goes_around(&self) -> bool {
         false
     }
@@ -103,12 +106,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A hint that these bytes were written and will be flushed soon.
     fn start_writeback(&self, _offset: u64, _len: u64) {}
 
-    /// A hint that these bytes will be read soon: a device that can begins with it and returns at once.
+    /// A hint that these bytes will be read soon: a device that can begins with it and returns at
+    /// once.
     fn will_read(&self, _offset: u64, _len: u64) {}
 
-    /// Reads ranges that follow one another, counted from `offset`, each into memory of its own, all in one operation and with as few
-    /// copies as can be: a device that [goes around](BlockDevice::goes_around) the host's cache does, unless the bytes are in it. `None`: the
-    /// device cannot, or could not; who needs the bytes reads them with [`BlockDevice::read_at`], and learns what is wrong.
+    /// Reads ranges that follow one another, counted from `offset`, each into memory of its own,
+    /// all in one operation and with as few copies as can be: a device that [goes
+    /// around](BlockDevice::goes_around) the host's cache does, unless the bytes are in it. `None`:
+    /// the device cannot, or could not; who needs the bytes reads them with
+    /// [`BlockDevice::read_at`], and learns what is wrong.
     fn read_apart(&self, _parts: &[Range<usize>], _offset: u64) -> Option<Vec<Fresh>> {
         None
     }

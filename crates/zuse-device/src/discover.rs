@@ -1,8 +1,8 @@
 //! Which files and disks could be devices of a pool, given places to look in.
 //!
-//! It looks at names, kinds and sizes only: it opens nothing, so it disturbs nobody. Directories are
-//! not searched deeper. Links are followed, and one device under several names is given once, under
-//! the first name found.
+//! It looks at names, kinds and sizes only: it opens nothing, so it disturbs nobody. Directories
+//! are not searched deeper. Links are followed, and one device under several names is given once,
+//! under the first name found.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};

@@ -18,7 +18,8 @@ use crate::error::{Cause, DeviceError, Op};
 pub enum Fault {
     /// The operation fails with this number and does nothing.
     Fail(Errno),
-    /// A read succeeds, but every byte of it inside the rule's span is wrong: the same wrong bytes each time.
+    /// A read succeeds, but every byte of it inside the rule's span is wrong: the same wrong bytes
+    /// each time.
     Rot,
     /// A write, flush or discard claims to succeed, but does nothing.
     Lose,

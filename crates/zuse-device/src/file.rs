@@ -2,8 +2,8 @@
 //!
 //! # Who may open what
 //!
-//! Two processes that write one pool destroy it, and one that reads while another writes sees blocks
-//! change under it. So an open takes a lock (`flock`, never waiting) by its [`Access`]:
+//! Two processes that write one pool destroy it, and one that reads while another writes sees
+//! blocks change under it. So an open takes a lock (`flock`, never waiting) by its [`Access`]:
 //!
 //! | open \ held by | nobody | `Read` | `Write` |
 //! |---|---|---|---|
@@ -20,12 +20,13 @@
 //!
 //! # Durability
 //!
-//! I/O goes through the page cache, but for large writes where the host can do without (`around`). After a
-//! failed `fdatasync` the kernel may call the lost pages clean, and the next `fdatasync` would succeed: the
-//! device therefore stays failed until [`BlockDevice::accept_lost_writes`].
+//! I/O goes through the page cache, but for large writes where the host can do without (`around`).
+//! After a failed `fdatasync` the kernel may call the lost pages clean, and the next `fdatasync`
+//! would succeed: the device therefore stays failed until [`BlockDevice::accept_lost_writes`].
 //!
-//! The page cache keeps what it is given for seconds, and a flush would wait for all of that. So the host is told to begin whenever
-//! [`BEGIN`] bytes have come, and a flush waits for the last of them: after 70 MB of directories 10 ms instead of 100 to 125.
+//! The page cache keeps what it is given for seconds, and a flush would wait for all of that. So
+//! the host is told to begin whenever [`BEGIN`] bytes have come, and a flush waits for the last of
+//! them: after 70 MB of directories 10 ms instead of 100 to 125.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
@@ -84,7 +85,8 @@ impl FileDevice {
     /// Open an existing file or block device.
     ///
     /// # Errors
-    /// [`Cause::Held`] when another open excludes this one, [`Cause::WrongKind`], or what the host says.
+    /// [`Cause::Held`] when another open excludes this one, [`Cause::WrongKind`], or what the host
+    /// says.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, DeviceError> {
         let path = path.as_ref();
         let Some((image, number)) = partition::split(path) else {
@@ -161,7 +163,8 @@ impl FileDevice {
         file.set_len(size)
             .and_then(|()| file.sync_all())
             .map_err(host)?;
-        // The name must survive a power cut like the content. Not every host lets a directory be synced.
+        // The name must survive a power cut like the content. Not every host lets a directory be
+        // synced.
         if let Some(parent) = path.parent() {
             let parent = if parent.as_os_str().is_empty() {
                 Path::new(".")
@@ -333,7 +336,8 @@ fn lacks_support(error: &io::Error) -> bool {
         .any(|code| n == Some(code))
 }
 
-/// So many bytes in the page cache are worth a call that has the host begin to bring them to the disk.
+/// So many bytes in the page cache are worth a call that has the host begin to bring them to the
+/// disk.
 const BEGIN: u64 = 4 << 20;
 
 /// Buffers per call; the host takes 1024.

@@ -1,9 +1,12 @@
-//! What is on a device that is no pool's: file systems, swap, containers of other systems, partition tables.
+//! What is on a device that is no pool's: file systems, swap, containers of other systems,
+//! partition tables.
 //!
-//! Who makes a pool there would lose it, so the device has to be asked first. A row of the table is what blkid(8) goes by:
-//! a name and bytes at a place. Kinds whose place depends on the size, or that want more than a few bytes, are functions.
+//! Who makes a pool there would lose it, so the device has to be asked first. A row of the table is
+//! what blkid(8) goes by: a name and bytes at a place. Kinds whose place depends on the size, or
+//! that want more than a few bytes, are functions.
 //!
-//! It only reads, it believes nothing but the bytes that it compares, and it takes what cannot be read for empty.
+//! It only reads, it believes nothing but the bytes that it compares, and it takes what cannot be
+//! read for empty.
 
 use std::fmt;
 
@@ -105,7 +108,8 @@ const MD: &[u8] = b"\xfc\x4e\x2b\xa9";
 /// The same of hosts of the other order: 0.90 only.
 const MD_BIG: &[u8] = b"\xa9\x2b\x4e\xfc";
 
-/// The marks of swap space and of a suspended system in it, ten bytes before the end of the first page.
+/// The marks of swap space and of a suspended system in it, ten bytes before the end of the first
+/// page.
 const SWAP: [(&str, &[u8]); 6] = [
     ("swap", b"SWAPSPACE2"),
     ("swap", b"SWAP-SPACE"),

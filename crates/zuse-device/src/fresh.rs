@@ -34,7 +34,8 @@ impl Deref for Fresh {
 
 #[cfg(target_os = "linux")]
 impl Fresh {
-    /// Room for `len` bytes from a multiple of `align`, a power of two, on. Nothing is cleared but what is before them.
+    /// Room for `len` bytes from a multiple of `align`, a power of two, on. Nothing is cleared but
+    /// what is before them.
     fn room(len: usize, align: usize) -> Self {
         let mut memory: Vec<u8> = Vec::with_capacity(len + align - 1);
         let lead = memory.as_ptr().addr().wrapping_neg() & (align - 1);
@@ -51,8 +52,9 @@ impl Fresh {
     }
 }
 
-/// Ranges of a file, counted from `at`, in one read; what is between them goes nowhere. All of them, or `None`: an error, the end of the
-/// file, ranges that do not follow one another, more of them than the host takes at once.
+/// Ranges of a file, counted from `at`, in one read; what is between them goes nowhere. All of
+/// them, or `None`: an error, the end of the file, ranges that do not follow one another, more of
+/// them than the host takes at once.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_parts(
     file: &File,
@@ -81,14 +83,16 @@ pub(crate) fn read_parts(
     }
     let offset = i64::try_from(at.checked_add(start as u64)?).ok()?;
     let count = i32::try_from(vectors.len()).ok()?;
-    // SAFETY: each vector is room of `gap` or of one of `rooms`, which live until the call has returned and hold nothing yet that
-    // somebody could look at; moving a `Fresh` does not move its memory.
+    // SAFETY: each vector is room of `gap` or of one of `rooms`, which live until the call has
+    // returned and hold nothing yet that somebody could look at; moving a `Fresh` does not move its
+    // memory.
     let got = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
     if usize::try_from(got).ok()? != end - start {
         return None;
     }
     for (part, room) in parts.iter().zip(&mut rooms) {
-        // SAFETY: as many bytes as all vectors are long have come, so this one is full, right behind what was cleared.
+        // SAFETY: as many bytes as all vectors are long have come, so this one is full, right
+        // behind what was cleared.
         unsafe { room.memory.set_len(room.lead + part.len()) };
     }
     Some(rooms)

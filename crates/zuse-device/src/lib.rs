@@ -8,8 +8,8 @@
 //!   SimDisk      memory behind a volatile write cache, with a power supply that can be cut
 //! ```
 //!
-//! A device knows nothing of labels or pools. It is read and written at any offset, from any thread;
-//! what was written is safe from a power cut only after [`BlockDevice::flush`] succeeded.
+//! A device knows nothing of labels or pools. It is read and written at any offset, from any
+//! thread; what was written is safe from a power cut only after [`BlockDevice::flush`] succeeded.
 
 mod block_device;
 mod discover;

@@ -1,8 +1,8 @@
 //! A device in memory, for tests.
 //!
-//! Bytes lie in chunks of 64 KiB that exist once something other than zero was written there, spread over
-//! shards so that threads rarely meet. A snapshot shares the chunks and copies one when it is
-//! written again, so it costs a pointer per chunk.
+//! Bytes lie in chunks of 64 KiB that exist once something other than zero was written there,
+//! spread over shards so that threads rarely meet. A snapshot shares the chunks and copies one when
+//! it is written again, so it costs a pointer per chunk.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -76,7 +76,8 @@ impl MemDevice {
         }
     }
 
-    /// Set the content back to a snapshot. What the image has beyond this device's size is left out.
+    /// Set the content back to a snapshot. What the image has beyond this device's size is left
+    /// out.
     pub fn restore(&self, image: &MemImage) {
         let mut guards: Vec<_> = self.shards.iter().map(write).collect();
         guards.iter_mut().for_each(|g| g.clear());

@@ -1,7 +1,7 @@
 //! How much memory there is for this process.
 
-/// Bytes of memory of this machine, or of the group of processes that this one was put into (a container) if that may take less. `None`
-/// where nobody says.
+/// Bytes of memory of this machine, or of the group of processes that this one was put into (a
+/// container) if that may take less. `None` where nobody says.
 pub fn memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = of_machine(&read("/proc/meminfo")?)?;
@@ -16,7 +16,8 @@ fn of_machine(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least that a group of the process, or one around it, may take. Lines are `0::/path` (version 2), and `N:memory:/path` of the older one.
+/// The least that a group of the process, or one around it, may take. Lines are `0::/path` (version
+/// 2), and `N:memory:/path` of the older one.
 fn least_of_groups(groups: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {

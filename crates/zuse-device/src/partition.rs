@@ -7,8 +7,8 @@
 //! | 72, 80, 84 | sector, number and size of the entries | 40 | last sector |
 //! | 88 | CRC-32 of the entries | | |
 //!
-//! A partition of an image is named `IMAGE#NUMBER`, numbers from 1. Disks need none of this: their system knows their
-//! partitions.
+//! A partition of an image is named `IMAGE#NUMBER`, numbers from 1. Disks need none of this: their
+//! system knows their partitions.
 
 use std::path::{Path, PathBuf};
 
@@ -64,8 +64,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// The partitions of a device of `size` bytes that `read` reads (buffer, offset; false if it cannot). Empty without a
-/// whole table; entries that do not fit the device are passed over.
+/// The partitions of a device of `size` bytes that `read` reads (buffer, offset; false if it
+/// cannot). Empty without a whole table; entries that do not fit the device are passed over.
 pub fn partitions(size: u64, read: &dyn Fn(&mut [u8], u64) -> bool) -> Vec<Partition> {
     SECTORS
         .into_iter()

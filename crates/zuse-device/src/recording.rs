@@ -1,4 +1,5 @@
-//! A device that remembers what was asked of it, so that a test can say "this read touches the disk once".
+//! A device that remembers what was asked of it, so that a test can say "this read touches the disk
+//! once".
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;

@@ -12,9 +12,10 @@
 //!   sector is never half new;
 //! - when a surviving write overlaps an earlier one, the later wins.
 //!
-//! All disks of a pool hang on one [`PowerSupply`]. The write during which the power goes fails, yet may
-//! reach the disk. Everything is decided by the seed that `crash` is given. [`SimDisk::ignore_flushes`]
-//! makes the disk lie about flushes: a test that still passes with it proves nothing about flushes.
+//! All disks of a pool hang on one [`PowerSupply`]. The write during which the power goes fails,
+//! yet may reach the disk. Everything is decided by the seed that `crash` is given.
+//! [`SimDisk::ignore_flushes`] makes the disk lie about flushes: a test that still passes with it
+//! proves nothing about flushes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -72,7 +73,8 @@ impl PowerSupply {
         self.power().on = false;
     }
 
-    /// On again, without a limit. Disks that were on it should be replaced by what [`SimDisk::crash`] gives.
+    /// On again, without a limit. Disks that were on it should be replaced by what
+    /// [`SimDisk::crash`] gives.
     pub fn restore(&self) {
         let mut power = self.power();
         power.on = true;
@@ -135,7 +137,8 @@ enum Change {
 }
 
 impl SimDisk {
-    /// Bytes that the write cache holds; beyond it the oldest writes become durable, as in a real disk.
+    /// Bytes that the write cache holds; beyond it the oldest writes become durable, as in a real
+    /// disk.
     pub const CACHE: usize = 256 << 20;
 
     /// An empty disk.
@@ -182,11 +185,13 @@ impl SimDisk {
         self.cache().log.len()
     }
 
-    /// What the disk holds after the power went off now: a choice made by `prng`. The disk itself is not changed.
+    /// What the disk holds after the power went off now: a choice made by `prng`. The disk itself
+    /// is not changed.
     pub fn crash(&self, prng: &SeededPrng) -> MemDevice {
         let cache = self.cache();
         let left = MemDevice::from_image(self.path(), &cache.durable.snapshot());
-        // The extremes (everything lost, everything kept) find most mistakes, so they are not left to chance.
+        // The extremes (everything lost, everything kept) find most mistakes, so they are not left
+        // to chance.
         let (keep, tears) = match prng.below(4) {
             0 => (0, false),
             1 => (16, false),

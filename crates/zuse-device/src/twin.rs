@@ -1,8 +1,10 @@
-//! The same bytes under several names: a file and the loop devices over it, a disk and its partitions.
+//! The same bytes under several names: a file and the loop devices over it, a disk and its
+//! partitions.
 //!
-//! A lock on one name says nothing about the others: the host lets a program write a file although a file system is mounted from a
-//! loop device over it. So who opens a loop device also locks what lies below it, down to the file: that is where all names meet. Who
-//! opens a file to write asks each loop device over it whether the host itself uses it (mounts, swap, md, LVM).
+//! A lock on one name says nothing about the others: the host lets a program write a file although
+//! a file system is mounted from a loop device over it. So who opens a loop device also locks what
+//! lies below it, down to the file: that is where all names meet. Who opens a file to write asks
+//! each loop device over it whether the host itself uses it (mounts, swap, md, LVM).
 //!
 //! Only Linux has these; elsewhere a file has its own name.
 
@@ -76,7 +78,8 @@ impl Storage {
     }
 }
 
-/// The files and disks that lie below an open loop device, opened to be locked. None of anything else.
+/// The files and disks that lie below an open loop device, opened to be locked. None of anything
+/// else.
 pub(crate) fn beneath(file: &File) -> Vec<File> {
     let (mut found, mut at) = (Vec::new(), file.metadata());
     while let Ok(meta) = at {
@@ -109,7 +112,8 @@ pub(crate) fn is_used_above(meta: &Metadata) -> bool {
     })
 }
 
-/// Whether the host has a block device for itself: it is mounted, swapped to, or a part of something.
+/// Whether the host has a block device for itself: it is mounted, swapped to, or a part of
+/// something.
 fn is_claimed(path: &Path) -> bool {
     use std::os::unix::fs::OpenOptionsExt;
     let opened = File::options()
@@ -137,8 +141,8 @@ fn whole_disk(number: u64) -> Option<Identity> {
     Some(Identity::Disk(number))
 }
 
-/// What lies below a loop device, and where this process sees it. The name comes from the system, whose mounts may be others: so it
-/// counts only if the device says that it is over just that file.
+/// What lies below a loop device, and where this process sees it. The name comes from the system,
+/// whose mounts may be others: so it counts only if the device says that it is over just that file.
 fn backing(number: u64) -> Option<(PathBuf, Metadata)> {
     let dir = sys(number);
     let loops = [dir.join("loop"), dir.join("../loop")];
@@ -157,7 +161,8 @@ fn backing(number: u64) -> Option<(PathBuf, Metadata)> {
 #[cfg(target_os = "linux")]
 fn loop_over(device: &File) -> Option<[Identity; 2]> {
     use std::os::fd::AsRawFd;
-    /// `LOOP_GET_STATUS64`: device, inode and disk number of the file below come first of 232 bytes.
+    /// `LOOP_GET_STATUS64`: device, inode and disk number of the file below come first of 232
+    /// bytes.
     const STATUS: libc::c_ulong = 0x4c05;
     let mut info = [0u64; 29];
     // SAFETY: the call fills at most the 232 bytes of its structure, which the array has.

@@ -3,10 +3,10 @@
 //! ```text
 //!   reader ──► newest DirtyTxg that knows the block ──► … ──► oldest ──► synced tree (cache, devices)
 //! ```
-//! Up to three txgs are alive, so an object has up to three [`DirtyTxg`], oldest first. Each holds the object's
-//! whole head (its bonus and sizes) as of that txg, the level-0 blocks written in it and the block ranges freed in
-//! it. Within one txg a freed range comes before a written block of the same id: writing after freeing keeps both,
-//! freeing after writing drops the block.
+//! Up to three txgs are alive, so an object has up to three [`DirtyTxg`], oldest first. Each holds
+//! the object's whole head (its bonus and sizes) as of that txg, the level-0 blocks written in it
+//! and the block ranges freed in it. Within one txg a freed range comes before a written block of
+//! the same id: writing after freeing keeps both, freeing after writing drops the block.
 
 use std::sync::{Arc, OnceLock};
 use zuse_base::sync::{RwLock, RwLockWriteGuard};
@@ -73,8 +73,9 @@ pub(crate) struct Synced {
     pub near: Near,
 }
 
-/// The top block pointers of an object. Most objects that a txg brings are empty files, and most others have one pointer that
-/// leads anywhere: the former take one word for them, the latter eighteen, not 48.
+/// The top block pointers of an object. Most objects that a txg brings are empty files, and most
+/// others have one pointer that leads anywhere: the former take one word for them, the latter
+/// eighteen, not 48.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots(Option<Box<Pointers>>);
 
@@ -228,7 +229,8 @@ impl DirtyBlock {
         }
     }
 
-    /// Freezes the bytes: from now on they are shared with the cache. Writers of this version are gone by then.
+    /// Freezes the bytes: from now on they are shared with the cache. Writers of this version are
+    /// gone by then.
     ///
     /// # Errors
     /// A stored form does not decode.
@@ -271,7 +273,8 @@ impl DirtyBlock {
     }
 }
 
-/// A block whose bytes only the pipeline can get: whoever asks for them here forgot [`DirtyBlock::pointer`].
+/// A block whose bytes only the pipeline can get: whoever asks for them here forgot
+/// [`DirtyBlock::pointer`].
 fn elsewhere(reference: &Reference) -> zuse_base::Error {
     zuse_base::Error::refused(
         zuse_base::Errno::INVAL,

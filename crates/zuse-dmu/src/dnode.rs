@@ -1,13 +1,14 @@
 //! An object in memory: its head, its block tree, and what open txgs have changed.
 //!
-//! There is at most one [`Dnode`] per object; it is found through its object set and lives as long as somebody
-//! holds it or it is dirty.
+//! There is at most one [`Dnode`] per object; it is found through its object set and lives as long
+//! as somebody holds it or it is dirty.
 //!
 //! Invariants
-//! - `dirty` is sorted by txg and has at most three entries. Changes come in txg order (see [`crate::Tx`]), so
-//!   only the newest entry is ever changed; older ones belong to the sync thread.
-//! - `synced` is replaced before the written txg's entry leaves `dirty`, under one lock: a reader that does not
-//!   find a block among the dirty ones finds it in the tree it sees.
+//! - `dirty` is sorted by txg and has at most three entries. Changes come in txg order (see
+//!   [`crate::Tx`]), so only the newest entry is ever changed; older ones belong to the sync
+//!   thread.
+//! - `synced` is replaced before the written txg's entry leaves `dirty`, under one lock: a reader
+//!   that does not find a block among the dirty ones finds it in the tree it sees.
 //! - No lock here is held across I/O. Locks: `state`, then a block's `content`.
 
 pub(crate) mod blocks;
@@ -243,19 +244,20 @@ impl Dnode {
         self.core.tripwire().hold(at::OBJECT, state)
     }
 
-    /// A number that changes with everything that changes about the object but its bonus, never 0: what was read while it had a
-    /// value holds as long as it has that value. A directory's bonus changes with each name that is made in it, and nothing that is
-    /// read under a stamp stands there.
+    /// A number that changes with everything that changes about the object but its bonus, never 0:
+    /// what was read while it had a value holds as long as it has that value. A directory's bonus
+    /// changes with each name that is made in it, and nothing that is read under a stamp stands
+    /// there.
     ///
-    /// It changes under the lock that the change is made under, before the change: who finds the new number and then reads
-    /// waits for the change.
+    /// It changes under the lock that the change is made under, before the change: who finds the
+    /// new number and then reads waits for the change.
     #[inline]
     pub fn stamp(&self) -> u64 {
         self.stamp.load(Acquire)
     }
 
-    /// Whether nothing about the object has begun to change since it had that stamp, and before what the caller has read so
-    /// far was read.
+    /// Whether nothing about the object has begun to change since it had that stamp, and before
+    /// what the caller has read so far was read.
     #[inline]
     pub fn is_unchanged_since(&self, stamp: u64) -> bool {
         fence(Acquire);
@@ -399,7 +401,8 @@ impl Dnode {
 
     /// All changes of this object are on disk once this txg is: what fsync waits for.
     ///
-    /// Other than [`Self::newest_dirty`] it knows of changes that are written and whose uberblock is not yet.
+    /// Other than [`Self::newest_dirty`] it knows of changes that are written and whose uberblock
+    /// is not yet.
     pub fn changed_in(&self) -> Txg {
         let state = self.read_state();
         match state.dirty.last() {
@@ -525,11 +528,12 @@ impl Dnode {
         found.map(Some)
     }
 
-    /// Writes or removes the spill block; its length must be a multiple of 512. While the block cache has memory to
-    /// spare it stands there and is not counted as dirty.
+    /// Writes or removes the spill block; its length must be a multiple of 512. While the block
+    /// cache has memory to spare it stands there and is not counted as dirty.
     ///
     /// # Errors
-    /// `Refused(NOSPC)` if the bonus leaves no room for the spill pointer, `Refused(INVAL)` for an odd length.
+    /// `Refused(NOSPC)` if the bonus leaves no room for the spill pointer, `Refused(INVAL)` for an
+    /// odd length.
     pub fn set_spill(&self, tx: &Tx, bytes: Option<Vec<u8>>) -> Result<()> {
         if bytes
             .as_ref()
@@ -591,8 +595,8 @@ impl Dnode {
         })?
     }
 
-    /// Takes over what a raw OBJECT record says of a dnode: sizes, and the whole room of the bonus as it is stored, of
-    /// which `bonus_len` bytes are in use.
+    /// Takes over what a raw OBJECT record says of a dnode: sizes, and the whole room of the bonus
+    /// as it is stored, of which `bonus_len` bytes are in use.
     ///
     /// # Errors
     /// `Refused(INVAL)` for a bonus that does not fit; the object was freed.

@@ -4,15 +4,17 @@
 //!   … all of object 40 │ 41: bytes up to `offset` │ 42…63: dnodes, no data │ nothing is known of the rest
 //!                      └ `object`                                        `dnodes` ┘
 //! ```
-//! A stream brings the dnodes of a block of 32, then the data of each in order of objects and offsets, each object's spill
-//! block last. What lies beyond the edge was not brought: in place of a full stream's data there are holes, in place of an
-//! incremental one's the bytes of its source. Neither may be given for what the stream was to hold.
+//! A stream brings the dnodes of a block of 32, then the data of each in order of objects and
+//! offsets, each object's spill block last. What lies beyond the edge was not brought: in place of
+//! a full stream's data there are holes, in place of an incremental one's the bytes of its source.
+//! Neither may be given for what the stream was to hold.
 
 use std::collections::BTreeSet;
 
 use zuse_format::dnode::SLOTS_PER_BLOCK;
 
-/// Spill blocks that are waited for one by one; a good stream has at most one for each dnode of a block.
+/// Spill blocks that are waited for one by one; a good stream has at most one for each dnode of a
+/// block.
 const SPILLS_MAX: usize = 1024;
 /// Objects from here on are not those of a stream.
 const OWN: u64 = 1 << 48;

@@ -3,8 +3,8 @@
 //! ```text
 //!   level 5 of a thousand trees ─► sorted by place, read ─► level 4 of them ─► … ─► level 0
 //! ```
-//! Whoever then reads the objects one after the other finds everything in the cache. It is a hint throughout: what is wrong
-//! is met again, and named, by whoever reads it.
+//! Whoever then reads the objects one after the other finds everything in the cache. It is a hint
+//! throughout: what is wrong is met again, and named, by whoever reads it.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -84,8 +84,9 @@ fn go(gather: &mut Ahead, mut ways: Vec<Way>) {
 }
 
 impl Objset {
-    /// What `f` makes of objects and of their neighbours in the same dnode blocks, of none that is in memory. The blocks are
-    /// not kept in the cache. Nothing comes where the objects changed meanwhile.
+    /// What `f` makes of objects and of their neighbours in the same dnode blocks, of none that is
+    /// in memory. The blocks are not kept in the cache. Nothing comes where the objects changed
+    /// meanwhile.
     pub fn look_over<T: Send + 'static>(
         &self,
         gather: &mut Ahead,
@@ -139,9 +140,10 @@ impl Objset {
         go(gather, self.ways_to(&tree, objects));
     }
 
-    /// Brings all blocks of an object into the cache, in the order in which they lie on the devices, if these are more than a
-    /// few and no more than a small part of what the cache holds, and nobody is changing it. For who is going to read all
-    /// of them in an order of its own. Returns when they are there.
+    /// Brings all blocks of an object into the cache, in the order in which they lie on the
+    /// devices, if these are more than a few and no more than a small part of what the cache holds,
+    /// and nobody is changing it. For who is going to read all of them in an order of its own.
+    /// Returns when they are there.
     pub fn gather_whole(&self, dnode: &Dnode) {
         if dnode.newest_dirty().is_some() {
             return;
@@ -174,12 +176,14 @@ impl Objset {
         );
     }
 
-    /// Brings what listings of directories begin with into the cache. Gives the objects, as [`Self::gather_contents`] does.
+    /// Brings what listings of directories begin with into the cache. Gives the objects, as
+    /// [`Self::gather_contents`] does.
     pub fn gather_listings(self: &Arc<Self>, dirs: Vec<u64>) -> Vec<Arc<Dnode>> {
         self.gather_contents(&mut Ahead::new(self.io(), self.work()), dirs)
     }
 
-    /// Brings the spill blocks of objects into the cache. Gives the objects, as [`Self::gather_contents`] does.
+    /// Brings the spill blocks of objects into the cache. Gives the objects, as
+    /// [`Self::gather_contents`] does.
     pub fn gather_spills(
         self: &Arc<Self>,
         gather: &mut Ahead,
@@ -194,8 +198,9 @@ impl Objset {
         held
     }
 
-    /// Brings the dnode blocks of objects into the cache, and shows each object as it is stored, without putting it into memory: who asks for
-    /// it meanwhile finds it as it was. Gives those that `show` made nothing of, and those that are in memory or cannot be read.
+    /// Brings the dnode blocks of objects into the cache, and shows each object as it is stored,
+    /// without putting it into memory: who asks for it meanwhile finds it as it was. Gives those
+    /// that `show` made nothing of, and those that are in memory or cannot be read.
     pub fn gather_stored(
         &self,
         gather: &mut Ahead,
@@ -210,8 +215,9 @@ impl Objset {
         objects
     }
 
-    /// Brings the blocks of small objects into the cache, and the first ones of large objects. Gives the objects: who works with
-    /// them next need not put them into memory again while it has them.
+    /// Brings the blocks of small objects into the cache, and the first ones of large objects.
+    /// Gives the objects: who works with them next need not put them into memory again while it has
+    /// them.
     pub fn gather_contents(
         self: &Arc<Self>,
         gather: &mut Ahead,
@@ -238,9 +244,9 @@ impl Objset {
 /// Kind of an object set and the numbers that stand inside it.
 pub type Inside = (ObjsetType, Vec<(String, u64)>);
 
-/// The numbers inside object sets, for those where they can be had in few steps: entries of the master node, of a volume its
-/// `size`, in a table of one block; `None` for the others. Nothing of it stays in the cache: a meta dnode of six levels is
-/// 640 KiB of zeros.
+/// The numbers inside object sets, for those where they can be had in few steps: entries of the
+/// master node, of a volume its `size`, in a table of one block; `None` for the others. Nothing of
+/// it stays in the cache: a meta dnode of six levels is 640 KiB of zeros.
 pub fn look_inside(gather: &mut Ahead, roots: &[BlockPointer]) -> Vec<Option<Inside>> {
     let mut order: Vec<usize> = (0..roots.len()).collect();
     order.sort_unstable_by_key(|i| (roots[*i].dva(0).vdev(), roots[*i].dva(0).offset()));
@@ -300,8 +306,8 @@ fn first_nodes(_: usize) -> usize {
     3 * DNODE_SLOT
 }
 
-/// Walks ways down through blocks that are not kept; gives what `f` makes of the blocks at their ends, of which it wants so
-/// many of the first bytes.
+/// Walks ways down through blocks that are not kept; gives what `f` makes of the blocks at their
+/// ends, of which it wants so many of the first bytes.
 fn reach<T: Send + 'static>(
     gather: &mut Ahead,
     ways: Vec<Option<Way>>,

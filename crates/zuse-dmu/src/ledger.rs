@@ -86,14 +86,15 @@ impl DirtyMeter {
         self.metadata[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
-    /// A block of metadata is changed in a txg that brings its object (`fresh`), or one that is written more than once. This counts
-    /// nothing as dirty.
+    /// A block of metadata is changed in a txg that brings its object (`fresh`), or one that is
+    /// written more than once. This counts nothing as dirty.
     pub fn note_block(&self, txg: Txg, fresh: bool, bytes: u64) {
         let of = if fresh { &self.fresh } else { &self.again };
         of[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes of blocks of metadata in a txg: of new objects, and such as are written again and again.
+    /// Bytes of blocks of metadata in a txg: of new objects, and such as are written again and
+    /// again.
     pub fn fresh_and_again(&self, txg: Txg) -> (u64, u64) {
         let slot = txg.slot::<4>();
         (
@@ -107,7 +108,8 @@ impl DirtyMeter {
         self.data[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
-    /// More bytes of attributes' values in a txg that nobody has to wait for. This counts nothing as dirty.
+    /// More bytes of attributes' values in a txg that nobody has to wait for. This counts nothing
+    /// as dirty.
     pub fn note_value(&self, txg: Txg, bytes: u64) {
         self.values[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }

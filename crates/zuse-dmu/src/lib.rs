@@ -1,4 +1,5 @@
-//! The data management unit: object sets, objects, block trees, transactions; ZAP and SA on top of them.
+//! The data management unit: object sets, objects, block trees, transactions; ZAP and SA on top of
+//! them.
 //!
 //! ```text
 //!   ZAP   SA          names and attributes

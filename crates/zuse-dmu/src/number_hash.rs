@@ -1,15 +1,18 @@
-//! A hasher for maps by object number: numbers are given out in a row, and nobody outside chooses them.
+//! A hasher for maps by object number: numbers are given out in a row, and nobody outside chooses
+//! them.
 //!
 //! ```text
 //!   number   … where in the table a search begins │ 5 bits: the shard │ 2 bits: four neighbours
 //! ```
-//! Maps are split into [`SHARDS`]. Four numbers in a row are of one shard and begin at the same place of its table (hashbrown looks at
-//! sixteen places at once): objects that are made, written and given back one after the other find their places in lines of memory
-//! that are near already, where a hash that spreads them made each of them wait for two lines of its own (0.3 us of making a
-//! file). In a row, not one of each shard after the other: between two files whose values are long are more bytes than the processor
-//! keeps near. Not more than four: sixteen made objects that are needed in another order a tenth dearer, because parts of
-//! the table were full. Beginnings are spread as by any hash, so that no stride of numbers makes a long chain. The seven bits by
-//! which places are told apart come from the whole number.
+//! Maps are split into [`SHARDS`]. Four numbers in a row are of one shard and begin at the same
+//! place of its table (hashbrown looks at sixteen places at once): objects that are made, written
+//! and given back one after the other find their places in lines of memory that are near already,
+//! where a hash that spreads them made each of them wait for two lines of its own (0.3 us of making
+//! a file). In a row, not one of each shard after the other: between two files whose values are
+//! long are more bytes than the processor keeps near. Not more than four: sixteen made objects that
+//! are needed in another order a tenth dearer, because parts of the table were full. Beginnings are
+//! spread as by any hash, so that no stride of numbers makes a long chain. The seven bits by which
+//! places are told apart come from the whole number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -65,7 +68,8 @@ mod tests {
         hasher.finish()
     }
 
-    /// Of a table of that many places: the most that begin within sixteen of them, of numbers of one shard.
+    /// Of a table of that many places: the most that begin within sixteen of them, of numbers of
+    /// one shard.
     fn fullest(places: u64, numbers: impl Iterator<Item = u64>) -> usize {
         let mut groups = HashMap::<u64, usize>::new();
         for n in numbers {

@@ -4,14 +4,16 @@
 //!   objset block ─► meta dnode ─► dnode blocks (32 slots of 512 bytes) ─► dnodes ─► data
 //!               └► accounting dnodes −1, −2, −3
 //! ```
-//! Dnode blocks are data of the meta dnode. They change in syncing context only, when the dnodes of a txg are put
-//! into their slots; open context works on [`Dnode`]s in memory.
+//! Dnode blocks are data of the meta dnode. They change in syncing context only, when the dnodes of
+//! a txg are put into their slots; open context works on [`Dnode`]s in memory.
 //!
 //! Invariants
-//! - `objects` has at most one live [`Dnode`] per number. Whoever loads one from a dnode block inserts it only if
-//!   the meta dnode's tree is still the one it was read from; else it reads again. Objects that a txg changed stay
-//!   in memory until the new meta dnode is in place, so no stale copy can come back.
-//! - An object number is handed out only if its slots are free on disk and no object in memory has it.
+//! - `objects` has at most one live [`Dnode`] per number. Whoever loads one from a dnode block
+//!   inserts it only if the meta dnode's tree is still the one it was read from; else it reads
+//!   again. Objects that a txg changed stay in memory until the new meta dnode is in place, so no
+//!   stale copy can come back.
+//! - An object number is handed out only if its slots are free on disk and no object in memory has
+//!   it.
 
 mod accounting;
 mod ahead;
@@ -52,9 +54,10 @@ use crate::tx::Tx;
 
 use number::Numbers;
 
-/// What a new object costs in memory until it is synced, about: itself, its changes, its bonus, its entry here and what it is
-/// once written (of an empty file 0.53 KiB were measured before that, and 0.6 with what it is then). Its dnode is part of a
-/// block that the cache lends for. The more objects a txg holds the less often each leaf of a large directory is written.
+/// What a new object costs in memory until it is synced, about: itself, its changes, its bonus, its
+/// entry here and what it is once written (of an empty file 0.53 KiB were measured before that, and
+/// 0.6 with what it is then). Its dnode is part of a block that the cache lends for. The more
+/// objects a txg holds the less often each leaf of a large directory is written.
 const OBJECT_CHARGE: u64 = 704;
 
 /// What every object of an object set shares.
@@ -78,7 +81,8 @@ pub(crate) struct Core {
     dirty: [Mutex<Vec<Arc<Dnode>>>; 4],
     /// Changes of objects so far, to tell whether a piece of code changed anything.
     edits: AtomicU64,
-    /// The last txg that a sync of this object set began to write; its uberblock may still be to come.
+    /// The last txg that a sync of this object set began to write; its uberblock may still be to
+    /// come.
     pub last_sync: AtomicU64,
     /// How far it is proved, if it was made of a stream that ended early.
     pub edge: OnceLock<Arc<Edge>>,
@@ -94,7 +98,8 @@ impl Core {
         self.settings.read().clone()
     }
 
-    /// How many threads may wait for devices at once while blocks are written: each top-level vdev has one that writes to it.
+    /// How many threads may wait for devices at once while blocks are written: each top-level vdev
+    /// has one that writes to it.
     pub fn devices(&self) -> usize {
         self.io.vdevs().tops().len()
     }
@@ -103,7 +108,8 @@ impl Core {
         &self.objects[shard_of(object.0)]
     }
 
-    /// A block of this object set, proved by its key if it has one; whether the cache keeps it is up to `primarycache`.
+    /// A block of this object set, proved by its key if it has one; whether the cache keeps it is
+    /// up to `primarycache`.
     pub fn read_block(
         &self,
         bp: &BlockPointer,
@@ -168,7 +174,8 @@ pub struct ObjsetEnv {
     pub meter: Arc<DirtyMeter>,
     /// Effective properties.
     pub settings: Settings,
-    /// Keys of an encrypted dataset. Without them such an object set shows what is in clear and cannot be changed.
+    /// Keys of an encrypted dataset. Without them such an object set shows what is in clear and
+    /// cannot be changed.
     pub key: Option<Arc<DatasetKey>>,
 }
 
@@ -389,7 +396,8 @@ impl Objset {
         *self.core.settings.write() = Arc::new(settings);
     }
 
-    /// Changes of objects so far: equal before and after means that nothing was changed. One counts before anybody can see it.
+    /// Changes of objects so far: equal before and after means that nothing was changed. One counts
+    /// before anybody can see it.
     pub fn edits(&self) -> u64 {
         self.core.edits.load(Acquire)
     }
@@ -426,13 +434,15 @@ impl Objset {
         self.core.key.as_ref()
     }
 
-    /// Whether this is an encrypted dataset without its key: bonuses are ciphertext, contents cannot be read.
+    /// Whether this is an encrypted dataset without its key: bonuses are ciphertext, contents
+    /// cannot be read.
     pub fn is_locked(&self) -> bool {
         self.core.key.is_none() && self.root().uses_crypt()
     }
 
-    /// Says that tx's txg includes what a record of the intent log asks for: the header on disk says so together with
-    /// the change itself, so that a crash neither repeats nor loses the record.
+    /// Says that tx's txg includes what a record of the intent log asks for: the header on disk
+    /// says so together with the change itself, so that a crash neither repeats nor loses the
+    /// record.
     pub fn note_replayed(&self, tx: &Tx, seq: u64) {
         self.replayed[tx.txg().slot::<4>()].fetch_max(seq, Relaxed);
         self.touch(tx);
@@ -471,8 +481,8 @@ impl Objset {
     /// An object by number.
     ///
     /// # Errors
-    /// `Refused(NOENT)` if the number is free or inside a larger dnode, `Refused(INVAL)` if there can be no such
-    /// number; the dnode block cannot be read.
+    /// `Refused(NOENT)` if the number is free or inside a larger dnode, `Refused(INVAL)` if there
+    /// can be no such number; the dnode block cannot be read.
     pub fn dnode(self: &Arc<Self>, object: ObjectId) -> Result<Arc<Dnode>> {
         self.check_number(object)?;
         if !self.has_dnode(object) {
@@ -507,7 +517,8 @@ impl Objset {
             let stored = match block {
                 None => None,
                 Some(block) => {
-                    // Who takes one object after the other waits for memory while the answer is on its way.
+                    // Who takes one object after the other waits for memory while the answer is on
+                    // its way.
                     glance::ask_for(&block, slot + 1);
                     if starts_of(&block) >> slot & 1 == 1 {
                         let bytes = &block.bytes()[slot * DNODE_SLOT..];
@@ -613,8 +624,8 @@ impl Objset {
         self.born(tx, object, spec)?.ok_or_else(taken)
     }
 
-    /// As [`Self::allocate_at`] in a txg that is never written: the slots may also be those of objects that were freed
-    /// in it, which the disk still has.
+    /// As [`Self::allocate_at`] in a txg that is never written: the slots may also be those of
+    /// objects that were freed in it, which the disk still has.
     ///
     /// # Errors
     /// As [`Self::allocate_at`].
@@ -750,8 +761,9 @@ impl Objset {
         self.kind == ObjsetType::Zfs && self.counted() & OBJSET_USER_ACCOUNTING != 0
     }
 
-    /// Counts what changes from now on as these objset flags say, before they are set: they promise that everything is
-    /// counted, so each object has to be changed once before ([`Dnode::touch`]). 0 stops it.
+    /// Counts what changes from now on as these objset flags say, before they are set: they promise
+    /// that everything is counted, so each object has to be changed once before ([`Dnode::touch`]).
+    /// 0 stops it.
     pub fn count_as(&self, flags: u64) {
         self.counting.store(flags, Relaxed);
     }
@@ -763,7 +775,8 @@ impl Objset {
 }
 
 impl Drop for Objset {
-    /// What is dirty will never be written. It holds what it is dirty in: without this neither would ever go.
+    /// What is dirty will never be written. It holds what it is dirty in: without this neither
+    /// would ever go.
     fn drop(&mut self) {
         for slot in &self.core.dirty {
             let dirty = std::mem::take(&mut *slot.lock());

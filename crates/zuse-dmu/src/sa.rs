@@ -1,16 +1,19 @@
-//! System attributes: the metadata of files, kept in the bonus of their dnodes, with a spill block for what does not fit.
+//! System attributes: the metadata of files, kept in the bonus of their dnodes, with a spill block
+//! for what does not fit.
 //!
 //! ```text
 //!  bonus (or spill)   0 magic 0x002F505A   4 layout (10 bits) | header/8 (6 bits)   6 lengths of variable attributes, u16 each
 //!  header             attribute values in layout order, each at a multiple of 8
 //! ```
-//! A layout is a sequence of attribute numbers; names, numbers and layouts are in two tables per object set ([`SaTable`]).
-//! Old objects (bonus type 17) have one fixed layout without a header; the same view reads them.
+//! A layout is a sequence of attribute numbers; names, numbers and layouts are in two tables per
+//! object set ([`SaTable`]). Old objects (bonus type 17) have one fixed layout without a header;
+//! the same view reads them.
 //!
 //! Invariants
 //! - A layout number is in the LAYOUTS table in the same txg, before any buffer uses it.
 //! - New sets are written in canonical order: space accounting reads owner ids at fixed offsets.
-//! - Bytes beyond the last attribute are never read; attributes nobody here knows are carried along.
+//! - Bytes beyond the last attribute are never read; attributes nobody here knows are carried
+//!   along.
 //! - Layouts are only ever added, so a reader that holds one needs no lock.
 
 pub mod attribute;
@@ -60,7 +63,8 @@ pub struct OwnerIds {
     pub parent: u64,
 }
 
-/// Owner ids at their fixed offsets, without looking at the layout; `None` for objects that are not accounted.
+/// Owner ids at their fixed offsets, without looking at the layout; `None` for objects that are not
+/// accounted.
 pub fn owner_ids(bonus_type: u8, bonus: &[u8]) -> Option<OwnerIds> {
     if bonus_type == ZNODE_BONUS && bonus.len() >= ZNODE_SIZE {
         let at = |offset| u64_in(bonus, offset, false);

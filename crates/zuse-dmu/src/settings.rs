@@ -1,7 +1,8 @@
 //! What an object set's blocks get when they are written, from its dataset's properties.
 //!
-//! The table is chapter 02 §5.3 of the format notes: metadata (indirects, metadata types, spill blocks) is
-//! compressed with the pool's default and gets one copy more; data follow the properties.
+//! The table is chapter 02 §5.3 of the format notes: metadata (indirects, metadata types, spill
+//! blocks) is compressed with the pool's default and gets one copy more; data follow the
+//! properties.
 
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
 use zuse_format::dnode::DEFAULT_INDIRECT_SHIFT;
@@ -50,7 +51,8 @@ pub struct Settings {
     pub special_small_blocks: u32,
     /// Largest microzap, in bytes (tunable `zap_micro_max_size`).
     pub micro_zap_max: u32,
-    /// log2 of the indirect blocks of new objects that do not ask for a size (tunable `zfs_default_ibs`).
+    /// log2 of the indirect blocks of new objects that do not ask for a size (tunable
+    /// `zfs_default_ibs`).
     pub indirect_shift: u8,
     /// Largest block the pool takes.
     pub max_block_size: u32,
@@ -60,7 +62,8 @@ pub struct Settings {
     pub cache_metadata: bool,
 }
 
-/// Whether an object may ask for a checksum in its dnode: the others stand inside of the blocks that they are of.
+/// Whether an object may ask for a checksum in its dnode: the others stand inside of the blocks
+/// that they are of.
 pub const fn is_for_objects(kind: ChecksumKind) -> bool {
     use ChecksumKind::{GangHeader, Label, Zilog, Zilog2};
     !matches!(kind, Label | GangHeader | Zilog | Zilog2)
@@ -92,8 +95,8 @@ impl Settings {
 
     /// How to write a block.
     ///
-    /// `object_type` is the dnode's type (the bonus type for a spill block); `compress` and `checksum` are the
-    /// dnode's own overrides, 0 for none.
+    /// `object_type` is the dnode's type (the bonus type for a spill block); `compress` and
+    /// `checksum` are the dnode's own overrides, 0 for none.
     pub fn policy(
         &self,
         object_type: u8,

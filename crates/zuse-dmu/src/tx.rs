@@ -1,12 +1,13 @@
 //! A transaction: permission to change things in one txg.
 //!
 //! Rules that callers keep
-//! - All logical locks (file ranges, directory names) are taken before the transaction begins, so that whoever
-//!   holds one never waits for a lock whose owner waits for the txg to quiesce.
+//! - All logical locks (file ranges, directory names) are taken before the transaction begins, so
+//!   that whoever holds one never waits for a lock whose owner waits for the txg to quiesce.
 //! - Nobody waits for a txg to sync, or begins a second transaction, while holding one.
 //!
-//! Because a new txg opens only after every transaction of the one before has ended, the versions of a block
-//! are made in txg order: a change in txg T never comes after a change of the same block in T + 1.
+//! Because a new txg opens only after every transaction of the one before has ended, the versions
+//! of a block are made in txg order: a change in txg T never comes after a change of the same block
+//! in T + 1.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub trait TxgHold: Send + Sync {
     /// One transaction of `txg` ended; `reserved` is the estimate it was admitted with, in bytes.
     fn release(&self, txg: Txg, reserved: u64);
 
-    /// Has `work` called before `txg` is closed, with a transaction of it. False: it cannot be done.
+    /// Has `work` called before `txg` is closed, with a transaction of it. False: it cannot be
+    /// done.
     fn before_close(&self, _txg: Txg, _work: Arc<dyn BeforeClose>) -> bool {
         false
     }
@@ -29,7 +31,8 @@ pub trait TxgHold: Send + Sync {
 
 /// What was put off until a txg is closed, in the hope that it will not be needed at all.
 pub trait BeforeClose: Send + Sync {
-    /// The txg of `tx` is about to close: all that has to be in it is changed now. Others may still be at work in it.
+    /// The txg of `tx` is about to close: all that has to be in it is changed now. Others may still
+    /// be at work in it.
     fn before_close(&self, tx: &Tx);
 }
 
@@ -64,8 +67,8 @@ impl Tx {
         self.txg
     }
 
-    /// Has `work` called once before the txg of this transaction is closed. False where that cannot be had: the work has to be
-    /// done at once.
+    /// Has `work` called once before the txg of this transaction is closed. False where that cannot
+    /// be had: the work has to be done at once.
     pub fn before_close(&self, work: Arc<dyn BeforeClose>) -> bool {
         self.hold
             .as_ref()

@@ -5,16 +5,18 @@
 //!   more         rows of 16 by number ─► block      where they lie close enough for that
 //!                far: a tree                        the others, all of higher numbers
 //! ```
-//! Most objects have one: it stands here by itself. A tree begins with a node for eleven, 192 bytes of which one entry uses 16; over
-//! the objects that a txg brings that is a tenth of their memory.
+//! Most objects have one: it stands here by itself. A tree begins with a node for eleven, 192 bytes
+//! of which one entry uses 16; over the objects that a txg brings that is a tenth of their memory.
 //!
-//! A directory of a million names has some thousand leaves, of which each name needs another one: in a tree that is a wait for memory at
-//! two or three nodes, in a row it is one. The rows' table is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]), so that
-//! a few blocks of a large file don't make it long: they stay in the tree, until they are many themselves.
+//! A directory of a million names has some thousand leaves, of which each name needs another one:
+//! in a tree that is a wait for memory at two or three nodes, in a row it is one. The rows' table
+//! is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]), so that a few blocks of a
+//! large file don't make it long: they stay in the tree, until they are many themselves.
 //!
-//! The address of its bytes stands beside each block: who knows which lines he is going to read of a block asks for them while
-//! the block itself is fetched. A name for a directory of a million waits for memory once then, not for the block, the leaf's
-//! header and its bucket one after the other. The address is a hint: the bytes may have moved.
+//! The address of its bytes stands beside each block: who knows which lines he is going to read of
+//! a block asks for them while the block itself is fetched. A name for a directory of a million
+//! waits for memory once then, not for the block, the leaf's header and its bucket one after the
+//! other. The address is a hint: the bytes may have moved.
 //!
 //! Invariant: what is in `far` has a higher number than any that the rows could hold.
 
@@ -147,7 +149,8 @@ impl Versions {
         }
     }
 
-    /// As [`Self::get`], where the first bytes of the block and those at `soon` will be needed next.
+    /// As [`Self::get`], where the first bytes of the block and those at `soon` will be needed
+    /// next.
     #[inline]
     pub fn get_soon(&self, blkid: u64, soon: usize) -> Option<&Arc<DirtyBlock>> {
         let Self::Many(blocks) = self else {
@@ -172,7 +175,8 @@ impl Versions {
         }
     }
 
-    /// Asks the memory for a block, its first bytes and those at `soon`, which will be needed in a while.
+    /// Asks the memory for a block, its first bytes and those at `soon`, which will be needed in a
+    /// while.
     pub fn expect(&self, blkid: u64, soon: usize) {
         if let Self::Many(blocks) = self
             && let Some(there) = blocks.get(blkid)

@@ -1,25 +1,31 @@
-//! ZAP: an object that maps names to arrays of unsigned integers. Directories, property tables, the tables of the MOS.
+//! ZAP: an object that maps names to arrays of unsigned integers. Directories, property tables, the
+//! tables of the MOS.
 //!
 //! ```text
 //!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached block
 //!  fat     header block → pointer table → leaves; parsed in place
 //! ```
-//! A ZAP begins micro and becomes fat when it outgrows the largest micro block, or gets a name of 50 bytes, a value that is not
-//! one u64, or too many names of one hash. A directory that falls back to a few short names becomes micro again.
+//! A ZAP begins micro and becomes fat when it outgrows the largest micro block, or gets a name of
+//! 50 bytes, a value that is not one u64, or too many names of one hash. A directory that falls
+//! back to a few short names becomes micro again.
 //!
 //! Invariants
-//! - Logical operations of one object exclude each other by one read-write lock, found through the object
-//!   ([`Dnode::companion`]): two [`Zap`]s of the same object share it. It is held across the reads that an operation needs.
-//! - What is kept of block 0 beside the lock ([`known`]) holds as long as nothing about the object has changed: a ZAP can
-//!   never disagree with its object.
+//! - Logical operations of one object exclude each other by one read-write lock, found through the
+//!   object ([`Dnode::companion`]): two [`Zap`]s of the same object share it. It is held across the
+//!   reads that an operation needs.
+//! - What is kept of block 0 beside the lock ([`known`]) holds as long as nothing about the object
+//!   has changed: a ZAP can never disagree with its object.
 //! - A hostile ZAP gives `Corrupt` that names object and block; no walk is longer than its block.
-//! - No memory grows with the number of entries, except 8 bytes each in the index of a cached micro block (≤ 128 KiB).
+//! - No memory grows with the number of entries, except 8 bytes each in the index of a cached micro
+//!   block (≤ 128 KiB).
 //!
-//! Budget: a warm look-up by the library is to stay below 500 ns, in a ZAP of a million names too, where the table block's
-//! word, the leaf's header with the bucket, and the entry with what lies behind it are in none of the processor's caches.
-//! Nothing is allocated or copied; each of the three blocks costs one lock that nobody else wants and one reference.
+//! Budget: a warm look-up by the library is to stay below 500 ns, in a ZAP of a million names too,
+//! where the table block's word, the leaf's header with the bucket, and the entry with what lies
+//! behind it are in none of the processor's caches. Nothing is allocated or copied; each of the
+//! three blocks costs one lock that nobody else wants and one reference.
 //!
-//! Why a position (cookie) survives changes: entries are listed by (hash, cd) and an entry keeps both while it lives.
+//! Why a position (cookie) survives changes: entries are listed by (hash, cd) and an entry keeps
+//! both while it lives.
 
 mod change;
 mod cursor;
@@ -104,7 +110,8 @@ pub struct ZapOptions {
     pub normflags: u64,
     /// Given flags make it fat from birth.
     pub flags: ZapFlags,
-    /// log2 of the block size of a ZAP that is fat from birth, which a number here makes it as flags do; 0 means 14.
+    /// log2 of the block size of a ZAP that is fat from birth, which a number here makes it as
+    /// flags do; 0 means 14.
     pub block_shift: u32,
     /// log2 of the indirect block size; 0 means that of the settings.
     pub indirect_shift: u8,
@@ -151,8 +158,8 @@ fn kind(block0: &[u8]) -> Checked<Kind> {
     }
 }
 
-/// A hash salt: any odd value will do; different ZAPs should have different ones. Without chance, so that a simulated pool
-/// can be made again.
+/// A hash salt: any odd value will do; different ZAPs should have different ones. Without chance,
+/// so that a simulated pool can be made again.
 fn new_salt(object: u64, txg: u64) -> u64 {
     let mut x = object.rotate_left(32) ^ txg;
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -161,8 +168,8 @@ fn new_salt(object: u64, txg: u64) -> u64 {
     (x ^ (x >> 31)) | 1
 }
 
-/// Makes an object that has no data a micro ZAP of 512 bytes with one name in it, written at once: nobody may have opened it.
-/// False, and nothing done, if the name is not one for the micro form.
+/// Makes an object that has no data a micro ZAP of 512 bytes with one name in it, written at once:
+/// nobody may have opened it. False, and nothing done, if the name is not one for the micro form.
 ///
 /// # Errors
 /// The object is free.
@@ -176,7 +183,8 @@ pub fn init_micro_with(dnode: &Arc<Dnode>, tx: &Tx, name: &[u8], value: u64) -> 
     Ok(true)
 }
 
-/// The micro form's answer to a question that either form can get, or what the fat form needs to go on.
+/// The micro form's answer to a question that either form can get, or what the fat form needs to go
+/// on.
 enum Micro<T, U> {
     Answer(T),
     Fat(U),
@@ -240,7 +248,8 @@ impl Zap {
         Ok(1 << shift)
     }
 
-    /// Puts an empty ZAP into an object that has no data yet (its type is not touched: see [`Dnode::set_type`]).
+    /// Puts an empty ZAP into an object that has no data yet (its type is not touched: see
+    /// [`Dnode::set_type`]).
     ///
     /// # Errors
     /// The object has data.
@@ -292,7 +301,8 @@ impl Zap {
         &self.dnode
     }
 
-    /// The largest micro block this ZAP may grow to: the setting of its object set, rounded up to 512.
+    /// The largest micro block this ZAP may grow to: the setting of its object set, rounded up to
+    /// 512.
     fn micro_max(&self) -> u32 {
         let settings = self.dnode.settings();
         settings
@@ -473,8 +483,8 @@ impl Zap {
         }
     }
 
-    /// The entry that matches a name in a way of matching: value, stored name, and whether another one has the same
-    /// normal form. Of several, that of lowest cd.
+    /// The entry that matches a name in a way of matching: value, stored name, and whether another
+    /// one has the same normal form. Of several, that of lowest cd.
     ///
     /// # Errors
     /// As [`Self::lookup`]; `NOTSUP` for a normalised lookup where names are not normalised.

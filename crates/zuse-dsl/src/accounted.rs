@@ -1,5 +1,6 @@
-//! What users, groups and projects use and may use, for programs: `userused@1000`, `groupobjquota@50` (chapter 06c §3.1 of the format
-//! notes). Usage is kept by the object set, limits by tables that its master node names.
+//! What users, groups and projects use and may use, for programs: `userused@1000`,
+//! `groupobjquota@50` (chapter 06c §3.1 of the format notes). Usage is kept by the object set,
+//! limits by tables that its master node names.
 
 use zuse_base::{Errno, ObjectId, Result};
 use zuse_dmu::zap::Zap;
@@ -61,8 +62,9 @@ pub fn is_accounted(property: &str) -> bool {
 }
 
 impl Batch<'_> {
-    /// What a user, group or project uses of a filesystem or snapshot, or may use (0 for no limit); bytes or objects. `None` where that
-    /// is not counted: on volumes, in old filesystems, of files whose key is not loaded.
+    /// What a user, group or project uses of a filesystem or snapshot, or may use (0 for no limit);
+    /// bytes or objects. `None` where that is not counted: on volumes, in old filesystems, of files
+    /// whose key is not loaded.
     ///
     /// # Errors
     /// The MOS or the dataset cannot be read.

@@ -1,4 +1,5 @@
-//! A checker that recomputes the books: what directories, datasets and deadlists say against what is there.
+//! A checker that recomputes the books: what directories, datasets and deadlists say against what
+//! is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +16,9 @@ use crate::meta::Meta;
 use crate::sizes::Sizes;
 use crate::snapshot::REMAP_DEADLIST;
 
-/// Compares all accounting of a pool with what a walk over its datasets finds; returns what does not agree, one
-/// sentence each. Meant for tests: everything is read. Nothing may be written meanwhile.
+/// Compares all accounting of a pool with what a walk over its datasets finds; returns what does
+/// not agree, one sentence each. Meant for tests: everything is read. Nothing may be written
+/// meanwhile.
 pub fn check_accounting(dsl: &Dsl) -> Vec<String> {
     let mut flaws = Vec::new();
     if let Err(e) = Check::run(dsl, &mut flaws) {
@@ -29,7 +31,8 @@ struct Check<'a> {
     dsl: &'a Dsl,
     meta: &'a Meta,
     flaws: &'a mut Vec<String>,
-    /// Blocks of each dataset that was walked: identity, which pointer to it (clones made in one txg are equal) → (birth, sizes).
+    /// Blocks of each dataset that was walked: identity, which pointer to it (clones made in one
+    /// txg are equal) → (birth, sizes).
     trees: BTreeMap<u64, Tree>,
     /// Clone heads by the directory of their origin: as found, and as listed.
     clones: BTreeMap<u64, BTreeSet<u64>>,

@@ -5,8 +5,9 @@
 //!   waits     used + in flight + estimate > limit: the sync of what is in flight shows what really remains
 //!   admitted  else
 //! ```
-//! Why the root is strict: what is admitted must fit, or the sync runs out of space in the middle of a txg. Changes
-//! that free space skip the quotas and may use half of the slop, so that a full pool can be emptied.
+//! Why the root is strict: what is admitted must fit, or the sync runs out of space in the middle
+//! of a txg. Changes that free space skip the quotas and may use half of the slop, so that a full
+//! pool can be emptied.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,8 +48,8 @@ impl Reserve {
     }
 }
 
-/// Metadata that the first change of a dataset in a txg rewrites whatever it is: the way from a dnode to the objset
-/// block, the MOS. Later changes of the same txg share it.
+/// Metadata that the first change of a dataset in a txg rewrites whatever it is: the way from a
+/// dnode to the objset block, the MOS. Later changes of the same txg share it.
 const TXG_OVERHEAD: u64 = 512 * 1024;
 
 /// Metadata that each change rewrites beyond its own estimate.
@@ -84,7 +85,8 @@ impl Dsl {
 }
 
 impl Dataset {
-    /// Begins a change. May wait for a txg to sync: hold no other transaction and no lock that syncing needs.
+    /// Begins a change. May wait for a txg to sync: hold no other transaction and no lock that
+    /// syncing needs.
     ///
     /// # Errors
     /// `Refused(NOSPC)`, `Refused(DQUOT)`, `Refused(ROFS)` for snapshots and read-only pools.
@@ -136,7 +138,8 @@ impl Dataset {
             let space = self.dsl.space();
             let reserve = if frees { Reserve::Most } else { Reserve::None };
             let limit = space.capacity.saturating_sub(reserve.kept(space.slop));
-            // What was freed is not free before two more txgs are on disk: the allocator's own figure counts it.
+            // What was freed is not free before two more txgs are on disk: the allocator's own
+            // figure counts it.
             let used = root.used.load(Relaxed).max(space.allocated);
             let in_flight = flying(&root.in_flight);
             if used >= limit {

@@ -1,12 +1,12 @@
-//! What a listing is going to read, brought together before it asks: whole layers in disk order instead of one object after
-//! the other.
+//! What a listing is going to read, brought together before it asks: whole layers in disk order
+//! instead of one object after the other.
 //!
 //! ```text
 //!   directories of a level ─► their child maps, property tables ─► … next level
 //!   heads ─► tables of snapshots ─► snapshots ─► deadlists, object sets
 //! ```
-//! What is gathered goes into the block cache, the numbers inside object sets into the metadata tier. Nothing here fails:
-//! what is wrong is met again by the listing itself.
+//! What is gathered goes into the block cache, the numbers inside object sets into the metadata
+//! tier. Nothing here fails: what is wrong is met again by the listing itself.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -46,21 +46,23 @@ impl Needs {
     };
 }
 
-/// Heads or snapshots that are gathered together first before they are changed: nobody works meanwhile.
+/// Heads or snapshots that are gathered together first before they are changed: nobody works
+/// meanwhile.
 const CHANGED_FIRST: usize = 256;
-/// The same, at most. Items come in the order of their names, so each chunk reads all over the MOS: with few at a time
-/// almost all of it was read again and again, by 10,000 items forty times.
+/// The same, at most. Items come in the order of their names, so each chunk reads all over the MOS:
+/// with few at a time almost all of it was read again and again, by 10,000 items forty times.
 const CHANGED_AT_ONCE: usize = 2048;
 /// Bytes of cache that one of them needs, all it reads counted.
 const BYTES_OF_ONE: usize = 32 * 1024;
 /// Chunks of listed items that are kept at most.
 const MOST_CHUNKS: usize = 1024;
-/// Items of a sync task whose objects stay in memory from its check to its change: most of them will be changed, so they would be
-/// there at its end in any case.
+/// Items of a sync task whose objects stay in memory from its check to its change: most of them
+/// will be changed, so they would be there at its end in any case.
 const HELD_ITEMS: usize = 16_384;
 /// Heads that are looked at together.
 pub(crate) const HEADS_AT_ONCE: usize = 1024;
-/// Snapshots that are looked at together, if they are not of one head: so many the metadata tier holds.
+/// Snapshots that are looked at together, if they are not of one head: so many the metadata tier
+/// holds.
 const SNAPSHOTS_AT_ONCE: usize = DATASETS_MAX / 4;
 /// Directories that a walk may meet: beyond, the tree bites its own tail.
 const MOST: usize = 10_000_000;
@@ -96,7 +98,8 @@ impl Dsl {
         Ok(on.then(|| Ahead::new(spa.io(), spa.work())))
     }
 
-    /// A directory and those below it, down to `depth` levels: parents before children, children by name.
+    /// A directory and those below it, down to `depth` levels: parents before children, children by
+    /// name.
     pub(crate) fn tree_below(
         &self,
         name: &str,
@@ -337,8 +340,9 @@ struct Chunk {
     on_the_way: Option<OnTheWay>,
 }
 
-/// What was listed inside a sync task and will probably be changed in that order, a chunk at a time: when the first item of one is
-/// named its objects are brought together, and while it is worked on, another thread brings those of the next.
+/// What was listed inside a sync task and will probably be changed in that order, a chunk at a
+/// time: when the first item of one is named its objects are brought together, and while it is
+/// worked on, another thread brings those of the next.
 #[derive(Default)]
 pub(crate) struct Coming {
     /// Chunks by the name of their first item.
@@ -366,7 +370,8 @@ impl Coming {
         }
     }
 
-    /// Brings together what comes after a name, or after the dataset of a snapshot, if that is the first of a chunk.
+    /// Brings together what comes after a name, or after the dataset of a snapshot, if that is the
+    /// first of a chunk.
     pub fn look_ahead(&mut self, ctx: &Ctx<'_>, name: &str) {
         if self.first.is_empty() {
             return;
@@ -402,8 +407,8 @@ impl Ctx<'_> {
         (limit / 4 / BYTES_OF_ONE).clamp(CHANGED_FIRST, CHANGED_AT_ONCE)
     }
 
-    /// Begins to bring together what changing these objects reads, in another thread; `dirs` if they may be directories, which
-    /// stand for their heads.
+    /// Begins to bring together what changing these objects reads, in another thread; `dirs` if
+    /// they may be directories, which stand for their heads.
     fn gather_beside(&self, objects: Vec<u64>, dirs: bool) -> OnTheWay {
         let Ok(dsl) = self.dsl.arc() else {
             return OnTheWay(None);
@@ -420,8 +425,9 @@ impl Ctx<'_> {
         OnTheWay(begun.ok())
     }
 
-    /// Calls `f` for items one after the other; what changing their datasets reads is brought together for many at a time. Gives
-    /// what was brought together, if it is not too much to be kept for who comes next.
+    /// Calls `f` for items one after the other; what changing their datasets reads is brought
+    /// together for many at a time. Gives what was brought together, if it is not too much to be
+    /// kept for who comes next.
     pub(crate) fn over_gathered<T>(
         &self,
         items: &[T],
@@ -478,8 +484,8 @@ impl Dsl {
         objects.iter().map(head).collect()
     }
 
-    /// Heads, or snapshots, and everything that changing them reads: brought into the cache, and in memory as long as what this
-    /// gives is kept.
+    /// Heads, or snapshots, and everything that changing them reads: brought into the cache, and in
+    /// memory as long as what this gives is kept.
     fn gather_for_change(&self, objects: &[u64]) -> Vec<Arc<Dnode>> {
         let (Ok(meta), Ok(Some(mut gather))) = (self.meta(), self.gatherer()) else {
             return Vec::new();

@@ -3,13 +3,17 @@
 //! ```text
 //!   Dsl::batch(f) ── sync task ── f(&Batch): look, check, change, look again …       all in one txg
 //! ```
-//! Each operation is checked, and then done at once, so later ones see what earlier ones did. An operation that is refused
-//! changes nothing; what was done before it stays, unless [`Batch::undo`] says that nothing is to stay.
+//! Each operation is checked, and then done at once, so later ones see what earlier ones did. An
+//! operation that is refused changes nothing; what was done before it stays, unless [`Batch::undo`]
+//! says that nothing is to stay.
 //!
 //! Invariants
-//! - Everything runs on the sync thread with the configuration lock held for writing: nothing here takes it again.
-//! - A head whose next txg has changes already is not rolled back or destroyed: those changes belong to another tree.
-//! - A device or corruption error ends the batch: [`Batch::fatal`] remembers it, and the sync task fails with it.
+//! - Everything runs on the sync thread with the configuration lock held for writing: nothing here
+//!   takes it again.
+//! - A head whose next txg has changes already is not rolled back or destroyed: those changes
+//!   belong to another tree.
+//! - A device or corruption error ends the batch: [`Batch::fatal`] remembers it, and the sync task
+//!   fails with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -28,7 +32,8 @@ use crate::meta::is_public;
 use crate::name::split_snapshot;
 use crate::property::{Source, Text, Value};
 
-/// Listed names that are kept at most, of children by their directories as of those that are gathered.
+/// Listed names that are kept at most, of children by their directories as of those that are
+/// gathered.
 const MOST_KNOWN: usize = 65_536;
 
 /// What one unit of an operation's cost stands for: a block with three copies.
@@ -37,7 +42,8 @@ const COST: u64 = 16384 * 3;
 /// An administrative change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Destroys a filesystem, volume or snapshot; the flag lets a snapshot that is held or cloned go later.
+    /// Destroys a filesystem, volume or snapshot; the flag lets a snapshot that is held or cloned
+    /// go later.
     Destroy(String, bool),
     /// Takes a snapshot.
     Snapshot(String),
@@ -77,8 +83,8 @@ pub struct Batch<'a> {
     /// Changes are done, not only checked.
     changing: bool,
     cost: Cell<u64>,
-    /// Directories of children that were listed, by full name. A name leaves it when its dataset is destroyed; nothing else that a
-    /// batch does takes a directory its name.
+    /// Directories of children that were listed, by full name. A name leaves it when its dataset is
+    /// destroyed; nothing else that a batch does takes a directory its name.
     known: RefCell<HashMap<String, u64>>,
     /// Children and snapshots that were listed and are likely to be asked for or changed next.
     coming: RefCell<Coming>,
@@ -139,7 +145,8 @@ impl Batch<'_> {
         self.ctx.spa.name()
     }
 
-    /// Says that nothing of what was done is to stay, before or after: the pool's datasets are as before the batch.
+    /// Says that nothing of what was done is to stay, before or after: the pool's datasets are as
+    /// before the batch.
     pub fn undo(&self) {
         self.undone.set(true);
     }

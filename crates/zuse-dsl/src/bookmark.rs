@@ -1,4 +1,5 @@
-//! Bookmarks: what must be kept in step so that those that count freed space stay right, and their removal.
+//! Bookmarks: what must be kept in step so that those that count freed space stay right, and their
+//! removal.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::ZapValue;
@@ -85,7 +86,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Blocks were killed in a head: bookmarks newer than its newest snapshot, or of it, count them.
+    /// Blocks were killed in a head: bookmarks newer than its newest snapshot, or of it, count
+    /// them.
     pub(crate) fn count_freed_before_next(
         &self,
         head: u64,
@@ -108,8 +110,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// A snapshot goes: bookmarks between it and the one before count what the next one's deadlist holds. Returns
-    /// whether a bookmark needs the snapshot's key to stay.
+    /// A snapshot goes: bookmarks between it and the one before count what the next one's deadlist
+    /// holds. Returns whether a bookmark needs the snapshot's key to stay.
     pub(crate) fn bookmarks_lose_snapshot(
         &self,
         head: u64,
@@ -163,7 +165,8 @@ impl Ctx<'_> {
 }
 
 impl Ctx<'_> {
-    /// A head was rolled back: nothing was freed since the snapshot of that txg; newer bookmarks are gone.
+    /// A head was rolled back: nothing was freed since the snapshot of that txg; newer bookmarks
+    /// are gone.
     pub(crate) fn bookmarks_restart(&self, head: u64, txg: u64) -> Result<()> {
         for (name, mut bookmark) in self.dsl.bookmarks_of(head)? {
             if bookmark.creation_txg > txg {
@@ -251,11 +254,12 @@ impl Ctx<'_> {
 }
 
 impl Dsl {
-    /// Makes a bookmark (`pool/a#b`) of a snapshot of the same dataset or one it descends from (`pool/a@s`), or of another
-    /// bookmark.
+    /// Makes a bookmark (`pool/a#b`) of a snapshot of the same dataset or one it descends from
+    /// (`pool/a@s`), or of another bookmark.
     ///
     /// # Errors
-    /// `Refused`: NOENT, EXIST, INVAL if the snapshot is not in the dataset's past, NOTSUP without the feature.
+    /// `Refused`: NOENT, EXIST, INVAL if the snapshot is not in the dataset's past, NOTSUP without
+    /// the feature.
     pub fn create_bookmark(&self, source: &str, bookmark: &str) -> Result<()> {
         let (source, bookmark) = (source.to_owned(), bookmark.to_owned());
         let (s, b) = (source.clone(), bookmark.clone());

@@ -4,7 +4,8 @@
 //!   bonus: counts and totals ── data: pointers[num_blkptrs] (128 bytes each)
 //!                            └─ sub-list array: object numbers of further lists
 //! ```
-//! Totals of a list include its sub-lists. A new list is given the longest header that the pool's version knows.
+//! Totals of a list include its sub-lists. A new list is given the longest header that the pool's
+//! version knows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -70,7 +71,8 @@ impl Bpobj {
             .dnode
             .with_bonus(BpobjPhys::parse)
             .map_err(|e| e.at(self.dnode.place().to_string()))?;
-        // A forged count would have pointers written over those at the beginning, or a walk never end.
+        // A forged count would have pointers written over those at the beginning, or a walk never
+        // end.
         let blocks = self.dnode.max_block().saturating_add(1);
         let bytes = blocks.saturating_mul(u64::from(self.dnode.block_size()));
         let room = (bytes / BP_SIZE as u64).min(MOST_ENTRIES);
@@ -179,7 +181,8 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Puts another list into this one, which is not the shared empty list; `sub` belongs to this list afterwards.
+    /// Puts another list into this one, which is not the shared empty list; `sub` belongs to this
+    /// list afterwards.
     pub fn enqueue(&self, ctx: &Ctx<'_>, sub: u64) -> Result<()> {
         if drop_if_empty_list(ctx, sub)? {
             return Ok(());
@@ -197,8 +200,8 @@ impl Bpobj {
                 "a list of an old pool cannot hold lists",
             ));
         }
-        // Short lists are copied, and so are short arrays of sub-lists: else each merge of two snapshots' lists
-        // would nest them one level deeper.
+        // Short lists are copied, and so are short arrays of sub-lists: else each merge of two
+        // snapshots' lists would nest them one level deeper.
         let short = list.dnode.max_block() == 0;
         if short && theirs.num_blkptrs > u64::from(list.dnode.block_size()) / BP_SIZE as u64 {
             return Err(Error::corrupt(
@@ -251,9 +254,10 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Takes blocks off the list, newest part first, and gives them to `f` until `f` says stop by `false` (that
-    /// block stays). Returns the sizes taken off, whether the list is empty now, and what is wrong with it: what was
-    /// taken off before a damaged place is off, or it would be freed once more another time.
+    /// Takes blocks off the list, newest part first, and gives them to `f` until `f` says stop by
+    /// `false` (that block stays). Returns the sizes taken off, whether the list is empty now, and
+    /// what is wrong with it: what was taken off before a damaged place is off, or it would be
+    /// freed once more another time.
     ///
     /// # Errors
     /// Those of `f` and of writing: the txg must be given up.
@@ -334,7 +338,8 @@ impl Bpobj {
                     break;
                 }
             };
-            // A failure in it ends the txg: what it had freed would be in the list, and be freed again.
+            // A failure in it ends the txg: what it had freed would be in the list, and be freed
+            // again.
             let (sizes, empty) = list.drain_to(ctx, f, flaw, depth + 1)?;
             taken += sizes;
             if !empty {
@@ -442,8 +447,8 @@ pub(crate) fn drop_if_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// References to the shared empty list, taken and given back in any number and counted once, by [`Self::note`]. In between
-/// nobody else takes or gives some back.
+/// References to the shared empty list, taken and given back in any number and counted once, by
+/// [`Self::note`]. In between nobody else takes or gives some back.
 pub(crate) struct EmptyLists {
     /// The list, if there is one.
     object: Option<u64>,

@@ -1,7 +1,8 @@
 //! The queue of trees whose blocks are freed in the background: destroyed heads.
 //!
-//! The walk is post-order, objects by number, so that a resume point says it all: what lies before it is freed, and
-//! a block of pointers goes exactly when nothing below it is left. It pauses at level-0 blocks of objects only.
+//! The walk is post-order, objects by number, so that a resume point says it all: what lies before
+//! it is freed, and a block of pointers goes exactly when nothing below it is left. It pauses at
+//! level-0 blocks of objects only.
 //!
 //! ```text
 //!   meta dnode ─ dnode block ─ objects 1, 2, … (block trees by pointer, then spill) ─ the dnode block itself
@@ -39,7 +40,8 @@ enum Walk {
 const MOST_ENTRIES: u64 = 1 << 48;
 
 impl Ctx<'_> {
-    /// Hands a tree over: its blocks born after `birth_txg` are charged to the pool and freed by and by.
+    /// Hands a tree over: its blocks born after `birth_txg` are charged to the pool and freed by
+    /// and by.
     pub(crate) fn queue_tree(
         &self,
         dir: u64,
@@ -218,8 +220,8 @@ impl<'a, 'b> Reaper<'a, 'b> {
         }
     }
 
-    /// A block of pointers or dnodes. An error ends the txg: what it has freed before is in no resume point and would
-    /// be freed again.
+    /// A block of pointers or dnodes. An error ends the txg: what it has freed before is in no
+    /// resume point and would be freed again.
     fn read(&mut self, bp: &BlockPointer) -> Result<Fetched> {
         let place = Place::new("a destroyed dataset");
         match self.ctx.meta.io.read_around(bp, &place) {
@@ -302,7 +304,8 @@ impl<'a, 'b> Reaper<'a, 'b> {
         Ok(Walk::Done)
     }
 
-    /// Whether everything in `[first, first + count)` of an owner was freed before the walk was paused.
+    /// Whether everything in `[first, first + count)` of an owner was freed before the walk was
+    /// paused.
     fn is_past(&self, owner: Owner, first: u64, count: u64) -> bool {
         let Some((object, block)) = self.from else {
             return false;

@@ -15,7 +15,8 @@ impl Dsl {
     /// Makes a filesystem or volume that begins as a copy of a snapshot.
     ///
     /// # Errors
-    /// As for creating; `Refused(INVAL)` if `origin` is no snapshot; `Refused(ACCES)` if its key is not loaded.
+    /// As for creating; `Refused(INVAL)` if `origin` is no snapshot; `Refused(ACCES)` if its key is
+    /// not loaded.
     pub fn clone_snapshot(
         &self,
         origin: &str,

@@ -38,7 +38,8 @@ pub struct Dsl {
     pub(crate) dirs: Mutex<HashMap<u64, Weak<DirState>>>,
     /// Datasets that a txg changed, by object: until it is on disk.
     pub(crate) dirty: [Mutex<BTreeMap<u64, Arc<Dataset>>>; 4],
-    /// Taken for writing while a sync task runs, for reading by whoever looks at several objects together.
+    /// Taken for writing while a sync task runs, for reading by whoever looks at several objects
+    /// together.
     pub(crate) config: RwLock<()>,
     /// Clones of directories whose snapshots a sync task destroys; forgotten at its end.
     pub(crate) branches: Mutex<HashMap<u64, crate::destroy::Branches>>,
@@ -71,7 +72,8 @@ impl Dsl {
         Self::with_root(None)
     }
 
-    /// A layer for a pool to be created: `fill` makes the root filesystem's content, `props` are set on it, it is encrypted if `encryption` says how.
+    /// A layer for a pool to be created: `fill` makes the root filesystem's content, `props` are
+    /// set on it, it is encrypted if `encryption` says how.
     pub fn for_create(
         fill: Fill,
         props: Vec<(String, zuse_format::property::PropertyValue)>,
@@ -151,8 +153,9 @@ impl Dsl {
         })
     }
 
-    /// Runs a sync task: `check` first, then `apply`, in one txg; returns when it is on disk. A check that is
-    /// refused with EAGAIN (a second snapshot in one txg) is tried again in later txgs.
+    /// Runs a sync task: `check` first, then `apply`, in one txg; returns when it is on disk. A
+    /// check that is refused with EAGAIN (a second snapshot in one txg) is tried again in later
+    /// txgs.
     pub(crate) fn task<R: Send + 'static>(
         &self,
         check: impl FnMut(&Ctx<'_>) -> Result<()> + Send + 'static,
@@ -220,7 +223,8 @@ impl Ctx<'_> {
         self.spa.random().max(1)
     }
 
-    /// Creation txg to be noted for something made now: what the pool's first txg makes counts as old as `$ORIGIN`.
+    /// Creation txg to be noted for something made now: what the pool's first txg makes counts as
+    /// old as `$ORIGIN`.
     pub fn birth_txg(&self) -> u64 {
         if self.txg <= 4 { 1 } else { self.txg }
     }
@@ -230,7 +234,8 @@ impl Ctx<'_> {
         self.zapify_with(object, 0)
     }
 
-    /// As [`Self::zapify`]; entries that it does not have yet are made fat at once, with blocks of that log2 of bytes.
+    /// As [`Self::zapify`]; entries that it does not have yet are made fat at once, with blocks of
+    /// that log2 of bytes.
     pub fn zapify_with(&self, object: u64, block_shift: u32) -> Result<crate::table::Table> {
         let dnode = self.meta.dnode(object)?;
         if !crate::meta::is_zapified(&dnode) {

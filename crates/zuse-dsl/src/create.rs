@@ -134,7 +134,8 @@ impl Dsl {
     /// Makes a filesystem or volume.
     ///
     /// # Errors
-    /// `Refused`: INVAL or NAMETOOLONG for the name, NOENT without parent, EXIST, DQUOT for limits, NOSPC.
+    /// `Refused`: INVAL or NAMETOOLONG for the name, NOENT without parent, EXIST, DQUOT for limits,
+    /// NOSPC.
     pub fn create_dataset(&self, name: &str, options: CreateOptions) -> Result<Arc<Dataset>> {
         check_dataset(name)?;
         for (property, value) in &options.properties {
@@ -182,8 +183,9 @@ impl Dsl {
     }
 }
 
-/// log2 of the indirect blocks of directories and datasets. Their extension entries are a few blocks; with the usual 128K an
-/// indirect block took more memory and time than everything else of a directory, and 4,000 of them filled the cache.
+/// log2 of the indirect blocks of directories and datasets. Their extension entries are a few
+/// blocks; with the usual 128K an indirect block took more memory and time than everything else of
+/// a directory, and 4,000 of them filled the cache.
 const SMALL_TREE: u8 = 12;
 
 /// The little that is needed before there is a [`Meta`].
@@ -364,7 +366,8 @@ impl Ctx<'_> {
             let snap = self.meta.ds(origin.snap)?;
             phys.prev_snap = origin.snap;
             phys.prev_snap_txg = snap.creation_txg;
-            // Keys of the origin's own head cover bookmarks too; those of the chain are what is needed.
+            // Keys of the origin's own head cover bookmarks too; those of the chain are what is
+            // needed.
             let above = self.meta.ds(self.meta.dir(snap.dir)?.head_dataset)?;
             let list = Deadlist::open(self.meta, above.deadlist)?;
             let mut keys: Vec<u64> = list.keys();

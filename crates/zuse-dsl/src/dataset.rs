@@ -1,7 +1,8 @@
 //! A dataset in memory: a head or a snapshot, its open object set, its books.
 //!
-//! There is at most one per dataset object. Whoever mounts a head owns it ([`Dataset::own`]); owned heads are not
-//! destroyed. A rollback gives the dataset a new object set: the owner stops all work on the old one before.
+//! There is at most one per dataset object. Whoever mounts a head owns it ([`Dataset::own`]); owned
+//! heads are not destroyed. A rollback gives the dataset a new object set: the owner stops all work
+//! on the old one before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -169,7 +170,8 @@ impl Dataset {
         &self.dsl
     }
 
-    /// A name of 256 bytes or more is made in a transaction that is not over: the feature `longname` becomes active with it.
+    /// A name of 256 bytes or more is made in a transaction that is not over: the feature
+    /// `longname` becomes active with it.
     pub fn note_longname(&self) {
         self.longname.store(true, Relaxed);
     }
@@ -274,8 +276,8 @@ impl Dataset {
     /// Its object set, opened at the first call.
     ///
     /// # Errors
-    /// `Refused(ACCES)` for encrypted datasets whose key is not loaded; `Refused(NXIO)` where the content is not usable (a receive or a destroy
-    /// was begun); the objset block cannot be read.
+    /// `Refused(ACCES)` for encrypted datasets whose key is not loaded; `Refused(NXIO)` where the
+    /// content is not usable (a receive or a destroy was begun); the objset block cannot be read.
     pub fn objset(&self) -> Result<Arc<Objset>> {
         self.check_consistent()?;
         self.objset_received()
@@ -320,8 +322,8 @@ impl Dataset {
         Ok(os)
     }
 
-    /// Its object set; of an encrypted dataset whose key is not loaded as much as can be seen without
-    /// ([`Objset::is_locked`]).
+    /// Its object set; of an encrypted dataset whose key is not loaded as much as can be seen
+    /// without ([`Objset::is_locked`]).
     ///
     /// # Errors
     /// As [`Self::objset`], but for the key.
@@ -348,8 +350,9 @@ impl Dataset {
         }
     }
 
-    /// Its object set, to change the header of its intent log and nothing else. That of an encrypted dataset is opened
-    /// without its key, which nobody could have loaded yet, until the txg is on disk: the header is in no MAC.
+    /// Its object set, to change the header of its intent log and nothing else. That of an
+    /// encrypted dataset is opened without its key, which nobody could have loaded yet, until the
+    /// txg is on disk: the header is in no MAC.
     pub(crate) fn objset_to_claim(&self) -> Result<Arc<Objset>> {
         if self.dsl.is_encrypted(self.object().0)? {
             self.set_raw(true);
@@ -450,7 +453,8 @@ impl Dataset {
         *self.objset.lock() = None;
     }
 
-    /// Lets go of an object set that was opened with keys which are about to be forgotten; false if somebody uses it.
+    /// Lets go of an object set that was opened with keys which are about to be forgotten; false if
+    /// somebody uses it.
     pub(crate) fn forget_keys(&self) -> bool {
         let mut slot = self.objset.lock();
         let used = self.is_owned() || slot.as_ref().is_some_and(|os| Arc::strong_count(os) > 1);

@@ -5,9 +5,9 @@
 //!   key 11   ── list of blocks born in (11, 19]
 //!   key 19   ── list of blocks born after 19
 //! ```
-//! Keys are the `prev_snap_txg` of the older snapshots (and txgs of bookmarks that count what was freed), so a
-//! snapshot's own blocks can be found without reading a pointer. On pools older than version 26 a deadlist is one
-//! plain list.
+//! Keys are the `prev_snap_txg` of the older snapshots (and txgs of bookmarks that count what was
+//! freed), so a snapshot's own blocks can be found without reading a pointer. On pools older than
+//! version 26 a deadlist is one plain list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -326,7 +326,8 @@ impl<'a> Deadlist<'a> {
     }
 }
 
-/// The keys that a deadlist of a dataset after snapshot `snap` must have: `prev_snap_txg` of the whole chain.
+/// The keys that a deadlist of a dataset after snapshot `snap` must have: `prev_snap_txg` of the
+/// whole chain.
 pub(crate) fn chain_keys(meta: &Meta, snap: u64) -> Result<Vec<u64>> {
     let mut keys = Vec::new();
     let mut at = snap;

@@ -4,8 +4,8 @@
 //!   directory ── ZAP: whokey ──► ZAP: names of permissions → 0
 //!   whokey = WHO SCOPE $ ID      ul$1000  gd$50  el$  c-$  s-$@backup; WHO in capitals: the names are sets (@backup)
 //! ```
-//! Chapter 04a §2 of the format notes. Permissions are kept and shown. They are not enforced: whoever can write the pool's
-//! devices can do everything.
+//! Chapter 04a §2 of the format notes. Permissions are kept and shown. They are not enforced:
+//! whoever can write the pool's devices can do everything.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,7 +31,8 @@ pub struct Grant {
 }
 
 impl Dsl {
-    /// The permissions of a dataset and of those above it that have any, nearest first, each sorted by key.
+    /// The permissions of a dataset and of those above it that have any, nearest first, each sorted
+    /// by key.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -67,7 +68,8 @@ impl Dsl {
     /// Gives permissions, or takes them away, all in one txg.
     ///
     /// # Errors
-    /// `Refused`: NOENT, INVAL for keys and names, NOTSUP for pools older than version 8, NOSPC, ROFS.
+    /// `Refused`: NOENT, INVAL for keys and names, NOTSUP for pools older than version 8, NOSPC,
+    /// ROFS.
     pub fn delegate(&self, dataset: &str, changes: &[Grant], allow: bool) -> Result<()> {
         for change in changes {
             let fits = |t: &String| !t.is_empty() && t.len() <= LONGEST;
@@ -108,7 +110,8 @@ impl Dsl {
 }
 
 impl Dsl {
-    /// Says which user makes new datasets from now on: whoever that is gets the permissions that those above give at creation.
+    /// Says which user makes new datasets from now on: whoever that is gets the permissions that
+    /// those above give at creation.
     pub fn set_creator(&self, uid: u64) {
         self.creator.store(uid, Relaxed);
     }

@@ -49,18 +49,20 @@ impl Step {
 }
 
 impl Dsl {
-    /// Destroys a filesystem or volume, or snapshots (`pool/a@s`, `@a%b` from a to b, `@a,b`, `@%b`, `@a%`). With `recursive` also
-    /// everything below, or the snapshots of those names below; all in one txg. With `defer` snapshots that are held
-    /// or cloned go later.
+    /// Destroys a filesystem or volume, or snapshots (`pool/a@s`, `@a%b` from a to b, `@a,b`,
+    /// `@%b`, `@a%`). With `recursive` also everything below, or the snapshots of those names
+    /// below; all in one txg. With `defer` snapshots that are held or cloned go later.
     ///
     /// # Errors
-    /// `Refused`: NOENT, BUSY for what is held, owned or has snapshots, EXIST for children and clones.
+    /// `Refused`: NOENT, BUSY for what is held, owned or has snapshots, EXIST for children and
+    /// clones.
     pub fn destroy(&self, name: &str, recursive: bool, defer: bool) -> Result<()> {
         self.destroy_all(&[name.to_owned()], recursive, defer)
     }
 
-    /// As [`Self::destroy`], of several: all of them in one txg, or none. Filesystems and volumes may hold each other up, as
-    /// clones do. Of the pool's own filesystem only what is below it goes, and its snapshots.
+    /// As [`Self::destroy`], of several: all of them in one txg, or none. Filesystems and volumes
+    /// may hold each other up, as clones do. Of the pool's own filesystem only what is below it
+    /// goes, and its snapshots.
     ///
     /// # Errors
     /// As [`Self::destroy`].
@@ -86,13 +88,15 @@ impl Dsl {
 
     /// As [`Self::destroy_all`], of temporary ones too.
     fn destroy_any(&self, names: &[String], recursive: bool, defer: bool) -> Result<()> {
-        // Everything that was written is on disk before the plan is made: a head is not destroyed half-written.
+        // Everything that was written is on disk before the plan is made: a head is not destroyed
+        // half-written.
         let spa = self.spa()?;
         if spa.is_writable() && names.iter().any(|n| !n.contains('@')) {
             spa.wait_synced(spa.open_txg())?;
         }
         let names = names.to_vec();
-        // The plan that was checked is the one that is carried out: nothing happens between the two.
+        // The plan that was checked is the one that is carried out: nothing happens between the
+        // two.
         let (planned, checked) = handed_on();
         self.task(
             move |ctx| {
@@ -258,8 +262,8 @@ impl Ctx<'_> {
         let mut found = false;
         let mut one = |owner: &String, head: u64| {
             let all = self.dsl.snapshots_of(&self.meta.ds(head)?)?;
-            // The newest first: then each step takes one or two entries off the deadlist of the head. From the other end a
-            // step takes off one for every snapshot that is left.
+            // The newest first: then each step takes one or two entries off the deadlist of the
+            // head. From the other end a step takes off one for every snapshot that is left.
             for (snap, object) in select(&all, spec).unwrap_or_default().into_iter().rev() {
                 found = true;
                 let full = format!("{owner}@{snap}");
@@ -575,8 +579,9 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Heads of the clones of a directory's snapshots with the txgs of those, the newest first. They are remembered to the end of
-    /// the sync task: the n-th snapshot that goes of a dataset with 10,000 clones does not look at them all once more.
+    /// Heads of the clones of a directory's snapshots with the txgs of those, the newest first.
+    /// They are remembered to the end of the sync task: the n-th snapshot that goes of a dataset
+    /// with 10,000 clones does not look at them all once more.
     fn branches(&self, dir: u64, clones: u64) -> Result<Branches> {
         if let Some(known) = self.dsl.branches.lock().get(&dir) {
             return Ok(known.clone());

@@ -62,8 +62,9 @@ impl Dsl {
         Ok(out)
     }
 
-    /// The directory of a filesystem or volume by its full name. The pool's own (`$…`) and temporary ones (`%…`) are not
-    /// there: what a receive has half made nobody renames, promotes or changes.
+    /// The directory of a filesystem or volume by its full name. The pool's own (`$…`) and
+    /// temporary ones (`%…`) are not there: what a receive has half made nobody renames, promotes
+    /// or changes.
     pub(crate) fn find_dir(&self, name: &str) -> Result<u64> {
         if !name.split('/').all(is_public) {
             return Err(no_dataset(name));
@@ -129,8 +130,9 @@ impl Dsl {
             .map(|(_, v)| v))
     }
 
-    /// The name under which a ZAP lists an object. A remembered one is proved by looking it up; only where that fails the
-    /// ZAP is searched, and all its names are remembered: naming each of n children costs n steps, not n².
+    /// The name under which a ZAP lists an object. A remembered one is proved by looking it up;
+    /// only where that fails the ZAP is searched, and all its names are remembered: naming each of
+    /// n children costs n steps, not n².
     pub(crate) fn name_in(&self, table: u64, object: u64) -> Result<Option<String>> {
         let map = self.meta()?.table(table)?;
         if let Some(name) = self.tier.name(object)
@@ -219,8 +221,8 @@ impl Dsl {
             .collect())
     }
 
-    /// Names and objects of a head's snapshots, oldest first, hidden ones too. Their order is that of the chain, so no
-    /// snapshot is read that is not listed.
+    /// Names and objects of a head's snapshots, oldest first, hidden ones too. Their order is that
+    /// of the chain, so no snapshot is read that is not listed.
     pub(crate) fn snapshots_of(&self, head: &DslDatasetPhys) -> Result<Vec<(String, u64)>> {
         if head.snapnames == 0 {
             return Ok(Vec::new());

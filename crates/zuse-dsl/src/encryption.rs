@@ -1,4 +1,5 @@
-//! What can be said about encrypted datasets without their keys: suite, key format, encryption root, type.
+//! What can be said about encrypted datasets without their keys: suite, key format, encryption
+//! root, type.
 //!
 //! Chapter 02b of the format notes. Keys are in `keyring.rs`.
 
@@ -14,7 +15,8 @@ impl Dsl {
         Ok(self.meta()?.table(object)?.get_u64(key)?.unwrap_or(0))
     }
 
-    /// A property that lives in the key object, as text; `None` where the dataset has no such property.
+    /// A property that lives in the key object, as text; `None` where the dataset has no such
+    /// property.
     pub(crate) fn encryption_text(&self, own: Option<u64>, name: &str) -> Result<Option<Shown>> {
         let Some(own) = own else {
             let default =

@@ -5,8 +5,9 @@
 //!   older form    "dataset:object:level:block"            one table
 //!   by head       head in hex ─► table of "object:level:block:birth"     (feature head_errlog)
 //! ```
-//! What reads find goes into `errlog_last`, in the next txg; a scrub writes the other one and both are shown. An entry by head
-//! stands for the snapshots and clones too: who shows it asks which of them have the block.
+//! What reads find goes into `errlog_last`, in the next txg; a scrub writes the other one and both
+//! are shown. An entry by head stands for the snapshots and clones too: who shows it asks which of
+//! them have the block.
 //!
 //! A log that cannot be changed costs the entries, not the txg.
 

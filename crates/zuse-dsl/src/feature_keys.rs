@@ -1,4 +1,5 @@
-//! Features that datasets carry: each is a key in the dataset's extension entries and counts once in the pool.
+//! Features that datasets carry: each is a key in the dataset's extension entries and counts once
+//! in the pool.
 
 use zuse_base::Result;
 use zuse_dmu::ObjsetSync;
@@ -53,7 +54,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Puts the feature keys among the extension entries of a dataset into those of a new snapshot of it.
+    /// Puts the feature keys among the extension entries of a dataset into those of a new snapshot
+    /// of it.
     pub fn inherit_entries(&self, entries: &[(String, ZapValue)], new: u64) -> Result<()> {
         let keys = among(entries);
         if keys.is_empty() || !self.enabled(EXTENSIBLE) {

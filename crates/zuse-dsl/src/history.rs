@@ -1,6 +1,7 @@
 //! The pool's history: a ring of packed lists in the MOS.
 //!
-//! Chapter 04a §4 of the format notes: what was written up to the first command is never overwritten, the rest is a ring.
+//! Chapter 04a §4 of the format notes: what was written up to the first command is never
+//! overwritten, the rest is a ring.
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::DnodeSpec;

@@ -104,8 +104,9 @@ impl Dsl {
         }
     }
 
-    /// What is left of processes that ended: temporary holds are released, heads whose destruction or (not resumable)
-    /// receive was begun are destroyed. To be called once after opening for writing.
+    /// What is left of processes that ended: temporary holds are released, heads whose destruction
+    /// or (not resumable) receive was begun are destroyed. To be called once after opening for
+    /// writing.
     ///
     /// # Errors
     /// The MOS cannot be changed.

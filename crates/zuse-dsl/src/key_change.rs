@@ -1,11 +1,14 @@
-//! Key objects as they are made and changed: new encrypted datasets, new keys, keys inherited again.
+//! Key objects as they are made and changed: new encrypted datasets, new keys, keys inherited
+//! again.
 //!
-//! A key object is wrapped with the wrapping key of its encryption root and names the root's directory. Data are never
-//! encrypted anew: only the few bytes of the wrapping change. So a change touches one object per dataset below the root.
+//! A key object is wrapped with the wrapping key of its encryption root and names the root's
+//! directory. Data are never encrypted anew: only the few bytes of the wrapping change. So a change
+//! touches one object per dataset below the root.
 //!
 //! Rules
 //! - Each wrapping takes a fresh IV.
-//! - A clone shares its origin's key object: it is counted, and rewrapped with the origin, never on its own.
+//! - A clone shares its origin's key object: it is counted, and rewrapped with the origin, never on
+//!   its own.
 //! - What follows a root is found by `key_root.rs`; all of it is rewrapped in the same txg.
 
 use std::sync::Arc;
@@ -60,10 +63,12 @@ fn refused<T>(errno: Errno, what: impl Into<String>) -> Result<T> {
 }
 
 impl NewKey {
-    /// Makes a key ready to be set. `rounds` count for passphrases only, `None` is the default; `random` gives the salt.
+    /// Makes a key ready to be set. `rounds` count for passphrases only, `None` is the default;
+    /// `random` gives the salt.
     ///
     /// # Errors
-    /// `Refused(INVAL)`: the material is no key of that format, too few or too many rounds, no such location.
+    /// `Refused(INVAL)`: the material is no key of that format, too few or too many rounds, no such
+    /// location.
     pub fn derive(
         material: &KeyMaterial,
         format: KeyFormat,
@@ -129,7 +134,8 @@ impl Dsl {
         )
     }
 
-    /// Gives a dataset, and what inherits its key, another key. It becomes an encryption root if it is none.
+    /// Gives a dataset, and what inherits its key, another key. It becomes an encryption root if it
+    /// is none.
     ///
     /// # Errors
     /// `Refused`: INVAL if it is not encrypted or a clone, ACCES if its key is not loaded.
@@ -154,8 +160,8 @@ impl Dsl {
     /// Makes an encryption root, and what inherits its key, take the key of its parent's root.
     ///
     /// # Errors
-    /// `Refused`: INVAL if it is no encryption root, is the pool's own filesystem, or its parent is not encrypted; ACCES if
-    /// one of both keys is not loaded.
+    /// `Refused`: INVAL if it is no encryption root, is the pool's own filesystem, or its parent is
+    /// not encrypted; ACCES if one of both keys is not loaded.
     pub fn inherit_key(&self, name: &str) -> Result<()> {
         let (for_check, name) = (name.to_owned(), name.to_owned());
         self.task(
@@ -255,7 +261,8 @@ impl Ctx<'_> {
         })
     }
 
-    /// Rewraps what follows a directory when its encryption root changes, and tells which key objects those are.
+    /// Rewraps what follows a directory when its encryption root changes, and tells which key
+    /// objects those are.
     fn rewrap(&self, top: u64, new_root: u64, key: &NewKey) -> Result<Vec<u64>> {
         let followers = self.followers(top, self.root_of(top)?)?;
         for Follower { object, dir } in &followers {

@@ -32,11 +32,12 @@ impl KeyFormat {
 #[derive(Clone)]
 pub struct KeyMaterial(Zeroizing<Vec<u8>>);
 
-/// Longest thing that is taken for a key: a passphrase with its line end and room to say that it is too long.
+/// Longest thing that is taken for a key: a passphrase with its line end and room to say that it is
+/// too long.
 pub const KEY_MATERIAL_MAX: usize = 4096;
 
-/// How long somebody waits for a passphrase to become a key. Their rounds of PBKDF2 stand in the pool or came with a
-/// stream: who made that may have asked for hours.
+/// How long somebody waits for a passphrase to become a key. Their rounds of PBKDF2 stand in the
+/// pool or came with a stream: who made that may have asked for hours.
 pub struct Patience<'a> {
     rounds: u64,
     go_on: &'a dyn Fn() -> bool,
@@ -121,7 +122,8 @@ impl KeyMaterial {
     /// The wrapping key that it stands for. No lock may be held: a passphrase takes seconds.
     ///
     /// # Errors
-    /// `Refused`: INVAL, it is no key of that format; RANGE, it asks for too many rounds; INTR, nobody waits for it any more.
+    /// `Refused`: INVAL, it is no key of that format; RANGE, it asks for too many rounds; INTR,
+    /// nobody waits for it any more.
     pub(crate) fn wrapping_key(
         &self,
         format: KeyFormat,

@@ -1,15 +1,18 @@
-//! Whose encryption root is which directory: what follows when a root changes, promotions, raw receives.
+//! Whose encryption root is which directory: what follows when a root changes, promotions, raw
+//! receives.
 //!
 //! ```text
 //!   p (root) ─ p/a ─ p/a/x          out: a clone of p/a, shares its key object
 //!               ╎                   out/c: an own key object, wrapped with the key of p
 //!              out ─ out/c ╌ out2   out2: a clone of out/c, and so on
 //! ```
-//! A key object names its root, and is wrapped with that root's key. Both change together, or nobody opens it any more.
+//! A key object names its root, and is wrapped with that root's key. Both change together, or
+//! nobody opens it any more.
 //!
 //! Invariants
 //! - All directories that share a key object (a dataset and its clones) have one root.
-//! - Who changes a root finds what follows by children and by clones, wherever in the pool they are.
+//! - Who changes a root finds what follows by children and by clones, wherever in the pool they
+//!   are.
 //! - A wrapping that came with a raw stream is that of another root only where that is proved.
 
 use std::collections::HashSet;
@@ -28,8 +31,8 @@ pub(crate) struct Follower {
 }
 
 impl Dsl {
-    /// A dataset that was received raw was no encryption root where it came from: it takes its parent's root again. Its
-    /// key came wrapped with that root's.
+    /// A dataset that was received raw was no encryption root where it came from: it takes its
+    /// parent's root again. Its key came wrapped with that root's.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -41,8 +44,8 @@ impl Dsl {
         )
     }
 
-    /// A dataset that was received raw has become an encryption root where it comes from: it is one here too. Its key came
-    /// wrapped anew; no key is needed.
+    /// A dataset that was received raw has become an encryption root where it comes from: it is one
+    /// here too. Its key came wrapped anew; no key is needed.
     ///
     /// # Errors
     /// As [`Self::inherit_received_key`].
@@ -56,8 +59,9 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// What changes its root together with a directory whose root is `root`: itself, its clones, its origin, what has that
-    /// root below one of them, and so on. The directory's own key object comes first.
+    /// What changes its root together with a directory whose root is `root`: itself, its clones,
+    /// its origin, what has that root below one of them, and so on. The directory's own key object
+    /// comes first.
     pub(crate) fn followers(&self, top: u64, root: u64) -> Result<Vec<Follower>> {
         let (mut met, mut objects) = (HashSet::new(), HashSet::new());
         let mut found = Vec::new();
@@ -146,8 +150,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Makes an encryption root whose key is wrapped as its parent root's take that root, without any key. It stays one
-    /// where its key is known to be wrapped otherwise.
+    /// Makes an encryption root whose key is wrapped as its parent root's take that root, without
+    /// any key. It stays one where its key is known to be wrapped otherwise.
     fn inherit_root(&self, dir: u64) -> Result<()> {
         let parent = self.meta.dir(dir)?.parent;
         if parent == 0 || self.dsl.key_object_number(parent)?.is_none() {
@@ -167,8 +171,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Whether the key of a root opens a key object that is wrapped with a key of that derivation. `None` if nothing tells:
-    /// the root's key is not loaded, and only passphrases have a salt.
+    /// Whether the key of a root opens a key object that is wrapped with a key of that derivation.
+    /// `None` if nothing tells: the root's key is not loaded, and only passphrases have a salt.
     fn opens(&self, root: u64, key: &KeyObject, derivation: Derivation) -> Result<Option<bool>> {
         if let Some(wrapping) = self.dsl.wrapping_key(root) {
             return Ok(Some(key.unwrap(&wrapping).is_some()));
@@ -179,7 +183,8 @@ impl Ctx<'_> {
         Ok((derivation.0 == KeyFormat::Passphrase).then_some(true))
     }
 
-    /// The other way round: what has its parent's root becomes a root itself, with what is below it.
+    /// The other way round: what has its parent's root becomes a root itself, with what is below
+    /// it.
     fn become_root(&self, dir: u64) -> Result<()> {
         if self.dsl.key_object_number(dir)?.is_none() || self.root_of(dir)? == dir {
             return Ok(());
@@ -195,12 +200,13 @@ impl Ctx<'_> {
         self.dsl.move_loaded(&done, dir);
         Ok(())
     }
-    /// A raw stream brings a new wrapping of a directory's key object: gives it, and everything that was wrapped with the same
-    /// key, the root whose key opens it from now on. `put` writes the wrapping.
+    /// A raw stream brings a new wrapping of a directory's key object: gives it, and everything
+    /// that was wrapped with the same key, the root whose key opens it from now on. `put` writes
+    /// the wrapping.
     ///
-    /// The root's own object may be wrapped with another key than before. What was made below it here keeps its wrapping then,
-    /// and so its old key: it becomes a root of its own. An object of another root becomes one where nobody can prove that the
-    /// root's key opens it.
+    /// The root's own object may be wrapped with another key than before. What was made below it
+    /// here keeps its wrapping then, and so its old key: it becomes a root of its own. An object of
+    /// another root becomes one where nobody can prove that the root's key opens it.
     pub(crate) fn rewrapped_elsewhere(
         &self,
         dir: u64,
@@ -226,7 +232,8 @@ impl Ctx<'_> {
         self.make_root(self.owner_of_key(dir, new.object)?, &[follower])
     }
 
-    /// What is wrapped with the key of a root, but the root's own key object, keeps that key under roots of its own.
+    /// What is wrapped with the key of a root, but the root's own key object, keeps that key under
+    /// roots of its own.
     fn leave_root(&self, root: u64, own: u64) -> Result<()> {
         let (format, salt, rounds) = self.dsl.derivation(root)?;
         for Follower { object, dir } in self.followers(root, root)? {
@@ -249,7 +256,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Of the directories that share a key object the one that is no clone of another of them: it can be given another key.
+    /// Of the directories that share a key object the one that is no clone of another of them: it
+    /// can be given another key.
     fn owner_of_key(&self, dir: u64, object: u64) -> Result<u64> {
         let mut at = dir;
         for _ in 0..1 << 16 {

@@ -4,11 +4,13 @@
 //!   directory ─ com.datto:crypto_key_obj ─► key object ─ DSL_CRYPTO_ROOT_DDOBJ ─► directory of the encryption root
 //!                                            (wrapped keys)                        its key object: format, salt, rounds
 //! ```
-//! Loaded is the *wrapping* key of an encryption root, by its directory. A dataset's own keys are unwrapped with it when
-//! the dataset is first used, once per key object: clones share one, and so their salt.
+//! Loaded is the *wrapping* key of an encryption root, by its directory. A dataset's own keys are
+//! unwrapped with it when the dataset is first used, once per key object: clones share one, and so
+//! their salt.
 //!
 //! Invariants
-//! - A wrapping key is in `wrapping` only after it has unwrapped the root's own key object: it is the right one.
+//! - A wrapping key is in `wrapping` only after it has unwrapped the root's own key object: it is
+//!   the right one.
 //! - `loaded` holds keys only of roots in `wrapping`.
 
 use std::collections::HashMap;
@@ -230,7 +232,8 @@ impl Dsl {
     /// The keys of an encrypted dataset.
     ///
     /// # Errors
-    /// `Refused(ACCES)` if the key of its encryption root is not loaded; `Corrupt` if that does not unwrap it.
+    /// `Refused(ACCES)` if the key of its encryption root is not loaded; `Corrupt` if that does not
+    /// unwrap it.
     pub(crate) fn dataset_key(&self, ds: u64) -> Result<Arc<DatasetKey>> {
         let dir = self.meta()?.ds(ds)?.dir;
         let missing = || Error::missing(format!("directory {dir}"), "its key object is missing");
@@ -313,13 +316,13 @@ impl Dsl {
         Ok((format, number(SALT)?, number(ROUNDS)?))
     }
 
-    /// Loads the key of an encryption root, or with `check_only` only tells whether it is the right one (then it may be
-    /// loaded already).
+    /// Loads the key of an encryption root, or with `check_only` only tells whether it is the right
+    /// one (then it may be loaded already).
     ///
     /// # Errors
-    /// `Refused`: INVAL if the dataset is not encrypted, is no encryption root, or the material is no key of its format;
-    /// EXIST if the key is loaded; ACCES if it is another key.
-    /// INTR if `go_on` says no while the key is derived.
+    /// `Refused`: INVAL if the dataset is not encrypted, is no encryption root, or the material is
+    /// no key of its format; EXIST if the key is loaded; ACCES if it is another key. INTR if
+    /// `go_on` says no while the key is derived.
     pub fn load_key(
         &self,
         name: &str,
@@ -399,10 +402,12 @@ impl Dsl {
 
     /// Forgets the key of an encryption root, and all keys that it unwrapped.
     ///
-    /// What a thread in the background does with a dataset that nobody owns any more (reading ahead, the end of a txg) is waited for.
+    /// What a thread in the background does with a dataset that nobody owns any more (reading
+    /// ahead, the end of a txg) is waited for.
     ///
     /// # Errors
-    /// `Refused`: INVAL as for loading; ACCES if it is not loaded; BUSY if a dataset with it is in use.
+    /// `Refused`: INVAL as for loading; ACCES if it is not loaded; BUSY if a dataset with it is in
+    /// use.
     pub fn unload_key(&self, name: &str) -> Result<()> {
         let until = Instant::now() + IN_PASSING;
         // Not under the lock: what is waited for may need it.
@@ -474,8 +479,8 @@ impl Dsl {
         Ok(out)
     }
 
-    /// Tries keys of unknown destination on every encryption root of the pool whose key is not loaded. Gives the names of
-    /// those that were opened by one.
+    /// Tries keys of unknown destination on every encryption root of the pool whose key is not
+    /// loaded. Gives the names of those that were opened by one.
     ///
     /// # Errors
     /// The MOS cannot be read. A root that is damaged or of a foreign suite is passed over.

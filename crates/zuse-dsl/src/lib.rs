@@ -1,17 +1,21 @@
-//! Directories, datasets, snapshots, properties: the layer that gives object sets names, history and a space budget.
+//! Directories, datasets, snapshots, properties: the layer that gives object sets names, history
+//! and a space budget.
 //!
 //! ```text
 //!   Dsl ── names ──► Dataset (head or snapshot) ──► Objset          open context
 //!    │                  │ Ledger (what a txg gave birth to and killed)
 //!    └── sync tasks ────┴──► dirs, deadlists, queues in the MOS      syncing context
 //! ```
-//! Truth lives in the MOS, in bonus buffers and small ZAPs; handles in memory pin objects and carry what is not on
-//! disk (open object sets, in-flight reservations). Administrative changes are sync tasks: all or nothing in one txg.
+//! Truth lives in the MOS, in bonus buffers and small ZAPs; handles in memory pin objects and carry
+//! what is not on disk (open object sets, in-flight reservations). Administrative changes are sync
+//! tasks: all or nothing in one txg.
 //!
 //! Invariants
-//! - `used` of a directory is the sum of its breakdown; a parent's CHILD is the sum of its children's `used`.
+//! - `used` of a directory is the sum of its breakdown; a parent's CHILD is the sum of its
+//!   children's `used`.
 //! - Every `prev_snap_txg` of the older snapshots of a dataset is a key of its deadlist.
-//! - A block of a head is freed only if it was born after the head's newest snapshot; else it goes to the deadlist.
+//! - A block of a head is freed only if it was born after the head's newest snapshot; else it goes
+//!   to the deadlist.
 //! - A feature's count changes in the txg in which its use begins or ends.
 #![forbid(unsafe_code)]
 

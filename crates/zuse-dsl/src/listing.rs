@@ -1,7 +1,7 @@
 //! What there is: datasets, snapshots and bookmarks as a walk meets them, with their names.
 //!
-//! Names stand in the ZAPs of parents only: whoever has an object and wants its name searches a whole ZAP. A walk carries
-//! the names down, so listing costs a constant per entry.
+//! Names stand in the ZAPs of parents only: whoever has an object and wants its name searches a
+//! whole ZAP. A walk carries the names down, so listing costs a constant per entry.
 
 use std::sync::Arc;
 
@@ -103,9 +103,9 @@ impl Dsl {
         Ok(plain(name.to_owned(), object, kind))
     }
 
-    /// Calls `f` for a dataset and what is below it, down to `depth` levels (`None`: all): parents before children, a
-    /// dataset before its snapshots (oldest first) and bookmarks. No lock is held while `f` runs; what is destroyed
-    /// meanwhile may be left out.
+    /// Calls `f` for a dataset and what is below it, down to `depth` levels (`None`: all): parents
+    /// before children, a dataset before its snapshots (oldest first) and bookmarks. No lock is
+    /// held while `f` runs; what is destroyed meanwhile may be left out.
     ///
     /// # Errors
     /// `Refused(NOENT)` for the first one; those of `f`; the MOS cannot be read.
@@ -254,8 +254,8 @@ impl Dsl {
         })
     }
 
-    /// Numbers that stand inside an object set: of a filesystem those of its master node, of a volume `volsize` and
-    /// `volblocksize`.
+    /// Numbers that stand inside an object set: of a filesystem those of its master node, of a
+    /// volume `volsize` and `volblocksize`.
     pub(crate) fn inside(&self, phys: &DslDatasetPhys) -> Result<Arc<Vec<(String, u64)>>> {
         let root = self.root_of(phys)?;
         if let Some(there) = root.inside.get() {
@@ -289,7 +289,8 @@ fn plain(name: String, object: u64, kind: Kind) -> Entry {
     }
 }
 
-/// Entries of a master node, or of a volume's table, under the names of the properties that they are.
+/// Entries of a master node, or of a volume's table, under the names of the properties that they
+/// are.
 pub(crate) fn named_numbers(volume: bool, numbers: Vec<(String, u64)>) -> Vec<(String, u64)> {
     let named = |(name, n): (String, u64)| match (volume, name.as_str()) {
         (true, "size") => ("volsize".to_owned(), n),
@@ -319,7 +320,8 @@ pub(crate) fn read_numbers(os: &Arc<Objset>) -> Result<Vec<(String, u64)>> {
 }
 
 impl Dsl {
-    /// Whether a dataset comes from a snapshot: it is a later snapshot or the head of the same chain, or of a clone's.
+    /// Whether a dataset comes from a snapshot: it is a later snapshot or the head of the same
+    /// chain, or of a clone's.
     ///
     /// # Errors
     /// The MOS cannot be read.

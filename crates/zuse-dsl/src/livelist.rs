@@ -1,7 +1,7 @@
 //! Lists of a clone's own blocks, which other software keeps to destroy clones fast.
 //!
-//! Zuse keeps none: their absence is always valid. The first write to a clone that has one removes it; those of
-//! clones that were destroyed elsewhere are worked off.
+//! Zuse keeps none: their absence is always valid. The first write to a clone that has one removes
+//! it; those of clones that were destroyed elsewhere are worked off.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Reading and changing the bonus structures of the MOS: directories, datasets, their extension entries.
+//! Reading and changing the bonus structures of the MOS: directories, datasets, their extension
+//! entries.
 
 use std::sync::Arc;
 
@@ -114,7 +115,8 @@ impl Meta {
 
     pub fn dnode(&self, object: u64) -> Result<Arc<Dnode>> {
         self.mos.dnode(ObjectId(object)).map_err(|e| {
-            // A number that came out of another object leads nowhere: that is damage, not a wrong question.
+            // A number that came out of another object leads nowhere: that is damage, not a wrong
+            // question.
             if e.is(Errno::NOENT) || e.is(Errno::INVAL) {
                 Error::missing(
                     "the MOS",

@@ -10,7 +10,8 @@ use zuse_pool::{FeaturesThen, Pool, SyncCtx};
 /// Figures of the pool's space, in bytes as datasets count them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolSpace {
-    /// Deflated capacity of the normal vdevs, with what clones and dedup tables share, and what is in special and dedup vdevs.
+    /// Deflated capacity of the normal vdevs, with what clones and dedup tables share, and what is
+    /// in special and dedup vdevs.
     pub capacity: u64,
     /// Allocated, deferred frees included, deflated.
     pub allocated: u64,

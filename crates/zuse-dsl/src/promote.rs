@@ -1,10 +1,12 @@
-//! Promoting a clone: it becomes the owner of the snapshots it descends from, its origin becomes the clone.
+//! Promoting a clone: it becomes the owner of the snapshots it descends from, its origin becomes
+//! the clone.
 //!
 //! ```text
 //!   S1 ─ S2(O) ─ S3 ─ H            S1 ─ S2(O) ─ C1 ─ C
 //!           └─ C1 ─ C      ──►             └─ S3 ─ H
 //! ```
-//! Deadlists, sizes and features stay as they are: only who is next to whom, and whose the space is, changes.
+//! Deadlists, sizes and features stay as they are: only who is next to whom, and whose the space
+//! is, changes.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::dsl::{BOOKMARK_HAS_FBN, DS_FLAG_NOPROMOTE, DslDatasetPhys, UsedKind};
@@ -230,7 +232,8 @@ impl Ctx<'_> {
         let what = || format!("unique bytes of dataset {}", plan.origin);
         let unique = counted(0, unique, what)?;
 
-        // The branch: what was next in the origin's directory is a clone now, the clone's oldest is next.
+        // The branch: what was next in the origin's directory is a clone now, the clone's oldest is
+        // next.
         let was_next = origin.next_snap;
         self.meta.edit_ds(self.tx, plan.origin, |s| {
             s.next_snap = *oldest;

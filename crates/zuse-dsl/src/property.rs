@@ -1,10 +1,11 @@
-//! Properties of datasets: effective values and where they come from, settings of object sets, changes.
+//! Properties of datasets: effective values and where they come from, settings of object sets,
+//! changes.
 //!
 //! ```text
 //!   snapshot's own ZAP → received value (unless inherited) → own directory → parents (inheritable ones) → default
 //! ```
-//! The rule is chapter 04a §1.2 of the format notes. What takes effect for a directory is worked out once and kept until it
-//! changes (`tier.rs`).
+//! The rule is chapter 04a §1.2 of the format notes. What takes effect for a directory is worked
+//! out once and kept until it changes (`tier.rs`).
 
 mod computed;
 mod received;

@@ -1,4 +1,5 @@
-//! Receiving: the dataset that a stream goes into until it is whole, and the step in which it takes its place.
+//! Receiving: the dataset that a stream goes into until it is whole, and the step in which it takes
+//! its place.
 //!
 //! ```text
 //!   target missing    target (INCONSISTENT) ── finish: snapshot, flag off
@@ -6,8 +7,8 @@
 //! ```
 //! Invariants
 //! - Users see the old head until one txg shows the new one with its snapshot: all or nothing.
-//! - A dataset that is received into is INCONSISTENT and owned. One that nobody owns and that has no resume state is
-//!   what a crash left behind: the next receive there removes it.
+//! - A dataset that is received into is INCONSISTENT and owned. One that nobody owns and that has
+//!   no resume state is what a crash left behind: the next receive there removes it.
 //! - Resume state is written in the txg that holds the data it speaks of.
 
 mod finish;
@@ -382,7 +383,8 @@ impl Receiving {
         self.begin.raw.is_some()
     }
 
-    /// Gives the target its new content and its snapshot. Who has the target mounted has let go of it before.
+    /// Gives the target its new content and its snapshot. Who has the target mounted has let go of
+    /// it before.
     ///
     /// # Errors
     /// The target was changed meanwhile, or limits stand in the way: nothing is changed then.

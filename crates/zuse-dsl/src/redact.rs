@@ -1,13 +1,13 @@
-//! Redaction: lists of blocks that a send leaves out, and what received datasets remember of theirs (chapters 04 §12.5 and
-//! 05b §5.6 of the format notes).
+//! Redaction: lists of blocks that a send leaves out, and what received datasets remember of theirs
+//! (chapters 04 §12.5 and 05b §5.6 of the format notes).
 //!
 //! ```text
 //!   bookmark ─ redaction_obj ─► object: bonus or spill: header with the guids of the redaction snapshots
 //!                                       data: 32 bytes per run of blocks, by object and block
 //!   dataset  ─ extension entry com.delphix:redacted_datasets: the guids it was redacted with respect to
 //! ```
-//! A list is written over several txgs, a piece in each, and says how far it is: one that is not complete is not used.
-//! Memory is bounded by a piece.
+//! A list is written over several txgs, a piece in each, and says how far it is: one that is not
+//! complete is not used. Memory is bounded by a piece.
 
 use std::sync::Arc;
 
@@ -139,7 +139,8 @@ impl Dsl {
         Ok(Some(RedactionList { dnode, header }))
     }
 
-    /// Guids of the snapshots that a dataset or snapshot was redacted with respect to; `None` if it is whole.
+    /// Guids of the snapshots that a dataset or snapshot was redacted with respect to; `None` if it
+    /// is whole.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -153,10 +154,12 @@ impl Dsl {
         Ok(found.map(|value| value.ints()))
     }
 
-    /// Makes a redaction bookmark of a snapshot with an empty, incomplete list, and returns the list's object.
+    /// Makes a redaction bookmark of a snapshot with an empty, incomplete list, and returns the
+    /// list's object.
     ///
     /// # Errors
-    /// `Refused`: NOTSUP without the feature, EXIST, NOENT, INVAL for more snapshots than a list takes.
+    /// `Refused`: NOTSUP without the feature, EXIST, NOENT, INVAL for more snapshots than a list
+    /// takes.
     pub fn begin_redaction(&self, snapshot: &str, bookmark: &str, snaps: &[u64]) -> Result<u64> {
         let check = (snapshot.to_owned(), bookmark.to_owned(), snaps.len());
         let apply = (snapshot.to_owned(), bookmark.to_owned(), snaps.to_vec());
@@ -231,7 +234,8 @@ impl Ctx<'_> {
             .bonus(UINT64_METADATA, len.min(BONUS_MAX) as u16);
         let dnode = self.meta.mos.allocate(self.tx, &spec)?;
         if len > BONUS_MAX {
-            // A full bonus has left one block pointer; the spill block's takes the place of its end.
+            // A full bonus has left one block pointer; the spill block's takes the place of its
+            // end.
             dnode.set_bonus(self.tx, &[])?;
             self.feature_add(SPILLED, 1)?;
         }
@@ -305,7 +309,8 @@ impl Ctx<'_> {
         self.free(object)
     }
 
-    /// Says what a dataset that is received into is redacted with respect to, in place of what its origin says.
+    /// Says what a dataset that is received into is redacted with respect to, in place of what its
+    /// origin says.
     pub(crate) fn set_redacted(&self, ds: u64, snaps: Option<&[u64]>) -> Result<()> {
         if let Some(table) = self.meta.extension(ds)?
             && table.get(REDACTED)?.is_some()

@@ -11,11 +11,12 @@ use crate::name::{check_dataset, check_snapshot, split_last, split_snapshot};
 use crate::sizes::Sizes;
 
 impl Dsl {
-    /// Renames a filesystem or volume, with everything below it; or a snapshot (`pool/a@s` to `pool/a@t`), with `recursive` also the
-    /// snapshots of that name below.
+    /// Renames a filesystem or volume, with everything below it; or a snapshot (`pool/a@s` to
+    /// `pool/a@t`), with `recursive` also the snapshots of that name below.
     ///
     /// # Errors
-    /// `Refused`: NOENT, EXIST, INVAL (into itself), XDEV (another pool), NAMETOOLONG, NOSPC, DQUOT.
+    /// `Refused`: NOENT, EXIST, INVAL (into itself), XDEV (another pool), NAMETOOLONG, NOSPC,
+    /// DQUOT.
     pub fn rename(&self, from: &str, to: &str, recursive: bool) -> Result<()> {
         if let (dataset, Some(snap)) = split_snapshot(from) {
             let new = to.strip_prefix('@').unwrap_or(to);

@@ -1,7 +1,7 @@
 //! Rolling a head back to its newest snapshot.
 //!
-//! The head takes over the snapshot's tree and sizes; its own tree (born after the snapshot) is queued for freeing;
-//! what its deadlist held lives again in the head.
+//! The head takes over the snapshot's tree and sizes; its own tree (born after the snapshot) is
+//! queued for freeing; what its deadlist held lives again in the head.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::dsl::UsedKind;
@@ -14,9 +14,9 @@ use crate::name::split_snapshot;
 use crate::sizes::Sizes;
 
 impl Dsl {
-    /// Rolls a filesystem or volume back to a snapshot (`pool/a@s`). With `destroy_newer` snapshots and bookmarks that
-    /// are newer go first. The owner of the dataset, if any, has stopped all work on it and opens its object set anew
-    /// afterwards.
+    /// Rolls a filesystem or volume back to a snapshot (`pool/a@s`). With `destroy_newer` snapshots
+    /// and bookmarks that are newer go first. The owner of the dataset, if any, has stopped all
+    /// work on it and opens its object set anew afterwards.
     ///
     /// # Errors
     /// `Refused`: NOENT, EXIST if newer snapshots or bookmarks are in the way, DQUOT, NOSPC.
@@ -128,7 +128,8 @@ impl Ctx<'_> {
         let dir = self.meta.dir(h.dir)?;
         self.drop_livelist(h.dir)?;
 
-        // What the deadlist holds lives again: it was moved to SNAP when it died, as far as it is this directory's.
+        // What the deadlist holds lives again: it was moved to SNAP when it died, as far as it is
+        // this directory's.
         let old = Deadlist::open(self.meta, h.deadlist)?;
         let revived = old.range(self.meta.origin_txg(&dir)?, u64::MAX)?;
         let all_dead = old.totals()?;
@@ -161,7 +162,8 @@ impl Ctx<'_> {
             h.uncompressed_bytes = s.uncompressed_bytes;
             h.unique_bytes = 0;
         })?;
-        // No block of this directory's snapshots is referenced by one alone on behalf of the head any more.
+        // No block of this directory's snapshots is referenced by one alone on behalf of the head
+        // any more.
         self.meta.edit_ds(self.tx, target, |t| t.unique_bytes = 0)?;
         self.bookmarks_restart(head, h.prev_snap_txg)?;
 
@@ -180,8 +182,8 @@ impl Ctx<'_> {
             .referenced
             .store(s.referenced_bytes, std::sync::atomic::Ordering::Relaxed);
 
-        // The snapshot was taken with the log of its time in its objset block: that log is gone. The header is in no MAC, so no
-        // key is needed.
+        // The snapshot was taken with the log of its time in its objset block: that log is gone.
+        // The header is in no MAC, so no key is needed.
         let mut os = handle.objset_in_clear()?;
         if os.zil_header().iter().any(|b| *b != 0) {
             if os.is_locked() {

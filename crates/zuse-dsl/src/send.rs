@@ -1,4 +1,5 @@
-//! What a send asks of this layer: which point of a dataset's history it starts from, and which features are in use.
+//! What a send asks of this layer: which point of a dataset's history it starts from, and which
+//! features are in use.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::MetaShape;
@@ -35,7 +36,8 @@ pub struct SendSource {
 }
 
 impl Dsl {
-    /// The source of an incremental send to `to`: `from` is a snapshot or bookmark by its full name.
+    /// The source of an incremental send to `to`: `from` is a snapshot or bookmark by its full
+    /// name.
     ///
     /// # Errors
     /// `Refused(NOENT)`; `Refused(XDEV)` if it is not an earlier point of the same history.
@@ -189,8 +191,8 @@ impl Dataset {
 }
 
 impl Dsl {
-    /// All filesystems and volumes from a name down, parents first, children in the order of their table: the order of
-    /// packages.
+    /// All filesystems and volumes from a name down, parents first, children in the order of their
+    /// table: the order of packages.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -215,8 +217,8 @@ impl Dsl {
         Ok(out)
     }
 
-    /// The properties of a dataset that were set on itself or received, in the order of their table. With
-    /// `received_only` the received ones alone.
+    /// The properties of a dataset that were set on itself or received, in the order of their
+    /// table. With `received_only` the received ones alone.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -244,7 +246,8 @@ impl Dsl {
         };
         let mut out = Vec::new();
         for (key, stored) in &entries {
-            // A value that older software does not know stands beside the default, which is there for that software.
+            // A value that older software does not know stands beside the default, which is there
+            // for that software.
             let newer = entries
                 .iter()
                 .find(|(k, _)| !received_only && *k == ignore_unknown_key(key));
@@ -276,7 +279,8 @@ impl Dsl {
         Ok(out)
     }
 
-    /// Uncompressed and compressed bytes that a stream is about to hold; `None` where only a walk could say.
+    /// Uncompressed and compressed bytes that a stream is about to hold; `None` where only a walk
+    /// could say.
     ///
     /// # Errors
     /// The MOS cannot be read.

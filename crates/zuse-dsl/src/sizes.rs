@@ -46,8 +46,8 @@ impl Sizes {
         }
     }
 
-    /// Counts of these three after this change of them. The last two are only shown and estimated from: forged ones
-    /// stop at zero, because no txg has to end for them.
+    /// Counts of these three after this change of them. The last two are only shown and estimated
+    /// from: forged ones stop at zero, because no txg has to end for them.
     ///
     /// # Errors
     /// `Corrupt`: the first would be below zero, or beyond what any pool has.

@@ -17,9 +17,10 @@ use crate::name::{check_snapshot, split_snapshot};
 use crate::property::Value;
 use crate::sizes::Sizes;
 
-/// log2 of the block size of a directory's extension entries: a pair of numbers makes them a fat ZAP, of which each snapshot copies,
-/// compresses and writes a leaf. They are few and short: all that a directory may have fit into one leaf of 1K.
-/// With the 16K of a micro ZAP that has grown a snapshot took four times as long.
+/// log2 of the block size of a directory's extension entries: a pair of numbers makes them a fat
+/// ZAP, of which each snapshot copies, compresses and writes a leaf. They are few and short: all
+/// that a directory may have fit into one leaf of 1K. With the 16K of a micro ZAP that has grown a
+/// snapshot took four times as long.
 const DIR_EXTENSION_SHIFT: u32 = 10;
 
 pub(crate) const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
@@ -31,8 +32,8 @@ impl Dsl {
     /// Takes snapshots (`pool/a@s`), all in one txg or none.
     ///
     /// # Errors
-    /// `Refused`: INVAL for names, NOENT, EXIST, BUSY for inconsistent datasets that are named, XDEV for two snapshots of one
-    /// dataset, DQUOT for limits, NOSPC.
+    /// `Refused`: INVAL for names, NOENT, EXIST, BUSY for inconsistent datasets that are named,
+    /// XDEV for two snapshots of one dataset, DQUOT for limits, NOSPC.
     pub fn snapshot(
         &self,
         names: &[String],
@@ -91,8 +92,8 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// Name, head and snapshot name of everything that is to be snapshotted. What a receive has half made below one of them is
-    /// passed over.
+    /// Name, head and snapshot name of everything that is to be snapshotted. What a receive has
+    /// half made below one of them is passed over.
     fn snapshot_targets(
         &self,
         names: &BTreeSet<(String, String)>,
@@ -238,8 +239,8 @@ impl Ctx<'_> {
         Ok(new)
     }
 
-    /// What followed `old` after snapshot `prev` is now `new`: in the same directory as its next snapshot, across a
-    /// branch as one of its clones.
+    /// What followed `old` after snapshot `prev` is now `new`: in the same directory as its next
+    /// snapshot, across a branch as one of its clones.
     pub(crate) fn relink(&self, prev: u64, old: u64, new: u64) -> Result<()> {
         let p = self.meta.ds(prev)?;
         if p.next_snap == old {

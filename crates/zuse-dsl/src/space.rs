@@ -1,4 +1,5 @@
-//! Space accounting of directories: every change goes up to the root, reservations absorb what they cover.
+//! Space accounting of directories: every change goes up to the root, reservations absorb what they
+//! cover.
 //!
 //! ```text
 //!   used = HEAD + SNAP + CHILD + CHILD_RSRV + REFRSRV
@@ -132,7 +133,8 @@ impl Ctx<'_> {
             .edit_ds(self.tx, object, |d| d.unique_bytes = unique)
     }
 
-    /// Queues the accounting of blocks that will be freed: they leave `dir` and stay in the pool's account.
+    /// Queues the accounting of blocks that will be freed: they leave `dir` and stay in the pool's
+    /// account.
     pub fn move_to_free(&self, dir: u64, kind: UsedKind, sizes: Sizes) -> Result<()> {
         self.charge(dir, kind, -sizes)?;
         if self.meta.free_dir != 0 {
@@ -161,7 +163,8 @@ pub(crate) fn counted(old: u64, change: i64, what: impl FnOnce() -> String) -> R
         })
 }
 
-/// Bytes that may still be charged to the last of `chain` (root first); `root_limit` is what the pool can hold.
+/// Bytes that may still be charged to the last of `chain` (root first); `root_limit` is what the
+/// pool can hold.
 pub(crate) fn available(chain: &[DslDirPhys], root_limit: u64) -> u64 {
     let mut parent: Option<u64> = None;
     for dir in chain {

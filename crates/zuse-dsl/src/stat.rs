@@ -1,4 +1,5 @@
-//! The figures of a dataset: what listing and `get` show. All of it comes from bonus buffers and headers, no list is read.
+//! The figures of a dataset: what listing and `get` show. All of it comes from bonus buffers and
+//! headers, no list is read.
 
 use zuse_base::Result;
 use zuse_dmu::zap::ZapValue;
@@ -146,7 +147,8 @@ impl Dsl {
         Ok(available(&chain, self.root_limit(Reserve::None)?))
     }
 
-    /// Bytes that may still be written to a head: with its own unused reservation, within its reference quota.
+    /// Bytes that may still be written to a head: with its own unused reservation, within its
+    /// reference quota.
     pub(crate) fn available_for(&self, ds: u64) -> Result<u64> {
         let phys = self.meta()?.ds(ds)?;
         let mut room = self.available_of(phys.dir)?;

@@ -1,4 +1,5 @@
-//! What the pool asks of this layer in every txg: write the datasets, keep the books, drain what waits to be freed.
+//! What the pool asks of this layer in every txg: write the datasets, keep the books, drain what
+//! waits to be freed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -295,8 +296,9 @@ impl Ctx<'_> {
         self.note_features(object, &done, os.flags())
     }
 
-    /// Frees a block that waited for it. One that cannot be freed (its gang header is damaged, its space is not
-    /// allocated) is lost: it must leave its queue, or what lay before it there would be freed twice.
+    /// Frees a block that waited for it. One that cannot be freed (its gang header is damaged, its
+    /// space is not allocated) is lost: it must leave its queue, or what lay before it there would
+    /// be freed twice.
     pub(crate) fn free_or_leak(&self, bp: &BlockPointer) -> Result<()> {
         if bp.kind() != BpKind::Normal || self.free_later(bp) {
             return Ok(());

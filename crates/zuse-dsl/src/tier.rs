@@ -8,16 +8,19 @@
 //!   deadlists deadlist               → what it holds in all
 //!   names     directory or snapshot  → the name under which its parent lists it
 //! ```
-//! File data never pushes anything out of here: each table has a bound of its own and forgets what was not asked for
-//! since it last filled up.
+//! File data never pushes anything out of here: each table has a bound of its own and forgets what
+//! was not asked for since it last filled up.
 //!
 //! Invariants
-//! - `stored` and `resolved` are true to the MOS: a sync task that changes properties or moves directories drops what it
-//!   makes wrong, under the configuration lock.
-//! - `datasets` and `deadlists` are true to the newest state of the MOS: whoever changes or frees such an object drops its
-//!   entry afterwards ([`Tier::forget_object`]). Only listings ask here; what is changed is read from the MOS itself.
-//! - `names` are guesses: whoever takes one looks it up in the parent's ZAP, which proves it ([`Dsl::name_in`]).
-//! - `roots` is keyed by the address and birth of a block that never changes: an entry cannot become wrong.
+//! - `stored` and `resolved` are true to the MOS: a sync task that changes properties or moves
+//!   directories drops what it makes wrong, under the configuration lock.
+//! - `datasets` and `deadlists` are true to the newest state of the MOS: whoever changes or frees
+//!   such an object drops its entry afterwards ([`Tier::forget_object`]). Only listings ask here;
+//!   what is changed is read from the MOS itself.
+//! - `names` are guesses: whoever takes one looks it up in the parent's ZAP, which proves it
+//!   ([`Dsl::name_in`]).
+//! - `roots` is keyed by the address and birth of a block that never changes: an entry cannot
+//!   become wrong.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -56,8 +59,8 @@ pub struct TierStats {
     pub limit: u64,
 }
 
-/// A table of two generations: when the young one is full it becomes the old one, and what the old one held is forgotten
-/// unless it was asked for in between.
+/// A table of two generations: when the young one is full it becomes the old one, and what the old
+/// one held is forgotten unless it was asked for in between.
 struct Table<K, V> {
     max: usize,
     hits: u64,
@@ -195,7 +198,8 @@ impl Tier {
         let before = self.changes.load(Relaxed);
         let made = load()?;
         let mut table = table.lock();
-        // Changes are counted before their table is locked: one that is not seen here removes this entry itself.
+        // Changes are counted before their table is locked: one that is not seen here removes this
+        // entry itself.
         if !off && self.changes.load(Relaxed) == before {
             table.put(key, made.clone());
         }

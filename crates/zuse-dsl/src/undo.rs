@@ -6,14 +6,18 @@
 //!   keep        what was to be freed is freed
 //!   undo        the versions of this txg are dropped; what is in memory beside the MOS follows it
 //! ```
-//! What happened in the txg before the savepoint (datasets written, earlier tasks) stays in either case, and the txg goes on.
+//! What happened in the txg before the savepoint (datasets written, earlier tasks) stays in either
+//! case, and the txg goes on.
 //!
 //! Invariants
-//! - The MOS changes in syncing context only, so that all its versions after a savepoint are the task's.
-//! - Nothing is freed between savepoint and keep: a block is in use until it is known that it is not.
-//! - Runs with the configuration lock held for writing: nobody has seen what is taken back, no key was loaded or unloaded.
-//! - Heads that somebody owns, or that a later txg has changed, are not destroyed or rolled back by a batch: their object sets
-//!   are the same before and after.
+//! - The MOS changes in syncing context only, so that all its versions after a savepoint are the
+//!   task's.
+//! - Nothing is freed between savepoint and keep: a block is in use until it is known that it is
+//!   not.
+//! - Runs with the configuration lock held for writing: nobody has seen what is taken back, no key
+//!   was loaded or unloaded.
+//! - Heads that somebody owns, or that a later txg has changed, are not destroyed or rolled back by
+//!   a batch: their object sets are the same before and after.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,7 +46,8 @@ pub(crate) struct Savepoint {
 }
 
 impl Ctx<'_> {
-    /// Makes what comes from now on one that can be undone; [`Self::keep`] or [`Self::undo`] must follow in this txg.
+    /// Makes what comes from now on one that can be undone; [`Self::keep`] or [`Self::undo`] must
+    /// follow in this txg.
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.write_history()?;
         self.meta.mos.sync(self.tx.txg(), 1)?;
@@ -54,7 +59,8 @@ impl Ctx<'_> {
         })
     }
 
-    /// Puts a block off that is to be freed, if that may be undone; false if it is to be freed at once.
+    /// Puts a block off that is to be freed, if that may be undone; false if it is to be freed at
+    /// once.
     pub fn free_later(&self, bp: &BlockPointer) -> bool {
         match &mut *self.dsl.journal.lock() {
             Some(journal) => {
@@ -92,7 +98,8 @@ impl Ctx<'_> {
         dsl.empty_list.store(0, Relaxed);
         dsl.tier.forget_all();
 
-        // What was made has no object any more: nobody is to write it. The sync thread alone notes something in this txg.
+        // What was made has no object any more: nobody is to write it. The sync thread alone notes
+        // something in this txg.
         let dirty = &dsl.dirty[self.tx.txg().slot::<4>()];
         let mut noted = std::mem::take(&mut *dirty.lock());
         noted.retain(|_, ds| ds.phys().is_ok());

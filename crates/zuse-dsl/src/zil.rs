@@ -3,16 +3,16 @@
 //! ```text
 //!   objset block ─ header ─► block 1 ─► block 2 ─► … ─► block n, allocated and never written
 //! ```
-//! A log holds what was promised durable and may be in no txg yet. Its newest blocks are free space on disk until they
-//! are *claimed*; its records apply to the head as of the last txg.
+//! A log holds what was promised durable and may be in no txg yet. Its newest blocks are free space
+//! on disk until they are *claimed*; its records apply to the head as of the last txg.
 //!
-//! - The chain ends at the first block that is not its own: the verifier in a block's checksum is random per chain and
-//!   counts blocks, so nothing older passes. That is no damage.
+//! - The chain ends at the first block that is not its own: the verifier in a block's checksum is
+//!   random per chain and counts blocks, so nothing older passes. That is no damage.
 //! - A pool opened for writing claims before anything is allocated, all heads at once (`claim.rs`).
-//! - Replay applies records with a number above the header's and a txg not yet on disk. The header learns of a record
-//!   in the txg that has its effect ([`zuse_dmu::Objset::note_replayed`]).
-//! - A pool opened for reading claims nothing and writes nothing: records are applied in memory, in a txg that is never
-//!   written.
+//! - Replay applies records with a number above the header's and a txg not yet on disk. The header
+//!   learns of a record in the txg that has its effect ([`zuse_dmu::Objset::note_replayed`]).
+//! - A pool opened for reading claims nothing and writes nothing: records are applied in memory, in
+//!   a txg that is never written.
 
 mod claim;
 
@@ -77,7 +77,8 @@ fn check(bp: &BlockPointer, bytes: &[u8]) -> Option<ByteOrder> {
     open_zil(bytes, verifier).ok().map(|(order, _)| order)
 }
 
-/// Reads a log block; `None` if it is not of the chain. Where a pool that is only read lacks its log device, the log is over.
+/// Reads a log block; `None` if it is not of the chain. Where a pool that is only read lacks its
+/// log device, the log is over.
 fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Option<ByteOrder>> {
     let Some(dva) = bp.dvas().next() else {
         return Ok(None);
@@ -121,8 +122,9 @@ fn decrypt(key: &DatasetKey, bp: &BlockPointer, bytes: &mut [u8], order: ByteOrd
     key.open_zil(bp, &mac, bytes, order, &place)
 }
 
-/// Walks a chain within the limits of its header. `visit` says whether to go on. Without its key, what is in clear of an
-/// encrypted log's records is as it was written, and the rest is not to be believed.
+/// Walks a chain within the limits of its header. `visit` says whether to go on. Without its key,
+/// what is in clear of an encrypted log's records is as it was written, and the rest is not to be
+/// believed.
 ///
 /// # Errors
 /// A device cannot be read; a block does not open with the key; those of `visit`.
@@ -256,7 +258,8 @@ impl Dataset {
         Ok(header_of(block.bytes()).unwrap_or_default())
     }
 
-    /// As [`Dsl::visit_log`], decrypted if the dataset's key is loaded; `visit` is told whether what it gets is readable.
+    /// As [`Dsl::visit_log`], decrypted if the dataset's key is loaded; `visit` is told whether
+    /// what it gets is readable.
     ///
     /// # Errors
     /// As there; a block does not open with the key.
@@ -288,7 +291,8 @@ impl Dataset {
     /// [`Dataset::replayed`].
     ///
     /// # Errors
-    /// A record does not parse, or does not open with the dataset's key; a device cannot be read; those of `apply`.
+    /// A record does not parse, or does not open with the dataset's key; a device cannot be read;
+    /// those of `apply`.
     pub fn each_log_record(&self, apply: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<()> {
         let Some(header) = self.live_log()? else {
             return Ok(());
@@ -347,8 +351,8 @@ impl Dataset {
     }
 }
 
-/// Whether the data that a record points to were written before the crash. If not, the record was promised to nobody,
-/// and the log ends before it.
+/// Whether the data that a record points to were written before the crash. If not, the record was
+/// promised to nobody, and the log ends before it.
 fn reached_disk(io: &Pipeline, record: &Record<'_>, first_txg: u64) -> Result<bool> {
     match &record.body {
         Body::Write {
@@ -406,7 +410,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Frees the blocks of a log that are allocated: all of a claimed one, else those that a txg on disk knows.
+    /// Frees the blocks of a log that are allocated: all of a claimed one, else those that a txg on
+    /// disk knows.
     pub(crate) fn free_chain(&self, header: &ZilHeader) -> Result<()> {
         let mut freed = std::collections::HashSet::new();
         let synced = self.spa.disk_txg();

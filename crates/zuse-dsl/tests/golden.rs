@@ -1,4 +1,5 @@
-//! Pools made by OpenZFS: what this layer says about them is what OpenZFS said, and their books add up.
+//! Pools made by OpenZFS: what this layer says about them is what OpenZFS said, and their books add
+//! up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -107,7 +108,8 @@ fn a_listing_that_gathers_what_it_reads_says_the_same_in_fewer_reads() {
     let _ = std::fs::remove_dir_all(&dir);
 }
 
-/// What `zfs get` shows that is not this layer's: mounts, what lives in the object sets, and figures that need them.
+/// What `zfs get` shows that is not this layer's: mounts, what lives in the object sets, and
+/// figures that need them.
 const ELSEWHERE: &[&str] = &[
     "mounted",
     "keystatus",

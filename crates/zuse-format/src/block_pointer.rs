@@ -13,14 +13,15 @@
 //! | b | fill | fill 0..32, IV bytes 8..12 | payload |
 //! | c..f | checksum | c,d checksum; e,f MAC | payload |
 //!
-//! Properties: bits 0..16 LSIZE/512−1, 16..32 PSIZE/512−1, 32..39 compression, 39 embedded, 40..48 checksum,
-//! 48..56 type, 56..61 level, 61 X, 62 dedup, 63 little-endian. Embedded: bits 0..25 LSIZE−1 and 25..32
-//! PSIZE−1 in bytes, 40..48 the embedded kind.
+//! Properties: bits 0..16 LSIZE/512−1, 16..32 PSIZE/512−1, 32..39 compression, 39 embedded, 40..48
+//! checksum, 48..56 type, 56..61 level, 61 X, 62 dedup, 63 little-endian. Embedded: bits 0..25
+//! LSIZE−1 and 25..32 PSIZE−1 in bytes, 40..48 the embedded kind.
 //!
-//! Invariants: a BP lives in a container and is read after that was swapped, so [`BlockPointer::parse`] takes
-//! the container's order; [`BlockPointer::byte_order`] is the order of the block it points to. Any 128
-//! bytes parse: whether they may be followed is the question of [`BlockPointer::validate`], to be asked of
-//! every pointer that comes from a disk before it is used.
+//! Invariants: a BP lives in a container and is read after that was swapped, so
+//! [`BlockPointer::parse`] takes the container's order; [`BlockPointer::byte_order`] is the order
+//! of the block it points to. Any 128 bytes parse: whether they may be followed is the question of
+//! [`BlockPointer::validate`], to be asked of every pointer that comes from a disk before it is
+//! used.
 
 use std::fmt;
 use zuse_base::cut::{high32, low8};
@@ -92,7 +93,8 @@ pub enum Protection {
     None,
     /// Level 0 of an encrypted type: AEAD; DVA 2 holds salt and IV.
     Encrypted,
-    /// Level 0 of another type: stored in clear, MAC in the last two words (objset blocks excepted).
+    /// Level 0 of another type: stored in clear, MAC in the last two words (objset blocks
+    /// excepted).
     Authenticated,
     /// Level > 0: MAC over the MACs of the children.
     IndirectMac,
@@ -124,7 +126,8 @@ pub struct BpProps {
 /// What [`BlockPointer::validate`] may hold a pointer against.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BpLimits<'a> {
-    /// Allocatable bytes of each top-level vdev by id; `None` in it for holes and missing ids. `None` = do not check.
+    /// Allocatable bytes of each top-level vdev by id; `None` in it for holes and missing ids.
+    /// `None` = do not check.
     pub vdev_asizes: Option<&'a [Option<u64>]>,
 }
 
@@ -173,7 +176,8 @@ impl BlockPointer {
         bp
     }
 
-    /// A hole that remembers when it was punched (feature `hole_birth`). `birth` 0 gives [`Self::HOLE`].
+    /// A hole that remembers when it was punched (feature `hole_birth`). `birth` 0 gives
+    /// [`Self::HOLE`].
     pub fn hole_with_birth(lsize: u64, object_type: u8, level: u8, birth: u64) -> Self {
         let mut bp = Self::HOLE;
         if birth != 0 {
@@ -340,7 +344,8 @@ impl BlockPointer {
         self.words[LOGICAL]
     }
 
-    /// Txg in which these bytes were put on disk: verifier of gang headers, scrub ranges, cache key. 0 when embedded.
+    /// Txg in which these bytes were put on disk: verifier of gang headers, scrub ranges, cache
+    /// key. 0 when embedded.
     #[inline]
     pub fn physical_birth(&self) -> u64 {
         if self.is_embedded_bit() {
@@ -552,7 +557,8 @@ impl BlockPointer {
     /// Whether a pointer from a disk may be followed.
     ///
     /// # Errors
-    /// Unknown type, compression, checksum or embedded kind; impossible sizes; a DVA outside its vdev.
+    /// Unknown type, compression, checksum or embedded kind; impossible sizes; a DVA outside its
+    /// vdev.
     pub fn validate(&self, limits: BpLimits<'_>) -> FormatResult<()> {
         if *self == Self::HOLE {
             return Ok(());

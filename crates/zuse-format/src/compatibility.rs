@@ -1,7 +1,7 @@
 //! Named sets of features: what other systems can read and write (pool property `compatibility`).
 //!
-//! The sets are those that OpenZFS ships, as data in `feature/sets.txt`. A list of sets means the features that are in
-//! all of them.
+//! The sets are those that OpenZFS ships, as data in `feature/sets.txt`. A list of sets means the
+//! features that are in all of them.
 
 use crate::feature::{FEATURES, Feature};
 
@@ -44,7 +44,8 @@ pub fn set(name: &str) -> Option<Vec<&'static str>> {
     None
 }
 
-/// Features in a file of the form that OpenZFS's are in: names separated by blanks or commas, comments after `#`.
+/// Features in a file of the form that OpenZFS's are in: names separated by blanks or commas,
+/// comments after `#`.
 pub fn parse_file(text: &str) -> Vec<String> {
     text.lines()
         .flat_map(|l| l.split('#').next().unwrap_or("").split([' ', '\t', ',']))

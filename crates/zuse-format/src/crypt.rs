@@ -1,5 +1,5 @@
-//! What encryption covers: the parts of blocks that are ciphertext, and the messages that MACs are made of
-//! (chapter 02b of the format notes).
+//! What encryption covers: the parts of blocks that are ciphertext, and the messages that MACs are
+//! made of (chapter 02b of the format notes).
 //!
 //! | block | in clear | ciphertext | authenticated besides |
 //! |---|---|---|---|
@@ -9,7 +9,8 @@
 //! | object set | all | – | dnodes, type, flags, [`objset_messages`] |
 //! | indirect | all | – | pointers, [`indirect_message`] |
 //!
-//! Nothing here knows keys. Bytes come from disks: a length that leads out of the block is an error.
+//! Nothing here knows keys. Bytes come from disks: a length that leads out of the block is an
+//! error.
 
 use std::ops::Range;
 
@@ -139,7 +140,8 @@ impl Parts {
     }
 }
 
-/// The head of a dnode as MACs cover it: without the space used, of the flags only the one for the spill pointer.
+/// The head of a dnode as MACs cover it: without the space used, of the flags only the one for the
+/// spill pointer.
 fn push_core(out: &mut Vec<u8>, dnode: &[u8]) {
     let at = out.len();
     out.extend_from_slice(&dnode[..DNODE_CORE]);
@@ -219,7 +221,8 @@ pub fn dnode_block(block: &[u8], order: ByteOrder, version: MacVersion) -> Forma
     Ok(parts)
 }
 
-/// What the two MACs of an object set block cover; the block is little-endian. `None` stands for a local MAC of zeros.
+/// What the two MACs of an object set block cover; the block is little-endian. `None` stands for a
+/// local MAC of zeros.
 ///
 /// # Errors
 /// The block is too short, or a dnode in it is broken.

@@ -20,8 +20,8 @@
 //! | size−128 | 128 | spill pointer, if the flag is set |
 //!
 //! Invariants of a parsed dnode: type and sizes are in range, the bonus lies inside the dnode, the
-//! dnode inside the slice it was parsed from. Bytes past the bonus in use are stale garbage on disk:
-//! they are ignored on read and written as zeros. Block pointers are *not* validated here.
+//! dnode inside the slice it was parsed from. Bytes past the bonus in use are stale garbage on
+//! disk: they are ignored on read and written as zeros. Block pointers are *not* validated here.
 
 use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatResult, bad, need};
@@ -107,7 +107,8 @@ pub struct DnodeView<'a> {
 }
 
 impl<'a> DnodeView<'a> {
-    /// Checks the dnode at the start of `bytes` (which may go on with further slots); `None` for a free slot.
+    /// Checks the dnode at the start of `bytes` (which may go on with further slots); `None` for a
+    /// free slot.
     ///
     /// # Errors
     /// A field out of range, or a dnode or bonus that leaves its room.
@@ -148,7 +149,8 @@ impl<'a> DnodeView<'a> {
                 view.data_block_sectors()
             ));
         }
-        // Block ids and byte offsets are counted in 64 bits everywhere: no tree and no object reaches beyond.
+        // Block ids and byte offsets are counted in 64 bits everywhere: no tree and no object
+        // reaches beyond.
         let reach = (u32::from(view.indirect_shift()) - 7) * (u32::from(view.levels()) - 1);
         if reach > 60 {
             return bad(format!(
@@ -285,8 +287,8 @@ fn used_bytes(used: u64, flags: u8) -> u64 {
 }
 
 impl DnodePhys {
-    /// A new dnode by the creation rules: `block_size` is rounded up to 512, the pointers fill the room
-    /// that the bonus leaves (one for system attributes).
+    /// A new dnode by the creation rules: `block_size` is rounded up to 512, the pointers fill the
+    /// room that the bonus leaves (one for system attributes).
     pub fn new(
         object_type: u8,
         block_size: u32,
@@ -365,7 +367,8 @@ impl DnodePhys {
         self.flags |= FLAG_USED_BYTES;
     }
 
-    /// Writes the dnode to the first [`Self::size`] bytes of `out`; what it does not use becomes zero.
+    /// Writes the dnode to the first [`Self::size`] bytes of `out`; what it does not use becomes
+    /// zero.
     ///
     /// # Panics
     /// If `out` is too short or the bonus has outgrown its room: bugs of the caller.
@@ -423,7 +426,8 @@ pub fn block_pointers_for(size: usize, bonus_type: u8, bonus_len: usize) -> u8 {
     fit8((1 + spare / BP_SIZE).min(3))
 }
 
-/// Walks a block of dnodes: slot index and dnode (or why it is broken), free and interior slots left out.
+/// Walks a block of dnodes: slot index and dnode (or why it is broken), free and interior slots
+/// left out.
 ///
 /// After a broken dnode the walk goes on at the next slot.
 pub fn scan_block(block: &[u8]) -> impl Iterator<Item = (usize, FormatResult<DnodeView<'_>>)> {

@@ -1,7 +1,8 @@
 //! Structures of the dataset and snapshot layer: bonus buffers, bookmarks, queues.
 //!
-//! All are arrays of 64-bit words, little-endian here (their blocks were swapped before). Bonus structures have grown
-//! over the versions: what a short one lacks reads as zero, and it is written back at the length it had.
+//! All are arrays of 64-bit words, little-endian here (their blocks were swapped before). Bonus
+//! structures have grown over the versions: what a short one lacks reads as zero, and it is written
+//! back at the length it had.
 
 use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatResult, bad, need};
@@ -410,8 +411,8 @@ impl BpobjPhys {
         self.size >= Self::SIZE_V3
     }
 
-    /// A pointer as lists store it: no fill (1 marks a free), no checksum unless dedup, of an embedded one only
-    /// properties and birth.
+    /// A pointer as lists store it: no fill (1 marks a free), no checksum unless dedup, of an
+    /// embedded one only properties and birth.
     pub fn stored_pointer(bp: &BlockPointer, freed: bool) -> BlockPointer {
         let mut stored = *bp;
         if bp.is_embedded_bit() {

@@ -1,9 +1,9 @@
 //! Feature flags: one table of all that OpenZFS 2.4 knows.
 //!
-//! A pool's MOS counts the uses of each enabled feature by GUID, in `features_for_write` if the feature is
-//! read-only compatible, else in `features_for_read`. Labels list the active ones that are needed to read the MOS.
-//! A feature whose use cannot be served in some mode makes the pool unavailable in that mode; adding support is
-//! changing a column here.
+//! A pool's MOS counts the uses of each enabled feature by GUID, in `features_for_write` if the
+//! feature is read-only compatible, else in `features_for_read`. Labels list the active ones that
+//! are needed to read the MOS. A feature whose use cannot be served in some mode makes the pool
+//! unavailable in that mode; adding support is changing a column here.
 
 const WR: u8 = 1;
 const MOS: u8 = 2;
@@ -94,8 +94,8 @@ const fn row(
 
 /// All features, in the order in which `zpool get all` shows them.
 ///
-/// Columns: GUID, flags (WR read-only compatible, MOS needed for the MOS, ACT active when enabled, DS per dataset,
-/// NOUP not by upgrade), needs, Zuse reads, Zuse writes, description.
+/// Columns: GUID, flags (WR read-only compatible, MOS needed for the MOS, ACT active when enabled,
+/// DS per dataset, NOUP not by upgrade), needs, Zuse reads, Zuse writes, description.
 #[rustfmt::skip]
 pub static FEATURES: [Feature; 47] = [
     row("com.delphix:async_destroy", WR, &[], R, W, "Destroy file systems in the background"),

@@ -5,10 +5,11 @@
 //! label:   blank 8K | boot environment 8K | configuration 112K | uberblock ring 128K
 //! ```
 //!
-//! Boot block, configuration and each uberblock slot end in a 40-byte trailer: a magic and four checksum
-//! words, SHA-256 over the whole block with a verifier (its byte offset on the device) in place of the words.
-//! The hash is not computed here (this crate has no kernels): [`Trailer::place_verifier`] prepares the block, the
-//! caller hashes it, [`Trailer::seal`] stores the words and [`Trailer::read`] gives back what to compare.
+//! Boot block, configuration and each uberblock slot end in a 40-byte trailer: a magic and four
+//! checksum words, SHA-256 over the whole block with a verifier (its byte offset on the device) in
+//! place of the words. The hash is not computed here (this crate has no kernels):
+//! [`Trailer::place_verifier`] prepares the block, the caller hashes it, [`Trailer::seal`] stores
+//! the words and [`Trailer::read`] gives back what to compare.
 
 use zuse_base::ByteOrder;
 
@@ -116,7 +117,8 @@ impl Trailer {
         })
     }
 
-    /// Puts magic and verifier into the trailer, in that byte order: the block is then ready to be hashed.
+    /// Puts magic and verifier into the trailer, in that byte order: the block is then ready to be
+    /// hashed.
     pub fn place_verifier(block: &mut [u8], verifier: [u64; 4], order: ByteOrder) {
         let at = block.len() - TRAILER_SIZE;
         let [a, b, c, d] = verifier;

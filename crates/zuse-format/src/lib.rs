@@ -2,15 +2,15 @@
 //!
 //! # Byte order
 //!
-//! Pools are written little-endian and read in both orders. A data block is brought to little-endian
-//! once, right after it was read and decompressed, by [`object_type::swap_block`]; so every parser of
-//! block contents reads little-endian only. What is met before its order is known (uberblock, gang
-//! header, checksum trailer) takes a [`zuse_base::ByteOrder`].
+//! Pools are written little-endian and read in both orders. A data block is brought to
+//! little-endian once, right after it was read and decompressed, by [`object_type::swap_block`]; so
+//! every parser of block contents reads little-endian only. What is met before its order is known
+//! (uberblock, gang header, checksum trailer) takes a [`zuse_base::ByteOrder`].
 //!
 //! # Trust
 //!
-//! Bytes come from disks and streams that may be hostile. Parsers here return [`FormatError`], never
-//! panic on input, and allocate nothing that is not bounded by the size of the input.
+//! Bytes come from disks and streams that may be hostile. Parsers here return [`FormatError`],
+//! never panic on input, and allocate nothing that is not bounded by the size of the input.
 #![forbid(unsafe_code)]
 
 pub mod block_pointer;

@@ -1,18 +1,19 @@
 //! Name-value lists: labels, configurations, stream headers, extended attributes.
 //!
-//! A packed list starts with four bytes: encoding (0 native, 1 XDR), byte order of the writer (1 little), 0, 0.
-//! XDR is big-endian whatever the writer; native is an image of the writer's memory and only the
-//! little-endian one is read.
+//! A packed list starts with four bytes: encoding (0 native, 1 XDR), byte order of the writer (1
+//! little), 0, 0. XDR is big-endian whatever the writer; native is an image of the writer's memory
+//! and only the little-endian one is read.
 //!
-//! Invariants of a list in memory: names are unique when made by [`NvList::insert`] (a list read from disk
-//! keeps what it had, and lookups take the first), order is that of insertion. Encoding is byte-exact with
-//! OpenZFS, because it refuses a list whose sizes are off by one.
+//! Invariants of a list in memory: names are unique when made by [`NvList::insert`] (a list read
+//! from disk keeps what it had, and lookups take the first), order is that of insertion. Encoding
+//! is byte-exact with OpenZFS, because it refuses a list whose sizes are off by one.
 //!
-//! Names and strings are text here; bytes that are not UTF-8 are replaced. Extended attributes, whose
-//! names may be any bytes, have their own codec in `zuse-dmu`.
+//! Names and strings are text here; bytes that are not UTF-8 are replaced. Extended attributes,
+//! whose names may be any bytes, have their own codec in `zuse-dmu`.
 //!
-//! Hostile input: nesting ends at [`MAX_DEPTH`], names at [`MAX_NAME`], and no count is believed beyond the bytes that
-//! back it. What was read can be written in both encodings and is then read as the same list.
+//! Hostile input: nesting ends at [`MAX_DEPTH`], names at [`MAX_NAME`], and no count is believed
+//! beyond the bytes that back it. What was read can be written in both encodings and is then read
+//! as the same list.
 
 mod native;
 mod xdr;
@@ -21,7 +22,8 @@ use crate::error::{FormatError, FormatResult, bad};
 
 /// Deepest nesting that is read.
 pub const MAX_DEPTH: usize = 32;
-/// Longest name in bytes: with its NUL it fills the signed 16-bit length that the native form has for it.
+/// Longest name in bytes: with its NUL it fills the signed 16-bit length that the native form has
+/// for it.
 pub const MAX_NAME: usize = i16::MAX as usize - 1;
 /// Names are unique: the flag of every list that OpenZFS writes.
 pub const UNIQUE_NAME: u32 = 1;
@@ -186,7 +188,8 @@ impl NvValue {
     }
 }
 
-/// A name that both forms have room for. Bytes that are not UTF-8 have become longer when they were replaced.
+/// A name that both forms have room for. Bytes that are not UTF-8 have become longer when they were
+/// replaced.
 fn fitting(name: String) -> FormatResult<String> {
     if name.len() > MAX_NAME {
         return bad(format!("nvlist has a name of {} bytes", name.len()));

@@ -1,8 +1,9 @@
 //! Native properties of datasets, pools and vdevs: three tables, and text ↔ stored value.
 //!
-//! A number or index property is stored as one u64, a text property as bytes with their NUL. Where a value lives (property ZAP,
-//! master node, key object…) and what it is valid on are columns; rules that need to know a pool (feature gates, quotas
-//! against used space) are not here. User properties (names with a colon) are always text and inheritable.
+//! A number or index property is stored as one u64, a text property as bytes with their NUL. Where
+//! a value lives (property ZAP, master node, key object…) and what it is valid on are columns;
+//! rules that need to know a pool (feature gates, quotas against used space) are not here. User
+//! properties (names with a colon) are always text and inheritable.
 
 mod dataset;
 mod pool;
@@ -226,7 +227,8 @@ impl Property {
         }
     }
 
-    /// The exact text of a stored number: its word, `none`, or decimal. Human-readable sizes are the command's affair.
+    /// The exact text of a stored number: its word, `none`, or decimal. Human-readable sizes are
+    /// the command's affair.
     pub fn format_number(&self, number: u64) -> Cow<'static, str> {
         match (self.kind, self.none) {
             (PropertyKind::Index, _) => self
@@ -315,8 +317,8 @@ pub fn dataset_property(name: &str) -> Option<&'static Property> {
     find(&DATASET_PROPERTIES, name)
 }
 
-/// Numbers of the table's rows by their names' hashes, made by the compiler: a listing asks for each
-/// cell. A taken slot sends its name to the next one, and more than half of them are free.
+/// Numbers of the table's rows by their names' hashes, made by the compiler: a listing asks for
+/// each cell. A taken slot sends its name to the next one, and more than half of them are free.
 static BY_NAME: [u8; 256] = {
     let mut slots = [u8::MAX; 256];
     let mut row = 0;
@@ -360,7 +362,8 @@ fn find(table: &'static [Property], name: &str) -> Option<&'static Property> {
     })
 }
 
-/// Whether a name is one of a user property: has a colon, no upper case, no odd characters, not too long.
+/// Whether a name is one of a user property: has a colon, no upper case, no odd characters, not too
+/// long.
 pub fn is_user_property(name: &str) -> bool {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.:".contains(c);
     name.contains(':') && name.len() < NAME_LIMIT && name.chars().all(good)

@@ -8,9 +8,9 @@
 //! | 10 | debug: 61..60 action, 59..50 sync pass, 49..0 txg; ignored |
 //! | 11 | two words: 59..24 run − 1, 23..0 vdev; then 63 free, 62..0 offset |
 //!
-//! Offset and run are in units of `1 << shift`, the offset from the map's start. A two-word entry never straddles a data
-//! block: a debug word of zeros fills the last word. [`decode`] checks each run against the map, so callers get
-//! byte ranges that lie in it.
+//! Offset and run are in units of `1 << shift`, the offset from the map's start. A two-word entry
+//! never straddles a data block: a debug word of zeros fills the last word. [`decode`] checks each
+//! run against the map, so callers get byte ranges that lie in it.
 
 use crate::error::{FormatError, FormatResult, bad, need};
 use crate::field::{put_u64, u64_at};
@@ -134,7 +134,8 @@ pub struct MapEntry {
 
 /// Runs in the words of a map, in order. Ends after the first error.
 ///
-/// `data` is the map's data up to its length, little-endian; a tail of less than a word is an error.
+/// `data` is the map's data up to its length, little-endian; a tail of less than a word is an
+/// error.
 pub fn decode(data: &[u8], geometry: MapGeometry) -> Entries<'_> {
     Entries {
         words: data.as_chunks::<8>().0.iter(),
@@ -244,7 +245,8 @@ pub fn debug_word(op: MapOp, sync_pass: u64, txg: u64) -> u64 {
 
 /// Appends runs to the words of a map, as OpenZFS would.
 ///
-/// The encoder knows at which byte of the object it stands, because a two-word entry must not straddle a data block.
+/// The encoder knows at which byte of the object it stands, because a two-word entry must not
+/// straddle a data block.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     geometry: MapGeometry,
@@ -256,8 +258,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder for data that goes to byte `position` (the map's length) of an object with such data blocks.
-    /// `two_words` says whether feature `spacemap_v2` is active.
+    /// An encoder for data that goes to byte `position` (the map's length) of an object with such
+    /// data blocks. `two_words` says whether feature `spacemap_v2` is active.
     pub fn new(geometry: MapGeometry, block_size: u64, position: u64, two_words: bool) -> Self {
         Self {
             geometry,
@@ -279,7 +281,8 @@ impl Encoder {
         self.position += 8;
     }
 
-    /// Appends a run of bytes, split into as many entries as it needs. `vdev` asks for two-word entries.
+    /// Appends a run of bytes, split into as many entries as it needs. `vdev` asks for two-word
+    /// entries.
     ///
     /// # Panics
     /// In debug builds, if the run is not in whole units inside the map: a bug of the caller.

@@ -15,8 +15,9 @@
 //! | 200 | txg of a checkpointed uberblock |
 //! | 208 | RAID-Z reflow state |
 //!
-//! It lies at the start of a ring slot whose trailer must have been verified. Older ones are shorter: what they lack
-//! is zero. The order of uberblocks (which is best) is txg, time, MMP sequence.
+//! It lies at the start of a ring slot whose trailer must have been verified. Older ones are
+//! shorter: what they lack is zero. The order of uberblocks (which is best) is txg, time, MMP
+//! sequence.
 
 use zuse_base::ByteOrder;
 use zuse_base::cut::{low16, low32};

@@ -150,7 +150,8 @@ impl<'a> LogBlock<'a> {
     /// Takes a block apart; `verifier` is that of the pointer it was read by.
     ///
     /// # Errors
-    /// The used length does not fit, or the next block's verifier does not follow: the chain ends before this block.
+    /// The used length does not fit, or the next block's verifier does not follow: the chain ends
+    /// before this block.
     pub fn parse(
         bytes: &'a [u8],
         order: ByteOrder,

@@ -7,17 +7,20 @@ pub struct Caller {
     pub uid: u32,
     /// File-system group id.
     pub gid: u32,
-    /// Thread id; 0 when the kernel asks for itself or the process lives in an unknown pid namespace.
+    /// Thread id; 0 when the kernel asks for itself or the process lives in an unknown pid
+    /// namespace.
     pub pid: u32,
-    /// The umask of requests that make a file, else 0. It has been applied to `mode` already, unless the session
-    /// was mounted with POSIX ACLs (then a default ACL may replace it, and the server applies it).
+    /// The umask of requests that make a file, else 0. It has been applied to `mode` already,
+    /// unless the session was mounted with POSIX ACLs (then a default ACL may replace it, and the
+    /// server applies it).
     pub umask: u32,
 }
 
 impl Caller {
     /// The supplementary groups, read from `/proc` now: requests do not carry them.
     ///
-    /// Empty when the process is gone. With `default_permissions` the kernel has judged already, with the true set.
+    /// Empty when the process is gone. With `default_permissions` the kernel has judged already,
+    /// with the true set.
     pub fn groups(&self) -> Vec<u32> {
         if self.pid == 0 {
             return Vec::new();

@@ -1,12 +1,13 @@
-//! A place where a session is mounted: mount(2) or fusermount3, what `/proc` says about it, unmount.
+//! A place where a session is mounted: mount(2) or fusermount3, what `/proc` says about it,
+//! unmount.
 //!
 //! Invariants:
-//! - Nothing here sends a request to the mounted tree: one to our own session from the thread that set it up may
-//!   wait for ever. The device number comes from `/proc/self/mountinfo`, the mount's number from a `statx` that the
-//!   kernel answers alone.
-//! - Only the mount that was made here is ever unmounted. If it is gone, or another mount covers it, unmounting by
-//!   path would hit a stranger. The mount ids and device numbers of the mount table do not tell the two apart: they
-//!   are used again as soon as they are free.
+//! - Nothing here sends a request to the mounted tree: one to our own session from the thread that
+//!   set it up may wait for ever. The device number comes from `/proc/self/mountinfo`, the mount's
+//!   number from a `statx` that the kernel answers alone.
+//! - Only the mount that was made here is ever unmounted. If it is gone, or another mount covers
+//!   it, unmounting by path would hit a stranger. The mount ids and device numbers of the mount
+//!   table do not tell the two apart: they are used again as soon as they are free.
 
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
@@ -152,8 +153,8 @@ fn direct(device: &File, path: &Path, mode: u32, options: &MountOptions) -> Resu
     )
 }
 
-/// Lets the set-user-id helper mount. It is handed one end of a socket as its standard input and sends the
-/// opened `/dev/fuse` back through it.
+/// Lets the set-user-id helper mount. It is handed one end of a socket as its standard input and
+/// sends the opened `/dev/fuse` back through it.
 fn through_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let escape = |text: &str| text.replace('\\', "\\\\").replace(',', "\\,");
     let mut list = vec![
@@ -238,8 +239,8 @@ impl MountPoint {
         self.mount_again(mount_flags(options))
     }
 
-    /// Changes what the kernel honours in this mount, which is no matter of the file system: nothing is asked of it or
-    /// written.
+    /// Changes what the kernel honours in this mount, which is no matter of the file system:
+    /// nothing is asked of it or written.
     pub(crate) fn change_flags(&self, options: &MountOptions) -> Result<(), MountError> {
         self.mount_again(mount_flags(options) | MountFlags::BIND)
     }
@@ -268,8 +269,8 @@ impl MountPoint {
     }
 
     /// Takes the mount away, if it is still there. `over` says that the session has ended: then a
-    /// stranger at the path means that ours is gone, or dead and covered, and there is nothing to be
-    /// done about either.
+    /// stranger at the path means that ours is gone, or dead and covered, and there is nothing to
+    /// be done about either.
     pub(crate) fn detach(&self, how: UnmountFlags, over: bool) -> Result<(), MountError> {
         if over && self.identity.is_none() {
             return Ok(());
@@ -318,8 +319,8 @@ fn mount_flags(options: &MountOptions) -> MountFlags {
     flags
 }
 
-/// The number of the mount on top at a path. Since Linux 6.8 it is never used again; before that a number comes
-/// back as soon as it is free. The kernel answers this without asking the file system.
+/// The number of the mount on top at a path. Since Linux 6.8 it is never used again; before that a
+/// number comes back as soon as it is free. The kernel answers this without asking the file system.
 fn identity(path: &Path) -> Option<u64> {
     const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
     let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
@@ -352,8 +353,8 @@ fn helper_detach(path: &Path, lazy: bool) -> Result<(), MountError> {
     Err(MountError::Helper(said.trim().to_owned()))
 }
 
-/// The last line of the mount table that fits. A table that changes while it is read may hide a line: absence is
-/// believed after several looks only.
+/// The last line of the mount table that fits. A table that changes while it is read may hide a
+/// line: absence is believed after several looks only.
 fn look(fits: impl Fn(&Mount) -> bool) -> Option<Mount> {
     (0..5).find_map(|_| mounts().into_iter().rfind(|m| fits(m)))
 }

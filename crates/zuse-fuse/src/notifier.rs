@@ -1,16 +1,18 @@
 //! Tells the kernel to drop what it has cached.
 //!
 //! Invariants:
-//! - One thread sends; it serves no request and holds no lock while it sends. The kernel may let it wait for a page
-//!   or a directory that another request holds; that request may wait for locks of whoever asked for the
-//!   invalidation. So asking never waits: the queue is bounded, and a full queue is the asker's to handle.
-//! - With the write-back cache the kernel owns size and times of every regular file it knows, and believes nobody
-//!   else about them, whatever is invalidated. A file whose *content* was replaced behind its back (rollback, receive)
-//!   must get another [`generation`](crate::Attr::generation) and its name an [`Notifier::inval_entry`]: the next
-//!   lookup then makes a fresh inode, and what was open fails with `EIO`.
+//! - One thread sends; it serves no request and holds no lock while it sends. The kernel may let it
+//!   wait for a page or a directory that another request holds; that request may wait for locks of
+//!   whoever asked for the invalidation. So asking never waits: the queue is bounded, and a full
+//!   queue is the asker's to handle.
+//! - With the write-back cache the kernel owns size and times of every regular file it knows, and
+//!   believes nobody else about them, whatever is invalidated. A file whose *content* was replaced
+//!   behind its back (rollback, receive) must get another [`generation`](crate::Attr::generation)
+//!   and its name an [`Notifier::inval_entry`]: the next lookup then makes a fresh inode, and what
+//!   was open fails with `EIO`.
 //! - After the session has ended there is nothing cached: requests are accepted and dropped.
-//! - Attributes alone are dropped at once, by whoever asks ([`Notifier::attributes_changed`]): for that the kernel waits for no
-//!   page and for no directory.
+//! - Attributes alone are dropped at once, by whoever asks ([`Notifier::attributes_changed`]): for
+//!   that the kernel waits for no page and for no directory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -83,8 +85,8 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Drops attributes and the cached pages of a range; `len` 0 means to the end. See the module's head for what
-    /// this cannot do.
+    /// Drops attributes and the cached pages of a range; `len` 0 means to the end. See the module's
+    /// head for what this cannot do.
     ///
     /// # Errors
     /// [`QueueFull`].
@@ -115,8 +117,9 @@ impl Notifier {
         })
     }
 
-    /// Drops attributes and ACLs of an inode, no pages, before this returns. A method of [`Ops`](crate::Ops) may call it for an
-    /// inode that its request is about; others call it from threads that serve no request.
+    /// Drops attributes and ACLs of an inode, no pages, before this returns. A method of
+    /// [`Ops`](crate::Ops) may call it for an inode that its request is about; others call it from
+    /// threads that serve no request.
     pub fn attributes_changed(&self, ino: u64) {
         let send = self.at_once().clone();
         if let Some(send) = send {
@@ -133,8 +136,8 @@ impl Notifier {
         *self.at_once() = Some(send);
     }
 
-    /// Waits until everything asked so far has been sent. Hold no lock that a request may need, and never call
-    /// it from a method of [`Ops`](crate::Ops).
+    /// Waits until everything asked so far has been sent. Hold no lock that a request may need, and
+    /// never call it from a method of [`Ops`](crate::Ops).
     pub fn drain(&self) {
         while !self.drain_for(Duration::from_secs(60)) {}
     }

@@ -1,18 +1,21 @@
 //! The seam: what a file system has to answer.
 //!
-//! Methods block; the session calls them from several threads at once. Every failure is an errno that the calling
-//! process sees. A method that panics fails its own request with `EIO`, and the session goes on.
+//! Methods block; the session calls them from several threads at once. Every failure is an errno
+//! that the calling process sees. A method that panics fails its own request with `EIO`, and the
+//! session goes on.
 //!
-//! References. The kernel holds one reference on an inode for each successful [`lookup`](Ops::lookup),
-//! [`mknod`](Ops::mknod), [`mkdir`](Ops::mkdir), [`symlink`](Ops::symlink), [`link`](Ops::link),
-//! [`create`](Ops::create) and for each entry with attributes that a `plus` [`readdir`](Ops::readdir) added, except
-//! `.` and `..`. [`forget`](Ops::forget) gives them back. At unmount nothing is forgotten one by one.
+//! References. The kernel holds one reference on an inode for each successful
+//! [`lookup`](Ops::lookup), [`mknod`](Ops::mknod), [`mkdir`](Ops::mkdir),
+//! [`symlink`](Ops::symlink), [`link`](Ops::link), [`create`](Ops::create) and for each entry with
+//! attributes that a `plus` [`readdir`](Ops::readdir) added, except `.` and `..`.
+//! [`forget`](Ops::forget) gives them back. At unmount nothing is forgotten one by one.
 //!
-//! Privileges. The kernel leaves it to the server to drop set-id bits (otherwise it asks for the capabilities of a file
-//! before each write): on [`write`](Ops::write) and [`setattr`](Ops::setattr) when their flag says so, and always on
-//! [`fallocate`](Ops::fallocate) and [`copy_file_range`](Ops::copy_file_range) by anyone but root. It does not look for
-//! itself afterwards: who drops bits in anything but `setattr` says so with [`Notifier::attributes_changed`] before it
-//! answers, or the kernel goes on honouring them.
+//! Privileges. The kernel leaves it to the server to drop set-id bits (otherwise it asks for the
+//! capabilities of a file before each write): on [`write`](Ops::write) and
+//! [`setattr`](Ops::setattr) when their flag says so, and always on [`fallocate`](Ops::fallocate)
+//! and [`copy_file_range`](Ops::copy_file_range) by anyone but root. It does not look for itself
+//! afterwards: who drops bits in anything but `setattr` says so with
+//! [`Notifier::attributes_changed`] before it answers, or the kernel goes on honouring them.
 
 #[cfg(doc)]
 use crate::Notifier;
@@ -57,7 +60,8 @@ pub struct RenameFlags {
 /// What is special about a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
-    /// It comes from the page cache: the handle is that of some writer, the writer's identity is unknown.
+    /// It comes from the page cache: the handle is that of some writer, the writer's identity is
+    /// unknown.
     pub cached: bool,
     /// The kernel owns the file's times and will send them: they stay as they are.
     pub keep_times: bool,
@@ -110,7 +114,8 @@ pub struct CopyRange {
 #[derive(Debug)]
 pub struct Replied(pub(crate) ());
 
-/// Takes the answer to a read while its bytes are borrowed, so that they go from the cache to the kernel uncopied.
+/// Takes the answer to a read while its bytes are borrowed, so that they go from the cache to the
+/// kernel uncopied.
 pub struct ReadReply<'a> {
     pub(crate) send: &'a mut dyn FnMut(&[&[u8]]),
 }
@@ -128,7 +133,8 @@ impl ReadReply<'_> {
     }
 }
 
-/// Takes the value of an extended attribute while its bytes are borrowed, so that they go to the kernel uncopied.
+/// Takes the value of an extended attribute while its bytes are borrowed, so that they go to the
+/// kernel uncopied.
 pub struct ValueReply<'a> {
     pub(crate) send: &'a mut dyn FnMut(&[u8]),
 }
@@ -146,15 +152,17 @@ pub trait DirSink {
     /// Whether entries should bring their attributes (and so a reference each).
     fn plus(&self) -> bool;
 
-    /// Bytes that are left; an entry takes 24, with attributes 152, and its name, in whole multiples of 8.
+    /// Bytes that are left; an entry takes 24, with attributes 152, and its name, in whole
+    /// multiples of 8.
     fn room(&self) -> usize;
 
     /// Adds an entry; `true` says it did *not* fit and the listing has to stop before it.
     ///
-    /// `next` is the offset from which the listing goes on after this entry: any number but 0, stable while the
-    /// directory is open. `mode` needs only type bits. With `plus` an entry brings its attributes and is referenced. One
-    /// without (`.`, `..`, what is dear to open) is looked up by the kernel before it uses it; its number must be
-    /// none that is ever looked up under, since the kernel forgets a reference that was not given.
+    /// `next` is the offset from which the listing goes on after this entry: any number but 0,
+    /// stable while the directory is open. `mode` needs only type bits. With `plus` an entry brings
+    /// its attributes and is referenced. One without (`.`, `..`, what is dear to open) is looked up
+    /// by the kernel before it uses it; its number must be none that is ever looked up under, since
+    /// the kernel forgets a reference that was not given.
     #[must_use]
     fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], attr: Option<&Attr>) -> bool;
 }
@@ -171,17 +179,19 @@ pub trait Ops: Send + Sync + 'static {
     /// A method panicked: what it was changing may be changed by half. Who asked got `EIO`.
     fn panicked(&self) {}
 
-    /// Finds a name. `NOENT` is remembered by the kernel for `negative_ttl`, unless names may not be kept.
+    /// Finds a name. `NOENT` is remembered by the kernel for `negative_ttl`, unless names may not
+    /// be kept.
     fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Attr>;
 
-    /// Whether the kernel may keep names of a directory, also absent ones, without asking again. Not where one entry has
-    /// several names: the kernel takes each for an entry of its own, and a change of one leaves the others as they were.
+    /// Whether the kernel may keep names of a directory, also absent ones, without asking again.
+    /// Not where one entry has several names: the kernel takes each for an entry of its own, and a
+    /// change of one leaves the others as they were.
     fn may_keep_names(&self, dir: u64) -> bool {
         true
     }
 
-    /// Whether a file may have pages in the kernel's cache that are newer than what the server has. Before holes are looked
-    /// for in such a file the kernel is made to write them.
+    /// Whether a file may have pages in the kernel's cache that are newer than what the server has.
+    /// Before holes are looked for in such a file the kernel is made to write them.
     fn may_lag_behind(&self, ino: u64) -> bool {
         false
     }
@@ -189,8 +199,9 @@ pub trait Ops: Send + Sync + 'static {
     /// The kernel gives `n` references back.
     fn forget(&self, ino: u64, n: u64);
 
-    /// A worker has nothing to do at the moment: work that nobody waits for can be done, until `is_over` says that somebody
-    /// asks for something. Called very often, so it has to be cheap when there is none.
+    /// A worker has nothing to do at the moment: work that nobody waits for can be done, until
+    /// `is_over` says that somebody asks for something. Called very often, so it has to be cheap
+    /// when there is none.
     fn idle(&self, _is_over: &dyn Fn() -> bool) {}
 
     /// Attributes of an inode.
@@ -254,8 +265,9 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Opens a file; `flags` are the `O_*` flags without `O_CREAT`, `O_EXCL`, `O_TRUNC`, and [`OPEN_EXEC`].
-    /// With the write-back cache the kernel also reads through handles that were opened for writing only.
+    /// Opens a file; `flags` are the `O_*` flags without `O_CREAT`, `O_EXCL`, `O_TRUNC`, and
+    /// [`OPEN_EXEC`]. With the write-back cache the kernel also reads through handles that were
+    /// opened for writing only.
     fn open(&self, caller: &Caller, ino: u64, flags: u32) -> Result<Opened> {
         Ok(Opened::cached(0))
     }
@@ -294,7 +306,8 @@ pub trait Ops: Send + Sync + 'static {
         })
     }
 
-    /// Lists from `offset` (0: from the start) until the sink is full or the directory ends; `.` and `..` included.
+    /// Lists from `offset` (0: from the start) until the sink is full or the directory ends; `.`
+    /// and `..` included.
     fn readdir(
         &self,
         caller: &Caller,
@@ -315,7 +328,8 @@ pub trait Ops: Send + Sync + 'static {
     /// Space and limits where this inode lives.
     fn statfs(&self, ino: u64) -> Result<StatFs>;
 
-    /// Sets an extended attribute. Names bring their prefix (`user.`, `security.`, `system.posix_acl_access`…).
+    /// Sets an extended attribute. Names bring their prefix (`user.`, `security.`,
+    /// `system.posix_acl_access`…).
     fn setxattr(
         &self,
         caller: &Caller,
@@ -359,8 +373,8 @@ pub trait Ops: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes and opens a file. `EXIST` when the name is there. Without handles its `fh` does not count, but how it is
-    /// opened does.
+    /// Makes and opens a file. `EXIST` when the name is there. Without handles its `fh` does not
+    /// count, but how it is opened does.
     fn create(
         &self,
         caller: &Caller,
@@ -377,7 +391,8 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::NOTSUP)
     }
 
-    /// Makes everything durable. The kernel asks this of a privileged kind of session only; `NOSYS` ends the asking.
+    /// Makes everything durable. The kernel asks this of a privileged kind of session only; `NOSYS`
+    /// ends the asking.
     fn syncfs(&self, ino: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }

@@ -24,28 +24,33 @@ pub struct MountOptions {
     pub entry_ttl: Duration,
     /// How long the absence of a name stays valid; zero turns negative caching off.
     pub negative_ttl: Duration,
-    /// Let the kernel gather small writes and own size and times of regular files. Off, every `write` is a message that is
-    /// answered before it returns, and says itself that space or quota is exceeded: slower for programs that write a few
-    /// bytes at a time, faster for large writes and for making and removing many small files (no message for the times of
-    /// each).
+    /// Let the kernel gather small writes and own size and times of regular files. Off, every
+    /// `write` is a message that is answered before it returns, and says itself that space or quota
+    /// is exceeded: slower for programs that write a few bytes at a time, faster for large writes
+    /// and for making and removing many small files (no message for the times of each).
     pub writeback_cache: bool,
-    /// Answer the kernel's question for birth times (`statx`). It asks once for each file that it knows without, for
-    /// instance from a listing, and some programs ask for birth times whenever they ask for anything.
+    /// Answer the kernel's question for birth times (`statx`). It asks once for each file that it
+    /// knows without, for instance from a listing, and some programs ask for birth times whenever
+    /// they ask for anything.
     pub birth_times: bool,
-    /// Largest write in bytes. The kernel's own limit (`fs.fuse.max_pages_limit`) is 1 MiB by default.
+    /// Largest write in bytes. The kernel's own limit (`fs.fuse.max_pages_limit`) is 1 MiB by
+    /// default.
     pub max_write: u32,
-    /// Read-ahead in bytes. More than the kernel grants at first is set through `/sys` when permitted.
+    /// Read-ahead in bytes. More than the kernel grants at first is set through `/sys` when
+    /// permitted.
     pub max_readahead: u32,
     /// Worker threads.
     pub threads: usize,
     /// The server keeps POSIX ACLs and the kernel enforces them.
     pub posix_acl: bool,
-    /// The server needs no handles: opening and closing files costs no message, `fh` is 0 everywhere, and
-    /// an inode lives until the kernel forgets it. Then [`Ops::open`](crate::Ops::open) and
-    /// [`release`](crate::Ops::release) are never called. Who may open is then judged by the kernel alone, from mode bits
-    /// and POSIX ACLs: not for trees with NFSv4 ACLs that deny more.
+    /// The server needs no handles: opening and closing files costs no message, `fh` is 0
+    /// everywhere, and an inode lives until the kernel forgets it. Then
+    /// [`Ops::open`](crate::Ops::open) and [`release`](crate::Ops::release) are never called. Who
+    /// may open is then judged by the kernel alone, from mode bits and POSIX ACLs: not for trees
+    /// with NFSv4 ACLs that deny more.
     pub handleless_files: bool,
-    /// Ask [`Ops::flush`](crate::Ops::flush) at every `close`. Off, the kernel is told once that nobody cares.
+    /// Ask [`Ops::flush`](crate::Ops::flush) at every `close`. Off, the kernel is told once that
+    /// nobody cares.
     pub flush_on_close: bool,
     /// Honour set-user-id bits.
     pub suid: bool,

@@ -4,8 +4,9 @@
 //!   mount ──> serving ──unmount──> (last user gone) ──> ended
 //!                └─────detach────> still serving those who have it open ──┘
 //! ```
-//! Unmounting takes the name away; the session ends when the kernel lets go of the file system, which is later when
-//! somebody still uses it (lazy unmount) or another mount namespace holds a copy. [`Mounted::join`] waits for that.
+//! Unmounting takes the name away; the session ends when the kernel lets go of the file system,
+//! which is later when somebody still uses it (lazy unmount) or another mount namespace holds a
+//! copy. [`Mounted::join`] waits for that.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -95,7 +96,8 @@ pub fn mount<O: Ops>(
     thread::Builder::new()
         .name("zuse-fuse".into())
         .spawn(move || {
-            // The workers inherit it: memory that they ask for must not wait for pages that they would have to write.
+            // The workers inherit it: memory that they ask for must not wait for pages that they
+            // would have to write.
             let _ = rustix::process::configure_io_flusher_behavior(true);
             let result = session.serve();
             notifier.close();
@@ -127,7 +129,8 @@ impl Mounted {
         self.ending.is_over()
     }
 
-    /// Waits until the session has ended and every worker is gone. Never call it from a method of [`Ops`].
+    /// Waits until the session has ended and every worker is gone. Never call it from a method of
+    /// [`Ops`].
     ///
     /// # Errors
     /// [`MountError::Session`]: the session broke.
@@ -143,8 +146,8 @@ impl Mounted {
     }
 
     /// Ends a session whose mount was taken away here and that goes on all the same: another mount
-    /// namespace has a copy. It gets [`COPIES`] to end by itself; what was changed through a copy is
-    /// written; then the connection is cut. Gives a sentence about who had one, if it was cut.
+    /// namespace has a copy. It gets [`COPIES`] to end by itself; what was changed through a copy
+    /// is written; then the connection is cut. Gives a sentence about who had one, if it was cut.
     ///
     /// # Errors
     /// [`MountError::Kept`]: it cannot be cut.
@@ -173,7 +176,8 @@ impl Mounted {
         )))
     }
 
-    /// Changes whether the kernel lets files be changed, as these options say. Needs root. Never call it from a method of [`Ops`].
+    /// Changes whether the kernel lets files be changed, as these options say. Needs root. Never
+    /// call it from a method of [`Ops`].
     ///
     /// # Errors
     /// [`MountError`]: the kernel refuses, or the mount is gone or covered.
@@ -181,8 +185,8 @@ impl Mounted {
         self.point.remount(options)
     }
 
-    /// Changes whether the kernel honours set-user-id bits, device nodes and programs. Needs root. The file system is not asked
-    /// for anything meanwhile.
+    /// Changes whether the kernel honours set-user-id bits, device nodes and programs. Needs root.
+    /// The file system is not asked for anything meanwhile.
     ///
     /// # Errors
     /// [`MountError`]: the kernel refuses, or the mount is gone or covered.

@@ -5,9 +5,11 @@
 //!                       (checked)                     (slices of a read go out as they are)
 //! ```
 //! Invariants:
-//! - One message, one answer; FORGET, BATCH_FORGET and INTERRUPT's consequences have none. A message that is too short
-//!   for its kind, or a method that panics, fails that one request with `EIO`.
-//! - A worker reads one message at a time into a buffer of its own, which the message borrows until it is answered.
+//! - One message, one answer; FORGET, BATCH_FORGET and INTERRUPT's consequences have none. A
+//!   message that is too short for its kind, or a method that panics, fails that one request with
+//!   `EIO`.
+//! - A worker reads one message at a time into a buffer of its own, which the message borrows until
+//!   it is answered.
 //! - An answer that the kernel does not want any more (its asker was killed) is dropped.
 //! - Requests cannot be interrupted; the kernel is told so once.
 
@@ -194,8 +196,9 @@ impl Hello {
 
     /// `fuse_init_out`. Flags that the kernel does not have are left out: it does without.
     ///
-    /// Not wanted: `ASYNC_DIO`. The kernel drops cached pages before an `O_DIRECT` write and again behind one that it
-    /// waited for, but not behind an asynchronous one. Pages that were read in between would stay old for ever.
+    /// Not wanted: `ASYNC_DIO`. The kernel drops cached pages before an `O_DIRECT` write and again
+    /// behind one that it waited for, but not behind an asynchronous one. Pages that were read in
+    /// between would stay old for ever.
     fn answer(&self, options: &MountOptions) -> Out {
         use abi::init;
         let mut wanted = init::ASYNC_READ

@@ -3,23 +3,28 @@
 //! ```text
 //!   pointers in any order ─► sorted by place ─► runs ─► one device read each ─► every block's checksum ─► cache
 //! ```
-//! What was written in one txg lies together: an object set's blocks within some dozen KiB. So the bytes of the last runs are
-//! kept for a while, and a run begins somewhat before its first block: the layer below is then often at hand without a read.
+//! What was written in one txg lies together: an object set's blocks within some dozen KiB. So the
+//! bytes of the last runs are kept for a while, and a run begins somewhat before its first block:
+//! the layer below is then often at hand without a read.
 //!
-//! A block that somebody else reads meanwhile is left to that one, and who needs one of a run that is being read waits for it:
-//! none is read twice. A run's blocks are taken up when its turn comes, so that nobody waits for more than one run.
+//! A block that somebody else reads meanwhile is left to that one, and who needs one of a run that
+//! is being read waits for it: none is read twice. A run's blocks are taken up when its turn comes,
+//! so that nobody waits for more than one run.
 //!
-//! The device is told of the next [`TOLD`] runs, so that it works on them together: threads that each wait for one read after the
-//! other leave most of a disk idle. Not of a run that comes right behind another one: the host sees by itself that reads go on where
-//! they ended, and being told costs it more (20 µs of the processor for 64 KiB instead of 4, at half the speed).
+//! The device is told of the next [`TOLD`] runs, so that it works on them together: threads that
+//! each wait for one read after the other leave most of a disk idle. Not of a run that comes right
+//! behind another one: the host sees by itself that reads go on where they ended, and being told
+//! costs it more (20 µs of the processor for 64 KiB instead of 4, at half the speed).
 //!
-//! Long blocks that are stored as they are read, side by side on a lone disk, are read straight into where they stay: no buffer between, nothing
-//! cleared, and around the host's cache where the device can ([`zuse_device::BlockDevice::read_apart`]). Such a device is not told of them, as it
-//! would bring them into that cache. A value of 64 KiB costs 18 µs of a processor so, 6 of them for fresh memory and 3 for its sum, where
-//! it was 33.
+//! Long blocks that are stored as they are read, side by side on a lone disk, are read straight
+//! into where they stay: no buffer between, nothing cleared, and around the host's cache where the
+//! device can ([`zuse_device::BlockDevice::read_apart`]). Such a device is not told of them, as it
+//! would bring them into that cache. A value of 64 KiB costs 18 µs of a processor so, 6 of them for
+//! fresh memory and 3 for its sum, where it was 33.
 //!
-//! It is only a hint. What cannot be read or verified this way is left to whoever needs it: that reader has the other copies,
-//! heals, and says what is wrong. Encrypted blocks and such that lie in several pieces (raidz, gangs) are left out.
+//! It is only a hint. What cannot be read or verified this way is left to whoever needs it: that
+//! reader has the other copies, heals, and says what is wrong. Encrypted blocks and such that lie
+//! in several pieces (raidz, gangs) are left out.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -144,8 +149,9 @@ impl Ahead {
         self.brought += used;
     }
 
-    /// What `f` makes of each block, in their order, without keeping them in the cache: `None` where it cannot be read here.
-    /// It is given as many of a block's first bytes as `front` says of its number, or more; only those are unpacked.
+    /// What `f` makes of each block, in their order, without keeping them in the cache: `None`
+    /// where it cannot be read here. It is given as many of a block's first bytes as `front` says
+    /// of its number, or more; only those are unpacked.
     pub fn look<T: Send + 'static>(
         &mut self,
         bps: &[BlockPointer],
@@ -189,8 +195,8 @@ impl Ahead {
         out
     }
 
-    /// Reads blocks in the order of their places, not more than `room` decoded bytes of them. Gives what `f` makes of them,
-    /// by number, and their decoded bytes.
+    /// Reads blocks in the order of their places, not more than `room` decoded bytes of them. Gives
+    /// what `f` makes of them, by number, and their decoded bytes.
     fn read<T: Send + 'static>(
         &mut self,
         mut wanted: Vec<(usize, BlockPointer)>,
@@ -291,7 +297,8 @@ impl Job {
         Some((first.vdev(), start, len))
     }
 
-    /// Where its blocks lie, counted from the first one's beginning, if they are for the cache, long, and stored as they are read.
+    /// Where its blocks lie, counted from the first one's beginning, if they are for the cache,
+    /// long, and stored as they are read.
     fn parts(&self) -> Option<Vec<Range<usize>>> {
         let (_, start, len) = self.place(0).filter(|_| self.keep)?;
         if len < LONG {
@@ -330,7 +337,8 @@ fn leave_out_rows(places: &mut [Option<Place>]) {
 type Done<T> = (Option<Arc<Run>>, Vec<(usize, T)>);
 
 impl Pipeline {
-    /// Whether a block can be brought ahead. What may not have reached the devices yet would look damaged there.
+    /// Whether a block can be brought ahead. What may not have reached the devices yet would look
+    /// damaged there.
     pub fn may_bring(&self, bp: &BlockPointer) -> bool {
         plain(bp)
             && !bp.uses_crypt()
@@ -366,7 +374,8 @@ impl Pipeline {
         may.then(|| job.parts()).flatten()
     }
 
-    /// Brings blocks that are stored as they are read straight into where they stay. False: not all of them are long and such.
+    /// Brings blocks that are stored as they are read straight into where they stay. False: not all
+    /// of them are long and such.
     fn bring_apart(&self, job: &Job) -> bool {
         let (Some(parts), Some((vdev, start, _))) = (self.parts(job), job.place(0)) else {
             return false;

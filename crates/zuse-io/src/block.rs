@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use zuse_device::Fresh;
 
-/// Something derived from a block's bytes that is worth keeping beside them (a microzap's hash order).
+/// Something derived from a block's bytes that is worth keeping beside them (a microzap's hash
+/// order).
 ///
 /// It is dropped with the block and counted in the cache's budget.
 pub trait BlockIndex: Any + Send + Sync {
@@ -64,7 +65,8 @@ impl Block {
         self.memory.get(self.lead..).unwrap_or_default()
     }
 
-    /// The index of type `I`, built by `build` the first time. `None` if an index of another type is there.
+    /// The index of type `I`, built by `build` the first time. `None` if an index of another type
+    /// is there.
     #[inline]
     pub fn index<I: BlockIndex>(&self, build: impl FnOnce(&[u8]) -> I) -> Option<&I> {
         self.index

@@ -3,7 +3,8 @@
 //! ```text
 //!   pointers in stream order ─► runs of neighbours ─► one device read each ─► every block's checksum ─► slices
 //! ```
-//! A run whose bytes are not all good is read again block by block, with the other copies and healing.
+//! A run whose bytes are not all good is read again block by block, with the other copies and
+//! healing.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -29,7 +30,8 @@ const RUN: u64 = 1 << 20;
 /// Buffers that are kept for runs to come.
 const SPARE: usize = 8;
 
-/// Buffers of runs that have served, for runs to come: a fresh one is given by the host page by page, and cleared twice.
+/// Buffers of runs that have served, for runs to come: a fresh one is given by the host page by
+/// page, and cleared twice.
 #[derive(Default)]
 pub(crate) struct Spare(Mutex<Vec<Vec<u8>>>);
 
@@ -78,8 +80,9 @@ impl StoredRun {
 }
 
 impl Pipeline {
-    /// The block, if the cache holds it; the cache does not notice. Never one of an encrypted dataset: who has no key is
-    /// not to see it, who has one asks with [`Self::read_quietly_keyed`].
+    /// The block, if the cache holds it; the cache does not notice. Never one of an encrypted
+    /// dataset: who has no key is not to see it, who has one asks with
+    /// [`Self::read_quietly_keyed`].
     pub fn glance(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
         (bp.kind() == BpKind::Normal && !bp.uses_crypt())
             .then(|| self.cache().glance(&Key::of(bp)))
@@ -128,7 +131,8 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// Stored bytes of a level-0 block of a dataset with that key, decrypted and proved, still compressed.
+    /// Stored bytes of a level-0 block of a dataset with that key, decrypted and proved, still
+    /// compressed.
     ///
     /// # Errors
     /// `Corrupt`: authentication failed, or the block is not protected at all.

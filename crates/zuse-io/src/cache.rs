@@ -1,21 +1,27 @@
-//! The block cache (ARC): one entry per block, decoded, charged by its real bytes against one budget.
+//! The block cache (ARC): one entry per block, decoded, charged by its real bytes against one
+//! budget.
 //!
-//! Scan-resistant by three queues per shard (the S3-FIFO shape): new blocks enter `probation`, a tenth of
-//! the budget; what is used again while there moves to `main`; a key that fell out of probation is
-//! remembered in `ghost` and goes to `main` at once if it returns. `main` is a clock with small counters.
-//! Metadata and file data have queues of their own: while metadata hold more than their share of the budget they
-//! make room, else data do, so neither a scan of files nor a walk of directories takes the whole cache from the other.
+//! Scan-resistant by three queues per shard (the S3-FIFO shape): new blocks enter `probation`, a
+//! tenth of the budget; what is used again while there moves to `main`; a key that fell out of
+//! probation is remembered in `ghost` and goes to `main` at once if it returns. `main` is a clock
+//! with small counters. Metadata and file data have queues of their own: while metadata hold more
+//! than their share of the budget they make room, else data do, so neither a scan of files nor a
+//! walk of directories takes the whole cache from the other.
 //!
 //! Invariants
-//! - `used` is the sum of `charge` over all entries; it passes `limit` at most by one block a thread.
+//! - `used` is the sum of `charge` over all entries; it passes `limit` at most by one block a
+//!   thread.
 //! - `metadata` is the part of `used` that entries of [`Class::Metadata`] hold.
-//! - A key is in exactly one of `probation` and `main` iff it is in `map`; a stale queue slot (its key was
-//!   removed) is skipped when it reaches the front.
-//! - What is lent (to copies of cached blocks that are being changed, and to values of extended attributes) is taken off `limit`: cache and loans together stay
-//!   within the budget. At most half is lent; three quarters, where the last of it goes to values and no cached block goes for it.
-//!   Values for which there is nothing left have a budget of their own ([`Cache::allow_beside`]): none, unless the owner gives it.
-//! - A block read by several threads at once is fetched by one of them, be it one that only reads ahead; no shard lock is held
-//!   meanwhile. Who has taken blocks upon itself waits for nobody else's before they have come or it gave them up.
+//! - A key is in exactly one of `probation` and `main` iff it is in `map`; a stale queue slot (its
+//!   key was removed) is skipped when it reaches the front.
+//! - What is lent (to copies of cached blocks that are being changed, and to values of extended
+//!   attributes) is taken off `limit`: cache and loans together stay within the budget. At most
+//!   half is lent; three quarters, where the last of it goes to values and no cached block goes for
+//!   it. Values for which there is nothing left have a budget of their own
+//!   ([`Cache::allow_beside`]): none, unless the owner gives it.
+//! - A block read by several threads at once is fetched by one of them, be it one that only reads
+//!   ahead; no shard lock is held meanwhile. Who has taken blocks upon itself waits for nobody
+//!   else's before they have come or it gave them up.
 //!
 //! Hot path budget: a hit is one hash, one shard lock, one `Arc` clone and a counter.
 
@@ -34,8 +40,9 @@ const SHARDS: usize = 16;
 /// Share of the budget that metadata may keep from data, in percent.
 pub const METADATA_PERCENT: u8 = 75;
 
-/// Identity of a stored block: first DVA, physical birth, and a word of the checksum, because in later passes of a
-/// txg a block may be rewritten in place while a reader still holds the pointer to what was there before.
+/// Identity of a stored block: first DVA, physical birth, and a word of the checksum, because in
+/// later passes of a txg a block may be rewritten in place while a reader still holds the pointer
+/// to what was there before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     dva: [u64; 2],
@@ -53,7 +60,8 @@ impl Key {
         }
     }
 
-    /// The same block as it looks without its dataset's key: not proved, dnodes with their bonuses encrypted.
+    /// The same block as it looks without its dataset's key: not proved, dnodes with their bonuses
+    /// encrypted.
     pub(crate) fn locked(self) -> Self {
         Self {
             sum: !self.sum,
@@ -195,7 +203,8 @@ pub struct Cache {
     looks: Looks,
 }
 
-/// What those count who look for blocks. On lines of its own: who brings blocks changes what stands above all the time, from another core.
+/// What those count who look for blocks. On lines of its own: who brings blocks changes what stands
+/// above all the time, from another core.
 #[derive(Default)]
 #[repr(align(128))]
 struct Looks {
@@ -242,14 +251,16 @@ impl Cache {
         cache
     }
 
-    /// Changes the budget and the percentage of it that metadata may keep from data; blocks go when the next one comes.
+    /// Changes the budget and the percentage of it that metadata may keep from data; blocks go when
+    /// the next one comes.
     pub fn set_limit(&self, limit: usize, metadata_percent: u8) {
         let share = limit / 100 * usize::from(metadata_percent.min(100));
         self.limit.store(limit, Relaxed);
         self.metadata_limit.store(share, Relaxed);
     }
 
-    /// Lends a part of the budget, for memory that takes the place of cached blocks. `None` when half is lent already.
+    /// Lends a part of the budget, for memory that takes the place of cached blocks. `None` when
+    /// half is lent already.
     pub fn lend(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
         self.lend_up_to(self.limit.load(Relaxed) / 2, bytes, false)
     }
@@ -269,8 +280,9 @@ impl Cache {
         (before.saturating_add(bytes) <= most).then_some(loan)
     }
 
-    /// Lends what nobody uses: nothing that is cached has to go for it. Where there is not so much, or three quarters are lent
-    /// already, it is lent beside the budget. `None` where that has been used up, too.
+    /// Lends what nobody uses: nothing that is cached has to go for it. Where there is not so much,
+    /// or three quarters are lent already, it is lent beside the budget. `None` where that has been
+    /// used up, too.
     pub fn lend_spare(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
         let taken = self.used.load(Relaxed) + self.lent.load(Relaxed);
         let limit = self.limit.load(Relaxed);
@@ -322,8 +334,9 @@ impl Cache {
         shard.map.get(key).map(|entry| entry.block.clone())
     }
 
-    /// The block, from here or by `fetch`; several callers at once share one fetch. What has failed is tried again by who came while it went on:
-    /// what was wrong when it began may have been mended before he asked.
+    /// The block, from here or by `fetch`; several callers at once share one fetch. What has failed
+    /// is tried again by who came while it went on: what was wrong when it began may have been
+    /// mended before he asked.
     pub(crate) fn get_or(
         &self,
         key: Key,
@@ -373,7 +386,8 @@ impl Cache {
         result
     }
 
-    /// Takes it upon the caller to bring those of the blocks that are neither here nor on their way.
+    /// Takes it upon the caller to bring those of the blocks that are neither here nor on their
+    /// way.
     pub(crate) fn take_up(&self, keys: impl IntoIterator<Item = Key>) -> TakenUp<'_> {
         let mut taken = TakenUp {
             cache: self,
@@ -447,7 +461,8 @@ impl Cache {
         }
     }
 
-    /// Lets blocks go, beginning at a shard, until the budget holds; not `keep`, which has just come.
+    /// Lets blocks go, beginning at a shard, until the budget holds; not `keep`, which has just
+    /// come.
     fn make_room(&self, at: usize, keep: &Key) {
         let limit = self
             .limit
@@ -532,7 +547,8 @@ impl Drop for Landing<'_> {
     }
 }
 
-/// Blocks that somebody is going to [`Cache::insert`]. Those that were not by the time this is dropped are given up.
+/// Blocks that somebody is going to [`Cache::insert`]. Those that were not by the time this is
+/// dropped are given up.
 pub(crate) struct TakenUp<'a> {
     cache: &'a Cache,
     own: KeyMap<Arc<Flight>>,
@@ -564,7 +580,8 @@ impl Drop for TakenUp<'_> {
 }
 
 impl Flight {
-    /// Tells whoever waits. It is out of the map: nobody comes any more. Telling nobody would be a system call, too.
+    /// Tells whoever waits. It is out of the map: nobody comes any more. Telling nobody would be a
+    /// system call, too.
     fn end(self: Arc<Self>, how: impl FnOnce() -> End) {
         if Arc::strong_count(&self) > 2 {
             *self.end.lock() = how();

@@ -1,14 +1,16 @@
-//! A dataset's keys at work on blocks: what is decrypted and verified on the way in, encrypted and signed on the way out.
+//! A dataset's keys at work on blocks: what is decrypted and verified on the way in, encrypted and
+//! signed on the way out.
 //!
 //! ```text
 //!   in   checksum ► decrypt | HMAC ► decompress ► swap ► (indirect, object set: MAC over the decoded block)
 //!   out  compress ► encrypt | HMAC ► checksum
 //! ```
 //! Invariants
-//! - An IV is never used twice with one block key: each block that is written takes a fresh random one, and the salt
-//!   that keys are derived with is replaced after [`SALT_USES`] blocks. Nothing is encrypted twice in one place.
-//! - What a key is asked to read is either proved by it or an error that names the place. No other copy is tried: the
-//!   checksum was right.
+//! - An IV is never used twice with one block key: each block that is written takes a fresh random
+//!   one, and the salt that keys are derived with is replaced after [`SALT_USES`] blocks. Nothing
+//!   is encrypted twice in one place.
+//! - What a key is asked to read is either proved by it or an error that names the place. No other
+//!   copy is tried: the checksum was right.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -56,8 +58,8 @@ pub struct CryptParams {
 }
 
 impl CryptParams {
-    /// Those of a pointer with encryption handling. Salt and IV mean something only where the block is ciphertext; of an
-    /// object set the MAC neither.
+    /// Those of a pointer with encryption handling. Salt and IV mean something only where the block
+    /// is ciphertext; of an object set the MAC neither.
     pub fn of(bp: &BlockPointer) -> Self {
         let is_ciphertext = bp.encrypted();
         Self {
@@ -131,7 +133,8 @@ impl DatasetKey {
         self.master.suite()
     }
 
-    /// Whether datasets with these keys may be written: those of the first development version may not.
+    /// Whether datasets with these keys may be written: those of the first development version may
+    /// not.
     pub fn is_writable(&self) -> bool {
         self.version != MacVersion::V0
     }
@@ -182,7 +185,8 @@ impl DatasetKey {
         (writer.salt, iv, writer.cipher.clone())
     }
 
-    /// Salt and IV for a log block that is about to be allocated: they stand in the pointer that leads to it.
+    /// Salt and IV for a log block that is about to be allocated: they stand in the pointer that
+    /// leads to it.
     pub fn choose_salt_iv(&self) -> (BlockSalt, BlockIv) {
         let (salt, iv, _) = self.next();
         (salt, iv)
@@ -263,8 +267,9 @@ impl DatasetKey {
         Ok(())
     }
 
-    /// Encrypts or signs the stored bytes of a block in place and notes in its pointer how. `bp` has its properties set,
-    /// X among them; its checksum words are set afterwards, but for the MAC.
+    /// Encrypts or signs the stored bytes of a block in place and notes in its pointer how. `bp`
+    /// has its properties set, X among them; its checksum words are set afterwards, but for the
+    /// MAC.
     ///
     /// # Errors
     /// The suite does not take a block of that size, or dnodes leave their block.
@@ -301,8 +306,9 @@ impl DatasetKey {
         }
     }
 
-    /// Encrypts a block of a file or volume as it was: with the salt and IV of its pointer. False if the MAC is another
-    /// then: what was there was something else. An IV is never used for a second content, because only the same bytes pass.
+    /// Encrypts a block of a file or volume as it was: with the salt and IV of its pointer. False
+    /// if the MAC is another then: what was there was something else. An IV is never used for a
+    /// second content, because only the same bytes pass.
     pub(crate) fn seal_as(&self, bp: &BlockPointer, stored: &mut [u8]) -> bool {
         match bp.protection() {
             Protection::Encrypted if bp.object_type() != object_type::DNODE => {
@@ -315,8 +321,9 @@ impl DatasetKey {
         }
     }
 
-    /// Decrypts an intent log block in place. `bp` is the pointer that leads to it; `mac` are words 2 and 3 of its
-    /// embedded checksum, as bytes. The embedded checksum was verified before; `block` is in its writer's byte order.
+    /// Decrypts an intent log block in place. `bp` is the pointer that leads to it; `mac` are words
+    /// 2 and 3 of its embedded checksum, as bytes. The embedded checksum was verified before;
+    /// `block` is in its writer's byte order.
     ///
     /// # Errors
     /// `Corrupt`: authentication failed, or records leave the block.
@@ -337,8 +344,9 @@ impl DatasetKey {
         Ok(())
     }
 
-    /// Encrypts an intent log block in place, with the salt and IV of the pointer that leads to it, and gives its MAC: words
-    /// 2 and 3 of the embedded checksum. A block is sealed once: the same salt and IV must not meet other bytes.
+    /// Encrypts an intent log block in place, with the salt and IV of the pointer that leads to it,
+    /// and gives its MAC: words 2 and 3 of the embedded checksum. A block is sealed once: the same
+    /// salt and IV must not meet other bytes.
     ///
     /// # Errors
     /// Records leave the block: a bug of the caller.
@@ -359,7 +367,8 @@ pub(crate) fn indirect_mac(block: &[u8]) -> BlockMac {
     plain_mac([&indirect_message(block, MacVersion::V1)[..]])
 }
 
-/// Checks the MAC of a decoded indirect block. Whose version the pointers follow is not known here: both are tried.
+/// Checks the MAC of a decoded indirect block. Whose version the pointers follow is not known here:
+/// both are tried.
 pub(crate) fn check_indirect(bp: &BlockPointer, block: &[u8], place: &dyn Display) -> Result<()> {
     let fits = |version| {
         equal(

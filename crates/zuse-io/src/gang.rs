@@ -1,7 +1,9 @@
-//! Gang blocks: a block in pieces, under a header that lists them (chapter 02 §6 of the format notes).
+//! Gang blocks: a block in pieces, under a header that lists them (chapter 02 §6 of the format
+//! notes).
 //!
-//! Every header is checksummed over its own place (vdev, offset, birth), so a stale header at a reused place is
-//! told from a fresh one. Depth and member counts are bounded: a hostile tree cannot recurse without end.
+//! Every header is checksummed over its own place (vdev, offset, birth), so a stale header at a
+//! reused place is told from a fresh one. Depth and member counts are bounded: a hostile tree
+//! cannot recurse without end.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +22,8 @@ use crate::{Allocation, Pipeline, WritePolicy};
 const MAX_DEPTH: u32 = 8;
 const TRAILER: usize = 40;
 
-/// Whether the last two words of a pointer's checksum made room for a MAC; the gang header of such a pointer follows it.
+/// Whether the last two words of a pointer's checksum made room for a MAC; the gang header of such
+/// a pointer follows it.
 pub(crate) fn is_truncated(bp: &BlockPointer) -> bool {
     bp.uses_crypt() && bp.object_type() != object_type::OBJSET
 }
@@ -139,7 +142,8 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// Gives every piece of space that a block takes to `f`: its copies; of a gang block its headers and members.
+    /// Gives every piece of space that a block takes to `f`: its copies; of a gang block its
+    /// headers and members.
     ///
     /// # Errors
     /// A gang header cannot be read.
@@ -156,7 +160,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Frees a gang tree. All headers are read before anything is freed: where one cannot be read, nothing has happened yet.
+    /// Frees a gang tree. All headers are read before anything is freed: where one cannot be read,
+    /// nothing has happened yet.
     pub(crate) fn free_gang(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
         let mut places = Vec::new();
         self.places_of_gang(bp, 0, &mut places)?;
@@ -227,8 +232,8 @@ impl Pipeline {
         let header = allocator
             .allocate(txg, 512, headers, Self::class_of(policy))?
             .ok_or_else(full)?;
-        // New headers are 512 bytes with three members, whatever larger ones the pool may hold already:
-        // with dynamic_gang_header active the size is fixed by the feature.
+        // New headers are 512 bytes with three members, whatever larger ones the pool may hold
+        // already: with dynamic_gang_header active the size is fixed by the feature.
         let size = self.gang_header.load(Relaxed) as usize;
         let slots = (size - TRAILER) / BP_SIZE;
         let mut made: Vec<BlockPointer> = Vec::new();
@@ -293,7 +298,8 @@ impl Pipeline {
                 .div_ceil(left)
                 .next_multiple_of(unit)
                 .min(rest.len());
-            // Ask for the largest piece first and halve towards the least that still fits the slots.
+            // Ask for the largest piece first and halve towards the least that still fits the
+            // slots.
             let mut want = rest.len();
             let mut got: Option<(usize, Allocation)> = None;
             while want >= least {

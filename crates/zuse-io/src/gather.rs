@@ -6,29 +6,35 @@
 //!                          ▼
 //!   in flight (readable) ─► due ─► the device, one thread each ─► gone       drain(): everything, before the commit's flush
 //! ```
-//! A txg of many small objects writes its blocks of 4 KiB side by side, because the allocator hands space out in order; one call
-//! for each costs more than all the rest of writing it (the host's file lock, which the writing threads wait for, above all).
-//! For the same lock only one thread at a time writes to a device: who comes to it leaves its run with that one and goes on.
+//! A txg of many small objects writes its blocks of 4 KiB side by side, because the allocator hands
+//! space out in order; one call for each costs more than all the rest of writing it (the host's
+//! file lock, which the writing threads wait for, above all). For the same lock only one thread at
+//! a time writes to a device: who comes to it leaves its run with that one and goes on.
 //!
-//! Where large writes go around the host's cache ([`zuse_vdev::Vdevs::goes_around`]), blocks of more than [`ASIDE`] bytes are gathered in
-//! runs of their own, up to [`LARGE`] ones:
-//! the copy into the run takes the place of the one into the host's cache, and the host is spared finding pages and bringing them
-//! to the disk later. 64 KiB cost 37 to 57 µs of processor through the host's cache, 6 to 9 around it, and arrive twice as fast.
-//! What is smaller stays in the host's cache: most metadata is when it is stored, and who opens the pool next reads it again.
-//! Such a run lies in memory as in the host's pages, and ends with one: what is behind waits for more.
+//! Where large writes go around the host's cache ([`zuse_vdev::Vdevs::goes_around`]), blocks of
+//! more than [`ASIDE`] bytes are gathered in runs of their own, up to [`LARGE`] ones: the copy into
+//! the run takes the place of the one into the host's cache, and the host is spared finding pages
+//! and bringing them to the disk later. 64 KiB cost 37 to 57 µs of processor through the host's
+//! cache, 6 to 9 around it, and arrive twice as fast. What is smaller stays in the host's cache:
+//! most metadata is when it is stored, and who opens the pool next reads it again. Such a run lies
+//! in memory as in the host's pages, and ends with one: what is behind waits for more.
 //!
 //! Invariants
-//! - What was put and has not reached the devices is found by [`Gather::peek`]: a reader never meets the bytes below.
-//! - Two open runs never hold the same byte, and no byte is open while an older version of it is in flight: a block that is
-//!   rewritten in place is changed in its run, or waits until the run has landed.
-//! - The commit drains before it flushes. A run that cannot be written stays in flight while the fault policy waits, then its
-//!   error is that of whoever puts or drains next, and the txg is lost.
+//! - What was put and has not reached the devices is found by [`Gather::peek`]: a reader never
+//!   meets the bytes below.
+//! - Two open runs never hold the same byte, and no byte is open while an older version of it is in
+//!   flight: a block that is rewritten in place is changed in its run, or waits until the run has
+//!   landed.
+//! - The commit drains before it flushes. A run that cannot be written stays in flight while the
+//!   fault policy waits, then its error is that of whoever puts or drains next, and the txg is
+//!   lost.
 //! - What is due for a device has a thread that writes to it.
-//! - The lock is a leaf and is not held across I/O, but while a block is copied into its run (6 µs for 64 KiB): who allocates
-//!   next would append to the same run.
+//! - The lock is a leaf and is not held across I/O, but while a block is copied into its run (6 µs
+//!   for 64 KiB): who allocates next would append to the same run.
 //!
-//! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and one in flight a device, each twice as
-//! large at the most, and one a thread that waits to leave one.
+//! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and
+//! one in flight a device, each twice as large at the most, and one a thread that waits to leave
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -132,7 +138,8 @@ struct State {
 }
 
 impl State {
-    /// Takes an open run out, joined with the runs that it touches; not `whole`, what is behind a page may wait for more.
+    /// Takes an open run out, joined with the runs that it touches; not `whole`, what is behind a
+    /// page may wait for more.
     fn take(&mut self, at: usize, whole: bool) -> Arc<Run> {
         let mut run = self.open.remove(at);
         let touches = |run: &Run, other: &Run| {
@@ -192,8 +199,8 @@ impl State {
 pub(crate) struct Gather {
     state: Mutex<State>,
     landed: Condvar,
-    /// The newest txg that something was put in since all was drained; changed under the lock. Who has a pointer to what was
-    /// put sees it.
+    /// The newest txg that something was put in since all was drained; changed under the lock. Who
+    /// has a pointer to what was put sees it.
     txg: AtomicU64,
 }
 
@@ -202,8 +209,8 @@ impl Gather {
         self.state.lock()
     }
 
-    /// Puts the bytes of a block, for a place of `room` bytes that are all its own; `bulk`, into a run that goes around the host's
-    /// cache. `write` writes a run.
+    /// Puts the bytes of a block, for a place of `room` bytes that are all its own; `bulk`, into a
+    /// run that goes around the host's cache. `write` writes a run.
     pub fn put(
         &self,
         (txg, vdev, start): (Txg, u32, u64),
@@ -310,8 +317,9 @@ impl Gather {
         self.landed.wait(state)
     }
 
-    /// Waits until nothing is in flight for a place, and nothing open meets it; but what lies within one open run is changed
-    /// there if there are bytes for it, and then no guard is returned.
+    /// Waits until nothing is in flight for a place, and nothing open meets it; but what lies
+    /// within one open run is changed there if there are bytes for it, and then no guard is
+    /// returned.
     fn apart(
         &self,
         (vdev, start, len): (u32, u64, usize),
@@ -343,8 +351,8 @@ impl Gather {
         }
     }
 
-    /// Has a run that is in flight written: by who writes to its device now, else by the caller, who then writes what others
-    /// leave meanwhile too.
+    /// Has a run that is in flight written: by who writes to its device now, else by the caller,
+    /// who then writes what others leave meanwhile too.
     fn send(&self, run: Arc<Run>, write: &dyn Fn(&Run) -> Result<()>) -> Result<()> {
         let vdev = run.vdev;
         let of_this = |run: &Arc<Run>| run.vdev == vdev;

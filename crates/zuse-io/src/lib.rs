@@ -1,8 +1,10 @@
-//! Between objects and devices: the block cache and the pipelines that read and write block pointers.
+//! Between objects and devices: the block cache and the pipelines that read and write block
+//! pointers.
 //!
-//! A read goes: cache → (one flight per block) → DVA → vdev → checksum → decrypt → decompress → byte-swap → cache.
-//! A write goes: zero test → compress → embed | encrypt → checksum → allocate (or gang) → vdev → cache.
-//! Nothing here knows objects, datasets or transactions beyond their txg number.
+//! A read goes: cache → (one flight per block) → DVA → vdev → checksum → decrypt → decompress →
+//! byte-swap → cache. A write goes: zero test → compress → embed | encrypt → checksum → allocate
+//! (or gang) → vdev → cache. Nothing here knows objects, datasets or transactions beyond their txg
+//! number.
 #![forbid(unsafe_code)]
 
 mod ahead;

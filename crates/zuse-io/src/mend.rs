@@ -1,8 +1,8 @@
 //! Bytes of a block that come from elsewhere (a healing receive) take the place of bad ones.
 //!
 //! Invariants
-//! - Nothing is written that has not the checksum of its pointer: the right bytes at their own place do no harm, whatever
-//!   was there.
+//! - Nothing is written that has not the checksum of its pointer: the right bytes at their own
+//!   place do no harm, whatever was there.
 //! - Whoever asks holds what points to the block, so that its space is not freed meanwhile.
 
 use std::fmt::Display;
@@ -76,9 +76,9 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// The stored form of a block of a file or volume, made again of its content: compressed as its pointer says, encrypted
-    /// with the salt and IV that it names. `None` if no way of doing that gives the bytes that were there: another
-    /// compressor made them, or the content is another.
+    /// The stored form of a block of a file or volume, made again of its content: compressed as its
+    /// pointer says, encrypted with the salt and IV that it names. `None` if no way of doing that
+    /// gives the bytes that were there: another compressor made them, or the content is another.
     pub fn stored_again(
         &self,
         bp: &BlockPointer,
@@ -114,7 +114,8 @@ impl Pipeline {
         })
     }
 
-    /// Encrypted bytes of a block that come compressed and in clear. `None` if they are not the block's.
+    /// Encrypted bytes of a block that come compressed and in clear. `None` if they are not the
+    /// block's.
     pub fn sealed_again(
         &self,
         bp: &BlockPointer,

@@ -1,13 +1,15 @@
 //! The read and write pipelines of one pool.
 //!
-//! Read budget for a cached block: one cache hit. For an uncached one: one buffer for the stored bytes, one for
-//! the decoded bytes, one device read, one checksum pass, one decompression.
-//! Write budget for a block: one compression into a scratch buffer that is reused by the thread, one checksum
-//! pass, one device write per copy (small neighbours share one); the caller's bytes are moved into the cache, not copied.
+//! Read budget for a cached block: one cache hit. For an uncached one: one buffer for the stored
+//! bytes, one for the decoded bytes, one device read, one checksum pass, one decompression. Write
+//! budget for a block: one compression into a scratch buffer that is reused by the thread, one
+//! checksum pass, one device write per copy (small neighbours share one); the caller's bytes are
+//! moved into the cache, not copied.
 //!
 //! Rules
-//! - A block is never overwritten once an uberblock names it. In-place rewrites happen only for blocks born in
-//!   the txg that is syncing (`WritePolicy::pass` ≥ 2), which no uberblock names yet.
+//! - A block is never overwritten once an uberblock names it. In-place rewrites happen only for
+//!   blocks born in the txg that is syncing (`WritePolicy::pass` ≥ 2), which no uberblock names
+//!   yet.
 //! - A pointer from disk is validated before any of its fields is used.
 //!
 //! Here: the pipeline itself, its books and freeing. `read` and `write` have a file each.
@@ -44,7 +46,8 @@ pub(crate) fn address_of(dva: &Dva, bp: &BlockPointer) -> Address {
 pub struct Written {
     /// The new pointer; its fill count is what the caller gave.
     pub bp: BlockPointer,
-    /// The block took the place of the old one (same txg) or is the old one (nopwrite): nothing is born, nothing dies.
+    /// The block took the place of the old one (same txg) or is the old one (nopwrite): nothing is
+    /// born, nothing dies.
     pub in_place: bool,
 }
 
@@ -123,7 +126,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// A pipeline over an open vdev tree. Salted checksums work after [`Self::set_checksums`], writes after [`Self::set_allocator`].
+    /// A pipeline over an open vdev tree. Salted checksums work after [`Self::set_checksums`],
+    /// writes after [`Self::set_allocator`].
     pub fn new(vdevs: Arc<Vdevs>, cache: Arc<Cache>) -> Self {
         Self {
             vdevs,
@@ -161,7 +165,8 @@ impl Pipeline {
         let _ = self.allocator.set(allocator);
     }
 
-    /// Installs what counts the pointers to cloned blocks; once only. Without it each block has one.
+    /// Installs what counts the pointers to cloned blocks; once only. Without it each block has
+    /// one.
     pub fn set_shared(&self, shared: Arc<dyn Shared>) {
         let _ = self.shared.set(shared);
     }
@@ -198,8 +203,8 @@ impl Pipeline {
         }
     }
 
-    /// From now on small writes wait for their neighbours ([`crate::gather`]): whoever flushes the devices calls [`Self::drain`]
-    /// before.
+    /// From now on small writes wait for their neighbours ([`crate::gather`]): whoever flushes the
+    /// devices calls [`Self::drain`] before.
     pub fn gather_writes(&self) {
         self.gathers.store(true, Relaxed);
     }
@@ -209,7 +214,8 @@ impl Pipeline {
         self.around.store(yes, Relaxed);
     }
 
-    /// Whether long blocks are brought ahead straight into the cache, around the host's where their device can do that.
+    /// Whether long blocks are brought ahead straight into the cache, around the host's where their
+    /// device can do that.
     pub fn bring_around(&self, yes: bool) {
         self.brings_around.store(yes, Relaxed);
     }
@@ -237,7 +243,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Writes stored bytes, born in `txg`, to one place, at the latest when the pipeline is drained.
+    /// Writes stored bytes, born in `txg`, to one place, at the latest when the pipeline is
+    /// drained.
     pub(crate) fn put(&self, txg: Txg, dva: &Dva, bytes: &[u8]) -> Result<()> {
         let (vdev, len) = (dva.vdev(), bytes.len());
         if !self.gathers.load(Relaxed) {
@@ -303,9 +310,9 @@ impl Pipeline {
         }
     }
 
-    /// Gives back everything a pointer holds in the space maps. Holes and embedded pointers hold nothing.
-    /// The space of a cloned block stays as long as others point to it. That of a block that a dedup table may share
-    /// stays too: its table, which is not served, would have to say.
+    /// Gives back everything a pointer holds in the space maps. Holes and embedded pointers hold
+    /// nothing. The space of a cloned block stays as long as others point to it. That of a block
+    /// that a dedup table may share stays too: its table, which is not served, would have to say.
     ///
     /// # Errors
     /// A gang header could not be read, or the space was not allocated.
@@ -336,7 +343,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Space a pointer takes in the books: allocated bytes, deflated by each vdev's ratio (512 for plain vdevs).
+    /// Space a pointer takes in the books: allocated bytes, deflated by each vdev's ratio (512 for
+    /// plain vdevs).
     pub fn dsize(&self, bp: &BlockPointer) -> u64 {
         if bp.kind() != BpKind::Normal {
             return 0;

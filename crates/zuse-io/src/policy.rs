@@ -30,16 +30,18 @@ pub struct WritePolicy {
     pub nopwrite: bool,
     /// Which vdevs to prefer.
     pub class: AllocClass,
-    /// Blocks of class `Normal` that are stored in at most this many bytes are of class `Small`; 0 for none.
+    /// Blocks of class `Normal` that are stored in at most this many bytes are of class `Small`; 0
+    /// for none.
     pub small: u32,
-    /// Sync pass, from 1. From pass 2 on a block born in this txg is rewritten in place where it fits.
+    /// Sync pass, from 1. From pass 2 on a block born in this txg is rewritten in place where it
+    /// fits.
     pub pass: u32,
 }
 
 impl WritePolicy {
-    /// The same for a block of an encrypted dataset: never inside the pointer, never in the place of another one; its
-    /// pointer has room for two addresses where it holds salt and IV; dnodes are not compressed, because parts of them
-    /// stay in clear at their places.
+    /// The same for a block of an encrypted dataset: never inside the pointer, never in the place
+    /// of another one; its pointer has room for two addresses where it holds salt and IV; dnodes
+    /// are not compressed, because parts of them stay in clear at their places.
     #[must_use]
     pub fn encrypted(self) -> Self {
         let most = if object_type::is_encrypted(self.object_type) {

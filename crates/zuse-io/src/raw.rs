@@ -1,8 +1,9 @@
 //! Blocks as they are stored, written again elsewhere: for streams.
 //!
-//! Reading one is [`Pipeline::read_stored`], of an encrypted dataset with the pointer's [`CryptParams`]. What is ciphertext
-//! stays so, without a key: bytes, salt, IV and MAC are what they were; only the checksum is made anew, over the
-//! ciphertext. What is merely compressed is not compressed again.
+//! Reading one is [`Pipeline::read_stored`], of an encrypted dataset with the pointer's
+//! [`CryptParams`]. What is ciphertext stays so, without a key: bytes, salt, IV and MAC are what
+//! they were; only the checksum is made anew, over the ciphertext. What is merely compressed is not
+//! compressed again.
 
 use std::sync::Arc;
 
@@ -55,8 +56,8 @@ fn check_form(stored: &[u8], logical_size: u64, compression: u8) -> Result<Compr
 }
 
 impl Pipeline {
-    /// Writes a level-0 block that comes compressed, as it comes, and returns its pointer; `key` is that of an encrypted
-    /// dataset. The caller kills what it replaces.
+    /// Writes a level-0 block that comes compressed, as it comes, and returns its pointer; `key` is
+    /// that of an encrypted dataset. The caller kills what it replaces.
     ///
     /// # Errors
     /// As [`Self::write_raw`].
@@ -101,8 +102,8 @@ impl Pipeline {
         Ok(bp)
     }
 
-    /// Writes an indirect block of an encrypted dataset: its MAC covers pointers and needs no key. The caller kills what
-    /// it replaces.
+    /// Writes an indirect block of an encrypted dataset: its MAC covers pointers and needs no key.
+    /// The caller kills what it replaces.
     ///
     /// # Errors
     /// As [`Self::write_raw`].
@@ -136,7 +137,8 @@ impl Pipeline {
         Ok(bp)
     }
 
-    /// Puts what can be seen of a block without its key into the cache, where those without a key look.
+    /// Puts what can be seen of a block without its key into the cache, where those without a key
+    /// look.
     pub fn remember_locked(&self, bp: &BlockPointer, block: Arc<Block>) {
         if bp.kind() == BpKind::Normal {
             self.cache()
@@ -166,8 +168,8 @@ impl Pipeline {
         self.store(txg, policy, bp, stored)
     }
 
-    /// Writes a level-0 block of an encrypted dataset as it comes and returns its pointer. The caller kills what it
-    /// replaces. Of `policy` type, checksum, copies and class count.
+    /// Writes a level-0 block of an encrypted dataset as it comes and returns its pointer. The
+    /// caller kills what it replaces. Of `policy` type, checksum, copies and class count.
     ///
     /// # Errors
     /// `Refused(INVAL)` for sizes and numbers that no block has; `Refused(NOSPC)`; `Device`.

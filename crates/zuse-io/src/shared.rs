@@ -1,8 +1,10 @@
-//! Blocks that more than one pointer has: whoever counts the pointers is asked before space is given back.
+//! Blocks that more than one pointer has: whoever counts the pointers is asked before space is
+//! given back.
 //!
-//! A [`Reference`] is a pointer to be: made in open context, it holds the block from the moment its txg is being
-//! written, before anything is freed in that txg. Who writes the pointer keeps it ([`Reference::keep`]); one that is
-//! dropped unwritten (its file was overwritten or removed within the same txg) withdraws itself.
+//! A [`Reference`] is a pointer to be: made in open context, it holds the block from the moment its
+//! txg is being written, before anything is freed in that txg. Who writes the pointer keeps it
+//! ([`Reference::keep`]); one that is dropped unwritten (its file was overwritten or removed within
+//! the same txg) withdraws itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,7 +14,8 @@ use zuse_format::BlockPointer;
 
 /// Who counts the pointers to blocks. Implemented by the pool's tables of cloned blocks.
 pub trait Shared: Send + Sync {
-    /// One more pointer to a block, from `txg` on. `dsize`: the bytes it takes in the books, as in the calls below.
+    /// One more pointer to a block, from `txg` on. `dsize`: the bytes it takes in the books, as in
+    /// the calls below.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` where such pointers cannot be counted.

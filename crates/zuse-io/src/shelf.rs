@@ -1,9 +1,9 @@
 //! Things that threads take turns with.
 //!
-//! Who needs one takes what another has put back, or makes one; there are never more than were in use at
-//! once. What is being used when a thread panics is gone with it.
+//! Who needs one takes what another has put back, or makes one; there are never more than were in
+//! use at once. What is being used when a thread panics is gone with it.
 
-use std::sync::{Mutex, PoisonError};
+use zuse_base::sync::Mutex;
 
 /// Those that nobody uses now.
 pub(crate) struct Shelf<T>(Mutex<Vec<T>>);
@@ -17,15 +17,11 @@ impl<T> Default for Shelf<T> {
 impl<T: Default> Shelf<T> {
     /// Works with one, which nobody else has meanwhile.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        let taken = self.free().pop();
+        let taken = self.0.lock().pop();
         let mut one = taken.unwrap_or_default();
         let result = work(&mut one);
-        self.free().push(one);
+        self.0.lock().push(one);
         result
-    }
-
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Attributes, space and extended attributes: between what a file system has and what the kernel wants.
+//! Attributes, space and extended attributes: between what a file system has and what the kernel
+//! wants.
 
 use std::sync::Arc;
 
@@ -39,7 +40,8 @@ fn id(fuid: u64) -> u32 {
 
 /// Attributes of an object.
 ///
-/// The count of its blocks is that of the last txg. The kernel keeps it, so it has to be told when there is another.
+/// The count of its blocks is that of the last txg. The kernel keeps it, so it has to be told when
+/// there is another.
 pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znode>) -> Attr {
     let will_grow = znode.dnode().is_dirty();
     let attr = of_stat(fs, ino, node, &fs.getattr(znode));
@@ -71,7 +73,8 @@ pub(crate) fn of_stat(fs: &FileSystem, ino: u64, node: &Node, stat: &zuse_zpl::A
         gid: id(a.gid),
         rdev: join_device(stat.device()),
         blksize: stat.blksize,
-        // The kernel compares the low half. Files replaced in place must differ from what they were.
+        // The kernel compares the low half. Files replaced in place must differ from what they
+        // were.
         generation: u64::from((a.generation as u32) ^ replaced.wrapping_mul(0x9e37_79b9)),
     }
 }
@@ -106,8 +109,9 @@ fn virtual_directory(ino: u64, nlink: u32, born: Time) -> Attr {
     }
 }
 
-/// The mode of a file that loses its set-group-id bit although its group may not execute it: somebody outside of that group
-/// changes it. Such a bit means nothing to exec; it falls because Linux has it so.
+/// The mode of a file that loses its set-group-id bit although its group may not execute it:
+/// somebody outside of that group changes it. Such a bit means nothing to exec; it falls because
+/// Linux has it so.
 fn without_foreign_group(caller: &Caller, znode: &Znode) -> Option<u32> {
     let a = znode.attributes();
     let concerned = a.kind() == REGULAR && a.mode & 0o2010 == 0o2000;
@@ -189,7 +193,8 @@ impl Session {
         let mut answer = |value: &[u8]| reply.take().map(|r| r.value(value));
         if let What::Listed(volume, listed) = &self.table.get(ino)?.what {
             let fs = volume.enter()?;
-            // The kernel asks for the ACL of each file before it judges. That takes no object where there are none.
+            // The kernel asks for the ACL of each file before it judges. That takes no object where
+            // there are none.
             if name.starts_with(POSIX_ACL) && !fs.props().posix_acl {
                 return Err(Errno::NODATA);
             }

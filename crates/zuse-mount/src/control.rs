@@ -5,8 +5,8 @@
 //!        └── snapshot         …FFFD
 //!            └── NAME         listed as …FFFC − n; looking it up opens the snapshot and gives its root
 //! ```
-//! A snapshot is opened by the first look-up of its name and kept while the kernel knows its root. `snapdir` hidden:
-//! `.zfs` is found and not listed; visible: listed; disabled: not there.
+//! A snapshot is opened by the first look-up of its name and kept while the kernel knows its root.
+//! `snapdir` hidden: `.zfs` is found and not listed; visible: listed; disabled: not there.
 
 use std::sync::Arc;
 
@@ -114,7 +114,8 @@ impl Session {
         Ok(())
     }
 
-    /// Lists the snapshots. None is opened for that: the kernel asks for what it wants to know more about.
+    /// Lists the snapshots. None is opened for that: the kernel asks for what it wants to know more
+    /// about.
     pub fn list_snapshots(
         &self,
         volume: &Arc<Volume>,

@@ -17,8 +17,8 @@ const O_RDWR: u32 = 2;
 const O_NOATIME: u32 = 0o1_000_000;
 /// Set-user-id and set-group-id.
 const SET_IDS: u32 = 0o6000;
-/// Most bytes of one copy: the answer is a 32-bit number, and no system call copies more. Programs take a smaller number for
-/// the end of the file.
+/// Most bytes of one copy: the answer is a 32-bit number, and no system call copies more. Programs
+/// take a smaller number for the end of the file.
 const COPY_MAX: u64 = 0x7fff_f000;
 
 impl Session {
@@ -157,7 +157,8 @@ impl Session {
         if how != O_RDONLY && fs.is_read_only() {
             return Err(Errno::ROFS);
         }
-        // What is in the kernel's cache is read without a word: who opens a file to read it counts as reading it.
+        // What is in the kernel's cache is read without a word: who opens a file to read it counts
+        // as reading it.
         if how == O_RDONLY && flags & O_NOATIME == 0 && self.accessed(&fs, znode) {
             self.attributes_changed(ino);
         }
@@ -193,8 +194,8 @@ impl Session {
         node.is_ok_and(|node| node.writers.load(Relaxed) > 0)
     }
 
-    /// The kernel leaves it to the server: set-id bits do not survive a change by somebody without privilege. Mostly it has had
-    /// them dropped already, by a SETATTR that changes nothing.
+    /// The kernel leaves it to the server: set-id bits do not survive a change by somebody without
+    /// privilege. Mostly it has had them dropped already, by a SETATTR that changes nothing.
     fn drop_set_ids(
         &self,
         caller: &Caller,

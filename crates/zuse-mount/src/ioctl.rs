@@ -9,7 +9,8 @@
 //! | `FS_IOC_GETVERSION` | | u32 |
 //!
 //! The kernel has judged who may change them. Numbers are in the host's order. Only what OpenZFS
-//! keeps for Linux is known: immutable, append only, no dump, and that new objects inherit a project.
+//! keeps for Linux is known: immutable, append only, no dump, and that new objects inherit a
+//! project.
 
 use zuse_base::Errno;
 use zuse_fuse::Caller;

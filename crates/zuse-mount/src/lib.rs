@@ -6,15 +6,16 @@
 //!                                   ├─ Covers   which names are mount points of others
 //!                                   └─ Tree     the pool: datasets and snapshots (somebody else's)
 //! ```
-//! One session serves a whole tree of file systems: the mounted one, its children below its mount point, and their
-//! snapshots under `.zfs/snapshot`. They share `st_dev`; renames and links from one to another are refused all the same
-//! (`EXDEV`).
+//! One session serves a whole tree of file systems: the mounted one, its children below its mount
+//! point, and their snapshots under `.zfs/snapshot`. They share `st_dev`; renames and links from
+//! one to another are refused all the same (`EXDEV`).
 //!
-//! What keeps it fast: names, absent names and attributes are the kernel's without time limit, listings bring attributes,
-//! and a node holds its object in memory. What changes behind the kernel's back is told to it by [`MountServer`]'s methods, by a thread that holds nothing.
+//! What keeps it fast: names, absent names and attributes are the kernel's without time limit,
+//! listings bring attributes, and a node holds its object in memory. What changes behind the
+//! kernel's back is told to it by [`MountServer`]'s methods, by a thread that holds nothing.
 //!
-//! With the write-back cache the kernel owns size and times of the regular files it knows: writes from its cache leave
-//! the stored times alone, the kernel sends its own.
+//! With the write-back cache the kernel owns size and times of the regular files it knows: writes
+//! from its cache leave the stored times alone, the kernel sends its own.
 #![forbid(unsafe_code)]
 
 mod attributes;

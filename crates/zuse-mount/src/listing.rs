@@ -1,7 +1,8 @@
 //! Listings of directories.
 //!
-//! Positions are those of the file system below (`.`, `..`, then ZAP positions that survive changes); names that exist
-//! only because something is mounted there come last, behind [`EXTRA`]. The place of `.zfs` is the file system's.
+//! Positions are those of the file system below (`.`, `..`, then ZAP positions that survive
+//! changes); names that exist only because something is mounted there come last, behind [`EXTRA`].
+//! The place of `.zfs` is the file system's.
 
 use std::sync::Arc;
 
@@ -17,10 +18,11 @@ use crate::volume::{Inside, Volume};
 const DIRECTORY: u32 = 0o040_000;
 /// Bytes of an entry with attributes and a name of common length.
 const LIKELY_ENTRY: usize = 168;
-/// Most entries of the first answer with attributes: each may be a read of its own, and who wants names alone pays for all.
+/// Most entries of the first answer with attributes: each may be a read of its own, and who wants
+/// names alone pays for all.
 const FIRST: usize = 64;
-/// The same for a directory of more than [`LARGE`] entries, in which neighbours are rare, so that each would be a read of its own: those
-/// that are not at hand come without attributes.
+/// The same for a directory of more than [`LARGE`] entries, in which neighbours are rare, so that
+/// each would be a read of its own: those that are not at hand come without attributes.
 const FIRST_OF_LARGE: usize = 16;
 const LARGE: u64 = 512;
 /// Positions from here on are those of extra names.

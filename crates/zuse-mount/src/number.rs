@@ -4,14 +4,16 @@
 //!   63        48 47                                   0
 //!   │  slot     │  object number                      │      1 = root of the session
 //! ```
-//! Each file system of the session has a slot; object numbers are below 2^48. Numbers at the top of a slot are those
-//! that ZFS gives to what is not stored: `.zfs`, `.zfs/snapshot` and its entries (chapter 03c §7 of the format notes).
+//! Each file system of the session has a slot; object numbers are below 2^48. Numbers at the top of
+//! a slot are those that ZFS gives to what is not stored: `.zfs`, `.zfs/snapshot` and its entries
+//! (chapter 03c §7 of the format notes).
 
 use zuse_base::ObjectId;
 
 /// Inode number of the session's root.
 pub(crate) const ROOT: u64 = 1;
-/// Slots for file systems; the one above is for directories that exist only as parts of mount points.
+/// Slots for file systems; the one above is for directories that exist only as parts of mount
+/// points.
 pub(crate) const VIRTUAL_SLOT: u16 = u16::MAX;
 
 const OBJECT_BITS: u32 = 48;
@@ -45,8 +47,9 @@ pub(crate) fn snapshot_entry(slot: u16, dataset_object: u64) -> u64 {
     of(slot, ObjectId(SNAPSHOT_BASE.wrapping_sub(dataset_object)))
 }
 
-/// What a listing says about a name at which something is mounted. It is no inode's number: as at any mount point the
-/// number in the listing is not the one that `stat` shows, and the kernel asks for the name before it uses it.
+/// What a listing says about a name at which something is mounted. It is no inode's number: as at
+/// any mount point the number in the listing is not the one that `stat` shows, and the kernel asks
+/// for the name before it uses it.
 pub(crate) fn mount_entry(root: u64) -> u64 {
     let other = if slot(root) == VIRTUAL_SLOT {
         root

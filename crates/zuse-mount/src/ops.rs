@@ -1,5 +1,5 @@
-//! The session as [`Ops`]: one line per request. Handles are numbers that say how a file was opened ([`crate::data`]).
-//! Directories have none.
+//! The session as [`Ops`]: one line per request. Handles are numbers that say how a file was opened
+//! ([`crate::data`]). Directories have none.
 
 use zuse_fuse::{
     Attr, Caller, CopyRange, DirSink, Opened, Ops, ReadReply, RenameFlags, Replied, SetAttr,

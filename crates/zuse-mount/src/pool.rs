@@ -1,8 +1,8 @@
 //! The mounted file systems of an open pool.
 //!
-//! [`PoolMounts`] is what the pool tells about its changes ([`zuse::Mounts`]) and where its trees are mounted from. A
-//! dataset appears below another mounted one if its `mountpoint` lies below the other's, `canmount` is on and nobody has
-//! unmounted it.
+//! [`PoolMounts`] is what the pool tells about its changes ([`zuse::Mounts`]) and where its trees
+//! are mounted from. A dataset appears below another mounted one if its `mountpoint` lies below the
+//! other's, `canmount` is on and nobody has unmounted it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::tree::{Child, SnapshotEntry, Tree};
 /// Children that were unmounted by name.
 type Unmounted = Arc<Mutex<HashSet<String>>>;
 
-/// A pool as the tree behind a session: a dataset lies below another one if its mount point does, or if neither has one
-/// by its name.
+/// A pool as the tree behind a session: a dataset lies below another one if its mount point does,
+/// or if neither has one by its name.
 pub(crate) struct PoolTree {
     pub pool: Arc<Pool>,
     pub unmounted: Unmounted,
@@ -165,11 +165,12 @@ impl PoolMounts {
         Ok(server)
     }
 
-    /// Takes a child out of the mount of its parent, and before that all that is mounted below it, until
-    /// [`Self::mount_child`]. All of it is on disk afterwards.
+    /// Takes a child out of the mount of its parent, and before that all that is mounted below it,
+    /// until [`Self::mount_child`]. All of it is on disk afterwards.
     ///
     /// # Errors
-    /// What is mounted below is busy (`Refused(BUSY)` without `force`), and nothing has happened; the pool is suspended.
+    /// What is mounted below is busy (`Refused(BUSY)` without `force`), and nothing has happened;
+    /// the pool is suspended.
     pub fn unmount_child(&self, dataset: &str, force: bool) -> Result<()> {
         let servers = self.servers();
         for server in &servers {
@@ -194,8 +195,8 @@ impl PoolMounts {
         self.pool.sync()
     }
 
-    /// Mounts a child again that was unmounted by name, or was not mounted because its key was not loaded. Whether it is
-    /// mounted now.
+    /// Mounts a child again that was unmounted by name, or was not mounted because its key was not
+    /// loaded. Whether it is mounted now.
     pub fn mount_child(&self, dataset: &str) -> bool {
         self.unmounted.lock().remove(dataset);
         self.refresh();
@@ -214,8 +215,8 @@ impl PoolMounts {
         self.servers.lock().clone()
     }
 
-    /// Unmounts one tree, or clears up after one that somebody else unmounted. With `force` a busy one is taken out of the
-    /// tree, and who is inside hears that there is nothing any more.
+    /// Unmounts one tree, or clears up after one that somebody else unmounted. With `force` a busy
+    /// one is taken out of the tree, and who is inside hears that there is nothing any more.
     ///
     /// # Errors
     /// `Refused(BUSY)` without `force`: then nothing has happened.
@@ -269,13 +270,14 @@ impl PoolMounts {
             .any(|s| s.dataset() != dataset && s.serves(dataset))
     }
 
-    /// Whether a dataset belongs into a mount and is not there: unmounted by name, or for want of its key.
+    /// Whether a dataset belongs into a mount and is not there: unmounted by name, or for want of
+    /// its key.
     pub fn is_missing_child(&self, dataset: &str) -> bool {
         self.unmounted.lock().contains(dataset) || self.servers().iter().any(|s| s.seals(dataset))
     }
 
-    /// Unmounts everything (what is busy is taken out of the tree), waits for the sessions to end, writes what waits and lets
-    /// go of the pool. `true` says that nothing was busy.
+    /// Unmounts everything (what is busy is taken out of the tree), waits for the sessions to end,
+    /// writes what waits and lets go of the pool. `true` says that nothing was busy.
     ///
     /// # Errors
     /// The first failure; the rest is unmounted all the same.

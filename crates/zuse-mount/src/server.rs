@@ -3,14 +3,17 @@
 //! ```text
 //!   mount ──> refresh, change, touched, snapshot_… ──> unmount ──> finish
 //! ```
-//! Whoever changes the pool while it is mounted calls in here, from a thread that serves no request:
-//! - [`MountServer::change`] around what gives a dataset another content (rollback, receive): requests wait meanwhile.
-//! - [`MountServer::refresh`] after datasets came, went, were renamed or moved, or properties of mounting changed.
+//! Whoever changes the pool while it is mounted calls in here, from a thread that serves no
+//! request:
+//! - [`MountServer::change`] around what gives a dataset another content (rollback, receive):
+//!   requests wait meanwhile.
+//! - [`MountServer::refresh`] after datasets came, went, were renamed or moved, or properties of
+//!   mounting changed.
 //! - [`MountServer::snapshot_made`], [`MountServer::snapshot_going`].
 //! - [`MountServer::touched`] after a library user changed files of a mounted file system.
 //!
-//! Once a second a thread frees what lost its last name and was open, tells the kernel of files that have other block counts
-//! since a txg was written, and now and then writes access times.
+//! Once a second a thread frees what lost its last name and was open, tells the kernel of files
+//! that have other block counts since a txg was written, and now and then writes access times.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -50,10 +53,11 @@ pub enum ServeError {
 /// How to mount.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// Options of the mount itself. The properties of the dataset (`readonly`, `setuid`, `devices`, `exec`, `atime`,
-    /// `acltype`) take permissions away but give none.
+    /// Options of the mount itself. The properties of the dataset (`readonly`, `setuid`, `devices`,
+    /// `exec`, `atime`, `acltype`) take permissions away but give none.
     pub mount: MountOptions,
-    /// Properties that options of the mount were given for, with what these say: shown as temporary values.
+    /// Properties that options of the mount were given for, with what these say: shown as temporary
+    /// values.
     pub said: Vec<(&'static str, &'static str)>,
 }
 
@@ -105,8 +109,8 @@ impl MountServer {
     /// Mounts a dataset, and the file systems below it, on a directory.
     ///
     /// # Errors
-    /// The dataset cannot be opened; the directory, the kernel or the mount helper says no. A child that cannot be opened
-    /// is left out.
+    /// The dataset cannot be opened; the directory, the kernel or the mount helper says no. A child
+    /// that cannot be opened is left out.
     pub fn mount(
         tree: Arc<dyn Tree>,
         dataset: &str,
@@ -216,7 +220,8 @@ impl MountServer {
         names
     }
 
-    /// Whether a dataset belongs below the root and its place is closed, because its key is not loaded.
+    /// Whether a dataset belongs below the root and its place is closed, because its key is not
+    /// loaded.
     pub fn seals(&self, dataset: &str) -> bool {
         self.session.sealed.lock().contains(dataset)
     }
@@ -231,7 +236,8 @@ impl MountServer {
         }
     }
 
-    /// Tells the kernel of files that have other block counts than it was told, since a txg was written.
+    /// Tells the kernel of files that have other block counts than it was told, since a txg was
+    /// written.
     pub fn tell_block_counts(&self) {
         let children: Vec<_> = self.session.children.lock().values().cloned().collect();
         for volume in children.iter().chain([&self.session.root()]) {
@@ -249,8 +255,8 @@ impl MountServer {
         self.session.table.len()
     }
 
-    /// Looks at the tree again: mounts what is new, takes away what has gone, replaces file systems that are other ones
-    /// now.
+    /// Looks at the tree again: mounts what is new, takes away what has gone, replaces file systems
+    /// that are other ones now.
     ///
     /// # Errors
     /// The pool cannot be read; then nothing has changed.
@@ -259,9 +265,10 @@ impl MountServer {
         self.refresh_locked(Vec::new(), None)
     }
 
-    /// Runs something that gives datasets another content (or ends them) while nobody is inside them or their snapshots and
-    /// their file systems are let go; then looks at the tree again. Requests wait meanwhile. What the kernel knew of these
-    /// datasets is forgotten, whether `work` succeeds or not.
+    /// Runs something that gives datasets another content (or ends them) while nobody is inside
+    /// them or their snapshots and their file systems are let go; then looks at the tree again.
+    /// Requests wait meanwhile. What the kernel knew of these datasets is forgotten, whether `work`
+    /// succeeds or not.
     ///
     /// # Errors
     /// Those of `work`; the pool cannot be read.
@@ -321,8 +328,8 @@ impl MountServer {
         }
     }
 
-    /// A library user changed something in a mounted file system. What the kernel has cached of it is dropped; who has the
-    /// file open whose content was changed must open it again.
+    /// A library user changed something in a mounted file system. What the kernel has cached of it
+    /// is dropped; who has the file open whose content was changed must open it again.
     pub fn touched(&self, dataset: &str, change: Change<'_>) {
         if let Some(volume) = self.head(dataset) {
             match change {
@@ -380,8 +387,8 @@ impl MountServer {
         self.mounted.cut_copies()
     }
 
-    /// Waits until the session has ended, then frees what was open without a name and writes what waits. The file
-    /// systems are let go; the pool is still to be synced.
+    /// Waits until the session has ended, then frees what was open without a name and writes what
+    /// waits. The file systems are let go; the pool is still to be synced.
     ///
     /// # Errors
     /// The session broke; what waited could not be written.
@@ -519,8 +526,8 @@ impl MountServer {
         Ok(())
     }
 
-    /// Lets the kernel know whether the root may be written now. Where it cannot be told (no permission to) the file
-    /// system itself refuses.
+    /// Lets the kernel know whether the root may be written now. Where it cannot be told (no
+    /// permission to) the file system itself refuses.
     fn follow_read_only(&self, fs: &FileSystem) {
         let mut told = self.told.lock();
         let new = MountOptions {
@@ -532,8 +539,9 @@ impl MountServer {
         }
     }
 
-    /// Lets the kernel honour set-id bits, device nodes and programs as the properties of all that is shown say. With `before`
-    /// only what takes away. Whether the kernel does not honour more than it may.
+    /// Lets the kernel honour set-id bits, device nodes and programs as the properties of all that
+    /// is shown say. With `before` only what takes away. Whether the kernel does not honour more
+    /// than it may.
     fn follow_honoured(&self, all: &[Arc<FileSystem>], before: bool) -> bool {
         let new = effective(&self.asked, all);
         let mut told = self.told.lock();
@@ -629,10 +637,12 @@ impl std::fmt::Debug for MountServer {
     }
 }
 
-/// What the properties of the root, and of all that is shown, leave of the options. The root comes first.
+/// What the properties of the root, and of all that is shown, leave of the options. The root comes
+/// first.
 ///
-/// The kernel has one answer for the whole mount. Set-id bits and device nodes count only if no file system says no. Programs
-/// run if any says yes: the session refuses to open those of the others.
+/// The kernel has one answer for the whole mount. Set-id bits and device nodes count only if no
+/// file system says no. Programs run if any says yes: the session refuses to open those of the
+/// others.
 fn effective(asked: &MountOptions, all: &[Arc<FileSystem>]) -> MountOptions {
     let mut mount = asked.clone();
     if let Some(root) = all.first() {
@@ -661,9 +671,11 @@ fn shown(session: &Session) -> Vec<Arc<FileSystem>> {
     all
 }
 
-/// Makes the map of what is mounted where from the tree; returns the file systems that are not in it any more.
+/// Makes the map of what is mounted where from the tree; returns the file systems that are not in
+/// it any more.
 ///
-/// `may_show` is asked before anything new can be seen; if it says no, children that want something taken away are left out.
+/// `may_show` is asked before anything new can be seen; if it says no, children that want something
+/// taken away are left out.
 fn lay(
     session: &Session,
     may_show: impl FnOnce(&[Arc<FileSystem>]) -> bool,

@@ -208,8 +208,8 @@ impl Session {
         !node.is_some_and(|n| n.volume().is_some_and(|v| v.has_aliases))
     }
 
-    /// Tells the kernel of files whose block counts it has and that have other ones now: those are known once a txg is
-    /// written. Never call it for all from a thread that serves requests.
+    /// Tells the kernel of files whose block counts it has and that have other ones now: those are
+    /// known once a txg is written. Never call it for all from a thread that serves requests.
     pub fn tell_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
         let inodes: Vec<u64> = match only {
             Some(ino) => vec![ino],

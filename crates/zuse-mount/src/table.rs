@@ -1,20 +1,21 @@
 //! The inodes that the kernel knows.
 //!
-//! A [`Node`] lives from the first look-up to the last forget. The kernel may know millions of files and can't be asked to
-//! forget them, so most nodes say only which object they are (about 100 bytes). A node holds its object in memory
+//! A [`Node`] lives from the first look-up to the last forget. The kernel may know millions of
+//! files and can't be asked to forget them, so most nodes say only which object they are (about 100
+//! bytes). A node holds its object in memory
 //! - from the first use of the inode on, so that the next questions cost one hash look-up;
 //! - from the moment its last name goes, so that an open file stays usable.
 //!
-//! At most [`MAY_HOLD`] objects are held for the first reason. The one that was held longest without being used goes first
-//! (second chance, by shard); its next use takes it in again.
+//! At most [`MAY_HOLD`] objects are held for the first reason. The one that was held longest
+//! without being used goes first (second chance, by shard); its next use takes it in again.
 //!
 //! Invariants
 //! - An object without a name, or one that a request is working on, is never let go.
-//! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one, so that a node never
-//!   goes while somebody is being given it.
+//! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one, so
+//!   that a node never goes while somebody is being given it.
 //! - Nodes are dropped outside the locks: the last holder of an object does work when it goes.
-//! - One node per number. When the object behind a number is another one (its file system was replaced in place), the new
-//!   node takes over the count.
+//! - One node per number. When the object behind a number is another one (its file system was
+//!   replaced in place), the new node takes over the count.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -167,7 +168,8 @@ impl Node {
 #[derive(Default)]
 struct Shard {
     nodes: NumberMap<Arc<Node>>,
-    /// Numbers of nodes that took hold of their object, the oldest first. Some may have been forgotten since.
+    /// Numbers of nodes that took hold of their object, the oldest first. Some may have been
+    /// forgotten since.
     held: VecDeque<u64>,
 }
 
@@ -287,8 +289,8 @@ impl Table {
         node
     }
 
-    /// Takes hold of an object that the kernel knows from a listing; of another one that has its number, does nothing.
-    /// Returns the node, if the kernel knows the object.
+    /// Takes hold of an object that the kernel knows from a listing; of another one that has its
+    /// number, does nothing. Returns the node, if the kernel knows the object.
     pub fn promote(&self, ino: u64, volume: &Arc<Volume>, znode: &Arc<Znode>) -> Option<Arc<Node>> {
         let mut shard = self.write(ino);
         let there = shard.nodes.get(&ino)?.clone();
@@ -324,7 +326,8 @@ impl Table {
         }
     }
 
-    /// Lets go of every object of a volume whose gate is closed; the numbers stay taken until the kernel forgets.
+    /// Lets go of every object of a volume whose gate is closed; the numbers stay taken until the
+    /// kernel forgets.
     pub fn purge(&self, volume: &Arc<Volume>) {
         for shard in &self.shards {
             let mut dropped = Vec::new();

@@ -1,4 +1,5 @@
-//! What a session needs to know of the pool: which file systems belong below the mount, and which snapshots there are.
+//! What a session needs to know of the pool: which file systems belong below the mount, and which
+//! snapshots there are.
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ pub struct SnapshotEntry {
 
 /// The datasets behind a session.
 ///
-/// A file system that is open already is given as the same [`Arc`]: there is one set of objects in memory per dataset,
-/// whoever works on it. After a rollback or receive it is another one.
+/// A file system that is open already is given as the same [`Arc`]: there is one set of objects in
+/// memory per dataset, whoever works on it. After a rollback or receive it is another one.
 pub trait Tree: Send + Sync + 'static {
     /// The file system of a dataset.
     ///
@@ -36,7 +37,8 @@ pub trait Tree: Send + Sync + 'static {
     /// There is none, or it cannot be opened.
     fn open(&self, dataset: &str) -> Result<Arc<FileSystem>>;
 
-    /// File systems whose mount point lies below that of `root` and which are to be mounted, in any order.
+    /// File systems whose mount point lies below that of `root` and which are to be mounted, in any
+    /// order.
     ///
     /// # Errors
     /// The pool cannot be read.

@@ -1,8 +1,9 @@
 //! A file system of the session, and the gate before it.
 //!
-//! Every request passes the gate of the file system that it works on; who replaces the file system (rollback, receive)
-//! or takes it away (unmount, destroy) closes the gate, which waits for the requests inside. What the kernel still holds
-//! of a file system that has gone fails with `STALE`; its slot is used again when the kernel has forgotten all of it.
+//! Every request passes the gate of the file system that it works on; who replaces the file system
+//! (rollback, receive) or takes it away (unmount, destroy) closes the gate, which waits for the
+//! requests inside. What the kernel still holds of a file system that has gone fails with `STALE`;
+//! its slot is used again when the kernel has forgotten all of it.
 //!
 //! Rules: a thread is inside one gate once. Nothing that waits for the kernel is done inside.
 
@@ -158,7 +159,8 @@ impl Volume {
         self.gate.read().clone()
     }
 
-    /// Closes the gate: waits for who is inside, keeps others out while the guard lives. Putting `None` there makes it final.
+    /// Closes the gate: waits for who is inside, keeps others out while the guard lives. Putting
+    /// `None` there makes it final.
     pub fn close(&self) -> RwLockWriteGuard<'_, Option<Arc<FileSystem>>> {
         self.gate.write()
     }

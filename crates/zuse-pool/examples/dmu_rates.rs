@@ -1,4 +1,5 @@
-//! Rates of the lower half of the house, without datasets: objects made, names added, bytes written and read.
+//! Rates of the lower half of the house, without datasets: objects made, names added, bytes written
+//! and read.
 //!
 //! `cargo run --release -p zuse-pool --example dmu_rates -- FILE [OBJECTS] [MIB]`
 

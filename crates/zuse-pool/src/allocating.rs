@@ -1,9 +1,11 @@
-//! Vdevs that take no new blocks (property `allocating`): what is on them stays, and is freed as ever.
+//! Vdevs that take no new blocks (property `allocating`): what is on them stays, and is freed as
+//! ever.
 //!
-//! - The configuration tells (`non_allocating`), on disk with the txg that closes the vdev. Every other program that opens the
-//!   pool goes by it too.
-//! - What is allocated on a closed vdev still counts against the room of the others, as if it had to be moved there: a vdev
-//!   is closed only where that would fit. So a txg that was admitted before never finds the pool full.
+//! - The configuration tells (`non_allocating`), on disk with the txg that closes the vdev. Every
+//!   other program that opens the pool goes by it too.
+//! - What is allocated on a closed vdev still counts against the room of the others, as if it had
+//!   to be moved there: a vdev is closed only where that would fit. So a txg that was admitted
+//!   before never finds the pool full.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_io::AllocClass;
@@ -28,8 +30,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether a vdev for data could be closed to new blocks now: the others have room for all that is allocated and
-    /// for what was promised to transactions.
+    /// Whether a vdev for data could be closed to new blocks now: the others have room for all that
+    /// is allocated and for what was promised to transactions.
     ///
     /// # Errors
     /// `Refused(NOSPC)`; `Refused(ROFS)`.

@@ -7,22 +7,28 @@
 //!
 //! # Invariants
 //!
-//! - What `allocate` returns is in exactly one metaslab's `allocating` set; on an error nothing is kept.
-//! - `allocated` of a vdev is what its maps say plus what is allocated and not appended, less what is freed.
-//!   `deferred` is what is freed and not allocatable yet. Neither counts log entries twice.
-//! - A metaslab with changes in a txg is in the vdev's `dirty` set of that txg before the sync of it starts.
-//! - Copies of one block lie on different vdevs, else in different metaslabs, else at least in different places.
+//! - What `allocate` returns is in exactly one metaslab's `allocating` set; on an error nothing is
+//!   kept.
+//! - `allocated` of a vdev is what its maps say plus what is allocated and not appended, less what
+//!   is freed. `deferred` is what is freed and not allocatable yet. Neither counts log entries
+//!   twice.
+//! - A metaslab with changes in a txg is in the vdev's `dirty` set of that txg before the sync of
+//!   it starts.
+//! - Copies of one block lie on different vdevs, else in different metaslabs, else at least in
+//!   different places.
 //!
 //! # Locks
 //!
-//! The table of vdevs is a shared snapshot; an allocation takes the rotor's lock (a few instructions) and one
-//! metaslab's. Sets of dirty metaslabs are behind one lock per vdev, taken once per metaslab and txg.
+//! The table of vdevs is a shared snapshot; an allocation takes the rotor's lock (a few
+//! instructions) and one metaslab's. Sets of dirty metaslabs are behind one lock per vdev, taken
+//! once per metaslab and txg.
 //!
 //! # How a txg is synced
 //!
-//! [`Allocator::sync_pass`] in every pass, after the blocks of that pass have been allocated and freed, until
-//! the MOS stays clean; then the uberblock; then [`Allocator::sync_done`]. Appending dirties MOS blocks; they
-//! are rewritten in place from pass 2 on, so a later pass finds no new changes and the loop ends.
+//! [`Allocator::sync_pass`] in every pass, after the blocks of that pass have been allocated and
+//! freed, until the MOS stays clean; then the uberblock; then [`Allocator::sync_done`]. Appending
+//! dirties MOS blocks; they are rewritten in place from pass 2 on, so a later pass finds no new
+//! changes and the loop ends.
 
 mod figures;
 mod place;
@@ -138,7 +144,8 @@ impl Allocator {
         let _ = self.tripwire.set(tripwire);
     }
 
-    /// Says where maps are read from. The allocator keeps the store alive until [`Allocator::detach`].
+    /// Says where maps are read from. The allocator keeps the store alive until
+    /// [`Allocator::detach`].
     pub fn attach(&self, store: Arc<dyn MapStore>) {
         *self.store.write() = Some(store);
     }
@@ -171,7 +178,8 @@ impl Allocator {
         self.add_vdev_with(info, BTreeMap::new())
     }
 
-    /// Opens all vdevs of a pool that has log space maps; their entries are flushed by the first sync.
+    /// Opens all vdevs of a pool that has log space maps; their entries are flushed by the first
+    /// sync.
     ///
     /// # Errors
     /// As [`Allocator::add_vdev`]; also when a log cannot be read or breaks a rule.

@@ -1,6 +1,7 @@
 //! Allocation classes: which top-level vdevs are for metadata, dedup tables or the intent log.
 //!
-//! The configuration marks log vdevs only; of the others the ZAP of the top-level vdev tells (`allocation_bias`).
+//! The configuration marks log vdevs only; of the others the ZAP of the top-level vdev tells
+//! (`allocation_bias`).
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};

@@ -7,25 +7,28 @@
 //! ```
 //! # How a pointer comes and goes
 //!
-//! A clone is made in open context: its reference waits for its txg. When that txg is written, all its references
-//! count at once, *before* anything is freed in it: else the txg that overwrites the first file would give the space
-//! away that the clone is about to point to. Freeing a pointer takes one off; who finds no entry has the last pointer,
-//! and the space is free.
+//! A clone is made in open context: its reference waits for its txg. When that txg is written, all
+//! its references count at once, *before* anything is freed in it: else the txg that overwrites the
+//! first file would give the space away that the clone is about to point to. Freeing a pointer
+//! takes one off; who finds no entry has the last pointer, and the space is free.
 //!
 //! # Invariants
 //!
 //! - What is in `changed` is what the ZAP will hold; what is not there is as the ZAP has it.
-//! - Level-0 blocks of files and volumes only. The MOS's own blocks never ask here, so the tables can be written with it.
+//! - Level-0 blocks of files and volumes only. The MOS's own blocks never ask here, so the tables
+//!   can be written with it.
 //! - A table exists as long as it has entries; the features count tables.
 //!
 //! # Byte order
 //!
-//! Without the feature `block_cloning_endian` a count is eight bytes in the order of the machine that wrote it. One that is
-//! changed keeps the order it was found in; a new one is little-endian, and so are ranges and header.
+//! Without the feature `block_cloning_endian` a count is eight bytes in the order of the machine
+//! that wrote it. One that is changed keeps the order it was found in; a new one is little-endian,
+//! and so are ranges and header.
 //!
 //! # Locks
 //!
-//! One lock over all tables, never held while a ZAP is read. Changes come in syncing context only, from several threads.
+//! One lock over all tables, never held while a ZAP is read. Changes come in syncing context only,
+//! from several threads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -153,7 +156,8 @@ impl Table {
     }
 }
 
-/// References of a txg that is not being written yet: by vdev and offset how many, and the bytes of one.
+/// References of a txg that is not being written yet: by vdev and offset how many, and the bytes of
+/// one.
 type Waiting = HashMap<(u32, u64), (u64, u64)>;
 
 #[derive(Default)]
@@ -171,7 +175,8 @@ struct State {
 pub(crate) struct Clones {
     vdevs: Arc<Vdevs>,
     state: Mutex<State>,
-    /// Whether there is anything at all: most pools have no clones, and each block that is freed asks.
+    /// Whether there is anything at all: most pools have no clones, and each block that is freed
+    /// asks.
     any: AtomicBool,
     enabled: AtomicBool,
 }

@@ -1,13 +1,14 @@
-//! The commit of a txg: flush, even labels, uberblock, odd labels (chapter 01 §4.1 of the format notes).
+//! The commit of a txg: flush, even labels, uberblock, odd labels (chapter 01 §4.1 of the format
+//! notes).
 //!
 //! Crash rules
-//! - Before the uberblock: the odd labels and the old uberblock fit together; all blocks of the new txg are garbage
-//!   that no space map of the old one knows.
+//! - Before the uberblock: the odd labels and the old uberblock fit together; all blocks of the new
+//!   txg are garbage that no space map of the old one knows.
 //! - After the uberblock: it and the even labels fit together.
 //! - No uberblock comes after a panic that may have left something half changed: the tripwire is
 //!   looked at before the first label and right before the uberblock.
-//! - The flush before the uberblock makes every block that it leads to durable. Without it a power cut could leave an
-//!   uberblock that leads to blocks which never reached the disk.
+//! - The flush before the uberblock makes every block that it leads to durable. Without it a power
+//!   cut could leave an uberblock that leads to blocks which never reached the disk.
 
 use zuse_base::{Result, Txg};
 use zuse_format::uberblock::{MMP_MAGIC, SPA_VERSION, Uberblock};
@@ -16,8 +17,8 @@ use zuse_vdev::{LabelPair, PoolConfig, UberblockTargets};
 use crate::Pool;
 
 impl Pool {
-    /// Makes the older state that was opened the newest one, before anything is written on top of it. `checkpoint`:
-    /// it says of itself to be a checkpoint, until the first txg.
+    /// Makes the older state that was opened the newest one, before anything is written on top of
+    /// it. `checkpoint`: it says of itself to be a checkpoint, until the first txg.
     pub(crate) fn commit_rewind(&self, txg: Txg, checkpoint: bool) -> Result<()> {
         let of = if checkpoint {
             self.uberblock.lock().txg

@@ -1,7 +1,7 @@
 //! Making a pool (chapter 01 §4.3 and §7 of the format notes).
 //!
-//! Labels with txg 0 come first: a crash before the first commit leaves no pool. The MOS is built in memory as txg 4
-//! and committed like any other.
+//! Labels with txg 0 come first: a crash before the first commit leaves no pool. The MOS is built
+//! in memory as txg 4 and committed like any other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,7 +65,8 @@ impl Pool {
         Self::create_with_layout(env, options, &[], hooks)
     }
 
-    /// As [`Pool::create`], with the devices in groups; without any, each device is a vdev of its own.
+    /// As [`Pool::create`], with the devices in groups; without any, each device is a vdev of its
+    /// own.
     ///
     /// # Errors
     /// As [`Pool::create`]; `Refused(INVAL)` for groups that cannot be.
@@ -253,7 +254,8 @@ impl Pool {
         self.start()
     }
 
-    /// The ZAP of the root, of each top-level vdev and of each leaf, listed in the map of vdev ZAPs.
+    /// The ZAP of the root, of each top-level vdev and of each leaf, listed in the map of vdev
+    /// ZAPs.
     fn make_vdev_zaps(&self, ctx: &SyncCtx<'_>, directory: &Zap) -> Result<()> {
         let mos = self.mos();
         let make = || -> Result<ObjectId> {
@@ -366,7 +368,8 @@ impl Pool {
         directory.add_u64(ctx.tx, b"spares", object.object().0)
     }
 
-    /// First byte and bytes of a metaslab of a top-level vdev that is there; of dRAID those in whole rows.
+    /// First byte and bytes of a metaslab of a top-level vdev that is there; of dRAID those in
+    /// whole rows.
     pub fn metaslab_region(&self, vdev: u32, metaslab: u64) -> Option<(u64, u64)> {
         let info = self.vdev_infos().into_iter().find(|i| i.vdev == vdev)?;
         let region = info.region(metaslab);

@@ -1,4 +1,5 @@
-//! Dedup tables, read: which blocks are shared, and by how many pointers (`docs/format/04b-dedup-brt-scan.md`, 1).
+//! Dedup tables, read: which blocks are shared, and by how many pointers
+//! (`docs/format/04b-dedup-brt-scan.md`, 1).
 //!
 //! ```text
 //!   MOS directory ─┬─ DDT-statistics: the histogram of each store, by its name
@@ -7,7 +8,8 @@
 //!                                      ├─ DDT-sha256-zap-…          stores, entries of 72 bytes
 //!                                      └─ DDT-log-sha256-0, -1      what is newer than the stores
 //! ```
-//! An entry in a log overrides the store's, and one in the active log that in the flushing one. Nothing here writes.
+//! An entry in a log overrides the store's, and one in the active log that in the flushing one.
+//! Nothing here writes.
 
 mod histogram;
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! What a device missed: its dirty time log (chapter 01b §7 of the format notes).
 //!
-//! A leaf that could not be written while its siblings could lacks the blocks of that txg. The txgs are kept in a space
-//! map in the MOS, with txgs for offsets; the leaf's configuration names it. Whoever resilvers the pool copies what was
-//! born in those txgs.
+//! A leaf that could not be written while its siblings could lacks the blocks of that txg. The txgs
+//! are kept in a space map in the MOS, with txgs for offsets; the leaf's configuration names it.
+//! Whoever resilvers the pool copies what was born in those txgs.
 //!
-//! - A leaf that is gone, or that missed a write, has the txg in its log *within* that txg: a crash cannot lose it. The
-//!   loop that writes the MOS asks again in every pass.
-//! - What is missed only by the last flush of a txg is entered in the next one, which then follows at once.
+//! - A leaf that is gone, or that missed a write, has the txg in its log *within* that txg: a crash
+//!   cannot lose it. The loop that writes the MOS asks again in every pass.
+//! - What is missed only by the last flush of a txg is entered in the next one, which then follows
+//!   at once.
 //! - Nothing is ever taken out here.
 
 use std::collections::BTreeMap;
@@ -39,7 +40,8 @@ struct State {
 }
 
 impl Dtls {
-    /// A leaf missed something in a txg that is on disk, or about to be. Gives whether its log does not know.
+    /// A leaf missed something in a txg that is on disk, or about to be. Gives whether its log does
+    /// not know.
     pub(crate) fn note_late(&self, guid: u64, txg: Txg) -> bool {
         let mut state = self.0.lock();
         let known = state
@@ -70,8 +72,8 @@ impl Pool {
         Ok(())
     }
 
-    /// A leaf whose log is empty lacks nothing: it is believed, and blamed, as one without a log. What cannot be read stays
-    /// in doubt.
+    /// A leaf whose log is empty lacks nothing: it is believed, and blamed, as one without a log.
+    /// What cannot be read stays in doubt.
     pub(crate) fn believe_whole_leaves(&self) {
         let tree = self.config.lock().vdev_tree.clone();
         let leaves = self.vdevs.leaves();

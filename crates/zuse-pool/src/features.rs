@@ -24,7 +24,8 @@ struct Objects {
 struct State {
     /// GUID → reference count.
     counts: BTreeMap<String, u64>,
-    /// Those whose count on disk is not this one yet: each is written once in a txg, however often it changed.
+    /// Those whose count on disk is not this one yet: each is written once in a txg, however often
+    /// it changed.
     changed: BTreeSet<String>,
     objects: Objects,
 }
@@ -229,7 +230,8 @@ impl Features {
         Ok(())
     }
 
-    /// Changes the number of uses of an enabled feature; [`Self::write_changed`] brings it into the MOS.
+    /// Changes the number of uses of an enabled feature; [`Self::write_changed`] brings it into the
+    /// MOS.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` if it is not enabled; `Corrupt` if the count would become negative.

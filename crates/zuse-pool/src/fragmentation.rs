@@ -1,8 +1,9 @@
 //! Fragmentation: how far free space is from being in one piece, in percent.
 //!
-//! A free segment weighs by its size; a metaslab has the mean of its free bytes, by the histogram of its space map, a vdev
-//! the mean of its metaslabs by their free space. A metaslab without a map counts as not fragmented. The weights are
-//! measured: each is what zdb 2.3 says of a map whose free segments are all of that size.
+//! A free segment weighs by its size; a metaslab has the mean of its free bytes, by the histogram
+//! of its space map, a vdev the mean of its metaslabs by their free space. A metaslab without a map
+//! counts as not fragmented. The weights are measured: each is what zdb 2.3 says of a map whose
+//! free segments are all of that size.
 
 use zuse_base::{ObjectId, Result};
 use zuse_format::space_map::SpaceMapPhys;
@@ -36,7 +37,8 @@ impl Mean {
     }
 }
 
-/// Of a histogram of free segments, whose first row counts those of `1 << shift` bytes; 0 if nothing is free.
+/// Of a histogram of free segments, whose first row counts those of `1 << shift` bytes; 0 if
+/// nothing is free.
 pub fn of_histogram(rows: &[u64], shift: u32) -> u64 {
     let mut mean = Mean::default();
     for (log, count) in (shift..).zip(rows) {

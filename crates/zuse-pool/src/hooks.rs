@@ -21,7 +21,8 @@ pub struct SyncCtx<'a> {
     pub pass: u32,
 }
 
-/// The dataset layer, as the pool needs it. All but `load`, `is_dirty` and `synced` run on the sync thread.
+/// The dataset layer, as the pool needs it. All but `load`, `is_dirty` and `synced` run on the sync
+/// thread.
 pub trait DslHooks: Send + Sync {
     /// Makes the dataset layer's objects in a new pool's first txg.
     ///
@@ -59,7 +60,8 @@ pub trait DslHooks: Send + Sync {
     /// The txg is on disk.
     fn synced(&self, txg: Txg);
 
-    /// The pool was closed: what is dirty in txgs that were never written is let go. It may hold this layer itself.
+    /// The pool was closed: what is dirty in txgs that were never written is let go. It may hold
+    /// this layer itself.
     fn closed(&self) {}
 }
 

@@ -1,7 +1,7 @@
 //! What a pool takes of the machine, and how it is tuned.
 //!
-//! Nothing of this is stored in a pool: it holds for the process that has the pool open. [`crate::tunable`] is the
-//! table of the names under which users set these.
+//! Nothing of this is stored in a pool: it holds for the process that has the pool open.
+//! [`crate::tunable`] is the table of the names under which users set these.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ pub struct Limits {
     pub cache: usize,
     /// Percentage of the cache that metadata may keep from data when both want it.
     pub cache_metadata_percent: u8,
-    /// Bytes of files that may be dirty; writers wait beyond. On slow devices they wait before, when there is as much as these take within a
-    /// second.
+    /// Bytes of files that may be dirty; writers wait beyond. On slow devices they wait before,
+    /// when there is as much as these take within a second.
     pub dirty: u64,
-    /// Bytes of objects, directories and other metadata that may be dirty. New versions of cached blocks count against
-    /// the cache instead, up to half of it.
+    /// Bytes of objects, directories and other metadata that may be dirty. New versions of cached
+    /// blocks count against the cache instead, up to half of it.
     pub dirty_metadata: u64,
-    /// Bytes of values of extended attributes that may be dirty beside the cache, when it has nothing more to lend them; beyond they count as
-    /// bytes of files. On slow devices it is what these take within [`Self::txg_timeout`].
+    /// Bytes of values of extended attributes that may be dirty beside the cache, when it has
+    /// nothing more to lend them; beyond they count as bytes of files. On slow devices it is what
+    /// these take within [`Self::txg_timeout`].
     pub dirty_values: u64,
     /// A txg is written after this time even if nobody waits.
     pub txg_timeout: Duration,
@@ -29,7 +30,8 @@ pub struct Limits {
     pub micro_zap_max: u32,
     /// log2 of the indirect blocks of new objects.
     pub indirect_shift: u8,
-    /// New user extended attributes are stored without their `user.` prefix, as illumos and FreeBSD do.
+    /// New user extended attributes are stored without their `user.` prefix, as illumos and FreeBSD
+    /// do.
     pub xattr_bare: bool,
     /// Copying a range of a file points to whole blocks that are on disk.
     pub clone_blocks: bool,
@@ -43,11 +45,14 @@ pub struct Limits {
     pub metadata_tier: bool,
     /// Sends leave the cache as it is; off to measure what that spares.
     pub send_bypass: bool,
-    /// Large blocks are written around the host's cache where that can be; off to measure what that spares, or where they are read again soon.
+    /// Large blocks are written around the host's cache where that can be; off to measure what that
+    /// spares, or where they are read again soon.
     pub write_around: bool,
-    /// Runs of long blocks are brought ahead around the host's cache where that can be; off where it is to keep them.
+    /// Runs of long blocks are brought ahead around the host's cache where that can be; off where
+    /// it is to keep them.
     pub read_around: bool,
-    /// Most rounds of PBKDF2 that are turned to make a key of a passphrase, whatever a pool or a stream asks for.
+    /// Most rounds of PBKDF2 that are turned to make a key of a passphrase, whatever a pool or a
+    /// stream asks for.
     pub pbkdf2_rounds: u64,
 }
 
@@ -66,7 +71,8 @@ impl Default for Limits {
             dirty_metadata: 512 << 20,
             dirty_values: tenth_of_memory(4 << 30),
             txg_timeout: Duration::from_secs(5),
-            // They mostly wait for devices: with two of them a disk had too little to do beside a mount that is read.
+            // They mostly wait for devices: with two of them a disk had too little to do beside a
+            // mount that is read.
             threads: std::thread::available_parallelism()
                 .map_or(1, usize::from)
                 .max(THREADS),
@@ -86,8 +92,9 @@ impl Default for Limits {
     }
 }
 
-/// A tenth of the memory, as OpenZFS has it for what is dirty, but no more than `most`: for files that is the block cache, half of which the
-/// cache lends ([`zuse_io::Cache::lend`]), three quarters while it has them to spare.
+/// A tenth of the memory, as OpenZFS has it for what is dirty, but no more than `most`: for files
+/// that is the block cache, half of which the cache lends ([`zuse_io::Cache::lend`]), three
+/// quarters while it has them to spare.
 fn tenth_of_memory(most: u64) -> u64 {
     zuse_device::memory().map_or(64 << 20, |bytes| (bytes / 10).clamp(64 << 20, most))
 }

@@ -6,16 +6,17 @@
 //! state of a metaslab = its own map, then its entries in logs with txg ≥ U, by txg; U = 0: no log counts
 //! ```
 //!
-//! Zuse reads logs and writes none. In the first writable txg every metaslab appends its log entries to its own
-//! map, then the logs are freed, the ZAP emptied and every U set to 0; from then on all goes to the maps.
-//! That is a state that OpenZFS itself can load. The feature stays active.
+//! Zuse reads logs and writes none. In the first writable txg every metaslab appends its log
+//! entries to its own map, then the logs are freed, the ZAP emptied and every U set to 0; from then
+//! on all goes to the maps. That is a state that OpenZFS itself can load. The feature stays active.
 //!
 //! Invariants:
 //! - Every U that is not 0 has a log of that txg; else the pool's history is incomplete: `Corrupt`.
 //! - The logs go only in the same txg in which the last metaslab has its entries, after them.
 //! - Entries for vdevs that have no metaslabs any more (indirect, hole) are skipped.
 //!
-//! Memory: the net changes of all logs, as OpenZFS keeps them; each log streams through block by block.
+//! Memory: the net changes of all logs, as OpenZFS keeps them; each log streams through block by
+//! block.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,8 @@ const PIECE: u64 = 64 << 10;
 pub struct LogObjects {
     /// The ZAP of logs (directory key `com.delphix:log_spacemap_zap`).
     pub logs: ObjectId,
-    /// The U array of each concrete top-level vdev that has one (top ZAP key `com.delphix:ms_unflushed_phys_txgs`).
+    /// The U array of each concrete top-level vdev that has one (top ZAP key
+    /// `com.delphix:ms_unflushed_phys_txgs`).
     pub unflushed: BTreeMap<u32, ObjectId>,
 }
 

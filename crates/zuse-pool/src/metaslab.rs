@@ -11,21 +11,24 @@
 //!
 //! # Invariants
 //!
-//! - A byte is in at most one of: free tree, `allocating[*]`, `freed`, `defer[*]`, `held`, or "allocated".
-//!   `freeing[t]` is part of "allocated", or of `allocating[t]` for a block that is born and dies in t.
+//! - A byte is in at most one of: free tree, `allocating[*]`, `freed`, `defer[*]`, `held`, or
+//!   "allocated". `freeing[t]` is part of "allocated", or of `allocating[t]` for a block that is
+//!   born and dies in t.
 //! - The map on disk, plus unflushed log entries, describes: all but allocated. So at a load
 //!   free tree = map − `allocating[*]` − `freed` − `defer[*]` − `held`.
-//! - What was freed in a committed txg becomes allocatable when two more txgs are committed. A power cut
-//!   may take the newest uberblocks with it; the tree of the one that is left must be whole.
+//! - What was freed in a committed txg becomes allocatable when two more txgs are committed. A
+//!   power cut may take the newest uberblocks with it; the tree of the one that is left must be
+//!   whole.
 //! - An allocation never crosses the region's end.
 //!
 //! # Locks
 //!
-//! `map` is held while the map is read or appended to; `state` (rank 900) only for work in memory, and no lock is
-//! taken under it. Order: map, then state. `map` has no rank: the MOS is read under it, and a sync that writes
-//! the MOS may come here for space. The sync thread takes the sets out of the state, appends them under the map
-//! lock and puts the freed ones back, so a loader, who needs the map lock, never sees half of it.
-//! Nothing allocates while it holds either: a load under the map lock reads MOS blocks, it writes none.
+//! `map` is held while the map is read or appended to; `state` (rank 900) only for work in memory,
+//! and no lock is taken under it. Order: map, then state. `map` has no rank: the MOS is read under
+//! it, and a sync that writes the MOS may come here for space. The sync thread takes the sets out
+//! of the state, appends them under the map lock and puts the freed ones back, so a loader, who
+//! needs the map lock, never sees half of it. Nothing allocates while it holds either: a load under
+//! the map lock reads MOS blocks, it writes none.
 
 mod fit;
 mod sync;
@@ -248,13 +251,15 @@ impl Metaslab {
     /// Brings the free tree into memory.
     ///
     /// # Errors
-    /// The map cannot be read or contradicts itself or the sets in memory. The metaslab gives nothing from then on.
+    /// The map cannot be read or contradicts itself or the sets in memory. The metaslab gives
+    /// nothing from then on.
     pub(crate) fn load(&self, store: &dyn MapStore) -> Result<()> {
         let side = self.map_side();
         if self.state().free.is_some() {
             return Ok(());
         }
-        // Once more on an error: an indirect block may have been rewritten in place under the reader.
+        // Once more on an error: an indirect block may have been rewritten in place under the
+        // reader.
         let loaded = self
             .read_map(&side, store)
             .or_else(|_| self.read_map(&side, store));
@@ -428,7 +433,8 @@ impl Metaslab {
         state.free.is_none() && !state.freeing[txg.slot::<TXGS>()].is_empty()
     }
 
-    /// Marks a span allocated in `txg`. Gives false if it is allocated already; else whether the metaslab was clean.
+    /// Marks a span allocated in `txg`. Gives false if it is allocated already; else whether the
+    /// metaslab was clean.
     ///
     /// # Errors
     /// Only a part is free, or the map cannot be loaded.
@@ -457,7 +463,8 @@ impl Metaslab {
         }
     }
 
-    /// Takes the free parts of `span` out of reach, so that they can be trimmed. Nothing while not loaded.
+    /// Takes the free parts of `span` out of reach, so that they can be trimmed. Nothing while not
+    /// loaded.
     pub(crate) fn hold(&self, span: Span) -> Vec<Span> {
         let mut state = self.state();
         let State {
@@ -510,8 +517,8 @@ impl Metaslab {
         }
     }
 
-    /// Estimates from the histogram of an unloaded map. It may be stale: it orders the metaslabs, but never
-    /// excludes one.
+    /// Estimates from the histogram of an unloaded map. It may be stale: it orders the metaslabs,
+    /// but never excludes one.
     fn guess(&self) {
         let side = self.map_side();
         if let Some(buckets) = side

@@ -44,11 +44,12 @@ pub struct OpenOptions {
 }
 
 impl Pool {
-    /// Opens the pool of a configuration that was put together from labels, with the devices by guid.
+    /// Opens the pool of a configuration that was put together from labels, with the devices by
+    /// guid.
     ///
     /// # Errors
-    /// `Refused(BUSY)` if another host has it; `Refused(NXIO)` without a good uberblock or a needed device;
-    /// `Unsupported` naming the feature; `Corrupt` naming the structure.
+    /// `Refused(BUSY)` if another host has it; `Refused(NXIO)` without a good uberblock or a needed
+    /// device; `Unsupported` naming the feature; `Corrupt` naming the structure.
     pub fn open(
         env: Environment,
         labels: &PoolConfig,
@@ -130,9 +131,9 @@ impl Pool {
             choice.uberblock
         };
         let rewound = uberblock.txg < newest;
-        // After a rewind the next txg follows the newest one seen, so that stale uberblocks lose by time. The one that
-        // follows is the old state once more: until it is on disk nothing is written, so that a crash leaves either
-        // the newest state whole or the older one.
+        // After a rewind the next txg follows the newest one seen, so that stale uberblocks lose by
+        // time. The one that follows is the old state once more: until it is on disk nothing is
+        // written, so that a crash leaves either the newest state whole or the older one.
         let last = zuse_base::Txg(uberblock.txg.max(newest) + u64::from(rewound));
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, options.writable)?;
         pool.rewound.store(rewound, Relaxed);
@@ -429,8 +430,8 @@ fn tell_reflow(vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<(
     Ok(())
 }
 
-/// Refuses to write where blocks are shared by a dedup table. No feature tells of tables in the old form, and to free
-/// a block without asking its table would take it from the others that share it.
+/// Refuses to write where blocks are shared by a dedup table. No feature tells of tables in the old
+/// form, and to free a block without asking its table would take it from the others that share it.
 fn refuse_dedup(directory: &Zap, name: &str) -> Result<()> {
     // Made with the first table and never removed.
     if directory.lookup(b"DDT-statistics")?.is_none() {

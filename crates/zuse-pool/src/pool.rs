@@ -1,7 +1,7 @@
 //! An open pool.
 //!
-//! Locks, by rank: `config` (short, never over I/O) < the engine's state < the MOS's own. Sync tasks wait in `tasks`
-//! and run on the sync thread.
+//! Locks, by rank: `config` (short, never over I/O) < the engine's state < the MOS's own. Sync
+//! tasks wait in `tasks` and run on the sync thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -342,7 +342,8 @@ impl Pool {
         *self.limits.read()
     }
 
-    /// Changes bounds and tunables. What datasets make of them is the caller's to refresh; [`Limits::threads`] stays.
+    /// Changes bounds and tunables. What datasets make of them is the caller's to refresh;
+    /// [`Limits::threads`] stays.
     pub fn set_limits(&self, new: Limits) {
         *self.limits.write() = new;
         self.io
@@ -361,7 +362,8 @@ impl Pool {
         }
     }
 
-    /// How many bytes of attributes' values may be dirty beside the cache: an `fsync` of anybody waits for them.
+    /// How many bytes of attributes' values may be dirty beside the cache: an `fsync` of anybody
+    /// waits for them.
     pub(crate) fn allow_values(&self) {
         let most = self.limits().dirty_values.min(self.txgs.within_timeout());
         self.io
@@ -411,7 +413,8 @@ impl Pool {
         s
     }
 
-    /// Settings of the MOS. Its micro ZAPs stay small: the feature for larger ones is counted by dataset.
+    /// Settings of the MOS. Its micro ZAPs stay small: the feature for larger ones is counted by
+    /// dataset.
     pub(crate) fn mos_settings(&self) -> Settings {
         let base = self.base_settings();
         Settings {
@@ -422,7 +425,8 @@ impl Pool {
         }
     }
 
-    /// Joins the open txg, reserving an estimate of what will be written. Space and quota checks are the caller's.
+    /// Joins the open txg, reserving an estimate of what will be written. Space and quota checks
+    /// are the caller's.
     ///
     /// # Errors
     /// `Refused(ROFS)` for a read-only pool, `Suspended`, or the pool is being closed.
@@ -489,11 +493,12 @@ impl Pool {
         self.wait_synced(self.open_txg())
     }
 
-    /// Runs an administrative change in syncing context, after the datasets of its txg are written: first `check`,
-    /// then, if that passed, `apply`. Returns when the txg is on disk.
+    /// Runs an administrative change in syncing context, after the datasets of its txg are written:
+    /// first `check`, then, if that passed, `apply`. Returns when the txg is on disk.
     ///
     /// # Errors
-    /// Those of `check` (nothing changed) and `apply`; `Refused(AGAIN)` from `check` is tried again in a later txg.
+    /// Those of `check` (nothing changed) and `apply`; `Refused(AGAIN)` from `check` is tried again
+    /// in a later txg.
     pub fn sync_task<R: Send + 'static>(
         &self,
         mut check: impl FnMut(&SyncCtx<'_>) -> Result<()> + Send + 'static,
@@ -593,7 +598,8 @@ impl Pool {
         self.config_dirty.store(true, Relaxed);
     }
 
-    /// Sets `comment` or `compatibility`, which live in the configuration; `None` removes it. On disk with the next txg.
+    /// Sets `comment` or `compatibility`, which live in the configuration; `None` removes it. On
+    /// disk with the next txg.
     ///
     /// # Errors
     /// The pool is open read-only.
@@ -636,14 +642,14 @@ impl Pool {
         self.txgs.wake();
     }
 
-    /// Whether a failed write is waited for until `zpool clear` comes (the default), or ends the pool's work at once:
-    /// for those whom nobody could send a `zpool clear`.
+    /// Whether a failed write is waited for until `zpool clear` comes (the default), or ends the
+    /// pool's work at once: for those whom nobody could send a `zpool clear`.
     pub fn set_patient(&self, yes: bool) {
         self.suspension.set_impatient(!yes);
     }
 
-    /// A suspended pool is given up: everybody who waits gets an error, and the pool stays on disk as its last uberblock
-    /// has it. What remains is [`Self::close`].
+    /// A suspended pool is given up: everybody who waits gets an error, and the pool stays on disk
+    /// as its last uberblock has it. What remains is [`Self::close`].
     pub fn give_up(&self) {
         if self.suspension.error().is_some() {
             self.suspension.close();
@@ -701,7 +707,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Closes the pool: everything is written, with `state` as the pool's new state, and both threads end.
+    /// Closes the pool: everything is written, with `state` as the pool's new state, and both
+    /// threads end.
     ///
     /// # Errors
     /// The last txg could not be written; the pool is closed all the same.
@@ -719,7 +726,8 @@ impl Pool {
                     self.config.lock().state = state;
                     self.config_changed();
                 }
-                // A failure from here on is an error of the closing: nobody is left who could clear it.
+                // A failure from here on is an error of the closing: nobody is left who could clear
+                // it.
                 self.suspension.set_impatient(true);
                 let closing = || match self.suspension.error() {
                     Some(error) => Err(error),

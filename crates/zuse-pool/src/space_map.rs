@@ -5,18 +5,19 @@
 //! data:   debug │ ALLOC… │ debug │ FREE… │ …            up to `length` bytes, u64 words
 //! ```
 //!
-//! The region starts all free; the entries applied in order give its state. `alloc` is the sum of the
-//! ALLOC runs less that of the FREE runs.
+//! The region starts all free; the entries applied in order give its state. `alloc` is the sum of
+//! the ALLOC runs less that of the FREE runs.
 //!
 //! Invariants:
-//! - What is behind `length` does not count, so an append that fails half way leaves the map as it was:
-//!   the header changes last.
+//! - What is behind `length` does not count, so an append that fails half way leaves the map as it
+//!   was: the header changes last.
 //! - A two-word entry never straddles a data block; a lone last word becomes padding.
 //! - An append puts ALLOC before FREE: a block that is born and dies in one txg is in both sets.
 //! - Only one thread appends to a map, and nobody replays it meanwhile (the metaslab's map lock).
 //!
-//! Replay shows one block at a time and trusts nothing: an entry that takes what is not free, frees what
-//! is not taken or leaves the region is a [`zuse_base::Error::Corrupt`] that names vdev, region and object.
+//! Replay shows one block at a time and trusts nothing: an entry that takes what is not free, frees
+//! what is not taken or leaves the region is a [`zuse_base::Error::Corrupt`] that names vdev,
+//! region and object.
 
 mod mos;
 mod store;
@@ -179,7 +180,8 @@ impl SpaceMap {
     /// The free space that the map describes.
     ///
     /// # Errors
-    /// As [`SpaceMap::replay`]; also an entry that contradicts the state before it, or a wrong `alloc`.
+    /// As [`SpaceMap::replay`]; also an entry that contradicts the state before it, or a wrong
+    /// `alloc`.
     pub fn load(&self, store: &dyn MapStore) -> Result<RangeTree> {
         let mut free = RangeTree::new();
         if self.region.span.size > 0 {

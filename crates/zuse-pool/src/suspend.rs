@@ -1,11 +1,11 @@
 //! Suspension: what happens when devices stop taking writes.
 //!
-//! A write that fails leaves the sync thread waiting right there, with everything it was about to do intact. When
-//! `zpool clear` comes, the same write is tried again; nothing was acknowledged in between. A failed *flush* is
-//! different: the host may have dropped what it had promised to keep, so the txg cannot be finished any more, and the
-//! pool stays suspended until it is opened again (from its last uberblock). So it does when a
-//! thread panics that may have left something half changed in memory ([`Tripwire`]): no uberblock
-//! is written any more.
+//! A write that fails leaves the sync thread waiting right there, with everything it was about to
+//! do intact. When `zpool clear` comes, the same write is tried again; nothing was acknowledged in
+//! between. A failed *flush* is different: the host may have dropped what it had promised to keep,
+//! so the txg cannot be finished any more, and the pool stays suspended until it is opened again
+//! (from its last uberblock). So it does when a thread panics that may have left something half
+//! changed in memory ([`Tripwire`]): no uberblock is written any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,8 +32,8 @@ pub(crate) struct Suspension {
     pool: Mutex<String>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Nobody could say `zpool clear` (the pool is being opened or closed, or a command has it for itself): failures are
-    /// passed on at once.
+    /// Nobody could say `zpool clear` (the pool is being opened or closed, or a command has it for
+    /// itself): failures are passed on at once.
     impatient: AtomicBool,
     /// Called without a lock after every change: those who wait elsewhere look again.
     listener: OnceLock<Box<dyn Fn() + Send + Sync>>,

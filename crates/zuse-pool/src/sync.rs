@@ -5,9 +5,10 @@
 //!   loop: space maps ◄─ allocations;  MOS written;  until nothing is dirty
 //!   commit (see commit.rs) ─► freed space of two txgs ago becomes allocatable
 //! ```
-//! The circle "writing the MOS allocates, allocations go into space maps, space maps are in the MOS" ends because a
-//! block born in this txg keeps its place when it is written again (`WritePolicy::pass` ≥ 2): the space maps' blocks
-//! get places in one pass, the entries for those are appended in the next, and then nothing new is allocated.
+//! The circle "writing the MOS allocates, allocations go into space maps, space maps are in the
+//! MOS" ends because a block born in this txg keeps its place when it is written again
+//! (`WritePolicy::pass` ≥ 2): the space maps' blocks get places in one pass, the entries for those
+//! are appended in the next, and then nothing new is allocated.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -78,7 +79,8 @@ impl Pool {
         for task in self.due_tasks(txg) {
             (task.run)(Ok(&ctx));
         }
-        // A change that stopped half way must not reach the disk: the pool stays as of its last uberblock.
+        // A change that stopped half way must not reach the disk: the pool stays as of its last
+        // uberblock.
         if let Some(error) = self.half_done.lock().take() {
             return Err(error);
         }
@@ -89,7 +91,8 @@ impl Pool {
             self.frees_pending.store(true, Relaxed);
         }
         self.converge(txg, &tx)?;
-        // Of what is compressed the devices take more; values for which the cache lends are not counted as dirty.
+        // Of what is compressed the devices take more; values for which the cache lends are not
+        // counted as dirty.
         let written = self.io.bytes_written() - before;
         self.txgs
             .note_pace(written.max(self.meter.of(txg)), began.elapsed());
@@ -139,7 +142,8 @@ impl Pool {
                 break;
             }
             mos.sync(txg, pass)?;
-            // The MOS pays for itself in the same txg: the books' block is rewritten in place, which costs nothing.
+            // The MOS pays for itself in the same txg: the books' block is rewritten in place,
+            // which costs nothing.
             let delta = self.mos_ledger.take_delta();
             if delta != [0; 3] {
                 self.hooks.mos_delta(
@@ -238,7 +242,8 @@ impl Pool {
         }
     }
 
-    /// `zpool trim`: gives all free space back to the host, metaslab by metaslab. Returns the bytes told.
+    /// `zpool trim`: gives all free space back to the host, metaslab by metaslab. Returns the bytes
+    /// told.
     ///
     /// # Errors
     /// A metaslab cannot be loaded, or a device refused.
@@ -249,7 +254,8 @@ impl Pool {
                 format!("pool {} is open read-only", self.name()),
             ));
         };
-        // What was freed just now is settled first; with nothing to write these txgs cost little more than an uberblock.
+        // What was freed just now is settled first; with nothing to write these txgs cost little
+        // more than an uberblock.
         for _ in 0..=crate::metaslab::DEFERS {
             self.sync_task(|_| Ok(()), |_| Ok(()))?;
         }

@@ -1,7 +1,8 @@
 //! The table of tunables: the names that users of ZFS know, and what of [`Limits`] each one sets.
 //!
-//! Adding one is adding a field to [`Limits`], a row here, and a test that it does what it says. A value is one number;
-//! properties that can be overridden have none by default, which is written `-`.
+//! Adding one is adding a field to [`Limits`], a row here, and a test that it does what it says. A
+//! value is one number; properties that can be overridden have none by default, which is written
+//! `-`.
 
 use std::time::Duration;
 
@@ -314,7 +315,8 @@ impl Tunable {
         dataset_property(self.name).filter(|_| self.unit == Unit::Property)
     }
 
-    /// Sets it from a text; `-` and `default` put the default back. Nothing is changed when the text is refused.
+    /// Sets it from a text; `-` and `default` put the default back. Nothing is changed when the
+    /// text is refused.
     ///
     /// # Errors
     /// `Refused(INVAL)`: no value of this tunable, or outside its range.

@@ -9,13 +9,16 @@
 //!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind it
 //! ```
 //! Invariants
-//! - A transaction of txg N + 1 begins only after the last one of N has ended: versions of a block come in txg order.
+//! - A transaction of txg N + 1 begins only after the last one of N has ended: versions of a block
+//!   come in txg order.
 //! - At most one txg is syncing, one quiesced behind it, one open.
 //! - Nobody who holds a transaction waits here.
 //! - A thread that panics with a transaction tears the pool's tripwire before its txg can close.
-//! - While nobody waits for the txg that is written, those who write it leave half of the processors to others ([`WorkPool::hurry`]): of two,
-//!   who made files beside a sync thread and its helper got between half of one and a whole one, and took 1.5 to 2.9 µs a file. Beside the sync thread alone a
-//!   file takes as long as beside nobody: 1.35 to 1.45 µs. Somebody waits who asked for it, and who gets no room because too much is dirty.
+//! - While nobody waits for the txg that is written, those who write it leave half of the
+//!   processors to others ([`WorkPool::hurry`]): of two, who made files beside a sync thread and
+//!   its helper got between half of one and a whole one, and took 1.5 to 2.9 µs a file. Beside the
+//!   sync thread alone a file takes as long as beside nobody: 1.35 to 1.45 µs. Somebody waits who
+//!   asked for it, and who gets no room because too much is dirty.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +55,8 @@ struct State {
     untouched: bool,
     stop: bool,
     failed: Option<Error>,
-    /// A txg is written so long after its first transaction even if nobody waits: who begins after a while is not interrupted by chance.
+    /// A txg is written so long after its first transaction even if nobody waits: who begins after
+    /// a while is not interrupted by chance.
     timeout: Duration,
     /// As the user set them, and as they are at the devices' pace, in bytes a second.
     limits: DirtyBounds,
@@ -71,11 +75,12 @@ pub(crate) struct Txgs {
 
 /// How much may be dirty: of files, and of everything else.
 ///
-/// A txg of metadata may be larger than one of data: the more names it holds, the less often each leaf of a large
-/// directory is written.
+/// A txg of metadata may be larger than one of data: the more names it holds, the less often each
+/// leaf of a large directory is written.
 ///
-/// Of files it is what the devices take within [`AT_MOST`], at the pace of the last txgs, because an `fsync` waits for all of it; where they
-/// are fast, the bound that the user knows (`zfs_dirty_data_max`).
+/// Of files it is what the devices take within [`AT_MOST`], at the pace of the last txgs, because
+/// an `fsync` waits for all of it; where they are fast, the bound that the user knows
+/// (`zfs_dirty_data_max`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirtyBounds {
     pub data: u64,
@@ -90,15 +95,18 @@ const AT_LEAST: u64 = 64 << 20;
 const UNKNOWN_PACE: u64 = 256 << 20;
 /// The pace is that of txgs of so many bytes, in which the commit itself hardly counts.
 const TELLING: u64 = 16 << 20;
-/// Fewest dirty bytes of files that are worth a txg of their own, if more than twice as many are allowed.
+/// Fewest dirty bytes of files that are worth a txg of their own, if more than twice as many are
+/// allowed.
 const WORTH: u64 = 32 << 20;
-/// Bytes of attributes' values that come while a txg is written, and make the open one follow at once. A burst of values is written when it
-/// is over, beside nobody. Where they go on coming, all of them are written beside others anyway, and those that wait for it only take memory: 100,000
+/// Bytes of attributes' values that come while a txg is written, and make the open one follow at
+/// once. A burst of values is written when it is over, beside nobody. Where they go on coming, all
+/// of them are written beside others anyway, and those that wait for it only take memory: 100,000
 /// of 64 KiB had 3.5 GB resident at the end, and 2.1 GB after the first txg.
 const STREAM: u64 = 128 << 20;
 
-/// A txg of so many bytes of files and of attributes' values is written as if somebody waited for it: who writes so much goes on, and waits for room
-/// before long. 100,000 values of 64 KiB took 6.5 s instead of 5.8 where one thread alone wrote them beside who set them.
+/// A txg of so many bytes of files and of attributes' values is written as if somebody waited for
+/// it: who writes so much goes on, and waits for room before long. 100,000 values of 64 KiB took
+/// 6.5 s instead of 5.8 where one thread alone wrote them beside who set them.
 const BULK: u64 = 32 << 20;
 
 impl DirtyBounds {
@@ -122,8 +130,9 @@ impl DirtyBounds {
         meter.data() >= data || meter.metadata() >= self.metadata / 2 || self.all_new(meter, open)
     }
 
-    /// Whether a txg is worth writing beside those who go on: there are many blocks of new objects, and few of older ones. A txg
-    /// that waits gains nothing then; of a large directory's leaves, in which every name lands elsewhere, it gains a lot.
+    /// Whether a txg is worth writing beside those who go on: there are many blocks of new objects,
+    /// and few of older ones. A txg that waits gains nothing then; of a large directory's leaves,
+    /// in which every name lands elsewhere, it gains a lot.
     fn all_new(&self, meter: &DirtyMeter, txg: Txg) -> bool {
         let (fresh, again) = meter.fresh_and_again(txg);
         fresh >= self.metadata / 16 && again <= fresh / 4
@@ -189,7 +198,8 @@ impl Txgs {
         // Whoever waits looks again when the txg is done.
     }
 
-    /// Bytes that the devices take in the time in which a txg comes to be written, at the pace of the last ones.
+    /// Bytes that the devices take in the time in which a txg comes to be written, at the pace of
+    /// the last ones.
     pub fn within_timeout(&self) -> u64 {
         let state = self.lock();
         let millis = u64::try_from(state.timeout.as_millis()).unwrap_or(u64::MAX);
@@ -230,7 +240,8 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// Joins the open txg; waits while it quiesces or too much is dirty, unless `brake` says that waiting is no use.
+    /// Joins the open txg; waits while it quiesces or too much is dirty, unless `brake` says that
+    /// waiting is no use.
     pub fn begin(self: &Arc<Self>, reserve: u64, brake: impl Fn() -> Result<()>) -> Result<Tx> {
         let mut state = self.lock();
         loop {
@@ -256,7 +267,8 @@ impl Txgs {
                 }
                 return Ok(Tx::open(txg, reserve, self.clone()));
             }
-            // Where all that is dirty is being written already, closing the empty open txg would only make it two.
+            // Where all that is dirty is being written already, closing the empty open txg would
+            // only make it two.
             if full && self.meter.of(state.open) > 0 {
                 state.wanted = state.wanted.max(state.open);
                 self.changed.notify_all();
@@ -395,7 +407,8 @@ impl Txgs {
                 self.changed.notify_all();
                 return Some(txg);
             }
-            // A txg that quiesces is still to come: its changes were made, and somebody may wait for them.
+            // A txg that quiesces is still to come: its changes were made, and somebody may wait
+            // for them.
             if state.stop && !state.closing {
                 return None;
             }

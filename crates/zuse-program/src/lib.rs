@@ -3,16 +3,18 @@
 //! ```text
 //!   text ─ dialect (operators, literals) ─ Lua 5.4, walled in ─ zfs.* (prelude.lua) ─ Batch ─ one sync task
 //! ```
-//! ZFS's Lua is 5.2 with 64-bit integers and no floats. Lua 5.4 has those integers; what differs is mended when the text is
-//! loaded (`dialect.rs`: `/`, `%` and `^` work on integers) and when messages come out (`words.rs`: 5.2's words). The
-//! behaviour is that of chapter 06c of the format notes.
+//! ZFS's Lua is 5.2 with 64-bit integers and no floats. Lua 5.4 has those integers; what differs is
+//! mended when the text is loaded (`dialect.rs`: `/`, `%` and `^` work on integers) and when
+//! messages come out (`words.rs`: 5.2's words). The behaviour is that of chapter 06c of the format
+//! notes.
 //!
 //! Invariants
 //! - A program can neither read nor write anything outside of Lua but through `zfs.*`.
-//! - The sync thread waits for it: instructions are counted, memory is bounded, time is bounded, and each limit has an upper
-//!   bound. The interpreter has a thread of its own (`machine.rs`), so time ends it inside of Lua's C too.
-//! - Nothing of Lua's library runs long: what could is written anew and counts (`library.lua`, `pattern.rs`). There are no
-//!   finalizers and no `collectgarbage`.
+//! - The sync thread waits for it: instructions are counted, memory is bounded, time is bounded,
+//!   and each limit has an upper bound. The interpreter has a thread of its own (`machine.rs`), so
+//!   time ends it inside of Lua's C too.
+//! - Nothing of Lua's library runs long: what could is written anew and counts (`library.lua`,
+//!   `pattern.rs`). There are no finalizers and no `collectgarbage`.
 #![forbid(unsafe_code)]
 
 mod dialect;

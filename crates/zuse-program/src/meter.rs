@@ -1,7 +1,8 @@
 //! What a running program has used, and why it is to stop.
 //!
-//! Lua's hook is called every [`TICK`] instructions; whatever works between two of its calls and is not done within a
-//! moment (the matcher of patterns, sorting) reports here too. The clock is looked at each time.
+//! Lua's hook is called every [`TICK`] instructions; whatever works between two of its calls and is
+//! not done within a moment (the matcher of patterns, sorting) reports here too. The clock is
+//! looked at each time.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::words;
 pub(crate) const TICK: u32 = 100;
 /// So many steps of the matcher of patterns count as one instruction.
 const STEPS: u64 = 4;
-/// Ticks between two times that a program out of time is stopped, and how often that is done gently.
+/// Ticks between two times that a program out of time is stopped, and how often that is done
+/// gently.
 const GRACE: u64 = 5;
 const GRACE_MAX: u64 = 100;
 
@@ -106,7 +108,8 @@ impl Meter {
         mlua::Error::RuntimeError(why.text().into())
     }
 
-    /// Whether it goes on for a few instructions, so that the handler of the error can say where it was.
+    /// Whether it goes on for a few instructions, so that the handler of the error can say where it
+    /// was.
     pub(crate) fn is_gentle(&self) -> bool {
         let grace = self.grace.get() + 1;
         self.grace.set(grace);

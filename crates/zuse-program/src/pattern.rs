@@ -1,7 +1,8 @@
 //! Lua's patterns, matched by steps that are counted.
 //!
-//! Lua's own matcher is a function in C: no hook runs in it, and a pattern of a few bytes (`.-.-.-.-x`) keeps it busy for
-//! years. This one means the same and asks its [`Budget`] now and then whether it may go on.
+//! Lua's own matcher is a function in C: no hook runs in it, and a pattern of a few bytes
+//! (`.-.-.-.-x`) keeps it busy for years. This one means the same and asks its [`Budget`] now and
+//! then whether it may go on.
 //!
 //! Invariants
 //! - Each look at a byte of the subject, of a set or of a balanced part is a step.
@@ -56,7 +57,8 @@ pub(crate) struct Found {
     pub(crate) captures: Vec<Capture>,
 }
 
-/// The next match at or after `from` that does not end at `last`. A `^` in front counts where `anchored` says so.
+/// The next match at or after `from` that does not end at `last`. A `^` in front counts where
+/// `anchored` says so.
 pub(crate) fn search(
     budget: &dyn Budget,
     subject: &[u8],

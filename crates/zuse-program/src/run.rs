@@ -49,7 +49,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How long the pool waits for it: 5 s, or half a microsecond for each instruction that it may have, if that is more.
+    /// How long the pool waits for it: 5 s, or half a microsecond for each instruction that it may
+    /// have, if that is more.
     #[must_use]
     pub fn time(&self) -> Duration {
         let each = self.instructions.min(crate::MAX_INSTRUCTIONS) as u32;
@@ -74,9 +75,10 @@ pub struct Program {
 
 /// Runs a program on a pool, all of it in one txg.
 ///
-/// The inner result is what the program came to: its value (`None` without one), or the text of its error with the
-/// traceback. What it changed before an error of its own stays, as with OpenZFS. A program that is stopped because it reached a
-/// limit, or was canceled, leaves nothing: what it did is undone before its txg is written.
+/// The inner result is what the program came to: its value (`None` without one), or the text of its
+/// error with the traceback. What it changed before an error of its own stays, as with OpenZFS. A
+/// program that is stopped because it reached a limit, or was canceled, leaves nothing: what it did
+/// is undone before its txg is written.
 ///
 /// # Errors
 /// The pool is read-only, or cannot be read; there is no thread.
@@ -118,7 +120,8 @@ pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tre
     })
 }
 
-/// The thread that runs a program, seen from outside. Dropped, it is left to itself and soon comes to its end.
+/// The thread that runs a program, seen from outside. Dropped, it is left to itself and soon comes
+/// to its end.
 struct Interpreter {
     said: Receiver<Said>,
     told: Sender<Told>,

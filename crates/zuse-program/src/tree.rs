@@ -14,7 +14,8 @@ const NODE: u64 = 48;
 pub(crate) enum Wrong {
     /// It has no such form: the message.
     Value(String),
-    /// It takes more than there is room for. Tables in tables can be many more outside than they were inside.
+    /// It takes more than there is room for. Tables in tables can be many more outside than they
+    /// were inside.
     TooLarge,
 }
 

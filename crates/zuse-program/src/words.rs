@@ -5,7 +5,8 @@ const KINDS: [&str; 6] = ["global", "local", "field", "upvalue", "method", "cons
 
 /// `attempt to call a nil value (global 'f')` → `attempt to call global 'f' (a nil value)`.
 ///
-/// A place inside of the functions that are written in Lua here is none of the program's: it is left out.
+/// A place inside of the functions that are written in Lua here is none of the program's: it is
+/// left out.
 pub(crate) fn message(text: &str) -> String {
     let inside = text
         .strip_prefix("[C]:")

@@ -1,5 +1,5 @@
-//! Makes pools of many sorts for zdb to judge: `make_pool SCENARIO DIR` writes DIR/SCENARIO.img, exported
-//! (`cuts`: as the last of many power cuts left it).
+//! Makes pools of many sorts for zdb to judge: `make_pool SCENARIO DIR` writes DIR/SCENARIO.img,
+//! exported (`cuts`: as the last of many power cuts left it).
 //!
 //! Without arguments it lists the scenarios. Each pool has the name of its scenario.
 
@@ -136,7 +136,8 @@ fn noise(prng: &SeededPrng, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Random datasets that came through streams with random flags, some of them interrupted and resumed.
+/// Random datasets that came through streams with random flags, some of them interrupted and
+/// resumed.
 fn received(pool: &Arc<Pool>, _: &str) -> Result<()> {
     for seed in 0..12 {
         zuse_sim::round_trip::run(seed, pool)?;
@@ -331,8 +332,8 @@ fn full(pool: &Arc<Pool>, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Free space in pieces too small for what is written then: something is left in every metaslab, then come blocks as
-/// large as a metaslab.
+/// Free space in pieces too small for what is written then: something is left in every metaslab,
+/// then come blocks as large as a metaslab.
 fn gang(pool: &Arc<Pool>, name: &str) -> Result<()> {
     let prng = SeededPrng::new(4);
     let small = format!("{name}/small");
@@ -411,8 +412,9 @@ fn gang(pool: &Arc<Pool>, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Files of all sizes, attributes, links, devices, several datasets and snapshots.
-/// All features are enabled in a pool that was made without any and is in use; what is there goes on being used beside what is new.
+/// Files of all sizes, attributes, links, devices, several datasets and snapshots. All features are
+/// enabled in a pool that was made without any and is in use; what is there goes on being used
+/// beside what is new.
 fn upgraded(pool: &Arc<Pool>, name: &str) -> Result<()> {
     mixed(pool, name)?;
     pool.dsl()

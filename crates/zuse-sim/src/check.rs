@@ -5,16 +5,19 @@
 //!   queues of freed blocks ──────────────────────────────────────────┤ claims
 //!   space maps, log space maps ──────────► allocated ranges ─────────┴► equal, each byte once
 //! ```
-//! It reads with its own walk (only the pipeline and the parsers are shared with the reader under test), and holds
-//! on the way:
-//! - each block is claimed by one pointer, each allocated byte by one block (dedup and cloned blocks excepted);
-//! - each space map says what its header says, frees only what is allocated, allocates only what is free;
+//! It reads with its own walk (only the pipeline and the parsers are shared with the reader under
+//! test), and holds on the way:
+//! - each block is claimed by one pointer, each allocated byte by one block (dedup and cloned
+//!   blocks excepted);
+//! - each space map says what its header says, frees only what is allocated, allocates only what is
+//!   free;
 //! - a pointer's fill count is the sum of its children's, the root's is the number of objects;
-//! - a dnode's `used` is the space of its blocks, a dataset's `referenced` is the space of all its blocks;
+//! - a dnode's `used` is the space of its blocks, a dataset's `referenced` is the space of all its
+//!   blocks;
 //! - levels, types and births of pointers fit the place they are found in.
 //!
-//! A problem is a [`Finding`] with a place; the walk goes on after it. Pools are checked when quiet: what a txg in flight
-//! would do is not known here.
+//! A problem is a [`Finding`] with a place; the walk goes on after it. Pools are checked when
+//! quiet: what a txg in flight would do is not known here.
 
 mod claims;
 mod clones;

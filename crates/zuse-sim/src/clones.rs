@@ -1,5 +1,5 @@
-//! Files that share blocks: random copies by pointing, writes, truncations, removals, snapshots and rollbacks, against a
-//! model of every byte.
+//! Files that share blocks: random copies by pointing, writes, truncations, removals, snapshots and
+//! rollbacks, against a model of every byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! A workload of people: files, directories, links, attributes, snapshots, datasets, on a whole pool.
+//! A workload of people: files, directories, links, attributes, snapshots, datasets, on a whole
+//! pool.
 //!
-//! One thread works, so that the txg of each change is known: txgs move on only when it asks. It often asks without
-//! waiting, so that changes go on while an older txg is being written.
+//! One thread works, so that the txg of each change is known: txgs move on only when it asks. It
+//! often asks without waiting, so that changes go on while an older txg is being written.
 
 mod copies;
 

@@ -1,9 +1,12 @@
-//! What is fuzzed: one function per kind of hostile bytes, shared by `fuzz/` (cargo-fuzz) and `tests/fuzz_targets.rs`.
+//! What is fuzzed: one function per kind of hostile bytes, shared by `fuzz/` (cargo-fuzz) and
+//! `tests/fuzz_targets.rs`.
 //!
-//! A target takes any bytes and returns; it fails by panicking, hanging, or asking for memory without bounds. What
-//! parses must also survive being written and parsed again, where it can be written.
+//! A target takes any bytes and returns; it fails by panicking, hanging, or asking for memory
+//! without bounds. What parses must also survive being written and parsed again, where it can be
+//! written.
 //!
-//! Checksums hide parsers from a fuzzer, so targets begin behind them: decoded blocks, sealed streams.
+//! Checksums hide parsers from a fuzzer, so targets begin behind them: decoded blocks, sealed
+//! streams.
 
 mod bytes;
 mod objects;

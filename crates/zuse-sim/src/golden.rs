@@ -1,4 +1,5 @@
-//! Golden pools of `testdata/` (see its README): devices in memory, and the manifest of what they held.
+//! Golden pools of `testdata/` (see its README): devices in memory, and the manifest of what they
+//! held.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +12,8 @@ use zuse_pool::{DslHooks, Environment, OpenOptions, Pool};
 use zuse_vdev::PoolConfig;
 use zuse_vdev::assemble::{OpenDevices, assemble, read_labels};
 
-/// The golden pools on plain devices and stripes that every layer opens, by folder. There are more in `testdata/`.
+/// The golden pools on plain devices and stripes that every layer opens, by folder. There are more
+/// in `testdata/`.
 pub const NAMES: [&str; 8] = [
     "features",
     "codecs",
@@ -23,7 +25,8 @@ pub const NAMES: [&str; 8] = [
     "crypt",
 ];
 
-/// The golden pools with redundancy, removed vdevs or allocation classes; the last ones lack disks or are damaged.
+/// The golden pools with redundancy, removed vdevs or allocation classes; the last ones lack disks
+/// or are damaged.
 pub const REDUNDANT: [&str; 12] = [
     "raidz1",
     "raidz2",
@@ -39,8 +42,8 @@ pub const REDUNDANT: [&str; 12] = [
     "deg-raidz2",
 ];
 
-/// Golden pools on plain devices that are read and not written: old versions, shared blocks, unusual names, a
-/// checkpoint, an intent log to be replayed.
+/// Golden pools on plain devices that are read and not written: old versions, shared blocks,
+/// unusual names, a checkpoint, an intent log to be replayed.
 pub const READ_ONLY: [&str; 10] = [
     "names",
     "v28",
@@ -126,7 +129,8 @@ fn unpack_device(path: &PathBuf, base: &[u8], label: &str) -> std::io::Result<Me
     Ok(device)
 }
 
-/// Where device `i` of a golden pool is kept, and the bytes of the device it is kept as a difference to.
+/// Where device `i` of a golden pool is kept, and the bytes of the device it is kept as a
+/// difference to.
 fn archive(name: &str, i: usize) -> Option<(PathBuf, Vec<u8>)> {
     let plain = folder(name).join(format!("{name}{i}.img.zst"));
     if plain.exists() {
@@ -243,8 +247,8 @@ impl Golden {
     }
 }
 
-/// Bytes of names that are no text stand in manifests as lone surrogates, which no JSON parser here takes; they become
-/// U+F700 + byte.
+/// Bytes of names that are no text stand in manifests as lone surrogates, which no JSON parser here
+/// takes; they become U+F700 + byte.
 fn mark_raw_bytes(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;

@@ -1,11 +1,13 @@
-//! Random changes of keys against a model: create, clone, promote, rename, new keys, inherited keys, raw streams.
+//! Random changes of keys against a model: create, clone, promote, rename, new keys, inherited
+//! keys, raw streams.
 //!
 //! ```text
 //!   step ──► pool   what is asked of it
 //!        └─► Model  dataset → the key that its wrapping was made with, and which datasets share a key object
 //! ```
-//! The model does not know which encryption root a dataset has: it asks the pool, and then demands that the root's key is the
-//! one that the dataset was wrapped with. After an export every root takes its key and no other, and every file is read.
+//! The model does not know which encryption root a dataset has: it asks the pool, and then demands
+//! that the root's key is the one that the dataset was wrapped with. After an export every root
+//! takes its key and no other, and every file is read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -401,7 +403,8 @@ impl Keys {
             force: true,
             ..ReceiveRequest::default()
         };
-        // Force needs the newest snapshot to be the common one; clones of newer ones are in the way.
+        // Force needs the newest snapshot to be the common one; clones of newer ones are in the
+        // way.
         let result = pool.receive(&stream[..], &request, &mut |_| {});
         let result = match result {
             Err(e) if e.is(Errno::NODEV) || e.is(Errno::NOENT) || e.is(Errno::BUSY) => {

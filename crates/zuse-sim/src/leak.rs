@@ -6,8 +6,9 @@ use zuse::traverse::Leak;
 use zuse_base::{Errno, Error, Result};
 use zuse_io::{AllocClass, Allocate};
 
-/// Allocates blocks of these sizes, as far as there is room for them, and forgets them. Gives what is leaked now as OpenZFS's zdb tells it: in order, neighbours as
-/// one unless they lie in two metaslabs.
+/// Allocates blocks of these sizes, as far as there is room for them, and forgets them. Gives what
+/// is leaked now as OpenZFS's zdb tells it: in order, neighbours as one unless they lie in two
+/// metaslabs.
 ///
 /// # Errors
 /// The pool is open read-only.
@@ -53,7 +54,8 @@ pub fn leak(pool: &Arc<zuse::Pool>, sizes: &'static [u64]) -> Result<Vec<Leak>> 
     Ok(all)
 }
 
-/// Sizes that leave leaks of many sorts: smaller than a sector, in a row, whole metaslabs of a small pool.
+/// Sizes that leave leaks of many sorts: smaller than a sector, in a row, whole metaslabs of a
+/// small pool.
 pub const SIZES: &[u64] = &[
     512,
     1,

@@ -1,4 +1,5 @@
-//! Random quotas and reservations, and what moves space under them, against a model: what is used, what is available, and what must be refused.
+//! Random quotas and reservations, and what moves space under them, against a model: what is used,
+//! what is available, and what must be refused.
 //!
 //! ```text
 //!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of each dataset; room of the top
@@ -7,7 +8,8 @@
 //!           room    = min(room above + max(0, reservation − used), quota − used)
 //!           available = min(room + REFRSRV, refquota − R)
 //! ```
-//! Clones, promotions, renames and rollbacks move space from one dataset to another; each must fit where it goes:
+//! Clones, promotions, renames and rollbacks move space from one dataset to another; each must fit
+//! where it goes:
 //!
 //! ```text
 //!   rename     max(used, reservation) below the new parent, up to the ancestor that both places have
@@ -16,8 +18,9 @@
 //! ```
 //! What a reservation on the way up keeps free may be counted or not: there either answer is right.
 //!
-//! Numbers of filesystems and snapshots are limited too. A dataset counts what is below it (and its own snapshots) from the time on when a limit
-//! is set on it or above it, or when it is made after the pool's first limit; a check goes upward as far as is counted:
+//! Numbers of filesystems and snapshots are limited too. A dataset counts what is below it (and its
+//! own snapshots) from the time on when a limit is set on it or above it, or when it is made after
+//! the pool's first limit; a check goes upward as far as is counted:
 //!
 //! ```text
 //!   create, clone   filesystems below the parent + 1 ≤ filesystem_limit
@@ -26,7 +29,8 @@
 //!   promote         the snapshots that change hands, the same way, the clone's own limit too
 //! ```
 //!
-//! A change that the model has no room for must be refused with the errno of the format notes (chapter 06b), any other must not.
+//! A change that the model has no room for must be refused with the errno of the format notes
+//! (chapter 06b), any other must not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +40,8 @@ use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_dsl::property::{SetAs, Value};
 use zuse_zpl::WriteOptions;
 
-/// Bytes beyond a quota that one txg may bring: what was admitted when the quota was not yet reached.
+/// Bytes beyond a quota that one txg may bring: what was admitted when the quota was not yet
+/// reached.
 const BEYOND: u64 = 2 << 20;
 /// Files of a dataset, by number.
 const FILES: u64 = 6;
@@ -214,7 +219,8 @@ impl<'a> Limits<'a> {
         [filesystems, snapshots + own as u64]
     }
 
-    /// Whether `more` filesystems (0) or snapshots (1) are too many for a dataset or one above it, up to where `from` is or is below.
+    /// Whether `more` filesystems (0) or snapshots (1) are too many for a dataset or one above it,
+    /// up to where `from` is or is below.
     fn over(&self, name: &str, from: &str, which: usize, more: u64) -> bool {
         let mut at = name;
         while let Some(limited) = self.datasets.get(at).filter(|d| d.counted) {
@@ -633,7 +639,8 @@ impl<'a> Limits<'a> {
             return Err(wrong(format!("accounting: {flaw}")));
         }
         let mut said: BTreeMap<String, Said> = BTreeMap::new();
-        // Children come after their parents by name: from the end, all of a dataset's children are known.
+        // Children come after their parents by name: from the end, all of a dataset's children are
+        // known.
         for (name, limited) in self.datasets.iter().rev() {
             let stat = self.pool.dataset(name)?.stat()?;
             let mine = said.iter().filter(|(n, _)| parent(n) == name);

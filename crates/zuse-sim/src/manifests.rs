@@ -1,4 +1,5 @@
-//! What a pool holds, against what its manifest says: for golden pools, and for mutated copies of them.
+//! What a pool holds, against what its manifest says: for golden pools, and for mutated copies of
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -92,8 +93,8 @@ pub fn expected(golden: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
     all
 }
 
-/// Differences of one dataset, in words. Directories that other datasets were mounted on (`mount_points`, from the pool's
-/// name on) are missing from live manifests by rule.
+/// Differences of one dataset, in words. Directories that other datasets were mounted on
+/// (`mount_points`, from the pool's name on) are missing from live manifests by rule.
 pub fn differences(
     name: &str,
     want: &BTreeMap<String, Value>,

@@ -1,4 +1,5 @@
-//! A dataset layer without datasets: what a pool needs to open when only its own object set matters.
+//! A dataset layer without datasets: what a pool needs to open when only its own object set
+//! matters.
 
 use std::sync::Arc;
 

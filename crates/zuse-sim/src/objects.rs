@@ -1,4 +1,5 @@
-//! A workload without datasets: objects of all sorts in the pool's own object set, changed by sync tasks.
+//! A workload without datasets: objects of all sorts in the pool's own object set, changed by sync
+//! tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -219,7 +220,8 @@ impl Workload for Objects {
         for _ in 0..steps {
             let mut model = history.latest();
             let seed = prng.fork();
-            // The txg may be on disk although its task was never answered: the model is noted inside it.
+            // The txg may be on disk although its task was never answered: the model is noted
+            // inside it.
             let book = history.clone();
             let result = pool.sync_task(
                 |_| Ok(()),

@@ -7,12 +7,12 @@
 //! ```
 //! What must hold after every cut:
 //! - the pool opens;
-//! - its content is the model at the end of its uberblock's txg, or of the last acknowledged txg if that is newer (then
-//!   nothing changed between the two), byte for byte;
+//! - its content is the model at the end of its uberblock's txg, or of the last acknowledged txg if
+//!   that is newer (then nothing changed between the two), byte for byte;
 //! - [`crate::check`] finds nothing.
 //!
-//! The power goes at an operation that the seed chooses; what the disks keep is the seed's choice too. Cuts are done in
-//! chains, each on what the one before left, because damage may show late.
+//! The power goes at an operation that the seed chooses; what the disks keep is the seed's choice
+//! too. Cuts are done in chains, each on what the one before left, because damage may show late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,8 @@ pub struct History<M>(Arc<zuse_base::sync::Mutex<Past<M>>>);
 struct Past<M> {
     states: std::collections::BTreeMap<u64, M>,
     promised: u64,
-    /// A change of the whole that was asked for and not answered: it may be in any txg from this one on.
+    /// A change of the whole that was asked for and not answered: it may be in any txg from this
+    /// one on.
     asked: Option<(u64, M)>,
 }
 
@@ -97,7 +98,8 @@ impl<M: Clone> History<M> {
         self.past().states.insert(txg, model);
     }
 
-    /// An administrative change is being asked for, of which the txg is not known before it is done.
+    /// An administrative change is being asked for, of which the txg is not known before it is
+    /// done.
     pub fn ask(&self, from_txg: u64, after: M) {
         self.past().asked = Some((from_txg, after));
     }
@@ -150,7 +152,8 @@ pub struct Rules {
     pub ashift: u8,
     /// Cuts in the chain.
     pub cuts: u32,
-    /// Operations (writes, flushes) within which a cut comes. A write may hold many blocks: small neighbours are joined.
+    /// Operations (writes, flushes) within which a cut comes. A write may hold many blocks: small
+    /// neighbours are joined.
     pub within: u64,
     /// Steps of the workload, more than fit before the cut.
     pub steps: u64,
@@ -352,7 +355,8 @@ fn judge<W: Workload>(
     let spa = W::spa(&pool);
     let txg = spa.uberblock().txg;
     let promised = history.past().promised;
-    // A txg in which nothing changed leaves no uberblock: what was promised up to it must be there all the same.
+    // A txg in which nothing changed leaves no uberblock: what was promised up to it must be there
+    // all the same.
     let Some(mut model) = history.at(txg.max(promised)) else {
         return Err(format!(
             "the pool is at txg {txg}, of which nothing is known"

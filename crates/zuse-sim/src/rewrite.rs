@@ -1,12 +1,14 @@
-//! Changing decoded metadata so that the change is met: all checksums above it are made new, up to the uberblock.
+//! Changing decoded metadata so that the change is met: all checksums above it are made new, up to
+//! the uberblock.
 //!
 //! ```text
 //!   uberblock ─► objset ─► indirect ─► dnodes ─► indirect ─► block     a Place knows its way from the uberblock
 //!                                                   └ edit here: new bytes go to free space, uncompressed,
 //!                                                     then each block above gets the new pointer, the same way
 //! ```
-//! Blocks that a pointer embeds become blocks of their own. Gang headers, labels and uberblocks carry their own
-//! checksums and are sealed where they lie. Births, fill counts and space maps are left as they were: readers must bear it.
+//! Blocks that a pointer embeds become blocks of their own. Gang headers, labels and uberblocks
+//! carry their own checksums and are sealed where they lie. Births, fill counts and space maps are
+//! left as they were: readers must bear it.
 
 mod change;
 mod survey;
@@ -310,7 +312,8 @@ impl<'a> Rewriter<'a> {
     /// Writes a block's new bytes, and new pointers all the way up.
     ///
     /// # Errors
-    /// No room left, or a block above cannot be read; `Corrupt`: an encrypted block cannot be sealed with such content.
+    /// No room left, or a block above cannot be read; `Corrupt`: an encrypted block cannot be
+    /// sealed with such content.
     pub fn edit(&mut self, place: &Place, change: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
         let key = place.key.as_deref();
         let block = self.io.io().read_keyed(&place.bp, key, &place.what)?;

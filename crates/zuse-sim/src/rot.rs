@@ -1,4 +1,5 @@
-//! Where the blocks of files lie, so that a test can make them rot: on any layout, and the members of gang blocks too.
+//! Where the blocks of files lie, so that a test can make them rot: on any layout, and the members
+//! of gang blocks too.
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //!   seed ─► source: trees of files, volumes, clones, snapshots, bookmarks ─► deliveries with random flags, cut and resumed
 //!                        └── manifests, guids, creation times, owners' objects, properties ── equal ──┘
 //! ```
-//! A delivery is one stream, a chain of increments, or a package. One that is cut leaves what was there, or a state that its
-//! token continues.
+//! A delivery is one stream, a chain of increments, or a package. One that is cut leaves what was
+//! there, or a state that its token continues.
 
 mod delivery;
 mod source;

@@ -1,5 +1,6 @@
-//! Random sequences of administration: after each step the books equal a full recount. Make `ZUSE_SIM_SEED` and
-//! `ZUSE_SIM_STEPS` larger for longer runs; the suite `zdb` has OpenZFS judge such a pool.
+//! Random sequences of administration: after each step the books equal a full recount. Make
+//! `ZUSE_SIM_SEED` and `ZUSE_SIM_STEPS` larger for longer runs; the suite `zdb` has OpenZFS judge
+//! such a pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Incremental packages of many datasets: what the sender renamed is renamed here, at a cost that grows with their number and
-//! not with its square.
+//! Incremental packages of many datasets: what the sender renamed is renamed here, at a cost that
+//! grows with their number and not with its square.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ fn names(pool: &Pool, root: &str) -> Vec<(String, u64)> {
     all
 }
 
-/// Lookups that it takes to rename `count` datasets after their sender, some of them in circles, some below others.
+/// Lookups that it takes to rename `count` datasets after their sender, some of them in circles,
+/// some below others.
 fn cost(count: usize) -> u64 {
     let (from, to) = (new_pool("src", 9).unwrap(), new_pool("tank", 9).unwrap());
     from.create_filesystem("src/t", &[], (0, 0)).unwrap();

@@ -1,4 +1,5 @@
-//! Encrypted datasets: what is written is read again with the key and not without; damage is told, never decrypted.
+//! Encrypted datasets: what is written is read again with the key and not without; damage is told,
+//! never decrypted.
 
 use std::sync::Arc;
 use std::time::Duration;

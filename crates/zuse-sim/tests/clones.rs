@@ -1,4 +1,5 @@
-//! Blocks that several pointers share: made by copying, by a log's records, freed one pointer after the other.
+//! Blocks that several pointers share: made by copying, by a log's records, freed one pointer after
+//! the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -118,7 +119,8 @@ fn a_table_is_made_as_openzfs_makes_it() {
     ours.close().expect("close");
 }
 
-/// Makes the table what a big-endian machine would have left: its ranges, its header, and every second count.
+/// Makes the table what a big-endian machine would have left: its ranges, its header, and every
+/// second count.
 fn turn_around(pool: &zuse::Pool) {
     let (object, header) = table(pool).expect("table");
     let turn = move |ctx: &zuse_pool::SyncCtx<'_>| {
@@ -339,8 +341,8 @@ fn pointers(dnode: &Dnode, count: u64) -> Vec<BlockPointer> {
         .collect()
 }
 
-/// A pool with file `a` of four blocks, a hole and a block that is small when compressed, a file `b` of other bytes, and a
-/// log that nobody has claimed, which makes `b` a clone of `a`.
+/// A pool with file `a` of four blocks, a hole and a block that is small when compressed, a file
+/// `b` of other bytes, and a log that nobody has claimed, which makes `b` a clone of `a`.
 fn with_clone_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
     const BLOCK: usize = 1 << 17;
     let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
@@ -435,8 +437,8 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
 const BLOCKS: u64 = 500;
 const SIZE: u64 = 8 << 10;
 
-/// A pool with a volume: noise, a hole, what fits into a pointer, and behind them what a log that nobody has claimed puts
-/// clones of them over. The first half as it will be.
+/// A pool with a volume: noise, a hole, what fits into a pointer, and behind them what a log that
+/// nobody has claimed puts clones of them over. The first half as it will be.
 fn with_clones_of_a_volume_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
     let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
     let new = zuse::NewVolume {

@@ -1,5 +1,6 @@
-//! Receives that end at any byte, by an end of the input or by its error: no thread stays behind, what was there stays, and what
-//! is kept goes on. Alone in its process, because it counts the threads of it.
+//! Receives that end at any byte, by an end of the input or by its error: no thread stays behind,
+//! what was there stays, and what is kept goes on. Alone in its process, because it counts the
+//! threads of it.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ fn threads() -> Vec<String> {
     names
 }
 
-/// The same once there are none beside those of `known`, or after a while: a thread that has ended, and was waited for, can still
-/// be listed for a moment.
+/// The same once there are none beside those of `known`, or after a while: a thread that has ended,
+/// and was waited for, can still be listed for a moment.
 fn threads_in_the_end(known: &[String]) -> Vec<String> {
     let began = Instant::now();
     let count = |list: &[String], name: &String| list.iter().filter(|n| *n == name).count();

@@ -221,7 +221,8 @@ fn a_flush_that_fails_is_final_until_the_pool_is_opened_again() {
 
 #[test]
 fn closing_a_suspended_pool_ends_with_an_error_and_the_last_txg_is_there() {
-    // Suspended before, and by what the closing writes; exported and left active; given up by somebody else.
+    // Suspended before, and by what the closing writes; exported and left active; given up by
+    // somebody else.
     for (before, export) in [(true, true), (true, false), (false, true), (false, false)] {
         let b = bench(&[]);
         let data = noise(5, 1 << 20);
@@ -386,7 +387,8 @@ fn so_many_errors_as_the_properties_of_vdevs_say_are_too_many() {
     let devices = three(Shape::Mirror);
     let data = noise(1, 40 << 17);
     let pool = open_three(&devices);
-    // Of I/O errors three, as is set on the first device; of wrong blocks four, as on its top-level vdev.
+    // Of I/O errors three, as is set on the first device; of wrong blocks four, as on its top-level
+    // vdev.
     devices[0].add(Rule::broken(Op::Read).times(3));
     let rot = Rule::new(Op::Read, Fault::Rot).within(Span::new(DATA, SIZE - 2 * DATA));
     devices[1].add(rot.times(4));
@@ -403,7 +405,8 @@ fn so_many_errors_as_the_properties_of_vdevs_say_are_too_many() {
     // It is no matter for the next one who opens the pool.
     let pool = open_three(&devices);
     assert_eq!(words(&pool), ["ONLINE"; 3]);
-    // What is set later holds at once: one is too many. The first device lacks what was written without it, so the second stays.
+    // What is set later holds at once: one is too many. The first device lacks what was written
+    // without it, so the second stays.
     let second = pool.vdev_guids()[3];
     pool.set_vdev_property(second, "io_n", "1").expect("set");
     devices[1].add(Rule::broken(Op::Read).times(1));

@@ -252,7 +252,8 @@ fn ends_with(golden: &Golden, why: &str) {
     pool.close().expect("close");
 }
 
-/// Sets a number in the bonuses of all objects of a type that have another there, and says how the pool ends.
+/// Sets a number in the bonuses of all objects of a type that have another there, and says how the
+/// pool ends.
 fn forged_count_ends(golden: &'static str, kind: u8, at: usize, value: u64, why: &str) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     watch_panics();

@@ -1,5 +1,6 @@
-//! The fuzz targets over their corpora (`fuzz/corpus`) and seeded changes of them. A failure names target and seed:
-//! `ZUSE_SIM_FUZZ=FROM..TO` runs other seeds, `ZUSE_SIM_FUZZ_TARGET=NAME` one target.
+//! The fuzz targets over their corpora (`fuzz/corpus`) and seeded changes of them. A failure names
+//! target and seed: `ZUSE_SIM_FUZZ=FROM..TO` runs other seeds, `ZUSE_SIM_FUZZ_TARGET=NAME` one
+//! target.
 
 #[path = "support/counting.rs"]
 mod counting;

@@ -1,4 +1,5 @@
-//! Every dataset, snapshot and volume of the golden pools reads as it did while OpenZFS had it mounted.
+//! Every dataset, snapshot and volume of the golden pools reads as it did while OpenZFS had it
+//! mounted.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use zuse_pool::Environment;
 use zuse_sim::golden::{Golden, NAMES, READ_ONLY, REDUNDANT, open_whole};
 use zuse_sim::manifests::{differences, expected, of_dataset, of_volume};
 
-/// Snapshots were listed below `.zfs`, where Linux shows a made-up inode number for the root: 2^48 − 4 − dataset object.
+/// Snapshots were listed below `.zfs`, where Linux shows a made-up inode number for the root: 2^48
+/// − 4 − dataset object.
 fn snapshot_root(pool: &zuse::Pool, name: &str, entries: &mut BTreeMap<String, Value>) {
     let object = pool.dsl().dataset(name).expect("snapshot").object().0;
     let root = entries.get_mut(".").expect("a root");

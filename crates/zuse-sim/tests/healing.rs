@@ -173,7 +173,8 @@ fn lying(pool: &Arc<Pool>, places: &[Vec<Place>]) -> Vec<Vec<u8>> {
     all.map(|place| place.read(pool).unwrap()).collect()
 }
 
-/// A stream whose blocks of files are other ones, in their first or last byte, though all its checksums fit.
+/// A stream whose blocks of files are other ones, in their first or last byte, though all its
+/// checksums fit.
 fn with_other_blocks(stream: &[u8], last: bool) -> Vec<u8> {
     Parts::of(stream).with_payloads(|record, payload| {
         let byte = if last {
@@ -199,7 +200,8 @@ fn bytes_that_are_not_the_blocks_are_never_written_over_bad_ones() {
     pool.create_filesystem("tank/p", &plain, (0, 0)).unwrap();
     fill(&pool, "tank/e", &prng);
     fill(&pool, "tank/p", &prng);
-    // What no key can prove has a checksum of half the length, which overlooks some changes of the last bytes.
+    // What no key can prove has a checksum of half the length, which overlooks some changes of the
+    // last bytes.
     for (name, raw, last) in [
         ("tank/e", true, true),
         ("tank/e", false, true),
@@ -301,7 +303,8 @@ fn only_what_the_stream_has_is_healed_and_nothing_else_is_written() {
     pool.close().unwrap();
 }
 
-/// What OpenZFS wrote in stripes, copies and pieces rots on all devices at once and is healed where it lies.
+/// What OpenZFS wrote in stripes, copies and pieces rots on all devices at once and is healed where
+/// it lies.
 #[test]
 fn blocks_on_mirrors_and_raidz_and_in_gangs_are_healed() {
     let mut all = 0;

@@ -1,7 +1,7 @@
-//! Thousands of changed streams are received: each ends with an error that names record and offset, or is another good
-//! stream. What was there stays; what is resumable says so; memory is bounded.
-//! `ZUSE_SIM_STREAMS=FROM..TO` runs other seeds, all of them with a pool; else three of four that the reader refuses by itself
-//! go without.
+//! Thousands of changed streams are received: each ends with an error that names record and offset,
+//! or is another good stream. What was there stays; what is resumable says so; memory is bounded.
+//! `ZUSE_SIM_STREAMS=FROM..TO` runs other seeds, all of them with a pool; else three of four that
+//! the reader refuses by itself go without.
 
 #[allow(dead_code)]
 #[path = "support/counting.rs"]
@@ -172,7 +172,8 @@ fn into(target: &str) -> ReceiveRequest {
     }
 }
 
-/// Whether the reader finds something wrong by itself. What it finds, a receive finds: only what is applied before differs.
+/// Whether the reader finds something wrong by itself. What it finds, a receive finds: only what is
+/// applied before differs.
 fn has_flaw(bytes: &[u8]) -> bool {
     let mut reader = StreamReader::new(bytes);
     loop {

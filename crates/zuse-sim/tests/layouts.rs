@@ -1,4 +1,5 @@
-//! Whole pools on every kind of vdev: made, filled, exported, opened with disks lost and damaged, written further.
+//! Whole pools on every kind of vdev: made, filled, exported, opened with disks lost and damaged,
+//! written further.
 
 use std::sync::Arc;
 
@@ -118,7 +119,8 @@ fn life(layout: &[TopSpec], ashift: u8, spare: usize) {
     pool.spa().sync_now().expect("sync");
     sound(&pool, &what);
     pool.export().expect("export");
-    // Any disks up to the redundancy may be missing; what is then written is computed when it is read.
+    // Any disks up to the redundancy may be missing; what is then written is computed when it is
+    // read.
     let some = &all[spare..];
     let pool = open(some, true);
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Intent logs that another system left: replayed for real, in memory, on volumes, in both byte orders.
+//! Intent logs that another system left: replayed for real, in memory, on volumes, in both byte
+//! orders.
 
 use std::sync::Arc;
 
@@ -395,7 +396,8 @@ fn secret() -> zuse::KeyMaterial {
     zuse::KeyMaterial::new(vec![7; 32])
 }
 
-/// Leaves a device for `tests/suites/logs.sh`, which asks OpenZFS's zdb about it: in a directory of that name.
+/// Leaves a device for `tests/suites/logs.sh`, which asks OpenZFS's zdb about it: in a directory of
+/// that name.
 fn leave(device: &Arc<dyn BlockDevice>, name: &str) {
     let Some(dir) = std::env::var_os("ZUSE_LOG_POOLS") else {
         return;

@@ -1,5 +1,5 @@
-//! Damaged input: each ends in the right data or an error that names the place; no panic, no hang, no allocation
-//! beyond 1 GiB.
+//! Damaged input: each ends in the right data or an error that names the place; no panic, no hang,
+//! no allocation beyond 1 GiB.
 
 #[path = "support/counting.rs"]
 mod counting;
@@ -243,7 +243,8 @@ fn raw_damage_gives_the_right_data_or_an_error() {
                     refused += 1
                 }
                 for (name, have) in &outcome.trees {
-                    // Without checksums nothing can be known; snapshots' roots have other numbers in manifests.
+                    // Without checksums nothing can be known; snapshots' roots have other numbers
+                    // in manifests.
                     let Some(want) = wanted[which]
                         .get(name)
                         .filter(|_| name != "codecs/k-off" && !name.contains('@'))
@@ -301,7 +302,8 @@ fn sealed_damage_is_met_by_the_parsers() {
             Err(why) => failures.push(format!("seed {seed}: {what}: {why}")),
             Ok(outcome) => {
                 count.0 += 1;
-                // A changed block whose checksum is wrong was not met by a parser: the rewriter is broken.
+                // A changed block whose checksum is wrong was not met by a parser: the rewriter is
+                // broken.
                 if let Some(e) = outcome
                     .errors
                     .iter()

@@ -19,7 +19,8 @@ fn pool() -> (Arc<zuse::Pool>, Arc<FileSystem>) {
     (pool, fs)
 }
 
-/// Room that is left for removals: less than what twenty of them reserve, and more than what one does.
+/// Room that is left for removals: less than what twenty of them reserve, and more than what one
+/// does.
 const LEFT: u64 = 1 << 20;
 
 /// Files without a name, on disk and in the unlinked set, that somebody holds.

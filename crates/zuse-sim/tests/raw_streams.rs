@@ -1,4 +1,5 @@
-//! Raw streams: encrypted datasets go from pool to pool without their keys, and are what they were when a key comes.
+//! Raw streams: encrypted datasets go from pool to pool without their keys, and are what they were
+//! when a key comes.
 
 use std::sync::Arc;
 
@@ -481,7 +482,8 @@ fn the_top_of_a_raw_package_keeps_its_key_below_a_parent_with_another_one() {
     from.close().unwrap();
 }
 
-/// Limits come with a raw stream, usage does not: it is counted when the key is there and somebody writes.
+/// Limits come with a raw stream, usage does not: it is counted when the key is there and somebody
+/// writes.
 #[test]
 fn quotas_hold_in_what_was_received_raw() {
     let from = new_pool();

@@ -1,4 +1,5 @@
-//! Properties that come with packages: received, overridden (`-o`), kept out (`-x`), cleared, brought back, put back.
+//! Properties that come with packages: received, overridden (`-o`), kept out (`-x`), cleared,
+//! brought back, put back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,7 +113,8 @@ fn received_values_show_as_such_and_come_back_after_local_ones() {
         is("gzip", Source::Received)
     );
 
-    // What the sender no longer has is cleared, what it changed is changed; what was set here stays.
+    // What the sender no longer has is cleared, what it changed is changed; what was set here
+    // stays.
     let a = from.dataset("src/a").unwrap();
     a.inherit("my:x", false).unwrap();
     a.inherit("recordsize", false).unwrap();
@@ -313,7 +315,8 @@ fn what_cannot_be_is_refused_or_left_out_with_a_word() {
         is("still", Source::Received)
     );
 
-    // What was sent in clear with its properties stays so below an encrypted dataset, but for -x encryption.
+    // What was sent in clear with its properties stays so below an encrypted dataset, but for -x
+    // encryption.
     let key = KeyMaterial::new(vec![1; 32]);
     let secret = pairs(&[("encryption", "on"), ("keyformat", "raw")]);
     to.create_filesystem_with_key("tank/e", &secret, (0, 0), Some(&key))

@@ -32,7 +32,8 @@ fn bytes(golden: &Golden) -> Vec<u8> {
     all
 }
 
-/// Opens a state for looking, then goes back to it; what is there then is what was seen, and nothing leaks.
+/// Opens a state for looking, then goes back to it; what is there then is what was seen, and
+/// nothing leaks.
 fn goes_back(golden: &Golden, older: &PoolAccess) -> Content {
     let before = bytes(golden);
     let seen = content(golden, older);

@@ -1,5 +1,5 @@
-//! Random datasets through streams with random flags, interrupted and resumed (`zuse_sim::round_trip`).
-//! `ZUSE_SIM_TRIPS=FROM..TO` runs other seeds.
+//! Random datasets through streams with random flags, interrupted and resumed
+//! (`zuse_sim::round_trip`). `ZUSE_SIM_TRIPS=FROM..TO` runs other seeds.
 
 use zuse::{PoolAccess, ReceiveRequest, SendRequest};
 use zuse_base::{Entropy, SeededPrng};
@@ -40,7 +40,8 @@ fn random_datasets_arrive_as_they_were_sent() {
     assert!(all.snapshots as u64 > count && all.cuts > 0 && all.resumed > 0);
 }
 
-/// What Zuse does not make itself (deduplicated, redirected, old versions), and encrypted datasets of OpenZFS.
+/// What Zuse does not make itself (deduplicated, redirected, old versions), and encrypted datasets
+/// of OpenZFS.
 #[test]
 fn golden_datasets_arrive_as_they_were_sent() {
     let mut tally = Tally::default();

@@ -260,7 +260,8 @@ fn golden_streams_are_received_as_their_manifests_say() {
     from.close().unwrap();
 }
 
-/// The records of a stream but for its BEGIN, END and the blocks' checksums, which depend on how they are stored.
+/// The records of a stream but for its BEGIN, END and the blocks' checksums, which depend on how
+/// they are stored.
 fn bodies(stream: &[u8]) -> Vec<(zuse::stream::record::Record, Vec<u8>)> {
     use zuse::stream::record::Record;
     let mut reader = zuse::stream::StreamReader::new(stream);
@@ -413,8 +414,8 @@ fn mount_points(golden: &Golden) -> Vec<String> {
     .collect()
 }
 
-/// Large and small blocks, large dnodes and microzaps, every codec, xattrs, holes: each live file system of three pools
-/// goes through a stream with its own set of flags.
+/// Large and small blocks, large dnodes and microzaps, every codec, xattrs, holes: each live file
+/// system of three pools goes through a stream with its own set of flags.
 #[test]
 fn every_file_system_of_a_golden_pool_survives_a_stream() {
     let mut flags = 5usize;

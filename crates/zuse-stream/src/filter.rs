@@ -49,7 +49,8 @@ fn copy<R: Read, W: Write>(
         let verdict = change(&item)?;
         match (&item.record, verdict) {
             (Record::End { checksum, to_guid }, _) => {
-                // A package's last END has no checksum at all; the one behind its front has no tail.
+                // A package's last END has no checksum at all; the one behind its front has no
+                // tail.
                 if *checksum == [0; 4] && *to_guid == 0 {
                     writer.bare(&item.record)?;
                 } else if in_front {

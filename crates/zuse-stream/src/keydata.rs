@@ -1,4 +1,5 @@
-//! `crypt_keydata` of a raw stream's BEGIN: wrapped keys, MAC and shape of the object set (chapter 05b §3.2).
+//! `crypt_keydata` of a raw stream's BEGIN: wrapped keys, MAC and shape of the object set (chapter
+//! 05b §3.2).
 
 use zuse_codec::crypt::{Suite, WrappedKey};
 use zuse_dmu::MetaShape;

@@ -4,8 +4,8 @@
 //!   Dataset ──► send ──► StreamWriter ──► bytes ──► StreamReader ──► receive ──► Dataset
 //!                                           └──────► dump, token, index
 //! ```
-//! A stream is a foreign thing: every number in it is checked before it is used, and a failure names the record and
-//! its offset. What is made here is byte for byte what OpenZFS makes.
+//! A stream is a foreign thing: every number in it is checked before it is used, and a failure
+//! names the record and its offset. What is made here is byte for byte what OpenZFS makes.
 #![forbid(unsafe_code)]
 
 mod dump;

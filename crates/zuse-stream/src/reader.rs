@@ -1,10 +1,11 @@
 //! Reading a stream record by record.
 //!
 //! Invariants
-//! - Memory is bounded by the largest payload that has come in full: a length is not believed before its bytes are
-//!   there.
-//! - A record is given out only when its own header's checksum holds; what its payload's bytes are worth is known
-//!   with the next record. Whoever must not act on damaged bytes keeps one record back.
+//! - Memory is bounded by the largest payload that has come in full: a length is not believed
+//!   before its bytes are there.
+//! - A record is given out only when its own header's checksum holds; what its payload's bytes are
+//!   worth is known with the next record. Whoever must not act on damaged bytes keeps one record
+//!   back.
 
 use std::io::{ErrorKind, Read};
 

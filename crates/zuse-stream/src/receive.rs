@@ -3,7 +3,8 @@
 //! ```text
 //!   input ─ StreamReader ─ parse (verify, decompress, swap) ─ batches ─► apply (one transaction each) ─► finish
 //! ```
-//! Input is read by the caller's thread, batches are applied by another one; a bounded number of them is under way.
+//! Input is read by the caller's thread, batches are applied by another one; a bounded number of
+//! them is under way.
 
 mod apply;
 mod demands;
@@ -80,8 +81,8 @@ impl Received {
     /// Gives the target its content and its snapshot, in one txg.
     ///
     /// # Errors
-    /// The target was changed meanwhile, or limits stand in the way: what came is destroyed then, and properties are what
-    /// they were.
+    /// The target was changed meanwhile, or limits stand in the way: what came is destroyed then,
+    /// and properties are what they were.
     pub fn finish(mut self) -> Result<()> {
         let done = self.receiving.finish();
         if done.is_err() {
@@ -126,8 +127,8 @@ pub fn check_begin(item: &Item) -> StreamResult<&Begin> {
 /// Receives the substream whose BEGIN is `item` into `target` as snapshot `snapshot`.
 ///
 /// # Errors
-/// The refusals of chapter 05b §9.2 before anything is made; what is wrong with the stream: then what came is destroyed,
-/// or, if the receive is resumable, kept with its state.
+/// The refusals of chapter 05b §9.2 before anything is made; what is wrong with the stream: then
+/// what came is destroyed, or, if the receive is resumable, kept with its state.
 pub fn receive<R: Read>(
     dsl: &Arc<Dsl>,
     reader: &mut StreamReader<R>,
@@ -348,10 +349,12 @@ fn transfer<R: Read>(
     })
 }
 
-/// Reads a substream to its END and checks each record by itself, as [`receive`] does before it applies any.
+/// Reads a substream to its END and checks each record by itself, as [`receive`] does before it
+/// applies any.
 ///
 /// # Errors
-/// What is wrong with the stream: [`receive`] finds the same, unless a record before does not fit the objects.
+/// What is wrong with the stream: [`receive`] finds the same, unless a record before does not fit
+/// the objects.
 pub fn examine<R: Read>(reader: &mut StreamReader<R>, item: &Item) -> StreamResult<()> {
     let begin = check_begin(item)?;
     let list = list_of(item)?;

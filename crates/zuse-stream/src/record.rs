@@ -3,8 +3,9 @@
 //! ```text
 //!   0 type u32 │ 4 payload length u32 (BEGIN only) │ 8 … 280 by type │ 280 … 312 running checksum (not BEGIN)
 //! ```
-//! Parsing never fails on a value: what a value may be depends on who asks (a dump shows everything, a receive is
-//! strict). Only the record's type and the length of its payload are checked here.
+//! Parsing never fails on a value: what a value may be depends on who asks (a dump shows
+//! everything, a receive is strict). Only the record's type and the length of its payload are
+//! checked here.
 
 use zuse_base::ByteOrder;
 use zuse_base::cut::low8;

@@ -1,11 +1,13 @@
-//! Redaction: finding the blocks that a redacted stream leaves out, and asking for them in stream order.
+//! Redaction: finding the blocks that a redacted stream leaves out, and asking for them in stream
+//! order.
 //!
 //! ```text
 //!   redaction snapshot 1 ─ walk from S ─► what it changed or freed ─┐
 //!   redaction snapshot 2 ─ walk from S ─► …                        ─┼─ all of them? ─► list of the bookmark
 //!   S ─ walk ─► its blocks of files and volumes ────────────────────┘
 //! ```
-//! Every walk gives its ranges by object and offset, so they are compared as they come: memory is bounded by the queues.
+//! Every walk gives its ranges by object and offset, so they are compared as they come: memory is
+//! bounded by the queues.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -117,7 +119,8 @@ impl Changes {
     }
 }
 
-/// Puts what a walk meets into ranges that are in order: the free tail of an object comes before its blocks.
+/// Puts what a walk meets into ranges that are in order: the free tail of an object comes before
+/// its blocks.
 #[derive(Default)]
 struct Ranges {
     tail: Option<(At, At)>,
@@ -173,12 +176,12 @@ impl Ranges {
     }
 }
 
-/// Makes a redaction bookmark (`pool/fs#book`) of a snapshot: the list of its blocks of files and volumes that every one of
-/// the redaction snapshots has changed or freed.
+/// Makes a redaction bookmark (`pool/fs#book`) of a snapshot: the list of its blocks of files and
+/// volumes that every one of the redaction snapshots has changed or freed.
 ///
 /// # Errors
-/// `Refused`: NOENT, EXIST, NOTSUP without the feature, XDEV if a redaction snapshot does not descend from the snapshot;
-/// metadata cannot be read. The bookmark is gone then.
+/// `Refused`: NOENT, EXIST, NOTSUP without the feature, XDEV if a redaction snapshot does not
+/// descend from the snapshot; metadata cannot be read. The bookmark is gone then.
 pub fn redact(dsl: &Arc<Dsl>, snapshot: &str, bookmark: &str, snaps: &[String]) -> Result<()> {
     let options = SendOptions {
         large_blocks: true,

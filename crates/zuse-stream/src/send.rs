@@ -3,8 +3,9 @@
 //! ```text
 //!   walk (one thread) ─ batches of events ─► makers (read, verify, decompress) ─► in order ─► checksum, output
 //! ```
-//! Batches are numbered by their place in a bounded queue: the writer waits for the oldest, makers take any. So
-//! several device reads are in flight, and memory is bounded by the queue times a batch.
+//! Batches are numbered by their place in a bounded queue: the writer waits for the oldest, makers
+//! take any. So several device reads are in flight, and memory is bounded by the queue times a
+//! batch.
 
 mod payload;
 pub(crate) mod walk;
@@ -54,7 +55,8 @@ pub struct SendOptions {
     pub raw: bool,
     /// Go on at this object and offset.
     pub resume: Option<(u64, u64)>,
-    /// Send a partial receive up to this object and offset, without END: the receiver stays resumable (`-S`).
+    /// Send a partial receive up to this object and offset, without END: the receiver stays
+    /// resumable (`-S`).
     pub saved: Option<(u64, u64)>,
     /// Read through the cache as everybody else does, to measure what that costs the others.
     pub through_cache: bool,
@@ -91,11 +93,12 @@ pub struct Send {
 }
 
 impl Send {
-    /// Prepares a send of a snapshot (or of a head that nobody changes), called `name` in the stream.
+    /// Prepares a send of a snapshot (or of a head that nobody changes), called `name` in the
+    /// stream.
     ///
     /// # Errors
-    /// `Refused` for options that do not fit, `Refused(ACCES)` for an encrypted dataset whose key is not loaded, unless it
-    /// is sent raw; the object set cannot be read.
+    /// `Refused` for options that do not fit, `Refused(ACCES)` for an encrypted dataset whose key
+    /// is not loaded, unless it is sent raw; the object set cannot be read.
     pub fn new(
         dataset: &Arc<Dataset>,
         name: &str,
@@ -108,7 +111,8 @@ impl Send {
     /// As [`Self::new`], without the blocks that a redaction bookmark of the snapshot lists.
     ///
     /// # Errors
-    /// As [`Self::new`]; `Refused(INVAL)` for a bookmark of something else, or one that is not complete.
+    /// As [`Self::new`]; `Refused(INVAL)` for a bookmark of something else, or one that is not
+    /// complete.
     pub fn redacted(
         dataset: &Arc<Dataset>,
         name: &str,
@@ -214,7 +218,8 @@ impl Send {
         })
     }
 
-    /// Prepares a send of what an interrupted receive has. Nobody goes on with the receive until the send is dropped.
+    /// Prepares a send of what an interrupted receive has. Nobody goes on with the receive until
+    /// the send is dropped.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -252,7 +257,8 @@ impl Send {
     /// Writes the substream.
     ///
     /// # Errors
-    /// A block cannot be read, or the output's error. What was written until then is a stream that ends early.
+    /// A block cannot be read, or the output's error. What was written until then is a stream that
+    /// ends early.
     pub fn run<W: Write>(&self, out: &mut StreamWriter<W>, progress: &SendProgress) -> Result<()> {
         let base = progress.bytes.load(Relaxed);
         let start = out.offset();

@@ -1,4 +1,5 @@
-//! Resume tokens: what an interrupted receive hands to the sender (chapter 05b §7 of the format notes).
+//! Resume tokens: what an interrupted receive hands to the sender (chapter 05b §7 of the format
+//! notes).
 //!
 //! ```text
 //!   1 - checksum word - packed length - hex of (zlib of (native nvlist))

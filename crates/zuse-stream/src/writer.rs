@@ -104,7 +104,8 @@ impl<W: Write> StreamWriter<W> {
         Ok(())
     }
 
-    /// Writes records that are ready but for the running checksum. Nothing of the payloads is copied.
+    /// Writes records that are ready but for the running checksum. Nothing of the payloads is
+    /// copied.
     ///
     /// # Errors
     /// That of the output.

@@ -1,9 +1,9 @@
 //! From devices to pools: whose labels belong together, and what is missing.
 //!
-//! Labels are grouped by pool guid. For each top-level vdev the label with the greatest txg gives its
-//! tree; the greatest txg of all gives what concerns the pool. Slots that no label describes are holes
-//! (listed as such) or `missing`: a lost device, or a removed vdev, which has no devices. Only the
-//! config in the MOS can tell which.
+//! Labels are grouped by pool guid. For each top-level vdev the label with the greatest txg gives
+//! its tree; the greatest txg of all gives what concerns the pool. Slots that no label describes
+//! are holes (listed as such) or `missing`: a lost device, or a removed vdev, which has no devices.
+//! Only the config in the MOS can tell which.
 
 use std::collections::BTreeMap;
 use std::path::Path;

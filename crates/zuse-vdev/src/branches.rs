@@ -1,8 +1,10 @@
-//! Mirrors over vdevs with parity: whole copies of a block that are themselves dealt to columns. No command makes one,
-//! but a pool may hold one, and OpenZFS's torture test makes them by default.
+//! Mirrors over vdevs with parity: whole copies of a block that are themselves dealt to columns. No
+//! command makes one, but a pool may hold one, and OpenZFS's torture test makes them by default.
 //!
-//! - A branch is what a mirror's child is: copies on leaves, or stripes with parity. All use the same offsets.
-//! - A branch that gives no right bytes, with all its own redundancy, is rewritten as a whole from another.
+//! - A branch is what a mirror's child is: copies on leaves, or stripes with parity. All use the
+//!   same offsets.
+//! - A branch that gives no right bytes, with all its own redundancy, is rewritten as a whole from
+//!   another.
 //! - A write needs one branch. The leaves of one that failed are marked as lacking blocks.
 
 use std::sync::Arc;
@@ -42,7 +44,8 @@ impl Branches {
         Self(branches.into_iter().map(branch).collect())
     }
 
-    /// The branches in the order in which they are asked: those with fewer leaves out of order first.
+    /// The branches in the order in which they are asked: those with fewer leaves out of order
+    /// first.
     fn ranked(&self) -> Vec<&Branch> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|b| {
@@ -89,7 +92,8 @@ impl Branches {
         outcome
     }
 
-    /// Reads and verifies every copy; with `heal` the bad ones are rewritten. `buf` is left with the block if any was good.
+    /// Reads and verifies every copy; with `heal` the bad ones are rewritten. `buf` is left with
+    /// the block if any was good.
     pub(crate) fn check(
         &self,
         at: (u64, u64),

@@ -2,7 +2,8 @@
 //!
 //! Two forms exist on disk. A *label* carries the top-level vdev of its leaf; the *MOS* config the
 //! whole tree, with the ZAP objects of each vdev besides. Parsing reads both; [`Form`] chooses what
-//! is written. Keys that Zuse does not know are kept and written back: a newer writer put them there.
+//! is written. Keys that Zuse does not know are kept and written back: a newer writer put them
+//! there.
 //!
 //! Invariants of a parsed tree: child i has id i; a parity lies within 1..=3 and below the number
 //! of children; dRAID geometry adds up; the tree is at most [`MAX_DEPTH`] deep (a top-level

@@ -176,7 +176,8 @@ impl Copies {
         outcome.map(|outcome| (outcome, blamed))
     }
 
-    /// Reads ranges, each into memory of its own. Of a mirror they are read the other way, which finds the copy.
+    /// Reads ranges, each into memory of its own. Of a mirror they are read the other way, which
+    /// finds the copy.
     pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         match &*self.leaves {
             [leaf] if leaf.is_usable() => leaf.read_apart(offset, parts),
@@ -189,7 +190,8 @@ impl Copies {
         matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.goes_around()))
     }
 
-    /// A hint that bytes will be read soon. Of a mirror nothing is known yet: which copy is asked is decided when it is.
+    /// A hint that bytes will be read soon. Of a mirror nothing is known yet: which copy is asked
+    /// is decided when it is.
     pub(crate) fn will_read(&self, offset: u64, len: usize) {
         if let [leaf] = &*self.leaves {
             leaf.will_read(offset, len);
@@ -283,7 +285,8 @@ impl Copies {
 
     /// Writes `data`, padded to the sector, to every copy.
     ///
-    /// Only what counts as written can be missed: when every copy fails the caller knows, and may try again.
+    /// Only what counts as written can be missed: when every copy fails the caller knows, and may
+    /// try again.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut result = Err(None);
         let mut failed = Set::default();

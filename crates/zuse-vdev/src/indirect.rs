@@ -1,10 +1,11 @@
 //! A removed vdev: where its blocks went.
 //!
-//! Block pointers keep naming the removed vdev; a mapping tells for each of its ranges where the copy is (chapter 01b
-//! §6 of the format notes). Ranges are sorted and disjoint. A copy may lie on a vdev that was removed later, and so on.
+//! Block pointers keep naming the removed vdev; a mapping tells for each of its ranges where the
+//! copy is (chapter 01b §6 of the format notes). Ranges are sorted and disjoint. A copy may lie on
+//! a vdev that was removed later, and so on.
 //!
-//! The mapping is read when the pool is opened and kept in memory: it must be at hand to read the very object sets that
-//! everything else is in.
+//! The mapping is read when the pool is opened and kept in memory: it must be at hand to read the
+//! very object sets that everything else is in.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use zuse_base::{Error, RankedRwLock, Result};
 /// Rank of a mapping's lock: nothing is taken below it.
 const MAPPING_RANK: u32 = 945;
 
-/// Entries of a mapping at most: 384 MiB of memory, and the removal of some ten TiB in the worst case.
+/// Entries of a mapping at most: 384 MiB of memory, and the removal of some ten TiB in the worst
+/// case.
 pub const MAX_ENTRIES: usize = 1 << 24;
 
 /// A range of a removed vdev and where it is now.
@@ -47,8 +49,8 @@ impl Mapping {
     /// Appends a range.
     ///
     /// # Errors
-    /// `Corrupt` when it is empty, not in whole sectors, overlaps or precedes the last one; `Unsupported` beyond
-    /// [`MAX_ENTRIES`].
+    /// `Corrupt` when it is empty, not in whole sectors, overlaps or precedes the last one;
+    /// `Unsupported` beyond [`MAX_ENTRIES`].
     pub fn push(&mut self, moved: Moved) -> Result<()> {
         let place = "mapping of a removed vdev";
         let wrong = || {

@@ -88,8 +88,8 @@ impl Labels {
             .max_by_key(|c| c.txg)
     }
 
-    /// The label of a device that is (or was) part of a pool, half-made ones too: the first whole one
-    /// when none has a txg within the limit.
+    /// The label of a device that is (or was) part of a pool, half-made ones too: the first whole
+    /// one when none has a txg within the limit.
     pub fn any_up_to(&self, limit: u64) -> Option<&PoolConfig> {
         self.newest(limit).or_else(|| {
             self.good()
@@ -157,11 +157,13 @@ pub fn write_config(device: &dyn BlockDevice, label: usize, list: &NvList) -> Re
     )
 }
 
-/// Makes a new device ready: in all four labels this configuration, an empty boot environment and an
-/// empty ring; then a flush. The configuration of a leaf has txg 0, so that a crash leaves no pool.
+/// Makes a new device ready: in all four labels this configuration, an empty boot environment and
+/// an empty ring; then a flush. The configuration of a leaf has txg 0, so that a crash leaves no
+/// pool.
 ///
-/// What marked the device as something else is wiped: a file system's head in the space before the first boot environment, and marks
-/// behind the last label. Else other programs go on seeing that file system, or the partitions of a disk, and write there.
+/// What marked the device as something else is wiped: a file system's head in the space before the
+/// first boot environment, and marks behind the last label. Else other programs go on seeing that
+/// file system, or the partitions of a disk, and write there.
 ///
 /// # Errors
 /// `Device` when any label could not be written.

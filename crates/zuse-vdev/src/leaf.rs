@@ -8,12 +8,14 @@
 //!      └─ bad label ► Offline, Faulted, Removed, CantOpen ──┘
 //! ```
 //!
-//! - The lock guards the seat (which device, how well) and is held for a pointer copy, never over I/O.
-//! - An I/O error is counted and returned, and does not unseat the device: a bad sector is not a bad
-//!   disk. Only an errno that says the device is gone does.
-//! - A write that failed while a sibling took it leaves a mark ([`Leaf::take_missed`]): the pool puts the txg into the leaf's DTL.
-//! - `unflushed` is set *after* a write returned and cleared *before* a flush starts. The other order
-//!   would lose a write that lands between the flush and the clearing.
+//! - The lock guards the seat (which device, how well) and is held for a pointer copy, never over
+//!   I/O.
+//! - An I/O error is counted and returned, and does not unseat the device: a bad sector is not a
+//!   bad disk. Only an errno that says the device is gone does.
+//! - A write that failed while a sibling took it leaves a mark ([`Leaf::take_missed`]): the pool
+//!   puts the txg into the leaf's DTL.
+//! - `unflushed` is set *after* a write returned and cleared *before* a flush starts. The other
+//!   order would lose a write that lands between the flush and the clearing.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -231,7 +233,8 @@ impl Leaf {
         self.outdated.store(outdated, Ordering::Relaxed);
     }
 
-    /// Whether the leaf is not read as long as its siblings and parity give what it holds (property `sit_out`).
+    /// Whether the leaf is not read as long as its siblings and parity give what it holds (property
+    /// `sit_out`).
     pub fn sits_out(&self) -> bool {
         self.sits_out.load(Ordering::Relaxed)
     }
@@ -359,7 +362,8 @@ impl Leaf {
         }
     }
 
-    /// Reads ranges of the data area, each into memory of its own; what cannot be read so is not counted.
+    /// Reads ranges of the data area, each into memory of its own; what cannot be read so is not
+    /// counted.
     pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         let len = parts.last()?.end;
         let (device, asize) = self.take_seat().ok()?;

@@ -1,8 +1,8 @@
 //! Uberblock rings: the slots of a label, and which uberblock wins.
 //!
-//! A commit of txg T writes slot `T mod slots` in all four labels of the leaves it chose. A txg that
-//! changed nothing writes none, so a ring has gaps. The winner is the greatest by txg, then time,
-//! then multihost sequence; a slot whose checksum or magic fails does not exist.
+//! A commit of txg T writes slot `T mod slots` in all four labels of the leaves it chose. A txg
+//! that changed nothing writes none, so a ring has gaps. The winner is the greatest by txg, then
+//! time, then multihost sequence; a slot whose checksum or magic fails does not exist.
 
 use zuse_base::{ByteOrder, Result};
 use zuse_codec::{open_trailer, seal_trailer};

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! - Readers and writers take a counted pointer to the top-level vdev and drop the lock: nothing is
-//!   locked over I/O. A change of the tree ([`Vdevs::reconfigure`]) swaps the row of tops; I/O under way
-//!   ends on the old one. Leaves live on by guid, with their device and counters.
-//! - An I/O outside a top-level vdev, or not on a sector, is `Corrupt`: only a broken block pointer asks.
+//!   locked over I/O. A change of the tree ([`Vdevs::reconfigure`]) swaps the row of tops; I/O
+//!   under way ends on the old one. Leaves live on by guid, with their device and counters.
+//! - An I/O outside a top-level vdev, or not on a sector, is `Corrupt`: only a broken block pointer
+//!   asks.
 //! - Layouts that are not served (raidz over raidz) still open their leaves: labels, uberblocks
 //!   and status work; a block on them is `Unsupported`, naming the vdev.
 
@@ -200,7 +201,8 @@ impl Top {
         }
     }
 
-    /// Bytes that offsets and sizes of allocations are multiples of: a sector, for dRAID a row of its group.
+    /// Bytes that offsets and sizes of allocations are multiples of: a sector, for dRAID a row of
+    /// its group.
     pub fn allocation_unit(&self) -> u64 {
         match &self.layout {
             Layout::Stripes(stripes) => stripes.unit(),
@@ -336,7 +338,8 @@ impl Vdevs {
         self.writable
     }
 
-    /// Gives all devices back: whoever waits for them can have them, although somebody still has this. What is read later is refused.
+    /// Gives all devices back: whoever waits for them can have them, although somebody still has
+    /// this. What is read later is refused.
     pub fn let_go(&self) {
         for leaf in self.leaves() {
             leaf.unseat(Health::new(VdevState::Closed, Aux::None));
@@ -361,7 +364,8 @@ impl Vdevs {
         self.top(vdev)?.asize_of(psize, u64::MAX)
     }
 
-    /// Factor, in 512ths, from bytes allocated on a vdev to bytes shown; 512 where there is no parity.
+    /// Factor, in 512ths, from bytes allocated on a vdev to bytes shown; 512 where there is no
+    /// parity.
     pub fn deflate_ratio(&self, vdev: u32) -> u64 {
         self.top(vdev)
             .map_or(crate::geometry::PLAIN_DEFLATE_RATIO, |top| {

@@ -3,9 +3,10 @@
 //! ```text
 //!   error ─► Watch::note ─► the last N within T seconds? ─► the tree takes the leaf out (I/O) or marks it (checksums)
 //! ```
-//! What OpenZFS leaves to its event daemon: N errors of a kind in T seconds (properties `checksum_n`, `checksum_t`, `io_n`, `io_t`
-//! of the device or of its top-level vdev). Nothing is remembered across an import, and an error that the device does not get
-//! to see (it is missing) does not count.
+//! What OpenZFS leaves to its event daemon: N errors of a kind in T seconds (properties
+//! `checksum_n`, `checksum_t`, `io_n`, `io_t` of the device or of its top-level vdev). Nothing is
+//! remembered across an import, and an error that the device does not get to see (it is missing)
+//! does not count.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,7 +38,8 @@ impl Default for Threshold {
 pub struct Thresholds {
     /// Blocks with wrong bytes: the device is DEGRADED.
     pub checksum: Threshold,
-    /// Reads and writes that the device refuses: it is FAULTED, as long as the others can do without it.
+    /// Reads and writes that the device refuses: it is FAULTED, as long as the others can do
+    /// without it.
     pub io: Threshold,
 }
 

@@ -11,7 +11,8 @@ use crate::znode::Znode;
 use crate::{flags, mode};
 
 impl FileSystem {
-    /// Checks that a caller may do what `want` says (bits 4 read, 2 write, 1 execute), even a judged one.
+    /// Checks that a caller may do what `want` says (bits 4 read, 2 write, 1 execute), even a
+    /// judged one.
     ///
     /// # Errors
     /// `Refused(ACCES)`, `Refused(PERM)` for immutable objects, `Refused(ROFS)`.

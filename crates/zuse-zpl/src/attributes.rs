@@ -1,8 +1,9 @@
 //! The attributes of an object as numbers, and their way from and to the bonus.
 //!
-//! New objects of the common shapes are written from a remembered header, without a table look-up: the layout of a
-//! shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed in place through the same view;
-//! in a file system of those versions new objects are made in that form too.
+//! New objects of the common shapes are written from a remembered header, without a table look-up:
+//! the layout of a shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed
+//! in place through the same view; in a file system of those versions new objects are made in that
+//! form too.
 
 use std::sync::{Arc, OnceLock};
 
@@ -38,7 +39,8 @@ pub struct Attributes {
     pub projid: u64,
     /// Device number as stored.
     pub rdev: u64,
-    /// Extended attribute directory, 0 for none, [`XATTR_UNREAD`] where a spill block may name one that nobody has looked into.
+    /// Extended attribute directory, 0 for none, [`XATTR_UNREAD`] where a spill block may name one
+    /// that nobody has looked into.
     pub xattr: u64,
     /// Last access.
     pub atime: Timestamp,
@@ -50,7 +52,8 @@ pub struct Attributes {
     pub crtime: Timestamp,
 }
 
-/// Whether an object has an extended attribute directory is in its spill block, which is not read for anything else.
+/// Whether an object has an extended attribute directory is in its spill block, which is not read
+/// for anything else.
 pub const XATTR_UNREAD: u64 = u64::MAX;
 
 /// Sets of attributes to write.
@@ -157,7 +160,8 @@ pub(crate) struct AttributeStore {
     acl_version_1: bool,
     /// Layout info of new objects: index bit 0 with project id, bit 1 with device number.
     shapes: [OnceLock<u16>; 4],
-    /// Of files and directories with a list of extended attributes in the bonus: without and with project id.
+    /// Of files and directories with a list of extended attributes in the bonus: without and with
+    /// project id.
     listed: [Option<u16>; 2],
 }
 
@@ -249,7 +253,8 @@ impl AttributeStore {
         &self.sa
     }
 
-    /// Reads the attributes of an object. A legacy znode's are at fixed places; of others the bonus is looked through.
+    /// Reads the attributes of an object. A legacy znode's are at fixed places; of others the bonus
+    /// is looked through.
     pub fn load(&self, dnode: &Arc<Dnode>) -> Result<Attributes> {
         if let Some(found) = self.load_now(dnode) {
             return Ok(found);
@@ -305,7 +310,8 @@ impl AttributeStore {
         (found.generation != 0 && mode::is_valid(found.mode)).then_some(found)
     }
 
-    /// A bonus that has the canonical attributes at fixed places; that of most files and directories is known by its header.
+    /// A bonus that has the canonical attributes at fixed places; that of most files and
+    /// directories is known by its header.
     fn load_fast(&self, b: &[u8]) -> Option<Attributes> {
         let head = b.first_chunk::<8>()?;
         if head[..4] != MAGIC.to_le_bytes() {
@@ -333,7 +339,8 @@ impl AttributeStore {
         Some(Attributes { projid, ..found })
     }
 
-    /// A bonus of another shape that begins with the canonical attributes: of a file with a hidden directory, of a symbolic link.
+    /// A bonus of another shape that begins with the canonical attributes: of a file with a hidden
+    /// directory, of a symbolic link.
     fn load_laid_out(&self, b: &[u8]) -> Option<Attributes> {
         let sa = self.sa.glance();
         let mut found = canonical(b, sa.begins_with(b, &CANONICAL)?)?;
@@ -551,8 +558,8 @@ impl AttributeStore {
         self.sa.update(tx, dnode, &[(Attr::ZnodeAcl, area)])
     }
 
-    /// All attributes, to look for some; `None` for an object of a shape that has neither a list of extended attributes
-    /// nor anything else beyond what every file has.
+    /// All attributes, to look for some; `None` for an object of a shape that has neither a list of
+    /// extended attributes nor anything else beyond what every file has.
     pub fn view(&self, dnode: &Arc<Dnode>) -> Result<Option<SaView>> {
         let plain = dnode.with_bonus(|b| self.is_plain(b)) && !dnode.has_spill();
         if plain || dnode.bonus_type() != SA_BONUS {

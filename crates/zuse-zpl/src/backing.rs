@@ -1,6 +1,7 @@
 //! What a mounted file system needs from the dataset below it.
 //!
-//! The dataset layer implements [`Backing`]; tests implement it over a disk in memory. Nothing here knows pools.
+//! The dataset layer implements [`Backing`]; tests implement it over a disk in memory. Nothing here
+//! knows pools.
 
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ pub struct MountProps {
     pub snapdir: SnapDir,
     /// Largest block of a new file, in bytes; a power of two.
     pub record_size: u32,
-    /// 512-byte slots of a new file's, directory's or symlink's dnode: 1 for `legacy`, 2 for `auto`.
+    /// 512-byte slots of a new file's, directory's or symlink's dnode: 1 for `legacy`, 2 for
+    /// `auto`.
     pub dnode_slots: u8,
     /// Names of 256 to 1023 bytes may be made.
     pub longname: bool,
@@ -145,8 +147,8 @@ pub trait Backing: Send + Sync {
     /// Its object set.
     fn objset(&self) -> &Arc<Objset>;
 
-    /// Begins a transaction that dirties at most about `bytes` bytes; `frees` says that it gives space back, so that
-    /// a full dataset must not refuse it. May wait; no leaf lock is held.
+    /// Begins a transaction that dirties at most about `bytes` bytes; `frees` says that it gives
+    /// space back, so that a full dataset must not refuse it. May wait; no leaf lock is held.
     ///
     /// # Errors
     /// `Refused(NOSPC)`, `Refused(DQUOT)`, `Refused(ROFS)`, `Suspended`.
@@ -176,6 +178,7 @@ pub trait Backing: Send + Sync {
     /// Features of the pool.
     fn features(&self) -> PoolFeatures;
 
-    /// The first name of 256 bytes or more was made: the feature `longname` becomes active for this dataset.
+    /// The first name of 256 bytes or more was made: the feature `longname` becomes active for this
+    /// dataset.
     fn note_longname(&self, _tx: &Tx) {}
 }

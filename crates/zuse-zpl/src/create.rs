@@ -170,7 +170,8 @@ impl FileSystem {
     /// Makes an object with a name.
     ///
     /// # Errors
-    /// `Refused`: `EXIST`, `NOENT` (the directory is gone), `ROFS`, `NAMETOOLONG`, `ILSEQ`, `NOSPC`, `DQUOT`, `ACCES`.
+    /// `Refused`: `EXIST`, `NOENT` (the directory is gone), `ROFS`, `NAMETOOLONG`, `ILSEQ`,
+    /// `NOSPC`, `DQUOT`, `ACCES`.
     pub fn make(
         &self,
         who: &Credentials,
@@ -227,7 +228,8 @@ impl FileSystem {
         Ok(znode)
     }
 
-    /// Makes a file without a name (`O_TMPFILE`); it goes with its last holder unless it is linked before.
+    /// Makes a file without a name (`O_TMPFILE`); it goes with its last holder unless it is linked
+    /// before.
     ///
     /// # Errors
     /// Those of [`Self::make`].
@@ -428,8 +430,8 @@ impl FileSystem {
     /// Gives an object another name.
     ///
     /// # Errors
-    /// `Refused(PERM)` for directories, `Refused(MLINK)`, `Refused(XDEV)` into another project's directory; those of
-    /// [`Self::make`].
+    /// `Refused(PERM)` for directories, `Refused(MLINK)`, `Refused(XDEV)` into another project's
+    /// directory; those of [`Self::make`].
     pub fn link(
         &self,
         who: &Credentials,

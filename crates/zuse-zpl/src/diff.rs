@@ -1,7 +1,8 @@
 //! What changed between two states of a file system: `zfs diff`.
 //!
-//! Changed objects are found by comparing dnodes ([`Objset::each_changed`]), paths by going up from the object: no tree is
-//! walked. Names of a directory are read once, when the first of its changed entries is looked for.
+//! Changed objects are found by comparing dnodes ([`Objset::each_changed`]), paths by going up from
+//! the object: no tree is walked. Names of a directory are read once, when the first of its changed
+//! entries is looked for.
 //!
 //! [`Objset::each_changed`]: zuse_dmu::Objset::each_changed
 
@@ -43,7 +44,8 @@ pub struct Change {
     pub file: u32,
     /// When it changed last.
     pub ctime: Timestamp,
-    /// Path below the root, with a slash in front; of the old state where it is gone or renamed. `None`: it has none.
+    /// Path below the root, with a slash in front; of the old state where it is gone or renamed.
+    /// `None`: it has none.
     pub path: Option<Vec<u8>>,
 }
 
@@ -134,7 +136,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The paths of objects, with a slash in front; `None` for what is no file, has no name, or cannot be found.
+/// The paths of objects, with a slash in front; `None` for what is no file, has no name, or cannot
+/// be found.
 pub fn paths_of(fs: &FileSystem, objects: &[ObjectId]) -> Vec<Option<Vec<u8>>> {
     let mut side = Side::new(fs);
     let paths = objects.iter().map(|object| {
@@ -179,8 +182,8 @@ fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> R
     })
 }
 
-/// Calls `f` for every change that leads from one state of a file system to a later one, by object number. An object that cannot
-/// be read does not end the others.
+/// Calls `f` for every change that leads from one state of a file system to a later one, by object
+/// number. An object that cannot be read does not end the others.
 ///
 /// # Errors
 /// Those of `f`; at the end, the first of what changed that cannot be read.

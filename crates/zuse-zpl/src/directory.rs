@@ -1,14 +1,17 @@
 //! Looking up names and listing directories.
 //!
-//! Positions of a listing: 0 before `.`, 1 before `..`, 2 before `.zfs` (root, where it is shown) or the first entry;
-//! larger ones are ZAP positions, which are at least 2^28 behind any entry. They survive changes of the directory.
+//! Positions of a listing: 0 before `.`, 1 before `..`, 2 before `.zfs` (root, where it is shown)
+//! or the first entry; larger ones are ZAP positions, which are at least 2^28 behind any entry.
+//! They survive changes of the directory.
 //!
-//! Budget of a listing: one search for the position per batch (at most 1,024 names, 256 with their objects), each name copied once, no
-//! allocation per entry. The leaves of a large directory are read in the order of their places, a mebibyte at a time, when its listing
-//! begins; so are its objects, where attributes are wanted and their numbers are dense. Sub-directories that probably come next are read by other threads ([`crate::ahead`]). Where more
-//! than names is wanted each dnode block of a batch is read once, neighbours together; attributes are taken from the bytes
-//! of that block, without making an object in memory of each. Who serves a listing in pieces may have the next piece made ready
-//! while the last one is looked at ([`crate::listing`]).
+//! Budget of a listing: one search for the position per batch (at most 1,024 names, 256 with their
+//! objects), each name copied once, no allocation per entry. The leaves of a large directory are
+//! read in the order of their places, a mebibyte at a time, when its listing begins; so are its
+//! objects, where attributes are wanted and their numbers are dense. Sub-directories that probably
+//! come next are read by other threads ([`crate::ahead`]). Where more than names is wanted each
+//! dnode block of a batch is read once, neighbours together; attributes are taken from the bytes of
+//! that block, without making an object in memory of each. Who serves a listing in pieces may have
+//! the next piece made ready while the last one is looked at ([`crate::listing`]).
 
 use std::sync::Arc;
 
@@ -40,8 +43,8 @@ pub struct DirEntry<'a> {
     pub next: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// The object itself, if asked for and readable, or if it is in memory and attributes were asked for; never for `.`,
-    /// `..`, `.zfs`.
+    /// The object itself, if asked for and readable, or if it is in memory and attributes were
+    /// asked for; never for `.`, `..`, `.zfs`.
     pub znode: Option<&'a Arc<Znode>>,
     /// What `stat` shows of an object that is not in memory, where attributes were asked for.
     pub attr: Option<&'a Attr>,
@@ -106,8 +109,9 @@ impl FileSystem {
             if znode.is_ok() && dir.dnode().is_unchanged_since(stamp) {
                 return znode;
             }
-            // Nothing was locked between the two: the name may lead elsewhere by now, and the number be another object's. Who
-            // holds an object keeps its number from being used again.
+            // Nothing was locked between the two: the name may lead elsewhere by now, and the
+            // number be another object's. Who holds an object keeps its number from being used
+            // again.
             found = self.find(dir, name)?;
             match znode {
                 Err(error) if !error.is(Errno::NOENT) => return Err(error),
@@ -117,8 +121,9 @@ impl FileSystem {
         }
     }
 
-    /// As [`Self::lookup`], without putting a file into memory that is not there: many who ask for a name want no more than to see it.
-    /// Nothing holds such a file, as nothing holds those of a listing ([`FileSystem::add_keeper`]).
+    /// As [`Self::lookup`], without putting a file into memory that is not there: many who ask for
+    /// a name want no more than to see it. Nothing holds such a file, as nothing holds those of a
+    /// listing ([`FileSystem::add_keeper`]).
     ///
     /// # Errors
     /// As [`Self::lookup`].
@@ -152,8 +157,9 @@ impl FileSystem {
             .then_some(attr)
     }
 
-    /// What is said of a name that a directory does not hold: one that could not be made either is too long, as other file
-    /// systems say before they look. (A long name that is there is found, whatever the property says by now.)
+    /// What is said of a name that a directory does not hold: one that could not be made either is
+    /// too long, as other file systems say before they look. (A long name that is there is found,
+    /// whatever the property says by now.)
     pub(crate) fn absent(&self, name: &[u8]) -> Error {
         if name.len() > name::NAME_MAX && !self.takes_long_names() {
             return Error::refused(Errno::NAMETOOLONG, "a file name");
@@ -183,11 +189,13 @@ impl FileSystem {
         self.backing.props().snapdir == SnapDir::Visible
     }
 
-    /// Lists a directory from a position (0: the start) until the end or until `sink` returns false, which says that
-    /// this entry was not taken. With `plus` entries bring their objects, fetched in object order.
+    /// Lists a directory from a position (0: the start) until the end or until `sink` returns
+    /// false, which says that this entry was not taken. With `plus` entries bring their objects,
+    /// fetched in object order.
     ///
     /// # Errors
-    /// `Refused(NOTDIR)`; the directory cannot be read; after all other entries: it holds names that no file may have.
+    /// `Refused(NOTDIR)`; the directory cannot be read; after all other entries: it holds names
+    /// that no file may have.
     pub fn readdir(
         &self,
         dir: &Arc<Znode>,
@@ -204,8 +212,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The same for a sink that will take about `likely` entries, of which not many more are fetched, and is given at most
-    /// `most` stored ones. Says whether the listing came to its end.
+    /// The same for a sink that will take about `likely` entries, of which not many more are
+    /// fetched, and is given at most `most` stored ones. Says whether the listing came to its end.
     ///
     /// # Errors
     /// As [`Self::readdir`]; that names were left out is said by the call that finds nothing more.
@@ -239,7 +247,8 @@ impl FileSystem {
             return Ok(false);
         }
         if from <= 3 {
-            // The leaves of a large directory are listed in an order that has nothing to do with their places.
+            // The leaves of a large directory are listed in an order that has nothing to do with
+            // their places.
             self.objset.gather_whole(dir.dnode());
             self.read_ahead(dir.object());
         }
@@ -306,7 +315,8 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// A directory is being listed: those that probably follow are read and put in order by other threads.
+    /// A directory is being listed: those that probably follow are read and put in order by other
+    /// threads.
     fn read_ahead(&self, dir: ObjectId) {
         let next = self.ahead.visit(dir);
         if next.is_empty() {

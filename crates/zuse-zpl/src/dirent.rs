@@ -1,7 +1,8 @@
 //! Directory entries as they are stored: a name, and object number and file type in one integer.
 //!
-//! This is the one way on which stored names leave a directory. A name that no directory can hold is left out and counted:
-//! nobody further up ever sees a slash, a NUL, `.`, `..` or an empty name that a disk or stream brought.
+//! This is the one way on which stored names leave a directory. A name that no directory can hold
+//! is left out and counted: nobody further up ever sees a slash, a NUL, `.`, `..` or an empty name
+//! that a disk or stream brought.
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::Zap;
@@ -39,7 +40,8 @@ pub(crate) struct Listed {
     pub impossible: u64,
 }
 
-/// Gives the entries of a directory from a position on (name, value, position behind) until `f` returns false.
+/// Gives the entries of a directory from a position on (name, value, position behind) until `f`
+/// returns false.
 ///
 /// # Errors
 /// The directory cannot be read.

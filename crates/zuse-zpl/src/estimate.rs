@@ -1,9 +1,10 @@
 //! What a transaction is expected to dirty, for the space check and the write throttle.
 //!
-//! The dataset layer adds up the estimates of all transactions of a txg until it is written, so they are shares: a
-//! thousand files made in one txg share their dnode blocks, leaves and indirects. What a single one may take beyond
-//! its share (a leaf split, a micro ZAP that becomes fat) is covered by the pool's slop space. Data are counted by whole
-//! blocks, because nothing bounds how many blocks small writes touch.
+//! The dataset layer adds up the estimates of all transactions of a txg until it is written, so
+//! they are shares: a thousand files made in one txg share their dnode blocks, leaves and
+//! indirects. What a single one may take beyond its share (a leaf split, a micro ZAP that becomes
+//! fat) is covered by the pool's slop space. Data are counted by whole blocks, because nothing
+//! bounds how many blocks small writes touch.
 
 /// A dnode, its share of indirect blocks, its accounting.
 pub(crate) const DNODE: u64 = 4 * 1024;
@@ -21,8 +22,8 @@ pub(crate) const FREE_SHARE: u64 = 1024;
 /// Moving names.
 pub(crate) const RENAME: u64 = 3 * DNODE + 2 * ZAP;
 
-/// A write of `len` bytes at `offset` in blocks of `block` bytes. `dirty_head` says that the block it begins in is
-/// dirty already.
+/// A write of `len` bytes at `offset` in blocks of `block` bytes. `dirty_head` says that the block
+/// it begins in is dirty already.
 pub(crate) fn write(offset: u64, len: u64, block: u64, dirty_head: bool) -> u64 {
     let block = block.max(512);
     let end = offset.saturating_add(len.max(1));

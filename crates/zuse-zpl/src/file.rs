@@ -1,11 +1,12 @@
 //! File data: reading, writing, sizes, holes.
 //!
-//! A file of one block has a block of just its size (a multiple of 512); when it needs more its block size becomes the
-//! record size for ever (chapter 03c §5 of the format notes). Bytes behind the size are zeros on disk.
+//! A file of one block has a block of just its size (a multiple of 512); when it needs more its
+//! block size becomes the record size for ever (chapter 03c §5 of the format notes). Bytes behind
+//! the size are zeros on disk.
 //!
-//! Budget: a read of cached blocks copies nothing and takes the range lock and one block look-up per block; a write of
-//! whole blocks reads nothing; a partly covered block is read before the transaction begins, so that a transaction
-//! does not wait for a disk.
+//! Budget: a read of cached blocks copies nothing and takes the range lock and one block look-up
+//! per block; a write of whole blocks reads nothing; a partly covered block is read before the
+//! transaction begins, so that a transaction does not wait for a disk.
 
 mod clone;
 
@@ -32,7 +33,8 @@ pub struct WriteOptions {
     pub append: bool,
     /// Drop set-id bits.
     pub kill_suidgid: bool,
-    /// Leave the times alone: who writes back cached pages sends the times of the writes themselves.
+    /// Leave the times alone: who writes back cached pages sends the times of the writes
+    /// themselves.
     pub keep_times: bool,
 }
 
@@ -54,8 +56,8 @@ fn check_file(znode: &Znode) -> Result<()> {
 }
 
 impl FileSystem {
-    /// Gives up to `len` bytes from `offset` to `sink`, shared with the cache where they are clean. Ends at the end of
-    /// the file. The access time is the caller's to note ([`Self::accessed`]).
+    /// Gives up to `len` bytes from `offset` to `sink`, shared with the cache where they are clean.
+    /// Ends at the end of the file. The access time is the caller's to note ([`Self::accessed`]).
     ///
     /// # Errors
     /// A block cannot be read; `Refused(ACCES)` for quarantined files.
@@ -100,7 +102,8 @@ impl FileSystem {
     /// Writes all of `data`.
     ///
     /// # Errors
-    /// `Refused`: `ROFS`, `PERM` (flags), `FBIG`, `NOSPC`, `DQUOT`; a block that is covered in part cannot be read.
+    /// `Refused`: `ROFS`, `PERM` (flags), `FBIG`, `NOSPC`, `DQUOT`; a block that is covered in part
+    /// cannot be read.
     pub fn write(
         &self,
         znode: &Arc<Znode>,
@@ -361,12 +364,12 @@ impl FileSystem {
         }
     }
 
-    /// `fallocate(2)`: mode 0 and KEEP_SIZE only check and set the size (space cannot be promised by a copy-on-write
-    /// file system), PUNCH_HOLE and ZERO_RANGE free.
+    /// `fallocate(2)`: mode 0 and KEEP_SIZE only check and set the size (space cannot be promised
+    /// by a copy-on-write file system), PUNCH_HOLE and ZERO_RANGE free.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` for other modes, `Refused(NOSPC)` where the space is plainly not there; those of
-    /// [`Self::write`].
+    /// `Refused(NOTSUP)` for other modes, `Refused(NOSPC)` where the space is plainly not there;
+    /// those of [`Self::write`].
     pub fn fallocate(&self, znode: &Arc<Znode>, how: u32, offset: u64, len: u64) -> Result<()> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
@@ -440,9 +443,9 @@ impl FileSystem {
         }
     }
 
-    /// Copies a range between two files of this file system (or within one, where the ranges do not overlap), keeping
-    /// holes; where clones are wanted, whole blocks that are on disk are pointed to. Returns how much was copied: the source
-    /// may end first.
+    /// Copies a range between two files of this file system (or within one, where the ranges do not
+    /// overlap), keeping holes; where clones are wanted, whole blocks that are on disk are pointed
+    /// to. Returns how much was copied: the source may end first.
     ///
     /// # Errors
     /// Those of [`Self::write`] and [`Self::read_slices`]; `Refused(INVAL)` for overlapping ranges.

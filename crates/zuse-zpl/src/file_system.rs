@@ -5,8 +5,9 @@
 //!      FileSystem ── ZnodeCache ── Znode
 //!   AttributeStore (SA)    Zap (directories)    Dnode (data)
 //! ```
-//! Budgets: `lookup` is one ZAP look-up; `getattr` does no I/O while the object is in memory or its dnode block is
-//! cached; `create` is one transaction, one dnode, one ZAP addition and one edit of the directory's bonus.
+//! Budgets: `lookup` is one ZAP look-up; `getattr` does no I/O while the object is in memory or its
+//! dnode block is cached; `create` is one transaction, one dnode, one ZAP addition and one edit of
+//! the directory's bonus.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -87,11 +88,12 @@ pub(crate) fn refuse<T>(errno: Errno, what: &str) -> Result<T> {
 }
 
 impl FileSystem {
-    /// Opens the file system of a dataset or snapshot. On a writable one, objects that lost their last name before
-    /// the last unmount (or crash) are freed.
+    /// Opens the file system of a dataset or snapshot. On a writable one, objects that lost their
+    /// last name before the last unmount (or crash) are freed.
     ///
     /// # Errors
-    /// The master node or a table does not parse; `Unsupported` for a newer ZPL version or unknown normalisation.
+    /// The master node or a table does not parse; `Unsupported` for a newer ZPL version or unknown
+    /// normalisation.
     pub fn open(backing: Arc<dyn Backing>) -> Result<Arc<Self>> {
         let objset = backing.objset().clone();
         let place = objset.place();
@@ -206,7 +208,8 @@ impl FileSystem {
         self.version
     }
 
-    /// Whether an entry is found by more than one name: case or the form of letters does not tell them apart.
+    /// Whether an entry is found by more than one name: case or the form of letters does not tell
+    /// them apart.
     pub fn has_aliases(&self) -> bool {
         self.match_type() != MatchType::Exact
     }
@@ -317,7 +320,8 @@ impl FileSystem {
     /// Type of the objects that hold file data.
     pub(crate) const FILE_TYPE: u8 = object_type::PLAIN_FILE_CONTENTS;
 
-    /// Somebody has read an object: its access time, which is to be written some time. Whether it has another one now.
+    /// Somebody has read an object: its access time, which is to be written some time. Whether it
+    /// has another one now.
     pub fn accessed(&self, znode: &Arc<Znode>) -> bool {
         let props = self.backing.props();
         if !props.atime || props.read_only {
@@ -326,7 +330,8 @@ impl FileSystem {
         {
             let state = znode.read();
             let a = &state.attrs;
-            // Nobody wants more precision than this from a file that is read a thousand times a second.
+            // Nobody wants more precision than this from a file that is read a thousand times a
+            // second.
             let now = self.now();
             let day_old = now.secs.saturating_sub(a.atime.secs) >= 86_400;
             let wanted = if props.relatime {
@@ -363,7 +368,8 @@ impl FileSystem {
         }
     }
 
-    /// Calls `f`, if access times wait to be written, with what tells whether that of an object does.
+    /// Calls `f`, if access times wait to be written, with what tells whether that of an object
+    /// does.
     pub(crate) fn with_pending_atimes(&self, f: impl FnOnce(&dyn Fn(ObjectId) -> bool)) {
         let pending = self.pending_atimes.lock();
         if !pending.is_empty() {
@@ -427,8 +433,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Before the dataset goes: writes what waits and lets go of the root. Objects still held by others stay valid
-    /// until dropped; nameless ones are freed at the next mount.
+    /// Before the dataset goes: writes what waits and lets go of the root. Objects still held by
+    /// others stay valid until dropped; nameless ones are freed at the next mount.
     ///
     /// # Errors
     /// What waited could not be written.
@@ -522,8 +528,8 @@ impl FileSystem {
 
 /// Somebody who has given out objects without holding them.
 pub trait Keeper: Send + Sync {
-    /// The last name of an object is being taken away, by a transaction that is open. Who holds it when this returns keeps
-    /// it usable. The file system must not be called.
+    /// The last name of an object is being taken away, by a transaction that is open. Who holds it
+    /// when this returns keeps it usable. The file system must not be called.
     fn last_name_goes(&self, znode: &Arc<Znode>);
 }
 
@@ -547,7 +553,8 @@ impl Attr {
     }
 }
 
-/// Major and minor number of a stored device number: the 64-bit form if its high half is in use, else Linux's.
+/// Major and minor number of a stored device number: the 64-bit form if its high half is in use,
+/// else Linux's.
 pub fn device_of(rdev: u64) -> (u32, u32) {
     if rdev >> 32 != 0 {
         ((rdev >> 32) as u32, rdev as u32)

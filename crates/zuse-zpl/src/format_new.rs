@@ -40,7 +40,8 @@ pub struct FormatOptions {
     pub gid: u32,
     /// Its times.
     pub now: Timestamp,
-    /// Features of the pool. A pool's own root dataset is made before they are enabled: give none there.
+    /// Features of the pool. A pool's own root dataset is made before they are enabled: give none
+    /// there.
     pub features: PoolFeatures,
 }
 
@@ -166,8 +167,8 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
     Ok(())
 }
 
-/// Makes an object set a file system of a newer version; objects are rewritten when they are changed next. Who has it open must
-/// open it anew.
+/// Makes an object set a file system of a newer version; objects are rewritten when they are
+/// changed next. Who has it open must open it anew.
 ///
 /// # Errors
 /// `Refused(INVAL)` for versions that there are not, or that are older.

@@ -1,7 +1,8 @@
 //! The POSIX layer: files, directories, attributes and extended attributes of a dataset.
 //!
-//! [`FileSystem`] is one mounted dataset or snapshot over a [`Backing`]; [`Znode`] is one of its objects. Every
-//! operation that `mount` needs is a method of the former; none of them knows who asks through which interface.
+//! [`FileSystem`] is one mounted dataset or snapshot over a [`Backing`]; [`Znode`] is one of its
+//! objects. Every operation that `mount` needs is a method of the former; none of them knows who
+//! asks through which interface.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -4,14 +4,15 @@
 //!   last name goes, somebody holds it ──> in limbo ──last holder goes──> freed, in the same txg: the set was never touched
 //!                                            └──────the txg closes─────> in the set on disk
 //! ```
-//! Most objects that lose their name while somebody holds them are let go at once: a kernel that serves a mount gives back
-//! each file right after removing it. An entry in the set, and its removal, would be two changes of a table for nothing.
+//! Most objects that lose their name while somebody holds them are let go at once: a kernel that
+//! serves a mount gives back each file right after removing it. An entry in the set, and its
+//! removal, would be two changes of a table for nothing.
 //!
 //! Invariants
-//! - When a txg has closed, each nameless object of it is in the set or free: what a crash leaves is as if the entry had been made
-//!   with the removal.
-//! - An object is here only while the txg in which it lost its name is open, unless the set could not be changed when that
-//!   closed; then it is put there when the next one closes.
+//! - When a txg has closed, each nameless object of it is in the set or free: what a crash leaves
+//!   is as if the entry had been made with the removal.
+//! - An object is here only while the txg in which it lost its name is open, unless the set could
+//!   not be changed when that closed; then it is put there when the next one closes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,8 +59,8 @@ impl Limbo {
         self.set.add_int(tx, object.0, object.0)
     }
 
-    /// Takes an object that will be freed in this transaction out of here or out of the set. Says whether it was here: then
-    /// it has to come back if it is not freed after all.
+    /// Takes an object that will be freed in this transaction out of here or out of the set. Says
+    /// whether it was here: then it has to come back if it is not freed after all.
     ///
     /// # Errors
     /// The set cannot be changed, or has no such entry (`NOENT`).

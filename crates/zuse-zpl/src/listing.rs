@@ -1,11 +1,14 @@
 //! Pieces of listings, and those that are made ready while whoever lists looks at the last one.
 //!
-//! A large directory is listed a buffer at a time, and whoever lists does something with each before the next is asked for. A
-//! server that has nothing else to do then ([`FileSystem::make_ready`]) reads the names and attributes that come next. What was
-//! made ready is given only if nothing in the file system has changed since it was begun ([`Changes`]); else it is read again.
-//! Access times alone change without a transaction: objects of which one waits to be written are asked themselves.
+//! A large directory is listed a buffer at a time, and whoever lists does something with each
+//! before the next is asked for. A server that has nothing else to do then
+//! ([`FileSystem::make_ready`]) reads the names and attributes that come next. What was made ready
+//! is given only if nothing in the file system has changed since it was begun ([`Changes`]); else
+//! it is read again. Access times alone change without a transaction: objects of which one waits to
+//! be written are asked themselves.
 //!
-//! Memory: at most [`COMING`] pieces, of [`BATCH`] entries with attributes or [`BATCH_NAMES`] without.
+//! Memory: at most [`COMING`] pieces, of [`BATCH`] entries with attributes or [`BATCH_NAMES`]
+//! without.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -158,7 +161,8 @@ fn push<T>(queue: &mut VecDeque<T>, item: T) {
 }
 
 impl FileSystem {
-    /// Notes that a listing of a directory will probably go on at a position behind one of its names, with about `some` entries.
+    /// Notes that a listing of a directory will probably go on at a position behind one of its
+    /// names, with about `some` entries.
     pub fn expect_listing(&self, dir: &Arc<Znode>, from: u64, wanted: Wanted, some: usize) {
         if from == ZAP_END {
             return;
@@ -179,7 +183,8 @@ impl FileSystem {
             let at = made.iter().position(|m| m.dir == dir && m.from == from)?;
             made.remove(at)?
         };
-        // In this order: who writes access times counts a change before they are gone from among those that wait.
+        // In this order: who writes access times counts a change before they are gone from among
+        // those that wait.
         self.with_pending_atimes(|waits| {
             for (known, entry) in found.batch.known.iter_mut().zip(&found.batch.entries) {
                 if matches!(known, Known::Stored(_)) && waits(dirent::object(entry.0)) {
@@ -190,8 +195,8 @@ impl FileSystem {
         (found.changes == self.changes.so_far()).then_some(found.batch)
     }
 
-    /// Reads what a listing will ask for next, if there is any that was not read yet: for moments in which nobody waits. What
-    /// cannot be read is left to whoever asks for it.
+    /// Reads what a listing will ask for next, if there is any that was not read yet: for moments
+    /// in which nobody waits. What cannot be read is left to whoever asks for it.
     pub fn make_ready(&self) -> bool {
         let Some(wish) = self.ready.wishes.lock().pop_front() else {
             return false;
@@ -222,8 +227,9 @@ impl FileSystem {
         true
     }
 
-    /// Gets what is wanted of the objects of a batch, one of those in which a directory of `in_all` entries is listed, neighbours
-    /// together; of a batch that was made ready, only what is in memory.
+    /// Gets what is wanted of the objects of a batch, one of those in which a directory of `in_all`
+    /// entries is listed, neighbours together; of a batch that was made ready, only what is in
+    /// memory.
     pub(crate) fn fetch(&self, batch: &mut Batch, wanted: Wanted, in_all: u64) {
         let in_memory = |object| self.znode(object).map_or(Known::Nothing, Known::Object);
         if batch.known.len() >= batch.entries.len() {

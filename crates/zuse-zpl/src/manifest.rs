@@ -1,8 +1,10 @@
-//! A list of everything a file system holds, for comparing two of them: paths, attributes, checksums.
+//! A list of everything a file system holds, for comparing two of them: paths, attributes,
+//! checksums.
 //!
-//! Entries come sorted by the bytes of their paths. They are collected in batches, read and hashed by all threads,
-//! and given out in order; memory is one batch and the names on the way down. Reading leaves no access times.
-//! What cannot be read is a line of its own ([`Unread`]); the others are given all the same.
+//! Entries come sorted by the bytes of their paths. They are collected in batches, read and hashed
+//! by all threads, and given out in order; memory is one batch and the names on the way down.
+//! Reading leaves no access times. What cannot be read is a line of its own ([`Unread`]); the
+//! others are given all the same.
 
 mod json;
 
@@ -124,8 +126,8 @@ impl FileSystem {
         Ok(hash.finalize().into())
     }
 
-    /// The object of an entry, which is what the entry says it is: a directory that is listed as something else would be
-    /// left out of a walk without a word.
+    /// The object of an entry, which is what the entry says it is: a directory that is listed as
+    /// something else would be left out of a walk without a word.
     ///
     /// # Errors
     /// `Corrupt` if it is something else; it cannot be read.

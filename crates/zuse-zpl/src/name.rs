@@ -14,7 +14,8 @@ fn refuse(errno: Errno) -> Result<()> {
 /// Checks a name that is looked for.
 ///
 /// # Errors
-/// `Refused(NAMETOOLONG)`, `Refused(INVAL)` for a slash or NUL, `Refused(NOENT)` for the empty name.
+/// `Refused(NAMETOOLONG)`, `Refused(INVAL)` for a slash or NUL, `Refused(NOENT)` for the empty
+/// name.
 pub(crate) fn check(name: &[u8]) -> Result<()> {
     if name.len() > LONG_NAME_MAX {
         return refuse(Errno::NAMETOOLONG);
@@ -31,7 +32,8 @@ pub(crate) fn check(name: &[u8]) -> Result<()> {
 /// Checks a name that is made.
 ///
 /// # Errors
-/// Those of [`check`]; `Refused(EXIST)` for `.` and `..`, `Refused(ILSEQ)` where names must be UTF-8.
+/// Those of [`check`]; `Refused(EXIST)` for `.` and `..`, `Refused(ILSEQ)` where names must be
+/// UTF-8.
 pub(crate) fn check_new(name: &[u8], longname: bool, utf8_only: bool) -> Result<()> {
     check(name)?;
     if is_dots(name) {
@@ -46,8 +48,8 @@ pub(crate) fn check_new(name: &[u8], longname: bool, utf8_only: bool) -> Result<
     Ok(())
 }
 
-/// Whether a stored name is one that a directory can hold. Others come from a damaged or forged disk or stream: who joined
-/// one of them to a path would be led out of its directory.
+/// Whether a stored name is one that a directory can hold. Others come from a damaged or forged
+/// disk or stream: who joined one of them to a path would be led out of its directory.
 pub(crate) fn is_possible(name: &[u8]) -> bool {
     check(name).is_ok() && !is_dots(name)
 }

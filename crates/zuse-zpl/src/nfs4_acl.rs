@@ -1,7 +1,9 @@
-//! ACLs of objects: shown to those who ask for them as NFSv4 does, put back by the replay of the intent log.
+//! ACLs of objects: shown to those who ask for them as NFSv4 does, put back by the replay of the
+//! intent log.
 //!
-//! They are kept as other systems made them and decide nothing here. `system.nfs4_acl_xdr` gives one in the form that
-//! tools of NFSv4 ACLs read; it is not among the listed names, because copying it elsewhere would fail.
+//! They are kept as other systems made them and decide nothing here. `system.nfs4_acl_xdr` gives
+//! one in the form that tools of NFSv4 ACLs read; it is not among the listed names, because copying
+//! it elsewhere would fail.
 
 use std::sync::Arc;
 
@@ -30,8 +32,9 @@ const ACL: u8 = 33;
 const ACL_BONUS: (u8, u16) = (34, 320);
 
 impl FileSystem {
-    /// The ACL of an object as an NFSv4 ACL in XDR: flags, number of entries, then type, flags, 1 for a special name,
-    /// mask and id of each (special ids: 1 owner, 2 group, 3 everyone); `None` for objects without any.
+    /// The ACL of an object as an NFSv4 ACL in XDR: flags, number of entries, then type, flags, 1
+    /// for a special name, mask and id of each (special ids: 1 owner, 2 group, 3 everyone); `None`
+    /// for objects without any.
     ///
     /// # Errors
     /// `Corrupt`: it is not one; a block cannot be read.
@@ -74,11 +77,12 @@ impl FileSystem {
         parse(bytes, ByteOrder::Little).map(Some).map_err(wrong)
     }
 
-    /// Gives an object an ACL that the intent log holds. `keep_mode`: the mode is the record's; else it follows from the
-    /// ACL.
+    /// Gives an object an ACL that the intent log holds. `keep_mode`: the mode is the record's;
+    /// else it follows from the ACL.
     ///
     /// # Errors
-    /// `Corrupt`: it is none; `Unsupported`: an id does not fit the old form; a block cannot be read.
+    /// `Corrupt`: it is none; `Unsupported`: an id does not fit the old form; a block cannot be
+    /// read.
     pub(crate) fn restore_acl(
         &self,
         tx: &Tx,

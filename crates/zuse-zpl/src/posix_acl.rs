@@ -4,8 +4,9 @@
 //!   0  u32  version 2
 //!   4  8 bytes per entry: u16 tag, u16 permissions, u32 id (0xffffffff where the tag has none)
 //! ```
-//! Tags: 1 owner, 2 user, 4 owning group, 8 group, 0x10 mask, 0x20 other. Entries are in tag order and owner, owning
-//! group and other are always there; a mask is there if there is a user or a group.
+//! Tags: 1 owner, 2 user, 4 owning group, 8 group, 0x10 mask, 0x20 other. Entries are in tag order
+//! and owner, owning group and other are always there; a mask is there if there is a user or a
+//! group.
 
 use zuse_base::{Errno, Error, Result};
 
@@ -156,8 +157,8 @@ impl PosixAcl {
         self.set(OTHER, mode);
     }
 
-    /// For a new object below a directory with this default ACL: the mode asked for takes permissions away. Returns the
-    /// nine permission bits of the object.
+    /// For a new object below a directory with this default ACL: the mode asked for takes
+    /// permissions away. Returns the nine permission bits of the object.
     pub fn narrow(&mut self, mode: u32) -> u32 {
         for (tag, bits) in [
             (OWNER, mode >> 6),

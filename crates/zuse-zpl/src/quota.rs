@@ -1,7 +1,7 @@
 //! Quotas of users, groups and projects, and how much they use.
 //!
-//! Limits are ZAPs named in the master node, made on first use; usage is kept by the object set, as of the last synced
-//! txg, so a limit is passed by at most what three txgs take in.
+//! Limits are ZAPs named in the master node, made on first use; usage is kept by the object set, as
+//! of the last synced txg, so a limit is passed by at most what three txgs take in.
 
 use zuse_base::sync::{Mutex, RwLock};
 
@@ -206,14 +206,16 @@ impl FileSystem {
         Ok(found.unwrap_or(0))
     }
 
-    /// Whether nothing was ever counted, though files are of a kind that is: what was received raw, and not written since.
+    /// Whether nothing was ever counted, though files are of a kind that is: what was received raw,
+    /// and not written since.
     fn is_uncounted(&self) -> bool {
         self.objset.flags() & OBJSET_USER_ACCOUNTING == 0 && self.version() >= ACCOUNTING_VERSION
     }
 
-    /// Counts what each owner uses in the object set itself, where nothing is counted yet: only then a limit can be kept. Others go
-    /// on writing meanwhile. Whoever is about to write or to set a limit waits for it; who only looks does not change anything,
-    /// so that an increment can still be received.
+    /// Counts what each owner uses in the object set itself, where nothing is counted yet: only
+    /// then a limit can be kept. Others go on writing meanwhile. Whoever is about to write or to
+    /// set a limit waits for it; who only looks does not change anything, so that an increment can
+    /// still be received.
     ///
     /// ```text
     ///   counts of before the increment?  every object written anew without its mark ─► sums emptied
@@ -282,7 +284,8 @@ impl FileSystem {
         self.backing.wait_synced(self.backing.open_txg())
     }
 
-    /// Writes every object anew, and waits until that is on disk. One that cannot be read is left as it is.
+    /// Writes every object anew, and waits until that is on disk. One that cannot be read is left
+    /// as it is.
     fn touch_all(&self) -> Result<()> {
         const AT_ONCE: usize = 256;
         let mut at = ObjectId(0);
@@ -309,7 +312,8 @@ impl FileSystem {
         }
     }
 
-    /// Counts by looking at every object, for what was received raw: its receiver cannot see owners.
+    /// Counts by looking at every object, for what was received raw: its receiver cannot see
+    /// owners.
     fn count_now(
         &self,
         owner: QuotaOwner,
@@ -337,8 +341,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Calls `f(id, usage)` for every id that uses anything. What was received raw is counted on the spot: that takes a look
-    /// at each of its objects.
+    /// Calls `f(id, usage)` for every id that uses anything. What was received raw is counted on
+    /// the spot: that takes a look at each of its objects.
     ///
     /// # Errors
     /// As [`Self::usage`].

@@ -1,10 +1,11 @@
 //! Locks on byte ranges of a file.
 //!
-//! Readers of overlapping ranges share, a writer excludes. Ranges are few at a time, so they are a list under one
-//! small mutex, which is held for the search only. Whoever holds a range may begin a transaction; nobody asks for a
-//! range while holding one (transaction or range of the same file).
+//! Readers of overlapping ranges share, a writer excludes. Ranges are few at a time, so they are a
+//! list under one small mutex, which is held for the search only. Whoever holds a range may begin a
+//! transaction; nobody asks for a range while holding one (transaction or range of the same file).
 //!
-//! Fairness: a waiting writer that conflicts keeps later readers of its range out, so it is not starved.
+//! Fairness: a waiting writer that conflicts keeps later readers of its range out, so it is not
+//! starved.
 
 use zuse_base::sync::{Condvar, Mutex};
 
@@ -60,7 +61,8 @@ impl RangeLock {
         let mut state = self.state.lock();
         let id = state.next;
         state.next += 1;
-        // A range that comes later has a higher id and waits for every earlier one it conflicts with.
+        // A range that comes later has a higher id and waits for every earlier one it conflicts
+        // with.
         let blocked = |state: &State| {
             state
                 .ranges

@@ -1,9 +1,10 @@
 //! Taking names away, and freeing what has none left.
 //!
-//! An object whose last name goes is freed in the same transaction if nobody holds it and it is small; else it gets
-//! link count 0 and an entry in the unlinked set, in the same txg, and is freed when its last holder goes or
-//! at the next mount. A crash at any point leaves either a name, or an entry in the set, or neither object nor entry. What is
-//! freed in the txg in which it lost its name never gets an entry ([`crate::limbo`]).
+//! An object whose last name goes is freed in the same transaction if nobody holds it and it is
+//! small; else it gets link count 0 and an entry in the unlinked set, in the same txg, and is freed
+//! when its last holder goes or at the next mount. A crash at any point leaves either a name, or an
+//! entry in the set, or neither object nor entry. What is freed in the txg in which it lost its
+//! name never gets an entry ([`crate::limbo`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -157,7 +158,8 @@ impl FileSystem {
         let small = (znode.is_dir() || size / block < FREE_AT_ONCE)
             && xattr == 0
             && self.store.external_acl(znode.dnode()) == 0;
-        // Names of one object go and come in different directories at the same time: its links are counted under this lock.
+        // Names of one object go and come in different directories at the same time: its links are
+        // counted under this lock.
         let mut state = znode.write();
         let links = if znode.is_dir() {
             0
@@ -181,7 +183,8 @@ impl FileSystem {
             .store(tx, znode.dnode(), &state.attrs, field::LINKS | field::CTIME)
     }
 
-    /// Frees nameless objects whose last holder has gone. Called by the operations that make some; no lock is held.
+    /// Frees nameless objects whose last holder has gone. Called by the operations that make some;
+    /// no lock is held.
     ///
     /// # Errors
     /// The first failure; what failed stays in the unlinked set and is tried again later.
@@ -195,8 +198,9 @@ impl FileSystem {
         self.free_all(queue.collect()).1
     }
 
-    /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed now waits in the set. One
-    /// thread at a time, so that of those who forget files no more than one can get stuck on a pool that does not go on.
+    /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed
+    /// now waits in the set. One thread at a time, so that of those who forget files no more than
+    /// one can get stuck on a pool that does not go on.
     pub fn reap_quietly(&self) {
         if self.cache.orphans.lock().len() > self.cache.may_wait.load(Relaxed)
             && let Some(_one) = self.cache.reaping.try_lock()
@@ -348,7 +352,8 @@ impl FileSystem {
 
     /// Frees one object of the unlinked set, with its attribute space.
     ///
-    /// The generation tells whether the number still is that object's: it may have been given to a new one meanwhile.
+    /// The generation tells whether the number still is that object's: it may have been given to a
+    /// new one meanwhile.
     fn free_nameless(&self, object: ObjectId, generation: Option<u64>) -> Result<()> {
         let mut waiting = vec![(object, generation)];
         while let Some((object, generation)) = waiting.pop() {

@@ -1,8 +1,8 @@
 //! Renaming: one transaction that moves a name, replaces or swaps the target, or leaves a whiteout.
 //!
-//! Moves between directories hold the rename lock, so the tree's shape cannot change while the walk upward proves that
-//! a directory does not move into itself. Directories are locked by object number; which ones is known only after
-//! looking, so it is looked again under the locks.
+//! Moves between directories hold the rename lock, so the tree's shape cannot change while the walk
+//! upward proves that a directory does not move into itself. Directories are locked by object
+//! number; which ones is known only after looking, so it is looked again under the locks.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ impl FileSystem {
     /// Renames.
     ///
     /// # Errors
-    /// `Refused`: `NOENT`, `EXIST`, `ISDIR`, `NOTDIR`, `NOTEMPTY`, `INVAL` (into itself, impossible flags), `XDEV` (into
-    /// another project), `PERM`, `ACCES`, `BUSY` for `.` and `..`, `ROFS`.
+    /// `Refused`: `NOENT`, `EXIST`, `ISDIR`, `NOTDIR`, `NOTEMPTY`, `INVAL` (into itself, impossible
+    /// flags), `XDEV` (into another project), `PERM`, `ACCES`, `BUSY` for `.` and `..`, `ROFS`.
     pub fn rename(
         &self,
         who: &Credentials,
@@ -269,7 +269,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Fails if `dir` is `tree` or below it. Parents do not change meanwhile: the rename lock is held.
+    /// Fails if `dir` is `tree` or below it. Parents do not change meanwhile: the rename lock is
+    /// held.
     fn check_not_inside(&self, dir: &Arc<Znode>, tree: &Arc<Znode>) -> Result<()> {
         let root = self.root_id();
         let mut at = dir.object();

@@ -1,8 +1,8 @@
 //! Applying records of the intent log to a file system.
 //!
-//! A record was an operation that succeeded: nobody's permission is asked again, nothing is inherited or chosen, quotas
-//! do not count. What a record makes it makes as it was, down to the object number. Times that no record tells are
-//! those of the replay.
+//! A record was an operation that succeeded: nobody's permission is asked again, nothing is
+//! inherited or chosen, quotas do not count. What a record makes it makes as it was, down to the
+//! object number. Times that no record tells are those of the replay.
 //!
 //! Records that change names are one transaction each; the others may be applied twice.
 
@@ -51,8 +51,8 @@ const FLAGS: [(u32, u64); 9] = [
 const PROJECT: u32 = 0x4_0000;
 
 impl FileSystem {
-    /// Applies a record. `in_memory`: the file system is one of a pool that is open for reading, and what is changed is
-    /// never written.
+    /// Applies a record. `in_memory`: the file system is one of a pool that is open for reading,
+    /// and what is changed is never written.
     ///
     /// # Errors
     /// `Corrupt` where the record cannot be one of this file system; a block cannot be read.
@@ -194,7 +194,8 @@ impl FileSystem {
         if new.name.len() > name::NAME_MAX {
             self.backing.note_longname(&tx);
         }
-        // In the same transaction: the header says that the record is applied as soon as its name is there.
+        // In the same transaction: the header says that the record is applied as soon as its name
+        // is there.
         if let Some(acl) = &new.acl {
             self.restore_acl(&tx, &znode, acl, true)?;
         }
@@ -282,7 +283,8 @@ impl FileSystem {
         self.content_changed(&tx, znode, size.max(end), WriteOptions::default())
     }
 
-    /// Writes the block that a record points to: all of it, because later records may only say that the size grew.
+    /// Writes the block that a record points to: all of it, because later records may only say that
+    /// the size grew.
     fn rewrite_block(
         &self,
         znode: &Arc<Znode>,
@@ -316,7 +318,8 @@ impl FileSystem {
         self.rewrite(znode, start, &vec![0; zeros as usize], end)
     }
 
-    /// Points to the blocks of a record once more. In memory, where nothing is written, their bytes do.
+    /// Points to the blocks of a record once more. In memory, where nothing is written, their bytes
+    /// do.
     fn rewrite_clones(
         &self,
         znode: &Arc<Znode>,
@@ -359,7 +362,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Grows the blocks of a file to those of a record, where it has one at most. Says whether they are of that size now.
+    /// Grows the blocks of a file to those of a record, where it has one at most. Says whether they
+    /// are of that size now.
     fn take_block_size(&self, znode: &Arc<Znode>, size: u64) -> Result<bool> {
         let dnode = znode.dnode();
         let Ok(wanted) = u32::try_from(size) else {
@@ -404,7 +408,8 @@ impl FileSystem {
     }
 
     fn reset_attributes(&self, znode: &Arc<Znode>, set: &Logged) -> Result<()> {
-        // An object that is to become changeable becomes so first, one that is to become immutable last.
+        // An object that is to become changeable becomes so first, one that is to become immutable
+        // last.
         let frozen = flags::IMMUTABLE | flags::APPENDONLY;
         if let Some(given) = &set.flags
             && znode.attributes().flags & frozen != 0

@@ -248,7 +248,8 @@ impl FileSystem {
     /// Sets the flags of [`SETTABLE_FLAGS`] (`chattr`).
     ///
     /// # Errors
-    /// `Refused(PERM)`: not the owner, or IMMUTABLE and APPENDONLY without privilege; `Refused(INVAL)` for other bits.
+    /// `Refused(PERM)`: not the owner, or IMMUTABLE and APPENDONLY without privilege;
+    /// `Refused(INVAL)` for other bits.
     pub fn set_flags(&self, who: &Credentials, znode: &Arc<Znode>, new: u64) -> Result<()> {
         self.check_writable()?;
         if new & !SETTABLE_FLAGS != 0 {
@@ -279,7 +280,8 @@ impl FileSystem {
     /// Sets the project id of a file or directory, with its attribute space.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` where there are no projects, `Refused(INVAL)` for the invalid id, `Refused(PERM)`.
+    /// `Refused(NOTSUP)` where there are no projects, `Refused(INVAL)` for the invalid id,
+    /// `Refused(PERM)`.
     pub fn set_project(&self, who: &Credentials, znode: &Arc<Znode>, projid: u32) -> Result<()> {
         self.check_writable()?;
         if projid == u32::MAX {

@@ -1,14 +1,15 @@
 //! Walking a tree in the byte order of its paths.
 //!
-//! `a-b` comes before `a/b`, because `-` is less than `/`, and after `a`. So a directory is seen twice in its parent's
-//! order: as the name `a`, and as `a/`, where its content goes. All paths below `a` begin with `a/` and no name has a
-//! slash, so that content is one run.
+//! `a-b` comes before `a/b`, because `-` is less than `/`, and after `a`. So a directory is seen
+//! twice in its parent's order: as the name `a`, and as `a/`, where its content goes. All paths
+//! below `a` begin with `a/` and no name has a slash, so that content is one run.
 //!
 //! Memory: the names of the directories on the way down, sorted; nothing of the objects.
 //!
-//! A walk ends, whatever a damaged or forged disk says: it goes down only into a directory whose stored parent is the one that
-//! lists it ([`FileSystem::subdirectory`]), by one name of it, and never into the root or its own start. So each directory is
-//! met once. What cannot be listed is an error of its own; the walk goes on behind it.
+//! A walk ends, whatever a damaged or forged disk says: it goes down only into a directory whose
+//! stored parent is the one that lists it ([`FileSystem::subdirectory`]), by one name of it, and
+//! never into the root or its own start. So each directory is met once. What cannot be listed is an
+//! error of its own; the walk goes on behind it.
 
 use std::sync::Arc;
 
@@ -64,8 +65,9 @@ pub struct Walk<'a> {
 }
 
 impl FileSystem {
-    /// The directory behind an entry of `dir`, for who walks down a tree that begins at `start`. Fails where a walk might not
-    /// end: the entry leads to the root, the start, or a directory that belongs elsewhere.
+    /// The directory behind an entry of `dir`, for who walks down a tree that begins at `start`.
+    /// Fails where a walk might not end: the entry leads to the root, the start, or a directory
+    /// that belongs elsewhere.
     ///
     /// # Errors
     /// `Corrupt` for these; it cannot be read or is no directory.
@@ -118,7 +120,8 @@ impl Walk<'_> {
     /// The next entry.
     ///
     /// # Errors
-    /// A directory cannot be listed, or not all of it ([`Self::unlisted`]). The next call goes on with what comes behind.
+    /// A directory cannot be listed, or not all of it ([`Self::unlisted`]). The next call goes on
+    /// with what comes behind.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<WalkEntry<'_>>> {
         if let Some(kind) = self.first.take() {

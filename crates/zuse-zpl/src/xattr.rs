@@ -1,11 +1,13 @@
-//! Extended attributes: in the object's own attributes (one list, DXATTR) or as files of a hidden directory.
+//! Extended attributes: in the object's own attributes (one list, DXATTR) or as files of a hidden
+//! directory.
 //!
-//! Both places are read whatever the `xattr` property says; it decides where new values go. What does not fit the list
-//! goes to the directory. A name is never in both: after a change the other place is cleared.
+//! Both places are read whatever the `xattr` property says; it decides where new values go. What
+//! does not fit the list goes to the directory. A name is never in both: after a change the other
+//! place is cleared.
 //!
-//! Names bring their prefix. Other systems store user attributes bare: `user.x` is also looked for as `x`, and bare
-//! names are listed with `user.` before them. With `zfs_xattr_compat` new ones are stored bare too; whichever form is
-//! written, the other one goes.
+//! Names bring their prefix. Other systems store user attributes bare: `user.x` is also looked for
+//! as `x`, and bare names are listed with `user.` before them. With `zfs_xattr_compat` new ones are
+//! stored bare too; whichever form is written, the other one goes.
 
 pub(crate) mod ahead;
 mod hidden;
@@ -80,8 +82,8 @@ impl FileSystem {
     /// Reads an extended attribute.
     ///
     /// # Errors
-    /// `Refused(NODATA)`, also for ACLs where they are off, `Refused(NOTSUP)` for another name space that is off,
-    /// `Refused(PERM)`, `Refused(ACCES)`.
+    /// `Refused(NODATA)`, also for ACLs where they are off, `Refused(NOTSUP)` for another name
+    /// space that is off, `Refused(PERM)`, `Refused(ACCES)`.
     pub fn get_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8]) -> Result<Vec<u8>> {
         self.get_xattr_with(who, znode, name, <[u8]>::to_vec)
     }
@@ -150,8 +152,9 @@ impl FileSystem {
     /// Sets an extended attribute. POSIX ACLs change the mode with them.
     ///
     /// # Errors
-    /// `Refused`: `EXIST` and `NODATA` by `how`, `NOTSUP` for a name space that is off, `INVAL` for a broken ACL,
-    /// `RANGE` for a long name, `NOSPC`, `PERM`, `ACCES`, `ROFS`; errno 7 (too big) for a long value.
+    /// `Refused`: `EXIST` and `NODATA` by `how`, `NOTSUP` for a name space that is off, `INVAL` for
+    /// a broken ACL, `RANGE` for a long name, `NOSPC`, `PERM`, `ACCES`, `ROFS`; errno 7 (too big)
+    /// for a long value.
     pub fn set_xattr(
         &self,
         who: &Credentials,
@@ -233,7 +236,8 @@ impl FileSystem {
         }
     }
 
-    /// Whether a name can be asked for, or set, of an object with these attributes, and what access that takes.
+    /// Whether a name can be asked for, or set, of an object with these attributes, and what access
+    /// that takes.
     fn name_space_of(
         &self,
         who: &Credentials,
@@ -364,8 +368,9 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Stores a value where the property says; the caller holds `xattrs` or the only hold on a new object. The list, the
-    /// change time and what else changes about the object are written in one step.
+    /// Stores a value where the property says; the caller holds `xattrs` or the only hold on a new
+    /// object. The list, the change time and what else changes about the object are written in one
+    /// step.
     pub(crate) fn put_xattr(
         &self,
         tx: &Tx,

@@ -1,8 +1,9 @@
 //! An object of a file system in memory, and the cache of them.
 //!
-//! One [`Znode`] per object is alive at a time, found through a weak map; whoever holds one keeps the object usable,
-//! even after its last name is gone ("open"). When the last holder of a nameless object goes, the object is queued to
-//! be freed: a drop must not begin a transaction, so the next operation does it.
+//! One [`Znode`] per object is alive at a time, found through a weak map; whoever holds one keeps
+//! the object usable, even after its last name is gone ("open"). When the last holder of a nameless
+//! object goes, the object is queued to be freed: a drop must not begin a transaction, so the next
+//! operation does it.
 //!
 //! Locks, in this order; all but `state` may be held across the beginning of a transaction:
 //! 1. the file system's rename lock
@@ -116,7 +117,8 @@ impl Znode {
         self.state.write()
     }
 
-    /// Whether the last write ended here, in a txg that is not yet written: its last block is dirty already.
+    /// Whether the last write ended here, in a txg that is not yet written: its last block is dirty
+    /// already.
     pub(crate) fn ends_dirty(&self, offset: u64) -> bool {
         self.end.load(Relaxed) == offset
             && self
@@ -130,8 +132,8 @@ impl Znode {
         self.end_txg.store(txg.0, Relaxed);
     }
 
-    /// Lists entries of a directory from a position on; the position behind the last. That some were left out is noted:
-    /// [`Self::check_listed`] says so when the listing is at its end.
+    /// Lists entries of a directory from a position on; the position behind the last. That some
+    /// were left out is noted: [`Self::check_listed`] says so when the listing is at its end.
     pub(crate) fn each_entry(
         &self,
         from: u64,
@@ -257,10 +259,11 @@ impl ZnodeCache {
         }))
     }
 
-    /// Puts an object of the disk into memory, unless another thread was first: then its one is given.
+    /// Puts an object of the disk into memory, unless another thread was first: then its one is
+    /// given.
     ///
-    /// `load` runs with the map's shard locked, so that nobody can have changed the object between its being read and
-    /// its being found by others: it must do no I/O. `None`: it could not.
+    /// `load` runs with the map's shard locked, so that nobody can have changed the object between
+    /// its being read and its being found by others: it must do no I/O. `None`: it could not.
     pub fn enter(
         self: &Arc<Self>,
         dnode: &Arc<Dnode>,
@@ -329,8 +332,8 @@ impl ZnodeCache {
         }
     }
 
-    /// Puts an object that was just made into memory. Somebody may have come upon its number before, and have gone on with it:
-    /// then that one learns no more than that it has no name.
+    /// Puts an object that was just made into memory. Somebody may have come upon its number
+    /// before, and have gone on with it: then that one learns no more than that it has no name.
     pub fn insert(
         self: &Arc<Self>,
         dnode: Arc<Dnode>,
@@ -360,8 +363,8 @@ impl ZnodeCache {
         Ok(znode)
     }
 
-    /// Frees an object that never got a name. Somebody may have come upon its number: nobody is given what is in memory of it
-    /// any more, and nobody reads it before it is free.
+    /// Frees an object that never got a name. Somebody may have come upon its number: nobody is
+    /// given what is in memory of it any more, and nobody reads it before it is free.
     pub fn discard(&self, object: ObjectId, free: impl FnOnce() -> Result<()>) -> Result<()> {
         let shard = self.shard(object);
         let there = shard.get(&object.0).and_then(Weak::upgrade);

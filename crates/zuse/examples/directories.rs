@@ -13,8 +13,9 @@
 //! SETTINGS: --micro-max BYTES  --ibs SHIFT  --cache MIB  --dirty MIB (metadata)  --size MIB (of a new image)  --lookups COUNT  --keep COUNT
 //! ```
 //! Each prints one line of JSON: what, count, seconds (of the clock), cpu (seconds of all threads),
-//! rate, reads and writes (of the device, while measured), peak_kib (of the process). Files are `dNNNN/file-NNNNNNNN`.
-//! `walk` and `lookup` begin with an empty cache of their own; the host's page cache is the caller's business.
+//! rate, reads and writes (of the device, while measured), peak_kib (of the process). Files are
+//! `dNNNN/file-NNNNNNNN`. `walk` and `lookup` begin with an empty cache of their own; the host's
+//! page cache is the caller's business.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -241,8 +242,9 @@ fn best(rounds: u32, mut f: impl FnMut()) -> Duration {
     (0..rounds).map(one).min().unwrap_or_default()
 }
 
-/// Blocks of different names, one after the other: what is measured must not be the processor's memory of one block's branches, which
-/// is good for two thousand names that come five hundred times.
+/// Blocks of different names, one after the other: what is measured must not be the processor's
+/// memory of one block's branches, which is good for two thousand names that come five hundred
+/// times.
 const BLOCKS: u64 = 16;
 
 fn zap_open(n: u64) -> Done {
@@ -395,7 +397,8 @@ fn create(settings: &Settings, image: &str, total: u64, files: u64) -> Done {
     Ok(())
 }
 
-/// Lists everything below the root; with `plus` every object comes into memory. Returns entries and directories.
+/// Lists everything below the root; with `plus` every object comes into memory. Returns entries and
+/// directories.
 fn list_all(fs: &FileSystem, plus: bool) -> Done<(u64, Vec<ObjectId>)> {
     let mut waiting = vec![fs.root_id()];
     let (mut seen, mut dirs, mut sum) = (0u64, Vec::new(), 0u64);

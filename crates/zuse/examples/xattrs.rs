@@ -1,4 +1,5 @@
-//! Rates of extended attributes, by the library alone: no mount, no system call but those of the device.
+//! Rates of extended attributes, by the library alone: no mount, no system call but those of the
+//! device.
 //!
 //! ```text
 //! xattrs make IMAGE FILES [SETTINGS]        a pool with FILES empty files, 1000 to a directory, exported
@@ -7,9 +8,10 @@
 //!
 //! SETTINGS: --xattr sa|dir  --dnodesize legacy|auto|…  --cache MIB  --size MIB (of a new image)  --fill noise|text
 //! ```
-//! Each prints one line of JSON: what, count, bytes, seconds (of the clock, until the last call returned), synced (until it is on
-//! disk; opening and closing the pool are not counted), cpu (seconds of all threads), rate. Every file is found by its path each time, as a system call would. The cache is empty
-//! at first; the host's page cache is the caller's business.
+//! Each prints one line of JSON: what, count, bytes, seconds (of the clock, until the last call
+//! returned), synced (until it is on disk; opening and closing the pool are not counted), cpu
+//! (seconds of all threads), rate. Every file is found by its path each time, as a system call
+//! would. The cache is empty at first; the host's page cache is the caller's business.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What users, groups and projects use, and their limits: `userused@1000`, `groupquota@50`, `zfs userspace`.
+//! What users, groups and projects use, and their limits: `userused@1000`, `groupquota@50`, `zfs
+//! userspace`.
 
 use std::collections::BTreeMap;
 
@@ -116,7 +117,8 @@ impl Pool {
         }
     }
 
-    /// What the users, groups or projects of a filesystem or snapshot use, by id. Objects are 0 where they are not counted.
+    /// What the users, groups or projects of a filesystem or snapshot use, by id. Objects are 0
+    /// where they are not counted.
     ///
     /// # Errors
     /// `Refused(NOENT)`; `Refused(NOTSUP)` where space is not counted.

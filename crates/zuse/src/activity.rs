@@ -1,5 +1,6 @@
-//! Work on a whole pool that another host began, ended or left unfinished, as the MOS tells of it: scans, the removal of vdevs, a
-//! checkpoint, the expansion of raidz (chapters 04b §3, 01b §6, 01 §8, 01b §3 of the format notes). None of it goes on here.
+//! Work on a whole pool that another host began, ended or left unfinished, as the MOS tells of it:
+//! scans, the removal of vdevs, a checkpoint, the expansion of raidz (chapters 04b §3, 01b §6, 01
+//! §8, 01b §3 of the format notes). None of it goes on here.
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -7,7 +8,8 @@ use zuse_format::Uberblock;
 
 use crate::Pool;
 
-/// A scrub or resilver: the last one, or one that was not ended. Times are seconds since 1970, 0 for none; sizes are bytes.
+/// A scrub or resilver: the last one, or one that was not ended. Times are seconds since 1970, 0
+/// for none; sizes are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastScan {
     /// 1 scrub, 2 resilver, 3 error scrub.
@@ -194,7 +196,8 @@ impl Pool {
                 continue;
             };
             let dnode = self.spa().mos().dnode(ObjectId(map))?;
-            // What its entries have allocated in all: less than nothing, since they are what was freed.
+            // What its entries have allocated in all: less than nothing, since they are what was
+            // freed.
             let alloc = dnode.with_bonus(|b| b.get(16..24).and_then(|w| w.try_into().ok()));
             let alloc = alloc.map(i64::from_le_bytes).ok_or_else(|| {
                 Error::truncated(dnode.place(), "the header of the space map is too short")

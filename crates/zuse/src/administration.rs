@@ -50,7 +50,8 @@ impl Pool {
     /// Makes a clone independent of its origin: it takes over the snapshots that they share.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if it is no clone, `Refused(EXIST)` where names of snapshots clash ([`Self::conflicts`]).
+    /// `Refused(INVAL)` if it is no clone, `Refused(EXIST)` where names of snapshots clash
+    /// ([`Self::conflicts`]).
     pub fn promote(&self, name: &str) -> Result<()> {
         let origin = self.dsl().stat(&*self.dsl().dataset(name)?)?.origin;
         self.dsl().promote(name)?;
@@ -116,7 +117,8 @@ impl Pool {
         Ok(out)
     }
 
-    /// Puts a tag on snapshots, on all or none; with `recursive` also on those of the same name below.
+    /// Puts a tag on snapshots, on all or none; with `recursive` also on those of the same name
+    /// below.
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(EXIST)` if one has it.
@@ -173,7 +175,8 @@ impl Pool {
         self.dsl().destroy_bookmark(bookmark)
     }
 
-    /// Destroys snapshots, all in one txg or none. With `defer`, those that are held or cloned go later.
+    /// Destroys snapshots, all in one txg or none. With `defer`, those that are held or cloned go
+    /// later.
     ///
     /// # Errors
     /// `Refused(BUSY)` for what is held, `Refused(EXIST)` for what has clones, `Refused(NOENT)`.

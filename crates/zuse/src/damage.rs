@@ -1,7 +1,9 @@
-//! What is known to be lost, by name: the pool's error log (`docs/format/04a-dsl-props.md` §5) put into words.
+//! What is known to be lost, by name: the pool's error log (`docs/format/04a-dsl-props.md` §5) put
+//! into words.
 //!
-//! An entry of a log by head is looked for in the head, in its snapshots and in clones of those: shown is who has that very block
-//! (number and birth). What cannot be looked into is shown by numbers, never left out.
+//! An entry of a log by head is looked for in the head, in its snapshots and in clones of those:
+//! shown is who has that very block (number and birth). What cannot be looked into is shown by
+//! numbers, never left out.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -24,13 +26,15 @@ const SPILL: u64 = u64::MAX;
 /// An object with lost blocks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DamagedObject {
-    /// Name of the dataset or snapshot; `None` if there is none (any more), and for the pool's own metadata.
+    /// Name of the dataset or snapshot; `None` if there is none (any more), and for the pool's own
+    /// metadata.
     pub dataset: Option<String>,
     /// Object number of the dataset; 0 for the pool's own metadata.
     pub number: u64,
     /// The object.
     pub object: u64,
-    /// Its path below the dataset's root, with a slash in front; `None` where it has none that can be found.
+    /// Its path below the dataset's root, with a slash in front; `None` where it has none that can
+    /// be found.
     pub path: Option<Vec<u8>>,
 }
 
@@ -107,7 +111,8 @@ impl Pool {
         }));
     }
 
-    /// Who has a block of a log by head: the head, its snapshots, and clones of those that have it. Nobody, if it was freed.
+    /// Who has a block of a log by head: the head, its snapshots, and clones of those that have it.
+    /// Nobody, if it was freed.
     fn holders(&self, block: &LostBlock) -> Vec<u64> {
         let (mut holders, mut seen) = (Vec::new(), HashSet::new());
         let mut heads = vec![block.dataset];

@@ -1,6 +1,7 @@
 //! Datasets by name: filesystems, volumes, snapshots.
 //!
-//! Changes of what is mounted go through [`crate::Mounts`]: the mount lets go first and takes up again afterwards.
+//! Changes of what is mounted go through [`crate::Mounts`]: the mount lets go first and takes up
+//! again afterwards.
 
 use std::sync::Arc;
 
@@ -152,8 +153,8 @@ impl Pool {
         }
     }
 
-    /// A dataset and what is below it, down to `depth` levels (`None`: all), with snapshots if wanted. Parents come
-    /// before children, a dataset before its snapshots, those by age.
+    /// A dataset and what is below it, down to `depth` levels (`None`: all), with snapshots if
+    /// wanted. Parents come before children, a dataset before its snapshots, those by age.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
@@ -239,7 +240,8 @@ impl Pool {
     /// Makes a filesystem.
     ///
     /// # Errors
-    /// `Refused(NOENT)` without its parent, `Refused(EXIST)`, `Refused(INVAL)` for names and properties.
+    /// `Refused(NOENT)` without its parent, `Refused(EXIST)`, `Refused(INVAL)` for names and
+    /// properties.
     pub fn create_filesystem(
         &self,
         name: &str,
@@ -249,10 +251,12 @@ impl Pool {
         self.create_filesystem_with_key(name, properties, owner, None)
     }
 
-    /// As [`Self::create_filesystem`], with the key of a new encryption root ([`Pool::key_request`]).
+    /// As [`Self::create_filesystem`], with the key of a new encryption root
+    /// ([`Pool::key_request`]).
     ///
     /// # Errors
-    /// As [`Self::create_filesystem`]; `Refused(ACCES)` if the key that it would inherit is not loaded.
+    /// As [`Self::create_filesystem`]; `Refused(ACCES)` if the key that it would inherit is not
+    /// loaded.
     pub fn create_filesystem_with_key(
         &self,
         name: &str,
@@ -316,7 +320,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives a dataset or snapshot another name; of a snapshot with `recursive` also the same of all children.
+    /// Gives a dataset or snapshot another name; of a snapshot with `recursive` also the same of
+    /// all children.
     ///
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
@@ -348,8 +353,8 @@ impl Pool {
         Ok(all.get(at + 1..).unwrap_or_default().to_vec())
     }
 
-    /// Brings a dataset back to a snapshot: its newest one, or with `destroy_newer` any. A mount of it goes on with the
-    /// old content.
+    /// Brings a dataset back to a snapshot: its newest one, or with `destroy_newer` any. A mount of
+    /// it goes on with the old content.
     ///
     /// # Errors
     /// `Refused(EXIST)` if there is a newer snapshot.

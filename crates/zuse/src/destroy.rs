@@ -1,4 +1,5 @@
-//! Destroying filesystems and volumes with everything that hangs on them: children, snapshots, clones of those.
+//! Destroying filesystems and volumes with everything that hangs on them: children, snapshots,
+//! clones of those.
 
 use std::collections::HashSet;
 
@@ -13,12 +14,14 @@ pub struct DestroyPlan {
     pub names: Vec<String>,
     /// Children and snapshots of the dataset that would go along only with `recursive`.
     pub dependents: Vec<String>,
-    /// What is elsewhere and holds it, in order of going: clones, what is below them, their snapshots, clones of those, and so on.
+    /// What is elsewhere and holds it, in order of going: clones, what is below them, their
+    /// snapshots, clones of those, and so on.
     pub clones: Vec<String>,
 }
 
 impl Pool {
-    /// What destroying a dataset or snapshot would take along. Of the pool's own filesystem all goes but itself.
+    /// What destroying a dataset or snapshot would take along. Of the pool's own filesystem all
+    /// goes but itself.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
@@ -40,8 +43,9 @@ impl Pool {
         Ok(all.into_iter().map(|l| l.name).collect())
     }
 
-    /// Clones of snapshots, what is below them, clones of the snapshots of those, and so on, in order of going: names that are not
-    /// among `known`. Those that receives have half made are left out: they go with what they are in.
+    /// Clones of snapshots, what is below them, clones of the snapshots of those, and so on, in
+    /// order of going: names that are not among `known`. Those that receives have half made are
+    /// left out: they go with what they are in.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -72,8 +76,8 @@ impl Pool {
         Ok(in_order_of_going(&out))
     }
 
-    /// Destroys a filesystem, volume or snapshot, with `recursive` all that is below it, in one txg. `defer` lets a held
-    /// snapshot go later. What an interrupted receive left in it goes too.
+    /// Destroys a filesystem, volume or snapshot, with `recursive` all that is below it, in one
+    /// txg. `defer` lets a held snapshot go later. What an interrupted receive left in it goes too.
     ///
     /// # Errors
     /// `Refused(BUSY)`, `Refused(EXIST)` with dependents, `Refused(NOENT)`.
@@ -87,8 +91,8 @@ impl Pool {
         self.destroy_datasets(&[name.to_owned()], recursive, force, defer)
     }
 
-    /// As [`Self::destroy_dataset`], of several that may hold each other up: all in one txg, or none. Snapshots of what goes may be
-    /// named too.
+    /// As [`Self::destroy_dataset`], of several that may hold each other up: all in one txg, or
+    /// none. Snapshots of what goes may be named too.
     ///
     /// # Errors
     /// As there.

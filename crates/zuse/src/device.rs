@@ -86,8 +86,8 @@ impl DeviceUse {
     /// Refuses a device for a new pool, if something would be lost or somebody has it.
     ///
     /// # Errors
-    /// `Refused(BUSY)` for a device of an imported pool; `Refused(EXIST)`, without `force`, for one of another pool or with something else on
-    /// it.
+    /// `Refused(BUSY)` for a device of an imported pool; `Refused(EXIST)`, without `force`, for one
+    /// of another pool or with something else on it.
     pub(crate) fn check(path: &Path, force: bool, taken: &Taken<'_>) -> Result<()> {
         let shown = path.display();
         let used = Self::of(path)?;

@@ -26,8 +26,8 @@ impl Pool {
     /// Loads the key of an encryption root, or with `check_only` only proves it.
     ///
     /// # Errors
-    /// `Refused`: ACCES for another key, EXIST if it is loaded, INVAL if the dataset is no encryption root or the material
-    /// no key of its format.
+    /// `Refused`: ACCES for another key, EXIST if it is loaded, INVAL if the dataset is no
+    /// encryption root or the material no key of its format.
     pub fn load_key(&self, name: &str, key: &KeyMaterial, check_only: bool) -> Result<()> {
         self.load_key_while(name, key, check_only, &|| true)
     }
@@ -154,8 +154,8 @@ pub fn root_key_request(properties: &[(String, String)]) -> Result<Option<KeyReq
     Ok(plan(None, properties)?.and_then(|(_, request)| request))
 }
 
-/// The key that receiving with such properties (`zfs receive -o`) needs to make a new encryption root. Standard input is the
-/// stream: no key comes from there.
+/// The key that receiving with such properties (`zfs receive -o`) needs to make a new encryption
+/// root. Standard input is the stream: no key comes from there.
 ///
 /// # Errors
 /// `Refused(INVAL)` if the key were to be typed, or for a format that is none.
@@ -220,7 +220,8 @@ impl Pool {
     /// The key that making a dataset with such properties needs, if it becomes an encryption root.
     ///
     /// # Errors
-    /// `Refused(INVAL)` for properties that do not go together, `Refused(NOENT)` without its parent.
+    /// `Refused(INVAL)` for properties that do not go together, `Refused(NOENT)` without its
+    /// parent.
     pub fn key_request(
         &self,
         name: &str,
@@ -252,7 +253,8 @@ impl Pool {
         Ok(Some(NewEncryption { suite, key }))
     }
 
-    /// Gives a dataset another key; it becomes an encryption root if it is none. Its present key must be loaded.
+    /// Gives a dataset another key; it becomes an encryption root if it is none. Its present key
+    /// must be loaded.
     ///
     /// # Errors
     /// As `zfs change-key`: `Refused`.

@@ -78,8 +78,8 @@ impl Pool {
     /// Opens a pool that was found.
     ///
     /// # Errors
-    /// `Refused(BUSY)` if another process, host or kernel has it; `Refused(NXIO)` if devices are missing;
-    /// `Unsupported` naming a feature; `Corrupt`.
+    /// `Refused(BUSY)` if another process, host or kernel has it; `Refused(NXIO)` if devices are
+    /// missing; `Unsupported` naming a feature; `Corrupt`.
     pub fn open(env: Environment, found: &FoundPool, access: &Access) -> Result<Arc<Self>> {
         let mode = if access.writable {
             DeviceAccess::Write

@@ -5,8 +5,9 @@
 //!         ├─ FileSystem (zuse-zpl's FileSystem on a dataset or snapshot)
 //!         └─ Mounts (whoever has file systems mounted; told before they change)
 //! ```
-//! A pool is open in one process at a time: devices are locked while it is. Nothing here prints or reads the
-//! environment: the host's id and name, clock, randomness and bounds come in through [`Environment`].
+//! A pool is open in one process at a time: devices are locked while it is. Nothing here prints or
+//! reads the environment: the host's id and name, clock, randomness and bounds come in through
+//! [`Environment`].
 #![forbid(unsafe_code)]
 
 mod accounted;

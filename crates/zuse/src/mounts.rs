@@ -1,7 +1,7 @@
 //! The seam to whoever has file systems of a pool mounted.
 //!
-//! A rollback, rename or destroy must not pull a file system from under its mount: the pool asks the mounts to let
-//! go of it first and to take it up again afterwards.
+//! A rollback, rename or destroy must not pull a file system from under its mount: the pool asks
+//! the mounts to let go of it first and to take it up again afterwards.
 
 use zuse_base::Result;
 
@@ -13,9 +13,9 @@ pub trait Mounts: Send + Sync {
     /// What the options of a mounted dataset's mount say about a property, if they do.
     fn said(&self, dataset: &str, property: &str) -> Option<&'static str>;
 
-    /// Runs `change` while all work on datasets stands still and nobody holds their [`crate::FileSystem`]; then the mounts
-    /// open them again, perhaps with another content, and forget everything cached about them. Datasets that are not
-    /// mounted are passed over.
+    /// Runs `change` while all work on datasets stands still and nobody holds their
+    /// [`crate::FileSystem`]; then the mounts open them again, perhaps with another content, and
+    /// forget everything cached about them. Datasets that are not mounted are passed over.
     ///
     /// # Errors
     /// Those of `change`; a dataset cannot be opened again: its mount then answers with errors.
@@ -25,8 +25,8 @@ pub trait Mounts: Send + Sync {
         change: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()>;
 
-    /// A dataset or snapshot is about to be destroyed: what is mounted as a whole is unmounted, nobody is inside a
-    /// snapshot any more.
+    /// A dataset or snapshot is about to be destroyed: what is mounted as a whole is unmounted,
+    /// nobody is inside a snapshot any more.
     ///
     /// # Errors
     /// `Refused(BUSY)` unless `force`.

@@ -22,7 +22,8 @@ pub struct ForNow {
     pub cache_file: Option<String>,
 }
 
-/// An open pool. It stays open until one of the closing calls, or until dropped (then it is left active).
+/// An open pool. It stays open until one of the closing calls, or until dropped (then it is left
+/// active).
 pub struct Pool {
     spa: Arc<zuse_pool::Pool>,
     dsl: Arc<Dsl>,
@@ -119,7 +120,8 @@ impl Pool {
         self.spa.limits()
     }
 
-    /// Changes bounds and tunables while the pool is open. A tunable that is not live keeps its effect until then.
+    /// Changes bounds and tunables while the pool is open. A tunable that is not live keeps its
+    /// effect until then.
     ///
     /// # Errors
     /// Properties of datasets cannot be read.
@@ -150,13 +152,15 @@ impl Pool {
         self.spa.clear(device)
     }
 
-    /// Whether a write that failed waits for [`Self::clear`] (the default). Without, everything fails from then on, and
-    /// the pool stays on disk as it was last synced: for programs that nobody could tell to clear it.
+    /// Whether a write that failed waits for [`Self::clear`] (the default). Without, everything
+    /// fails from then on, and the pool stays on disk as it was last synced: for programs that
+    /// nobody could tell to clear it.
     pub fn set_patient(&self, yes: bool) {
         self.spa.set_patient(yes);
     }
 
-    /// A suspended pool is given up: who waits gets an error; what was not synced is lost. Then close it.
+    /// A suspended pool is given up: who waits gets an error; what was not synced is lost. Then
+    /// close it.
     pub fn give_up(&self) {
         self.spa.give_up();
     }

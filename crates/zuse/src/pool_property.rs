@@ -16,7 +16,8 @@ use zuse_pool::{FailMode, SyncCtx};
 use crate::Pool;
 use crate::sharing::{Cloned, Deduped};
 
-/// The error log by head dataset. Logs of the form before it are not converted: it cannot be enabled while one has entries.
+/// The error log by head dataset. Logs of the form before it are not converted: it cannot be
+/// enabled while one has entries.
 pub const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
 /// One property of a pool.
@@ -422,9 +423,10 @@ impl Pool {
         Ok(())
     }
 
-    /// The features that an upgrade of the pool enables: all that are disabled, that the pool's `compatibility` allows and
-    /// that do not wait for a request of their own. None where the pool is of a version before features, and not
-    /// [`HEAD_ERRLOG`] while there is an error log of the older form.
+    /// The features that an upgrade of the pool enables: all that are disabled, that the pool's
+    /// `compatibility` allows and that do not wait for a request of their own. None where the pool
+    /// is of a version before features, and not [`HEAD_ERRLOG`] while there is an error log of the
+    /// older form.
     ///
     /// # Errors
     /// The error logs cannot be read.
@@ -459,7 +461,8 @@ impl Pool {
     /// Enables features, and what they need, in one transaction group.
     ///
     /// # Errors
-    /// `Refused(INVAL)`: [`HEAD_ERRLOG`] while there is an error log of the older form; `Refused(ROFS)`.
+    /// `Refused(INVAL)`: [`HEAD_ERRLOG`] while there is an error log of the older form;
+    /// `Refused(ROFS)`.
     pub fn enable_features(&self, features: Vec<&'static Feature>) -> Result<()> {
         let logs_change = features.iter().any(|f| f.guid == HEAD_ERRLOG);
         if logs_change && !self.spa().features().is_enabled(HEAD_ERRLOG) && self.has_error_log()? {

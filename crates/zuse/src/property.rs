@@ -1,4 +1,5 @@
-//! Properties of datasets as texts in their exact form, with their sources; and texts to stored values.
+//! Properties of datasets as texts in their exact form, with their sources; and texts to stored
+//! values.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dsl::property::{SetAs, Shown, Source, Text, Value};
@@ -230,8 +231,8 @@ impl Dataset {
 }
 
 impl Pool {
-    /// Properties of something that was listed: those named, in that order (`None` where it has none of that name), or
-    /// all that `get all` shows.
+    /// Properties of something that was listed: those named, in that order (`None` where it has
+    /// none of that name), or all that `get all` shows.
     ///
     /// # Errors
     /// The pool cannot be read.

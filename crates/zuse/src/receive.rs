@@ -58,7 +58,8 @@ pub struct ReceiveRequest {
     pub exclude: Vec<String>,
     /// Leave out holds (`-h`).
     pub no_holds: bool,
-    /// The key of the top dataset, where `set` makes it a new encryption root ([`received_key_request`]).
+    /// The key of the top dataset, where `set` makes it a new encryption root
+    /// ([`received_key_request`]).
     ///
     /// [`received_key_request`]: crate::received_key_request
     pub key: Option<KeyMaterial>,
@@ -85,7 +86,8 @@ pub struct ReceivedSnapshot {
 struct Package {
     top: String,
     list: NvList,
-    /// Where each dataset stands in the list: a package may have hundreds of thousands of them and as many snapshots.
+    /// Where each dataset stands in the list: a package may have hundreds of thousands of them and
+    /// as many snapshots.
     places: HashMap<String, usize>,
     /// What its top is called here was here before.
     on_top: bool,
@@ -127,7 +129,8 @@ impl Package {
         self.list.contains("raw")
     }
 
-    /// The received properties of a dataset, as far as they can be stored here; `None` if none were sent.
+    /// The received properties of a dataset, as far as they can be stored here; `None` if none were
+    /// sent.
     fn properties(&self, dataset: &str) -> Option<Vec<(String, Value)>> {
         let props = self.dataset(dataset)?.get_list("props")?;
         let mut out = values_of(Some(props), &[]);
@@ -186,7 +189,8 @@ fn is_storable(name: &str) -> bool {
 }
 
 impl Pool {
-    /// Receives everything in a stream. `tell` hears of each snapshot before it is received (`bytes` is `None`) and after.
+    /// Receives everything in a stream. `tell` hears of each snapshot before it is received
+    /// (`bytes` is `None`) and after.
     ///
     /// # Errors
     /// The first snapshot that cannot be received ends the package; those before it stay.
@@ -242,7 +246,8 @@ impl Pool {
         }
     }
 
-    /// Heals bad blocks of a snapshot that is here already with a stream of it; of a package with the part that is of it.
+    /// Heals bad blocks of a snapshot that is here already with a stream of it; of a package with
+    /// the part that is of it.
     ///
     /// # Errors
     /// The stream is not of this snapshot, or broken. What could be healed until then is.
@@ -372,7 +377,8 @@ impl Pool {
         Err(error)
     }
 
-    /// What a package says of a snapshot besides its content: properties and holds; and of a new encrypted dataset.
+    /// What a package says of a snapshot besides its content: properties and holds; and of a new
+    /// encrypted dataset.
     fn after_snapshot(
         self: &Arc<Self>,
         begin: &Begin,
@@ -502,7 +508,8 @@ fn dataset_of(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
-/// Dataset and own name of the snapshot that a substream becomes; `None` for one that would go beside the target.
+/// Dataset and own name of the snapshot that a substream becomes; `None` for one that would go
+/// beside the target.
 fn name_here(top: &str, begin: &Begin, request: &ReceiveRequest) -> Option<(String, String)> {
     let (sent, snap) = begin.to_name.split_once('@')?;
     if let Some((dataset, own)) = request.target.split_once('@') {

@@ -9,11 +9,12 @@ use zuse_format::dsl::BookmarkPhys;
 use crate::Pool;
 
 impl Pool {
-    /// Makes the redaction bookmark `pool/fs#book` of `snapshot`: the list of its blocks that all of `snaps` (later
-    /// snapshots, and snapshots of clones) have changed or freed.
+    /// Makes the redaction bookmark `pool/fs#book` of `snapshot`: the list of its blocks that all
+    /// of `snaps` (later snapshots, and snapshots of clones) have changed or freed.
     ///
     /// # Errors
-    /// `Refused`: NOENT, EXIST, NOTSUP without the pool feature, XDEV if one of `snaps` does not descend from `snapshot`.
+    /// `Refused`: NOENT, EXIST, NOTSUP without the pool feature, XDEV if one of `snaps` does not
+    /// descend from `snapshot`.
     pub fn redact(&self, snapshot: &str, bookmark: &str, snaps: &[String]) -> Result<()> {
         zuse_stream::redact(self.dsl(), snapshot, bookmark, snaps)
     }

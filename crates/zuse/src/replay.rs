@@ -1,7 +1,8 @@
 //! Replay of intent logs: when a head is opened for its content.
 //!
-//! In a writable pool records are applied for real and the log is freed; a crash in the middle goes on where it was. In
-//! a pool that is open for reading they are applied in memory, to a txg that is never written.
+//! In a writable pool records are applied for real and the log is freed; a crash in the middle goes
+//! on where it was. In a pool that is open for reading they are applied in memory, to a txg that is
+//! never written.
 
 use std::sync::Arc;
 use zuse_base::sync::{Mutex, MutexGuard};
@@ -15,7 +16,8 @@ use zuse_zpl::FileSystem;
 
 use crate::backing::DatasetBacking;
 
-/// What a log may take in memory where it is not written, for each byte that may be dirty in a writable pool.
+/// What a log may take in memory where it is not written, for each byte that may be dirty in a
+/// writable pool.
 const MEMORY: u64 = 16;
 /// No more than this, unless more may be dirty.
 const MOST: u64 = 1 << 30;
@@ -98,7 +100,8 @@ fn in_memory(spa: &zuse_pool::Pool, txg: Txg) -> Result<Tx> {
     Ok(Tx::syncing(txg))
 }
 
-/// Applies a record; once more after a sync if it was refused, because numbers of freed objects come back with one.
+/// Applies a record; once more after a sync if it was refused, because numbers of freed objects
+/// come back with one.
 fn apply_twice(
     spa: &zuse_pool::Pool,
     record: &Record<'_>,
@@ -119,7 +122,8 @@ fn apply_twice(
     })
 }
 
-/// Applies the log of a file system, if it has one. `open` opens it once the backing lets changes through.
+/// Applies the log of a file system, if it has one. `open` opens it once the backing lets changes
+/// through.
 pub(crate) fn file_system(
     backing: &Arc<DatasetBacking>,
     spa: &zuse_pool::Pool,
@@ -259,7 +263,8 @@ impl VolumeLog {
                     let mut at = *offset;
                     for (i, block) in (1..).zip(blocks) {
                         fits(at, *block_size)?;
-                        // Until the last one is there the record is not done: the power may fail between two txgs.
+                        // Until the last one is there the record is not done: the power may fail
+                        // between two txgs.
                         let last = i == blocks.len();
                         let tx = begin(if last { record.seq } else { 0 }, *block_size)?;
                         self.write_clone(spa, objset, &tx, at, *block_size, block)?;

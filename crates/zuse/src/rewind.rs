@@ -22,8 +22,9 @@ pub struct Rewind {
 }
 
 impl Pool {
-    /// The newest state of a pool that is whole: what changed last in it can be read, with `extreme` everything in it. Looks at the
-    /// states of the last three txgs, with `extreme` at all that have left an uberblock. Writes nothing.
+    /// The newest state of a pool that is whole: what changed last in it can be read, with
+    /// `extreme` everything in it. Looks at the states of the last three txgs, with `extreme` at
+    /// all that have left an uberblock. Writes nothing.
     ///
     /// # Errors
     /// `Corrupt` if there is none; no device can be opened.

@@ -1,4 +1,5 @@
-//! Send streams of an open pool's snapshots: one, or a package of several with what is known of their datasets.
+//! Send streams of an open pool's snapshots: one, or a package of several with what is known of
+//! their datasets.
 
 mod resume;
 
@@ -35,7 +36,8 @@ pub struct SendRequest {
     pub skip_missing: bool,
     /// Leave these out, with everything below (`-X`).
     pub exclude: Vec<String>,
-    /// Without the blocks that this redaction bookmark of the snapshot lists (`--redact`); its own name, or all of it.
+    /// Without the blocks that this redaction bookmark of the snapshot lists (`--redact`); its own
+    /// name, or all of it.
     pub redact: Option<String>,
     /// Form of the blocks.
     pub options: SendOptions,
@@ -45,8 +47,8 @@ pub struct SendRequest {
 pub struct PlannedStream {
     /// The snapshot.
     pub to: String,
-    /// The source as it is shown: its full name, in a package of several `@snapshot`; `None` also where a clone's origin is
-    /// the source without having been named.
+    /// The source as it is shown: its full name, in a package of several `@snapshot`; `None` also
+    /// where a clone's origin is the source without having been named.
     pub from: Option<String>,
     /// Bytes of stream that are expected.
     pub estimate: u64,
@@ -59,7 +61,8 @@ pub struct SendPlan {
     pub streams: Vec<PlannedStream>,
     /// Remarks about what is left out.
     pub notes: Vec<String>,
-    /// What cannot be sent though it was asked for: lines, and before which of the substreams they belong.
+    /// What cannot be sent though it was asked for: lines, and before which of the substreams they
+    /// belong.
     pub failures: Vec<(usize, [String; 2])>,
     front: Option<(String, Option<NvList>, u64)>,
 }
@@ -138,8 +141,8 @@ struct Member {
 }
 
 impl Pool {
-    /// Prepares a stream of a snapshot, from nothing or from an earlier snapshot or bookmark. `from` is a full name, or
-    /// begins with `@` or `#` and is of the same dataset.
+    /// Prepares a stream of a snapshot, from nothing or from an earlier snapshot or bookmark.
+    /// `from` is a full name, or begins with `@` or `#` and is of the same dataset.
     ///
     /// # Errors
     /// `Refused`: NOENT, XDEV if `from` is no earlier point of the same history.
@@ -348,7 +351,11 @@ impl Pool {
                 .dataset(top)
                 .map_err(|e| not_there(&request.to, e))?;
             if self.dsl().stat(&head)?.origin.as_ref() != Some(from) {
-                return Err(Error::refused_for(Refusal::Usage, Errno::XDEV, FROM_ELSEWHERE));
+                return Err(Error::refused_for(
+                    Refusal::Usage,
+                    Errno::XDEV,
+                    FROM_ELSEWHERE,
+                ));
             }
             request.from = None;
             request.intermediate = true;
@@ -586,7 +593,8 @@ enum Step {
     Impossible([String; 2]),
 }
 
-/// The substreams of a package in order: a dataset comes when the one above it and the one that it is a clone of have come.
+/// The substreams of a package in order: a dataset comes when the one above it and the one that it
+/// is a clone of have come.
 fn order(members: &[Member], request: &SendRequest) -> Vec<Step> {
     let mut out: Vec<Step> = Vec::new();
     let mut sent: Vec<&str> = Vec::new();

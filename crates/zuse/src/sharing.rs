@@ -1,4 +1,5 @@
-//! How much space pointers share: by dedup tables, and by tables of cloned blocks (`docs/format/04b-dedup-brt-scan.md`).
+//! How much space pointers share: by dedup tables, and by tables of cloned blocks
+//! (`docs/format/04b-dedup-brt-scan.md`).
 
 use zuse_base::{ObjectId, Result};
 use zuse_format::field::u64_at;

@@ -55,7 +55,8 @@ impl Pool {
         })
     }
 
-    /// What the space maps of a pool that is only read have allocated, logs left out; where they cannot be read, what datasets count.
+    /// What the space maps of a pool that is only read have allocated, logs left out; where they
+    /// cannot be read, what datasets count.
     fn allocated_by_maps(&self) -> Result<u64> {
         let Ok(by_vdev) = self.spa().space_by_maps() else {
             return self.dsl().written();
@@ -71,8 +72,8 @@ impl Pool {
         self.spa().fragmentation().ok().flatten()
     }
 
-    /// Gives all free space back to the host: holes in files, discarded blocks on disks. Gives the bytes; space is held back
-    /// from writers piece by piece while it is done.
+    /// Gives all free space back to the host: holes in files, discarded blocks on disks. Gives the
+    /// bytes; space is held back from writers piece by piece while it is done.
     ///
     /// # Errors
     /// `Refused(ROFS)`; a device cannot do it, or fails.

@@ -1,8 +1,8 @@
-//! Streams read without a pool of the user's: they are received into a pool of their own, in a file that has no name
-//! any more and goes with the process.
+//! Streams read without a pool of the user's: they are received into a pool of their own, in a file
+//! that has no name any more and goes with the process.
 //!
-//! Memory is bounded by that pool's cache and dirty data, not by the stream; the disk holds what the stream unpacks to,
-//! compressed.
+//! Memory is bounded by that pool's cache and dirty data, not by the stream; the disk holds what
+//! the stream unpacks to, compressed.
 
 use std::io::Read;
 use std::path::Path;
@@ -28,9 +28,9 @@ const CACHE: usize = 48 << 20;
 const DIRTY: u64 = 24 << 20;
 
 impl Pool {
-    /// Makes a pool in a nameless file in `folder` and receives streams into it, in order. What a stream that ends early
-    /// holds is there too; its error is returned beside the pool. One that other commands find by its name needs a `name`
-    /// that no other pool has.
+    /// Makes a pool in a nameless file in `folder` and receives streams into it, in order. What a
+    /// stream that ends early holds is there too; its error is returned beside the pool. One that
+    /// other commands find by its name needs a `name` that no other pool has.
     ///
     /// # Errors
     /// The file cannot be made, or the first stream gives nothing.

@@ -4,10 +4,12 @@
 //!   uberblock ─► MOS ─► heads and snapshots (what was born after the snapshot before) ─► block trees, intent logs
 //!            └► queues of what waits to be freed
 //! ```
-//! Several threads take subtrees from a common stack, newest first, so that what waits stays a few blocks of pointers
-//! deep. Blocks at level 0 are visited by whoever has read the pointers to them. Nothing goes into the block cache.
+//! Several threads take subtrees from a common stack, newest first, so that what waits stays a few
+//! blocks of pointers deep. Blocks at level 0 are visited by whoever has read the pointers to them.
+//! Nothing goes into the block cache.
 //!
-//! What cannot be read is an entry in the report, and the walk goes on beside it. The pool must be quiet.
+//! What cannot be read is an entry in the report, and the walk goes on beside it. The pool must be
+//! quiet.
 
 mod copies;
 mod space;
@@ -142,7 +144,8 @@ struct Job {
     bp: BlockPointer,
 }
 
-/// Told of each block that belongs to the pool or a dataset: object set (0 the pool's) and pointer. Called by several threads.
+/// Told of each block that belongs to the pool or a dataset: object set (0 the pool's) and pointer.
+/// Called by several threads.
 pub type Visitor<'a> = dyn Fn(u64, &BlockPointer) + Sync + 'a;
 
 struct Shared<'a> {
@@ -700,7 +703,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The live blocks of a destroyed clone: those allocated and not freed again, read from new to old.
+    /// The live blocks of a destroyed clone: those allocated and not freed again, read from new to
+    /// old.
     fn deleted_livelist(&mut self, set: &Arc<Set>, object: u64) -> Result<()> {
         let list = Zap::open(&self.shared.pool.spa().mos().dnode(ObjectId(object))?)?;
         let mut cursor = list.cursor(0);

@@ -1,4 +1,5 @@
-//! What stands in a filesystem's master node and can be changed: its version, and the limits of owners without their own.
+//! What stands in a filesystem's master node and can be changed: its version, and the limits of
+//! owners without their own.
 
 use std::sync::Arc;
 
@@ -77,7 +78,8 @@ impl Pool {
     /// Makes a filesystem one of a newer version; false if it was that already.
     ///
     /// # Errors
-    /// `Refused(BUSY)` while another command has it open; `Refused(INVAL)` for an older version; `Refused(ROFS)`.
+    /// `Refused(BUSY)` while another command has it open; `Refused(INVAL)` for an older version;
+    /// `Refused(ROFS)`.
     pub fn upgrade(self: &Arc<Self>, name: &str, version: u64) -> Result<bool> {
         let now = self.version_of(name)?;
         if version < now {

@@ -1,16 +1,21 @@
-//! Properties of vdevs: computed, and those that were set, which are in the vdevs' ZAPs (chapter 06b §4 of the format notes).
+//! Properties of vdevs: computed, and those that were set, which are in the vdevs' ZAPs (chapter
+//! 06b §4 of the format notes).
 //!
 //! ```text
 //!   root            its ZAP        only with the feature vdev_zaps_v2
 //!   top-level vdev  top-level ZAP  beside what the pool itself keeps there
 //!   device below    leaf ZAP       the same
 //! ```
-//! - A vdev between a top-level one and its devices (a replacement under way) has no ZAP: nothing can be set on it.
-//! - Names of the pool's own entries (`com.delphix:…` and the like) are no user properties, so that nobody can overwrite them.
+//! - A vdev between a top-level one and its devices (a replacement under way) has no ZAP: nothing
+//!   can be set on it.
+//! - Names of the pool's own entries (`com.delphix:…` and the like) are no user properties, so that
+//!   nobody can overwrite them.
 //! - `sit_out` lasts as long as this process holds the pool, and is not stored.
-//! - `checksum_n`, `checksum_t`, `io_n`, `io_t` say how many errors are too many ([`zuse_vdev::Thresholds`]).
-//! - `failfast`, `slow_io_n`, `slow_io_t`, `slow_io_events` and `autosit` are kept for OpenZFS. Here nothing follows from them: a program has
-//!   no way to make a device give up early, the host counts and retries, and nothing becomes of what `slow_ios` counts.
+//! - `checksum_n`, `checksum_t`, `io_n`, `io_t` say how many errors are too many
+//!   ([`zuse_vdev::Thresholds`]).
+//! - `failfast`, `slow_io_n`, `slow_io_t`, `slow_io_events` and `autosit` are kept for OpenZFS.
+//!   Here nothing follows from them: a program has no way to make a device give up early, the host
+//!   counts and retries, and nothing becomes of what `slow_ios` counts.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -155,13 +160,15 @@ fn zap_of(config: Option<&VdevConfig>) -> Option<ObjectId> {
 }
 
 impl Pool {
-    /// Guids of all vdevs that have properties, the root (which has the pool's) first, parents before children.
+    /// Guids of all vdevs that have properties, the root (which has the pool's) first, parents
+    /// before children.
     pub fn vdev_guids(&self) -> Vec<u64> {
         let root = self.vdev_status();
         Place::all(&root).iter().map(|p| p.status.guid).collect()
     }
 
-    /// The vdev of a name: as commands show it, a path, a guid, `root`, or the last part of one device's path.
+    /// The vdev of a name: as commands show it, a path, a guid, `root`, or the last part of one
+    /// device's path.
     pub fn find_vdev(&self, name: &str) -> Option<u64> {
         let root = self.vdev_status();
         let all = Place::all(&root);
@@ -271,8 +278,9 @@ impl Pool {
     /// Sets a property of a vdev. An empty value removes a user property.
     ///
     /// # Errors
-    /// `Refused(INVAL)` in the words of `zpool set`; `Refused(NOTSUP)` where the vdev cannot have it; `Refused(NOSPC)` for
-    /// `allocating=off` where the other vdevs lack the room; `Refused(NODEV)`, `Refused(ROFS)`.
+    /// `Refused(INVAL)` in the words of `zpool set`; `Refused(NOTSUP)` where the vdev cannot have
+    /// it; `Refused(NOSPC)` for `allocating=off` where the other vdevs lack the room;
+    /// `Refused(NODEV)`, `Refused(ROFS)`.
     pub fn set_vdev_property(&self, vdev: u64, name: &str, text: &str) -> Result<()> {
         let value = parse(name, text)?;
         let name = vdev_property(name).map_or(name, |p| p.name).to_owned();

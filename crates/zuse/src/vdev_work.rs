@@ -1,5 +1,5 @@
-//! How far devices were initialized and trimmed, as their ZAPs say (chapter 01 §11 of the format notes). Zuse starts no such work: what
-//! stands there is of OpenZFS.
+//! How far devices were initialized and trimmed, as their ZAPs say (chapter 01 §11 of the format
+//! notes). Zuse starts no such work: what stands there is of OpenZFS.
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -32,7 +32,8 @@ const TRIM: [&str; 3] = [
 ];
 
 impl Pool {
-    /// How far a device of `psize` bytes was initialized, and how far trimmed. Nothing for what has no ZAP.
+    /// How far a device of `psize` bytes was initialized, and how far trimmed. Nothing for what has
+    /// no ZAP.
     ///
     /// # Errors
     /// The ZAP cannot be read.

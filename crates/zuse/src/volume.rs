@@ -1,6 +1,7 @@
 //! Volumes: a dataset that is one run of bytes.
 //!
-//! Object 1 holds the bytes, object 2 is a ZAP whose `size` is the volume's. Chapter 03c §9 of the format notes.
+//! Object 1 holds the bytes, object 2 is a ZAP whose `size` is the volume's. Chapter 03c §9 of the
+//! format notes.
 //!
 //! Invariants
 //! - The size is a multiple of the block size and not 0.
@@ -51,8 +52,8 @@ pub struct Volume {
     data: Arc<Dnode>,
 }
 
-/// Bytes that a volume may come to take with its metadata: what its refreservation keeps for it. Chapter 06b §2.4, for pools
-/// without raidz.
+/// Bytes that a volume may come to take with its metadata: what its refreservation keeps for it.
+/// Chapter 06b §2.4, for pools without raidz.
 pub(crate) fn reservation(size: u64, block_size: u64, copies: u64) -> u64 {
     let blocks = size / block_size.max(1);
     let (mut meta, mut level) = (7, blocks);
@@ -80,7 +81,8 @@ impl Pool {
     /// Makes a volume.
     ///
     /// # Errors
-    /// `Refused(INVAL)` in the words of `zfs create`, `Refused(NOENT)`, `Refused(EXIST)`, `Refused(NOSPC)`.
+    /// `Refused(INVAL)` in the words of `zfs create`, `Refused(NOENT)`, `Refused(EXIST)`,
+    /// `Refused(NOSPC)`.
     pub fn create_volume(&self, name: &str, new: &NewVolume) -> Result<()> {
         self.create_volume_with_key(name, new, None)
     }
@@ -150,7 +152,8 @@ impl Pool {
     /// Opens a volume, or a snapshot of one.
     ///
     /// # Errors
-    /// `Refused(NOENT)`; `Refused(INVAL)` if it is none; `Refused(BUSY)` if somebody has it open for writing.
+    /// `Refused(NOENT)`; `Refused(INVAL)` if it is none; `Refused(BUSY)` if somebody has it open
+    /// for writing.
     pub fn volume(&self, name: &str) -> Result<Volume> {
         let handle = self.dsl().dataset(name)?;
         if !handle.is_volume()? {

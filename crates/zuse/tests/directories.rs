@@ -1,5 +1,6 @@
-//! How often directories and extended attributes go to the devices, seen by a device that records. With `ZUSE_LONG=1` in the
-//! environment the large directories have a million names (a minute in a release build).
+//! How often directories and extended attributes go to the devices, seen by a device that records.
+//! With `ZUSE_LONG=1` in the environment the large directories have a million names (a minute in a
+//! release build).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -201,7 +202,8 @@ fn a_name_of_a_huge_directory_is_two_blocks_away() {
         total += reads.len();
     }
     assert!(total >= 50, "only {total} reads: was this cold?");
-    // Warm, shortcuts lead to the blocks; the block cache is asked now and then, so that it knows what is in use.
+    // Warm, shortcuts lead to the blocks; the block cache is asked now and then, so that it knows
+    // what is in use.
     let known: Vec<_> = (0..2000).map(|i| format!("file-{:08}", i * 101)).collect();
     let round = || {
         for name in &known {

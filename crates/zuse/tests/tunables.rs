@@ -178,7 +178,8 @@ fn primarycache_says_what_the_cache_keeps() {
     };
     let (data, hits) = kept("all");
     assert!(data >= BYTES && hits >= 32, "{data} bytes, {hits} hits");
-    // The one indirect block: it is remembered for the blocks that follow, and looked for in the cache now and then.
+    // The one indirect block: it is remembered for the blocks that follow, and looked for in the
+    // cache now and then.
     let (data, hits) = kept("metadata");
     assert!(
         data < 1 << 20 && (1..32).contains(&hits),

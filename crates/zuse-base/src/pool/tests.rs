@@ -84,7 +84,8 @@ fn borrowed_data_is_worked_on_in_place() {
     assert!(data.iter().all(|&n| n == 6));
 }
 
-/// Each item waits until as many are at work as may wait for devices; never are there more than that, or than there are processors.
+/// Each item waits until as many are at work as may wait for devices; never are there more than
+/// that, or than there are processors.
 #[test]
 fn what_computes_has_as_many_threads_as_there_are_processors_or_devices() {
     use std::time::{Duration, Instant};

@@ -20,12 +20,13 @@ const CHUNK: usize = 1 << 20;
 
 /// Copy files between the host and a dataset, without a mount
 ///
-/// A place in a dataset is written DATASET:/PATH or DATASET@SNAPSHOT:/PATH. Modes, times, symbolic and hard links, extended
-/// attributes and holes are kept, owners, set-id bits and capabilities too when run as root. A volume is
-/// VOLUME: or VOLUME@SNAPSHOT:, and is copied as one file.
+/// A place in a dataset is written DATASET:/PATH or DATASET@SNAPSHOT:/PATH. Modes, times, symbolic
+/// and hard links, extended attributes and holes are kept, owners, set-id bits and capabilities too
+/// when run as root. A volume is VOLUME: or VOLUME@SNAPSHOT:, and is copied as one file.
 ///
-/// What cannot be copied is named, the rest goes on, and the exit status is 1. On the host a name that is taken is not
-/// touched, unless it is that of a file which the command line names, or -f is given.
+/// What cannot be copied is named, the rest goes on, and the exit status is 1. On the host a name
+/// that is taken is not touched, unless it is that of a file which the command line names, or -f is
+/// given.
 #[derive(Args, Debug)]
 pub struct Cp {
     /// Copy directories with all that is in them
@@ -233,7 +234,8 @@ pub fn copy_all_out(
     report.finish()
 }
 
-/// Copies a volume out as one file, which is made as other files are. A disk that was named is written over.
+/// Copies a volume out as one file, which is made as other files are. A disk that was named is
+/// written over.
 fn volume_out(
     pool: &zuse::Pool,
     source: &Target,

@@ -1,7 +1,8 @@
 //! `zuse demo`: the main job end to end, each step as a user would type it.
 //!
-//! Every command shown is run for real, as a child process of this program, with a state directory of the demo's own.
-//! What it should have done is checked afterwards; the first thing that is not as it should be ends the demo with an error.
+//! Every command shown is run for real, as a child process of this program, with a state directory
+//! of the demo's own. What it should have done is checked afterwards; the first thing that is not
+//! as it should be ends the demo with an error.
 
 mod tree;
 
@@ -17,8 +18,8 @@ use crate::session::Session;
 
 /// Show what Zuse does: create, copy, mount, snapshot, roll back, export, import
 ///
-/// It works in a new directory below DIR (the temporary directory by default) and takes about half a gigabyte of it for a
-/// minute. Nothing else is touched.
+/// It works in a new directory below DIR (the temporary directory by default) and takes about half
+/// a gigabyte of it for a minute. Nothing else is touched.
 #[derive(Args, Debug)]
 pub struct Demo {
     /// Leave everything in place at the end

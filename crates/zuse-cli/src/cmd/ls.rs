@@ -102,7 +102,8 @@ impl Ls {
         }
     }
 
-    /// Lists a directory, and where that is wanted those below; how many of them could not be listed whole.
+    /// Lists a directory, and where that is wanted those below; how many of them could not be
+    /// listed whole.
     fn tree(
         &self,
         session: &mut Session,
@@ -186,7 +187,8 @@ impl Ls {
         fs: &Arc<FileSystem>,
         (dir, entries): (&str, &[Entry]),
     ) -> Outcome<u64> {
-        // Names alone need no objects; of an object that cannot be read the name is there all the same.
+        // Names alone need no objects; of an object that cannot be read the name is there all the
+        // same.
         let look = self.long || self.inode;
         let (mut all, mut bad) = (Vec::new(), 0);
         for (name, object, kind) in entries {

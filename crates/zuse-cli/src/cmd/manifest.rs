@@ -13,9 +13,10 @@ use crate::session::{Need, Session};
 
 /// List everything in a dataset or snapshot as JSON, one object a line
 ///
-/// Sorted by path bytes. Two trees are the same if their manifests are (but for inode numbers, blocks and access times). Every
-/// file has its sha256; --sha256=none leaves it out. A volume is one line. What cannot be read is a line with its path and an
-/// error, the rest goes on, and the exit status is 1. It needs no mount.
+/// Sorted by path bytes. Two trees are the same if their manifests are (but for inode numbers,
+/// blocks and access times). Every file has its sha256; --sha256=none leaves it out. A volume is
+/// one line. What cannot be read is a line with its path and an error, the rest goes on, and the
+/// exit status is 1. It needs no mount.
 #[derive(Args, Debug)]
 pub struct Manifest {
     /// Checksums of all files (as without this option), of those up to 64 MiB, or of none

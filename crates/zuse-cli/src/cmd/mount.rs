@@ -15,8 +15,9 @@ use crate::wire;
 
 /// Mount a dataset or snapshot on a directory
 ///
-/// The datasets below it appear inside, snapshots under .zfs/snapshot. The command returns when it is mounted; a process in
-/// the background holds the pool until the last mount is gone, and serves all other zuse commands for that pool meanwhile.
+/// The datasets below it appear inside, snapshots under .zfs/snapshot. The command returns when it
+/// is mounted; a process in the background holds the pool until the last mount is gone, and serves
+/// all other zuse commands for that pool meanwhile.
 #[derive(Args, Debug)]
 pub struct Mount {
     #[command(flatten)]
@@ -35,7 +36,8 @@ pub struct MountArgs {
     pub dataset: String,
     /// The directory
     pub mountpoint: PathBuf,
-    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime, (no)symfollow, btime, writeback, sync, threads=N, and tunables as NAME=VALUE
+    /// Options, separated by commas: ro, rw, allow_other, (no)suid, (no)dev, (no)exec, (no)atime,
+    /// (no)symfollow, btime, writeback, sync, threads=N, and tunables as NAME=VALUE
     #[arg(short = 'o', value_name = "OPTION,…")]
     pub options: Vec<String>,
 }
@@ -217,7 +219,8 @@ impl Mount {
 
 /// Mount helper of mount(8): mount -t fuse.zuse DATASET DIR
 ///
-/// In fstab: "tank/home  /home/me/mnt  fuse.zuse  device=/path/tank.img,noauto,user  0 0". device=PATH may be given several times.
+/// In fstab: "tank/home  /home/me/mnt  fuse.zuse  device=/path/tank.img,noauto,user  0 0".
+/// device=PATH may be given several times.
 #[derive(Args, Debug)]
 pub struct Helper {
     #[command(flatten)]

@@ -14,9 +14,9 @@ use crate::table::{Column, Side, render};
 
 /// Show what pools keep in memory and asked of their devices: hits, misses and bytes by tier
 ///
-/// Of a pool that is mounted these are the figures of its process since it was opened. Any other pool is opened for the question,
-/// and shows what opening it took; 'zuse --stats COMMAND' shows what a command took. The block cache's limit is in bytes, that
-/// of the other tiers in entries.
+/// Of a pool that is mounted these are the figures of its process since it was opened. Any other
+/// pool is opened for the question, and shows what opening it took; 'zuse --stats COMMAND' shows
+/// what a command took. The block cache's limit is in bytes, that of the other tiers in entries.
 #[derive(Args, Debug)]
 pub struct Stats {
     /// No header, fields separated by one tab

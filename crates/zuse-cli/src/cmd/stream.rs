@@ -1,7 +1,7 @@
 //! `zuse stream …`: what is in streams, without a pool.
 //!
-//! A stream (a full one, then its incrementals) is received into a pool in a nameless file; the ordinary verbs then work
-//! on that pool.
+//! A stream (a full one, then its incrementals) is received into a pool in a nameless file; the
+//! ordinary verbs then work on that pool.
 
 mod diff;
 mod mount;
@@ -70,8 +70,8 @@ struct Sources {
     /// Unpack into a nameless file in this directory
     #[arg(long, value_name = "DIR")]
     tmp: Option<PathBuf>,
-    /// A full stream and its incrementals, in order; the last may name a snapshot, or of a package a file system below its
-    /// top (FILE@/CHILD@SNAPSHOT). '-' is standard input
+    /// A full stream and its incrementals, in order; the last may name a snapshot, or of a package
+    /// a file system below its top (FILE@/CHILD@SNAPSHOT). '-' is standard input
     #[arg(required = true, value_name = "STREAM[@SNAPSHOT]")]
     streams: Vec<PathBuf>,
 }
@@ -102,7 +102,8 @@ impl Sources {
         }
     }
 
-    /// Receives the streams into a pool of that name; the snapshot to be looked at, and all that there are.
+    /// Receives the streams into a pool of that name; the snapshot to be looked at, and all that
+    /// there are.
     fn open_all(&self, session: &mut Session, pool: &str) -> Outcome<(String, Vec<String>)> {
         let mut wanted = None;
         let mut inputs: Vec<Box<dyn Read>> = Vec::new();
@@ -159,7 +160,8 @@ fn top_of(pool: &str) -> String {
     STREAM_DATASET.replacen(STREAM_POOL, pool, 1)
 }
 
-/// A file and the snapshot behind its name: `FILE@SNAPSHOT`, or `FILE@/CHILD@SNAPSHOT` of a file system below the top.
+/// A file and the snapshot behind its name: `FILE@SNAPSHOT`, or `FILE@/CHILD@SNAPSHOT` of a file
+/// system below the top.
 fn split(session: &Session, path: &Path) -> (PathBuf, Option<String>) {
     if session.path(path).exists() {
         return (path.to_owned(), None);
@@ -249,8 +251,9 @@ impl Cat {
 
 /// Copy files out of a stream
 ///
-/// The directory is made if there is none. Nothing outside of it is touched, and nothing in it that is there already. A file that
-/// the stream does not hold whole is named and left out (-k keeps what there is of it), and the exit status is 1.
+/// The directory is made if there is none. Nothing outside of it is touched, and nothing in it that
+/// is there already. A file that the stream does not hold whole is named and left out (-k keeps
+/// what there is of it), and the exit status is 1.
 #[derive(Args, Debug)]
 struct Extract {
     /// What to copy (may be repeated); everything if nothing is named
@@ -282,7 +285,8 @@ impl Extract {
 
 /// List every path of a stream with its checksum, as JSON
 ///
-/// What the stream does not hold whole is a line with its path and an error, and the exit status is 1.
+/// What the stream does not hold whole is a line with its path and an error, and the exit status is
+/// 1.
 #[derive(Args, Debug)]
 struct Manifest {
     /// Accepted: what cannot be read never ends the rest

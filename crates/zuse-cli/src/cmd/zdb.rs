@@ -75,7 +75,8 @@ pub struct Zdb {
     /// The configuration
     #[arg(short = 'C', action = clap::ArgAction::Count)]
     config: u8,
-    /// Dedup tables; twice with a histogram, thrice one of each, four times what is shared, five times all entries
+    /// Dedup tables; twice with a histogram, thrice one of each, four times what is shared, five
+    /// times all entries
     #[arg(short = 'D', action = clap::ArgAction::Count)]
     dedup: u8,
     /// What a dedup table of all data would hold
@@ -117,10 +118,12 @@ pub struct Zdb {
     /// The pool as its checkpoint has it, under the name POOL_CHECKPOINTED_UNIVERSE
     #[arg(short = 'k')]
     checkpoint: bool,
-    /// Verify the lists of clones that are being destroyed, and that nothing is allocated or freed twice
+    /// Verify the lists of clones that are being destroyed, and that nothing is allocated or freed
+    /// twice
     #[arg(short = 'y')]
     livelists: bool,
-    /// Write a full stream of POOL/OBJECT, a dataset by its object, to standard output; then flags: c, e, L, w as of 'zfs send'
+    /// Write a full stream of POOL/OBJECT, a dataset by its object, to standard output; then flags:
+    /// c, e, L, w as of 'zfs send'
     #[arg(short = 'B')]
     backup: bool,
     /// The objects behind paths: DATASET PATH…

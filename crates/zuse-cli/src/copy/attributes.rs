@@ -1,7 +1,8 @@
 //! Owner, mode, extended attributes and times of what was copied to the host.
 //!
-//! In this order: an owner's change takes set-id bits and capabilities away, everything changes times. All go through an open
-//! descriptor, or through the very object that was made: never along a path that somebody could have changed.
+//! In this order: an owner's change takes set-id bits and capabilities away, everything changes
+//! times. All go through an open descriptor, or through the very object that was made: never along
+//! a path that somebody could have changed.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};

@@ -1,12 +1,15 @@
 //! A directory of the host below which a tree is written, and nothing outside of it.
 //!
 //! Names come from a disk or stream that may lie. Invariants
-//! - Every path is one of checked names below an open directory. Directories are found without following any link
-//!   (`openat2` with `RESOLVE_BENEATH`; where a sandbox refuses that call, name by name with `O_NOFOLLOW`).
-//! - Whatever is made is made new (`O_EXCL` and its like): a link or file that is there already, from a former run or anybody,
-//!   is neither followed nor written through.
-//! - What is there already goes only where the user asked for that, and only a file or a link, by a rename of what was made.
-//! - Only a disk is written over in its place, by who copies a volume to it and named it ([`Place::disk`]).
+//! - Every path is one of checked names below an open directory. Directories are found without
+//!   following any link (`openat2` with `RESOLVE_BENEATH`; where a sandbox refuses that call, name
+//!   by name with `O_NOFOLLOW`).
+//! - Whatever is made is made new (`O_EXCL` and its like): a link or file that is there already,
+//!   from a former run or anybody, is neither followed nor written through.
+//! - What is there already goes only where the user asked for that, and only a file or a link, by a
+//!   rename of what was made.
+//! - Only a disk is written over in its place, by who copies a volume to it and named it
+//!   ([`Place::disk`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -196,7 +199,8 @@ pub struct Made<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Makes something new with `make`, which is given a directory and a name and fails if the name is taken.
+    /// Makes something new with `make`, which is given a directory and a name and fails if the name
+    /// is taken.
     ///
     /// # Errors
     /// It cannot be made, or something is there that may not be replaced.
@@ -292,7 +296,8 @@ impl<'a> Place<'a> {
             .1)
     }
 
-    /// Makes another name of something that was made: of that very object, whatever has its name by now.
+    /// Makes another name of something that was made: of that very object, whatever has its name by
+    /// now.
     ///
     /// # Errors
     /// As of [`Self::make`]; the first name leads to something else.

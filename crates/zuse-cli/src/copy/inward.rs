@@ -46,7 +46,8 @@ pub struct In {
 
 /// An object with several names.
 enum Link {
-    /// Somebody copies it; these names were given to it meanwhile: directory, name, path on the host.
+    /// Somebody copies it; these names were given to it meanwhile: directory, name, path on the
+    /// host.
     Copying(Arc<Znode>, Vec<(Arc<Znode>, Vec<u8>, PathBuf)>),
     /// It is there.
     There(Arc<Znode>),
@@ -71,8 +72,9 @@ struct Inward<'a> {
     dirs: Mutex<Vec<(Arc<Znode>, Metadata, PathBuf)>>,
 }
 
-/// Copies a file, link or (with `recursive`) tree of the host to a name in a directory of a dataset; an empty name is the
-/// directory itself. What cannot be copied below the first is reported.
+/// Copies a file, link or (with `recursive`) tree of the host to a name in a directory of a
+/// dataset; an empty name is the directory itself. What cannot be copied below the first is
+/// reported.
 pub fn copy_in(
     fs: &Arc<FileSystem>,
     dataset: &str,
@@ -574,7 +576,8 @@ impl Inward<'_> {
                 .set_xattr(&Credentials::root(), znode, name, value, XattrMode::Any)
             {
                 Ok(()) => {}
-                // The dataset keeps none of that kind (acltype=off, xattr=off, labels of the host's own).
+                // The dataset keeps none of that kind (acltype=off, xattr=off, labels of the host's
+                // own).
                 Err(e) if e.is(Errno::NOTSUP) || !name.starts_with(b"user.") => {}
                 Err(e) => {
                     return Err(e).or_cannot(|| {

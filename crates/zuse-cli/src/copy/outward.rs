@@ -1,10 +1,12 @@
 //! From a dataset or snapshot to the host.
 //!
-//! What is read may come from a disk or stream that somebody forged: all of it goes below one open directory ([`Below`]), a walk
-//! ends ([`FileSystem::subdirectory`]), and who is not root gets no set-id bits and no capabilities, as with tar.
+//! What is read may come from a disk or stream that somebody forged: all of it goes below one open
+//! directory ([`Below`]), a walk ends ([`FileSystem::subdirectory`]), and who is not root gets no
+//! set-id bits and no capabilities, as with tar.
 //!
-//! A directory that is made is closed to others until its content is there; what it is to be at last is set at the end, deepest
-//! first, also when the copy fails. A file is whole or it is not there, unless [`Manner::keep_going`] keeps the part that can be read.
+//! A directory that is made is closed to others until its content is there; what it is to be at
+//! last is set at the end, deepest first, also when the copy fails. A file is whole or it is not
+//! there, unless [`Manner::keep_going`] keeps the part that can be read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -93,8 +95,9 @@ struct Outward<'a> {
     dirs: Mutex<Vec<Dir>>,
 }
 
-/// Copies an object, with `recursive` a tree, to a name in the directory `below`, which messages call `top`; with an empty
-/// name what is in it, to the directory itself. What cannot be copied is reported.
+/// Copies an object, with `recursive` a tree, to a name in the directory `below`, which messages
+/// call `top`; with an empty name what is in it, to the directory itself. What cannot be copied is
+/// reported.
 ///
 /// # Errors
 /// What ends all.

@@ -1,11 +1,13 @@
-//! How the answer of the process that holds a pool comes over: a line of JSON for each row, while the next are being made.
+//! How the answer of the process that holds a pool comes over: a line of JSON for each row, while
+//! the next are being made.
 //!
 //! ```text
 //!   datasets   [name, kind, txg of creation, [[value, source, received] or null, …], [names]]     a line each
 //!   others     one object
 //! ```
-//! The names of the properties stand in a row only where nobody asked for certain ones. Budget for a row of a listing: an
-//! allocation for its name, one for its cells, and one for each value; nothing is held back for the whole to be there.
+//! The names of the properties stand in a row only where nobody asked for certain ones. Budget for
+//! a row of a listing: an allocation for its name, one for its cells, and one for each value;
+//! nothing is held back for the whole to be there.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -165,7 +167,8 @@ impl Coming {
         Ok(())
     }
 
-    /// Takes all that comes. What is not understood is read to its end, too: the writer must not be left waiting.
+    /// Takes all that comes. What is not understood is read to its end, too: the writer must not be
+    /// left waiting.
     fn read(mut self, mut from: impl Read) -> io::Result<serde_json::Result<Self>> {
         let mut odd = Ok(());
         let (mut text, mut chunk) = (Vec::new(), vec![0; BATCH]);

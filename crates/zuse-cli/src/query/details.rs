@@ -40,7 +40,8 @@ pub struct LostRow {
 pub struct ActivityRow {
     /// See [`zuse::LastScan`].
     pub scan: Option<ScanRow>,
-    /// See [`zuse::Removal`]: state, vdev, its guid, start, end, bytes to copy, copied, of mappings.
+    /// See [`zuse::Removal`]: state, vdev, its guid, start, end, bytes to copy, copied, of
+    /// mappings.
     pub removal: Option<[u64; 8]>,
     /// See [`zuse::Checkpoint`]: time, bytes.
     pub checkpoint: Option<[u64; 2]>,
@@ -156,7 +157,8 @@ impl Details {
     }
 }
 
-/// What cannot be read is a warning: what else there is to say of a damaged pool is the more wanted.
+/// What cannot be read is a warning: what else there is to say of a damaged pool is the more
+/// wanted.
 fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
     fn told<T>(found: zuse::Result<Option<T>>, warnings: &mut Vec<String>) -> Option<T> {
         found.unwrap_or_else(|e| {

@@ -2,8 +2,8 @@
 //!
 //! Word m from the end (m = 1 for the last) counts with weights 1, m, m(m+1)/2, m(m+1)(m+2)/6.
 //! Lanes: word number `L·k + j` goes to lane j, which sees it as its own word t = n−k from the end,
-//! while its true place is `m = L·t − j`. Writing the weights of m in those of t gives, for the four
-//! sums A, B, C, D of lane j:
+//! while its true place is `m = L·t − j`. Writing the weights of m in those of t gives, for the
+//! four sums A, B, C, D of lane j:
 //!
 //! ```text
 //! a = Σ A

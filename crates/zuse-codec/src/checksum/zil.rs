@@ -5,10 +5,11 @@
 //! | zilog2 | at the block's start | fletcher4 | the used bytes, rounded up to 4096 |
 //! | zilog, old pools | at the block's end | fletcher2 | the whole block |
 //!
-//! In the header: bytes used at 136, magic at 144, words at 152. The verifier takes the place of the
-//! words during the sum. It comes from the block pointer: a random log guid, the dataset and the
-//! sequence number, so that a block that an older log left behind can never pass. The used length is
-//! read before it is proven: it is bounded by the block, and bytes beyond it are never looked at.
+//! In the header: bytes used at 136, magic at 144, words at 152. The verifier takes the place of
+//! the words during the sum. It comes from the block pointer: a random log guid, the dataset and
+//! the sequence number, so that a block that an older log left behind can never pass. The used
+//! length is read before it is proven: it is bounded by the block, and bytes beyond it are never
+//! looked at.
 
 use super::fletcher2::Fletcher2;
 use super::trailer::{TRAILER_MAGIC, order_of};
@@ -71,7 +72,8 @@ pub fn zil_sums(block: &[u8], verifier: [u64; 4]) -> Result<ZilSums, CodecError>
     })
 }
 
-/// Writes magic and words of a zilog2 block whose used length is in place; returns the bytes to write.
+/// Writes magic and words of a zilog2 block whose used length is in place; returns the bytes to
+/// write.
 ///
 /// # Errors
 /// [`CodecError::Length`] if the used length does not fit the block.

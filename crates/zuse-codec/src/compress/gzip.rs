@@ -26,7 +26,8 @@ pub(super) fn compress(
     match stream.compress(src, dst, FlushCompress::Finish) {
         Ok(Status::StreamEnd) => usize::try_from(stream.total_out()).ok(),
         _ => {
-            // A reset forgets that a block was begun, and the next stream would lack a header (zlib-rs, level 1).
+            // A reset forgets that a block was begun, and the next stream would lack a header
+            // (zlib-rs, level 1).
             *kept = None;
             None
         }

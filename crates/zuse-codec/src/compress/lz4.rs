@@ -6,8 +6,8 @@ use lz4_flex::block::{
 };
 
 const HEADER: usize = 4;
-/// A block that became so many times smaller is mostly runs (metadata: zeros), which are made faster by copies that double than
-/// byte by byte.
+/// A block that became so many times smaller is mostly runs (metadata: zeros), which are made
+/// faster by copies that double than byte by byte.
 const RUNS: usize = 12;
 /// Shortest match.
 const SHORTEST: usize = 4;
@@ -78,7 +78,8 @@ pub(super) fn check(src: &[u8], len: usize) -> Option<()> {
     }
 }
 
-/// Fills `dst` with the first bytes of a block and looks no further; None if the stream is broken there or ends before.
+/// Fills `dst` with the first bytes of a block and looks no further; None if the stream is broken
+/// there or ends before.
 pub(super) fn decompress_front(src: &[u8], dst: &mut [u8]) -> Option<()> {
     let (header, body) = src.split_first_chunk::<HEADER>()?;
     let length = usize::try_from(u32::from_be_bytes(*header)).ok()?;

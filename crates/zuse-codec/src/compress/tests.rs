@@ -423,7 +423,8 @@ proptest! {
     }
 }
 
-/// A compressor that ran out of room in the middle of a block would begin the next stream without a block's header.
+/// A compressor that ran out of room in the middle of a block would begin the next stream without a
+/// block's header.
 #[test]
 fn gzip_is_sound_after_what_did_not_fit() {
     use zuse_base::{Entropy, SeededPrng};

@@ -1,7 +1,8 @@
 //! Bytes of a key at rest in memory.
 //!
-//! They have one place that does not move, so no copies stay behind; they are wiped when dropped; and the system is asked
-//! not to write their page to its swap. Where it does not let us (RLIMIT_MEMLOCK), they are as safe as all else.
+//! They have one place that does not move, so no copies stay behind; they are wiped when dropped;
+//! and the system is asked not to write their page to its swap. Where it does not let us
+//! (RLIMIT_MEMLOCK), they are as safe as all else.
 
 use std::ops::Deref;
 
@@ -12,8 +13,9 @@ pub(super) struct Secret<const N: usize>(Box<[u8; N]>);
 impl<const N: usize> Secret<N> {
     pub(super) fn new(bytes: &[u8; N]) -> Self {
         let mut place = Box::new([0; N]);
-        // SAFETY: the range is that of a live box, and locking a page changes nothing that a program can see. The page
-        // is never unlocked: other keys may share it, and the heap uses it again.
+        // SAFETY: the range is that of a live box, and locking a page changes nothing that a
+        // program can see. The page is never unlocked: other keys may share it, and the heap uses
+        // it again.
         let _ = unsafe { rustix::mm::mlock(place.as_mut_ptr().cast(), N) };
         place.copy_from_slice(bytes);
         Self(place)

@@ -1,20 +1,25 @@
 //! Large writes and long reads around the host's cache (`O_DIRECT`).
 //!
-//! Through the cache each byte is copied, finds or takes a page, and is brought to the disk by another thread of the host, later. That
-//! pays where it is read or changed soon, and not for large blocks that are written once. Where the host does not say that it can do
-//! without (`statx`, Linux 6.1; local file systems and disks do), everything goes through the cache as before: over a network a
-//! direct write would wait for the other side.
+//! Through the cache each byte is copied, finds or takes a page, and is brought to the disk by
+//! another thread of the host, later. That pays where it is read or changed soon, and not for large
+//! blocks that are written once. Where the host does not say that it can do without (`statx`, Linux
+//! 6.1; local file systems and disks do), everything goes through the cache as before: over a
+//! network a direct write would wait for the other side.
 //!
-//! Reading through it costs as much again: 64 KiB took 20 µs of a processor, clearing pages, bringing them there and copying from them, 2
-//! around it. That is felt where processors share a core: 10 µs of each message that was answered meanwhile. So what is read once into a place
-//! where it stays is read around the host's cache, unless most of it is in there, or the host does not say (`cachestat`, Linux 6.5).
+//! Reading through it costs as much again: 64 KiB took 20 µs of a processor, clearing pages,
+//! bringing them there and copying from them, 2 around it. That is felt where processors share a
+//! core: 10 µs of each message that was answered meanwhile. So what is read once into a place where
+//! it stays is read around the host's cache, unless most of it is in there, or the host does not
+//! say (`cachestat`, Linux 6.5).
 //!
-//! Such memory begins with a page, though the host would take less. Reads of 704 KiB, four at a time, into huge pages came at 3.6 GB/s from
-//! pages on and at 2.7 from other multiples of 512, wherever on the disk they were from; in pages of 4 KiB at 1.2. The disk set the pace of
-//! values of 64 KiB at 2.2 GB/s so, and has time left at 2.8.
+//! Such memory begins with a page, though the host would take less. Reads of 704 KiB, four at a
+//! time, into huge pages came at 3.6 GB/s from pages on and at 2.7 from other multiples of 512,
+//! wherever on the disk they were from; in pages of 4 KiB at 1.2. The disk set the pace of values
+//! of 64 KiB at 2.2 GB/s so, and has time left at 2.8.
 //!
-//! The direct descriptor is a second one of the same file. It holds no lock; that of the first one stands for both. The host keeps
-//! both ways in step, page by page: a page is never written partly directly.
+//! The direct descriptor is a second one of the same file. It holds no lock; that of the first one
+//! stands for both. The host keeps both ways in step, page by page: a page is never written partly
+//! directly.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -35,7 +40,8 @@ const DIRECT_ALIGNMENT: StatxFlags = StatxFlags::from_bits_retain(0x2000);
 #[derive(Debug)]
 struct Direct {
     file: File,
-    /// What addresses in memory are made multiples of: of a page, which is more than most hosts ask for.
+    /// What addresses in memory are made multiples of: of a page, which is more than most hosts ask
+    /// for.
     memory: usize,
     /// What places and lengths in the file are multiples of.
     place: u64,
@@ -96,7 +102,8 @@ impl Around {
         self.direct(file).is_some()
     }
 
-    /// Writes the whole pages of `buf` that lie in the middle. Gives which bytes these were; none if the way is through the cache.
+    /// Writes the whole pages of `buf` that lie in the middle. Gives which bytes these were; none
+    /// if the way is through the cache.
     pub(super) fn write(&self, file: &File, buf: &[u8], at: u64) -> io::Result<Range<usize>> {
         let none = Ok(0..0);
         let page = PAGE as u64;
@@ -134,7 +141,8 @@ impl Around {
         Ok(from..done)
     }
 
-    /// Reads ranges that follow one another, counted from `at`, as [`crate::BlockDevice::read_apart`] says.
+    /// Reads ranges that follow one another, counted from `at`, as
+    /// [`crate::BlockDevice::read_apart`] says.
     pub(super) fn read(&self, file: &File, parts: &[Range<usize>], at: u64) -> Option<Vec<Fresh>> {
         if let Some(direct) = self.direct(file)
             && parts.iter().all(|part| {
@@ -150,12 +158,14 @@ impl Around {
     }
 }
 
-/// How many pages of a file's range are in the host's cache; `None` where the host cannot say (before Linux 6.5).
+/// How many pages of a file's range are in the host's cache; `None` where the host cannot say
+/// (before Linux 6.5).
 pub(super) fn cached(file: &File, at: u64, len: u64) -> Option<u64> {
     counts(file, at, len).map(|counts| counts[0])
 }
 
-/// Pages of a file's range: in the host's cache, changed, being written, and two counts about what was there.
+/// Pages of a file's range: in the host's cache, changed, being written, and two counts about what
+/// was there.
 pub(super) fn counts(file: &File, at: u64, len: u64) -> Option<[u64; 5]> {
     let range = [at, len];
     let mut counts = [0u64; 5];
@@ -172,8 +182,9 @@ pub(super) fn counts(file: &File, at: u64, len: u64) -> Option<[u64; 5]> {
     (done == 0).then_some(counts)
 }
 
-/// Whether the host's cache has less than half of what the ranges reach over, or hardly more of it than who reads a file in order gets
-/// brought ahead: what was read through the cache once would have the next ranges brought there, and so on for ever.
+/// Whether the host's cache has less than half of what the ranges reach over, or hardly more of it
+/// than who reads a file in order gets brought ahead: what was read through the cache once would
+/// have the next ranges brought there, and so on for ever.
 pub(super) fn has_little(file: &File, at: u64, parts: &[Range<usize>]) -> bool {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         return false;

@@ -177,7 +177,8 @@ fn what_will_be_read_may_be_anything() {
     assert_eq!(&bytes, b"zuse");
 }
 
-/// `len` bytes that lie in memory as those from `at` on lie in pages, with what differs from one page to the next.
+/// `len` bytes that lie in memory as those from `at` on lie in pages, with what differs from one
+/// page to the next.
 fn as_in_pages(buffer: &mut Vec<u8>, at: u64, len: usize) -> &[u8] {
     buffer.clear();
     buffer.reserve(len + PAGE);
@@ -367,7 +368,8 @@ fn a_read_apart_goes_around_the_cache_unless_the_bytes_are_in_it() {
         all.iter()
             .all(|part| part.as_ptr().addr().is_multiple_of(PAGE))
     );
-    // Hardly more than what is brought for who reads a file in order: the next ones are not to be brought so, too.
+    // Hardly more than what is brought for who reads a file in order: the next ones are not to be
+    // brought so, too.
     let mut some = vec![0; 2 << 20];
     device.read_at(&mut some, 0).unwrap();
     let before = cached(0, 24 << 20);

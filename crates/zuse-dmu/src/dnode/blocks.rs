@@ -1,7 +1,8 @@
 //! Whole-block access: the newest version of a block, and copy-on-write edits.
 //!
-//! Budget: a read of a dirty block is the state lock (shared), one B-tree search and the block's lock; of a clean
-//! block one cache hit per level, the last level-1 blocks by a shortcut ([`super::near`]). An edit after the first in a txg is the same as a dirty read.
+//! Budget: a read of a dirty block is the state lock (shared), one B-tree search and the block's
+//! lock; of a clean block one cache hit per level, the last level-1 blocks by a shortcut
+//! ([`super::near`]). An edit after the first in a txg is the same as a dirty read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,8 +20,8 @@ use crate::tx::Tx;
 mod clones;
 mod shape;
 
-/// A new object of metadata that has more blocks than these grows on in the next txg, most likely: it is a directory, each of whose leaves
-/// the next names fall into.
+/// A new object of metadata that has more blocks than these grows on in the next txg, most likely:
+/// it is a directory, each of whose leaves the next names fall into.
 const GROWING: u64 = 256;
 
 /// A block as a reader sees it: decoded, little-endian.
@@ -72,7 +73,8 @@ impl BlockEdit<'_> {
         self.bytes
     }
 
-    /// The bytes, to change. An index that is there stays: the caller keeps it in step, or drops it.
+    /// The bytes, to change. An index that is there stays: the caller keeps it in step, or drops
+    /// it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }
@@ -263,7 +265,8 @@ impl Dnode {
         Ok(block)
     }
 
-    /// As [`Self::read_tree`], for the few blocks of an object that most operations need: by a shortcut.
+    /// As [`Self::read_tree`], for the few blocks of an object that most operations need: by a
+    /// shortcut.
     #[inline]
     pub(crate) fn read_tree_near(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
         if tree.levels > 1 {
@@ -285,7 +288,8 @@ impl Dnode {
         if bp.is_hole() {
             return Ok(None);
         }
-        // What is encrypted is found with the key only: the cache may still hold what a key that is gone has opened.
+        // What is encrypted is found with the key only: the cache may still hold what a key that is
+        // gone has opened.
         if !bp.uses_crypt()
             && let Some(block) = self.core.io.peek(bp)
             && block.bytes().len() == head.block_size as usize
@@ -308,8 +312,8 @@ impl Dnode {
         Ok(Some(block))
     }
 
-    /// A block of a tree if it can be had without reading from a device. `parent` remembers the level-1 block that was looked
-    /// at last, which many blocks in a row share.
+    /// A block of a tree if it can be had without reading from a device. `parent` remembers the
+    /// level-1 block that was looked at last, which many blocks in a row share.
     pub(crate) fn at_hand(&self, tree: &Synced, blkid: u64, parent: &mut Parent) -> AtHand {
         let shift = tree.fanout_shift();
         let mut at = tree.levels - 1;
@@ -375,9 +379,11 @@ impl Dnode {
         }
     }
 
-    /// Runs `f` on the current bytes of a block: the newest dirty version, else what is on disk. Holes are zeros.
+    /// Runs `f` on the current bytes of a block: the newest dirty version, else what is on disk.
+    /// Holes are zeros.
     ///
-    /// `f` must not do I/O or touch another block: for a dirty block it runs under the block's lock.
+    /// `f` must not do I/O or touch another block: for a dirty block it runs under the block's
+    /// lock.
     ///
     /// # Errors
     /// The block, or an indirect block above it, cannot be read.
@@ -385,7 +391,8 @@ impl Dnode {
         self.with_block_of(blkid, false, f)
     }
 
-    /// As [`Self::with_block`], for the few blocks of an object that most operations need: they are found by a shortcut.
+    /// As [`Self::with_block`], for the few blocks of an object that most operations need: they are
+    /// found by a shortcut.
     ///
     /// # Errors
     /// As [`Self::with_block`].
@@ -456,7 +463,8 @@ impl Dnode {
         }
     }
 
-    /// Changes a block in tx's txg. The first change in a txg copies the block once; later ones are in place.
+    /// Changes a block in tx's txg. The first change in a txg copies the block once; later ones are
+    /// in place.
     ///
     /// `f` runs under the block's lock: no I/O, no other block inside.
     ///
@@ -517,7 +525,8 @@ impl Dnode {
         }
     }
 
-    /// Asks the memory for where the newest version of a block is whose number `f` finds in another one, if that is a changed one.
+    /// Asks the memory for where the newest version of a block is whose number `f` finds in another
+    /// one, if that is a changed one.
     #[inline]
     pub(crate) fn lead<R>(
         &self,
@@ -535,7 +544,8 @@ impl Dnode {
         Some(led)
     }
 
-    /// Asks the memory for the newest version of a block, if that is a changed one: for the block, its first bytes and those at `soon`.
+    /// Asks the memory for the newest version of a block, if that is a changed one: for the block,
+    /// its first bytes and those at `soon`.
     pub(crate) fn expect_block(&self, blkid: u64, soon: usize) {
         let state = self.read_state();
         if let Some(d) = state.dirty.last() {
@@ -593,11 +603,13 @@ impl Dnode {
         })
     }
 
-    /// Puts a version into tx's txg; if one is there already (another thread was first) that one stays unless `replace`.
+    /// Puts a version into tx's txg; if one is there already (another thread was first) that one
+    /// stays unless `replace`.
     ///
-    /// The block cache makes room for it while it lends: cache and changed blocks together stay within its limit. Metadata
-    /// that it lends for is not counted as dirty: it mostly is a new version of a cached block, and a large directory could
-    /// otherwise dirty so many leaves that a txg ends after a few names, and each name cost a leaf.
+    /// The block cache makes room for it while it lends: cache and changed blocks together stay
+    /// within its limit. Metadata that it lends for is not counted as dirty: it mostly is a new
+    /// version of a cached block, and a large directory could otherwise dirty so many leaves that a
+    /// txg ends after a few names, and each name cost a leaf.
     fn install(
         &self,
         tx: &Tx,
@@ -656,8 +668,9 @@ impl Dnode {
         self.put_block(tx, blkid, bytes, false)
     }
 
-    /// Replaces the only block of a file that holds the value of an extended attribute. It is counted like the spill block in
-    /// which a smaller value stands: while the cache has memory to spare, no writer waits and no txg ends because of it.
+    /// Replaces the only block of a file that holds the value of an extended attribute. It is
+    /// counted like the spill block in which a smaller value stands: while the cache has memory to
+    /// spare, no writer waits and no txg ends because of it.
     ///
     /// # Errors
     /// As [`Self::write_block`].

@@ -1,7 +1,7 @@
 //! What stands beside an object in memory: a ZAP's lock, a znode. One of a type at most.
 //!
-//! An object holds them weakly: they live as long as somebody uses them. Most objects have one, which has its place here without
-//! an allocation of its own.
+//! An object holds them weakly: they live as long as somebody uses them. Most objects have one,
+//! which has its place here without an allocation of its own.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -48,7 +48,8 @@ impl All {
 pub(super) struct Companions(RwLock<All>);
 
 impl Dnode {
-    /// The in-memory companion of this object of that type, made by `make` if there is none (any more).
+    /// The in-memory companion of this object of that type, made by `make` if there is none (any
+    /// more).
     ///
     /// # Errors
     /// Those of `make`.

@@ -4,25 +4,28 @@
 //!   Synced ── Near ──► level-1 blocks, and the level-0 blocks that every operation needs (a ZAP's header and table)
 //!                 └──► level-1 block ── Children ──► its level-0 blocks (metadata only)
 //! ```
-//! A random look-up in a large directory reads the header, a table block and a leaf. By the way from the top each of
-//! them is one hit of the block cache per level: a pointer of 128 bytes, a shard lock, a hash table, each a miss of the
-//! processor's caches. Through a shortcut it is one slot.
+//! A random look-up in a large directory reads the header, a table block and a leaf. By the way
+//! from the top each of them is one hit of the block cache per level: a pointer of 128 bytes, a
+//! shard lock, a hash table, each a miss of the processor's caches. Through a shortcut it is one
+//! slot.
 //!
 //! Rules
 //! - A shortcut holds its block weakly: the cache alone decides what stays in memory.
-//! - [`Near`] belongs to one [`Synced`](crate::dirty::Synced), [`Children`] to one version of a level-1 block. Neither ever
-//!   changes: a shortcut cannot lead to an old version.
+//! - [`Near`] belongs to one [`Synced`](crate::dirty::Synced), [`Children`] to one version of a
+//!   level-1 block. Neither ever changes: a shortcut cannot lead to an old version.
 //! - One use of 64 or so goes by the cache, so that the cache knows that the block is in use.
 //! - What is encrypted has no shortcut: it is found with the key only.
 //!
-//! Budget: a use is two locked operations, those of taking and giving back the reference: the first shortcut to a block is
-//! written once and read without a lock. Only that of a block that left the cache and came back, or of a second one at
-//! the same slot, stands behind a lock (two more). A locked operation takes 20 cycles even in the nearest cache, and nothing
-//! that comes after it begins before it ends; a look-up in a fat ZAP has three shortcuts.
+//! Budget: a use is two locked operations, those of taking and giving back the reference: the first
+//! shortcut to a block is written once and read without a lock. Only that of a block that left the
+//! cache and came back, or of a second one at the same slot, stands behind a lock (two more). A
+//! locked operation takes 20 cycles even in the nearest cache, and nothing that comes after it
+//! begins before it ends; a look-up in a fat ZAP has three shortcuts.
 //!
-//! Memory: nothing for objects of one level; otherwise, once used, 56 bytes for each level-1 block (4 to 64) and for each
-//! block of a ZAP (4 to 64), and 24 bytes a pointer beside each cached level-1 block of metadata, 48 where blocks came back, charged
-//! to the cache (as 48) and dropped with it.
+//! Memory: nothing for objects of one level; otherwise, once used, 56 bytes for each level-1 block
+//! (4 to 64) and for each block of a ZAP (4 to 64), and 24 bytes a pointer beside each cached
+//! level-1 block of metadata, 48 where blocks came back, charged to the cache (as 48) and dropped
+//! with it.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -39,8 +42,9 @@ const MOST: usize = 64;
 /// log2 of the uses of which one goes by the cache.
 const USES: u32 = 6;
 
-/// Chooses the uses that go by the cache: one of 64 at random, so that no order of uses leaves a block out.
-/// Uses of two threads at once may count as one: nothing depends on it, and a locked operation would cost more.
+/// Chooses the uses that go by the cache: one of 64 at random, so that no order of uses leaves a
+/// block out. Uses of two threads at once may count as one: nothing depends on it, and a locked
+/// operation would cost more.
 #[derive(Default)]
 struct Dice(AtomicU32);
 
@@ -135,7 +139,8 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// The level-1 block of that number, of about `blocks` in all, by its shortcut or by `read`, which says `None` for a hole.
+    /// The level-1 block of that number, of about `blocks` in all, by its shortcut or by `read`,
+    /// which says `None` for a hole.
     #[inline]
     pub fn indirect(
         &self,
@@ -171,7 +176,8 @@ impl std::fmt::Debug for Near {
     }
 }
 
-/// Where a child is, and at which address its bytes begin: they can be asked for while the reference to it is still taken.
+/// Where a child is, and at which address its bytes begin: they can be asked for while the
+/// reference to it is still taken.
 #[derive(Default)]
 struct Child {
     block: Weak<Block>,
@@ -190,7 +196,8 @@ impl Child {
     #[inline]
     fn get(&self, soon: usize) -> Option<Arc<Block>> {
         read_soon_at(self.bytes);
-        // The end of what says where they are: seldom in the same line of memory as the count of references.
+        // The end of what says where they are: seldom in the same line of memory as the count of
+        // references.
         let place = Weak::as_ptr(&self.block).addr();
         read_soon_at(place.wrapping_add(size_of::<Block>() - 1));
         read_soon_at(self.bytes.wrapping_add(soon));
@@ -221,7 +228,8 @@ impl Children {
         }
     }
 
-    /// The child, if it is known and still in memory. Its first bytes and those at `soon` will be read soon.
+    /// The child, if it is known and still in memory. Its first bytes and those at `soon` will be
+    /// read soon.
     #[inline]
     pub fn get(&self, child: usize, soon: usize) -> Option<Arc<Block>> {
         if self.dice.by_cache() {

@@ -5,7 +5,8 @@ use zuse_base::{Error, Result};
 use super::Dnode;
 
 impl Dnode {
-    /// Fails for a block that a stream did not bring ([`crate::Edge`]): what is in its place is not its data.
+    /// Fails for a block that a stream did not bring ([`crate::Edge`]): what is in its place is not
+    /// its data.
     #[inline]
     pub(super) fn check_proved(&self, blkid: u64, block_size: u32) -> Result<()> {
         match self.core.edge.get() {

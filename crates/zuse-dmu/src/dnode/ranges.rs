@@ -27,7 +27,8 @@ pub(super) struct Stream {
     ahead: AtomicU64,
 }
 
-/// A piece of an object's bytes: shared with the cache where it is clean, zeros where there is a hole.
+/// A piece of an object's bytes: shared with the cache where it is clean, zeros where there is a
+/// hole.
 #[derive(Clone)]
 pub enum SharedSlice {
     /// A part of a cached block.
@@ -66,7 +67,8 @@ impl SharedSlice {
 }
 
 impl Dnode {
-    /// Gives the bytes of a range to `sink`, in order, block by block. What lies behind the last block is zeros.
+    /// Gives the bytes of a range to `sink`, in order, block by block. What lies behind the last
+    /// block is zeros.
     ///
     /// # Errors
     /// A block cannot be read; what was given before stays valid.
@@ -245,8 +247,8 @@ impl Dnode {
         })
     }
 
-    /// The next offset at or after `offset` that is data (or, with `hole`, a hole); `None` if there is none up to
-    /// the last block. Block granularity; behind the last block everything is a hole.
+    /// The next offset at or after `offset` that is data (or, with `hole`, a hole); `None` if there
+    /// is none up to the last block. Block granularity; behind the last block everything is a hole.
     ///
     /// # Errors
     /// An indirect block cannot be read.
@@ -270,8 +272,8 @@ impl Dnode {
             if is_hole == hole {
                 return Ok(Some((blkid * size).max(offset)));
             }
-            // A span of the tree says nothing about newer versions inside it, except that holes stay one
-            // question: jump only as far as no dirty block begins.
+            // A span of the tree says nothing about newer versions inside it, except that holes
+            // stay one question: jump only as far as no dirty block begins.
             blkid = self.next_stop(blkid, span);
         }
         let behind = ((last + 1) * size).max(offset);
@@ -282,7 +284,8 @@ impl Dnode {
         Ok(hole.then_some(behind))
     }
 
-    /// The end of a run of `span` blocks from `blkid`, cut where a dirty block or freed range begins.
+    /// The end of a run of `span` blocks from `blkid`, cut where a dirty block or freed range
+    /// begins.
     fn next_stop(&self, blkid: u64, span: u64) -> u64 {
         let end = blkid.saturating_add(span.max(1));
         let state = self.read_state();
@@ -382,8 +385,8 @@ impl Dnode {
 
     /// Keeps a sequential reader supplied: called with the blocks it reads now.
     ///
-    /// Requests of one reader may come in a different order from several threads, so being near the expected place is
-    /// enough. Objects of one block never get here far enough to cost anything.
+    /// Requests of one reader may come in a different order from several threads, so being near the
+    /// expected place is enough. Objects of one block never get here far enough to cost anything.
     fn read_ahead(&self, first: u64, end: u64, size: u64, last: u64) {
         let window = (READ_AHEAD / size).max(2);
         let expected = self.stream.next.swap(end, Relaxed);

@@ -1,18 +1,21 @@
-//! Writing what one txg changed about an object: data first, then the indirect blocks above, up to the dnode.
+//! Writing what one txg changed about an object: data first, then the indirect blocks above, up to
+//! the dnode.
 //!
 //! ```text
 //!   freed ranges ─┐
 //!   dirty blocks ─┴► level 0 ─► level 1 … ─► blkptr[] ─► DnodePhys ─► a slot of a dnode block
 //! ```
-//! The old tree is immutable on disk; each touched block gets a new place (or, in later passes of a txg, keeps its
-//! own). Every pointer that leaves the tree is killed exactly once and every one that enters is born exactly once:
-//! the ledger's books are the object's `used` and the dataset's space.
+//! The old tree is immutable on disk; each touched block gets a new place (or, in later passes of a
+//! txg, keeps its own). Every pointer that leaves the tree is killed exactly once and every one
+//! that enters is born exactly once: the ledger's books are the object's `used` and the dataset's
+//! space.
 //!
-//! Budget: an indirect block is read, changed and written once per txg however many children changed. The children
-//! of one level-1 block are compressed, checksummed and written in parallel.
+//! Budget: an indirect block is read, changed and written once per txg however many children
+//! changed. The children of one level-1 block are compressed, checksummed and written in parallel.
 //!
-//! Blocks of dnodes are not held as versions: a txg that brings a million files would keep all of theirs in memory at once, until the
-//! last is written. Each is made of what is on disk when its turn comes ([`Maker`]), written, and left to the cache.
+//! Blocks of dnodes are not held as versions: a txg that brings a million files would keep all of
+//! theirs in memory at once, until the last is written. Each is made of what is on disk when its
+//! turn comes ([`Maker`]), written, and left to the cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
@@ -72,8 +75,8 @@ pub(crate) struct SyncedObject {
 impl Dnode {
     /// Writes the changes of `txg`. Returns `None` if there are none.
     ///
-    /// The new state is visible to readers when this returns; the caller must keep the object in memory until
-    /// the dnode block that holds it is written.
+    /// The new state is visible to readers when this returns; the caller must keep the object in
+    /// memory until the dnode block that holds it is written.
     pub(crate) fn sync(
         self: &Arc<Self>,
         txg: Txg,
@@ -83,7 +86,8 @@ impl Dnode {
         self.sync_with(txg, pass, flags, None)
     }
 
-    /// As [`Self::sync`] of an object that has no versions of blocks: those of these numbers, in order, are made here.
+    /// As [`Self::sync`] of an object that has no versions of blocks: those of these numbers, in
+    /// order, are made here.
     pub(crate) fn sync_made(
         self: &Arc<Self>,
         txg: Txg,
@@ -263,7 +267,8 @@ impl Tree {
         while now.levels < now.head.min_levels {
             self.add_level(now)?;
         }
-        // The highest block is within reach of the tree, also where it was freed before it was written.
+        // The highest block is within reach of the tree, also where it was freed before it was
+        // written.
         let last = blocks.last().map_or(0, |(id, _)| *id);
         self.grow(now, last.max(now.head.max_block))?;
         if blocks.is_empty() && freed.is_empty() {
@@ -539,8 +544,8 @@ impl Tree {
         Ok(written)
     }
 
-    /// Puts a further pointer to a block in place of `old`. The reference counts already: since this txg began to be
-    /// written, before anything was freed in it.
+    /// Puts a further pointer to a block in place of `old`. The reference counts already: since
+    /// this txg began to be written, before anything was freed in it.
     fn write_clone(&self, old: &BlockPointer, reference: &Reference) -> Result<BlockPointer> {
         let mut bp = *reference.pointer();
         bp.set_birth(self.txg.0, bp.physical_birth());

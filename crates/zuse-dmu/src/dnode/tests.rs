@@ -1,4 +1,5 @@
-//! Objects against a model over many txgs: what is read is the newest version, what is reopened is the synced one.
+//! Objects against a model over many txgs: what is read is the newest version, what is reopened is
+//! the synced one.
 
 use std::sync::Arc;
 
@@ -307,8 +308,8 @@ fn the_cache_makes_room_for_changed_data_until_it_is_written() {
     assert!(cache.stats().used <= 2 << 20);
 }
 
-/// They counted as changed data of files: every 32 MiB of them ended a txg, which was then written beside those who set the next,
-/// and with 64 MiB these waited.
+/// They counted as changed data of files: every 32 MiB of them ended a txg, which was then written
+/// beside those who set the next, and with 64 MiB these waited.
 #[test]
 fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_has_room_to_spare() {
     const LEN: usize = 64 << 10;
@@ -390,8 +391,9 @@ fn a_glance_shows_what_is_stored_of_objects_that_nobody_has() {
     assert!(now[3] && !now[7] && now.iter().filter(|s| **s).count() == 99);
 }
 
-/// Blocks of dnodes are made when their turn to be written comes. All of a txg's at once, a million files' are 500 MiB, would fill what the
-/// cache lends, so that leaves of directories count as dirty from then on and the open txg ends early.
+/// Blocks of dnodes are made when their turn to be written comes. All of a txg's at once, a million
+/// files' are 500 MiB, would fill what the cache lends, so that leaves of directories count as
+/// dirty from then on and the open txg ends early.
 #[test]
 fn writing_a_txg_dirties_no_blocks_of_dnodes() {
     const COUNT: u64 = 3000;
@@ -446,8 +448,9 @@ fn writing_a_txg_dirties_no_blocks_of_dnodes() {
     }
 }
 
-/// A txg that mostly brings blocks of new objects is written at once, because waiting would spare none of them. Those of a new
-/// directory that is large already are no such blocks: the next names fall into each of its leaves.
+/// A txg that mostly brings blocks of new objects is written at once, because waiting would spare
+/// none of them. Those of a new directory that is large already are no such blocks: the next names
+/// fall into each of its leaves.
 #[test]
 fn blocks_of_a_new_large_directory_count_as_written_again() {
     let pool = TestPool::new(Settings::default());

@@ -1,9 +1,10 @@
-//! Reading dnode blocks ahead for whoever takes one object after the other: lookups through a mount, in the order in which
-//! the files were made.
+//! Reading dnode blocks ahead for whoever takes one object after the other: lookups through a
+//! mount, in the order in which the files were made.
 //!
-//! Only blocks that had to be read begin a run, so objects in memory and blocks in the cache cost nothing. Where one comes
-//! right behind the last such one, the next [`WINDOW`] are brought by another thread, neighbours in one device read. When half
-//! of them have been asked for, it brings the next ones: nobody who keeps that order waits for a device again.
+//! Only blocks that had to be read begin a run, so objects in memory and blocks in the cache cost
+//! nothing. Where one comes right behind the last such one, the next [`WINDOW`] are brought by
+//! another thread, neighbours in one device read. When half of them have been asked for, it brings
+//! the next ones: nobody who keeps that order waits for a device again.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl BlocksAhead {
 }
 
 impl Objset {
-    /// A dnode block was needed for an object that nobody had in memory, and had to be read or was at hand.
+    /// A dnode block was needed for an object that nobody had in memory, and had to be read or was
+    /// at hand.
     #[inline]
     pub(super) fn dnode_block_was_needed(
         self: &Arc<Self>,

@@ -1,7 +1,8 @@
 //! What differs between two states of an object set, found without reading what is the same.
 //!
-//! Both trees of dnode blocks are gone down together. Where both have the same pointer everything below is the same block
-//! for block, because a block never changes: only paths that lead to a changed dnode are read.
+//! Both trees of dnode blocks are gone down together. Where both have the same pointer everything
+//! below is the same block for block, because a block never changes: only paths that lead to a
+//! changed dnode are read.
 
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ struct Pair<'a> {
 }
 
 impl Objset {
-    /// Calls `f` for every object whose dnode differs between this state and a later one (both as of their last synced
-    /// txg), by number.
+    /// Calls `f` for every object whose dnode differs between this state and a later one (both as
+    /// of their last synced txg), by number.
     ///
     /// # Errors
     /// Those of `f`; a dnode block that differs, or an indirect block above one, cannot be read.

@@ -1,8 +1,9 @@
-//! Objects as they stand in their dnode blocks, for who wants to know something of many and work with none.
+//! Objects as they stand in their dnode blocks, for who wants to know something of many and work
+//! with none.
 //!
-//! Invariant: what is shown is the newest state of the object. While a txg's change of an object is not in the meta
-//! dnode's tree, the object is in memory; so bytes of a tree that is still the newest one, of an object that nobody has in
-//! memory, are not outdated.
+//! Invariant: what is shown is the newest state of the object. While a txg's change of an object is
+//! not in the meta dnode's tree, the object is in memory; so bytes of a tree that is still the
+//! newest one, of an object that nobody has in memory, are not outdated.
 
 use std::sync::Arc;
 
@@ -36,7 +37,8 @@ pub struct Glance<'a> {
     reads: bool,
 }
 
-/// Asks the processor for what a look at a common file reads: the dnode's core, and the bonus behind one block pointer.
+/// Asks the processor for what a look at a common file reads: the dnode's core, and the bonus
+/// behind one block pointer.
 pub(super) fn ask_for(block: &Block, slot: usize) {
     if let Some(dnode) = block
         .bytes()
@@ -48,7 +50,8 @@ pub(super) fn ask_for(block: &Block, slot: usize) {
 }
 
 impl Objset {
-    /// Those of their dnode blocks that are at hand, and the numbers of the others. `parent` is where the last was found.
+    /// Those of their dnode blocks that are at hand, and the numbers of the others. `parent` is
+    /// where the last was found.
     fn at_hand_of(
         &self,
         tree: &Synced,
@@ -91,11 +94,12 @@ impl Objset {
         }
     }
 
-    /// A look at objects, in the order of their numbers, without putting them into memory. Their dnode blocks are gathered
-    /// first; those that have to be read are asked for together.
+    /// A look at objects, in the order of their numbers, without putting them into memory. Their
+    /// dnode blocks are gathered first; those that have to be read are asked for together.
     ///
-    /// The caller will look at `in_all` objects in the end, of which these are a random part: if they stand close together,
-    /// all dnode blocks between the first and the last of these are read at once, in the order of their places.
+    /// The caller will look at `in_all` objects in the end, of which these are a random part: if
+    /// they stand close together, all dnode blocks between the first and the last of these are read
+    /// at once, in the order of their places.
     pub fn glance(&self, objects: impl Iterator<Item = ObjectId>, in_all: u64) -> Glance<'_> {
         let tree = self.meta_tree();
         let mut parent = None;
@@ -127,8 +131,9 @@ impl Objset {
         }
     }
 
-    /// What `f` makes of one object as it stands in its dnode block, without putting it into memory. `None` when it is in
-    /// memory, is none, or does not parse: [`Objset::dnode`] knows more.
+    /// What `f` makes of one object as it stands in its dnode block, without putting it into
+    /// memory. `None` when it is in memory, is none, or does not parse: [`Objset::dnode`] knows
+    /// more.
     pub fn look_at<R>(
         &self,
         object: ObjectId,
@@ -139,8 +144,9 @@ impl Objset {
         found.filter(|_| stored.is_newest())
     }
 
-    /// One object as it stands in its dnode block, without putting it into memory; who takes one after the other has the next blocks
-    /// brought, as with [`Objset::dnode`]. `None` as of [`Objset::look_at`].
+    /// One object as it stands in its dnode block, without putting it into memory; who takes one
+    /// after the other has the next blocks brought, as with [`Objset::dnode`]. `None` as of
+    /// [`Objset::look_at`].
     pub fn stored(self: &Arc<Self>, object: ObjectId) -> Option<Stored<'_>> {
         let misses = self.io().cache().misses();
         let stored = self.stored_quietly(object)?;
@@ -181,8 +187,9 @@ impl Objset {
     }
 }
 
-/// An object as it stands in its dnode block. What is read through it may be outdated, or even be something else by now, until
-/// [`Stored::is_newest`] has said that it is not; nothing is held by it.
+/// An object as it stands in its dnode block. What is read through it may be outdated, or even be
+/// something else by now, until [`Stored::is_newest`] has said that it is not; nothing is held by
+/// it.
 pub struct Stored<'a> {
     os: &'a Objset,
     tree: Arc<Synced>,
@@ -197,7 +204,8 @@ impl Stored<'_> {
         DnodeView::parse(self.block.bytes().get(slot * DNODE_SLOT..)?).ok()?
     }
 
-    /// Asks the processor for the object behind it, which was probably made right after it and will be looked at soon.
+    /// Asks the processor for the object behind it, which was probably made right after it and will
+    /// be looked at soon.
     pub fn ask_for_next(&self) {
         let slot = (self.object.0 % SLOTS_PER_BLOCK as u64) as usize;
         ask_for(&self.block, slot + 1);
@@ -208,7 +216,8 @@ impl Stored<'_> {
         &self.block
     }
 
-    /// Whether this is the newest state of the object still, and what was read through it before is part of that.
+    /// Whether this is the newest state of the object still, and what was read through it before is
+    /// part of that.
     pub fn is_newest(&self) -> bool {
         !self.os.is_in_memory(self.object) && self.os.is_meta_tree(&self.tree)
     }
@@ -218,7 +227,8 @@ impl Stored<'_> {
         self.read(&self.dnode()?.spill()?, true)
     }
 
-    /// The only block of an object that has one, which is no hole; `None` of others, or if it cannot be read.
+    /// The only block of an object that has one, which is no hole; `None` of others, or if it
+    /// cannot be read.
     pub fn only_block(&self) -> Option<Arc<Block>> {
         self.read_whole(&self.only()?)
     }
@@ -228,7 +238,8 @@ impl Stored<'_> {
         self.only().map(|(bp, _, _)| bp)
     }
 
-    /// What `f` makes of the bytes of [`Self::only_block`]. Those of a short block that lies in its pointer need no memory.
+    /// What `f` makes of the bytes of [`Self::only_block`]. Those of a short block that lies in its
+    /// pointer need no memory.
     pub fn with_only_block<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let only = self.only()?;
         let (bp, len, _) = only;
@@ -271,8 +282,8 @@ impl Stored<'_> {
 }
 
 impl Glance<'_> {
-    /// What `f` makes of an object. `None` when it does not want to, and when the object is in memory, is none, or cannot be
-    /// read: [`Objset::dnode`] knows more.
+    /// What `f` makes of an object. `None` when it does not want to, and when the object is in
+    /// memory, is none, or cannot be read: [`Objset::dnode`] knows more.
     pub fn look<R>(
         &mut self,
         object: ObjectId,

@@ -1,4 +1,5 @@
-//! What an object set should have and has not: blocks that no copy could give, and what a cut stream did not bring.
+//! What an object set should have and has not: blocks that no copy could give, and what a cut
+//! stream did not bring.
 
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ impl Core {
 }
 
 impl Objset {
-    /// Only what this edge proves is given from now on: the rest is an error, not holes or older bytes.
+    /// Only what this edge proves is given from now on: the rest is an error, not holes or older
+    /// bytes.
     pub fn set_edge(&self, edge: Arc<Edge>) {
         // It is the same for everybody who opens the object set.
         let _ = self.core.edge.set(edge);

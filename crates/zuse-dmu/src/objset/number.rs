@@ -1,8 +1,8 @@
 //! Choosing object numbers.
 //!
-//! Numbers ascend through one dnode block, then the next block with room is sought from a rotor onward; when the
-//! end is reached and objects were freed since, the search starts at 0 once more. Blocks that are full by their
-//! pointer's fill count are skipped without being read.
+//! Numbers ascend through one dnode block, then the next block with room is sought from a rotor
+//! onward; when the end is reached and objects were freed since, the search starts at 0 once more.
+//! Blocks that are full by their pointer's fill count are skipped without being read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,7 +83,8 @@ impl Numbers {
 }
 
 impl Objset {
-    /// Runs `f` with the slots of a dnode block that are taken, on disk or in memory, while that cannot change.
+    /// Runs `f` with the slots of a dnode block that are taken, on disk or in memory, while that
+    /// cannot change.
     fn with_taken<R>(&self, block: u64, f: impl FnOnce(&mut Numbers, u32) -> R) -> Result<R> {
         loop {
             let tree = self.meta_tree();
@@ -92,8 +93,8 @@ impl Objset {
                 other => other?.map_or(0, |b| dnode_slots(b.bytes())),
             };
             let mut numbers = self.numbers.lock();
-            // Numbers settle under this lock, after the tree that has them is in place: with the same tree nothing
-            // went from memory to disk in between.
+            // Numbers settle under this lock, after the tree that has them is in place: with the
+            // same tree nothing went from memory to disk in between.
             if !Arc::ptr_eq(&tree, &self.meta_tree()) {
                 continue;
             }

@@ -1,10 +1,10 @@
 //! Object sets of encrypted datasets that a raw stream is received into, without their key.
 //!
 //! Invariants
-//! - Nothing in clear is ever written into one: data, spills and dnode blocks come with salt, IV and MAC; indirect blocks
-//!   and the object set block need no key.
-//! - Whenever a dnode changes, its block's salt, IV and MAC are noted in that txg: the stream names them before the first
-//!   object of a block.
+//! - Nothing in clear is ever written into one: data, spills and dnode blocks come with salt, IV
+//!   and MAC; indirect blocks and the object set block need no key.
+//! - Whenever a dnode changes, its block's salt, IV and MAC are noted in that txg: the stream names
+//!   them before the first object of a block.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ impl Objset {
         self.core.raw
     }
 
-    /// Takes over what a raw stream says of the whole object set. What only its own pool can prove goes: the accounting,
-    /// which is made anew with the key, and the intent log.
+    /// Takes over what a raw stream says of the whole object set. What only its own pool can prove
+    /// goes: the accounting, which is made anew with the key, and the intent log.
     ///
     /// # Errors
     /// None in fact: the meta dnode is never free.

@@ -1,6 +1,7 @@
 //! Writing one txg of an object set.
 //!
-//! Order: dirty objects (in parallel, each counted where it was written) → accounting → dnodes into their slots, block by block → meta dnode → objset block.
+//! Order: dirty objects (in parallel, each counted where it was written) → accounting → dnodes into
+//! their slots, block by block → meta dnode → objset block.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,7 +45,8 @@ struct How {
     counted: bool,
 }
 
-/// What writing objects did. It is put together where they are written: what it takes is in that processor's cache.
+/// What writing objects did. It is put together where they are written: what it takes is in that
+/// processor's cache.
 #[derive(Default)]
 struct Done {
     changes: Changes,
@@ -92,7 +94,8 @@ impl Done {
     }
 }
 
-/// Objects that a job of the parallel part takes at once, at least and at most, and how many jobs each thread should get.
+/// Objects that a job of the parallel part takes at once, at least and at most, and how many jobs
+/// each thread should get.
 const BATCH: usize = 32;
 const LONG_BATCH: usize = 256;
 const JOBS: usize = 4;
@@ -100,11 +103,13 @@ const JOBS: usize = 4;
 impl Objset {
     /// Writes everything that `txg` changed; `None` if nothing did.
     ///
-    /// Called by the sync thread only. `pass` counts from 1 within the txg. Of many objects, those that nobody else has leave the memory a while
-    /// later: by the end of [`zuse_base::WorkPool::finish`].
+    /// Called by the sync thread only. `pass` counts from 1 within the txg. Of many objects, those
+    /// that nobody else has leave the memory a while later: by the end of
+    /// [`zuse_base::WorkPool::finish`].
     ///
     /// # Errors
-    /// A block cannot be read, allocated or written. The txg must then be abandoned: the pool suspends.
+    /// A block cannot be read, allocated or written. The txg must then be abandoned: the pool
+    /// suspends.
     pub fn sync(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<Option<ObjsetSync>> {
         if !self.is_dirty(txg) {
             return Ok(None);
@@ -175,8 +180,10 @@ impl Objset {
         }))
     }
 
-    /// Drops objects that are written, and what was said of them: each is a few pieces of memory that somebody gives back, and of a hundred thousand
-    /// others do that while this thread waits for the devices. Who writes the txg waits for it in the end ([`zuse_base::WorkPool::finish`]).
+    /// Drops objects that are written, and what was said of them: each is a few pieces of memory
+    /// that somebody gives back, and of a hundred thousand others do that while this thread waits
+    /// for the devices. Who writes the txg waits for it in the end
+    /// ([`zuse_base::WorkPool::finish`]).
     fn let_go(&self, dnodes: Vec<Vec<Arc<Dnode>>>, changes: Arc<Changes>) {
         if dnodes.len() < 2 {
             return;
@@ -232,7 +239,8 @@ impl Objset {
         Ok((pinned, all))
     }
 
-    /// Writes the dnode blocks with the new dnodes in their slots, and the meta dnode. Gives the changes back, by number.
+    /// Writes the dnode blocks with the new dnodes in their slots, and the meta dnode. Gives the
+    /// changes back, by number.
     fn sync_slots(
         &self,
         tx: &Tx,
@@ -326,8 +334,10 @@ impl Objset {
     }
 }
 
-/// Objects of one job. Threads allocate in turn, so what one job writes lies between what others do at the same time: of 64 KiB each, 11 objects of
-/// a short job were side by side and then others for two MiB, and who read them in order had reads of 665 KiB, and has some of 683 to 733 with long jobs.
+/// Objects of one job. Threads allocate in turn, so what one job writes lies between what others do
+/// at the same time: of 64 KiB each, 11 objects of a short job were side by side and then others
+/// for two MiB, and who read them in order had reads of 665 KiB, and has some of 683 to 733 with
+/// long jobs.
 fn batch_of(objects: usize, threads: usize) -> usize {
     (objects / (threads.max(1) * JOBS)).clamp(BATCH, LONG_BATCH)
 }

@@ -8,11 +8,12 @@ use super::Objset;
 use crate::dnode::Dnode;
 
 impl Objset {
-    /// Drops all that `txg` has changed since it was last written ([`Self::sync`]), or ever: objects are what they were
-    /// then, those that were made since do not exist, those that were freed do.
+    /// Drops all that `txg` has changed since it was last written ([`Self::sync`]), or ever:
+    /// objects are what they were then, those that were made since do not exist, those that were
+    /// freed do.
     ///
-    /// For object sets that change in syncing context only, one txg at a time: no object may have changes of a newer txg.
-    /// Called by the sync thread.
+    /// For object sets that change in syncing context only, one txg at a time: no object may have
+    /// changes of a newer txg. Called by the sync thread.
     pub fn forget_changes(&self, txg: Txg) {
         let slot = txg.slot::<4>();
         let dirty = std::mem::take(&mut *self.core.dirty[slot].lock());

@@ -29,7 +29,8 @@ pub(crate) struct Header {
     pub len: usize,
 }
 
-/// Reads the header; `None` for a buffer without attributes (magic 0, layout 0 or 1, or too short to have one).
+/// Reads the header; `None` for a buffer without attributes (magic 0, layout 0 or 1, or too short
+/// to have one).
 pub(crate) fn parse_header(b: &[u8]) -> Checked<Option<Header>> {
     let Some(head) = b.first_chunk::<8>() else {
         return Ok(None);
@@ -155,7 +156,8 @@ fn swap_value(value: &mut [u8], class: Class) {
     }
 }
 
-/// Access control entries of the other order: mask, flags, type, then `who` where the entry has one.
+/// Access control entries of the other order: mask, flags, type, then `who` where the entry has
+/// one.
 fn swap_aces(mut aces: &mut [u8]) {
     while aces.len() >= 8 {
         aces[..2].reverse();
@@ -192,7 +194,8 @@ pub(crate) fn around(layout: &Layout, list: List) -> Vec<u8> {
     out
 }
 
-/// Builds a buffer of exactly `layout` and `values`; there will be room for `room` bytes, and for whole sectors.
+/// Builds a buffer of exactly `layout` and `values`; there will be room for `room` bytes, and for
+/// whole sectors.
 pub(crate) fn build(layout: &Layout, values: &[&[u8]], room: usize) -> Vec<u8> {
     let header = header_len(layout.variable);
     let bytes = values.iter().map(|v| round8(v.len())).sum::<usize>();

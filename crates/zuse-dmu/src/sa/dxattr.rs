@@ -1,4 +1,5 @@
-//! Extended attributes in one attribute (DXATTR): an XDR nvlist of byte arrays, with names that are any bytes.
+//! Extended attributes in one attribute (DXATTR): an XDR nvlist of byte arrays, with names that are
+//! any bytes.
 //!
 //! ```text
 //!  01 order 00 00 | version 0 | flags 1 | pairs: encoded size, decoded size, name length, name, type 10, count, data | 0 0
@@ -15,8 +16,8 @@ pub const MAX_OLD: usize = 65_536;
 pub const MAX_NEW: usize = 65_535;
 const BYTE_ARRAY: u32 = 10;
 
-/// An encoded set that is to be stored, with room before it for the header of a spill block that holds nothing else, and behind it for whole
-/// sectors: it becomes that block without being copied.
+/// An encoded set that is to be stored, with room before it for the header of a spill block that
+/// holds nothing else, and behind it for whole sectors: it becomes that block without being copied.
 #[derive(Debug)]
 pub struct List(Vec<u8>);
 
@@ -158,8 +159,9 @@ pub fn walk<'a>(bytes: &'a [u8], mut f: impl FnMut(&'a [u8], &'a [u8]) -> bool) 
     })
 }
 
-/// The set `old` without some names, and with a new value at its end; the other pairs are taken over as they are.
-/// `None` where the value has to go into the extended attribute directory instead.
+/// The set `old` without some names, and with a new value at its end; the other pairs are taken
+/// over as they are. `None` where the value has to go into the extended attribute directory
+/// instead.
 ///
 /// # Errors
 /// The bytes are no such set.
@@ -263,7 +265,8 @@ impl Dxattr {
     /// Sets a name; an old value of it goes and the new one comes last.
     ///
     /// # Errors
-    /// `FBIG` where the attribute has to go into the extended attribute directory instead; the set is then unchanged.
+    /// `FBIG` where the attribute has to go into the extended attribute directory instead; the set
+    /// is then unchanged.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         let old = self.get(name).map_or(0, |v| pair_size(name.len(), v.len()));
         let size = self.encoded_len() - old + pair_size(name.len(), value.len());

@@ -22,7 +22,8 @@ pub(crate) struct Layout {
     pub variable: usize,
     /// Per known attribute: its position in `attrs`.
     position: [u16; 22],
-    /// Per known attribute: offset from the end of the header, if no variable attribute comes before.
+    /// Per known attribute: offset from the end of the header, if no variable attribute comes
+    /// before.
     fixed: [u16; 22],
 }
 

@@ -1,6 +1,7 @@
 //! What stays in the bonus and what goes to the spill block.
 //!
-//! The rule is exact, byte for byte, because others check and depend on it: see the format chapter 03b, section 3.2.
+//! The rule is exact, byte for byte, because others check and depend on it: see the format chapter
+//! 03b, section 3.2.
 
 use super::layout::round8;
 

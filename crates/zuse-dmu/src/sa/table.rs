@@ -1,6 +1,8 @@
-//! The attribute tables of an object set: REGISTRY (name → number, class, length) and LAYOUTS (number → sequence).
+//! The attribute tables of an object set: REGISTRY (name → number, class, length) and LAYOUTS
+//! (number → sequence).
 //!
-//! Loaded once, kept in memory, extended on demand. Both tables are made at the first SA write, as others do.
+//! Loaded once, kept in memory, extended on demand. Both tables are made at the first SA write, as
+//! others do.
 
 use super::attribute::{Attr, Class};
 use super::layout::{AttrInfo, Layout, header_len};
@@ -23,7 +25,8 @@ const LEGACY: u16 = 16;
 /// Layouts have ten bits; 0 and 1 are implicit.
 const FIRST_LAYOUT: u16 = 2;
 const LAST_LAYOUT: u16 = 1023;
-/// What files get when they have been there for a while: a list of extended attributes, a directory of them.
+/// What files get when they have been there for a while: a list of extended attributes, a directory
+/// of them.
 pub(crate) const ADDED: [Attr; 2] = [Attr::Dxattr, Attr::Xattr];
 
 /// The tables in memory.
@@ -230,7 +233,8 @@ impl SaTable {
         })
     }
 
-    /// Makes an empty master node; REGISTRY (all 22 names) and LAYOUTS follow at the first SA write.
+    /// Makes an empty master node; REGISTRY (all 22 names) and LAYOUTS follow at the first SA
+    /// write.
     ///
     /// # Errors
     /// No object could be allocated.

@@ -35,8 +35,8 @@ impl Deref for Bytes {
     }
 }
 
-/// The attributes of one object as they were when it was made. The spill block is read when something is asked for that the
-/// bonus does not have.
+/// The attributes of one object as they were when it was made. The spill block is read when
+/// something is asked for that the bonus does not have.
 pub struct SaView {
     tables: Arc<Tables>,
     dnode: Arc<Dnode>,
@@ -98,7 +98,8 @@ impl SaTable {
 }
 
 impl SaGlance {
-    /// An attribute of one integer in a bonus or spill buffer; `None` if it is not there, or the buffer does not parse.
+    /// An attribute of one integer in a bonus or spill buffer; `None` if it is not there, or the
+    /// buffer does not parse.
     pub fn u64(&self, buffer: &[u8], attr: Attr) -> Option<u64> {
         let header = buffer::parse_header(buffer).ok()??;
         let layout = self.0.layout(header.layout)?;
@@ -106,8 +107,8 @@ impl SaGlance {
         Some(u64_in(buffer, range.start, header.swapped))
     }
 
-    /// The bytes of an attribute in a bonus or spill buffer, if it has it; `None` for a buffer that does not parse, or is of the other
-    /// byte order.
+    /// The bytes of an attribute in a bonus or spill buffer, if it has it; `None` for a buffer that
+    /// does not parse, or is of the other byte order.
     pub fn find<'b>(&self, buffer: &'b [u8], attr: Attr) -> Option<Option<&'b [u8]>> {
         let header = buffer::parse_header(buffer).ok()?;
         let Some(header) = header else {
@@ -120,7 +121,8 @@ impl SaGlance {
         }
     }
 
-    /// Where the first attributes of a buffer begin, if they are these, in this order, of fixed lengths, in our byte order.
+    /// Where the first attributes of a buffer begin, if they are these, in this order, of fixed
+    /// lengths, in our byte order.
     pub fn begins_with(&self, buffer: &[u8], attrs: &[Attr]) -> Option<usize> {
         let header = buffer::parse_header(buffer).ok()??;
         let layout = self.0.layout(header.layout).filter(|_| !header.swapped)?;
@@ -241,7 +243,8 @@ impl SaView {
         Ok(self.spill.get_or_init(|| part).as_ref())
     }
 
-    /// The value of an attribute. Looking for one that is not there costs reading the spill block, where there is one.
+    /// The value of an attribute. Looking for one that is not there costs reading the spill block,
+    /// where there is one.
     ///
     /// # Errors
     /// The buffer does not parse, or the spill block cannot be read.
@@ -301,7 +304,8 @@ impl SaView {
             .map(|b| (u64_in(b, 0, false) as i64, u64_in(b, 8, false))))
     }
 
-    /// Every attribute in order: those of the bonus, then those of the spill block, with their numbers.
+    /// Every attribute in order: those of the bonus, then those of the spill block, with their
+    /// numbers.
     pub(crate) fn all(&self) -> Result<Vec<(u16, &[u8])>> {
         let bonus = match &self.bonus {
             Bonus::Sa(part) => Some(part),

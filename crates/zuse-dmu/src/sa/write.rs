@@ -1,9 +1,10 @@
 //! Changing the attributes of one object.
 //!
-//! Values of unchanged length are written over the old ones in one go. A first list of extended attributes, or their directory, is put behind
-//! the others where they stand; such a list may go into a spill block of its own as it is. Everything else rewrites the whole set: bonus
-//! attributes in order, then those of the spill, a replaced one in its place, an added one last. The caller keeps two changes of
-//! one object from running at once.
+//! Values of unchanged length are written over the old ones in one go. A first list of extended
+//! attributes, or their directory, is put behind the others where they stand; such a list may go
+//! into a spill block of its own as it is. Everything else rewrites the whole set: bonus attributes
+//! in order, then those of the spill, a replaced one in its place, an added one last. The caller
+//! keeps two changes of one object from running at once.
 
 use super::attribute::Attr;
 use super::buffer;
@@ -26,7 +27,8 @@ const MAX_SET: usize = 131_072;
 const MAX_SPILL: usize = 131_072;
 
 impl SaTable {
-    /// Gives a new object (bonus type 44) its attributes, in canonical order whatever the order here.
+    /// Gives a new object (bonus type 44) its attributes, in canonical order whatever the order
+    /// here.
     ///
     /// # Errors
     /// A value of the wrong length; no room for the attribute tables.
@@ -41,8 +43,9 @@ impl SaTable {
         self.write_set(tx, dnode, &set?, 0)
     }
 
-    /// Sets attributes: in place where all are in the bonus with these lengths, else the set is rewritten. New ones are
-    /// added at the end; a new project id moves the set into canonical order.
+    /// Sets attributes: in place where all are in the bonus with these lengths, else the set is
+    /// rewritten. New ones are added at the end; a new project id moves the set into canonical
+    /// order.
     ///
     /// # Errors
     /// A value of the wrong length; `NOTSUP` for what a legacy znode cannot hold.
@@ -64,7 +67,8 @@ impl SaTable {
         let mut all = Vec::with_capacity(changes.len() + 1);
         all.extend_from_slice(changes);
         all.push((Attr::Dxattr, &*list));
-        // Known and in the table: it can be told before anything is changed that the list needs nothing else.
+        // Known and in the table: it can be told before anything is changed that the list needs
+        // nothing else.
         let tables = self.tables();
         let layout = tables.known[Attr::Dxattr as usize].and_then(|n| tables.find(&[n]));
         let is_left = self.change(tx, dnode, &all, layout.is_some())?;
@@ -74,8 +78,8 @@ impl SaTable {
         }
     }
 
-    /// With `may_spill` a list of extended attributes, the last of the changes, may be left to the caller: true says that it is to be
-    /// alone in a new spill block.
+    /// With `may_spill` a list of extended attributes, the last of the changes, may be left to the
+    /// caller: true says that it is to be alone in a new spill block.
     fn change(
         &self,
         tx: &Tx,
@@ -163,7 +167,8 @@ impl SaTable {
         Ok(true)
     }
 
-    /// Writes a whole set, in this order; the spill block has `old` bytes and does not get smaller while it is there.
+    /// Writes a whole set, in this order; the spill block has `old` bytes and does not get smaller
+    /// while it is there.
     fn write_set(&self, tx: &Tx, dnode: &Dnode, set: &[(u16, &[u8])], old: usize) -> Result<()> {
         let tables = self.tables();
         let mut lengths = Vec::with_capacity(set.len());
@@ -238,7 +243,8 @@ fn number(tables: &Tables, attr: Attr) -> Result<u16> {
         .ok_or_else(|| Error::refused(Errno::INVAL, format!("{} is not registered", attr.name())))
 }
 
-/// Overwrites values of unchanged length; `false` (nothing changed but perhaps the byte order) if one does not fit so.
+/// Overwrites values of unchanged length; `false` (nothing changed but perhaps the byte order) if
+/// one does not fit so.
 pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]) -> Checked<bool> {
     let Some(mut header) = buffer::parse_header(b)? else {
         return Ok(false);
@@ -274,8 +280,9 @@ enum Done {
     AllButList,
 }
 
-/// Puts the last of the changes, one of [`ADDED`], behind the last attribute, and overwrites the other values; where `room` is too small for
-/// that alone, a list of extended attributes, it is left with `may_spill`. Nothing is done where that is not all there is to do.
+/// Puts the last of the changes, one of [`ADDED`], behind the last attribute, and overwrites the
+/// other values; where `room` is too small for that alone, a list of extended attributes, it is
+/// left with `may_spill`. Nothing is done where that is not all there is to do.
 fn add_last(
     b: &mut Bonus,
     tables: &Tables,

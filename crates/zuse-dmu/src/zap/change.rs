@@ -1,4 +1,5 @@
-//! Changes of a ZAP: add, update, remove, increment; a micro ZAP grows by a slot row at a time, then becomes fat.
+//! Changes of a ZAP: add, update, remove, increment; a micro ZAP grows by a slot row at a time,
+//! then becomes fat.
 
 use super::header::Header;
 use super::key::{Ask, Stored};
@@ -12,7 +13,8 @@ use fat::{Aim, Put};
 use std::sync::Arc;
 use zuse_base::{Errno, Error, Result};
 
-/// Names with which a directory in the fat form may become a micro ZAP again: far below the 2,047 at which it grows fat.
+/// Names with which a directory in the fat form may become a micro ZAP again: far below the 2,047
+/// at which it grows fat.
 const MICRO_AGAIN: u64 = 64;
 
 enum Step<'a> {
@@ -36,7 +38,8 @@ impl Zap {
     /// Adds a name.
     ///
     /// # Errors
-    /// `EXIST` if it is there; `NAMETOOLONG`; [`super::TOO_BIG`]; `NOSPC` if too many names collide.
+    /// `EXIST` if it is there; `NAMETOOLONG`; [`super::TOO_BIG`]; `NOSPC` if too many names
+    /// collide.
     pub fn add(&self, tx: &Tx, name: &[u8], value: &ZapValue) -> Result<()> {
         self.put_name(tx, name, value, Put::Add)
     }
@@ -346,7 +349,8 @@ impl Zap {
         })
     }
 
-    /// Micro to fat: same salt and normflags, each entry with its old cd. Built in memory, then written block by block.
+    /// Micro to fat: same salt and normflags, each entry with its old cd. Built in memory, then
+    /// written block by block.
     fn upgrade(&self, tx: &Tx) -> Result<()> {
         let corrupt = |flaw| store::corrupt(&self.dnode, 0, flaw);
         let blocks = self.ask_micro(|b, h, index| {
@@ -373,9 +377,9 @@ impl Zap {
         Ok(())
     }
 
-    /// Fat to micro, for a directory that fell back to a few short names: same salt and normflags, each entry with its old cd,
-    /// so that positions of listings stay good. All blocks go and block 0 is written in its new size; the block tree
-    /// keeps its levels.
+    /// Fat to micro, for a directory that fell back to a few short names: same salt and normflags,
+    /// each entry with its old cd, so that positions of listings stay good. All blocks go and block
+    /// 0 is written in its new size; the block tree keeps its levels.
     fn downgrade(&self, tx: &Tx) -> Result<()> {
         if self.dnode.object_type() != DIRECTORY {
             return Ok(());
@@ -517,8 +521,8 @@ impl Zap {
     }
 }
 
-/// The blocks of a fat ZAP of a micro one's entries, where these are few, or so many have almost the same hash that its pointer table outgrows
-/// block 0.
+/// The blocks of a fat ZAP of a micro one's entries, where these are few, or so many have almost
+/// the same hash that its pointer table outgrows block 0.
 #[cold]
 fn one_by_one(micro: &[u8], h: header::Header) -> Result<Vec<(u64, Vec<u8>)>> {
     let memory = MemoryBlocks::default();

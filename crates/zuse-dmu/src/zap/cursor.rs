@@ -1,10 +1,12 @@
 //! Listing: ascending (hash, cd), from any cookie, while others change the ZAP.
 //!
-//! Budget: a micro ZAP is listed out of its index, one slot an entry; a leaf is scanned once and its entries sorted, 16 bytes
-//! each in a buffer that is reused; the next four leaves are asked for ahead. Nothing is allocated per entry.
+//! Budget: a micro ZAP is listed out of its index, one slot an entry; a leaf is scanned once and
+//! its entries sorted, 16 bytes each in a buffer that is reused; the next four leaves are asked for
+//! ahead. Nothing is allocated per entry.
 //!
-//! A cookie is a position, not a pointer: entries that are there throughout are given exactly once, whatever is added, removed,
-//! split or made fat meanwhile. The lock is taken for one block at a time.
+//! A cookie is a position, not a pointer: entries that are there throughout are given exactly once,
+//! whatever is added, removed, split or made fat meanwhile. The lock is taken for one block at a
+//! time.
 
 use super::fat::{self, Listed};
 use super::hash::HashBits;
@@ -127,8 +129,9 @@ impl Zap {
         }
     }
 
-    /// Calls `f(name, first integer, cookie behind the entry)` from a cookie on until it returns false; nothing is allocated
-    /// per entry. A value without integers counts as 0. Returns the cookie to go on from; [`END`] when all was listed.
+    /// Calls `f(name, first integer, cookie behind the entry)` from a cookie on until it returns
+    /// false; nothing is allocated per entry. A value without integers counts as 0. Returns the
+    /// cookie to go on from; [`END`] when all was listed.
     ///
     /// `f` runs with the ZAP's lock and a block's lock held: it must not do I/O or use the ZAP.
     ///

@@ -1,4 +1,5 @@
-//! A name that will be added soon: its leaf is found, and brought near, while the caller does something else.
+//! A name that will be added soon: its leaf is found, and brought near, while the caller does
+//! something else.
 //!
 //! ```text
 //!   expect ─► hash, word of the table                    asks for where the leaf's version is
@@ -6,10 +7,12 @@
 //!   expect_leaf ─► the version                           asks for the free chunks that the entry will take
 //!   add_expected ─► the entry
 //! ```
-//! In a directory of a million names each name's leaf lies somewhere else, in none of the processor's caches, and an add waits for one line
-//! of it after the other: half a microsecond, a fifth of making a file. Who makes a file has its object to make before the name.
+//! In a directory of a million names each name's leaf lies somewhere else, in none of the
+//! processor's caches, and an add waits for one line of it after the other: half a microsecond, a
+//! fifth of making a file. Who makes a file has its object to make before the name.
 //!
-//! It is a hint. What was found is used while the object's stamp ([`Dnode::stamp`]) is the one of then; else the add finds it again.
+//! It is a hint. What was found is used while the object's stamp ([`Dnode::stamp`]) is the one of
+//! then; else the add finds it again.
 
 use std::sync::Arc;
 
@@ -35,7 +38,8 @@ pub struct Expected<'n> {
 }
 
 impl<'n> Expected<'n> {
-    /// What is asked for a name: with its hash, if it is the name that was expected and that still holds.
+    /// What is asked for a name: with its hash, if it is the name that was expected and that still
+    /// holds.
     #[inline]
     pub(super) fn ask<'a>(&self, dnode: &Dnode, name: &'a [u8]) -> Ask<'a> {
         if self.holds(dnode) && self.name == name {
@@ -60,7 +64,8 @@ impl<'n> Expected<'n> {
 }
 
 impl Zap {
-    /// Asks the memory for what adding this name will need first, where that is known without waiting.
+    /// Asks the memory for what adding this name will need first, where that is known without
+    /// waiting.
     pub fn expect<'n>(&self, name: &'n [u8]) -> Expected<'n> {
         let Some(known) = self.shared.lock.try_read() else {
             return Expected::default();

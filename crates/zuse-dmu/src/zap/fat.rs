@@ -4,19 +4,20 @@
 //!  hash ─ top `shift` bits ─► pointer table (in block 0, or its own blocks) ─► leaf ─► bucket ─► chain
 //! ```
 //!
-//! Budget: a look-up is a word of the table and a leaf: two blocks, nothing allocated; block 0 only where something has
-//! changed since it was looked at last ([`super::known`]). Of the leaf it needs three lines of memory: two of them are asked for at
-//! once, while the reference to the block is still taken ([`super::store::Blocks::view_soon`]), and the third together with the
-//! name behind it ([`Leaf::find_by`]). An
-//! add or removal changes the leaf and thirteen words of block 0 in place, both copied once in a txg; what a txg costs
-//! beyond that is each touched leaf compressed and written, so the more names a txg holds the less a name costs. A leaf
-//! looks at its sibling at a few sizes only (a power of two of entries, a quarter full), so a removal reads 1/8 leaf more.
+//! Budget: a look-up is a word of the table and a leaf: two blocks, nothing allocated; block 0 only
+//! where something has changed since it was looked at last ([`super::known`]). Of the leaf it needs
+//! three lines of memory: two of them are asked for at once, while the reference to the block is
+//! still taken ([`super::store::Blocks::view_soon`]), and the third together with the name behind
+//! it ([`Leaf::find_by`]). An add or removal changes the leaf and thirteen words of block 0 in
+//! place, both copied once in a txg; what a txg costs beyond that is each touched leaf compressed
+//! and written, so the more names a txg holds the less a name costs. A leaf looks at its sibling at
+//! a few sizes only (a power of two of entries, a quarter full), so a removal reads 1/8 leaf more.
 //!
-//! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A micro one that grows up
-//! becomes leaves at once (`grown`). The caller holds the ZAP's lock.
+//! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A
+//! micro one that grows up becomes leaves at once (`grown`). The caller holds the ZAP's lock.
 //!
-//! Invariants (the format chapter's section 8): `entries` is the sum over the leaves; the pointers of a leaf's range are all
-//! equal; `freeblk` is above every block in use.
+//! Invariants (the format chapter's section 8): `entries` is the sum over the leaves; the pointers
+//! of a leaf's range are all equal; `freeblk` is above every block in use.
 
 mod grown;
 mod split;
@@ -51,7 +52,8 @@ fn header<S: Blocks>(s: &S) -> Result<Header> {
     s.view_near(0, Header::parse)
 }
 
-/// The header, the key, and the leaf's pointer if that is in block 0 too: what one look at block 0 says.
+/// The header, the key, and the leaf's pointer if that is in block 0 too: what one look at block 0
+/// says.
 pub(crate) struct Aim<'a> {
     h: Header,
     key: Key<'a>,
@@ -203,7 +205,8 @@ pub(crate) fn lookup_match<S: Blocks>(
     })?
 }
 
-/// Where an aim leads: the hash, the leaf (0: none), how many hash bits that probably covers, and where in it the bucket is then.
+/// Where an aim leads: the hash, the leaf (0: none), how many hash bits that probably covers, and
+/// where in it the bucket is then.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Target {
     pub hash: u64,
@@ -270,7 +273,8 @@ fn no_leaf<S: Blocks>(s: &S) -> Error {
     s.corrupt(0, Flaw("a ZAP pointer table without a leaf for a hash"))
 }
 
-/// Adds or replaces an entry and says what the header is now. `cd` is given when a micro ZAP grows up.
+/// Adds or replaces an entry and says what the header is now. `cd` is given when a micro ZAP grows
+/// up.
 pub(crate) fn put<S: BlocksMut>(
     s: &S,
     aim: Aim<'_>,
@@ -417,8 +421,8 @@ pub(crate) struct Listed<'a> {
     pub name: &'a [u8],
 }
 
-/// Calls `f` for the entries at or after a position in the leaf that covers it. Returns where to go on: `None` at the
-/// end, or if `f` returned false (then the second is false).
+/// Calls `f` for the entries at or after a position in the leaf that covers it. Returns where to go
+/// on: `None` at the end, or if `f` returned false (then the second is false).
 pub(crate) fn list_leaf<S: Blocks>(
     s: &S,
     from: (u64, u32),

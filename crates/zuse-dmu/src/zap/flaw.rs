@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A broken rule of the format, as one short phrase. The caller that knows the object and block adds the place.
+/// A broken rule of the format, as one short phrase. The caller that knows the object and block
+/// adds the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw(pub &'static str);
 

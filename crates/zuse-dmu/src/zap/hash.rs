@@ -1,9 +1,12 @@
-//! Hashes of keys: CRC-64 started at the salt, cut to the bits that a ZAP keeps; and the cookies made of them.
+//! Hashes of keys: CRC-64 started at the salt, cut to the bits that a ZAP keeps; and the cookies
+//! made of them.
 //!
-//! All decisions use the **high** bits: 28 of them normally, 48 with the HASH64 flag; the rest is zero.
+//! All decisions use the **high** bits: 28 of them normally, 48 with the HASH64 flag; the rest is
+//! zero.
 //!
-//! The kernel here takes eight bytes a step (eight tables, independent loads), because opening a small directory hashes
-//! every name in it. The tests compare it with one that takes byte after byte.
+//! The kernel here takes eight bytes a step (eight tables, independent loads), because opening a
+//! small directory hashes every name in it. The tests compare it with one that takes byte after
+//! byte.
 
 const POLYNOMIAL: u64 = 0xC96C_5795_D787_0F42;
 
@@ -55,7 +58,8 @@ fn step8(h: u64, word: u64) -> u64 {
 /// The low `n` (0..=7) bytes of `word`.
 #[inline(always)]
 fn step_tail(h: u64, word: u64, n: usize) -> u64 {
-    // Zeros in front of them change nothing, so that eight bytes can be taken whatever n is, without a branch.
+    // Zeros in front of them change nothing, so that eight bytes can be taken whatever n is,
+    // without a branch.
     let n = n & 7;
     (h >> (8 * n)) ^ step8(0, ((h ^ word) << (63 - 8 * n)) << 1)
 }

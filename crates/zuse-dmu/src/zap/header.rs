@@ -7,8 +7,8 @@
 //! half block: the embedded pointer table, in use while `table blocks` is 0
 //! ```
 //!
-//! What is kept of it beside the ZAP's lock holds only while nothing about the object changes ([`super::known`]), so it cannot go
-//! stale.
+//! What is kept of it beside the ZAP's lock holds only while nothing about the object changes
+//! ([`super::known`]), so it cannot go stale.
 
 use super::HEADER_TYPE;
 use super::flaw::{Checked, Flaw};

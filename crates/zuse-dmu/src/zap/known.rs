@@ -4,12 +4,15 @@
 //!   fresh:  look-up ─► (nothing of block 0) ─► table block ─► leaf          add ─► leaf, header in place
 //!   else:   block 0 is found, checked and parsed first, as ever
 //! ```
-//! It is good while the object's stamp ([`Dnode::stamp`]) is the one it was made with: the stamp changes with everything that
-//! anybody changes about the object, a sync included. Who changes the ZAP itself makes it anew at the end, under the lock.
+//! It is good while the object's stamp ([`Dnode::stamp`]) is the one it was made with: the stamp
+//! changes with everything that anybody changes about the object, a sync included. Who changes the
+//! ZAP itself makes it anew at the end, under the lock.
 //!
-//! Memory: the header's words and two references for each ZAP that is open. Blocks are held weakly: the cache alone, and the
-//! txg alone, decide what stays; but a block that is part of its pointer is never in the cache, and one of at most [`SMALL`] bytes is
-//! kept here instead of being unpacked for each look-up. The tree is held, so that of an idle ZAP may be an old one: its pointers, no block.
+//! Memory: the header's words and two references for each ZAP that is open. Blocks are held weakly:
+//! the cache alone, and the txg alone, decide what stays; but a block that is part of its pointer
+//! is never in the cache, and one of at most [`SMALL`] bytes is kept here instead of being unpacked
+//! for each look-up. The tree is held, so that of an idle ZAP may be an old one: its pointers, no
+//! block.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -23,7 +26,8 @@ use super::{Kind, Zap, kind};
 use crate::dirty::{DirtyBlock, Synced};
 use crate::dnode::Dnode;
 
-/// Look-ups after which the cache is asked for a micro ZAP's block, so that it knows that the block is in use.
+/// Look-ups after which the cache is asked for a micro ZAP's block, so that it knows that the block
+/// is in use.
 const USES: u32 = 32;
 
 /// Largest block that is kept where it is part of its pointer.
@@ -84,7 +88,8 @@ impl Known {
         }
     }
 
-    /// A look-up had to take the long way: whether it is time to learn, since nothing has changed since the one before.
+    /// A look-up had to take the long way: whether it is time to learn, since nothing has changed
+    /// since the one before.
     pub(super) fn missed(&self, dnode: &Dnode) -> bool {
         let now = dnode.stamp();
         self.missed.swap(now, Relaxed) == now && self.stamp != now

@@ -6,8 +6,8 @@
 //! then    chunks of 24 bytes: entry (252), array (251) or free (253)
 //! ```
 //!
-//! Every chain walk is bounded by the number of chunks, every chunk's type is looked at before it is used: a hostile leaf
-//! gives a [`Flaw`], never a loop or a read past the block.
+//! Every chain walk is bounded by the number of chunks, every chunk's type is looked at before it
+//! is used: a hostile leaf gives a [`Flaw`], never a loop or a read past the block.
 
 mod edit;
 pub(crate) use edit::{Fresh, LeafMut};
@@ -379,8 +379,9 @@ impl<'a> Leaf<'a> {
         Ok(None)
     }
 
-    /// As [`Self::find`], where the leaf probably covers `depth` hash bits: its bucket is asked for together with the header, and
-    /// what lies behind the entry (its name, mostly) together with the entry.
+    /// As [`Self::find`], where the leaf probably covers `depth` hash bits: its bucket is asked for
+    /// together with the header, and what lies behind the entry (its name, mostly) together with
+    /// the entry.
     #[inline]
     pub(crate) fn find_by(&self, key: &Key<'_>, depth: u32) -> Checked<Option<Entry>> {
         let guess = self.head(self.g.bucket(key.hash, depth));
@@ -399,8 +400,9 @@ impl<'a> Leaf<'a> {
         Ok(None)
     }
 
-    /// Asks the memory for what adding an entry will need beside the header and the bucket: the chunks that it will take, which most
-    /// often lie side by side, and the first entry of the bucket.
+    /// Asks the memory for what adding an entry will need beside the header and the bucket: the
+    /// chunks that it will take, which most often lie side by side, and the first entry of the
+    /// bucket.
     #[inline]
     pub(crate) fn expect_add(&self, hash: u64, depth: u32) {
         for (chunk, len) in [
@@ -432,7 +434,8 @@ impl<'a> Leaf<'a> {
         Ok(Ok(best))
     }
 
-    /// Whether another entry of the same hash has the same normal form as `e`, in the way of matching.
+    /// Whether another entry of the same hash has the same normal form as `e`, in the way of
+    /// matching.
     pub(crate) fn has_conflict(
         &self,
         e: &Entry,

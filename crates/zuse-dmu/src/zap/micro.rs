@@ -5,12 +5,13 @@
 //! slot    0 value u64   8 cd u32   12 zero u16   14 name, 50 bytes with its NUL; first byte 0 = free
 //! ```
 //!
-//! The functions here work on the bytes and the block's [`MicroIndex`] together and keep the two in step.
+//! The functions here work on the bytes and the block's [`MicroIndex`] together and keep the two in
+//! step.
 //!
-//! Budget: opening a block is one hash per entry, which is counted at once, one pass that places and one that mends, and four
-//! allocations in all, 8 bytes an entry
-//! in memory; a look-up is one hash, one search in the index and one slot compared; an add or a removal moves a few
-//! hundred bytes of the index, looks at no other slot, and copies the block once in a txg.
+//! Budget: opening a block is one hash per entry, which is counted at once, one pass that places
+//! and one that mends, and four allocations in all, 8 bytes an entry in memory; a look-up is one
+//! hash, one search in the index and one slot compared; an add or a removal moves a few hundred
+//! bytes of the index, looks at no other slot, and copies the block once in a txg.
 //!
 //! Invariants: names are unique; `(hash, cd)` is unique; free slots are all zero; cd ≤ 0xffff.
 
@@ -32,7 +33,8 @@ pub(crate) const STEP: u32 = 512;
 const NAME: usize = 14;
 /// Slots that a listing asks the memory for before it comes to them.
 const AHEAD: usize = 8;
-/// Entries of equal hash, the new one included, that force the fat form (5 × 128 chunks would not fit a leaf).
+/// Entries of equal hash, the new one included, that force the fat form (5 × 128 chunks would not
+/// fit a leaf).
 const MAX_TWINS: usize = 128;
 
 /// The facts in a micro ZAP's header.
@@ -107,13 +109,15 @@ fn field(slot: &[u8; SLOT]) -> &[u8; 50] {
     slot.last_chunk().unwrap_or(&[0; 50])
 }
 
-/// Where a name ends: at its first NUL. Eight bytes at a time, since listing does it for each entry.
+/// Where a name ends: at its first NUL. Eight bytes at a time, since listing does it for each
+/// entry.
 fn name_len(field: &[u8; 50]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (words, rest) = field.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let w = u64::from_le_bytes(*word);
-        // The lowest bit that is set belongs to the first byte that is 0; above it others may be set too.
+        // The lowest bit that is set belongs to the first byte that is 0; above it others may be
+        // set too.
         let zeros = w.wrapping_sub(ONES) & !w & (ONES << 7);
         if zeros != 0 {
             return 8 * i + zeros.trailing_zeros() as usize / 8;
@@ -142,8 +146,8 @@ pub(crate) fn slot(b: &[u8], i: usize) -> Option<Slot<'_>> {
 /// Slots that are looked through without an index.
 const FEW: usize = 64;
 
-/// The value of a name in a small block that is a micro ZAP without normalization, and `Some(None)` if it does not have it. `None` for any
-/// other block: [`super::Zap`] knows more.
+/// The value of a name in a small block that is a micro ZAP without normalization, and `Some(None)`
+/// if it does not have it. `None` for any other block: [`super::Zap`] knows more.
 pub fn number_in(b: &[u8], name: &[u8]) -> Option<Option<u64>> {
     Some(few(b)?.find(|s| s.name == name).map(|s| s.value))
 }
@@ -309,15 +313,16 @@ pub(crate) fn remove(b: &mut [u8], index: &mut MicroIndex, hash: u64, at: usize)
     }
 }
 
-/// Calls `f(name, value, hash, cd)` for the entries at or after `(hash, cd)` in order, until it returns false.
-/// Returns whether the end was reached.
+/// Calls `f(name, value, hash, cd)` for the entries at or after `(hash, cd)` in order, until it
+/// returns false. Returns whether the end was reached.
 pub(crate) fn list(
     b: &[u8],
     index: &MicroIndex,
     from: (u64, u32),
     mut f: impl FnMut(&[u8], u64, u64, u32) -> bool,
 ) -> bool {
-    // The order is by hash, so each slot is somewhere else: those to come are asked for while this one is looked at.
+    // The order is by hash, so each slot is somewhere else: those to come are asked for while this
+    // one is looked at.
     let ask = |e: index::Record| {
         if let Some(s) = slot_bytes(b, e.slot()) {
             read_soon(s);

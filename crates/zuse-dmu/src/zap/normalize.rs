@@ -1,8 +1,8 @@
 //! Names under a ZAP's normflags: what is hashed and how two names compare.
 //!
-//! Only directories of file systems with `normalization` or `casesensitivity` set have normflags; elsewhere a name is
-//! opaque bytes and nothing here costs anything. Tables are frozen at Unicode 5.0: a newer one would hash old names
-//! differently and they would be lost.
+//! Only directories of file systems with `normalization` or `casesensitivity` set have normflags;
+//! elsewhere a name is opaque bytes and nothing here costs anything. Tables are frozen at Unicode
+//! 5.0: a newer one would hash old names differently and they would be lost.
 
 mod form;
 mod upper;

@@ -22,7 +22,8 @@ pub(crate) trait Blocks {
     ) -> Result<R> {
         self.view(blkid, f)
     }
-    /// As [`Self::view`], for the header and the blocks of the pointer table: there are few, and each operation needs them.
+    /// As [`Self::view`], for the header and the blocks of the pointer table: there are few, and
+    /// each operation needs them.
     fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
         self.view(blkid, f)
     }
@@ -30,7 +31,8 @@ pub(crate) trait Blocks {
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error;
     /// Asks for a block that will be read soon.
     fn prefetch(&self, _blkid: u64) {}
-    /// As [`Self::view_near`], where `f` gives the number of a block that will be changed in a while, and something about it.
+    /// As [`Self::view_near`], where `f` gives the number of a block that will be changed in a
+    /// while, and something about it.
     fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
         self.view_near(blkid, f)
     }
@@ -60,7 +62,8 @@ pub(crate) fn corrupt(dnode: &Dnode, blkid: u64, flaw: Flaw) -> Error {
     Error::corrupt(format!("{}, block {blkid}", dnode.place()), flaw)
 }
 
-/// The blocks of an object; with its tree where nothing is dirty, which spares looking for newer versions.
+/// The blocks of an object; with its tree where nothing is dirty, which spares looking for newer
+/// versions.
 pub(crate) struct ObjectBlocks<'a> {
     pub dnode: &'a Dnode,
     pub tree: Option<&'a Arc<Synced>>,
@@ -78,7 +81,8 @@ impl Blocks for ObjectBlocks<'_> {
         soon: usize,
         f: impl FnOnce(&[u8]) -> Checked<R>,
     ) -> Result<R> {
-        // What goes wrong goes wrong again, or does not, on the long way: the tree may be an old one by now.
+        // What goes wrong goes wrong again, or does not, on the long way: the tree may be an old
+        // one by now.
         if let Some(tree) = self.tree
             && let Ok(Some(block)) = self.dnode.read_tree_soon(tree, blkid, soon)
         {

@@ -213,7 +213,8 @@ fn cookies_are_the_published_ones_and_survive_changes() {
         ]
     );
 
-    // A listing in small steps, while names come and go and the ZAP becomes fat, gives the old names once each.
+    // A listing in small steps, while names come and go and the ZAP becomes fat, gives the old
+    // names once each.
     for i in 0..1500u64 {
         zap.add_u64(&pool.tx(), format!("stay{i}").as_bytes(), i)
             .unwrap();

@@ -28,7 +28,8 @@ pub type Text = Cow<'static, str>;
 pub type Shown = (Text, Source);
 
 impl Dsl {
-    /// Puts every mount point below a directory for as long as the pool is open; `/` and nothing take it back.
+    /// Puts every mount point below a directory for as long as the pool is open; `/` and nothing
+    /// take it back.
     pub fn set_altroot(&self, root: &str) {
         let mut altroot = self.altroot.write();
         *altroot = root.trim_end_matches('/').into();
@@ -60,7 +61,8 @@ impl Dsl {
         self.entry_property(&self.entry_of(ds)?, name)
     }
 
-    /// All properties of a dataset that `get all` shows, native ones in their order, then user properties.
+    /// All properties of a dataset that `get all` shows, native ones in their order, then user
+    /// properties.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -247,7 +249,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether a property is one of such a dataset: of snapshots those that their filesystem or volume has too.
+    /// Whether a property is one of such a dataset: of snapshots those that their filesystem or
+    /// volume has too.
     fn has(&self, known: &Property) -> Result<bool> {
         Ok(match self.entry.kind {
             Kind::Filesystem => known.valid_on(F),
@@ -344,7 +347,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What stands in the object set. A dataset whose content cannot be opened (a key is missing) has no such values.
+    /// What stands in the object set. A dataset whose content cannot be opened (a key is missing)
+    /// has no such values.
     fn inside(&self, known: &'static Property) -> Result<Option<Shown>> {
         let Some(numbers) = once(&self.inside, || self.numbers())? else {
             return Ok(None);
@@ -569,8 +573,8 @@ impl<'a> View<'a> {
         if b.flags & BOOKMARK_HAS_FBN == 0 {
             return Err(none());
         }
-        // The oldest dataset of the chain that is newer than the bookmark: what it freed of older blocks, and what was freed
-        // before it came to be.
+        // The oldest dataset of the chain that is newer than the bookmark: what it freed of older
+        // blocks, and what was freed before it came to be.
         let meta = self.dsl.meta()?;
         let mut at = self.phys;
         let mut freed = 0u64;

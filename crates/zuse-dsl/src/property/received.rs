@@ -1,4 +1,5 @@
-//! Properties that come with a stream, and those that its receiver sets or keeps out (chapter 05b §9.9 of the format notes).
+//! Properties that come with a stream, and those that its receiver sets or keeps out (chapter 05b
+//! §9.9 of the format notes).
 //!
 //! ```text
 //!   stream, allowed      NAME$recvd                       source "received"
@@ -6,8 +7,8 @@
 //!   -o below, -x         NAME$recvd, NAME$inherit         inherited; `inherit -S` likewise
 //!   -x, not inheritable  nothing changes
 //! ```
-//! A package replaces what was received before: values that it no longer has are cleared. A receive that fails puts every
-//! entry back.
+//! A package replaces what was received before: values that it no longer has are cleared. A receive
+//! that fails puts every entry back.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
@@ -59,7 +60,8 @@ fn is_inheritable(name: &str) -> bool {
 }
 
 impl Dsl {
-    /// Changes the properties of a receive's target. Values that are refused one by one are left out and told of.
+    /// Changes the properties of a receive's target. Values that are refused one by one are left
+    /// out and told of.
     ///
     /// # Errors
     /// The receiver's own values are refused; the pool cannot be changed.
@@ -88,7 +90,8 @@ impl Dsl {
                     let own =
                         stored.contains_key(name) || stored.contains_key(&ignore_unknown_key(name));
                     let hidden = stored.contains_key(&inherit_key(name));
-                    // What hides it already goes on doing so; what was set here gives way to the top's value only.
+                    // What hides it already goes on doing so; what was set here gives way to the
+                    // top's value only.
                     let hide = if own { inherited(name) } else { !hidden };
                     if kept_out(name) && !stays && hide {
                         changes.push((name.clone(), Change::Inherit));

@@ -1,4 +1,5 @@
-//! Changing properties: set, inherit, received values, and what a change means elsewhere (quotas, reservations).
+//! Changing properties: set, inherit, received values, and what a change means elsewhere (quotas,
+//! reservations).
 
 use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_dmu::zap::ZapValue;
@@ -39,8 +40,8 @@ impl Dsl {
     /// Sets properties of a dataset, all or none.
     ///
     /// # Errors
-    /// `Refused(INVAL)` for values and names that cannot be, `Refused(NOSPC)`/`Refused(DQUOT)` where a quota or
-    /// reservation does not fit, `Refused(NOENT)`.
+    /// `Refused(INVAL)` for values and names that cannot be, `Refused(NOSPC)`/`Refused(DQUOT)`
+    /// where a quota or reservation does not fit, `Refused(NOENT)`.
     pub fn set_properties(&self, name: &str, values: &[(String, Value)], how: SetAs) -> Result<()> {
         let changes = values
             .iter()

@@ -130,7 +130,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Exchanges the contents of a clone and of the head whose newest snapshot it is a clone of (chapter 04 §7.7).
+    /// Exchanges the contents of a clone and of the head whose newest snapshot it is a clone of
+    /// (chapter 04 §7.7).
     fn swap(&self, clone: u64, head: u64) -> Result<()> {
         let (c, h) = (self.meta.ds(clone)?, self.meta.ds(head)?);
         let source = self.meta.ds(h.prev_snap)?;

@@ -1,4 +1,5 @@
-//! Where a stream goes, and all refusals before anything is made (chapter 05b §9.2 of the format notes).
+//! Where a stream goes, and all refusals before anything is made (chapter 05b §9.2 of the format
+//! notes).
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::ObjsetPhys;
@@ -59,7 +60,8 @@ impl Ctx<'_> {
         Ok(start)
     }
 
-    /// How a new dataset is encrypted: unless the receiver has said so, with the key of its parent's root.
+    /// How a new dataset is encrypted: unless the receiver has said so, with the key of its
+    /// parent's root.
     pub(super) fn received_encryption(
         &self,
         begin: &ReceiveBegin,
@@ -115,7 +117,8 @@ impl Ctx<'_> {
             true => self.dsl.dataset_key(ds).map(|_| ()),
             false => Ok(()),
         };
-        // Nothing goes in clear into what is there because somebody believes it to become encrypted.
+        // Nothing goes in clear into what is there because somebody believes it to become
+        // encrypted.
         let is_given = matches!(begin.encryption, ReceivedEncryption::Given(_));
         if is_given && !matches!(start, Start::New { origin: None }) {
             return refuse(
@@ -328,8 +331,9 @@ impl Ctx<'_> {
         Ok(None)
     }
 
-    /// Whether a head has changed since its newest snapshot. A mount may write an object set anew whose objects are the
-    /// same: only the header of its intent log differs then, and that is no change of the content.
+    /// Whether a head has changed since its newest snapshot. A mount may write an object set anew
+    /// whose objects are the same: only the header of its intent log differs then, and that is no
+    /// change of the content.
     pub(super) fn is_modified(&self, head: &DslDatasetPhys) -> Result<bool> {
         if head.bp.logical_birth() <= head.prev_snap_txg {
             return Ok(false);

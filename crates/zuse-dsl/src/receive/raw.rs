@@ -4,7 +4,8 @@
 //!   new dataset   becomes an encryption root, keylocation=prompt, with the sender's wrapped key
 //!   existing one  must have the same key (by guid); its wrapping becomes the sender's at the end
 //! ```
-//! A MAC never proves a mixture: an incremental is taken only onto the very snapshot it was made from (IV set guid).
+//! A MAC never proves a mixture: an incremental is taken only onto the very snapshot it was made
+//! from (IV set guid).
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::crypt::{Suite, WrappedKey};

@@ -1,4 +1,5 @@
-//! What an interrupted receive leaves behind so that it can go on: entries of the dataset's extension.
+//! What an interrupted receive leaves behind so that it can go on: entries of the dataset's
+//! extension.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
@@ -69,11 +70,12 @@ impl Dsl {
         }
     }
 
-    /// What an interrupted receive into a dataset has so far, and what it knows. While it is owned, nobody goes on with the
-    /// receive or throws it away.
+    /// What an interrupted receive into a dataset has so far, and what it knows. While it is owned,
+    /// nobody goes on with the receive or throws it away.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if there is none, `Refused(BUSY)` while one is at work; the MOS cannot be read.
+    /// `Refused(INVAL)` if there is none, `Refused(BUSY)` while one is at work; the MOS cannot be
+    /// read.
     pub fn saved_receive(&self, target: &str) -> Result<(Owner, ResumeState)> {
         let state_of = |dataset: &Dataset| {
             let _config = self.read_config();

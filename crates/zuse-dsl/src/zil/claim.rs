@@ -1,8 +1,9 @@
 //! Claiming: what the logs of a pool hold becomes allocated, before anything else is.
 //!
-//! It happens while a writable pool is opened and no txg is open yet; the first one writes it. Blocks of a log may be
-//! born in txgs that never reached the disk: the first txg is later than all of them, so that no pointer comes from
-//! the future. The header says the txg after the last one on disk instead, because records are judged by it.
+//! It happens while a writable pool is opened and no txg is open yet; the first one writes it.
+//! Blocks of a log may be born in txgs that never reached the disk: the first txg is later than all
+//! of them, so that no pointer comes from the future. The header says the txg after the last one on
+//! disk instead, because records are judged by it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use super::{Met, clones_of, header_of, is_live, reached_disk, walk};
 use crate::ahead::{HEADS_AT_ONCE, Needs};
 use crate::context::Dsl;
 
-/// Txgs after the last one on disk that blocks of a log may be of: no more than three are open or being written.
+/// Txgs after the last one on disk that blocks of a log may be of: no more than three are open or
+/// being written.
 const AHEAD: u64 = 64;
 
 /// A log that is to be claimed.
@@ -29,12 +31,13 @@ struct Pending {
 }
 
 impl Dsl {
-    /// Claims the logs of all heads of a pool that is being opened for writing. `cleared`: the pool goes back to an
-    /// older txg, and its logs with what they promised are given up.
+    /// Claims the logs of all heads of a pool that is being opened for writing. `cleared`: the pool
+    /// goes back to an older txg, and its logs with what they promised are given up.
     ///
     /// # Errors
-    /// A log's device cannot be read; `Corrupt` for a log of cloned ranges in a pool that cannot have any. A head whose
-    /// objset block is damaged is passed over: others need not suffer from it.
+    /// A log's device cannot be read; `Corrupt` for a log of cloned ranges in a pool that cannot
+    /// have any. A head whose objset block is damaged is passed over: others need not suffer from
+    /// it.
     pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, cleared: bool) -> Result<()> {
         let meta = self.meta()?;
         let first = pool.uberblock().txg + 1;
@@ -76,7 +79,8 @@ impl Dsl {
         Ok(())
     }
 
-    /// The headers that stand in the object sets of heads: those are looked at together, each of the rest by itself.
+    /// The headers that stand in the object sets of heads: those are looked at together, each of
+    /// the rest by itself.
     fn log_headers<'a>(
         &self,
         heads: &'a [crate::ahead::Met],
@@ -207,7 +211,8 @@ impl Dsl {
     }
 }
 
-/// Allocates the space of a block: all of it, or, where any of it is not free, nothing (`false`: the log ends).
+/// Allocates the space of a block: all of it, or, where any of it is not free, nothing (`false`:
+/// the log ends).
 fn claim_block(pool: &Arc<Pool>, bp: &BlockPointer, txg: Txg) -> Result<bool> {
     let Some(allocator) = pool.allocator() else {
         return Ok(false);

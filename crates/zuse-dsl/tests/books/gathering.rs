@@ -1,4 +1,5 @@
-//! What a program lists is brought together before it is changed, and what `snapshot -r` changes too: told by the reads of the device.
+//! What a program lists is brought together before it is changed, and what `snapshot -r` changes
+//! too: told by the reads of the device.
 
 use std::sync::Arc;
 
@@ -43,8 +44,8 @@ fn done(batch: &Batch<'_>, operation: &Operation) {
     assert_eq!(outcome.errno, 0, "{operation:?}");
 }
 
-/// Each dataset has five objects of its own that the change reads, in blocks of their own: one after the other, that is more than two
-/// reads for each.
+/// Each dataset has five objects of its own that the change reads, in blocks of their own: one
+/// after the other, that is more than two reads for each.
 fn judge(reads: u64, what: &str) {
     assert!(
         reads < DATASETS / 2,

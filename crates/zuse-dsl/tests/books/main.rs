@@ -1,4 +1,5 @@
-//! Sequences of administrative changes on a pool in memory; after each step all accounting is recomputed.
+//! Sequences of administrative changes on a pool in memory; after each step all accounting is
+//! recomputed.
 //!
 //! With `ZUSE_KEEP_POOL=DIR` the pools are files in that folder, for another judge to look at.
 

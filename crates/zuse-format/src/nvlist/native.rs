@@ -1,7 +1,8 @@
 //! Native: the memory image of a little-endian host.
 //!
-//! Pair: size u32, name length with NUL u16, 0 u16, elements u32, type u32, name, pad to 8, value, pad to 8. An
-//! embedded list leaves a 24-byte header in the value; its pairs and a zero word follow the pair.
+//! Pair: size u32, name length with NUL u16, 0 u16, elements u32, type u32, name, pad to 8, value,
+//! pad to 8. An embedded list leaves a 24-byte header in the value; its pairs and a zero word
+//! follow the pair.
 
 use super::{MAX_DEPTH, NvList, NvValue, align8, native_pair_size};
 use crate::error::{FormatResult, bad};

@@ -1,8 +1,9 @@
-//! XDR: i32 version, u32 flags, pairs, 8 zero bytes; every item a multiple of four bytes, big-endian.
+//! XDR: i32 version, u32 flags, pairs, 8 zero bytes; every item a multiple of four bytes,
+//! big-endian.
 //!
-//! A pair is encoded size, decoded size, name, type, element count, value. The encoded size of an empty
-//! numeric array counts four bytes that are not there, so pairs are found by parsing, and a writer pads the
-//! end of the buffer by as much.
+//! A pair is encoded size, decoded size, name, type, element count, value. The encoded size of an
+//! empty numeric array counts four bytes that are not there, so pairs are found by parsing, and a
+//! writer pads the end of the buffer by as much.
 
 use super::{MAX_DEPTH, NvList, NvValue, native_pair_size};
 use crate::error::{FormatResult, bad};

@@ -1,7 +1,8 @@
 //! Byte swap of a whole block, by object type and level.
 //!
-//! A block is swapped once, in place, right after decompression, when its block pointer says that it was
-//! written in big-endian order. Structured classes follow the block's own lengths only as far as the block goes.
+//! A block is swapped once, in place, right after decompression, when its block pointer says that
+//! it was written in big-endian order. Structured classes follow the block's own lengths only as
+//! far as the block goes.
 
 use super::{SwapClass, swap_class};
 use crate::error::{FormatResult, bad};
@@ -16,8 +17,8 @@ const ZAP_LEAF_MAGIC: u32 = 0x02ab_1eaf;
 
 /// Swaps a decompressed block of the other byte order.
 ///
-/// `level` > 0 is an array of block pointers whatever the type. SA spill blocks (type 44) stay as they
-/// are: their header has a magic and `sa` reads both orders.
+/// `level` > 0 is an array of block pointers whatever the type. SA spill blocks (type 44) stay as
+/// they are: their header has a magic and `sa` reads both orders.
 ///
 /// # Errors
 /// An invalid object type, or a ZAP leaf with an unknown chunk.
@@ -133,7 +134,8 @@ pub fn swap_old_acl(bytes: &mut [u8]) {
     }
 }
 
-/// Swaps entries {type 2, flags 2, mask 4[, who 8[, two object types 32]]} until less than a header is left.
+/// Swaps entries {type 2, flags 2, mask 4[, who 8[, two object types 32]]} until less than a header
+/// is left.
 pub fn swap_acl(mut bytes: &mut [u8]) {
     while bytes.len() >= 8 {
         swap_array(&mut bytes[..4], 2);
@@ -147,7 +149,8 @@ pub fn swap_acl(mut bytes: &mut [u8]) {
     }
 }
 
-/// Size of an ACE by its type and flags: 8 for owner@, group@, everyone@; 48 for object types; else 16.
+/// Size of an ACE by its type and flags: 8 for owner@, group@, everyone@; 48 for object types; else
+/// 16.
 pub(crate) fn ace_size(kind: u16, flags: u16) -> usize {
     match (kind, flags & 0x7040) {
         (5..=8, _) => 48,
@@ -156,8 +159,8 @@ pub(crate) fn ace_size(kind: u16, flags: u16) -> usize {
     }
 }
 
-/// Where the chunks of a leaf of a fat ZAP begin: behind its header and a head of two bytes for each of its buckets, of which there
-/// is one for 32 bytes of the block.
+/// Where the chunks of a leaf of a fat ZAP begin: behind its header and a head of two bytes for
+/// each of its buckets, of which there is one for 32 bytes of the block.
 fn leaf_chunks(size: usize) -> Option<usize> {
     (size.is_power_of_two() && size >= 512).then_some(48 + 2 * (size >> 5))
 }

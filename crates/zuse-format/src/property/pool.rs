@@ -1,4 +1,5 @@
-//! The native properties of pools, in the order of `zpool get all`. `feature@…` are rows of [`crate::feature`].
+//! The native properties of pools, in the order of `zpool get all`. `feature@…` are rows of
+//! [`crate::feature`].
 
 use super::{Access, DefaultValue, Home, NoneMeans, Property, PropertyKind};
 use Access::{Once, ReadOnly, Set};

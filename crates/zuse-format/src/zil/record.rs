@@ -1,7 +1,7 @@
 //! Records of the intent log (chapter 05 §8 of the format notes).
 //!
-//! A record is parsed from its own bytes in its writer's byte order. Every length in it is checked against the
-//! record's: nothing is read or allocated beyond it.
+//! A record is parsed from its own bytes in its writer's byte order. Every length in it is checked
+//! against the record's: nothing is read or allocated beyond it.
 
 use std::ops::Range;
 
@@ -218,7 +218,8 @@ pub enum Body<'a> {
         /// The ACL.
         acl: LoggedAcl<'a>,
     },
-    /// An extended attribute among the system attributes was set, or removed where `value` is `None`.
+    /// An extended attribute among the system attributes was set, or removed where `value` is
+    /// `None`.
     SetXattr {
         /// The object.
         object: u64,
@@ -322,7 +323,8 @@ impl<'a> Bytes<'a> {
         if words != 3 {
             return bad(format!("an attribute block of {words} words"));
         }
-        // The last 32 bytes are a scan stamp, which is not swapped, or a project id of the writer's.
+        // The last 32 bytes are a scan stamp, which is not swapped, or a project id of the
+        // writer's.
         let flags = XattrFlags {
             asked: u32_in(block, 4, self.order),
             values: self.u64(at + 16),
@@ -556,7 +558,8 @@ fn slots_of(word: u64) -> FormatResult<u8> {
 }
 
 impl<'a> Record<'a> {
-    /// The number of the record that `bytes` begin with, and its bytes. `None` at the end of the block.
+    /// The number of the record that `bytes` begin with, and its bytes. `None` at the end of the
+    /// block.
     ///
     /// # Errors
     /// Its length does not fit: the chain ends here.

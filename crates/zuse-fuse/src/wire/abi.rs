@@ -1,4 +1,5 @@
-//! Numbers of the Linux FUSE ABI (7.x, little- and big-endian hosts alike: everything is in the host's order).
+//! Numbers of the Linux FUSE ABI (7.x, little- and big-endian hosts alike: everything is in the
+//! host's order).
 //!
 //! They are those of the kernel's user-space header `linux/fuse.h`. Only what is used is here.
 

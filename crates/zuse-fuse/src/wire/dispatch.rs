@@ -80,7 +80,8 @@ impl<O: Ops> Server<O> {
         &self.seeking
     }
 
-    /// The life of the thread that looks for holes where the kernel may know more: it calls in what the kernel has.
+    /// The life of the thread that looks for holes where the kernel may know more: it calls in what
+    /// the kernel has.
     pub(super) fn seek_behind(&self, channel: &Channel) {
         while let Some(seek) = self.seeking.next() {
             let all = Notice::Inode {
@@ -164,7 +165,8 @@ impl<O: Ops> Server<O> {
             op::FALLOCATE => self.fallocate(m),
             op::COPY_FILE_RANGE => self.copy_file_range(m, out),
             op::DESTROY => Ok(()),
-            // INTERRUPT, locks, BMAP, POLL and what is younger than this: the kernel does not ask again.
+            // INTERRUPT, locks, BMAP, POLL and what is younger than this: the kernel does not ask
+            // again.
             _ => Err(Errno::NOSYS),
         }
     }
@@ -274,8 +276,9 @@ impl<O: Ops> Server<O> {
             atime: time(fattr::ATIME, fattr::ATIME_NOW, (atime, atime_ns)),
             mtime: time(fattr::MTIME, fattr::MTIME_NOW, (mtime, mtime_ns)),
             ctime: has(fattr::CTIME).then_some((ctime, ctime_ns)),
-            // On a change of owner they always fall, and the kernel leaves it to us. A message that changes nothing comes
-            // before somebody without privilege changes a file that has such bits: with its answer the kernel knows.
+            // On a change of owner they always fall, and the kernel leaves it to us. A message that
+            // changes nothing comes before somebody without privilege changes a file that has such
+            // bits: with its answer the kernel knows.
             kill_suidgid: has(fattr::KILL_SUIDGID | fattr::UID | fattr::GID)
                 || valid & !fattr::ABOUT_THE_REQUEST == 0,
         };

@@ -1,7 +1,8 @@
 //! A message from the kernel as bytes, and the bytes of an answer.
 //!
-//! What comes from `/dev/fuse` is checked like bytes from a disk: each field is taken from what is left of the message,
-//! and a message that is too short for its kind is [`Malformed`], which fails that one request.
+//! What comes from `/dev/fuse` is checked like bytes from a disk: each field is taken from what is
+//! left of the message, and a message that is too short for its kind is [`Malformed`], which fails
+//! that one request.
 
 use std::time::Duration;
 
@@ -150,7 +151,8 @@ impl Out {
         }
     }
 
-    /// `fuse_entry_out`. A `node` of 0 says that no reference is given: as the answer to a LOOKUP, that there is no such name.
+    /// `fuse_entry_out`. A `node` of 0 says that no reference is given: as the answer to a LOOKUP,
+    /// that there is no such name.
     pub(super) fn entry(
         &mut self,
         node: u64,

@@ -7,24 +7,28 @@
 //!            ^   (looks for a moment, then sleeps in read)                                │ nobody is
 //!            └────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! What a message costs is mostly waking somebody: a thread that sleeps on an idle core is 10 to 30 µs away. So one
-//! worker stays at the door and does what it is asked itself. It looks for the next message for a moment before it goes
-//! to sleep: a program that asks one thing after the other is served by one thread that does not sleep.
+//! What a message costs is mostly waking somebody: a thread that sleeps on an idle core is 10 to 30
+//! µs away. So one worker stays at the door and does what it is asked itself. It looks for the next
+//! message for a moment before it goes to sleep: a program that asks one thing after the other is
+//! served by one thread that does not sleep.
 //!
 //! Invariants:
-//! - One worker is at the door whenever all others are parked or serving. While nobody is, somebody is called as soon as
-//!   it is seen that a message waits: by who has just taken one and finds another behind it, or by the watch, which
-//!   looks every [`TICK`] while there is work. So a request that waits (for a disk, for a suspended pool) delays the
-//!   others by two ticks at the most, until all workers wait.
-//! - Nobody is called for a FORGET: it is done before anybody comes. One follows each removal of a file, with the next
-//!   request right behind it.
-//! - A look lasts at most [`LOOK`]. It has to pay: who looked in vain looks less often, until messages come in quick
-//!   succession again. Between two looks it yields the core, so that whoever the answer woke can run there.
+//! - One worker is at the door whenever all others are parked or serving. While nobody is, somebody
+//!   is called as soon as it is seen that a message waits: by who has just taken one and finds
+//!   another behind it, or by the watch, which looks every [`TICK`] while there is work. So a
+//!   request that waits (for a disk, for a suspended pool) delays the others by two ticks at the
+//!   most, until all workers wait.
+//! - Nobody is called for a FORGET: it is done before anybody comes. One follows each removal of a
+//!   file, with the next request right behind it.
+//! - A look lasts at most [`LOOK`]. It has to pay: who looked in vain looks less often, until
+//!   messages come in quick succession again. Between two looks it yields the core, so that whoever
+//!   the answer woke can run there.
 //! - Who finds the cores taken sleeps instead of looking, for [`AFTER_CROWD`].
-//! - What nobody waits for is done while the asker digests an answer, and before going to sleep; never at the door, which
-//!   counts as attended. Who has seen a question then does not look once more.
-//! - The watch sleeps for good when nothing came for [`QUIET`]; who then takes a message wakes it. A mount at rest uses
-//!   no processor time.
+//! - What nobody waits for is done while the asker digests an answer, and before going to sleep;
+//!   never at the door, which counts as attended. Who has seen a question then does not look once
+//!   more.
+//! - The watch sleeps for good when nothing came for [`QUIET`]; who then takes a message wakes it.
+//!   A mount at rest uses no processor time.
 
 use std::cell::Cell;
 use std::io;
@@ -56,8 +60,8 @@ const AT_ONCE: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// A look that takes longer has let somebody else have the core: there is work to do, and who sleeps is woken sooner than
-/// who stands in line.
+/// A look that takes longer has let somebody else have the core: there is work to do, and who
+/// sleeps is woken sooner than who stands in line.
 const CROWDED: Duration = Duration::from_micros(200);
 /// How long nobody looks then.
 const AFTER_CROWD: Duration = Duration::from_millis(50);
@@ -269,8 +273,8 @@ impl Worker<'_> {
         waiting.fetch_add(1, SeqCst);
     }
 
-    /// Whether somebody asks, who is not to wait for what nobody waits for. Who has just got an answer may be waiting for
-    /// this processor, to ask again.
+    /// Whether somebody asks, who is not to wait for what nobody waits for. Who has just got an
+    /// answer may be waiting for this processor, to ask again.
     fn is_asked(&self) -> bool {
         thread::yield_now();
         self.is_there_more()
@@ -338,8 +342,8 @@ mod tests {
         out.0
     }
 
-    /// Three workers and the watch; a row of messages, each asked when the one before was answered. What was done between
-    /// them that nobody waits for.
+    /// Three workers and the watch; a row of messages, each asked when the one before was answered.
+    /// What was done between them that nobody waits for.
     #[test]
     fn there_are_idle_moments_behind_each_answer_and_all_go_home() {
         // Neither takes references back.

@@ -1,6 +1,7 @@
 //! A file system in memory, mounted for real.
 //!
-//! These tests need `/dev/fuse`. Where it is missing they fail when `CI=true` and say so loudly otherwise.
+//! These tests need `/dev/fuse`. Where it is missing they fail when `CI=true` and say so loudly
+//! otherwise.
 
 mod cache;
 mod files;
@@ -46,8 +47,8 @@ impl Drop for Fixture {
     }
 }
 
-/// Unmounts. Tests that run side by side fork, and a fork holds our files until it turns into the other program:
-/// such moments are waited out.
+/// Unmounts. Tests that run side by side fork, and a fork holds our files until it turns into the
+/// other program: such moments are waited out.
 fn unmount(mounted: &Mounted) {
     for _ in 0..500 {
         match mounted.unmount() {

@@ -186,7 +186,8 @@ fn a_failed_fetch_is_told_to_all_and_tried_again_by_the_next() {
     );
 }
 
-/// Who asks while a fetch goes on that will fail fetches for himself, once for all of them, and what that says holds.
+/// Who asks while a fetch goes on that will fail fetches for himself, once for all of them, and
+/// what that says holds.
 #[test]
 fn a_fetch_that_failed_is_tried_again_by_who_came_meanwhile() {
     for mended in [true, false] {

@@ -103,7 +103,8 @@ fn indirect_blocks_have_the_macs_that_openzfs_gives_them() {
     assert_eq!(one, other);
 }
 
-/// Type, indirect shift, levels, pointers, bonus type, flags, block size, bonus length, extra slots, used.
+/// Type, indirect shift, levels, pointers, bonus type, flags, block size, bonus length, extra
+/// slots, used.
 fn dnode(
     block: &mut [u8],
     slot: usize,
@@ -266,7 +267,8 @@ fn object_sets_are_signed_as_openzfs_signs_them() {
             bad[at] ^= 1;
             assert!(key.check_objset(&bad, &"x").is_err(), "byte {at}");
         }
-        // Without complete accounting there is no local MAC, and whatever stands in its place counts as none.
+        // Without complete accounting there is no local MAC, and whatever stands in its place
+        // counts as none.
         put_u64(&mut block, 712, 6);
         key.check_objset(&block, &"x").expect("unsigned accounting");
         key.sign_objset(&mut block).expect("sign");

@@ -1,5 +1,5 @@
-//! Reading: from the cache, or stored bytes → checksum (another copy if it fails, the bad one rewritten) → decryption →
-//! decompression → byte order → the MACs of what is in clear.
+//! Reading: from the cache, or stored bytes → checksum (another copy if it fails, the bad one
+//! rewritten) → decryption → decompression → byte order → the MACs of what is in clear.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -19,9 +19,10 @@ impl Pipeline {
     /// The block a pointer names: decoded, little-endian, from the cache or the devices.
     ///
     /// # Errors
-    /// `Corrupt` if no copy passes its checksum or the bytes do not decode; `Device` if no copy can be read;
-    /// a hole is refused by the caller, not here (`Corrupt`). Without a key, of an encrypted dataset: what is in clear
-    /// there is given unproved, dnodes with their bonuses encrypted; anything else is `Refused(ACCES)`.
+    /// `Corrupt` if no copy passes its checksum or the bytes do not decode; `Device` if no copy can
+    /// be read; a hole is refused by the caller, not here (`Corrupt`). Without a key, of an
+    /// encrypted dataset: what is in clear there is given unproved, dnodes with their bonuses
+    /// encrypted; anything else is `Refused(ACCES)`.
     pub fn read(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
         self.read_keyed(bp, None, place)
     }
@@ -29,7 +30,8 @@ impl Pipeline {
     /// As [`Self::read`], of a dataset with that key: everything is proved by it.
     ///
     /// # Errors
-    /// As [`Self::read`]; `Corrupt` also if authentication fails, or the block is not protected at all.
+    /// As [`Self::read`]; `Corrupt` also if authentication fails, or the block is not protected at
+    /// all.
     pub fn read_keyed(
         &self,
         bp: &BlockPointer,
@@ -103,10 +105,12 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// The content of an embedded pointer in `out`, which is as long as the block: where it lies only for a moment, it needs no memory of its own.
+    /// The content of an embedded pointer in `out`, which is as long as the block: where it lies
+    /// only for a moment, it needs no memory of its own.
     ///
     /// # Errors
-    /// The pointer is none such or `out` of another length, or what it holds does not decompress to that.
+    /// The pointer is none such or `out` of another length, or what it holds does not decompress to
+    /// that.
     pub fn embedded_into(
         &self,
         bp: &BlockPointer,
@@ -135,8 +139,8 @@ impl Pipeline {
         self.to_little(bp, out, place)
     }
 
-    /// Stored bytes of a normal pointer: checksummed, still compressed and encrypted. With them and the pointer's
-    /// [`CryptParams`](crate::CryptParams) a raw stream can be made, without a key.
+    /// Stored bytes of a normal pointer: checksummed, still compressed and encrypted. With them and
+    /// the pointer's [`CryptParams`](crate::CryptParams) a raw stream can be made, without a key.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -146,7 +150,8 @@ impl Pipeline {
         self.read_tree(bp, place, 0)
     }
 
-    /// Whether some copy of a block is on the devices. It may never have been written: then no device is blamed.
+    /// Whether some copy of a block is on the devices. It may never have been written: then no
+    /// device is blamed.
     ///
     /// # Errors
     /// No copy can be read.
@@ -170,7 +175,8 @@ impl Pipeline {
         last
     }
 
-    /// Reads one pointer, gang or plain, of any kind of checksum. `depth` counts nested gang headers.
+    /// Reads one pointer, gang or plain, of any kind of checksum. `depth` counts nested gang
+    /// headers.
     pub(crate) fn read_tree(
         &self,
         bp: &BlockPointer,
@@ -250,7 +256,8 @@ impl Pipeline {
         }))
     }
 
-    /// Rewrites copy `at` of a block whose other copy was good. Best effort: a failure leaves the copy as it is.
+    /// Rewrites copy `at` of a block whose other copy was good. Best effort: a failure leaves the
+    /// copy as it is.
     fn heal(&self, bp: &BlockPointer, at: usize, good: &[u8]) {
         if self.allocator.get().is_none() || !self.freed.is_current(bp) {
             return;

@@ -1,4 +1,5 @@
-//! Writing: zeros become a hole → compression → encryption → checksum → a place, or the old one in a later pass → the devices.
+//! Writing: zeros become a hole → compression → encryption → checksum → a place, or the old one in
+//! a later pass → the devices.
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
 use zuse_codec::{Compression, checksum, is_zero, truncate};
@@ -17,9 +18,9 @@ const EMBEDDED_MAX: usize = 112;
 impl Pipeline {
     /// Writes one block in `txg` and returns its pointer.
     ///
-    /// `old` is the pointer it replaces (a hole if none); the caller kills it unless the result is `in_place`.
-    /// `data` is the decoded, little-endian content, `fill` its fill count. `block` is what the cache keeps
-    /// (the same bytes); pass `None` where the block will not be read soon.
+    /// `old` is the pointer it replaces (a hole if none); the caller kills it unless the result is
+    /// `in_place`. `data` is the decoded, little-endian content, `fill` its fill count. `block` is
+    /// what the cache keeps (the same bytes); pass `None` where the block will not be read soon.
     ///
     /// # Errors
     /// `Refused(NOSPC)` if the pool is full; `Device` if a copy could not be written.
@@ -125,7 +126,8 @@ impl Pipeline {
                 Squeezed::Stored => (&scratch[..], policy.compression),
             };
         if rewrite {
-            // Keep the place if the bytes fit it: a smaller result is padded, an uncompressed one may not change size.
+            // Keep the place if the bytes fit it: a smaller result is padded, an uncompressed one
+            // may not change size.
             let room = old.psize() as usize;
             if compression != Compression::Off && stored.len() <= room && room < data.len() {
                 let len = stored.len();
@@ -186,7 +188,8 @@ impl Pipeline {
         })
     }
 
-    /// Finds places for the stored bytes of a block, writes them there and notes them in its pointer.
+    /// Finds places for the stored bytes of a block, writes them there and notes them in its
+    /// pointer.
     pub(crate) fn store(
         &self,
         txg: Txg,

@@ -1,4 +1,5 @@
-//! What the kernel knows from a listing alone is not held in memory until it is used or loses its name.
+//! What the kernel knows from a listing alone is not held in memory until it is used or loses its
+//! name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};

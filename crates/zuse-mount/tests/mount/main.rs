@@ -1,6 +1,7 @@
 //! A pool on a sparse file, mounted for real.
 //!
-//! These tests need `/dev/fuse`. Where it is missing they fail when `CI=true` and say so loudly otherwise.
+//! These tests need `/dev/fuse`. Where it is missing they fail when `CI=true` and say so loudly
+//! otherwise.
 
 mod datasets;
 mod files;
@@ -83,7 +84,8 @@ impl Fixture {
             return;
         };
         for _ in 0..500 {
-            // Tests that run side by side fork, and a fork holds our files until it turns into the other program.
+            // Tests that run side by side fork, and a fork holds our files until it turns into the
+            // other program.
             match server.unmount() {
                 Err(zuse_mount::MountError::Busy(_)) => {
                     std::thread::sleep(std::time::Duration::from_millis(10))

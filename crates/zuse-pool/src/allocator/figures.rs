@@ -145,7 +145,8 @@ impl Allocator {
         bytes <= self.available(reserve)
     }
 
-    /// Freed bytes that two more commits make allocatable: a caller without room may commit and ask again.
+    /// Freed bytes that two more commits make allocatable: a caller without room may commit and ask
+    /// again.
     pub fn deferred(&self) -> u64 {
         self.spaces()
             .vdevs

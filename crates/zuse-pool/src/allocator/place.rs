@@ -65,7 +65,8 @@ impl Rotor {
     }
 }
 
-/// Bytes of a turn: emptier vdevs than the class's average get longer ones, so that all fill up together.
+/// Bytes of a turn: emptier vdevs than the class's average get longer ones, so that all fill up
+/// together.
 fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
     let sum =
         |of: &dyn Fn(&VdevSpace) -> u64| members.iter().map(|v| u128::from(of(v))).sum::<u128>();
@@ -156,7 +157,8 @@ impl Allocator {
                     placed[copy] = Some(found);
                 }
                 None => {
-                    // Nothing is kept: the caller has no record of the copies that did find a place.
+                    // Nothing is kept: the caller has no record of the copies that did find a
+                    // place.
                     for undo in placed.iter().flatten() {
                         undo.metaslab.unallocate(txg, undo.span)?;
                         undo.vdev.allocated.fetch_sub(undo.span.size, Relaxed);

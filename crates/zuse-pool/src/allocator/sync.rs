@@ -19,7 +19,8 @@ pub struct Released {
 }
 
 impl Allocator {
-    /// Whether something was allocated, freed or claimed in `txg`, or log entries wait to be flushed.
+    /// Whether something was allocated, freed or claimed in `txg`, or log entries wait to be
+    /// flushed.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.spaces().vdevs.values().any(|vdev| vdev.is_dirty(txg))
     }
@@ -29,7 +30,8 @@ impl Allocator {
         self.logs.lock().is_some()
     }
 
-    /// Makes the metaslab arrays of new vdevs, so that the configuration can name them. Gives whether any was made.
+    /// Makes the metaslab arrays of new vdevs, so that the configuration can name them. Gives
+    /// whether any was made.
     ///
     /// # Errors
     /// The MOS cannot be changed.
@@ -47,7 +49,8 @@ impl Allocator {
         Ok(made)
     }
 
-    /// Appends what changed in the writer's txg since its last pass. Gives whether anything was written.
+    /// Appends what changed in the writer's txg since its last pass. Gives whether anything was
+    /// written.
     ///
     /// # Errors
     /// The MOS cannot be changed. The txg must not be committed then; calling again tries again.
@@ -134,9 +137,10 @@ impl Allocator {
         self.histogram_delta.swap(0, Relaxed)
     }
 
-    /// `txg` is on disk: space freed two committed txgs before it becomes allocatable.
-    /// Call it once for each txg that wrote an uberblock. Lists the space if that was asked for
-    /// ([`Allocator::set_report_released`]); before trimming take it out of reach with [`Allocator::hold_free`].
+    /// `txg` is on disk: space freed two committed txgs before it becomes allocatable. Call it once
+    /// for each txg that wrote an uberblock. Lists the space if that was asked for
+    /// ([`Allocator::set_report_released`]); before trimming take it out of reach with
+    /// [`Allocator::hold_free`].
     pub fn sync_done(&self, txg: Txg) -> Vec<Released> {
         debug_assert!(
             !self.is_dirty(txg),

@@ -32,7 +32,8 @@ pub struct VdevInfo {
     pub asize: u64,
     /// Sector size.
     pub ashift: u8,
-    /// Offsets and sizes are multiples of this: `1 << ashift`, for draid the bytes of a group's row.
+    /// Offsets and sizes are multiples of this: `1 << ashift`, for draid the bytes of a group's
+    /// row.
     pub align: u64,
     /// Metaslab size.
     pub metaslab_shift: u8,
@@ -66,7 +67,8 @@ impl VdevInfo {
             .unwrap_or(0)
     }
 
-    /// The largest block that takes no more than the smallest one: a sector, for draid the data of a row.
+    /// The largest block that takes no more than the smallest one: a sector, for draid the data of
+    /// a row.
     pub fn smallest_block(&self) -> u64 {
         let unit = 1u64 << self.ashift;
         let asize = |psize| (self.asize_of)(psize, Txg::MAX);

@@ -45,7 +45,8 @@ impl Figures {
     }
 }
 
-/// In each bucket, 2^n up to 2^(n+1) pointers: the blocks as they lie on disk, and as often as they are pointed to.
+/// In each bucket, 2^n up to 2^(n+1) pointers: the blocks as they lie on disk, and as often as they
+/// are pointed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[(Figures, Figures); BUCKETS]>,

@@ -39,7 +39,8 @@ pub(crate) struct Synced {
 }
 
 impl Metaslab {
-    /// Appends what changed in the writer's txg since the last pass, and log entries if there are any.
+    /// Appends what changed in the writer's txg since the last pass, and log entries if there are
+    /// any.
     ///
     /// # Errors
     /// The MOS cannot be changed; the sets are as before then.
@@ -119,7 +120,8 @@ impl Metaslab {
         Ok(())
     }
 
-    /// The free space to write if the map shall be rewritten: all that is free by the end of this pass.
+    /// The free space to write if the map shall be rewritten: all that is free by the end of this
+    /// pass.
     fn worth_condensing(
         &self,
         map: &SpaceMap,
@@ -213,8 +215,9 @@ impl Metaslab {
 }
 
 impl State {
-    /// All that the map must say is free after a pass that appends `frees`: space that later txgs have taken is
-    /// free as of this one. `None` while not loaded, or if the sets contradict each other.
+    /// All that the map must say is free after a pass that appends `frees`: space that later txgs
+    /// have taken is free as of this one. `None` while not loaded, or if the sets contradict each
+    /// other.
     fn free_on_disk(&self, frees: &RangeTree) -> Option<RangeTree> {
         let mut free: RangeTree = self.free.as_ref()?.iter().collect();
         let sets =

@@ -1,8 +1,8 @@
 //! How much room an open pool has.
 //!
-//! A pool that is open for writing has an allocator, which knows. One that is only read has the headers of its space maps, and what logs
-//! of space maps add to them. Either way `allocated` is what metaslabs have allocated: raw bytes, each once, however many datasets
-//! count them.
+//! A pool that is open for writing has an allocator, which knows. One that is only read has the
+//! headers of its space maps, and what logs of space maps add to them. Either way `allocated` is
+//! what metaslabs have allocated: raw bytes, each once, however many datasets count them.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,8 @@ use crate::space_map::MosStore;
 const CHECKPOINT_MAP: &[u8] = b"com.delphix:pool_checkpoint_sm";
 const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
 
-/// What of a pool's room is known only by its tables: it is asked once, of a pool that is only read.
+/// What of a pool's room is known only by its tables: it is asked once, of a pool that is only
+/// read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tables {
     deduped: u64,
@@ -48,7 +49,8 @@ pub struct Space {
     pub deduped: u64,
     /// Deflated bytes that only a checkpoint has.
     pub checkpointed: u64,
-    /// Deflated bytes in vdevs for metadata and dedup tables: datasets count them, and they take no room from data.
+    /// Deflated bytes in vdevs for metadata and dedup tables: datasets count them, and they take no
+    /// room from data.
     pub beside: u64,
     /// Deflated bytes in vdevs for data, freed ones that are not allocatable yet included.
     pub dused: u64,
@@ -80,7 +82,8 @@ impl Pool {
         }
     }
 
-    /// Room and allocated bytes of each top-level vdev with metaslabs, by the headers of its space maps and the logs that are not in them yet.
+    /// Room and allocated bytes of each top-level vdev with metaslabs, by the headers of its space
+    /// maps and the logs that are not in them yet.
     ///
     /// # Errors
     /// A header or a log cannot be read.
@@ -123,7 +126,8 @@ impl Pool {
         Ok(words.map(|w| ObjectId(u64::from_le_bytes(*w))).collect())
     }
 
-    /// Asks the tables of a pool that is only read. What cannot be read there counts nothing: the pool can be read all the same.
+    /// Asks the tables of a pool that is only read. What cannot be read there counts nothing: the
+    /// pool can be read all the same.
     pub(crate) fn load_tables(&self) {
         let _ = self.clones.load(self);
         let tables = Tables {
@@ -182,13 +186,15 @@ impl Pool {
         Ok(sum)
     }
 
-    /// Room and allocated bytes of a top-level vdev; `None` where its space maps were not read (the pool is open read-only).
+    /// Room and allocated bytes of a top-level vdev; `None` where its space maps were not read (the
+    /// pool is open read-only).
     pub fn vdev_space(&self, vdev: u32) -> Option<(u64, u64)> {
         let figures = self.allocator.get()?.vdev_figures(vdev);
         Some((figures.capacity, figures.allocated))
     }
 
-    /// Space of a pool that is only read: from the vdev tree. What is allocated takes more to find out ([`Self::space_by_maps`]).
+    /// Space of a pool that is only read: from the vdev tree. What is allocated takes more to find
+    /// out ([`Self::space_by_maps`]).
     fn space_by_config(&self) -> Space {
         let tops = self.vdevs.tops();
         let mut space = Space::default();

@@ -1,8 +1,8 @@
 //! Where space maps live: the few operations on MOS objects that they need.
 //!
-//! Two traits, because reading happens at any time from any thread while writing happens only in the
-//! syncing txg. [`MosStore`](super::MosStore) and [`MosWriter`](super::MosWriter)
-//! stand on the real MOS; tests put a map of byte vectors in their place.
+//! Two traits, because reading happens at any time from any thread while writing happens only in
+//! the syncing txg. [`MosStore`](super::MosStore) and [`MosWriter`](super::MosWriter) stand on the
+//! real MOS; tests put a map of byte vectors in their place.
 
 use zuse_base::{ObjectId, Result, Txg};
 

@@ -1,7 +1,8 @@
 //! Which scopes are open at a word of a program, as far as [`super::translate`] has to know.
 //!
-//! `for k, v in pairs(t) do` becomes `for k, v in (function(f, s, c) return f, s, c end)(pairs(t)) do`: whatever stands
-//! between `in` and its `do` gives three values. In between, other `do`s can only stand inside of functions.
+//! `for k, v in pairs(t) do` becomes `for k, v in (function(f, s, c) return f, s, c end)(pairs(t))
+//! do`: whatever stands between `in` and its `do` gives three values. In between, other `do`s can
+//! only stand inside of functions.
 
 /// Stands behind `in`.
 const THREE: &str = " (function(f, s, c) return f, s, c end)(";

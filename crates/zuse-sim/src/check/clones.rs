@@ -1,5 +1,5 @@
-//! Tables of cloned blocks against the pointers that were met: each block has one pointer more than its entry says, and
-//! what a table says of itself is the sum of its entries.
+//! Tables of cloned blocks against the pointers that were met: each block has one pointer more than
+//! its entry says, and what a table says of itself is the sum of its entries.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The walk over one object set: every pointer, with what must hold about it.
 //!
-//! All blocks are visited; those born after `since` are claimed, the others belong to an older snapshot, which
-//! claims them. Sizes are summed over all.
+//! All blocks are visited; those born after `since` are claimed, the others belong to an older
+//! snapshot, which claims them. Sizes are summed over all.
 
 use zuse_base::Result;
 use zuse_codec::Compression;
@@ -166,7 +166,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Claims the chain of the intent log. It ends at the first block that is not one of it, which is claimed too.
+    /// Claims the chain of the intent log. It ends at the first block that is not one of it, which
+    /// is claimed too.
     fn log(&mut self, header: &[u8]) {
         let Some(mut bp) = BlockPointer::at(header, 16) else {
             return;
@@ -346,7 +347,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a block can be read; of an encrypted one, whether its ciphertext is what was written.
+    /// Whether a block can be read; of an encrypted one, whether its ciphertext is what was
+    /// written.
     fn look_at(&self, bp: &BlockPointer, at: &str) -> Result<()> {
         let place = format!("{}{at}", self.place);
         if bp.encrypted() {
@@ -359,7 +361,8 @@ impl<'a> Walk<'a> {
         self.resume != [0; 4] && (object, block) < (self.resume[1], self.resume[3]) && object != 0
     }
 
-    /// Walks a pointer at a level of a tree; returns its fill. Level-0 pointers go into `leaves` if asked.
+    /// Walks a pointer at a level of a tree; returns its fill. Level-0 pointers go into `leaves` if
+    /// asked.
     fn tree(
         &mut self,
         bp: &BlockPointer,

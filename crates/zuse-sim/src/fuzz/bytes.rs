@@ -21,7 +21,8 @@ use zuse_vdev::{OpenMode, PoolConfig, Vdevs};
 const UNPACKED_MAX: usize = 1 << 20;
 const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
 
-/// Name-value lists in both encodings. Packed forms are compared: a floating-point value need not be equal to itself.
+/// Name-value lists in both encodings. Packed forms are compared: a floating-point value need not
+/// be equal to itself.
 pub(super) fn nvlist(bytes: &[u8]) {
     let Ok(list) = NvList::decode(bytes) else {
         return;

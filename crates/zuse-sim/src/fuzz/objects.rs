@@ -169,7 +169,8 @@ pub(super) fn zap(bytes: &[u8]) {
     });
 }
 
-/// System attributes: a byte for the kind of bonus, two for its length, the bonus, then a list of extended attributes.
+/// System attributes: a byte for the kind of bonus, two for its length, the bonus, then a list of
+/// extended attributes.
 pub(super) fn sa(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<3>() else {
         return;

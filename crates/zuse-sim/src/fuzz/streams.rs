@@ -1,5 +1,5 @@
-//! Send streams. Their checksums are made right before they are received: a mutation would otherwise end at the first
-//! record.
+//! Send streams. Their checksums are made right before they are received: a mutation would
+//! otherwise end at the first record.
 
 use zuse::ReceiveRequest;
 use zuse::stream::{DumpOptions, StreamReader, StreamWriter, dump, unpack_token};

@@ -53,7 +53,8 @@ impl Survey<'_> {
             return;
         }
         for dva in bp.dvas().filter(|d| d.vdev() == self.home) {
-            // Generous: gang members are not looked up, so what lies beyond every block is used for new ones.
+            // Generous: gang members are not looked up, so what lies beyond every block is used for
+            // new ones.
             let size = dva.asize().next_multiple_of(1 << self.ashift);
             let _ = self.used.add_missing(Span::new(dva.offset(), size));
         }

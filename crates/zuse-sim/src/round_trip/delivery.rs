@@ -48,8 +48,8 @@ fn written(plan: &SendPlan) -> Result<Vec<u8>> {
     Ok(out.into_inner()?)
 }
 
-/// Receives a plan's streams, cut so many times; what is cut and has a token goes on by it. Gives the names of the
-/// snapshots that the plan has.
+/// Receives a plan's streams, cut so many times; what is cut and has a token goes on by it. Gives
+/// the names of the snapshots that the plan has.
 ///
 /// # Errors
 /// What refuses though nothing is wrong; a cut that leaves what it must not.

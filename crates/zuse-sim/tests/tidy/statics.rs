@@ -1,7 +1,8 @@
 //! Rules of the house that a reader of the sources can check.
 //!
-//! - A library has no state of the process or of a thread: who opens two pools has two of everything.
-//!   Tables that never change are no state. The command (`zuse-cli`) and this test bench may have some.
+//! - A library has no state of the process or of a thread: who opens two pools has two of
+//!   everything. Tables that never change are no state. The command (`zuse-cli`) and this test
+//!   bench may have some.
 
 use std::fs;
 use std::path::{Path, PathBuf};

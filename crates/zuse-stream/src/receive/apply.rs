@@ -1,8 +1,8 @@
 //! Applying records to an object set.
 //!
-//! A batch is one transaction, begun when the batch is complete: nobody holds a txg open while waiting for input.
-//! Where an object has to be gone from disk before its number can be used again, the transaction ends, the txg is
-//! waited for, and a new one goes on.
+//! A batch is one transaction, begun when the batch is complete: nobody holds a txg open while
+//! waiting for input. Where an object has to be gone from disk before its number can be used again,
+//! the transaction ends, the txg is waited for, and a new one goes on.
 
 use std::sync::Arc;
 use zuse_base::cut::{fit16, fit32};
@@ -21,7 +21,8 @@ use crate::record::{OBJECT_SPILL, ObjectRecord, Record, SPILL_UNMODIFIED, WriteR
 
 /// Objects freed in one transaction.
 const FREES_AT_ONCE: u32 = 256;
-/// Largest bonus and slots of a dnode: checked by the dnode itself, bounded here before anything is made.
+/// Largest bonus and slots of a dnode: checked by the dnode itself, bounded here before anything is
+/// made.
 const SLOTS_MAX: u8 = 32;
 
 pub(crate) struct Applier<'a> {
@@ -119,8 +120,8 @@ impl<'a> Applier<'a> {
         result
     }
 
-    /// The stream is whole. A full one that went on top of another snapshot is all there is: what lies behind its last
-    /// object is the other one's.
+    /// The stream is whole. A full one that went on top of another snapshot is all there is: what
+    /// lies behind its last object is the other one's.
     pub fn ended(&mut self) -> Result<()> {
         if self.full && self.receiving.is_on_top()? {
             let from = self.highest.saturating_add(1);
@@ -140,8 +141,9 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// A block is about to become larger than the stream has it. A batch is as long as its payloads: what they unpack to
-    /// may be ten thousand times as much, so that transactions end after some of it, and the next one is admitted or waits.
+    /// A block is about to become larger than the stream has it. A batch is as long as its
+    /// payloads: what they unpack to may be ten thousand times as much, so that transactions end
+    /// after some of it, and the next one is admitted or waits.
     fn make_room(&mut self, bytes: u64) {
         self.unpacked += bytes;
         if self.unpacked > BATCH_BYTES {
@@ -462,7 +464,8 @@ impl<'a> Applier<'a> {
     }
 }
 
-/// Whether the bonus of a record is of the same file as the object there, not of a later one with its number.
+/// Whether the bonus of a record is of the same file as the object there, not of a later one with
+/// its number.
 fn same_generation(dnode: &Dnode, bonus_type: u8, bonus: &[u8]) -> bool {
     // A volume is one object for ever.
     if dnode.object_type() == object_type::ZVOL {
@@ -472,7 +475,8 @@ fn same_generation(dnode: &Dnode, bonus_type: u8, bonus: &[u8]) -> bool {
     old.is_some() && old == generation(bonus_type, bonus)
 }
 
-/// A file's generation: behind mode and size in system attributes, behind the times in an old znode.
+/// A file's generation: behind mode and size in system attributes, behind the times in an old
+/// znode.
 fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
     const SA_MAGIC: u32 = 0x2F_505A;
     let at = match bonus_type {

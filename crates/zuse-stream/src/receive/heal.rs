@@ -1,9 +1,11 @@
-//! Healing a snapshot with a stream of it (`zfs receive -c`): blocks that cannot be read get the bytes that the stream has.
+//! Healing a snapshot with a stream of it (`zfs receive -c`): blocks that cannot be read get the
+//! bytes that the stream has.
 //!
 //! ```text
 //!   WRITE ─► local pointer ─► reads well? next.  else: payload ─► stored form ─► checksum of the pointer? ─► written in place
 //! ```
-//! Only blocks of files and volumes come by WRITE records; nothing else is looked at, and nothing but bad blocks is written.
+//! Only blocks of files and volumes come by WRITE records; nothing else is looked at, and nothing
+//! but bad blocks is written.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -49,8 +51,8 @@ struct Healer {
 /// Heals `snapshot` with the substream whose BEGIN is `item`.
 ///
 /// # Errors
-/// The stream is of another snapshot, has blocks of another size, or is broken; `Refused(ACCES)` if blocks of an encrypted
-/// dataset come in clear and the key is not loaded.
+/// The stream is of another snapshot, has blocks of another size, or is broken; `Refused(ACCES)` if
+/// blocks of an encrypted dataset come in clear and the key is not loaded.
 pub fn heal<R: Read>(
     dsl: &Arc<Dsl>,
     reader: &mut StreamReader<R>,
@@ -186,8 +188,8 @@ impl Healer {
         let payload = &item.payload;
         let key = self.key.as_deref();
         if self.raw {
-            // The checksum of an encrypted block is folded to half its length: fletcher4 then overlooks one of four changes
-            // of the last word. The MAC does not.
+            // The checksum of an encrypted block is folded to half its length: fletcher4 then
+            // overlooks one of four changes of the last word. The MAC does not.
             let Crypt { salt, iv, mac } = w.crypt;
             let same = CryptParams { salt, iv, mac } == CryptParams::of(bp);
             let place = format!("object {}, offset {}", w.object, w.offset);

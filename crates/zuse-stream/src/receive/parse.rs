@@ -1,7 +1,7 @@
 //! From a stream's records to batches that can be applied: verified, plain, little-endian.
 //!
-//! A record is given on only when the header behind it has been verified, because only that covers its payload: the
-//! last record before a cut or a damage is never applied.
+//! A record is given on only when the header behind it has been verified, because only that covers
+//! its payload: the last record before a cut or a damage is never applied.
 
 use zuse_base::ByteOrder;
 use zuse_codec::{Compression, check_compressed, decompress};
@@ -30,7 +30,8 @@ pub(crate) struct Batch {
     pub end: u64,
 }
 
-/// Reads one substream behind its BEGIN, up to and with its END; `give` gets the batches and says whether to go on.
+/// Reads one substream behind its BEGIN, up to and with its END; `give` gets the batches and says
+/// whether to go on.
 ///
 /// # Errors
 /// What is wrong with the stream; everything before it was given.
@@ -104,8 +105,8 @@ pub(crate) fn batches<R: std::io::Read>(
     }
 }
 
-/// Checks a record by itself and makes its payload little-endian. What is compressed is proved to decompress and stays as
-/// it came: it is stored so.
+/// Checks a record by itself and makes its payload little-endian. What is compressed is proved to
+/// decompress and stays as it came: it is stored so.
 fn prepare(mut item: Item, order: ByteOrder, scratch: &mut Vec<u8>) -> StreamResult<Item> {
     match &item.record {
         Record::Object(o) => {

@@ -1,9 +1,11 @@
 //! Applying the records of a raw stream: everything is stored as it came, nothing can be read.
 //!
 //! Invariants
-//! - Before a dnode changes, the salt, IV and MAC of its block (the last OBJECT_RANGE) are noted in the same txg. Records
-//!   come in object order, so the last range is that of every object which is changed.
-//! - Sizes, levels and the highest block of an object are those of its OBJECT record to the last: MACs cover them.
+//! - Before a dnode changes, the salt, IV and MAC of its block (the last OBJECT_RANGE) are noted in
+//!   the same txg. Records come in object order, so the last range is that of every object which is
+//!   changed.
+//! - Sizes, levels and the highest block of an object are those of its OBJECT record to the last:
+//!   MACs cover them.
 
 use std::sync::Arc;
 use zuse_base::cut::fit32;
@@ -202,8 +204,8 @@ impl Applier<'_> {
             .into())
     }
 
-    /// Frees objects. Those of the last range's block take its salt, IV and MAC; a block without one becomes empty, or
-    /// the stream names it before its next object.
+    /// Frees objects. Those of the last range's block take its salt, IV and MAC; a block without
+    /// one becomes empty, or the stream names it before its next object.
     fn raw_free_objects(&mut self, first: u64, count: u64) -> Result<()> {
         let per = SLOTS_PER_BLOCK as u64;
         if let Some((start, form)) = self.range

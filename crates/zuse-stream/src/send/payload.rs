@@ -1,4 +1,5 @@
-//! From a batch of events to finished headers and payloads: reads, decompression, the choice of each payload's form.
+//! From a batch of events to finished headers and payloads: reads, decompression, the choice of
+//! each payload's form.
 
 use std::sync::Arc;
 use zuse_base::cut::fit32;
@@ -232,8 +233,9 @@ impl Maker<'_> {
             }
             Event::Spill { object, flags, bp } => {
                 let place = format!("{name}, object {object}, spill block");
-                // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers put that over the object's data: they
-                // lose the spill block, and reading the file brings their kernel down. SPILL is right for everybody.
+                // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers put that over
+                // the object's data: they lose the spill block, and reading the file brings their
+                // kernel down. SPILL is right for everybody.
                 if self.form.has(features::RAW)
                     && let Some(Got::Stored(i)) = got
                 {

@@ -3,8 +3,8 @@
 //! ```text
 //!   meta dnode tree ─► dnode blocks ─► dnodes in slot order ─► their blocks in offset order ─► spill
 //! ```
-//! Only pointers born after the source (and holes of unknown age) are followed. Neighbouring indirect and dnode
-//! blocks are read together; nothing enters the cache.
+//! Only pointers born after the source (and holes of unknown age) are followed. Neighbouring
+//! indirect and dnode blocks are read together; nothing enters the cache.
 //!
 //! Invariants
 //! - Memory is bounded by the depth of the tree times a few indirect blocks.
@@ -66,7 +66,8 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Object and offset that it begins at; of the tail of an object, which comes first, only the object.
+    /// Object and offset that it begins at; of the tail of an object, which comes first, only the
+    /// object.
     fn place(&self) -> (u64, u64) {
         match self {
             Self::Range { first, .. } | Self::FreeObjects { first, .. } => (*first, 0),
@@ -308,8 +309,8 @@ impl Walk<'_> {
         self.children(tree, level, 0, &tops, out)
     }
 
-    /// Visits the pointers of one indirect block (or of a dnode); `first` is the number of the first among those of
-    /// their level.
+    /// Visits the pointers of one indirect block (or of a dnode); `first` is the number of the
+    /// first among those of their level.
     fn children(
         &self,
         tree: &Tree<'_>,

@@ -84,8 +84,8 @@ pub struct PoolConfig {
     pub other: Vec<NvPair>,
 }
 
-/// A name becomes part of paths and of what people read: one that a label brings is believed if it is made of what names are
-/// made of. (Which words are reserved is asked where pools are named.)
+/// A name becomes part of paths and of what people read: one that a label brings is believed if it
+/// is made of what names are made of. (Which words are reserved is asked where pools are named.)
 fn check_name(name: &str, place: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.: ".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());

@@ -1,12 +1,13 @@
 //! The map of dRAID (chapter 01b §5 of the format notes).
 //!
-//! The vdev's space is cut into groups of (data + parity) × 16 MiB. A group lies on as many of the children that are in
-//! use, at one or two heights of 16 MiB; several groups fill whole rows of children. Which child stands where in a row
-//! is told by a permutation, so that all children share the work of standing in for a lost one. The last places of
-//! each row belong to the distributed spares.
+//! The vdev's space is cut into groups of (data + parity) × 16 MiB. A group lies on as many of the
+//! children that are in use, at one or two heights of 16 MiB; several groups fill whole rows of
+//! children. Which child stands where in a row is told by a permutation, so that all children share
+//! the work of standing in for a lost one. The last places of each row belong to the distributed
+//! spares.
 //!
-//! Every allocation is a multiple of a row of sectors across the group. Columns have all the same length; what a block
-//! does not fill is written as zeros.
+//! Every allocation is a multiple of a row of sectors across the group. Columns have all the same
+//! length; what a block does not fill is written as zeros.
 
 use super::permutation;
 use super::plan::{Column, Plan, Spot};
@@ -40,7 +41,8 @@ pub(crate) fn child_asize(asize: u64, children: usize, nspares: u8) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Bytes of a dRAID vdev whose smallest child has `child` bytes; `group` is its data and parity columns.
+/// Bytes of a dRAID vdev whose smallest child has `child` bytes; `group` is its data and parity
+/// columns.
 pub fn vdev_asize(child: u64, children: usize, nspares: u8, group: u64) -> u64 {
     let in_use = (children as u64).saturating_sub(u64::from(nspares)).max(1);
     let usable = child.saturating_sub(RESERVE) >> ROW_SHIFT << ROW_SHIFT;
@@ -116,7 +118,8 @@ impl DraidMap {
         })
     }
 
-    /// The layout of `psize` bytes at an offset; the caller has checked that they start on a row and end within the vdev.
+    /// The layout of `psize` bytes at an offset; the caller has checked that they start on a row
+    /// and end within the vdev.
     pub(crate) fn plan(&self, offset: u64, psize: usize) -> Plan {
         let a = self.ashift;
         let sectors = psize.div_ceil(1 << a) as u64;
@@ -160,7 +163,8 @@ impl DraidMap {
         Some(self.child(offset / slice.max(1), place))
     }
 
-    /// What each child has of a range of the vdev that is made of whole rows, as (child, offset, length).
+    /// What each child has of a range of the vdev that is made of whole rows, as (child, offset,
+    /// length).
     pub(crate) fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
         let group_size = self.group() << ROW_SHIFT;
         let unit = self.unit();

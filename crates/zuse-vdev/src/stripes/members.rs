@@ -16,7 +16,8 @@ const BOOT_AREA: u64 = LABEL_SIZE * (LABELS as u64) / 2;
 /// Leaves of one child at most: one bit each.
 pub(crate) const MAX_MEMBERS: usize = 64;
 
-/// A distributed spare stands in for a child that another one may stand in for; hostile trees go in circles.
+/// A distributed spare stands in for a child that another one may stand in for; hostile trees go in
+/// circles.
 const MAX_HOPS: usize = 4;
 
 /// What holds a copy of a child.
@@ -85,7 +86,8 @@ impl Children {
         }
     }
 
-    /// The leaves of a place, best first: sound before outdated, idle before busy; those out of order last.
+    /// The leaves of a place, best first: sound before outdated, idle before busy; those out of
+    /// order last.
     fn ranked<'a>(&'a self, draid: Option<&DraidMap>, spot: Spot) -> Vec<(&'a Arc<Leaf>, bool)> {
         let mut found = Vec::with_capacity(1);
         self.each(draid, spot.child, spot.offset, |leaf, outdated| {

@@ -1,8 +1,9 @@
-//! The permutations of dRAID: which disk stands where in each row (chapter 01b §5.2 and §5.6 of the format notes).
+//! The permutations of dRAID: which disk stands where in each row (chapter 01b §5.2 and §5.6 of the
+//! format notes).
 //!
-//! For every number of children there is one sequence of 256 rows (512 from 32 children on), drawn from a generator
-//! with a fixed seed. Each row shuffles the row before. A sum over all rows guards the computation: a sequence that
-//! does not have it must not be used.
+//! For every number of children there is one sequence of 256 rows (512 from 32 children on), drawn
+//! from a generator with a fixed seed. Each row shuffles the row before. A sum over all rows guards
+//! the computation: a sequence that does not have it must not be used.
 
 /// Fewest and most children.
 pub(super) const CHILDREN: std::ops::RangeInclusive<usize> = 2..=255;

@@ -1,11 +1,12 @@
 //! Which bytes of a block lie where on the children of a vdev with parity.
 //!
-//! A block is cut into stripes: columns of parity first, then columns of data, each on another child. A stripe's parity
-//! is over its own columns only. A block on raidz is one stripe, unless it was born when the vdev had fewer children:
-//! then each row of sectors is a stripe. On dRAID it is one stripe, or two where it crosses the end of a group.
+//! A block is cut into stripes: columns of parity first, then columns of data, each on another
+//! child. A stripe's parity is over its own columns only. A block on raidz is one stripe, unless it
+//! was born when the vdev had fewer children: then each row of sectors is a stripe. On dRAID it is
+//! one stripe, or two where it crosses the end of a group.
 //!
-//! Invariants: within a stripe no child stands twice; the data of all columns together is the block, each byte once;
-//! no column is longer than its stripe's parity.
+//! Invariants: within a stripe no child stands twice; the data of all columns together is the
+//! block, each byte once; no column is longer than its stripe's parity.
 
 use std::ops::Range;
 
@@ -38,7 +39,8 @@ pub(crate) struct Stripe {
     pub columns: Range<usize>,
     /// Bytes of each column of parity.
     pub len: usize,
-    /// Columns of data behind those, of which the stripe has nothing: zeros, which count in the parity but lie nowhere.
+    /// Columns of data behind those, of which the stripe has nothing: zeros, which count in the
+    /// parity but lie nowhere.
     pub zeros: usize,
     /// Where its parity stands among the parity of the whole block.
     pub parity_at: usize,

@@ -1,20 +1,23 @@
 //! The map of raidz (chapter 01b §3 and §4 of the format notes).
 //!
-//! Sectors of the vdev are dealt to the children in turn: sector k is on child k mod n, at k div n. A block is a run of
-//! sectors; each of its columns is what one child has of it. The first columns are parity; where parity is single,
-//! columns 0 and 1 change places in every second MiB, so that no child has all the parity.
+//! Sectors of the vdev are dealt to the children in turn: sector k is on child k mod n, at k div n.
+//! A block is a run of sectors; each of its columns is what one child has of it. The first columns
+//! are parity; where parity is single, columns 0 and 1 change places in every second MiB, so that
+//! no child has all the parity.
 //!
 //! # Expansion
-//! A block keeps the number of columns of the time it was born in (its logical width), while its sectors are dealt to
-//! all children there are now. A column then is spread over several children, and parity goes by row. While sectors
-//! are being moved, those below the reflow offset lie at their new places, those above at the old ones.
+//! A block keeps the number of columns of the time it was born in (its logical width), while its
+//! sectors are dealt to all children there are now. A column then is spread over several children,
+//! and parity goes by row. While sectors are being moved, those below the reflow offset lie at
+//! their new places, those above at the old ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use zuse_base::cut::fit16;
 
 use super::plan::{Column, Plan, Spot};
 
-/// Blocks exchange their first two columns where this bit of the offset is set and parity is single.
+/// Blocks exchange their first two columns where this bit of the offset is set and parity is
+/// single.
 const EXCHANGE: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -73,7 +76,8 @@ impl RaidzMap {
         self.original + self.grown.iter().filter(|&&txg| txg <= birth).count() as u64
     }
 
-    /// The layout of `psize` bytes at an offset; the caller has checked that they end within the vdev.
+    /// The layout of `psize` bytes at an offset; the caller has checked that they end within the
+    /// vdev.
     pub(crate) fn plan(&self, offset: u64, psize: usize, birth: u64) -> Plan {
         let sectors = psize.div_ceil(1 << self.ashift) as u64;
         let width = self.logical_width(birth);
@@ -170,7 +174,8 @@ impl RaidzMap {
         }
     }
 
-    /// What each child has of a range of the vdev, as (child, offset, length); nothing while sectors move.
+    /// What each child has of a range of the vdev, as (child, offset, length); nothing while
+    /// sectors move.
     pub(crate) fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
         if self.expanding {
             return Vec::new();
@@ -179,7 +184,8 @@ impl RaidzMap {
         let (first, end) = (offset >> a, (offset + len) >> a);
         (0..n)
             .filter_map(|child| {
-                // Sectors k with k mod n = child: from the first one not below `first` to before `end`.
+                // Sectors k with k mod n = child: from the first one not below `first` to before
+                // `end`.
                 let from = first.saturating_sub(child).div_ceil(n);
                 let to = end.saturating_sub(child).div_ceil(n);
                 (to > from).then_some((fit16(child), from << a, (to - from) << a))

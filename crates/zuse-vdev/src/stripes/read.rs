@@ -1,14 +1,15 @@
 //! Reading a block from columns, and finding out which of them lie.
 //!
-//! 1. The data columns that are sound are read (not of devices that sit out). If that is all of them and the checksum agrees, nothing else happens.
+//! 1. The data columns that are sound are read (not of devices that sit out). If that is all of
+//!    them and the checksum agrees, nothing else happens.
 //! 2. What is missing is computed from parity; the checksum is asked again.
-//! 3. Everything else is read (parity, outdated leaves). Then sets of children, small ones first, are taken for wrong:
-//!    their columns are computed from the others, until the checksum agrees.
-//! 4. The block now known, every column that was read is compared with what it must be; wrong ones are counted and
-//!    rewritten.
+//! 3. Everything else is read (parity, outdated leaves). Then sets of children, small ones first,
+//!    are taken for wrong: their columns are computed from the others, until the checksum agrees.
+//! 4. The block now known, every column that was read is compared with what it must be; wrong ones
+//!    are counted and rewritten.
 //!
-//! The number of sets is bounded ([`MAX_TRIED`]): a wide vdev with triple parity has more of them than anyone would
-//! wait for.
+//! The number of sets is bounded ([`MAX_TRIED`]): a wide vdev with triple parity has more of them
+//! than anyone would wait for.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::parity::{self, MAX_PARITY};
@@ -143,7 +144,8 @@ impl<'a> Reading<'a> {
         self.seen[column] == Seen::Read
     }
 
-    /// Computes data that was not read from parity, which is read for it; false where there is too little.
+    /// Computes data that was not read from parity, which is read for it; false where there is too
+    /// little.
     fn supply(&mut self) -> bool {
         let plan = self.plan;
         let lacks = |this: &Self, stripe: &Stripe| {
@@ -273,7 +275,8 @@ impl<'a> Reading<'a> {
         self.parity.get_mut(at)
     }
 
-    /// Computes the data columns of a stripe that are bad from those that are not; false where there is too little.
+    /// Computes the data columns of a stripe that are bad from those that are not; false where
+    /// there is too little.
     fn solve(&mut self, stripe: &Stripe, is_bad: &dyn Fn(usize) -> bool) -> bool {
         let plan = self.plan;
         let wanted: Vec<usize> = self.data_columns(stripe).filter(|&c| is_bad(c)).collect();
@@ -317,8 +320,8 @@ impl<'a> Reading<'a> {
         true
     }
 
-    /// Finds the block among everything that was read, then counts and rewrites what is wrong: how many columns were,
-    /// and how many were rewritten.
+    /// Finds the block among everything that was read, then counts and rewrites what is wrong: how
+    /// many columns were, and how many were rewritten.
     fn settle(
         &mut self,
         psize: usize,

@@ -94,7 +94,8 @@ fn raidz(n: usize, p: u8, a: u8) -> RaidzMap {
     RaidzMap::new(n, p, a, false, &[])
 }
 
-/// `[child@offset sectors]` per column, and the skip sectors, as the vectors of the format notes have them.
+/// `[child@offset sectors]` per column, and the skip sectors, as the vectors of the format notes
+/// have them.
 fn shown(plan: &Plan, a: u8) -> String {
     let column = |c: &Column| format!("{}@{:x}*{}", c.at.child, c.at.offset, c.len >> a);
     plan.columns

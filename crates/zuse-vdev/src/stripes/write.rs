@@ -112,9 +112,11 @@ impl Stripes {
             .write(self.draid(), first.spot, &slices, missed)
     }
 
-    /// Writes a block, padded with zeros to the sector. Each stripe bears as many lost columns as it has parity.
+    /// Writes a block, padded with zeros to the sector. Each stripe bears as many lost columns as
+    /// it has parity.
     ///
-    /// Only what counts as written can be missed: when too much fails the caller knows, and may try again.
+    /// Only what counts as written can be missed: when too much fails the caller knows, and may try
+    /// again.
     pub(crate) fn write(&self, offset: u64, birth: u64, data: &[u8]) -> Result<()> {
         let plan = self.plan(offset, data.len(), birth);
         let mut padded = Vec::new();

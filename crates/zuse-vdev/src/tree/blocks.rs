@@ -1,7 +1,8 @@
 //! Reading and writing blocks, wherever they lie.
 //!
-//! A block on a removed vdev is followed through the mappings to pieces on vdevs that are there. One piece is read like
-//! any block; several are put together from any copies, and if the checksum refuses that, from every choice of copies.
+//! A block on a removed vdev is followed through the mappings to pieces on vdevs that are there.
+//! One piece is read like any block; several are put together from any copies, and if the checksum
+//! refuses that, from every choice of copies.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use super::{Layout, MAX_PSIZE, Top, Vdevs};
 use crate::copies::{CopiesCheck, ReadOutcome};
 use crate::indirect::Mapping;
 
-/// Where a block lies, and since when (a raidz that was expanded deals older blocks in another way).
+/// Where a block lies, and since when (a raidz that was expanded deals older blocks in another
+/// way).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The top-level vdev.
@@ -81,7 +83,8 @@ impl Vdevs {
         self.read_and_heal_if(place, buf, psize, verify, &|| true)
     }
 
-    /// As [`Vdevs::read`], but asks before a bad copy is rewritten: the block may not be there any more.
+    /// As [`Vdevs::read`], but asks before a bad copy is rewritten: the block may not be there any
+    /// more.
     ///
     /// # Errors
     /// As [`Vdevs::read`].
@@ -112,8 +115,8 @@ impl Vdevs {
         Ok(outcome)
     }
 
-    /// As [`Vdevs::read`], of a block that may never have been written: where no copy has it, no device is blamed, and nothing is
-    /// rewritten. So the end of a log is found.
+    /// As [`Vdevs::read`], of a block that may never have been written: where no copy has it, no
+    /// device is blamed, and nothing is rewritten. So the end of a log is found.
     ///
     /// # Errors
     /// As [`Vdevs::read`].
@@ -135,7 +138,8 @@ impl Vdevs {
         }
     }
 
-    /// A hint that bytes at a place will be read soon, for a lone disk: it begins with them, and this returns at once.
+    /// A hint that bytes at a place will be read soon, for a lone disk: it begins with them, and
+    /// this returns at once.
     pub fn will_read(&self, vdev: u32, offset: u64, len: usize) {
         if let Ok(top) = self.top(vdev)
             && let Layout::Copies(copies) = &top.layout
@@ -144,8 +148,9 @@ impl Vdevs {
         }
     }
 
-    /// Whether the vdev is a lone disk whose large writes go around the host's cache ([`zuse_device::BlockDevice::goes_around`]).
-    /// The copies of a mirror are written one after the other: there the host's cache lets their disks work together.
+    /// Whether the vdev is a lone disk whose large writes go around the host's cache
+    /// ([`zuse_device::BlockDevice::goes_around`]). The copies of a mirror are written one after
+    /// the other: there the host's cache lets their disks work together.
     pub fn goes_around(&self, vdev: u32) -> bool {
         match self.top(vdev) {
             Ok(top) => matches!(&top.layout, Layout::Copies(copies) if copies.goes_around()),
@@ -153,8 +158,9 @@ impl Vdevs {
         }
     }
 
-    /// Reads ranges of a lone disk, counted from `offset`, each into memory of its own ([`zuse_device::BlockDevice::read_apart`]). They are
-    /// not verified; an error is left to who reads them with [`Self::read`].
+    /// Reads ranges of a lone disk, counted from `offset`, each into memory of its own
+    /// ([`zuse_device::BlockDevice::read_apart`]). They are not verified; an error is left to who
+    /// reads them with [`Self::read`].
     pub fn read_apart(&self, vdev: u32, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         match &self.top(vdev).ok()?.layout {
             Layout::Copies(copies) => copies.read_apart(offset, parts),
@@ -162,7 +168,8 @@ impl Vdevs {
         }
     }
 
-    /// Reads and verifies *every* copy (for a scrub); bad ones are rewritten if the pool is writable.
+    /// Reads and verifies *every* copy (for a scrub); bad ones are rewritten if the pool is
+    /// writable.
     ///
     /// # Errors
     /// As [`Vdevs::read`], but a device error only counts as a bad copy.
@@ -197,8 +204,9 @@ impl Vdevs {
         Ok(found)
     }
 
-    /// Writes a block, padded with zeros to the sector. One copy is enough for success (with parity: as many columns as
-    /// a read needs); leaves that were not reached are marked ([`crate::Leaf::take_missed`]).
+    /// Writes a block, padded with zeros to the sector. One copy is enough for success (with
+    /// parity: as many columns as a read needs); leaves that were not reached are marked
+    /// ([`crate::Leaf::take_missed`]).
     ///
     /// # Errors
     /// `Device` when no copy was written; otherwise as [`Vdevs::read`]. `ROFS` on a read-only pool.
@@ -297,7 +305,8 @@ impl Vdevs {
         }
     }
 
-    /// The ranges that a range of a vdev lies on: itself, or where the mappings of removed vdevs lead.
+    /// The ranges that a range of a vdev lies on: itself, or where the mappings of removed vdevs
+    /// lead.
     ///
     /// # Errors
     /// `Corrupt` for a range that no mapping knows.
@@ -311,7 +320,8 @@ impl Vdevs {
             .collect())
     }
 
-    /// Notes how far a raidz expansion has come, as the uberblock says. False when no vdev is being expanded.
+    /// Notes how far a raidz expansion has come, as the uberblock says. False when no vdev is being
+    /// expanded.
     pub fn set_reflow(&self, offset: u64, scratch: bool) -> bool {
         self.reflow.0.store(offset, Relaxed);
         self.reflow.1.store(scratch, Relaxed);

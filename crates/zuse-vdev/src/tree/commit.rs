@@ -39,12 +39,13 @@ pub enum UberblockTargets {
 }
 
 impl Vdevs {
-    /// Flushes every leaf written since its last flush. After it, [`Vdevs::take_missed`] tells which
-    /// leaves lack something (not before: a leaf that missed a write cannot vouch for its siblings).
+    /// Flushes every leaf written since its last flush. After it, [`Vdevs::take_missed`] tells
+    /// which leaves lack something (not before: a leaf that missed a write cannot vouch for its
+    /// siblings).
     ///
     /// # Errors
-    /// `Device` when some written block may not be durable: too many leaves of a top-level vdev failed,
-    /// missed a write, or are gone.
+    /// `Device` when some written block may not be durable: too many leaves of a top-level vdev
+    /// failed, missed a write, or are gone.
     pub fn flush_written(&self) -> Result<()> {
         let tops = self.tops();
         let written: Vec<_> = tops
@@ -77,8 +78,8 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Writes one pair of labels on every leaf of the given top-level vdevs (`None` = all) and flushes
-    /// them. `config` is the pool's, with the root as tree and the txg of the commit.
+    /// Writes one pair of labels on every leaf of the given top-level vdevs (`None` = all) and
+    /// flushes them. `config` is the pool's, with the root as tree and the txg of the commit.
     ///
     /// # Errors
     /// `Device` when a top-level vdev that is no log has not one leaf with good labels; `ROFS`.
@@ -130,8 +131,8 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Writes an uberblock to its slot in all labels of the leaves of the chosen vdevs, and flushes.
-    /// With `multihost` the last slot stays free for heartbeats.
+    /// Writes an uberblock to its slot in all labels of the leaves of the chosen vdevs, and
+    /// flushes. With `multihost` the last slot stays free for heartbeats.
     ///
     /// # Errors
     /// `Device` when it reached no leaf of a vdev that was in use before; `ROFS`.

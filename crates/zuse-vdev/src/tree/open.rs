@@ -1,7 +1,8 @@
 //! Building the tree from a configuration, and putting devices into their seats.
 //!
 //! A device that cannot be used does not fail the opening: its leaf says why, and the health of the
-//! tree tells whether the pool can live without it. Only a configuration that cannot be is an error.
+//! tree tells whether the pool can live without it. Only a configuration that cannot be is an
+//! error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -116,9 +117,9 @@ impl Vdevs {
         })
     }
 
-    /// Replaces the tree by that of another configuration of the same pool: vdevs come, go, or move.
-    /// Leaves that are in both keep their device and counters. Devices that come are not asked for labels
-    /// when `fresh` (they were just initialised).
+    /// Replaces the tree by that of another configuration of the same pool: vdevs come, go, or
+    /// move. Leaves that are in both keep their device and counters. Devices that come are not
+    /// asked for labels when `fresh` (they were just initialised).
     ///
     /// # Errors
     /// As [`Vdevs::open`]; the old tree then stays.
@@ -184,10 +185,12 @@ impl Vdevs {
         self.take_out(guid, Health::new(VdevState::Faulted, why))
     }
 
-    /// Brings a leaf back that was taken offline or faulted. It may lack blocks: the pool sets its DTL.
+    /// Brings a leaf back that was taken offline or faulted. It may lack blocks: the pool sets its
+    /// DTL.
     ///
     /// # Errors
-    /// `Refused` (`NODEV`) for no such leaf. A device that cannot be used is no error here: see its health.
+    /// `Refused` (`NODEV`) for no such leaf. A device that cannot be used is no error here: see its
+    /// health.
     pub fn online(&self, guid: u64, devices: Devices<'_>) -> Result<()> {
         for top in self.tops().iter() {
             let mut found = None;
@@ -204,8 +207,9 @@ impl Vdevs {
         Err(no_such_vdev(guid))
     }
 
-    /// Takes out leaves with too many I/O errors and marks those with too many wrong blocks (`err_exceeded`). One whose
-    /// siblings could not do without it, or may lack blocks themselves, is marked and stays.
+    /// Takes out leaves with too many I/O errors and marks those with too many wrong blocks
+    /// (`err_exceeded`). One whose siblings could not do without it, or may lack blocks themselves,
+    /// is marked and stays.
     pub(super) fn judge_leaves(&self) {
         if !self.writable || !self.alarm.swap(false, Ordering::AcqRel) {
             return;
@@ -549,7 +553,8 @@ fn branch(node: &Node, ashift: u8) -> Option<(branches::Form, Vec<Arc<Leaf>>)> {
     Some((form, leaves))
 }
 
-/// The vdev that decides how much space a block takes: of a mirror over vdevs with parity the first of those.
+/// The vdev that decides how much space a block takes: of a mirror over vdevs with parity the first
+/// of those.
 fn dealt(config: &VdevConfig) -> &VdevConfig {
     if is_copies(config) || !config.kind.is_mirror_like() {
         return config;
@@ -558,7 +563,8 @@ fn dealt(config: &VdevConfig) -> &VdevConfig {
     nested.unwrap_or(config)
 }
 
-/// What holds a child of a vdev with parity: a leaf, or those of a `spare` or `replacing`. `None` for anything else.
+/// What holds a child of a vdev with parity: a leaf, or those of a `spare` or `replacing`. `None`
+/// for anything else.
 fn member_child(node: &Node) -> Option<Child> {
     let mut members = Vec::new();
     collect_members(node, &mut members).then_some(())?;

@@ -121,7 +121,8 @@ impl VdevStatus {
         }
     }
 
-    /// The name that commands show: a device that was not found goes by its guid, the pool itself is `root-0`.
+    /// The name that commands show: a device that was not found goes by its guid, the pool itself
+    /// is `root-0`.
     pub fn shown_name(&self) -> String {
         let lost = self.kind.is_device() && self.health.why == Aux::OpenFailed;
         match self.kind {

@@ -1,10 +1,11 @@
-//! Copying by pointing: whole blocks of a file that are on disk get one more pointer, in another place of the same file
-//! system.
+//! Copying by pointing: whole blocks of a file that are on disk get one more pointer, in another
+//! place of the same file system.
 //!
-//! The range of the source is locked before the transaction is begun. A block is pointed to only if no txg that is not on
-//! disk changes it: whoever waits for the range changes it in this txg at the earliest, and what that txg frees is freed
-//! after its clones count ([`zuse_io::Reference`]). Without the lock a writer of the txg before, which is being closed, could
-//! still come and free the block first. Of two files the one with the smaller number is locked first.
+//! The range of the source is locked before the transaction is begun. A block is pointed to only if
+//! no txg that is not on disk changes it: whoever waits for the range changes it in this txg at the
+//! earliest, and what that txg frees is freed after its clones count ([`zuse_io::Reference`]).
+//! Without the lock a writer of the txg before, which is being closed, could still come and free
+//! the block first. Of two files the one with the smaller number is locked first.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use crate::znode::Znode;
 const AT_ONCE: u64 = 64;
 
 impl FileSystem {
-    /// Points to the blocks of a range of one file from another, as far as that is possible from its start on. Gives the
-    /// bytes that are done; none: they have to be copied.
+    /// Points to the blocks of a range of one file from another, as far as that is possible from
+    /// its start on. Gives the bytes that are done; none: they have to be copied.
     pub(super) fn clone_range(
         &self,
         (from, from_at): (&Arc<Znode>, u64),

@@ -1,20 +1,21 @@
-//! Reading ahead for whoever asks one object after the other for its extended attributes: backups, file servers.
+//! Reading ahead for whoever asks one object after the other for its extended attributes: backups,
+//! file servers.
 //!
 //! Objects are mostly asked in the order of their numbers, which is that of their making. Where two
-//! in a row were, and the devices had to be read for them, the attributes of the next ones are brought
-//! into the cache by a thread of the pool: spill blocks, and layer by layer what hidden directories
-//! hold, neighbours in one device read.
+//! in a row were, and the devices had to be read for them, the attributes of the next ones are
+//! brought into the cache by a thread of the pool: spill blocks, and layer by layer what hidden
+//! directories hold, neighbours in one device read.
 //!
 //! ```text
 //!   asked ─┐  ┌─────────── window ───────────┐
 //!   … · · ·│· · · · · · · · ·│· · · · · · · · │   less than half of it ahead: the next piece is asked for
 //!          │  there, or on their way          └ until
 //! ```
-//! The window is short at first and doubles with each piece, up to [`MANY`] objects and [`BYTES`]. A
-//! disk has to be busy with the next piece while this one is asked for.
+//! The window is short at first and doubles with each piece, up to [`MANY`] objects and [`BYTES`].
+//! A disk has to be busy with the next piece while this one is asked for.
 //!
-//! Memory: five words. What is read goes to the block cache. A guess that is wrong costs a few reads,
-//! and the guessing ends as soon as everything is in the cache already.
+//! Memory: five words. What is read goes to the block cache. A guess that is wrong costs a few
+//! reads, and the guessing ends as soon as everything is in the cache already.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -148,8 +149,8 @@ impl FileSystem {
     }
 }
 
-/// Brings what the extended attributes of objects are stored in into the cache. Gives the bytes that
-/// had to be read together. Only a hint: who asks an object learns what is wrong with it.
+/// Brings what the extended attributes of objects are stored in into the cache. Gives the bytes
+/// that had to be read together. Only a hint: who asks an object learns what is wrong with it.
 ///
 /// Objects are looked at as they are stored; nothing is put into memory for them but what cannot be
 /// read that way.
@@ -199,7 +200,8 @@ fn bring_spills(
 fn bring_spaces(objset: &Arc<Objset>, gather: &mut Ahead, spaces: Vec<u64>) -> Vec<u64> {
     let mut files = Vec::new();
     let rest = objset.gather_stored(gather, spaces, |space| {
-        // One that lies in its pointer, as that of a single attribute does: another has to be brought first.
+        // One that lies in its pointer, as that of a single attribute does: another has to be
+        // brought first.
         if space.only_pointer()?.kind() != BpKind::Embedded {
             return None;
         }
@@ -233,8 +235,8 @@ fn bring_values(objset: &Arc<Objset>, gather: &mut Ahead, files: Vec<u64>) {
     }
 }
 
-/// The hidden directory of an object, 0 without one. The spill block is read by itself if it could not
-/// be brought with others.
+/// The hidden directory of an object, 0 without one. The spill block is read by itself if it could
+/// not be brought with others.
 fn space_of(sa: &SaTable, dnode: &Arc<Dnode>) -> Result<u64> {
     if dnode.bonus_type() != SA_BONUS {
         return Ok(0);
@@ -330,7 +332,8 @@ mod tests {
         let t = TestFs::new();
         let who = Credentials::root();
         let top = t.fs.root().expect("root");
-        // In the dnode, in the spill block, in a hidden directory; in one of many names; and of a file that somebody has.
+        // In the dnode, in the spill block, in a hidden directory; in one of many names; and of a
+        // file that somebody has.
         let (short, spilled, hidden) = (5, 9_000, 65_536);
         let lengths = [short, spilled, hidden, hidden, hidden, spilled, hidden];
         let (many, held) = (3, 4);

@@ -59,8 +59,8 @@ fn block_of(value: &[u8], size: usize) -> Vec<u8> {
 }
 
 impl FileSystem {
-    /// The number of the extended attribute directory of an object, 0 without one. The spill block is looked into when this is
-    /// asked for the first time.
+    /// The number of the extended attribute directory of an object, 0 without one. The spill block
+    /// is looked into when this is asked for the first time.
     pub(crate) fn attribute_space_of(&self, znode: &Znode) -> Result<u64> {
         let known = znode.read().attrs.xattr;
         if known != XATTR_UNREAD {
@@ -124,9 +124,10 @@ impl FileSystem {
         }
     }
 
-    /// Makes the hidden directory of an object that has none, with its first value in it: each of the two is written once as it is to
-    /// be, and none of them is put into memory beyond that, as nobody knows them yet. The directory's number is to be stored with the
-    /// object. `None`, and nothing done: it is not that simple.
+    /// Makes the hidden directory of an object that has none, with its first value in it: each of
+    /// the two is written once as it is to be, and none of them is put into memory beyond that, as
+    /// nobody knows them yet. The directory's number is to be stored with the object. `None`, and
+    /// nothing done: it is not that simple.
     pub(super) fn make_space_with(
         &self,
         tx: &Tx,
@@ -250,8 +251,8 @@ impl FileSystem {
         }
     }
 
-    /// Puts a value into the file of an attribute, which is empty: one block, as large as the value if the record size
-    /// lets it be.
+    /// Puts a value into the file of an attribute, which is empty: one block, as large as the value
+    /// if the record size lets it be.
     fn fill_hidden(&self, tx: &Tx, file: &Znode, value: &[u8], now: Timestamp) -> Result<()> {
         let dnode = file.dnode();
         let len = value.len();

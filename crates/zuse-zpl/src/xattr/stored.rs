@@ -1,19 +1,21 @@
-//! Extended attributes of a file that nobody has in memory, out of the blocks in which they are stored.
+//! Extended attributes of a file that nobody has in memory, out of the blocks in which they are
+//! stored.
 //!
-//! Who walks a tree and asks each file once needs no objects in memory for that: a name, a dnode, a hidden directory and the file in
-//! it are four of them for one large value. What is out of the ordinary is left to the way through the object
-//! ([`FileSystem::get_xattr_with`]), which also says what is wrong.
+//! Who walks a tree and asks each file once needs no objects in memory for that: a name, a dnode, a
+//! hidden directory and the file in it are four of them for one large value. What is out of the
+//! ordinary is left to the way through the object ([`FileSystem::get_xattr_with`]), which also says
+//! what is wrong.
 //!
 //! ```text
 //!   dnode ──list──> value            small ones
 //!     └ spill block ──list──> value  middle ones
 //!     └ hidden directory: dnode ──> entries ──> dnode ──> value
 //! ```
-//! Invariant: an answer is given only when all that was looked at is still the newest state at the end ([`Stored::is_newest`]): all of it
-//! stood in one tree then, at one moment.
+//! Invariant: an answer is given only when all that was looked at is still the newest state at the
+//! end ([`Stored::is_newest`]): all of it stood in one tree then, at one moment.
 //!
-//! Budget: three looks at dnode blocks and three blocks out of the cache for a hidden value, one or two for others; no lock is held, nothing
-//! is allocated but for names.
+//! Budget: three looks at dnode blocks and three blocks out of the cache for a hidden value, one or
+//! two for others; no lock is held, nothing is allocated but for names.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +60,8 @@ impl Place {
 }
 
 impl FileSystem {
-    /// As [`Self::get_xattr_with`], of a file by number and generation that nobody has in memory. `None`: the object has to be asked.
+    /// As [`Self::get_xattr_with`], of a file by number and generation that nobody has in memory.
+    /// `None`: the object has to be asked.
     ///
     /// # Errors
     /// `Refused(NODATA)`; those that say that the name cannot be asked for.
@@ -202,8 +205,8 @@ mod tests {
         object
     }
 
-    /// A value that moves between its places while it is looked for is in neither of them for who looks at one before and at the
-    /// other after.
+    /// A value that moves between its places while it is looked for is in neither of them for who
+    /// looks at one before and at the other after.
     #[test]
     fn what_has_changed_since_the_first_look_gives_no_answer() {
         let t = TestFs::new();

@@ -96,7 +96,8 @@ pub(super) fn given_encryption(request: &ReceiveRequest) -> Option<Vec<(String, 
     (!own.iter().all(off)).then_some(own)
 }
 
-/// Whether a new dataset is not encrypted, wherever it goes: what was sent with its properties was sent in clear.
+/// Whether a new dataset is not encrypted, wherever it goes: what was sent with its properties was
+/// sent in clear.
 pub(super) fn in_clear(brings_properties: bool, request: &ReceiveRequest) -> bool {
     let mut set = request.set.iter();
     set.any(|(name, text)| full(name) == "encryption" && text == "off")
@@ -104,7 +105,8 @@ pub(super) fn in_clear(brings_properties: bool, request: &ReceiveRequest) -> boo
 }
 
 impl Pool {
-    /// Whether what goes on top of a dataset is encrypted, as the receiver wants: it has its key already.
+    /// Whether what goes on top of a dataset is encrypted, as the receiver wants: it has its key
+    /// already.
     ///
     /// # Errors
     /// `Refused(INVAL)`: it would lie there in clear.
@@ -119,7 +121,8 @@ impl Pool {
     }
 }
 
-/// The changes for a dataset, and those that are made when it is received; `sent` is what the package says of it.
+/// The changes for a dataset, and those that are made when it is received; `sent` is what the
+/// package says of it.
 ///
 /// # Errors
 /// A value that cannot be.

@@ -113,7 +113,8 @@ impl Pool {
         let source = match &from {
             Some(name) => {
                 let mut source = self.dsl().send_source(partial.dataset(), name)?;
-                // What is received beside a dataset belongs to it: no clone is to be made of its own snapshot.
+                // What is received beside a dataset belongs to it: no clone is to be made of its
+                // own snapshot.
                 source.other_dataset = name.split(['@', '#']).next() != Some(target);
                 Some(source)
             }

@@ -1,7 +1,7 @@
 //! Which space is allocated and not yet claimed: one bit per smallest unit, by metaslab.
 //!
-//! 32 MiB per TiB where sectors have 4 KiB. Space maps are read once, before the walk; a claim clears the bits of a
-//! block; what is left at the end is leaked.
+//! 32 MiB per TiB where sectors have 4 KiB. Space maps are read once, before the walk; a claim
+//! clears the bits of a block; what is left at the end is leaked.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -81,7 +81,8 @@ fn change(words: &mut [u64], from: u64, count: u64, set: bool) -> u64 {
 }
 
 impl Vdev {
-    /// Sets or clears the bits of a range; gives the bytes that changed. `None`: it is not on this vdev.
+    /// Sets or clears the bits of a range; gives the bytes that changed. `None`: it is not on this
+    /// vdev.
     fn change(&self, offset: u64, size: u64, set: bool) -> Option<u64> {
         let end = offset.checked_add(size)?;
         if end > (self.slabs.len() as u64) << self.shift {
@@ -182,7 +183,8 @@ fn each_entry(
     Ok(header)
 }
 
-/// By top-level vdev that holds data: room, and allocated bytes as its space maps and their logs have them.
+/// By top-level vdev that holds data: room, and allocated bytes as its space maps and their logs
+/// have them.
 ///
 /// # Errors
 /// A space map cannot be read.
@@ -359,8 +361,8 @@ impl Space {
         Ok(())
     }
 
-    /// Claims what a removal has copied: where the old place is still allocated, so is the new one, which no pointer
-    /// names yet.
+    /// Claims what a removal has copied: where the old place is still allocated, so is the new one,
+    /// which no pointer names yet.
     fn claim_copies(&self, from: u32, copied: &Mapping) -> Result<()> {
         let Some(old) = self.vdevs.get(&from) else {
             return Ok(());
@@ -387,7 +389,8 @@ impl Space {
         Ok(())
     }
 
-    /// Claims the space of a block; gives the bytes that another one had claimed before, where they may be shared.
+    /// Claims the space of a block; gives the bytes that another one had claimed before, where they
+    /// may be shared.
     pub fn claim(&self, io: &Pipeline, bp: &BlockPointer) -> Result<u64> {
         let mut shared = 0;
         let mut wrong = None;
@@ -437,7 +440,8 @@ impl Space {
         self.checkpoint.load(Relaxed)
     }
 
-    /// What nothing has claimed, and the bytes of it all. As OpenZFS's zdb tells it, a leak ends with its metaslab.
+    /// What nothing has claimed, and the bytes of it all. As OpenZFS's zdb tells it, a leak ends
+    /// with its metaslab.
     pub fn leaks(&self) -> (Vec<Leak>, u64) {
         let mut out: Vec<Leak> = Vec::new();
         let mut all = 0u64;

@@ -11,7 +11,8 @@ use crate::session::Session;
 
 /// Show what changed between two snapshots of streams, as 'zuse zfs diff' does
 ///
-/// By default between the first and the last snapshot; the last stream's '@SNAPSHOT' names the later one.
+/// By default between the first and the last snapshot; the last stream's '@SNAPSHOT' names the
+/// later one.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Diff {

@@ -1,6 +1,7 @@
 //! `zuse stream mount`: a stream as a directory.
 //!
-//! The process in the background holds the pool that the stream unpacks to, in its nameless file; both go with the mount.
+//! The process in the background holds the pool that the stream unpacks to, in its nameless file;
+//! both go with the mount.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,8 +18,8 @@ use crate::session::Session;
 
 /// Mount a stream read-only on a directory, without a pool
 ///
-/// The last of the names is the directory; before it come a full stream and its incrementals. 'zuse umount DIR' or
-/// 'fusermount3 -u DIR' ends it.
+/// The last of the names is the directory; before it come a full stream and its incrementals. 'zuse
+/// umount DIR' or 'fusermount3 -u DIR' ends it.
 #[derive(Args, Debug)]
 pub struct Mount {
     /// Stay in the foreground
@@ -56,7 +57,8 @@ impl Mount {
         if !self.foreground && !self.served {
             return self.start(session, &path);
         }
-        // Commands find a mounted pool by its name: two mounts at once, or a pool of the user's, are not to be mixed up.
+        // Commands find a mounted pool by its name: two mounts at once, or a pool of the user's,
+        // are not to be mixed up.
         let unique = session.environment()?.entropy.u64();
         let name = format!("{STREAM_POOL}-{unique:016x}");
         let (snapshot, _) = self.sources.open_all(session, &name)?;

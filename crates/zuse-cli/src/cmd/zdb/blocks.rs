@@ -388,7 +388,8 @@ fn row(out: &mut String, stat: &Stat, total: &Stat, name: &str) {
     );
 }
 
-/// How many blocks of a row and a level are stored in how many sectors, from `-bbbb` on; nothing for a row without space.
+/// How many blocks of a row and a level are stored in how many sectors, from `-bbbb` on; nothing
+/// for a row without space.
 fn sectors(
     out: &mut String,
     figures: &Figures,
@@ -410,7 +411,8 @@ fn sectors(
     super::histogram::lines(out, "\t\t\t", &all, *first as usize);
 }
 
-/// Metadata: what lies above level 0, and the types that are metadata. Rows that print as empty do not count.
+/// Metadata: what lies above level 0, and the types that are metadata. Rows that print as empty do
+/// not count.
 fn metadata(figures: &Figures) -> Stat {
     let mut sum = Stat::default();
     for i in 0..DEFERRED {

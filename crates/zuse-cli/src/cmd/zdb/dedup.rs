@@ -165,8 +165,8 @@ struct Alike {
     dsize: u64,
 }
 
-/// Prints what a dedup table would hold if all data had been written with dedup. It takes some 100 bytes of memory for each
-/// different block.
+/// Prints what a dedup table would hold if all data had been written with dedup. It takes some 100
+/// bytes of memory for each different block.
 pub fn simulate(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
     let parts: Vec<Mutex<HashMap<Key, Alike>>> = (0..PARTS).map(|_| Mutex::default()).collect();
     let hasher = RandomState::new();

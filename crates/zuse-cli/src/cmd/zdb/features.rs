@@ -86,7 +86,8 @@ impl Users {
             add(&mut self, REMOVAL);
             let mos = pool.spa().mos();
             if let Some(mapping) = &child.indirect {
-                // The fourth word of the header: an object with counts of what is not needed any more.
+                // The fourth word of the header: an object with counts of what is not needed any
+                // more.
                 let bonus = mos.dnode(ObjectId(mapping.object))?.bonus_vec();
                 if bonus
                     .as_chunks::<8>()

@@ -1,14 +1,17 @@
-//! `zdb -CC`: the configuration that an import makes of the labels, before it has read anything of the pool itself.
+//! `zdb -CC`: the configuration that an import makes of the labels, before it has read anything of
+//! the pool itself.
 //!
-//! The tree is put together from one label of each top-level vdev, the newest; leaves that were found name the place where
-//! they were found, at their end. A top-level vdev without a label is a `missing` one, or a `hole` where a label says so.
+//! The tree is put together from one label of each top-level vdev, the newest; leaves that were
+//! found name the place where they were found, at their end. A top-level vdev without a label is a
+//! `missing` one, or a `hole` where a label says so.
 
 use std::collections::BTreeMap;
 
 use zuse::{FileDevice, FoundPool, Labels};
 use zuse_format::nvlist::{NvList, NvValue};
 
-/// What the labels say of a pool of which the devices were found. `limit` is the txg that was asked for.
+/// What the labels say of a pool of which the devices were found. `limit` is the txg that was asked
+/// for.
 pub fn of_labels(found: &FoundPool, limit: Option<u64>) -> NvList {
     let guid = found.config.pool_guid;
     let mut newest: Option<NvList> = None;

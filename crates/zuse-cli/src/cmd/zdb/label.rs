@@ -13,8 +13,8 @@ use crate::date;
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
 
-/// Prints the labels of a device: equal ones once, or from `level` 3 on each. With `rings` their uberblocks as well: equal
-/// ones once, from 2 on the slots that hold none, from 3 on each.
+/// Prints the labels of a device: equal ones once, or from `level` 3 on each. With `rings` their
+/// uberblocks as well: equal ones once, from 2 on the slots that hold none, from 3 on each.
 pub fn run(session: &mut Session, path: &Path, level: u8, rings: u8) -> Outcome {
     let device = FileDevice::open(path, zuse::DeviceAccess::Probe)
         .map_err(|e| CommandError::new(format!("cannot open '{}': {e}", path.display())))?;

@@ -1,8 +1,9 @@
-//! `zdb -y`: the lists of blocks of clones that are being destroyed, and whether all space maps and their logs make sense.
+//! `zdb -y`: the lists of blocks of clones that are being destroyed, and whether all space maps and
+//! their logs make sense.
 //!
-//! What such a list has as allocated and not as freed again must be allocated in its metaslab; and no entry of a space map may
-//! allocate what is allocated, or free what is free. Memory: the ranges of one metaslab, the entries of all logs, the live
-//! blocks of all lists.
+//! What such a list has as allocated and not as freed again must be allocated in its metaslab; and
+//! no entry of a space map may allocate what is allocated, or free what is free. Memory: the ranges
+//! of one metaslab, the entries of all logs, the live blocks of all lists.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -90,8 +91,8 @@ fn live_blocks(pool: &Arc<Pool>, slabs: &[Slabs], out: &mut String) -> Result<Bl
     Ok(blocks)
 }
 
-/// What entries of a list leave, read from new to old: blocks that are allocated and not freed later, and how often blocks
-/// are freed that were not allocated.
+/// What entries of a list leave, read from new to old: blocks that are allocated and not freed
+/// later, and how often blocks are freed that were not allocated.
 fn settled(entries: &[(BlockPointer, bool)]) -> (Vec<&BlockPointer>, Vec<(&BlockPointer, usize)>) {
     let mut freed: BTreeMap<(u32, u64), Vec<&BlockPointer>> = BTreeMap::new();
     let mut live = Vec::new();
@@ -125,7 +126,8 @@ fn sublists(pool: &Pool) -> Result<Vec<u64>> {
     Ok(all)
 }
 
-/// Goes through the maps of all metaslabs with their logs. What of `blocks` was looked up is taken out.
+/// Goes through the maps of all metaslabs with their logs. What of `blocks` was looked up is taken
+/// out.
 fn verify(pool: &Arc<Pool>, slabs: &[Slabs], blocks: &mut Blocks, out: &mut String) -> Result<()> {
     let mut logged: BTreeMap<(u64, u64), Vec<(u64, MapEntry)>> = BTreeMap::new();
     metaslabs::each_logged(pool, slabs, &mut |vdev, index, txg, entry| {

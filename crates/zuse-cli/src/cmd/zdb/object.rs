@@ -22,7 +22,8 @@ const FLAGS: [(u8, &str); 4] = [
     (4, "SPILL_BLKPTR"),
 ];
 
-/// Self-describing metadata of 32-bit numbers: what of the mapping of a removed vdev is not needed any more.
+/// Self-describing metadata of 32-bit numbers: what of the mapping of a removed vdev is not needed
+/// any more.
 const COUNTS: u8 = 0xc2;
 
 /// An object set whose objects are printed.
@@ -60,7 +61,8 @@ impl Table {
     /// Prints an object under the number that people know it by.
     ///
     /// # Errors
-    /// Nobody reads what is printed. What cannot be read of the object is said on the error stream and counted.
+    /// Nobody reads what is printed. What cannot be read of the object is said on the error stream
+    /// and counted.
     pub fn print(
         &mut self,
         session: &mut Session,

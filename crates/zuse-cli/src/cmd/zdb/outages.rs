@@ -1,9 +1,11 @@
-//! What `zdb -ddd` shows of dirty time logs: which txgs each device lacks, and which devices the pool cannot do without.
+//! What `zdb -ddd` shows of dirty time logs: which txgs each device lacks, and which devices the
+//! pool cannot do without.
 //!
-//! A set of txgs belongs to each vdev. Of a leaf, `missing` is what its log has, and `outage` that too, or everything where
-//! it cannot be read. A vdev with children is partial in the txgs that any of them lacks, and out in those that more of them
-//! lack than it can do without. A device is required if its top-level vdev would be out without it; so are the pool and its
-//! top-level vdevs themselves.
+//! A set of txgs belongs to each vdev. Of a leaf, `missing` is what its log has, and `outage` that
+//! too, or everything where it cannot be read. A vdev with children is partial in the txgs that any
+//! of them lacks, and out in those that more of them lack than it can do without. A device is
+//! required if its top-level vdev would be out without it; so are the pool and its top-level vdevs
+//! themselves.
 
 use std::fmt::Write as _;
 

@@ -230,7 +230,8 @@ impl PointerList {
         Ok(())
     }
 
-    /// One line that sums up, and from level 5 on what is in it and in the lists inside it, newest first.
+    /// One line that sums up, and from level 5 on what is in it and in the lists inside it, newest
+    /// first.
     ///
     /// # Errors
     /// A list cannot be read.

@@ -99,7 +99,8 @@ fn text(pool: &Pool, level: u8) -> Result<String> {
     Ok(out)
 }
 
-/// Prints what the space maps of whole vdevs say of their free space, from level 2 on those of the special class too.
+/// Prints what the space maps of whole vdevs say of their free space, from level 2 on those of the
+/// special class too.
 pub fn groups(session: &mut Session, pool: &Arc<Pool>, level: u8) -> Outcome {
     let text = group_lines(pool, level > 1)
         .or_cannot(|| format!("cannot read the metaslabs of '{}'", pool.name()))?;

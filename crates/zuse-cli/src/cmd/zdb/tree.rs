@@ -67,8 +67,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Prints one line per block, then the segments; true if something in the tree contradicts itself. The inner error:
-    /// a block of the tree cannot be read.
+    /// Prints one line per block, then the segments; true if something in the tree contradicts
+    /// itself. The inner error: a block of the tree cannot be read.
     pub fn dump(mut self, session: &mut Session) -> Outcome<zuse::Result<bool>> {
         session.ui.line("Indirect blocks:")?;
         let top = std::mem::take(&mut self.top);

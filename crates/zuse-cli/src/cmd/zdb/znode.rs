@@ -1,4 +1,5 @@
-//! Attributes of files: from system attributes or from an old znode, with the path that leads there.
+//! Attributes of files: from system attributes or from an old znode, with the path that leads
+//! there.
 
 use std::collections::HashMap;
 use std::io::Write as _;

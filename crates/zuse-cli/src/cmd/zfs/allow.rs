@@ -13,7 +13,8 @@ use crate::session::{Need, Session};
 
 /// Show who may do what to a dataset, or note a permission
 ///
-/// Permissions are kept in the pool for systems that enforce them. Zuse does not: who can write a pool's devices can do everything.
+/// Permissions are kept in the pool for systems that enforce them. Zuse does not: who can write a
+/// pool's devices can do everything.
 #[derive(Args, Debug)]
 pub struct Allow {
     #[command(flatten)]

@@ -8,7 +8,8 @@ use crate::session::{Need, Session};
 
 /// Destroy filesystems or snapshots
 ///
-/// Snapshots may be a list or range: tank/a@one,two or tank/a@first%last (either end may be left out).
+/// Snapshots may be a list or range: tank/a@one,two or tank/a@first%last (either end may be left
+/// out).
 #[derive(Args, Debug)]
 pub struct Destroy {
     /// Although it is mounted and in use
@@ -202,7 +203,8 @@ impl Destroy {
         Ok(())
     }
 
-    /// What has to go before the snapshots can: their clones with all that hangs on them. Without `-R` they are in the way.
+    /// What has to go before the snapshots can: their clones with all that hangs on them. Without
+    /// `-R` they are in the way.
     fn clones_of(
         &self,
         pool: &std::sync::Arc<zuse::Pool>,

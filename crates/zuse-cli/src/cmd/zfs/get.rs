@@ -180,8 +180,8 @@ fn only_from(mut rows: Vec<DatasetRow>, sources: Option<&[String]>) -> Vec<Datas
     rows
 }
 
-/// Width of the VALUE column: the headers of the properties, five for numbers, the longest word that could stand there, and
-/// the longest text.
+/// Width of the VALUE column: the headers of the properties, five for numbers, the longest word
+/// that could stand there, and the longest text.
 fn value_width(rows: &[DatasetRow], exact: bool) -> usize {
     let mut width = "VALUE".len();
     let mut last: Option<(&str, Option<&Property>)> = None;

@@ -62,8 +62,8 @@ fn targets(
 
 /// Load the key of an encryption root
 ///
-/// It stays loaded in the process that holds the pool: a mount. Without one the key is only proved; other commands take
-/// it with --key.
+/// It stays loaded in the process that holds the pool: a mount. Without one the key is only proved;
+/// other commands take it with --key.
 #[derive(Args, Debug)]
 pub struct LoadKey {
     /// Of every encryption root

@@ -81,7 +81,8 @@ impl Mount {
             }
             Err(stop) => return Err(stop),
         };
-        // Where this command has mounted something: what belongs below has appeared there by itself.
+        // Where this command has mounted something: what belongs below has appeared there by
+        // itself.
         let mut places: Vec<PathBuf> = Vec::new();
         let mut all = true;
         for row in rows {

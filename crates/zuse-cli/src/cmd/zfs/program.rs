@@ -11,8 +11,8 @@ use crate::session::{Need, Session};
 
 /// Run a Lua script on a pool's datasets, all of it in one transaction group
 ///
-/// The script finds its arguments in the table (...)["argv"] and the pool in zfs.list, zfs.get_prop, zfs.exists, zfs.check and
-/// zfs.sync.
+/// The script finds its arguments in the table (...)["argv"] and the pool in zfs.list,
+/// zfs.get_prop, zfs.exists, zfs.check and zfs.sync.
 #[derive(Args, Debug)]
 pub struct Program {
     /// Print the result as JSON

@@ -6,10 +6,12 @@ use zuse::Errno;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
 
-/// List the blocks of a snapshot that other snapshots have changed, so that a send can leave them out
+/// List the blocks of a snapshot that other snapshots have changed, so that a send can leave them
+/// out
 ///
-/// The list becomes a bookmark. It names the blocks of files and volumes that every one of the redaction snapshots has
-/// changed or freed; `zfs send --redact BOOKMARK` does without them. Redaction snapshots are later ones, or of clones.
+/// The list becomes a bookmark. It names the blocks of files and volumes that every one of the
+/// redaction snapshots has changed or freed; `zfs send --redact BOOKMARK` does without them.
+/// Redaction snapshots are later ones, or of clones.
 #[derive(Args, Debug)]
 pub struct Redact {
     /// The snapshot to be sent

@@ -6,7 +6,8 @@ use crate::args::no_duplicates;
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
-/// Exit code of whatever goes wrong after the words are understood, as scripts know it (chapter 06 §1.1 of the format notes).
+/// Exit code of whatever goes wrong after the words are understood, as scripts know it (chapter 06
+/// §1.1 of the format notes).
 const FAILED: u8 = 255;
 
 /// Set properties of datasets

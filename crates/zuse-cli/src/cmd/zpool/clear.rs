@@ -37,7 +37,8 @@ impl Clear {
         pool.clear(guid)
             .or_cannot_pool(|| format!("cannot clear errors for {name}"))?;
         if !was_suspended {
-            // The pool may be suspended again in a moment: then the note would have to wait, and this command with it.
+            // The pool may be suspended again in a moment: then the note would have to wait, and
+            // this command with it.
             session.log(&pool);
         }
         Ok(())

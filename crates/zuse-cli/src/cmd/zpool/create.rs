@@ -17,13 +17,15 @@ use crate::vdev_spec::VdevSpecs;
 
 /// Make a pool
 ///
-/// The devices are disks, partitions or files; several are striped. 'mirror', 'raidz1' to 'raidz3' and
-/// 'draid[PARITY][:Nd][:Nc][:Ns]' make one vdev of the devices behind them; 'special', 'dedup' and 'log' say what the
-/// vdevs behind them are for. With --size a device that does not exist yet is made
-/// as a sparse file of that size. The root dataset is not mounted: 'zuse mount POOL DIR' does that.
+/// The devices are disks, partitions or files; several are striped. 'mirror', 'raidz1' to 'raidz3'
+/// and 'draid[PARITY][:Nd][:Nc][:Ns]' make one vdev of the devices behind them; 'special', 'dedup'
+/// and 'log' say what the vdevs behind them are for. With --size a device that does not exist yet
+/// is made as a sparse file of that size. The root dataset is not mounted: 'zuse mount POOL DIR'
+/// does that.
 #[derive(Args, Debug)]
 pub struct Create {
-    /// Take devices although a pool that is not imported, a file system or something else is on them
+    /// Take devices although a pool that is not imported, a file system or something else is on
+    /// them
     #[arg(short)]
     force: bool,
     /// Only say what would be made

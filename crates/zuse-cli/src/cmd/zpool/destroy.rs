@@ -7,7 +7,8 @@ use crate::session::{Need, Session};
 
 /// Destroy a pool
 ///
-/// Its devices are free afterwards; 'zpool import -D' can still bring it back until they are used for something else.
+/// Its devices are free afterwards; 'zpool import -D' can still bring it back until they are used
+/// for something else.
 #[derive(Args, Debug)]
 pub struct Destroy {
     /// Unmount its datasets although they are in use

@@ -16,7 +16,8 @@ use crate::table::{Column, Side, render};
 
 /// Show properties of pools, or of vdevs of one pool
 ///
-/// Vdevs are named as 'zpool status' shows them, by guid, or as root; all-vdevs stands for all of them.
+/// Vdevs are named as 'zpool status' shows them, by guid, or as root; all-vdevs stands for all of
+/// them.
 #[derive(Args, Debug)]
 pub struct Get {
     /// No header, fields separated by one tab

@@ -83,8 +83,8 @@ pub enum Shown {
     Measured,
 }
 
-/// A record as a line, those of calls with their arguments below; nothing for a record that is not to be told.
-/// On a terminal no text of the record breaks its line.
+/// A record as a line, those of calls with their arguments below; nothing for a record that is not
+/// to be told. On a terminal no text of the record breaks its line.
 pub fn entry(record: &NvList, shown: Shown, ui: &Ui) -> Option<String> {
     let text_of = |key| record.get_str(key).map(|text| ui.text(text));
     let time = date::history(record.get_u64("history time").unwrap_or(0));

@@ -13,8 +13,8 @@ use crate::session::{Session, for_now, patiently};
 
 /// Import a pool, or list the pools that could be
 ///
-/// An imported pool is remembered in the cache file and found by its name from then on, until 'zpool export'. Its datasets
-/// are not mounted: 'zuse mount' does that.
+/// An imported pool is remembered in the cache file and found by its name from then on, until
+/// 'zpool export'. Its datasets are not mounted: 'zuse mount' does that.
 #[derive(Args, Debug)]
 pub struct Import {
     /// Look at this device, or at the devices in this directory; /dev by default (may be repeated)
@@ -41,7 +41,8 @@ pub struct Import {
     /// readonly=on, altroot=DIR, cachefile=none, or a pool property to set
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
     options: Vec<(String, String)>,
-    /// Go back to the newest state that is whole, if the newest one is not; what was written since is lost
+    /// Go back to the newest state that is whole, if the newest one is not; what was written since
+    /// is lost
     #[arg(short = 'F')]
     rewind: bool,
     /// With -F: as far back as uberblocks go, reading everything before a state is taken

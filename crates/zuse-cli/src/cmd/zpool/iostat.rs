@@ -18,12 +18,14 @@ use figures::Group;
 
 /// Show reads and writes of pools
 ///
-/// The first report has the averages since a pool was opened, those that follow the averages of an interval. Operations go to the
-/// host at once: none waits in a queue of ours, so all the time that one takes is that of its device. Reads count as
-/// synchronous, writes of data as asynchronous, writes of labels as synchronous ones.
+/// The first report has the averages since a pool was opened, those that follow the averages of an
+/// interval. Operations go to the host at once: none waits in a queue of ours, so all the time that
+/// one takes is that of its device. Reads count as synchronous, writes of data as asynchronous,
+/// writes of labels as synchronous ones.
 ///
-/// A pool that no process holds is opened for each report and given back, so that others can have it meanwhile. What opening it reads
-/// is in the first report only; in those that follow nothing has happened to it.
+/// A pool that no process holds is opened for each report and given back, so that others can have
+/// it meanwhile. What opening it reads is in the first report only; in those that follow nothing
+/// has happened to it.
 #[derive(Args, Debug)]
 pub struct Iostat {
     /// Also the devices
@@ -59,7 +61,8 @@ pub struct Iostat {
     histogram: bool,
     #[command(flatten)]
     devices: Devices,
-    /// The pools, all by default, or vdevs, of one pool or of all; then seconds from report to report, and how many of them
+    /// The pools, all by default, or vdevs, of one pool or of all; then seconds from report to
+    /// report, and how many of them
     #[arg(value_name = "POOL… | [POOL] VDEV… [INTERVAL [COUNT]]")]
     words: Vec<String>,
 }
@@ -101,7 +104,8 @@ impl Asked {
         Ok(Self { pools, vdevs })
     }
 
-    /// Whether a vdev is one of those named: as shown, by its number, or by the last part of its path.
+    /// Whether a vdev is one of those named: as shown, by its number, or by the last part of its
+    /// path.
     fn names(&mut self, vdev: &VdevRow) -> bool {
         let guid = vdev.guid.to_string();
         let last = vdev.name.rsplit('/').next();
@@ -215,7 +219,8 @@ impl Iostat {
         out
     }
 
-    /// Those of the vdevs that were asked for, here and below; with -v also what is below one of them.
+    /// Those of the vdevs that were asked for, here and below; with -v also what is below one of
+    /// them.
     fn chosen_lines(&self, vdev: &VdevRow, asked: &mut Asked, out: &mut Vec<Line>) {
         if asked.names(vdev) {
             out.push(self.line(vdev, 0));

@@ -15,7 +15,8 @@ use crate::table::{Column, Side, render};
 
 /// List pools with their space
 ///
-/// A pool that no process holds is opened for each report and given back, so that others can have it meanwhile.
+/// A pool that no process holds is opened for each report and given back, so that others can have
+/// it meanwhile.
 #[derive(Args, Debug)]
 pub struct List {
     /// No header, fields separated by one tab
@@ -264,7 +265,8 @@ impl List {
 /// OpenZFS sets it to the right in rows of vdevs, in those of pools to the left.
 const ALTROOT: &str = "      -";
 
-/// The vdevs of a pool with the titles of their classes, in the order in which they are listed; those for data have none.
+/// The vdevs of a pool with the titles of their classes, in the order in which they are listed;
+/// those for data have none.
 pub fn by_class(pool: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
     let of = |class: &str| -> Vec<&VdevRow> {
         let tops = pool.vdevs.children.iter();

@@ -1,4 +1,5 @@
-//! What the reports of `list`, `status` and `iostat` have in common: how often they come, with which time, and what vdevs go by.
+//! What the reports of `list`, `status` and `iostat` have in common: how often they come, with
+//! which time, and what vdevs go by.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -18,8 +18,8 @@ use crate::session::Session;
 
 /// Show how well pools are
 ///
-/// A pool that no process holds is opened for each report and given back, so that others can have it meanwhile. A pool that was not
-/// imported is found with --in, or with -d and a path.
+/// A pool that no process holds is opened for each report and given back, so that others can have
+/// it meanwhile. A pool that was not imported is found with --in, or with -d and a path.
 #[derive(Args, Debug)]
 pub struct Status {
     /// Only pools that are not well
@@ -37,8 +37,8 @@ pub struct Status {
     /// Also operations of devices that took longer than 30 seconds
     #[arg(short = 's')]
     slow: bool,
-    /// Also errors of direct I/O: there are none, as no bytes go past the checksums here. With a path (a word with a slash, or a dot by
-    /// itself): where to look for devices
+    /// Also errors of direct I/O: there are none, as no bytes go past the checksums here. With a
+    /// path (a word with a slash, or a dot by itself): where to look for devices
     #[arg(short = 'd', overrides_with = "direct")]
     direct: bool,
     /// Also how far devices were initialized

@@ -14,8 +14,9 @@ use crate::sets::requested;
 
 /// Show pools that lack features, or enable what they lack
 ///
-/// All features are enabled that this version has and that the pool's property 'compatibility' asks for. Software that does not
-/// know a feature may not read the pool any more once it is used; no feature can be disabled again.
+/// All features are enabled that this version has and that the pool's property 'compatibility' asks
+/// for. Software that does not know a feature may not read the pool any more once it is used; no
+/// feature can be disabled again.
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 pub struct Upgrade {

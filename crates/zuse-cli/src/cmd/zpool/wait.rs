@@ -12,8 +12,8 @@ use crate::session::{Need, Session};
 
 /// Wait until background work of a pool is done
 ///
-/// Freeing is work of Zuse. Scrubs, resilvers, removals and expansions that another host began do not go on here, so waiting for
-/// them is refused while one is unfinished.
+/// Freeing is work of Zuse. Scrubs, resilvers, removals and expansions that another host began do
+/// not go on here, so waiting for them is refused while one is unfinished.
 #[derive(Args, Debug)]
 pub struct Wait {
     /// With an interval: no header, fields separated by one tab
@@ -24,7 +24,8 @@ pub struct Wait {
     parsable: bool,
     #[command(flatten)]
     stamp: Stamp,
-    /// What to wait for: discard, free, initialize, replace, remove, resilver, scrub, trim, raidz_expand; all by default
+    /// What to wait for: discard, free, initialize, replace, remove, resilver, scrub, trim,
+    /// raidz_expand; all by default
     #[arg(short = 't', value_name = "ACTIVITY,…")]
     activities: Option<String>,
     /// The pool

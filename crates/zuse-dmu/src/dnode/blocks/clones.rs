@@ -1,4 +1,5 @@
-//! Blocks of other places: their pointers are written here, their bytes stay where they are until somebody changes them.
+//! Blocks of other places: their pointers are written here, their bytes stay where they are until
+//! somebody changes them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +12,8 @@ use crate::dnode::Dnode;
 use crate::tx::Tx;
 
 impl Dnode {
-    /// Puts a block of another place of the same dataset here: its bytes stay where they are, and have one more pointer.
+    /// Puts a block of another place of the same dataset here: its bytes stay where they are, and
+    /// have one more pointer.
     ///
     /// # Errors
     /// `Refused(INVAL)` if it is none of a whole block of this object; the object is free.

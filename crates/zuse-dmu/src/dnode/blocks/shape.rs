@@ -9,7 +9,8 @@ use crate::dirty::Content;
 use crate::tx::Tx;
 
 impl Dnode {
-    /// Changes the data block size of an object that has at most one block; the content stays, zeros are added.
+    /// Changes the data block size of an object that has at most one block; the content stays,
+    /// zeros are added.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` if the object has more than one block or the size is not valid.
@@ -55,7 +56,8 @@ impl Dnode {
             }
             if let Content::Dirty { bytes, .. } = &mut *content {
                 if bytes.capacity() < size as usize {
-                    // Grow like a vector, so that a directory growing by 512 bytes is not copied each time.
+                    // Grow like a vector, so that a directory growing by 512 bytes is not copied
+                    // each time.
                     let want = (size as usize).next_power_of_two();
                     bytes.reserve_exact(want - bytes.len());
                 }
@@ -78,7 +80,8 @@ impl Dnode {
         })
     }
 
-    /// Frees `count` blocks from `first` on; `u64::MAX` frees to the end and lowers the highest block id.
+    /// Frees `count` blocks from `first` on; `u64::MAX` frees to the end and lowers the highest
+    /// block id.
     ///
     /// # Errors
     /// The object is free.

@@ -1,4 +1,5 @@
-//! The indirect blocks of a tree that is being written: read, brought to disk again, and freed with all that is below.
+//! The indirect blocks of a tree that is being written: read, brought to disk again, and freed with
+//! all that is below.
 
 use std::sync::Arc;
 

@@ -15,7 +15,8 @@ fn new_zap(pool: &TestPool) -> Zap {
     Zap::create(&pool.os, &pool.tx(), DIRECTORY, &ZapOptions::default()).unwrap()
 }
 
-/// Between the expectation and the add comes what makes it hold no longer: another name's split of the leaf, a sync, a removal, the same name.
+/// Between the expectation and the add comes what makes it hold no longer: another name's split of
+/// the leaf, a sync, a removal, the same name.
 #[test]
 fn an_expected_name_is_added_as_any_other_whatever_came_between() {
     let mut pool = TestPool::new(Settings::default());
@@ -72,7 +73,8 @@ fn an_expected_name_is_added_as_any_other_whatever_came_between() {
     }
 }
 
-/// A name in a directory changes the directory's bonus too, and what is known of the ZAP must not go by that.
+/// A name in a directory changes the directory's bonus too, and what is known of the ZAP must not
+/// go by that.
 #[test]
 fn a_changed_bonus_leaves_what_is_known() {
     let pool = TestPool::new(Settings::default());

@@ -1,13 +1,16 @@
-//! A fat ZAP made at once, of entries in the order of their hashes: what a micro ZAP becomes when it grows up.
+//! A fat ZAP made at once, of entries in the order of their hashes: what a micro ZAP becomes when
+//! it grows up.
 //!
 //! ```text
 //!   entries in order ─► chunks that each takes ─► where leaves begin ─► leaves, one after the other ─► block 0
 //! ```
-//! The leaves are those that adding the entries one by one would leave behind, as a leaf splits where its entries don't fit: but none is
-//! split, and they stand in the order in which they are listed.
+//! The leaves are those that adding the entries one by one would leave behind, as a leaf splits
+//! where its entries don't fit: but none is split, and they stand in the order in which they are
+//! listed.
 //!
-//! Budget: each entry is looked at twice and copied once, each leaf is written once. One by one, with the splits on the way, an entry of 16,383
-//! cost 0.53 µs, a fifth of making its file (in a slow hour).
+//! Budget: each entry is looked at twice and copied once, each leaf is written once. One by one,
+//! with the splits on the way, an entry of 16,383 cost 0.53 µs, a fifth of making its file (in a
+//! slow hour).
 
 use super::super::flaw::{Checked, Flaw};
 use super::super::hash::top_bits;
@@ -32,8 +35,9 @@ struct Part {
     entries: usize,
 }
 
-/// The blocks of a ZAP of what `list` lists, twice the same: in the order of hashes, the names not empty. `None` if the pointer table does not fit
-/// into block 0, and for what one leaf holds: there the order in which names came can be kept, at no cost.
+/// The blocks of a ZAP of what `list` lists, twice the same: in the order of hashes, the names not
+/// empty. `None` if the pointer table does not fit into block 0, and for what one leaf holds: there
+/// the order in which names came can be kept, at no cost.
 pub(crate) fn grown(mut h: Header, list: &dyn Fn(&mut Each<'_>)) -> Checked<Option<Vec<Vec<u8>>>> {
     let geometry = Geometry {
         shift: h.block_shift,

@@ -15,7 +15,8 @@ fn prefix_of<S: Blocks>(s: &S, blkid: u64, hash: u64) -> Result<(u64, u32)> {
     })
 }
 
-/// Splits a leaf by one more hash bit; the pointer table grows first if it cannot tell the halves apart.
+/// Splits a leaf by one more hash bit; the pointer table grows first if it cannot tell the halves
+/// apart.
 pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: u64) -> Result<()> {
     let (prefix, len) = prefix_of(s, blkid, hash)?;
     while len >= h.shift {
@@ -35,7 +36,8 @@ pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: 
     store_header(s, h)
 }
 
-/// Whether it is time to look for a sibling to merge with: at few sizes only, so that a removal seldom pays for it.
+/// Whether it is time to look for a sibling to merge with: at few sizes only, so that a removal
+/// seldom pays for it.
 pub(super) fn is_small(leaf: &Leaf<'_>) -> bool {
     let n = leaf.entries();
     leaf.prefix_len() > 0
@@ -45,8 +47,8 @@ pub(super) fn is_small(leaf: &Leaf<'_>) -> bool {
 
 /// Merges a leaf with its sibling while both fill half a leaf at most.
 ///
-/// Others merge empty siblings only. The format does not ask for more, nor for less: a directory that lost most of its
-/// names gives its space back without losing all.
+/// Others merge empty siblings only. The format does not ask for more, nor for less: a directory
+/// that lost most of its names gives its space back without losing all.
 pub(super) fn merge_small<S: BlocksMut>(
     s: &S,
     h: &mut Header,

@@ -1,7 +1,8 @@
-//! The pointer table: embedded in block 0 or in blocks of its own, doubling one source block a step.
+//! The pointer table: embedded in block 0 or in blocks of its own, doubling one source block a
+//! step.
 //!
-//! While it grows, lookups use the old table and a store goes to both: entry i of the old one is entries 2i and 2i+1 of
-//! the new one, whether that part has been copied yet or not.
+//! While it grows, lookups use the old table and a store goes to both: entry i of the old one is
+//! entries 2i and 2i+1 of the new one, whether that part has been copied yet or not.
 
 use super::super::flaw::{Checked, Flaw};
 use super::super::header::Header;
@@ -27,8 +28,9 @@ pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
     s.view_near(h.pointer_place(index).0, |b| pointer_in(h, b, index))
 }
 
-/// The pointer of an index (0: no leaf), and how many hash bits its leaf covers as far as the neighbours say: those of a leaf's
-/// range are all equal, and up to eight stand in one line of memory. The leaf itself knows; this is known earlier.
+/// The pointer of an index (0: no leaf), and how many hash bits its leaf covers as far as the
+/// neighbours say: those of a leaf's range are all equal, and up to eight stand in one line of
+/// memory. The leaf itself knows; this is known earlier.
 #[inline]
 pub(super) fn pointer_and_depth<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
     let (blkid, at) = h.pointer_place(index);
@@ -81,7 +83,8 @@ pub(super) fn pointer_and_ahead<S: Blocks>(
     })
 }
 
-/// Makes sure, before anything is changed, that a range of pointers can be read and that all lead to one leaf.
+/// Makes sure, before anything is changed, that a range of pointers can be read and that all lead
+/// to one leaf.
 ///
 /// A hostile table ends here: its first pointer that leads elsewhere stops the walk.
 pub(super) fn must_be<S: Blocks>(
@@ -242,7 +245,8 @@ pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
 /// Table blocks up to which a freed end of the ZAP looks for its new end.
 const SCAN_BLOCKS: u64 = 64;
 
-/// After the last block in use was freed: `freeblk` becomes one more than the highest block still in use.
+/// After the last block in use was freed: `freeblk` becomes one more than the highest block still
+/// in use.
 pub(super) fn lower_end<S: Blocks>(s: &S, h: &mut Header) -> Result<()> {
     if h.table_blocks > SCAN_BLOCKS || h.next_table != 0 {
         h.freeblk -= 1;

@@ -26,7 +26,8 @@ fn is_known(zap: &Zap) -> bool {
     !matches!(known.fresh(&zap.dnode), What::Nothing)
 }
 
-/// Every name of the model and some others, twice: the second round goes by what the first has learned.
+/// Every name of the model and some others, twice: the second round goes by what the first has
+/// learned.
 fn agrees(zap: &Zap, model: &BTreeMap<u64, u64>, at_most: u64) {
     for _ in 0..2 {
         for i in 0..at_most {
@@ -109,7 +110,8 @@ fn what_comes_after_a_txg_was_closed_is_not_written_with_it() {
             zap.add_u64(&pool.tx(), &name(i), i).unwrap();
         }
         assert!(is_known(&zap));
-        // Nothing of the object changes between the two: what is known still holds, but for the block that is to be changed.
+        // Nothing of the object changes between the two: what is known still holds, but for the
+        // block that is to be changed.
         let closed = pool.close_txg();
         zap.add_u64(&pool.tx(), &name(count), count).unwrap();
         let os = pool.written(closed);
@@ -274,7 +276,8 @@ fn a_random_lookup_in_a_large_directory_looks_at_two_blocks() {
 fn whoever_reads_while_names_come_and_txgs_are_written_sees_each_change() {
     let mut pool = TestPool::new(Settings::default());
     let zap = new_zap(&pool);
-    // Names below `gone` were removed, those from there up to `made` are there, the others never were.
+    // Names below `gone` were removed, those from there up to `made` are there, the others never
+    // were.
     let (gone, made, end) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|threads| {
         for seed in 1..=2u64 {

@@ -1,8 +1,8 @@
 //! Changes of a leaf block: add, remove, replace a value, split, merge with the sibling.
 //!
-//! Invariants: nfree + used chunks = all chunks; the freelist holds exactly the free chunks; each entry is in the one
-//! chain of its hash, sorted by cd. Where a leaf breaks them the change is refused and nothing has changed: what a change will take
-//! and give back is looked at first.
+//! Invariants: nfree + used chunks = all chunks; the freelist holds exactly the free chunks; each
+//! entry is in the one chain of its hash, sorted by cd. Where a leaf breaks them the change is
+//! refused and nothing has changed: what a change will take and give back is looked at first.
 
 use super::{
     ARRAY_DATA, ARRAY_TYPE, CHUNK, END, ENTRY_TYPE, Entry, FREE_TYPE, Geometry, HEADER, Leaf,
@@ -106,7 +106,8 @@ impl<'a> LeafMut<'a> {
         self.put16(28, list.free);
     }
 
-    /// The next `n` chunks of the free list, behind those in `seen`, and what the list begins with then.
+    /// The next `n` chunks of the free list, behind those in `seen`, and what the list begins with
+    /// then.
     #[inline]
     fn next_free(&self, n: usize, seen: &mut Chunks) -> Checked<u16> {
         let leaf = self.view();
@@ -128,7 +129,8 @@ impl<'a> LeafMut<'a> {
         Ok(at)
     }
 
-    /// The chunks of an array of `len` bytes, behind those in `seen`: whether they can be given back.
+    /// The chunks of an array of `len` bytes, behind those in `seen`: whether they can be given
+    /// back.
     #[inline]
     fn must_have(&self, first: u16, len: usize, seen: &mut Chunks) -> Checked<()> {
         let mut at = first;
@@ -199,7 +201,8 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// The lowest cd that no entry of this hash has. Looks at the whole chain: very old ones are unsorted.
+    /// The lowest cd that no entry of this hash has. Looks at the whole chain: very old ones are
+    /// unsorted.
     fn next_cd(&self, hash: u64, bucket: usize) -> Checked<u32> {
         let mut cds = Vec::new();
         for e in self.view().chain(bucket) {
@@ -362,8 +365,8 @@ impl<'a> LeafMut<'a> {
         Ok(true)
     }
 
-    /// Moves the entries whose next hash bit is 1 into `other`, a new block of zeros, and lengthens both prefixes. On a flaw nothing has
-    /// changed.
+    /// Moves the entries whose next hash bit is 1 into `other`, a new block of zeros, and lengthens
+    /// both prefixes. On a flaw nothing has changed.
     pub(crate) fn split(&mut self, other: &mut [u8], words: bool) -> Checked<()> {
         let (prefix, len) = (self.view().prefix(), self.view().prefix_len());
         if self.view().entries() == 0 {
@@ -439,7 +442,8 @@ impl<'a> LeafMut<'a> {
     }
 }
 
-/// A leaf made anew of the entries of others: it takes its chunks in order, and what is left becomes the free list at the end.
+/// A leaf made anew of the entries of others: it takes its chunks in order, and what is left
+/// becomes the free list at the end.
 pub(crate) struct Fresh<'a> {
     leaf: LeafMut<'a>,
     chunks: u16,

@@ -1,9 +1,10 @@
 //! The order of a micro ZAP's names, riding with its cached block.
 //!
-//! One packed u64 per entry, `hash >> 32 | cd (16) | slot (16)`, in two sorted runs of one array: a long one and a short
-//! tail of recent additions. A removal marks its record dead in place. When the tail or the dead grow past a small
-//! bound the runs are merged, so an addition or removal moves a few hundred bytes at most, however large the block
-//! is, and never looks at the block's other slots.
+//! One packed u64 per entry, `hash >> 32 | cd (16) | slot (16)`, in two sorted runs of one array: a
+//! long one and a short tail of recent additions. A removal marks its record dead in place. When
+//! the tail or the dead grow past a small bound the runs are merged, so an addition or removal
+//! moves a few hundred bytes at most, however large the block is, and never looks at the block's
+//! other slots.
 //!
 //! ```text
 //! runs: [ sorted ................ | tail .... ]      free: slots given back below `next`, a stack
@@ -11,7 +12,8 @@
 //!
 //! Memory: 8 bytes per entry, 2 per hole among the slots, and the slack of the tail.
 //!
-//! The names' hashes are uniform, so a search starts where the hash says the record should be and gallops.
+//! The names' hashes are uniform, so a search starts where the hash says the record should be and
+//! gallops.
 
 use super::{HashBits, SLOT, field, slots, u64_at};
 use crate::zap::flaw::{Checked, Flaw};
@@ -186,7 +188,8 @@ impl MicroIndex {
         }
     }
 
-    /// Gives the record of every entry, in slot order; returns the end of the used slots, and what is wrong if something is.
+    /// Gives the record of every entry, in slot order; returns the end of the used slots, and what
+    /// is wrong if something is.
     #[inline]
     pub(crate) fn each_record<F: FnMut(u64) + ?Sized>(
         b: &[u8],
@@ -382,8 +385,8 @@ fn field_is_free(b: &[u8], i: usize) -> bool {
     b.get((i + 1) * SLOT + super::NAME) == Some(&0)
 }
 
-/// Records in slot order, counted by their top bits as they come, so that sorting them needs one pass to place them and one that
-/// puts the few neighbours right that share all those bits.
+/// Records in slot order, counted by their top bits as they come, so that sorting them needs one
+/// pass to place them and one that puts the few neighbours right that share all those bits.
 struct Gather {
     records: Vec<u64>,
     /// How many records there are of each value of the top bits.
@@ -434,8 +437,8 @@ impl Gather {
                 *at += 1;
             }
         }
-        // A record is at most as far from its place as there are records with its top bits; many of those are no longer a
-        // matter of moving one by one.
+        // A record is at most as far from its place as there are records with its top bits; many of
+        // those are no longer a matter of moving one by one.
         let mut moves = 16 * n;
         for i in 1..n {
             let r = sorted[i];

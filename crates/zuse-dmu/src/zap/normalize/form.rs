@@ -1,8 +1,9 @@
-//! Unicode normal forms as OpenZFS computes them: sequence by sequence, with the data of Unicode 5.0.
+//! Unicode normal forms as OpenZFS computes them: sequence by sequence, with the data of Unicode
+//! 5.0.
 //!
-//! A sequence is one character and the marks (combining class ≠ 0 by itself) after it. It is decomposed, its marks are
-//! ordered, and for NFC and NFKC composed. Ordinary text comes out as the standard says; the known differences are kept,
-//! since a name must hash as its writer hashed it:
+//! A sequence is one character and the marks (combining class ≠ 0 by itself) after it. It is
+//! decomposed, its marks are ordered, and for NFC and NFKC composed. Ordinary text comes out as the
+//! standard says; the known differences are kept, since a name must hash as its writer hashed it:
 //! - a character of class 0 that decomposes into marks starts a sequence of its own;
 //! - once something was composed in a sequence, later marks are tried without the "blocked" test;
 //! - a sequence is cut at 31 characters, with U+034F put after them;
@@ -67,7 +68,8 @@ impl Form {
             order(&mut sequence);
             if self.compose {
                 compose_sequence(&mut sequence);
-                // What follows may join a starter that ended the sequence: Hangul, some Indic vowels.
+                // What follows may join a starter that ended the sequence: Hangul, some Indic
+                // vowels.
                 while let Some(&last) = sequence.last()
                     && let Some(&next) = chars.peek()
                     && !next.is_ascii()

@@ -1,8 +1,9 @@
 //! Simple upper-case mappings of Unicode 5.0, the version that file names are frozen at.
 //!
-//! Runs of `(first, last, step, distance)`: each `step`-th character from `first` to `last` maps to itself plus
-//! `distance`. Made from the Unicode character database: field 12, both sides assigned by 5.0. The expanded map has
-//! 931 pairs; a test checks its SHA-256. Modern mappings of old letters are left out on purpose.
+//! Runs of `(first, last, step, distance)`: each `step`-th character from `first` to `last` maps to
+//! itself plus `distance`. Made from the Unicode character database: field 12, both sides assigned
+//! by 5.0. The expanded map has 931 pairs; a test checks its SHA-256. Modern mappings of old
+//! letters are left out on purpose.
 
 static RUNS: [(u32, u32, u8, i32); 137] = [
     (0x0061, 0x007a, 1, -32),

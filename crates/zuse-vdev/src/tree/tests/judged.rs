@@ -179,7 +179,8 @@ fn a_child_that_sits_out_is_read_only_where_the_others_do_not_suffice() {
     assert_eq!(all(), [30, 30, 0]);
 }
 
-/// The end of an intent log is a block that was never written: it is no error of any device. A copy that lacks what another one has is.
+/// The end of an intent log is a block that was never written: it is no error of any device. A copy
+/// that lacks what another one has is.
 #[test]
 fn a_block_that_may_not_be_there_blames_nobody() {
     let config = pool(vec![mirror(0, 10, &[11, 12])]);

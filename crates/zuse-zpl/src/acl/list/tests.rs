@@ -64,7 +64,8 @@ fn entries_of_users_and_groups_keep_their_form_in_both_byte_orders() {
 
 #[test]
 fn the_first_entry_that_speaks_of_a_bit_decides_it() {
-    // Deny write to the owner's own id, then allow everything to everyone; another group may not execute.
+    // Deny write to the owner's own id, then allow everything to everyone; another group may not
+    // execute.
     let mut bytes = entry(1, 0, 2, Some(7));
     bytes.extend(entry(1, 0x40, 0x20, Some(99)));
     bytes.extend(entry(0, 0x4000, 0x1f01ff, None));

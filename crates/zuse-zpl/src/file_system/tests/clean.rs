@@ -1,4 +1,5 @@
-//! The rules of a clean file system (chapter 03c §10 of the format notes), checked over all objects.
+//! The rules of a clean file system (chapter 03c §10 of the format notes), checked over all
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Many threads in the same few directories, while txgs are written: nothing deadlocks, and the rules hold after.
+//! Many threads in the same few directories, while txgs are written: nothing deadlocks, and the
+//! rules hold after.
 
 use super::clean;
 use super::pool::TestFs;

@@ -12,7 +12,8 @@ fn root() -> Credentials {
     Credentials::root()
 }
 
-// The bonus that OpenZFS 2.4 gave the root directory of a new file system, but for its object number, txg and times.
+// The bonus that OpenZFS 2.4 gave the root directory of a new file system, but for its object
+// number, txg and times.
 #[test]
 fn a_new_root_directory_has_the_bytes_of_openzfs() {
     let t = TestFs::new();

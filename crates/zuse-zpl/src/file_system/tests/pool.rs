@@ -1,4 +1,5 @@
-//! A dataset in memory: a disk, an allocator that only moves up, txgs that are written when somebody waits for them.
+//! A dataset in memory: a disk, an allocator that only moves up, txgs that are written when
+//! somebody waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

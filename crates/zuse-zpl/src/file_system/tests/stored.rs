@@ -1,4 +1,5 @@
-//! Files that nobody has in memory: names lead to them, and they are asked for extended attributes, as they are stored.
+//! Files that nobody has in memory: names lead to them, and they are asked for extended attributes,
+//! as they are stored.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -33,7 +34,8 @@ fn ask(t: &TestFs, file: &Attr, name: &[u8]) -> Result<Option<Vec<u8>>> {
     t.fs.get_stored_xattr(&root(), which, name, <[u8]>::to_vec)
 }
 
-/// The same, of a file that a thread of the pool may hold for a moment, to bring what is stored of it.
+/// The same, of a file that a thread of the pool may hold for a moment, to bring what is stored of
+/// it.
 fn ask_soon(t: &TestFs, file: &Attr, name: &[u8]) -> Result<Option<Vec<u8>>> {
     for _ in 0..5000 {
         let answer = ask(t, file, name);
@@ -190,7 +192,8 @@ fn a_change_that_is_not_yet_written_is_not_missed() {
     clean::check(&t.fs);
 }
 
-/// One thread sets values of all places, removes the file and makes it anew, while txgs are written; others ask.
+/// One thread sets values of all places, removes the file and makes it anew, while txgs are
+/// written; others ask.
 #[test]
 fn a_value_is_whole_whoever_changes_it_meanwhile() {
     let t = TestFs::new();

@@ -155,7 +155,8 @@ fn the_block_of_a_long_value_is_as_long_as_the_value() {
     clean::check(&t.fs);
 }
 
-/// Other systems write the files of attributes as any file: in as many blocks as come, with holes between.
+/// Other systems write the files of attributes as any file: in as many blocks as come, with holes
+/// between.
 #[test]
 fn a_value_of_several_blocks_is_one_value() {
     let t = TestFs::new();
@@ -366,7 +367,8 @@ fn names_and_values_have_the_limits_of_linux() {
             .len(),
         65_536
     );
-    // More than the list among the attributes takes: the others go to the directory, and the listed order is list first.
+    // More than the list among the attributes takes: the others go to the directory, and the listed
+    // order is list first.
     for n in 0..3u8 {
         set(&[b"user.big", &[b'0' + n][..]].concat(), 30_000).expect("set");
     }
@@ -488,7 +490,8 @@ fn a_spill_block_is_read_by_who_wants_attributes_that_are_there() {
     }
     assert!(misses() > before);
     drop((file, other));
-    // What is in the hidden directory goes with its file, whether that was looked for before or not.
+    // What is in the hidden directory goes with its file, whether that was looked for before or
+    // not.
     for name in [&b"one"[..], b"two"] {
         t.fs.unlink(&root(), &top, name).expect("removed");
     }

@@ -108,7 +108,8 @@ pub fn queues(ops: &[OpRow], exact: bool) -> Vec<String> {
     pairs.collect()
 }
 
-/// The two lines above the figures, whose first column has its own two words: titles stand centred above their columns.
+/// The two lines above the figures, whose first column has its own two words: titles stand centred
+/// above their columns.
 pub fn head(names: [&str; 2], groups: &[Group], widths: &[usize], out: &mut String) {
     let (name, mut rest) = widths.split_first().map_or((0, &[][..]), |(n, r)| (*n, r));
     let mut under = String::new();

@@ -1,5 +1,6 @@
-//! Work on a whole pool in `zpool status`: the lines before the table, and what JSON says of it (chapter 06 §1.6 and §2.3 of the format
-//! notes). Zuse does none of this work: what is not ended waits for another host.
+//! Work on a whole pool in `zpool status`: the lines before the table, and what JSON says of it
+//! (chapter 06 §1.6 and §2.3 of the format notes). Zuse does none of this work: what is not ended
+//! waits for another host.
 
 use std::fmt::Write as _;
 

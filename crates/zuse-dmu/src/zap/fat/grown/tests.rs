@@ -54,7 +54,8 @@ fn one_by_one(h: Header, entries: &Entries) -> MemoryBlocks {
     memory
 }
 
-/// Of each leaf in the order of the table: prefix, its length, chunks in use, entries in order with the number of the leaf that the pointers lead to.
+/// Of each leaf in the order of the table: prefix, its length, chunks in use, entries in order with
+/// the number of the leaf that the pointers lead to.
 fn shape(blocks: &dyn Fn(u64) -> Vec<u8>) -> (Header, Vec<(u64, u32, usize, Entries)>) {
     let block0 = blocks(0);
     let h = Header::parse(&block0).unwrap();
@@ -187,7 +188,8 @@ fn hashes_that_need_a_longer_table_are_left_to_others() {
     );
 }
 
-/// A listing that lies about its order, or is another one the second time, makes no leaf with foreign names.
+/// A listing that lies about its order, or is another one the second time, makes no leaf with
+/// foreign names.
 #[test]
 fn an_order_that_lies_makes_no_leaves() {
     let new = Header::new(12, SALT, 0, 0);

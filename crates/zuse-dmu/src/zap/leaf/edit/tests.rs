@@ -106,7 +106,8 @@ fn a_flaw_found_in_the_middle_leaves_the_leaf_as_it_was() {
         .filter(|&i| Leaf::parse(&sound).unwrap().entry(i).unwrap().hash >> 62 == 0b11)
         .collect();
     let at = |i: u16| Geometry { shift: 14 }.chunk(i);
-    // A hash of another leaf; a value that is another one's; a name that runs into an entry; a circle of chunks.
+    // A hash of another leaf; a value that is another one's; a name that runs into an entry; a
+    // circle of chunks.
     let flaws: [Flawed<'_>; 4] = [
         &|b| b[at(entries[n as usize / 2]) + 23] = 0x40,
         &|b| {
@@ -130,7 +131,8 @@ fn a_flaw_found_in_the_middle_leaves_the_leaf_as_it_was() {
     }
 }
 
-/// Of a list of free chunks an add takes three, and a value of sixty bytes two more than one of eight.
+/// Of a list of free chunks an add takes three, and a value of sixty bytes two more than one of
+/// eight.
 #[test]
 fn a_free_list_that_lies_changes_nothing() {
     let (sound, n) = leaf_of(100);
@@ -143,7 +145,8 @@ fn a_free_list_that_lies_changes_nothing() {
     let put = |b: &mut [u8], i: u16, next: u16| {
         b[at(i) + 22..at(i) + 24].copy_from_slice(&next.to_le_bytes());
     };
-    // The second chunk is in use; the list ends early, or goes round; it leads out of the leaf; there are fewer than are needed.
+    // The second chunk is in use; the list ends early, or goes round; it leads out of the leaf;
+    // there are fewer than are needed.
     let flaws: [Flawed<'_>; 5] = [
         &|b| put(b, list[0], 0),
         &|b| put(b, list[0], END),

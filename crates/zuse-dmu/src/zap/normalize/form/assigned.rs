@@ -1,4 +1,5 @@
-//! Which code points Unicode 5.0 had assigned. Younger ones have no class and no decomposition for file names.
+//! Which code points Unicode 5.0 had assigned. Younger ones have no class and no decomposition for
+//! file names.
 
 static ASSIGNED: [(u32, u32); 440] = [
     (0x0, 0x36f),
