@@ -32,6 +32,8 @@ differently() {
     refused && !/^(err|###)/ { next }
     # A bookmark that is not there is no process that is not there.
     /^err: warning: cannot send .*: No such process$/ { sub(/No such process$/, "dataset does not exist") }
+    # A hint of ours.
+    /^err: none of the devices named with -d belongs to it$/ { next }
     { print }' "$1"
 }
 differently facts >facts.told
@@ -40,12 +42,20 @@ differently ours >ours.told
 split_up() { mkdir "$2" && awk -v d="$2" '/^### /{n++} {print > (d "/" n)}' "$1"; }
 split_up facts.told want && split_up ours.told got
 is "$(ls got | wc -l)" "$(ls want | wc -l)" "combinations"
-# Those that differ on purpose, and why.
+# Those that differ on purpose, and why:
+#   a source that is the target itself: there the snapshots behind it go, before the package fails;
+#   the estimate from a bookmark of the origin: there it counts what the clone shares with the origin;
+#   heads: there the pool was open for writing, so that they cannot be sent, and `#bk` is looked for later than that;
+#   a pool that is not there: we look for the pool first.
 cat >on-purpose <<'END'
+-R (-[swpb] )*-[iI] @c P/[^ ]*@c
+(-[pwn] )*-i P/top/fs1#bk P/top/clone1@c
+(-i [^ ]+ |-w |-n |-L -c -e )?P/top(/fs1|/vol|/clone1)?
+-[RI].* (nix/a@c|P)
 END
 for n in $(ls want | sort -n); do
     cmp -s "want/$n" "got/$n" && continue
     line=$(sed -n '1s/^### //p' "want/$n")
-    grep -qxF -e "$line" on-purpose && continue
+    grep -qxE -f on-purpose <<<"$line" && continue
     differs "$line: $(diff "want/$n" "got/$n" | head -6)"
 done

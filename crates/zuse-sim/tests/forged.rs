@@ -23,9 +23,6 @@ const DSL_DIR: u8 = 12;
 const USED: usize = 40;
 /// Their first part there: the head's.
 const BREAKDOWN: usize = 104;
-/// The same of datasets and their unique bytes.
-const DSL_DATASET: u8 = 16;
-const UNIQUE: usize = 96;
 
 fn environment() -> Environment {
     let limits = Limits {
@@ -275,18 +272,6 @@ fn forged_count_ends(golden: &'static str, kind: u8, at: usize, value: u64, why:
 #[test]
 fn forged_used_bytes_do_not_become_less_than_nothing() {
     forged_count_ends("stripe", DSL_DIR, USED, 4096, "used bytes");
-}
-
-#[test]
-fn forged_unique_bytes_do_not_become_more_than_any_pool_has() {
-    let most = i64::MAX as u64;
-    forged_count_ends(
-        "stripe",
-        DSL_DATASET,
-        UNIQUE,
-        most,
-        "unique bytes of dataset",
-    );
 }
 
 #[test]

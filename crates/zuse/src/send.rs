@@ -131,6 +131,8 @@ struct Member {
     head: Arc<Handle>,
     snaps: Vec<Snap>,
     to: usize,
+    /// Nothing of it goes. It is in the list all the same: to a receiver, what is not in there was destroyed.
+    excluded: bool,
     /// The source that was given, wherever it is among them.
     source: Option<usize>,
     /// The same if it is one.
@@ -282,7 +284,7 @@ impl Pool {
         let Some((top, tosnap)) = request.to.split_once('@') else {
             return Err(Error::refused(Errno::INVAL, ONE_SNAPSHOT));
         };
-        let request = &self.from_origin(request, top)?;
+        let request = &self.normalized(request, top)?;
         let mut notes = Vec::new();
         let members = self.members(request, top, tosnap, &mut notes)?;
         let (mut streams, mut failures) = (Vec::new(), Vec::new());
@@ -340,7 +342,7 @@ impl Pool {
     }
 
     /// Several snapshots of a clone may be sent from its origin: that is all of its history.
-    fn from_origin(&self, request: &SendRequest, top: &str) -> Result<SendRequest> {
+    fn normalized(&self, request: &SendRequest, top: &str) -> Result<SendRequest> {
         let mut request = request.clone();
         if let Some(from) = &request.from
             && (request.recursive || request.intermediate)
@@ -385,7 +387,7 @@ impl Pool {
             .map_err(|e| not_there(&request.to, e))?
             .phys()?
             .creation_txg;
-        let mut skipped: Vec<String> = request.exclude.clone();
+        let mut skipped: Vec<String> = Vec::new();
         let mut members = Vec::new();
         for entry in all {
             let below = |root: &String| {
@@ -473,6 +475,7 @@ impl Pool {
                 head,
                 snaps,
                 to,
+                excluded: request.exclude.iter().any(below),
                 source: at,
                 from,
                 impossible,
@@ -638,6 +641,9 @@ fn streams_of(member: &Member, members: &[Member], request: &SendRequest, out: &
     let name = |i: usize| format!("{}@{}", member.name, member.snaps[i].own);
     let origin = member.origin.as_ref().map(|(o, _)| o.clone());
     let is_package = request.intermediate || request.recursive;
+    if member.excluded {
+        return;
+    }
     if is_package && let Some(lines) = &member.impossible {
         out.push(Step::Impossible(lines.clone()));
         return;
