@@ -249,14 +249,19 @@ fn the_language_is_that_of_the_notes() {
         for _, n in ipairs({{{}}}) do if _G[n] == nil then wrong[#wrong + 1] = n end end
         for _, n in ipairs({{{}}}) do if _G[n] ~= nil then wrong[#wrong + 1] = n end end
         for _, p in ipairs({{{}}}) do if _G[p[1]] ~= p[2] then wrong[#wrong + 1] = p[1] end end
-        for _, n in ipairs({{'byte', 'char', 'find', 'format', 'gmatch', 'gsub', 'len', 'lower', 'match', 'rep', 'reverse', 'sub', 'upper'}}) do
+        for _, n in ipairs({{'byte', 'char', 'find', 'format', 'gmatch', 'gsub', 'len', 'lower',
+            'match', 'rep', 'reverse', 'sub', 'upper'}}) do
             if not string[n] then wrong[#wrong + 1] = n end
         end
-        for _, n in ipairs({{'concat', 'insert', 'pack', 'remove', 'sort', 'unpack'}}) do if not table[n] then wrong[#wrong + 1] = n end end
-        for _, n in ipairs({{'create', 'resume', 'running', 'status', 'wrap', 'yield'}}) do if not coroutine[n] then wrong[#wrong + 1] = n end end
+        for _, n in ipairs({{'concat', 'insert', 'pack', 'remove', 'sort',
+            'unpack'}}) do if not table[n] then wrong[#wrong + 1] = n end end
+        for _, n in ipairs({{'create', 'resume', 'running', 'status', 'wrap',
+            'yield'}}) do if not coroutine[n] then wrong[#wrong + 1] = n end end
         if string.dump then wrong[#wrong + 1] = 'dump' end
         return wrong",
-        names(there), names(gone), pairs.join(", ")
+        names(there),
+        names(gone),
+        pairs.join(", ")
     );
     assert_eq!(program(&env, "", &text), format!("{DONE}    return:\n"));
     assert_eq!(

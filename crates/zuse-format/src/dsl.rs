@@ -10,7 +10,8 @@ use crate::field::{put_u64, u64_at};
 
 /// Declares a structure of consecutive words with its reader and writer.
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident, $size:literal, $min:literal, $what:literal { $($(#[$fdoc:meta])* $field:ident @ $at:literal,)* }) => {
+    ($(#[$doc:meta])* $name:ident, $size:literal, $min:literal,
+        $what:literal { $($(#[$fdoc:meta])* $field:ident @ $at:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct $name {

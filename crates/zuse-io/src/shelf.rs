@@ -38,7 +38,7 @@ mod tests {
                 shelf.with(|inner| inner.push(2));
             });
         }
-        let free = shelf.free();
+        let free = shelf.0.lock();
         assert_eq!(*free, [vec![2; 3], vec![1; 3]]);
     }
 }

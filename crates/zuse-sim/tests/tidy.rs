@@ -59,7 +59,7 @@ fn lines_are_short() {
             }
             let may = match comment {
                 true => drawn || text.starts_with('|') || text.starts_with("```"),
-                false => literal || line.contains('"'),
+                false => literal || line.contains('"') || line.trim_start().starts_with("(0x"),
             };
             literal = !comment && line.ends_with('\\') && (literal || line.contains('"'));
             if line.chars().count() > most && !may {

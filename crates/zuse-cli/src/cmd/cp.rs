@@ -95,13 +95,15 @@ impl Cp {
         match Target::parse(to) {
             Some(place) if targets.iter().all(Option::is_none) => {
                 let is_dir = to.as_bytes().ends_with(b"/");
-                let manner = In { recursive, keep_going: self.how.keep_going, special: !self.how.no_special, is_dir };
+                let manner = In { recursive, keep_going: self.how.keep_going,
+                    special: !self.how.no_special, is_dir };
                 copy_all_in(session, sources, &place, manner)
             }
             None if targets.iter().all(Option::is_some) => {
                 let to = session.path(to.as_ref());
                 let manner = self.how.outward(recursive, true);
-                copy_all_out(session, &targets.into_iter().flatten().collect::<Vec<_>>(), &to, manner)
+                copy_all_out(session, &targets.into_iter().flatten().collect::<Vec<_>>(), &to,
+                    manner)
             }
             Some(_) => Err(CommandError::usage("cannot copy from dataset to dataset").hint("copy out to the host first, or mount both").into()),
             None => Err(CommandError::usage("cannot copy: neither side is in a dataset")

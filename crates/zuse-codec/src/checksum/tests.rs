@@ -440,7 +440,8 @@ fn property_values_and_missing_salts_are_errors() {
 
 proptest! {
     #[test]
-    fn lanes_sum_as_one_lane_does(data in proptest::collection::vec(any::<u8>(), 0..3000), high in any::<bool>()) {
+    fn lanes_sum_as_one_lane_does(data in proptest::collection::vec(any::<u8>(), 0..3000),
+        high in any::<bool>()) {
         let data: Vec<u8> = if high { data.iter().map(|b| b | 0xf0).collect() } else { data };
         for order in [ByteOrder::Little, ByteOrder::Big] {
             let pairs = &data[..data.len() & !15];
@@ -455,7 +456,8 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_may_be_cut_anywhere(data in proptest::collection::vec(any::<u8>(), 0..4000), cuts in proptest::collection::vec(0usize..4000, 0..6)) {
+    fn a_stream_may_be_cut_anywhere(data in proptest::collection::vec(any::<u8>(), 0..4000),
+        cuts in proptest::collection::vec(0usize..4000, 0..6)) {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(data.len())).collect();
         cuts.extend([0, data.len()]);
         cuts.sort_unstable();
@@ -463,7 +465,8 @@ proptest! {
         for pair in cuts.windows(2) {
             sum.update(&data[pair[0]..pair[1]]);
         }
-        prop_assert_eq!(sum.words(), fletcher4::one_lane(&data[..data.len() & !3], ByteOrder::Little));
+        prop_assert_eq!(sum.words(), fletcher4::one_lane(&data[..data.len() & !3],
+            ByteOrder::Little));
     }
 }
 

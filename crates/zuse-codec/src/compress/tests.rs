@@ -328,7 +328,8 @@ proptest! {
     #[test]
     fn lz4_blocks_keep_the_end_rules(plain in data()) {
         let mut stored = Vec::new();
-        compress(Compression::Lz4, ZstdLevel::DEFAULT, &plain, &mut stored, plain.len() + 100).unwrap();
+        compress(Compression::Lz4, ZstdLevel::DEFAULT, &plain, &mut stored,
+            plain.len() + 100).unwrap();
         let (last_match, literals) = lz4_end(&stored[4..]);
         if let Some(start) = last_match {
             prop_assert!(literals >= 5);
@@ -364,10 +365,12 @@ proptest! {
     }
 
     #[test]
-    fn the_front_of_a_block_is_what_the_whole_begins_with(plain in data(), part in any::<proptest::sample::Index>()) {
+    fn the_front_of_a_block_is_what_the_whole_begins_with(plain in data(),
+        part in any::<proptest::sample::Index>()) {
         for kind in methods() {
             let mut stored = Vec::new();
-            if compress(kind, ZstdLevel::DEFAULT, &plain, &mut stored, plain.len() * 2 + 100).is_none() {
+            if compress(kind, ZstdLevel::DEFAULT, &plain, &mut stored,
+                plain.len() * 2 + 100).is_none() {
                 continue;
             }
             let mut front = vec![7; part.index(plain.len() + 1)];
@@ -377,13 +380,15 @@ proptest! {
     }
 
     #[test]
-    fn hostile_fronts_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..400), len in 0usize..2000) {
+    fn hostile_fronts_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..400),
+        len in 0usize..2000) {
         let mut dst = vec![0; len];
         let _ = decompress_front(Compression::Lz4, &stored, len + 1, &mut dst, &mut Vec::new());
     }
 
     #[test]
-    fn hostile_bytes_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..400), len in 0usize..2000) {
+    fn hostile_bytes_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..400),
+        len in 0usize..2000) {
         let mut out = vec![0; len];
         for kind in methods() {
             let _ = decompress(kind, &stored, &mut out);
@@ -391,11 +396,13 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_byte_never_panics(plain in data(), at in any::<proptest::sample::Index>(), value in any::<u8>()) {
+    fn a_flipped_byte_never_panics(plain in data(), at in any::<proptest::sample::Index>(),
+        value in any::<u8>()) {
         let mut stored = Vec::new();
         let mut out = vec![0; plain.len()];
         for kind in methods() {
-            if compress(kind, ZstdLevel::DEFAULT, &plain, &mut stored, plain.len() + 100).is_some() && !stored.is_empty() {
+            if compress(kind, ZstdLevel::DEFAULT, &plain, &mut stored,
+                plain.len() + 100).is_some() && !stored.is_empty() {
                 let at = at.index(stored.len());
                 stored[at] = value;
                 let _ = decompress(kind, &stored, &mut out);
@@ -407,10 +414,12 @@ proptest! {
 proptest! {
     #[test]
     fn what_passes_the_check_decompresses_and_nothing_else(
-        plain in data(), flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), wrong in 0usize..3
+        plain in data(), flips in prop::collection::vec((any::<prop::sample::Index>(),
+            any::<u8>()), 0..4), wrong in 0usize..3
     ) {
         let mut stored = Vec::new();
-        if compress(Compression::Lz4, ZstdLevel::DEFAULT, &plain, &mut stored, plain.len() + 100).is_some() {
+        if compress(Compression::Lz4, ZstdLevel::DEFAULT, &plain, &mut stored,
+            plain.len() + 100).is_some() {
             for (at, value) in &flips {
                 let at = at.index(stored.len());
                 stored[at] = *value;

@@ -121,7 +121,8 @@ pub(super) fn multiply_scalar(sum: &mut [u8], column: &[u8], (low, high): &Halve
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! shuffled {
-    ($name:ident, $feature:literal, $bytes:literal, $load:ident, $store:ident, $table:expr, $set:ident, $and:ident, $shift:ident,
+    ($name:ident, $feature:literal, $bytes:literal, $load:ident, $store:ident, $table:expr,
+        $set:ident, $and:ident, $shift:ident,
      $shuffle:ident, $xor:ident) => {
         #[target_feature(enable = $feature)]
         pub(super) fn $name(sum: &mut [u8], column: &[u8], halves: &Halves) {

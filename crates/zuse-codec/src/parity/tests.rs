@@ -62,7 +62,8 @@ proptest! {
         prop_assert_eq!(&run(&xor_scalar), &summed);
         let product = expect(&|s, c| s ^ slow(c, factor));
         prop_assert_eq!(&run(&|s, c| multiply_xor(s, c, factor)), &product);
-        let tables = (std::array::from_fn(|i| slow(factor, i as u8)), std::array::from_fn(|i| slow(factor, (i as u8) << 4)));
+        let tables = (std::array::from_fn(|i| slow(factor, i as u8)),
+            std::array::from_fn(|i| slow(factor, (i as u8) << 4)));
         prop_assert_eq!(&run(&|s, c| multiply_scalar(s, c, &tables)), &product);
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("ssse3") {
@@ -110,7 +111,8 @@ proptest! {
         let seen: Vec<Option<&[u8]>> =
             columns.iter().enumerate().map(|(i, c)| (!holes.contains(&i)).then_some(*c)).collect();
         let mut out: Vec<Vec<u8>> = holes.iter().map(|&i| vec![0xee; data[i].len()]).collect();
-        let solved = reconstruct(&parity, &seen, &mut out.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        let solved = reconstruct(&parity, &seen,
+            &mut out.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
         prop_assert_eq!(solved, left >= lost);
         if solved {
             for (found, i) in out.iter().zip(&holes) {

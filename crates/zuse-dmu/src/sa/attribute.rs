@@ -25,7 +25,8 @@ impl Class {
 }
 
 macro_rules! attributes {
-    ($($name:ident = $number:literal, $text:literal, $len:literal, $class:ident, $rank:literal;)*) => {
+    ($($name:ident = $number:literal, $text:literal, $len:literal, $class:ident,
+        $rank:literal;)*) => {
         /// A known attribute. The number is that of file systems made by current software; from 16
         /// on a data set may number them differently.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
