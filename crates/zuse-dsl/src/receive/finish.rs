@@ -43,7 +43,7 @@ impl Ctx<'_> {
             s.creation_time = begin.creation_time;
         })?;
         if let Some(raw) = &begin.raw {
-            self.finish_raw(head, snap, raw)?;
+            self.finish_raw(head, snap, raw, temporary)?;
         }
         self.log(
             "finish receiving",

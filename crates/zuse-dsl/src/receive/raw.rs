@@ -165,10 +165,21 @@ impl Ctx<'_> {
     }
 
     /// The snapshot gets the identity of its IVs, an existing dataset the sender's wrapping.
-    pub(super) fn finish_raw(&self, head: u64, snap: u64, raw: &RawReceive) -> Result<()> {
+    pub(super) fn finish_raw(
+        &self,
+        head: u64,
+        snap: u64,
+        raw: &RawReceive,
+        existed: bool,
+    ) -> Result<()> {
         if raw.to_ivset != 0 {
             self.zapify(snap)?
                 .put_u64(self.tx, IVSET_GUID, raw.to_ivset)?;
+        }
+        // A new clone shares the key object of its origin, whose key may have been changed here
+        // since: the sender's wrapping would shut the datasets that are there already.
+        if !existed {
+            return Ok(());
         }
         let dir = self.meta.ds(head)?.dir;
         let Some(object) = self.dsl.key_object_number(dir)? else {
