@@ -393,7 +393,7 @@ impl Batch<'_> {
         self.ctx.dsl.check_idle(head)?;
         for later in 1..3 {
             let slot = Txg(self.ctx.txg + later).slot::<4>();
-            if self.ctx.dsl.dirty[slot].lock().contains_key(&head) {
+            if self.ctx.dsl.registry.dirty[slot].lock().contains_key(&head) {
                 return Err(Error::refused(Errno::BUSY, "the dataset is being written"));
             }
         }

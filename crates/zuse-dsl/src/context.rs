@@ -1,6 +1,5 @@
 //! The layer as a whole, and the context in which the MOS changes.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use zuse_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -9,10 +8,10 @@ use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::{Objset, Tx};
 
-use crate::dataset::Dataset;
-use crate::dir::DirState;
 use crate::meta::Meta;
+use crate::pending::Pending;
 use crate::pool_seam::{PoolSpace, Spa};
+use crate::registry::Registry;
 
 /// Fills a new object set: the master node of a filesystem, the objects of a volume.
 pub type Fill = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<()> + Send>;
@@ -34,17 +33,13 @@ pub(crate) struct Open {
 pub struct Dsl {
     pub(crate) me: Weak<Dsl>,
     pub(crate) open: OnceLock<Open>,
-    pub(crate) datasets: Mutex<HashMap<u64, Weak<Dataset>>>,
-    pub(crate) dirs: Mutex<HashMap<u64, Weak<DirState>>>,
-    /// Datasets that a txg changed, by object: until it is on disk.
-    pub(crate) dirty: [Mutex<BTreeMap<u64, Arc<Dataset>>>; 4],
+    /// Datasets and directories in memory.
+    pub(crate) registry: Registry,
     /// Taken for writing while a sync task runs, for reading by whoever looks at several objects
     /// together.
     pub(crate) config: RwLock<()>,
-    /// Clones of directories whose snapshots a sync task destroys; forgotten at its end.
-    pub(crate) branches: Mutex<HashMap<u64, crate::destroy::Branches>>,
-    /// Records of the history that the sync thread has noted and not yet written.
-    pub(crate) history: Mutex<Vec<Vec<u8>>>,
+    /// What the sync thread keeps from one step to the next.
+    pub(crate) pending: Pending,
     /// The user who makes new datasets.
     pub(crate) creator: AtomicU64,
     /// What stands before every mount point while the pool is open; empty for nothing.
@@ -56,14 +51,8 @@ pub struct Dsl {
     pub(crate) root: Mutex<Option<RootPlan>>,
     /// Keys of encrypted datasets that are loaded. A leaf: nothing is locked or read under it.
     pub(crate) keyring: Mutex<crate::keyring::Keyring>,
-    /// Blocks that one txg may free in the background.
-    pub(crate) frees_per_txg: AtomicU64,
     /// The pool's space as of the last synced txg.
     pub(crate) space: RwLock<PoolSpace>,
-    /// What a task that can be undone did beside the MOS, while one runs.
-    pub(crate) journal: Mutex<Option<crate::undo::Journal>>,
-    /// A queue that could not be read: left alone until the pool is opened anew.
-    pub(crate) stuck: Mutex<Option<Error>>,
 }
 
 impl Dsl {
@@ -86,22 +75,16 @@ impl Dsl {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             open: OnceLock::new(),
-            datasets: Mutex::default(),
-            dirs: Mutex::default(),
-            dirty: Default::default(),
+            registry: Registry::default(),
             config: RwLock::new(()),
-            branches: Mutex::default(),
-            history: Mutex::default(),
+            pending: Pending::default(),
             creator: AtomicU64::new(0),
             altroot: RwLock::new("".into()),
             empty_list: AtomicU64::new(0),
             tier: Arc::default(),
             root: Mutex::new(root),
             keyring: Mutex::default(),
-            frees_per_txg: AtomicU64::new(crate::sync::FREES_PER_TXG),
             space: RwLock::default(),
-            journal: Mutex::new(None),
-            stuck: Mutex::new(None),
         })
     }
 

@@ -95,7 +95,7 @@ impl Dsl {
     /// The object is no dataset.
     pub fn dataset_by_object(&self, object: ObjectId) -> Result<Arc<Dataset>> {
         if let Some(there) = self
-            .map(&self.datasets)
+            .map(&self.registry.datasets)
             .get(&object.0)
             .and_then(Weak::upgrade)
         {
@@ -126,7 +126,7 @@ impl Dsl {
             noted: Default::default(),
             dnode,
         });
-        let mut all = self.map(&self.datasets);
+        let mut all = self.map(&self.registry.datasets);
         if let Some(there) = all.get(&object.0).and_then(Weak::upgrade) {
             drop(all);
             return Ok(there);
@@ -140,13 +140,13 @@ impl Dsl {
 
     /// A dataset that somebody holds already.
     pub(crate) fn held(&self, object: u64) -> Option<Arc<Dataset>> {
-        self.map(&self.datasets)
+        self.map(&self.registry.datasets)
             .get(&object)
             .and_then(Weak::upgrade)
     }
 
     pub(crate) fn all_held(&self) -> Vec<Arc<Dataset>> {
-        self.map(&self.datasets)
+        self.map(&self.registry.datasets)
             .values()
             .filter_map(Weak::upgrade)
             .collect()
@@ -470,7 +470,7 @@ impl Dataset {
         if self.noted[slot].load(Relaxed) == txg.0 {
             return;
         }
-        let mut dirty = self.dsl.map(&self.dsl.dirty[slot]);
+        let mut dirty = self.dsl.map(&self.dsl.registry.dirty[slot]);
         self.noted[slot].store(txg.0, Relaxed);
         dirty.entry(self.object().0).or_insert_with(|| self.clone());
     }

@@ -583,7 +583,7 @@ impl Ctx<'_> {
     /// They are remembered to the end of the sync task: the n-th snapshot that goes of a dataset
     /// with 10,000 clones does not look at them all once more.
     fn branches(&self, dir: u64, clones: u64) -> Result<Branches> {
-        if let Some(known) = self.dsl.branches.lock().get(&dir) {
+        if let Some(known) = self.dsl.pending.branches.lock().get(&dir) {
             return Ok(known.clone());
         }
         let mut all = Vec::new();
@@ -593,7 +593,7 @@ impl Ctx<'_> {
         }
         all.sort_unstable_by_key(|(txg, _)| std::cmp::Reverse(*txg));
         let branches: Branches = all.into();
-        let mut known = self.dsl.branches.lock();
+        let mut known = self.dsl.pending.branches.lock();
         if known.len() >= BRANCHES_KNOWN {
             known.clear();
         }
@@ -603,7 +603,7 @@ impl Ctx<'_> {
 
     /// Clones come, go or change their origin.
     pub(crate) fn forget_branches(&self) {
-        self.dsl.branches.lock().clear();
+        self.dsl.pending.branches.lock().clear();
     }
 
     fn clear_bootfs(&self, object: u64) -> Result<()> {
@@ -621,7 +621,7 @@ impl Ctx<'_> {
             self.touched(&handle);
             handle.close_objset();
         }
-        self.dsl.datasets.lock().remove(&object);
+        self.dsl.registry.datasets.lock().remove(&object);
     }
 
     /// Removes a head without snapshots and children, with its directory.
@@ -704,7 +704,7 @@ impl Ctx<'_> {
         if let Some(name) = self.dsl.name_in(siblings, object)? {
             self.meta.table(siblings)?.remove(self.tx, &name)?;
         }
-        self.dsl.dirs.lock().remove(&object);
+        self.dsl.registry.dirs.lock().remove(&object);
         self.free_extended(object)
     }
 

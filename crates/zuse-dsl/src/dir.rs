@@ -35,7 +35,10 @@ fn no_dataset(name: &str) -> Error {
 
 impl Dsl {
     pub(crate) fn note_dir(&self, object: u64, phys: &DslDirPhys) {
-        let state = self.map(&self.dirs).get(&object).and_then(Weak::upgrade);
+        let state = self
+            .map(&self.registry.dirs)
+            .get(&object)
+            .and_then(Weak::upgrade);
         if let Some(state) = state {
             state.used.store(phys.used_bytes, Relaxed);
             state.quota.store(phys.quota, Relaxed);
@@ -47,7 +50,7 @@ impl Dsl {
         let meta = self.meta()?;
         let mut out = Vec::new();
         for object in meta.ancestry(dir)? {
-            let mut dirs = self.map(&self.dirs);
+            let mut dirs = self.map(&self.registry.dirs);
             if let Some(state) = dirs.get(&object).and_then(Weak::upgrade) {
                 out.push(state);
                 continue;

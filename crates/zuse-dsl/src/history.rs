@@ -139,7 +139,7 @@ impl Ctx<'_> {
             .insert("dsid", ds);
         let bytes = self.history_record(record);
         let full = {
-            let mut waiting = self.dsl.history.lock();
+            let mut waiting = self.dsl.pending.history.lock();
             waiting.push(bytes);
             waiting.len() >= WAITING
         };
@@ -161,7 +161,7 @@ impl Ctx<'_> {
 
     /// Writes what was noted: at the end of whatever may note something, within the same txg.
     pub(crate) fn write_history(&self) -> Result<()> {
-        let waiting = std::mem::take(&mut *self.dsl.history.lock());
+        let waiting = std::mem::take(&mut *self.dsl.pending.history.lock());
         for some in waiting.chunks(AT_ONCE) {
             let together = some.concat();
             if some.len() > 1 && self.history_room()? > together.len() as u64 {

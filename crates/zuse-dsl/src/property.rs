@@ -357,7 +357,7 @@ impl Dsl {
     /// Takes changed properties over into what is open of a directory and below.
     pub(crate) fn refresh_below(&self, dir: u64) -> Result<()> {
         let state = self
-            .map(&self.dirs)
+            .map(&self.registry.dirs)
             .get(&dir)
             .and_then(std::sync::Weak::upgrade);
         let Some(state) = state else { return Ok(()) };

@@ -92,7 +92,7 @@ impl DslHooks for Dsl {
 
     fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         let dirty: Vec<Arc<Dataset>> = self
-            .map(&self.dirty[ctx.txg.slot::<4>()])
+            .map(&self.registry.dirty[ctx.txg.slot::<4>()])
             .values()
             .cloned()
             .collect();
@@ -115,15 +115,15 @@ impl DslHooks for Dsl {
 
     fn is_dirty(&self, txg: Txg) -> bool {
         // A change that was begun and did nothing counts too: its reservation ends with its txg.
-        !self.map(&self.dirty[txg.slot::<4>()]).is_empty() || self.has_lost()
+        !self.map(&self.registry.dirty[txg.slot::<4>()]).is_empty() || self.has_lost()
     }
 
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
         let my = self.ctx(ctx.tx)?;
-        if self.stuck.lock().is_some() {
+        if self.pending.stuck.lock().is_some() {
             return Ok(false);
         }
-        let mut budget = Budget::per_txg(self.frees_per_txg.load(Relaxed));
+        let mut budget = Budget::per_txg(self.pending.frees_per_txg.load(Relaxed));
         let freeing = my.process_frees(&mut budget)?;
         my.write_history()?;
         Ok(match freeing {
@@ -131,7 +131,7 @@ impl DslHooks for Dsl {
             Freeing::More => true,
             Freeing::Stuck(e) => {
                 // A damaged or unreadable queue costs the space that it holds, not the pool.
-                *self.stuck.lock() = Some(e);
+                *self.pending.stuck.lock() = Some(e);
                 false
             }
         })
@@ -140,13 +140,13 @@ impl DslHooks for Dsl {
     fn synced(&self, txg: Txg) {
         let slot = txg.slot::<4>();
         for state in self
-            .map(&self.dirs)
+            .map(&self.registry.dirs)
             .values()
             .filter_map(std::sync::Weak::upgrade)
         {
             state.in_flight[slot].store(0, Relaxed);
         }
-        for ds in std::mem::take(&mut *self.map(&self.dirty[slot])).into_values() {
+        for ds in std::mem::take(&mut *self.map(&self.registry.dirty[slot])).into_values() {
             ds.land(txg);
             ds.end_claim();
         }
@@ -154,7 +154,7 @@ impl DslHooks for Dsl {
     }
 
     fn closed(&self) {
-        for slot in &self.dirty {
+        for slot in &self.registry.dirty {
             let never_written = std::mem::take(&mut *slot.lock());
             drop(never_written);
         }
@@ -196,12 +196,12 @@ impl Dsl {
 
     /// Bounds the blocks that one txg frees in the background.
     pub fn set_frees_per_txg(&self, blocks: u64) {
-        self.frees_per_txg.store(blocks.max(1), Relaxed);
+        self.pending.frees_per_txg.store(blocks.max(1), Relaxed);
     }
 
     /// What kept the background freeing from going on, if anything did.
     pub fn stuck(&self) -> Option<zuse_base::Error> {
-        self.stuck.lock().clone()
+        self.pending.stuck.lock().clone()
     }
 }
 

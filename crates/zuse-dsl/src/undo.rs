@@ -51,7 +51,7 @@ impl Ctx<'_> {
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.write_history()?;
         self.meta.mos.sync(self.tx.txg(), 1)?;
-        let before = self.dsl.journal.lock().replace(Journal::default());
+        let before = self.dsl.pending.journal.lock().replace(Journal::default());
         assert!(before.is_none(), "a savepoint within a savepoint");
         Ok(Savepoint {
             features: self.spa.features_now(),
@@ -62,7 +62,7 @@ impl Ctx<'_> {
     /// Puts a block off that is to be freed, if that may be undone; false if it is to be freed at
     /// once.
     pub fn free_later(&self, bp: &BlockPointer) -> bool {
-        match &mut *self.dsl.journal.lock() {
+        match &mut *self.dsl.pending.journal.lock() {
             Some(journal) => {
                 journal.frees.push(*bp);
                 true
@@ -73,14 +73,14 @@ impl Ctx<'_> {
 
     /// A handle is about to be changed or forgotten.
     pub fn touched(&self, handle: &Arc<Dataset>) {
-        if let Some(journal) = &mut *self.dsl.journal.lock() {
+        if let Some(journal) = &mut *self.dsl.pending.journal.lock() {
             journal.handles.push(handle.clone());
         }
     }
 
     /// What was done since the savepoint stays.
     pub fn keep(&self) -> Result<()> {
-        let journal = self.dsl.journal.lock().take().unwrap_or_default();
+        let journal = self.dsl.pending.journal.lock().take().unwrap_or_default();
         journal
             .frees
             .iter()
@@ -90,17 +90,17 @@ impl Ctx<'_> {
     /// Takes back what was done since the savepoint.
     pub fn undo(&self, then: Savepoint) -> Result<()> {
         let dsl = self.dsl;
-        let journal = dsl.journal.lock().take().unwrap_or_default();
+        let journal = dsl.pending.journal.lock().take().unwrap_or_default();
         self.meta.mos.forget_changes(self.tx.txg());
         self.spa.features_go_back(then.features);
         *dsl.keyring.lock() = then.keyring;
-        dsl.history.lock().clear();
+        dsl.pending.history.lock().clear();
         dsl.empty_list.store(0, Relaxed);
         dsl.tier.forget_all();
 
         // What was made has no object any more: nobody is to write it. The sync thread alone notes
         // something in this txg.
-        let dirty = &dsl.dirty[self.tx.txg().slot::<4>()];
+        let dirty = &dsl.registry.dirty[self.tx.txg().slot::<4>()];
         let mut noted = std::mem::take(&mut *dirty.lock());
         noted.retain(|_, ds| ds.phys().is_ok());
         *dirty.lock() = noted;
@@ -109,15 +109,18 @@ impl Ctx<'_> {
             if let Ok(phys) = handle.phys() {
                 handle.referenced.store(phys.referenced_bytes, Relaxed);
                 let again = Arc::downgrade(&handle);
-                dsl.datasets.lock().insert(handle.object().0, again);
+                dsl.registry
+                    .datasets
+                    .lock()
+                    .insert(handle.object().0, again);
             }
         }
-        let dirs: Vec<u64> = dsl.dirs.lock().keys().copied().collect();
+        let dirs: Vec<u64> = dsl.registry.dirs.lock().keys().copied().collect();
         for dir in dirs {
             match self.meta.dir(dir) {
                 Ok(phys) => dsl.note_dir(dir, &phys),
                 Err(_) => {
-                    dsl.dirs.lock().remove(&dir);
+                    dsl.registry.dirs.lock().remove(&dir);
                 }
             }
         }
