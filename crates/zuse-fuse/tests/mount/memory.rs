@@ -187,8 +187,6 @@ pub struct Asked {
     pub lookup: AtomicU64,
     pub getattr: AtomicU64,
     pub getxattr: AtomicU64,
-    /// Long values that came to lie at the beginning of a page.
-    pub on_a_page: AtomicU64,
     pub open: AtomicU64,
     pub create: AtomicU64,
     pub release: AtomicU64,
@@ -564,8 +562,6 @@ impl Ops for MemoryFs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let is_paged = value.len() >= 16_384 && value.as_ptr().addr().is_multiple_of(4096);
-        self.asked.on_a_page.fetch_add(is_paged.into(), Relaxed);
         let mut state = self.state.lock().unwrap();
         let xattrs = &mut state.node(ino)?.xattrs;
         match (mode, xattrs.contains_key(name)) {
