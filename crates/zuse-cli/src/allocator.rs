@@ -15,8 +15,8 @@ const KEPT: libc::c_int = 8 << 20;
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn settle() {
-    // SAFETY: `mallopt` takes two numbers and may be called at any time. What it refuses stays as it
-    // was.
+    // SAFETY: `mallopt` takes two numbers and may be called at any time. What it refuses stays as
+    // it was.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, ARENAS);
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);

@@ -121,7 +121,8 @@ impl Ctx<'_> {
             let parent = self.meta.dir(dir)?.parent;
             Ok(self.dsl.key_object(parent)?.map(|o| o.root_dir))
         };
-        // Below the root whose key it has, a clone inherits what it has already, wherever its origin lies.
+        // Below the root whose key it has, a clone inherits what it has already, wherever its
+        // origin lies.
         let above = parent_root(clone_dir)?;
         if above == parent_root(origin_dir)? || above == Some(self.root_of(origin_dir)?) {
             return Ok(());

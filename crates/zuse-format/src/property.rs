@@ -10,7 +10,7 @@ mod pool;
 mod vdev;
 
 use std::borrow::Cow;
-use zuse_base::cut::fit32;
+use zuse_base::cut::{fit32, low8, low32};
 
 pub use dataset::{B, DATASET_PROPERTIES, F, S, V};
 pub use pool::POOL_PROPERTIES;
@@ -327,7 +327,7 @@ static BY_NAME: [u8; 256] = {
         while slots[slot] != u8::MAX {
             slot = (slot + 1) % slots.len();
         }
-        slots[slot] = row as u8;
+        slots[slot] = low8(row as u64);
         row += 1;
     }
     slots
@@ -337,7 +337,7 @@ static BY_NAME: [u8; 256] = {
 const fn slot_of(name: &str) -> usize {
     let (name, mut hash, mut at) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
     while at < name.len() {
-        hash = (hash ^ name[at] as u32).wrapping_mul(0x0100_0193);
+        hash = (hash ^ low32(name[at] as u64)).wrapping_mul(0x0100_0193);
         at += 1;
     }
     (hash ^ hash >> 8 ^ hash >> 16) as usize & 0xff

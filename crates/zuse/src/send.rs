@@ -131,7 +131,8 @@ struct Member {
     head: Arc<Handle>,
     snaps: Vec<Snap>,
     to: usize,
-    /// Nothing of it goes. It is in the list all the same: to a receiver, what is not in there was destroyed.
+    /// Nothing of it goes. It is in the list all the same: to a receiver, what is not in there was
+    /// destroyed.
     excluded: bool,
     /// The source that was given, wherever it is among them.
     source: Option<usize>,
