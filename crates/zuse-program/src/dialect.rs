@@ -2,10 +2,10 @@
 //!
 //! `/` must divide integers towards zero, `%` must have the sign of the dividend, `^` must give
 //! integers. 5.4's own do not. An infix operator cannot become a call without parsing, but it can
-//! become two operators of the same rank with a value between them: `a / b` is written `a * __zdiv
-//! * b`, where `a * __zdiv` makes a waiting division (through `__mul`) that the second `*` carries
-//! out. `%` has the rank of `*` too. `^` binds to the right: `a ^ __zpow ^ b` asks for `__zpow ^ b`
-//! first.
+//! become two operators of the same rank with a value between them. So `a / b` is written
+//! `a * __zdiv * b`: there `a * __zdiv` makes a waiting division (through `__mul`), which the
+//! second `*` carries out. `%` has the rank of `*` too. `^` binds to the right, so that
+//! `a ^ __zpow ^ b` asks for `__zpow ^ b` first.
 //!
 //! Nothing may run when a scope is left, since that would go on after a program was stopped:
 //! `<close>` is not known, and a `for … in` gets three values, never a fourth one that is closed at

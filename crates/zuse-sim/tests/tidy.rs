@@ -132,7 +132,7 @@ fn nothing_is_cut_off_in_silence_where_bytes_of_others_are_read() {
             };
             if ["u8", "u16", "u32", "i8", "i16", "i32"]
                 .iter()
-                .any(|k| narrows(&k))
+                .any(narrows)
             {
                 findings.push(format!("{}:{number}: {}", source.name, line.trim()));
             }

@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
             9 => String(self.string()?),
             10 => ByteArray(self.padded(count)?.to_vec()),
             11 => Int16Array(self.array(count, true, 4, |r| Ok(r.low16()?.cast_signed()))?),
-            12 => Uint16Array(self.array(count, true, 4, |r| Ok(r.low16()?))?),
+            12 => Uint16Array(self.array(count, true, 4, |r| r.low16())?),
             13 => Int32Array(self.array(count, true, 4, |r| Ok(r.u32()?.cast_signed()))?),
             14 => Uint32Array(self.array(count, true, 4, Self::u32)?),
             15 => Int64Array(self.array(count, true, 8, |r| Ok(r.u64()? as i64))?),
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             23 => Uint8(self.low8()?),
             24 => BooleanArray(self.array(count, true, 4, Self::boolean)?),
             25 => Int8Array(self.array(count, true, 4, |r| Ok(r.low8()?.cast_signed()))?),
-            26 => Uint8Array(self.array(count, true, 4, |r| Ok(r.low8()?))?),
+            26 => Uint8Array(self.array(count, true, 4, |r| r.low8())?),
             27 => Double(f64::from_bits(self.u64()?)),
             other => return bad(format!("nvlist has a value of type {other}")),
         })
