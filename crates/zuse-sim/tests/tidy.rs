@@ -130,10 +130,7 @@ fn nothing_is_cut_off_in_silence_where_bytes_of_others_are_read() {
                         !behind.is_some_and(|c| c.is_alphanumeric() || c == '_')
                     })
             };
-            if ["u8", "u16", "u32", "i8", "i16", "i32"]
-                .iter()
-                .any(narrows)
-            {
+            if ["u8", "u16", "u32", "i8", "i16", "i32"].iter().any(narrows) {
                 findings.push(format!("{}:{number}: {}", source.name, line.trim()));
             }
         }
