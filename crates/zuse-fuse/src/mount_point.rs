@@ -128,7 +128,7 @@ pub(crate) fn attach(
 }
 
 fn direct(device: &File, path: &Path, mode: u32, options: &MountOptions) -> Result<(), OsErrno> {
-    let flags = mount_flags(options);
+    let flags = options.kernel_flags();
     let mut data = format!(
         "fd={},rootmode={:o},user_id={},group_id={}",
         device.as_raw_fd(),
@@ -236,13 +236,13 @@ impl MountPoint {
 
     /// Mounts again what is mounted, with other options. Dirty pages are written first.
     pub(crate) fn remount(&self, options: &MountOptions) -> Result<(), MountError> {
-        self.mount_again(mount_flags(options))
+        self.mount_again(options.kernel_flags())
     }
 
     /// Changes what the kernel honours in this mount, which is no matter of the file system:
     /// nothing is asked of it or written.
     pub(crate) fn change_flags(&self, options: &MountOptions) -> Result<(), MountError> {
-        self.mount_again(mount_flags(options) | MountFlags::BIND)
+        self.mount_again(options.kernel_flags() | MountFlags::BIND)
     }
 
     fn mount_again(&self, flags: MountFlags) -> Result<(), MountError> {
@@ -301,22 +301,6 @@ impl MountPoint {
         self.gone.store(true, Ordering::Release);
         Ok(())
     }
-}
-
-/// The flags of a mount.
-fn mount_flags(options: &MountOptions) -> MountFlags {
-    let mut flags = MountFlags::empty();
-    for (set, flag) in [
-        (options.read_only, MountFlags::RDONLY),
-        (!options.suid, MountFlags::NOSUID),
-        (!options.dev, MountFlags::NODEV),
-        (!options.exec, MountFlags::NOEXEC),
-        (!options.atime, MountFlags::NOATIME),
-        (!options.symfollow, MountFlags::NOSYMFOLLOW),
-    ] {
-        flags.set(flag, set);
-    }
-    flags
 }
 
 /// The number of the mount on top at a path. Since Linux 6.8 it is never used again; before that a

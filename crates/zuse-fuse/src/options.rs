@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::mount::MountFlags;
+
 /// "Without time limit", as the kernel understands it.
 pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -91,5 +93,23 @@ impl Default for MountOptions {
             atime: true,
             symfollow: true,
         }
+    }
+}
+
+impl MountOptions {
+    /// The kernel's flags of such a mount.
+    pub fn kernel_flags(&self) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        for (set, flag) in [
+            (self.read_only, MountFlags::RDONLY),
+            (!self.suid, MountFlags::NOSUID),
+            (!self.dev, MountFlags::NODEV),
+            (!self.exec, MountFlags::NOEXEC),
+            (!self.atime, MountFlags::NOATIME),
+            (!self.symfollow, MountFlags::NOSYMFOLLOW),
+        ] {
+            flags.set(flag, set);
+        }
+        flags
     }
 }

@@ -267,23 +267,12 @@ impl Helper {
 
     /// `mount -o remount,…`: the kernel's flags of the mount change, the properties stay.
     fn remount(&self, session: &Session, words: impl Iterator<Item = String>) -> Outcome {
-        use rustix::mount::{MountFlags, mount_remount};
+        use rustix::mount::mount_remount;
         let args = MountArgs {
             options: words.collect(),
             ..self.mount.clone()
         };
-        let options = args.parse()?.mount;
-        let mut flags = MountFlags::empty();
-        for (set, flag) in [
-            (options.read_only, MountFlags::RDONLY),
-            (!options.suid, MountFlags::NOSUID),
-            (!options.dev, MountFlags::NODEV),
-            (!options.exec, MountFlags::NOEXEC),
-            (!options.atime, MountFlags::NOATIME),
-            (!options.symfollow, MountFlags::NOSYMFOLLOW),
-        ] {
-            flags.set(flag, set);
-        }
+        let flags = args.parse()?.mount.kernel_flags();
         let path = session.path(&self.mount.mountpoint);
         mount_remount(&path, flags, c"")
             .map_err(std::io::Error::from)
