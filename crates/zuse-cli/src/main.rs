@@ -23,12 +23,14 @@ mod json;
 mod keys;
 mod nicenum;
 mod orphan;
+mod place;
 mod present;
 mod progress;
 mod query;
 mod session;
 mod sets;
 mod shown;
+mod split;
 mod state;
 mod table;
 mod target;
@@ -81,6 +83,15 @@ fn main() -> ExitCode {
 
 fn run(argv: &[OsString]) -> Outcome<u8> {
     let state = State::from_environment()?;
+    let mut worst = 0;
+    let held = || state.held().into_iter().map(|(name, _)| name).collect();
+    for line in split::by_pool(&applet(argv), held) {
+        worst = run_line(&line, &state)?.max(worst);
+    }
+    Ok(worst)
+}
+
+fn run_line(argv: &[OsString], state: &State) -> Outcome<u8> {
     let cwd = std::env::current_dir().unwrap_or_else(|_| "/".into());
     loop {
         let mut session = Session::new(Ui::own()?, cwd.clone(), state.clone(), None);

@@ -11,6 +11,7 @@ use crate::args::list;
 use crate::date;
 use crate::error::{CommandError, Outcome, Stop};
 use crate::json::{self, Json};
+use crate::place;
 use crate::present::{dataset_value, is_number, source_json};
 use crate::query::{Answer, DatasetRow, Question};
 use crate::session::Session;
@@ -104,6 +105,18 @@ impl Scope {
         let mut rows = Vec::new();
         let mut failed = None;
         for root in roots {
+            let root = match place::is_path(&root) {
+                false => root,
+                true => match place::dataset_at(session, &root) {
+                    Ok(dataset) => dataset,
+                    Err(Stop::Failed(e)) => {
+                        crate::say_error(&mut session.ui, &e);
+                        failed = Some(e.code);
+                        continue;
+                    }
+                    Err(stop) => return Err(stop),
+                },
+            };
             let mut kinds = named.unwrap_or(fallback);
             let mut depth = match (self.recursive || everything, self.depth) {
                 (_, Some(levels)) => Some(levels),

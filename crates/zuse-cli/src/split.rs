@@ -1,0 +1,104 @@
+//! Command lines that concern several pools, as one line for each.
+//!
+//! Pools may be held by different processes, and a command line runs in one of them.
+
+use std::ffi::OsString;
+
+use crate::target::pool_of;
+
+/// Commands whose last words name pools or datasets, and how many words come before those beside
+/// options and `NAME=VALUE`.
+const SEVERAL: [(&str, &str, usize); 7] = [
+    ("zfs", "set", 0),
+    ("zfs", "inherit", 1),
+    ("zfs", "upgrade", 0),
+    ("zfs", "hold", 1),
+    ("zfs", "release", 1),
+    ("zpool", "export", 0),
+    ("zpool", "history", 0),
+];
+
+/// The line once for each pool that it names, in the order in which it names them. One line if it
+/// names one, or none that a process holds (`held`), or is of another kind. `argv` begins with
+/// `zuse`.
+pub fn by_pool(argv: &[OsString], held: impl Fn() -> Vec<String>) -> Vec<Vec<OsString>> {
+    let whole = || vec![argv.to_vec()];
+    let words: Vec<_> = argv.iter().map(|w| w.to_string_lossy()).collect();
+    let (Some(command), Some(sub)) = (words.get(1), words.get(2)) else {
+        return whole();
+    };
+    let known = SEVERAL.iter().find(|(c, s, _)| c == command && s == sub);
+    let Some((.., before)) = known else {
+        return whole();
+    };
+    let options_end = |w: &str| w.starts_with('-') || w.contains('=');
+    // A value that belongs to an option cannot be told from a name: such lines stay whole.
+    if words
+        .iter()
+        .any(|w| matches!(&**w, "-V" | "-R" | "-d" | "-o"))
+    {
+        return whole();
+    }
+    let names: Vec<usize> = (3..words.len())
+        .filter(|i| !options_end(&words[*i]))
+        .skip(*before)
+        .collect();
+    let mut pools: Vec<&str> = Vec::new();
+    for name in &names {
+        let pool = pool_of(&words[*name]);
+        if !pools.contains(&pool) {
+            pools.push(pool);
+        }
+    }
+    if pools.len() < 2 || !held().iter().any(|h| pools.contains(&h.as_str())) {
+        return whole();
+    }
+    let of = |pool: &str| {
+        let mine = |i: usize| !names.contains(&i) || pool_of(&words[i]) == pool;
+        let kept = argv.iter().enumerate().filter(|(i, _)| mine(*i));
+        kept.map(|(_, word)| word.clone()).collect()
+    };
+    pools.iter().map(|pool| of(pool)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_pool;
+
+    fn lines(line: &str) -> Vec<String> {
+        let argv: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
+        let joined = |l: Vec<std::ffi::OsString>| {
+            let words: Vec<_> = l.iter().map(|w| w.to_string_lossy()).collect();
+            words.join(" ")
+        };
+        by_pool(&argv, || vec!["b".into()])
+            .into_iter()
+            .map(joined)
+            .collect()
+    }
+
+    #[test]
+    fn a_line_is_split_by_the_pools_that_it_names() {
+        assert_eq!(
+            lines("zuse zfs set atime=off a b/x a/y"),
+            ["zuse zfs set atime=off a a/y", "zuse zfs set atime=off b/x"]
+        );
+        assert_eq!(
+            lines("zuse zfs inherit -r atime a b"),
+            ["zuse zfs inherit -r atime a", "zuse zfs inherit -r atime b"]
+        );
+        assert_eq!(
+            lines("zuse zfs hold tag a@1 b@1"),
+            ["zuse zfs hold tag a@1", "zuse zfs hold tag b@1"]
+        );
+        assert_eq!(lines("zuse zpool export -f a b").len(), 2);
+        for whole in [
+            "zuse zpool export a",
+            "zuse zpool export a c",
+            "zuse zpool list a b",
+            "zuse",
+        ] {
+            assert_eq!(lines(whole), [whole]);
+        }
+    }
+}
