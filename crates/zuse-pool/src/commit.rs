@@ -10,7 +10,7 @@
 //! - The flush before the uberblock makes every block that it leads to durable. Without it a power
 //!   cut could leave an uberblock that leads to blocks which never reached the disk.
 
-use zuse_base::{Result, Txg};
+use zuse_base::{Error, Result, Txg};
 use zuse_format::uberblock::{MMP_MAGIC, SPA_VERSION, Uberblock};
 use zuse_vdev::{LabelPair, PoolConfig, UberblockTargets};
 
@@ -54,10 +54,14 @@ impl Pool {
             checkpoint_txg,
             raidz_reflow: last.raidz_reflow,
         };
-        assert!(
-            uberblock.root.logical_birth() <= txg.0,
-            "the root of {txg:?} is younger than its uberblock"
-        );
+        // A root that did not change in this txg is as it was found on the disk.
+        let born = uberblock.root.logical_birth();
+        if born > txg.0 {
+            return Err(Error::contradiction(
+                format!("pool {}, txg {}", self.name(), txg.0),
+                format!("the root was born in txg {born}"),
+            ));
+        }
         self.io.drain()?;
         debug_assert!(
             self.io.is_drained(),
