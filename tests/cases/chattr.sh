@@ -4,18 +4,20 @@
 
 disk d
 ok zpool create -m none p "$T/d"
+# The pool's own file system counts no projects: it is made before the pool has features.
+ok zfs create p/a
 mkdir m
-ok zuse mount p m
+ok zuse mount p/a m
 echo x >m/f
 mkdir m/dir
 flags() { lsattr -d "$1" 2>&1 | awk '{ print $1 }' | tr -d -; }
 ok chattr +i m/f
 is "$(flags m/f)" i "immutable"
-fails 1 sh -c 'echo y >>m/f'
+fails 2 sh -c 'echo y >>m/f'
 fails 1 rm m/f
 ok chattr -i m/f
 ok chattr +a m/f
-fails 1 sh -c 'echo y >m/f'
+fails 2 sh -c 'echo y >m/f'
 ok sh -c 'echo y >>m/f'
 ok chattr -a +d m/f
 is "$(flags m/f)" d "no dump"
@@ -26,7 +28,7 @@ ok chattr -p 9 +P m/dir
 echo z >m/dir/below
 is "$(lsattr -p m/dir/below | awk '{ print $1 }')" 9 "an inherited project"
 case "$(lsattr -v m/f | awk '{ print $1 }')" in '' | *[!0-9]*) differs "no version: $(lsattr -v m/f)" ;; esac
-ok zuse umount p
-ok zuse mount p m
+ok zuse umount p/a
+ok zuse mount p/a m
 is "$(flags m/f) $(lsattr -p m/f | awk '{ print $1 }')" "d 7" "after a new mount"
-ok zuse umount p
+ok zuse umount p/a

@@ -10,10 +10,9 @@ chmod 600 k1 k2
 ok zpool create -m none p "$T/d"
 ok zfs create -o encryption=on -o keyformat=passphrase -o keylocation="file://$T/k1" p/r
 ok zfs snapshot p/r@1
-ok zfs clone p/r@1 p/c
+ok zuse --key "$T/k1" zfs clone p/r@1 p/c
 ok zfs snapshot p/c@2
 zfs send -w -i p/r@1 p/c@2 >clone.zs || differs "send"
-zfs load-key p/r >/dev/null 2>&1
 ok zuse --key "$T/k1" zfs change-key -o keylocation="file://$T/k2" p/r
 ok zfs load-key -n p/r
 zfs receive -o origin=p/r@1 p/got <clone.zs || differs "receive"

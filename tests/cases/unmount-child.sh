@@ -15,7 +15,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 os.ftruncate(fd, 4096)
 m = mmap.mmap(fd, 4096)
 m[0:4] = b"page"
-sys.exit(subprocess.call(["zfs", "unmount", "p/a"]))
+sys.exit(subprocess.call(["zfs", "unmount", "-f", "p/a"]))
 E
 ok python3 map.py "$T/m/a/b/mapped"
 silent p/a zfs mount

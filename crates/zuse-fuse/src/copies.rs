@@ -86,5 +86,28 @@ pub(crate) fn cut(device: &str) -> bool {
     let Some(number) = device.split(':').nth(1) else {
         return false;
     };
-    fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1").is_ok()
+    let known = fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1").is_ok();
+    known || cut_without_mount(number).is_ok()
+}
+
+/// The same where nobody has mounted the kernel's control files: root can look into a mount of them
+/// that has no place.
+fn cut_without_mount(number: &str) -> std::io::Result<()> {
+    use rustix::fs::{Mode, OFlags, openat};
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
+    };
+    let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    let root = fsmount(&context, flags, MountAttrFlags::empty())?;
+    let control = format!("{number}/abort");
+    let file = openat(
+        &root,
+        control,
+        OFlags::WRONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    rustix::io::write(&file, b"1")?;
+    Ok(())
 }
