@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use zuse_base::{Errno, ZEROS};
 use zuse_dmu::SharedSlice;
 use zuse_fuse::{Caller, CopyRange, OPEN_EXEC, ReadReply, Replied, Whence, WriteFlags};
-use zuse_zpl::{Credentials, FileSystem, SetAttr, WriteOptions, Znode};
+use zuse_zpl::{Credentials, FileSystem, SetAttr, WriteOptions, Znode, flags as zfs_flags};
 
 use crate::session::{Answer, Session, no};
 use crate::table::{Node, What};
@@ -14,6 +14,7 @@ use crate::table::{Node, What};
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
+const O_APPEND: u32 = 0o2000;
 const O_NOATIME: u32 = 0o1_000_000;
 /// Set-user-id and set-group-id.
 const SET_IDS: u32 = 0o6000;
@@ -156,6 +157,14 @@ impl Session {
         let how = flags & O_ACCMODE;
         if how != O_RDONLY && fs.is_read_only() {
             return Err(Errno::ROFS);
+        }
+        // The kernel knows of neither flag, and asks for the bytes of an open file no more.
+        let kept = znode.attributes().flags;
+        let appends = flags & O_APPEND != 0;
+        if how != O_RDONLY
+            && (kept & zfs_flags::IMMUTABLE != 0 || kept & zfs_flags::APPENDONLY != 0 && !appends)
+        {
+            return Err(Errno::PERM);
         }
         // What is in the kernel's cache is read without a word: who opens a file to read it counts
         // as reading it.
