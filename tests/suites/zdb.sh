@@ -8,8 +8,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
 
-cargo build --release --locked --quiet -p zuse-sim --example make_pool
-make_pool=${CARGO_TARGET_DIR:-$top/target}/release/examples/make_pool
+# The build of the tests has it: nothing is built twice.
+cargo test --workspace --locked --quiet --no-run
+make_pool=${CARGO_TARGET_DIR:-$top/target}/debug/examples/make_pool
 oracle=${ORACLE:-$top/target/oracle}
 scripts/openzfs-oracle "$oracle"
 
