@@ -67,6 +67,14 @@ pub struct Scope {
     pub datasets: Vec<String>,
 }
 
+/// The dataset that a word names, or that is mounted where it leads.
+fn resolved(session: &mut Session, word: String) -> Outcome<String> {
+    match place::is_path(&word) {
+        true => place::dataset_at(session, &word),
+        false => Ok(word),
+    }
+}
+
 impl Scope {
     /// The kinds that are wanted, if any are named.
     pub fn kinds(&self) -> Outcome<Option<Which>> {
@@ -87,6 +95,15 @@ impl Scope {
         Ok(Some(kinds))
     }
 
+    /// How many levels below each dataset are in scope.
+    fn levels(&self, everything: bool) -> Option<usize> {
+        match (self.recursive || everything, self.depth) {
+            (_, Some(levels)) => Some(levels),
+            (true, None) => None,
+            (false, None) => Some(0),
+        }
+    }
+
     /// Asks about everything in scope. `fallback` are the kinds when none are named.
     pub fn ask(
         &self,
@@ -105,24 +122,17 @@ impl Scope {
         let mut rows = Vec::new();
         let mut failed = None;
         for root in roots {
-            let root = match place::is_path(&root) {
-                false => root,
-                true => match place::dataset_at(session, &root) {
-                    Ok(dataset) => dataset,
-                    Err(Stop::Failed(e)) => {
-                        crate::say_error(&mut session.ui, &e);
-                        failed = Some(e.code);
-                        continue;
-                    }
-                    Err(stop) => return Err(stop),
-                },
+            let root = match resolved(session, root) {
+                Ok(dataset) => dataset,
+                Err(Stop::Failed(e)) => {
+                    crate::say_error(&mut session.ui, &e);
+                    failed = Some(e.code);
+                    continue;
+                }
+                Err(stop) => return Err(stop),
             };
             let mut kinds = named.unwrap_or(fallback);
-            let mut depth = match (self.recursive || everything, self.depth) {
-                (_, Some(levels)) => Some(levels),
-                (true, None) => None,
-                (false, None) => Some(0),
-            };
+            let mut depth = self.levels(everything);
             kinds.snapshots |= named.is_none() && root.contains('@');
             kinds.bookmarks |= named.is_none() && root.contains('#');
             // `-t snapshot DATASET` means its snapshots.
