@@ -140,9 +140,13 @@ impl Mounted {
             .map_err(|e| MountError::Session(std::io::Error::other(e)))
     }
 
-    /// Whether the mount is gone from this mount namespace, by whomever, while the session goes on.
+    /// Whether the mount is gone from this mount namespace, by whomever, and another one has a copy.
     pub fn is_gone(&self) -> bool {
-        !self.is_over() && self.point.is_gone()
+        !self.is_over()
+            && self.point.is_gone()
+            && self
+                .device()
+                .is_some_and(|d| !copies::keepers(d).is_empty())
     }
 
     /// Ends a session whose mount was taken away here and that goes on all the same: another mount
@@ -159,10 +163,10 @@ impl Mounted {
             return Ok(None);
         };
         let keepers = copies::keepers(device);
-        let who = match keepers.first() {
-            Some(first) => first.to_string(),
-            // Somebody has a file open after a lazy unmount, or is out of sight.
-            None => "another process".to_owned(),
+        // Without a copy it ends by itself: it is slow, or somebody has a file open still, whose
+        // data must not be cut off.
+        let Some(who) = keepers.first().map(ToString::to_string) else {
+            return Ok(None);
         };
         for keeper in &keepers {
             copies::write_out(keeper, self.mount_point());

@@ -373,8 +373,8 @@ impl MountServer {
         self.mounted.unmount_or_detach()
     }
 
-    /// Whether the mount is gone while the session goes on: another mount namespace has a copy, or
-    /// somebody a file open after a lazy unmount.
+    /// Whether the mount is gone while the session goes on, because another mount namespace has a
+    /// copy.
     pub fn is_gone(&self) -> bool {
         self.mounted.is_gone()
     }
