@@ -140,7 +140,7 @@ impl Mounted {
             .map_err(|e| MountError::Session(std::io::Error::other(e)))
     }
 
-    /// Whether the mount is gone from this mount namespace, by whomever, and another one has a copy.
+    /// Whether the mount is gone from this mount namespace and another one has a copy.
     pub fn is_gone(&self) -> bool {
         !self.is_over()
             && self.point.is_gone()
