@@ -55,9 +55,10 @@ pub fn passing(
         altroot,
         label_name: None,
         cache_file,
+        read_only: value("readonly").is_some_and(|v| v == "on"),
     };
-    // A root that holds only until the restart is not remembered longer than that.
-    let passing = (!kept || extra.altroot.is_some()).then_some(extra);
+    // What holds only until the restart is not remembered longer than that.
+    let passing = (!kept || extra.altroot.is_some() || extra.read_only).then_some(extra);
     Ok((passing, rest.cloned().collect()))
 }
 

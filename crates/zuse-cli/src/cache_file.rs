@@ -27,11 +27,14 @@ pub struct Extra {
     pub label_name: Option<String>,
     /// Property `cachefile`, where it names a file.
     pub cache_file: Option<String>,
+    /// Imported to be read only.
+    pub read_only: bool,
 }
 
 const ALTROOT: &str = "altroot";
 const LABEL_NAME: &str = "label_name";
 const CACHE_FILE: &str = "cachefile";
+const READ_ONLY: &str = "readonly";
 
 /// A pool in a cache file.
 #[derive(Debug, Clone)]
@@ -94,12 +97,14 @@ impl CacheFile {
                 altroot: text(ALTROOT),
                 label_name: text(LABEL_NAME),
                 cache_file: text(CACHE_FILE),
+                read_only: text(READ_ONLY).is_some(),
             };
             let mut config =
                 PoolConfig::parse(config, "cache file").map_err(|e| bad(e.to_string()))?;
+            let ours = [ALTROOT, LABEL_NAME, CACHE_FILE, READ_ONLY];
             config
                 .other
-                .retain(|(key, _)| ![ALTROOT, LABEL_NAME, CACHE_FILE].contains(&key.as_str()));
+                .retain(|(key, _)| !ours.contains(&key.as_str()));
             pools.insert(name.to_owned(), Cached { config, extra });
         }
         Ok(pools)
@@ -163,15 +168,17 @@ impl CacheFile {
                 altroot,
                 label_name,
                 cache_file,
+                read_only,
             } = &cached.extra;
             let extras = [
-                (ALTROOT, altroot),
-                (LABEL_NAME, label_name),
-                (CACHE_FILE, cache_file),
+                (ALTROOT, altroot.as_deref()),
+                (LABEL_NAME, label_name.as_deref()),
+                (CACHE_FILE, cache_file.as_deref()),
+                (READ_ONLY, read_only.then_some("on")),
             ];
             for (key, text) in extras {
                 if let Some(text) = text {
-                    config.insert(key, text.as_str());
+                    config.insert(key, text);
                 }
             }
             list.insert(name, config);

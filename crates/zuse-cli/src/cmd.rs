@@ -4,6 +4,7 @@ pub mod answer;
 pub mod cat;
 pub mod cp;
 pub mod demo;
+pub mod host;
 pub mod ls;
 pub mod manifest;
 pub mod mount;
@@ -54,6 +55,9 @@ pub struct Cli {
     /// read ('zuse stats' shows it of a pool that is mounted)
     #[arg(id = "show-stats", long = "stats", global = true)]
     pub stats: bool,
+    /// Open the pool in this process, instead of starting a host that goes on holding it
+    #[arg(long, global = true)]
+    pub no_host: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -86,6 +90,7 @@ enum Command {
     Replicate(replicate::Replicate),
     Tunables(tunables::Tunables),
     Stats(stats::Stats),
+    Host(host::Host),
     Demo(demo::Demo),
     #[command(name = "mount.fuse.zuse", hide = true)]
     MountHelper(mount::Helper),
@@ -120,6 +125,7 @@ impl Cli {
         session.take_keys(&self.keys)?;
         session.at = self.at;
         session.stats = self.stats;
+        session.no_host = self.no_host;
         session.tune(self.tune)?;
         match self.command {
             Command::Zpool(c) => c.run(session),
@@ -137,6 +143,7 @@ impl Cli {
             Command::Replicate(c) => c.run(session),
             Command::Tunables(c) => c.run(session),
             Command::Stats(c) => c.run(session),
+            Command::Host(c) => c.run(session),
             Command::Demo(c) => c.run(session),
             Command::MountHelper(c) => c.run(session),
             Command::Serve(c) => c.run(session),

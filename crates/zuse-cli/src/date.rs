@@ -5,9 +5,21 @@ use std::cell::RefCell;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+thread_local! {
+    /// The zone of whoever asked for the command that this thread runs, unless it is this process's.
+    static ZONE: RefCell<Option<TimeZone>> = const { RefCell::new(None) };
+}
+
+/// Dates that this thread prints are in the zone that a `TZ` names; without one in the system's.
+pub fn show_in(name: Option<&str>) {
+    let zone = name.and_then(|n| TimeZone::get(n.trim_start_matches(':')).ok());
+    ZONE.set(zone);
+}
+
 fn zoned(seconds: u64) -> Option<jiff::Zoned> {
     let stamp = Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
-    Some(stamp.to_zoned(TimeZone::system()))
+    let zone = ZONE.with_borrow(Clone::clone);
+    Some(stamp.to_zoned(zone.unwrap_or_else(TimeZone::system)))
 }
 
 fn print(seconds: u64, format: &str) -> String {

@@ -9,6 +9,7 @@
 
 use std::io::ErrorKind;
 
+use serde::{Deserialize, Serialize};
 use zuse_base::{Errno, Error, Refusal};
 
 /// Result of a command or of a part of it.
@@ -21,12 +22,14 @@ pub enum Stop {
     Failed(CommandError),
     /// Another process holds the pool with this guid and can do it.
     Held(u64),
+    /// A new process has to do it, and goes on holding the pool that it makes or imports.
+    Anew,
     /// Whoever read our output went away.
     Hangup,
 }
 
 /// What a failure means to the code that meets it; its words are for people alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meaning {
     /// What the words say.
     Plain,
@@ -39,7 +42,7 @@ pub enum Meaning {
 }
 
 /// A failure as the user sees it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommandError {
     /// One line: `ACTION: DESCRIPTION`. Empty if everything was said already.
     pub message: String,

@@ -4,18 +4,36 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
+use std::path::Path;
+
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
-use crate::wire::{Request, forward};
+use crate::wire::{Request, Sent, forward};
 
-/// Sends this command line there; `None` if nobody listens (any more).
+/// Sends this command line to the process that holds a pool; `None` if nobody listens (any more).
 pub fn line(session: &mut Session, guid: u64, argv: &[OsString]) -> Outcome<Option<u8>> {
-    let request = Request {
-        argv: argv.iter().map(|a| a.as_bytes().to_vec()).collect(),
-        cwd: session.cwd.clone().into_os_string().into_vec(),
-    };
+    let socket = session.state.socket(guid);
+    line_to(session, &socket, argv)
+}
+
+/// Sends it to who listens on a socket.
+pub fn line_to(session: &mut Session, socket: &Path, argv: &[OsString]) -> Outcome<Option<u8>> {
+    let request = Request::new(
+        argv.iter().map(|a| a.as_bytes().to_vec()).collect(),
+        session.cwd.clone().into_os_string().into_vec(),
+    );
     let streams = session.ui.streams()?;
-    Ok(forward(&session.state.socket(guid), &request, &streams)?)
+    match forward(socket, &request, &streams)? {
+        Sent::Nobody => Ok(None),
+        Sent::Ended(code) => Ok(Some(code)),
+        Sent::Strange => Err(strange().into()),
+    }
+}
+
+/// What there is to say where a holder is of another version.
+pub fn strange() -> CommandError {
+    CommandError::new("the process that holds the pool is of another version of zuse")
+        .hint("'zuse host restart POOL' replaces it; so does unmounting all, then 'zpool export'")
 }
 
 /// Runs a command there, for a command that concerns several pools.

@@ -1,11 +1,16 @@
-//! A process that holds a pool for its mounts.
+//! A process that holds a pool: for its mounts, or as the host of an imported pool.
 //!
 //! It serves the mounts, listens on the pool's socket and runs what arrives there against the open
-//! pool, each command on a thread of its own. It ends when the last mount is gone, on SIGINT or
-//! SIGTERM, or when a command closed the pool.
+//! pool, each command on a thread of its own; what a command changed is on disk when it ends.
+//!
+//! It ends
+//! - when a command closed the pool (`zpool export`),
+//! - on SIGINT or SIGTERM: the mounts go first, then the pool is closed,
+//! - when its life is over ([`Life`]),
+//! - when nobody can find it any more, because its state directory was removed.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -16,10 +21,9 @@ use zuse::{Pool, Result};
 use zuse_mount::{Change, MountServer, PoolMounts, ServeError, ServerOptions};
 
 use crate::error::{CommandError, Outcome, explain};
+use crate::forwarded::Forwarded;
 use crate::interruption::is_deserted;
-use crate::session::Session;
 use crate::state::State;
-use crate::ui::Ui;
 use crate::users;
 use crate::wire;
 
@@ -38,9 +42,19 @@ pub const GIVE_UP: &str = "'zpool export -f' gives up what was not synced, and e
 /// How long commands may go on after the last mount is gone.
 const GRACE: Duration = Duration::from_secs(600);
 
+/// How long a process goes on holding a pool that nobody closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// As long as something is mounted.
+    Mounts,
+    /// The pool is imported: as long as `zuse_host_linger` says after the last mount and command.
+    Imported,
+}
+
 /// A pool with its mounts.
 pub struct Holder {
     pool: Arc<Pool>,
+    life: Life,
     mounts: Arc<PoolMounts>,
     ending: AtomicBool,
     interrupted: AtomicBool,
@@ -52,12 +66,13 @@ pub struct Holder {
 
 impl Holder {
     /// Holds a pool.
-    pub fn new(pool: Arc<Pool>) -> Arc<Self> {
+    pub fn new(pool: Arc<Pool>, life: Life) -> Arc<Self> {
         // From here on 'zpool clear' finds a way in.
         pool.set_patient(true);
         Arc::new(Self {
             mounts: PoolMounts::new(pool.clone()),
             pool,
+            life,
             ending: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -83,6 +98,32 @@ impl Holder {
             }
             .into()
         })
+    }
+
+    /// Whether it mounts what ZFS mounts, without being asked for it by name.
+    pub fn mounts_by_itself(&self) -> bool {
+        self.life == Life::Imported
+    }
+
+    /// The mounts that it serves.
+    pub fn servers(&self) -> Vec<Arc<MountServer>> {
+        self.mounts.servers()
+    }
+
+    /// What is mounted.
+    pub fn datasets(&self) -> Vec<String> {
+        self.mounted().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Unmounts one, unless it is busy.
+    pub fn end_mount(self: &Arc<Self>, server: &Arc<MountServer>) -> Result<()> {
+        let server = server.clone();
+        self.while_running(move |me| me.mounts.end(&server, false))
+    }
+
+    /// Keeps a file system that is about to appear inside its parent's mount out of it.
+    pub fn keep_out(&self, dataset: &str) {
+        self.mounts.keep_out(dataset);
     }
 
     /// Lets a child that is missing in its parent's mount appear there again. False if it is no
@@ -138,18 +179,22 @@ impl Holder {
         }
     }
 
-    /// Unmounts by dataset name or mount point. False if there is no such mount.
+    /// Unmounts by dataset name or mount point; what is mounted of the datasets below goes before
+    /// it. False if there is no such mount.
     pub fn unmount(self: &Arc<Self>, what: &OsStr, force: bool) -> Outcome<bool> {
-        let fits = |s: &MountServer| {
+        let servers = self.mounts.servers();
+        let fits = |s: &&Arc<MountServer>| {
             what.to_str() == Some(s.dataset().as_str()) || s.mount_point().as_os_str() == what
         };
-        let found: Vec<_> = self
-            .mounts
-            .servers()
-            .into_iter()
-            .filter(|s| fits(s))
-            .collect();
-        for server in &found {
+        let found: Vec<_> = servers.iter().filter(fits).cloned().collect();
+        let mut going = found.clone();
+        for top in found.iter().filter(|s| s.is_alone()) {
+            let above = format!("{}/", top.dataset());
+            let below = servers.iter().filter(|s| s.is_placed());
+            going.extend(below.filter(|s| s.dataset().starts_with(&above)).cloned());
+        }
+        going.sort_by_key(|s| std::cmp::Reverse(s.mount_point().components().count()));
+        for server in &going {
             let one = server.clone();
             self.while_running(move |me| me.mounts.end(&one, force))
                 .map_err(|error| {
@@ -178,7 +223,23 @@ impl Holder {
                 })?;
             return Ok(true);
         }
+        if !found.is_empty() {
+            self.while_running(|me| me.after_unmount())
+                .map_err(|error| explain("cannot write what was unmounted", &error, false))?;
+        }
         Ok(!found.is_empty())
+    }
+
+    /// What was written through a mount that is gone is on disk, as unmounting promises; when none
+    /// is left the memory of the cache is given back.
+    fn after_unmount(&self) -> Result<()> {
+        if !self.pool.is_clean() {
+            self.pool.sync()?;
+        }
+        if self.mounts.servers().is_empty() {
+            self.pool.drop_cache();
+        }
+        Ok(())
     }
 
     /// Unmounts everything. A suspended pool refuses, even one that is suspended only by what the
@@ -258,6 +319,20 @@ impl Holder {
         }
     }
 
+    /// Brings what a command has changed to the disk, as its end does where it opened the pool
+    /// itself.
+    fn write(self: &Arc<Self>, command: &mut Forwarded) {
+        let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
+        if !command.session.writes || closed || self.pool.is_clean() {
+            return;
+        }
+        if let Err(error) = self.while_running(|me| me.pool.sync()) {
+            let said = explain("cannot write what the command has changed", &error, true);
+            crate::say_error(&mut command.session.ui, &said);
+            command.code = command.code.max(1);
+        }
+    }
+
     /// Waits until the kernel has heard of what was changed past the mounts, so that who waited for
     /// a command sees what it did. An invalidation may wait for a page that is being read, so not
     /// beyond the pool's suspension nor for ever.
@@ -306,19 +381,7 @@ impl Holder {
                     }
                 }
             })?;
-        loop {
-            std::thread::sleep(TICK);
-            for server in self.mounts.servers().iter().filter(|s| s.is_over()) {
-                let _ = self.mounts.end(server, false);
-            }
-            let busy = self.commands.load(SeqCst) > 0;
-            let left = !self.mounts.servers().is_empty();
-            if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst))
-                || !left && !busy
-            {
-                break;
-            }
-        }
+        self.watch(&listener);
         self.over.store(true, SeqCst);
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
         // Nobody comes in any more: who tries now finds no socket and waits for the devices.
@@ -334,45 +397,60 @@ impl Holder {
         Ok(closed)
     }
 
-    fn serve(self: &Arc<Self>, stream: std::os::unix::net::UnixStream, state: &State) {
+    /// Clears up after mounts that others take away, until there is a reason to end.
+    fn watch(self: &Arc<Self>, listener: &wire::Listener) {
+        let mut idle_since = Instant::now();
+        loop {
+            std::thread::sleep(TICK);
+            let over: Vec<_> = self.mounts.servers();
+            let over: Vec<_> = over.into_iter().filter(|s| s.is_over()).collect();
+            for server in &over {
+                let _ = self.mounts.end(server, false);
+            }
+            if !over.is_empty() && self.pool.suspended().is_none() {
+                let _ = self.while_running(|me| me.after_unmount());
+            }
+            let busy = self.commands.load(SeqCst) > 0;
+            if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) {
+                return;
+            }
+            if busy || !self.mounts.servers().is_empty() {
+                idle_since = Instant::now();
+            }
+            let lost = !busy && self.life == Life::Imported && !listener.is_there();
+            if idle_since.elapsed() > self.patience() || lost && self.unmount_all(false).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// How long it goes on when there is nothing to do.
+    fn patience(&self) -> Duration {
+        match (self.life, self.pool.limits().host_linger) {
+            (Life::Mounts, _) => Duration::ZERO,
+            (Life::Imported, None) => Duration::MAX,
+            (Life::Imported, Some(seconds)) => Duration::from_secs(seconds.into()),
+        }
+    }
+
+    fn serve(self: &Arc<Self>, stream: UnixStream, state: &State) {
         // Who is turned away finds that the holder is there still, and comes again.
         let Some(connection) = Connection::new(&self.connections) else {
             return;
         };
         let (me, state) = (self.clone(), state.clone());
-        let thread = std::thread::Builder::new().name("zuse-command".into()).spawn(move || {
-            let _connection = connection;
-            let mut stream = stream;
-            let Ok((request, streams)) = wire::receive(&mut stream) else { return };
-            let Some(_running) = Running::when_possible(&me, &stream) else { return };
-            if wire::take(&mut stream).is_err() {
-                return;
-            }
-            let argv: Vec<OsString> = request.argv.into_iter().map(OsString::from_vec).collect();
-            let cwd = PathBuf::from(OsStr::from_bytes(&request.cwd));
-            let holder = me.clone();
-            let mut session = Session::new(Ui::new(streams), cwd, state, Some(me));
-            session.asked_by(stream.try_clone().ok().map(Arc::new));
-            let run = std::panic::AssertUnwindSafe(|| crate::execute(&argv, &mut session));
-            let code = match std::panic::catch_unwind(run) {
-                Ok(crate::Executed::Done(code)) => code,
-                Ok(crate::Executed::Elsewhere(_)) => {
-                    session.ui.say("that concerns pools which different processes hold: run it for one pool at a time");
-                    1
+        let thread = std::thread::Builder::new()
+            .name("zuse-command".into())
+            .spawn(move || {
+                let _connection = connection;
+                let may_run = |asker: &UnixStream| Running::when_possible(&me, asker);
+                let ran = Forwarded::run(stream, &state, Some(&me), may_run);
+                if let Some((mut command, _running)) = ran {
+                    me.write(&mut command);
+                    me.settle();
+                    command.end();
                 }
-                Err(_) => {
-                    let how = match holder.pool.suspended() {
-                        Some(why) => why.to_string(),
-                        None => "the mount goes on".to_owned(),
-                    };
-                    session.ui.say(format!("internal error: the command panicked; {how}"));
-                    1
-                }
-            };
-            drop(session);
-            holder.settle();
-            let _ = wire::reply(&mut stream, code);
-        });
+            });
         // Without a thread the connection is closed, and counted no more.
         drop(thread);
     }
@@ -400,7 +478,7 @@ struct Running(Arc<Holder>);
 
 impl Running {
     /// Waits until one more command may run; none if its asker is gone first, or the holder ends.
-    fn when_possible(holder: &Arc<Holder>, asker: &std::os::unix::net::UnixStream) -> Option<Self> {
+    fn when_possible(holder: &Arc<Holder>, asker: &UnixStream) -> Option<Self> {
         loop {
             let began = holder
                 .commands

@@ -3,20 +3,25 @@
 //!
 //! ```text
 //!   argv ─ parse ─ Session (streams, directory, pools) ─ cmd/…
-//!                     └─ the pool is held by a mount: the same argv goes to that process's socket
+//!                     ├─ the pool has a host: the same argv goes to that process's socket
+//!                     └─ it has none yet: one is started, then the same
 //! ```
 #![deny(unsafe_code)]
 
 mod allocator;
 mod args;
+mod automount;
 mod cache_file;
+mod caller;
 mod cmd;
 mod copy;
 mod date;
 mod dedup_table;
 mod error;
 mod forward;
+mod forwarded;
 mod holder;
+mod host;
 mod ids;
 mod interruption;
 mod json;
@@ -64,6 +69,8 @@ pub enum Executed {
     Done(u8),
     /// The process that holds this pool has to run it.
     Elsewhere(u64),
+    /// A new process has to run it.
+    Anew,
 }
 
 fn main() -> ExitCode {
@@ -102,6 +109,7 @@ fn run_line(argv: &[OsString], state: &State) -> Outcome<u8> {
                 // It has just ended: its pool can be opened here soon.
                 None => std::thread::sleep(forward::PAUSE),
             },
+            Executed::Anew => return host::anew(&mut session, argv),
         }
     }
 }
@@ -115,7 +123,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     };
     session.command = command_text(&argv);
     let result = cli.run(session);
-    let closed = if matches!(result, Err(Stop::Held(_))) {
+    let closed = if matches!(result, Err(Stop::Held(_) | Stop::Anew)) {
         Ok(())
     } else {
         session.finish()
@@ -124,6 +132,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     match result.and(closed).and(flushed) {
         Ok(()) => Executed::Done(0),
         Err(Stop::Held(guid)) => Executed::Elsewhere(guid),
+        Err(Stop::Anew) => Executed::Anew,
         Err(Stop::Hangup) => Executed::Done(141),
         Err(Stop::Failed(mut error)) => {
             if error.meaning == Meaning::KeyNotLoaded {

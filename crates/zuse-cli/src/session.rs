@@ -74,6 +74,16 @@ pub struct Session {
     pub stats: bool,
     /// It looks at a stream that is not whole.
     pub flawed: bool,
+    /// It starts no host.
+    pub no_host: bool,
+    /// It has asked for a pool to change it.
+    pub writes: bool,
+    /// What it imports is mounted.
+    pub mounts: bool,
+    /// This process is going to be the host of the pool that the command makes or imports.
+    pub becoming: bool,
+    /// That pool.
+    kept: Option<Arc<Pool>>,
     opened: Vec<Opened>,
     /// Who asked the process that holds a pool for this command.
     asker: Option<Arc<UnixStream>>,
@@ -101,6 +111,11 @@ impl Session {
             tuned: Vec::new(),
             stats: false,
             flawed: false,
+            no_host: false,
+            mounts: true,
+            writes: false,
+            becoming: false,
+            kept: None,
             opened: Vec::new(),
             asker: None,
         }
@@ -247,10 +262,14 @@ impl Session {
 
     /// A pool by name.
     pub fn pool(&mut self, name: &str, need: Need) -> Outcome<Arc<Pool>> {
+        self.writes |= need == Need::Write;
         if let Some(holder) = &self.holder
             && holder.pool().name() == name
         {
-            return Ok(holder.pool().clone());
+            let pool = holder.pool().clone();
+            self.unlock(&pool)
+                .or_cannot(|| format!("cannot open '{name}'"))?;
+            return Ok(pool);
         }
         let there = self.opened.iter().find(|o| o.pool.name() == name);
         if let Some(there) = there.filter(|o| need == Need::Read || o.pool.is_writable()) {
@@ -265,6 +284,10 @@ impl Session {
             let (found, cached) = self.find(name)?;
             let guid = found.config.pool_guid;
             if wire::is_live(&self.state.socket(guid)) {
+                return Err(Stop::Held(guid));
+            }
+            if cached && self.wants_host()? {
+                crate::host::start(self, name)?;
                 return Err(Stop::Held(guid));
             }
             match self.open(name, &found, cached, need, limits) {
@@ -288,6 +311,13 @@ impl Session {
         }
     }
 
+    /// Whether the pool that this command uses is to have a host, which goes on holding it.
+    pub fn wants_host(&self) -> Outcome<bool> {
+        let here = self.holder.is_some() || self.becoming || self.no_host;
+        let shown = self.at.is_some() || self.suffix.is_some();
+        Ok(!here && !shown && self.tuning()?.limits.host_linger != Some(0))
+    }
+
     fn open(
         &self,
         name: &str,
@@ -305,7 +335,13 @@ impl Session {
             limits,
             ..Environment::default()
         };
+        // What it was imported with holds for every command that opens it.
+        let passing = match cached {
+            true => self.state.passing_of(found.config.pool_guid).ok().flatten(),
+            false => None,
+        };
         let writable = need == Need::Write;
+        let writable = writable && !passing.as_ref().is_some_and(|p| p.read_only);
         let ours = cached && (found.config.hostid == 0 || found.config.hostid == host.id);
         let rename = match self.suffix {
             Some(suffix) => Some(format!("{name}{suffix}")),
@@ -317,11 +353,6 @@ impl Session {
                 "an older state can only be looked at ('zpool import -T' goes back to it)",
             ));
         }
-        // What it was imported with holds for every command that opens it.
-        let passing = match cached {
-            true => self.state.passing_of(found.config.pool_guid).ok().flatten(),
-            false => None,
-        };
         let access = PoolAccess {
             writable,
             ours,
@@ -440,16 +471,26 @@ impl Session {
         Ok(names)
     }
 
-    /// Takes over a pool that this command made or imported: it is closed with the session.
+    /// Takes over a pool that this command made or imported: it is closed with the session, or
+    /// kept by the host that this process becomes.
     pub fn adopt(&mut self, pool: Arc<Pool>) {
         pool.set_patient(false);
         pool.dsl().set_creator(user());
         // A pool that cannot be read says so when something of it is asked for.
         let _ = self.unlock(&pool);
+        if self.becoming {
+            self.kept = Some(pool);
+            return;
+        }
         self.opened.push(Opened {
             pool,
             export: false,
         });
+    }
+
+    /// The pool that the host keeps that this process becomes.
+    pub fn take_kept(&mut self) -> Option<Arc<Pool>> {
+        self.kept.take()
     }
 
     /// Gives up a pool that the command has closed itself.
@@ -470,6 +511,10 @@ impl Session {
     /// Closes what was opened.
     pub fn finish(&mut self) -> Outcome {
         let mut result = Ok(());
+        if let Some(holder) = self.holder.as_ref().filter(|_| self.stats) {
+            let figures = crate::cmd::stats::figures(holder.pool());
+            self.ui.say_lines(&figures.to_string());
+        }
         for opened in std::mem::take(&mut self.opened) {
             let name = opened.pool.name();
             if self.stats {

@@ -4,8 +4,8 @@
 //!   client                                   holder
 //!   peer is the same user?                   ◄──  peer is the same user?
 //!   length (4 bytes) + stdin, stdout, stderr ──►
-//!   JSON {argv, cwd}                         ──►  runs it in process, on these streams
-//!                                            ◄──  one byte: taken
+//!   JSON {version, argv, cwd, …}             ──►  runs it in process, on these streams
+//!                                            ◄──  one byte: taken, or of another version
 //!                                            ◄──  exit code (4 bytes)
 //! ```
 //! The socket is mode 0600 in a 0700 directory, and each side checks the other's user besides
@@ -39,22 +39,67 @@ const PIECE: usize = 64 << 10;
 /// Longest path of a socket that a kernel takes.
 const SUN_PATH: usize = 100;
 
-/// A command line on its way.
+/// What both sides speak: the protocol's number and the program's version. Answers of one version
+/// are not put into the words of another.
+pub const VERSION: &str = concat!("2 ", env!("CARGO_PKG_VERSION"));
+
+/// The command line is taken.
+const TAKEN: u8 = b'T';
+/// It is not: the holder is of another version.
+const STRANGE: u8 = b'V';
+
+/// A command line on its way, with what of its process it needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
+    /// [`VERSION`] of who asks.
+    #[serde(default)]
+    pub version: String,
     /// Arguments, the program's name first; bytes.
     pub argv: Vec<Vec<u8>>,
     /// Working directory; bytes.
     pub cwd: Vec<u8>,
+    /// Bits that new files do not get.
+    #[serde(default)]
+    pub umask: u32,
+    /// `TZ`.
+    #[serde(default)]
+    pub time_zone: Option<String>,
 }
 
-/// Sends a command line to whoever listens; `None` if nobody does.
+impl Request {
+    /// Of this process.
+    pub fn new(argv: Vec<Vec<u8>>, cwd: Vec<u8>) -> Self {
+        // It can be asked for only by setting another one.
+        let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        rustix::process::umask(umask);
+        Self {
+            version: VERSION.into(),
+            argv,
+            cwd,
+            umask: umask.as_raw_mode(),
+            time_zone: std::env::var("TZ").ok(),
+        }
+    }
+}
+
+/// How a command line fared that was sent to a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Nobody listens (any more).
+    Nobody,
+    /// It ended there with this code.
+    Ended(u8),
+    /// The holder is of another version, and has not run it.
+    Strange,
+}
+
+/// Sends a command line to whoever listens.
 ///
 /// # Errors
 /// The holder went away before it answered.
-pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::Result<Option<u8>> {
+pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::Result<Sent> {
     let Some(mut stream) = connect(socket)? else {
-        return Ok(None);
+        return Ok(Sent::Nobody);
     };
     let payload = serde_json::to_vec(request).map_err(io::Error::other)?;
     let length = (payload.len() as u32).to_le_bytes();
@@ -75,24 +120,35 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
         .and_then(|_| stream.write_all(&payload))
     {
         return match e.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(None),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(Sent::Nobody),
             _ => Err(e),
         };
     }
     // A holder that is about to end does not take the command: it is as if nobody listened.
-    if stream.read_exact(&mut [0]).is_err() {
-        return Ok(None);
+    let mut taken = [0];
+    if stream.read_exact(&mut taken).is_err() {
+        return Ok(Sent::Nobody);
+    }
+    if taken == [STRANGE] {
+        return Ok(Sent::Strange);
     }
     let mut code = [0u8; 4];
     stream.read_exact(&mut code).map_err(|_| {
         io::Error::other("the process that holds the pool ended before the command did; look at its log, then try again")
     })?;
-    Ok(Some(u32::from_le_bytes(code).min(255) as u8))
+    Ok(Sent::Ended(u32::from_le_bytes(code).min(255) as u8))
 }
 
 /// Whether somebody listens.
 pub fn is_live(socket: &Path) -> bool {
     matches!(connect(socket), Ok(Some(_)))
+}
+
+/// The process that listens.
+pub fn process_behind(socket: &Path) -> Option<u32> {
+    let stream = connect(socket).ok()??;
+    let peer = sockopt::socket_peercred(&stream).ok()?;
+    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
 }
 
 fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
@@ -164,6 +220,11 @@ impl Listener {
         })
     }
 
+    /// Whether peers still find it: somebody may have removed the state directory.
+    pub fn is_there(&self) -> bool {
+        self.inode.is_some() && inode_of(&self.path) == self.inode
+    }
+
     /// Waits for the next peer for some time.
     ///
     /// # Errors
@@ -196,7 +257,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // Its pool may have another holder by now, which listens under the same name.
-        if self.inode.is_some() && inode_of(&self.path) == self.inode {
+        if self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -278,7 +339,15 @@ fn read_until(stream: &mut UnixStream, mut into: &mut [u8], until: Instant) -> i
 /// # Errors
 /// It went away.
 pub fn take(stream: &mut UnixStream) -> io::Result<()> {
-    stream.write_all(b"T")
+    stream.write_all(&[TAKEN])
+}
+
+/// Tells a peer that this holder is of another version and runs nothing of it.
+///
+/// # Errors
+/// It went away.
+pub fn turn_away(stream: &mut UnixStream) -> io::Result<()> {
+    stream.write_all(&[STRANGE])
 }
 
 /// Tells a peer how its command ended.

@@ -42,6 +42,7 @@ impl TestEnv {
             .current_dir(self.dir.path())
             .env("HOME", self.dir.path())
             .env("XDG_STATE_HOME", self.path("state"))
+            .env("ZUSE_HOST_LINGER", "0")
             .env("TZ", "UTC")
             .stdin(Stdio::null());
         command

@@ -202,6 +202,7 @@ impl Hello {
     fn answer(&self, options: &MountOptions) -> Out {
         use abi::init;
         let mut wanted = init::ASYNC_READ
+            | init::EXPORT_SUPPORT
             | init::BIG_WRITES
             | init::MAX_PAGES
             | init::PARALLEL_DIROPS

@@ -136,7 +136,7 @@ impl Session {
             What::DotZfs(volume) => Ok(of_control(&*volume.enter()?, ino, 3)),
             What::Snapshots(volume) => Ok(of_control(&*volume.enter()?, ino, 2)),
             What::Virtual(dir) => of_virtual(ino, &dir.volume),
-            What::Listed(..) | What::Gone(_) => Err(Errno::STALE),
+            What::Listed(..) | What::Gone(..) => Err(Errno::STALE),
         }
     }
 
@@ -167,7 +167,7 @@ impl Session {
         let volume = match &node.what {
             What::Object(v, _) | What::Listed(v, _) | What::DotZfs(v) | What::Snapshots(v) => v,
             What::Virtual(dir) => &dir.volume,
-            What::Gone(_) => return Err(Errno::STALE),
+            What::Gone(..) => return Err(Errno::STALE),
         };
         let s = volume.enter()?.statfs();
         Ok(StatFs {

@@ -94,7 +94,7 @@ impl Session {
                 self.tell_block_counts(volume, Some(ino));
                 Ok(())
             }
-            What::Listed(..) | What::Gone(_) => Err(Errno::STALE),
+            What::Listed(..) | What::Gone(..) => Err(Errno::STALE),
             _ => Ok(()),
         }
     }

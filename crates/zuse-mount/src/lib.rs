@@ -27,6 +27,7 @@ mod listing;
 mod names;
 mod number;
 mod ops;
+mod place;
 mod pool;
 mod server;
 mod session;
@@ -34,6 +35,7 @@ mod table;
 mod tree;
 mod volume;
 
+pub use place::{Place, place_of, places};
 pub use pool::PoolMounts;
 pub use server::{Change, MountServer, ServeError, ServerOptions};
 pub use tree::{Child, SnapshotEntry, Tree};

@@ -56,7 +56,7 @@ impl Session {
             }
             What::DotZfs(volume) => self.list_dot_zfs(volume, offset, sink),
             What::Snapshots(volume) => self.list_snapshots(volume, offset, sink),
-            What::Listed(..) | What::Gone(_) => Err(zuse_base::Errno::STALE),
+            What::Listed(..) | What::Gone(..) => Err(zuse_base::Errno::STALE),
         }
     }
 

@@ -8,6 +8,7 @@ use zuse_zpl::{FileSystem, Found, Znode};
 
 use crate::attributes;
 use crate::covers::Cover;
+use crate::number;
 use crate::session::{Answer, Session, judged, no};
 use crate::table::{Node, What};
 use crate::volume::Volume;
@@ -22,6 +23,9 @@ fn object(node: &Node) -> Answer<(&Arc<Volume>, &Arc<Znode>)> {
 
 impl Session {
     pub fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<Attr> {
+        if matches!(name, b"." | b"..") {
+            return self.by_number(parent, name == b"..");
+        }
         match self.cover(parent, name) {
             Some(Cover::Root(volume)) => return self.give_root(&volume),
             Some(Cover::Virtual(dir)) => return self.give_virtual(&dir),
@@ -42,8 +46,33 @@ impl Session {
             What::DotZfs(volume) => self.in_dot_zfs(volume, name),
             What::Snapshots(volume) => self.snapshot(volume, name),
             What::Virtual(_) => Err(Errno::NOENT),
-            What::Listed(..) | What::Gone(_) => Err(Errno::STALE),
+            What::Listed(..) | What::Gone(..) => Err(Errno::STALE),
         }
+    }
+
+    /// An inode by its number, or the directory that it lies in: the kernel asks so for what a file
+    /// handle names and it has forgotten. It compares the generations itself.
+    fn by_number(&self, ino: u64, above: bool) -> Answer<Attr> {
+        let (volume, znode) = match self.node(ino) {
+            Ok(node) => {
+                let (volume, znode) = node.object().map_err(|_| Errno::STALE)?;
+                (volume.clone(), znode.clone())
+            }
+            Err(_) => {
+                let volume = self.volume_at(number::slot(ino)).ok_or(Errno::STALE)?;
+                let znode = volume
+                    .enter()?
+                    .by_number(number::object(ino))
+                    .map_err(|_| Errno::STALE)?;
+                (volume, znode)
+            }
+        };
+        let fs = volume.enter()?;
+        if !above {
+            return Ok(self.give(&fs, &volume, &znode));
+        }
+        let parent = fs.parent_of(&znode).map_err(|_| Errno::STALE)?;
+        Ok(self.give(&fs, &volume, &parent))
     }
 
     /// Makes something in a directory and gives the kernel a reference on it.

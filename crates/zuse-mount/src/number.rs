@@ -27,6 +27,11 @@ pub(crate) fn of(slot: u16, object: ObjectId) -> u64 {
     u64::from(slot) << OBJECT_BITS | object.0 & OBJECT_MASK
 }
 
+/// The object of a number.
+pub(crate) fn object(ino: u64) -> ObjectId {
+    ObjectId(ino & OBJECT_MASK)
+}
+
 /// The slot of a number.
 pub(crate) fn slot(ino: u64) -> u16 {
     (ino >> OBJECT_BITS) as u16

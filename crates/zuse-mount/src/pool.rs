@@ -24,6 +24,9 @@ type Unmounted = Arc<Mutex<HashSet<String>>>;
 pub(crate) struct PoolTree {
     pub pool: Arc<Pool>,
     pub unmounted: Unmounted,
+    /// Children have mounts of their own: only the places of those are given whose keys are not
+    /// loaded.
+    pub alone: bool,
 }
 
 impl PoolTree {
@@ -51,17 +54,18 @@ impl Tree for PoolTree {
             if listing.kind != Kind::Filesystem || name == root {
                 continue;
             }
+            let encryption = self.pool.encryption(name);
+            let locked = encryption.is_ok_and(|found| found.is_some_and(|e| !e.loaded));
+            if self.alone && !locked {
+                continue;
+            }
             // What goes away while it is being looked at is not mounted.
             let (Ok(at), Ok(can)) = (self.text(name, "mountpoint"), self.text(name, "canmount"))
             else {
                 continue;
             };
             // A place in which a dataset belongs stays closed while the key is not loaded.
-            let sealed = can != "off"
-                && self
-                    .pool
-                    .encryption(name)
-                    .is_ok_and(|found| found.is_some_and(|e| !e.loaded));
+            let sealed = can != "off" && locked;
             let is_out = can != "on" || self.unmounted.lock().contains(name);
             if is_out && !sealed {
                 continue;
@@ -159,6 +163,7 @@ impl PoolMounts {
         let tree = Arc::new(PoolTree {
             pool: self.pool.clone(),
             unmounted: self.unmounted.clone(),
+            alone: options.alone,
         });
         let server = Arc::new(MountServer::mount(tree, dataset, at, options)?);
         self.servers.lock().push(server.clone());
@@ -191,7 +196,7 @@ impl PoolMounts {
                 self.unmounted.lock().insert(child);
             }
         }
-        self.refresh();
+        self.refresh(dataset);
         self.pool.sync()
     }
 
@@ -199,7 +204,7 @@ impl PoolMounts {
     /// loaded. Whether it is mounted now.
     pub fn mount_child(&self, dataset: &str) -> bool {
         self.unmounted.lock().remove(dataset);
-        self.refresh();
+        self.refresh(dataset);
         self.is_child(dataset)
     }
 
@@ -303,13 +308,28 @@ impl PoolMounts {
         result
     }
 
-    /// Looks at the pool again, everywhere.
-    fn refresh(&self) {
+    /// Keeps a new dataset out of its parent's mount, until [`Self::mount_child`].
+    pub fn keep_out(&self, dataset: &str) {
+        self.unmounted.lock().insert(dataset.to_owned());
+        self.refresh(dataset);
+    }
+
+    /// Looks at the pool again, wherever a change of that dataset and of those below it is seen.
+    fn refresh(&self, dataset: &str) {
         for server in self.servers() {
-            // What cannot be read now stays as it was.
-            let _ = server.refresh();
+            let own = server.dataset();
+            if !server.is_alone() || is_within(&own, dataset) || is_within(dataset, &own) {
+                // What cannot be read now stays as it was.
+                let _ = server.refresh();
+            }
         }
     }
+}
+
+/// Whether a dataset is another one or below it.
+pub(crate) fn is_within(dataset: &str, above: &str) -> bool {
+    let rest = dataset.strip_prefix(above);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
 
 fn suspended(
@@ -372,7 +392,7 @@ impl Mounts for PoolMounts {
                 .for_each(|s| s.snapshot_made(head, name.as_bytes())),
             None => {
                 self.unmounted.lock().remove(dataset);
-                self.refresh();
+                self.refresh(dataset);
             }
         }
     }
@@ -385,7 +405,7 @@ impl Mounts for PoolMounts {
                 .for_each(|s| s.snapshot_going(head, name.as_bytes())),
             None => {
                 self.unmounted.lock().remove(dataset);
-                self.refresh();
+                self.refresh(dataset);
             }
         }
     }
@@ -401,11 +421,11 @@ impl Mounts for PoolMounts {
             return;
         }
         self.servers().iter().for_each(|s| s.renamed(from, to));
-        self.refresh();
+        self.refresh(to);
     }
 
-    fn properties_changed(&self, _dataset: &str) {
-        self.refresh();
+    fn properties_changed(&self, dataset: &str) {
+        self.refresh(dataset);
     }
 }
 

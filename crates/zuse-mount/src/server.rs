@@ -59,6 +59,13 @@ pub struct ServerOptions {
     /// Properties that options of the mount were given for, with what these say: shown as temporary
     /// values.
     pub said: Vec<(&'static str, &'static str)>,
+    /// The file systems below it have mounts of their own, and do not appear inside. Only the
+    /// places of those whose keys are not loaded are closed.
+    pub alone: bool,
+    /// It is where its `mountpoint` says, and moves with it.
+    pub placed: bool,
+    /// The directory is made of the dataset's name, and goes when it is mounted there no more.
+    pub clears: bool,
 }
 
 /// A change that a library user made to a mounted file system.
@@ -97,6 +104,9 @@ pub struct MountServer {
     /// Asked for with the mount.
     asked: MountOptions,
     said: Vec<(&'static str, &'static str)>,
+    alone: bool,
+    placed: bool,
+    clears: bool,
     /// What the kernel was told last.
     told: Mutex<MountOptions>,
 }
@@ -130,7 +140,7 @@ impl MountServer {
             .table
             .enter(number::ROOT, What::Object(root, root_object));
         if !is_snapshot {
-            lay(&session, |_| true)?;
+            drop(lay(&session, |_| true)?);
         }
         let told = effective(&asked, &shown(&session));
         let mounted = mount(session.clone(), mountpoint, &told)?;
@@ -143,6 +153,9 @@ impl MountServer {
             ticker: Mutex::new(ticker),
             asked,
             said,
+            alone: options.alone,
+            placed: options.placed,
+            clears: options.clears,
             told: Mutex::new(told),
         })
     }
@@ -160,6 +173,21 @@ impl MountServer {
     /// Name of the dataset at the root.
     pub fn dataset(&self) -> String {
         self.session.root().name()
+    }
+
+    /// Whether the file systems below it have mounts of their own.
+    pub fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Whether it was mounted where its `mountpoint` says, because that says so.
+    pub fn is_placed(&self) -> bool {
+        self.placed
+    }
+
+    /// Whether its directory goes when it is mounted there no more.
+    pub fn clears_directory(&self) -> bool {
+        self.clears
     }
 
     /// What the mount's options say about a property.
@@ -283,11 +311,7 @@ impl MountServer {
         } else {
             Vec::new()
         };
-        let root_gate = if is_root {
-            Some(session.close_root())
-        } else {
-            None
-        };
+        let root_gate = Some(session.close_root());
         let result = {
             let mut gates: Vec<_> = concerned.iter().map(|v| v.close()).collect();
             for (volume, gate) in concerned.iter().zip(&mut gates) {
@@ -465,6 +489,8 @@ impl MountServer {
         let old_root = session.root();
         let old_covers = session.covers();
         let fs = session.tree.open(&old_root.name())?;
+        // File systems whose content is another one now, with that, and the inodes that both may have.
+        let (mut heirs, mut known) = (Vec::new(), Vec::new());
         let replaced = !old_root
             .file_system()
             .is_some_and(|now| Arc::ptr_eq(&now, &fs));
@@ -472,15 +498,11 @@ impl MountServer {
             if names.is_empty() {
                 names = root_names(&old_root);
             }
-            let root = Volume::new(
-                &session.slots,
-                fs.clone(),
-                old_root.name(),
-                true,
-                old_root.is_snapshot,
-            )
-            .map_err(closed)?;
+            let root = Volume::in_place_of(&old_root, fs.clone());
             session.set_root(root.clone());
+            heirs.push((old_root.clone(), root.clone()));
+            known.extend(session.table.inherit(&old_root, &root));
+            root.keep(&fs, &session.table);
             let object = fs.root()?;
             session
                 .table
@@ -488,7 +510,11 @@ impl MountServer {
             names.extend(root_names(&root));
         }
         // What a new file system must not have honoured stops being honoured before it is shown.
-        let retired = lay(session, |all| self.follow_honoured(all, true))?;
+        let (retired, children) = lay(session, |all| self.follow_honoured(all, true))?;
+        for (old, new) in children {
+            known.extend(session.table.inherit(&old, &new));
+            heirs.push((old, new));
+        }
         // Before anything is told to the kernel: it may have to wait for a request that waits here.
         drop(root_gate);
         self.follow_honoured(&shown(session), false);
@@ -500,6 +526,12 @@ impl MountServer {
         }
         for volume in &retired {
             self.retire(volume);
+        }
+        for (old, new) in &heirs {
+            known.extend(session.table.inherit(old, new));
+        }
+        for ino in known {
+            self.tell_inode(ino);
         }
         let mut dirs = BTreeSet::new();
         for (dir, name) in old_covers.differences(&session.covers()) {
@@ -671,19 +703,22 @@ fn shown(session: &Session) -> Vec<Arc<FileSystem>> {
     all
 }
 
+/// A file system that is not in the session any more, and the one that has its place.
+type Heir = (Arc<Volume>, Arc<Volume>);
+
 /// Makes the map of what is mounted where from the tree; returns the file systems that are not in
-/// it any more.
+/// it any more, and those that others took the places of.
 ///
 /// `may_show` is asked before anything new can be seen; if it says no, children that want something
 /// taken away are left out.
 fn lay(
     session: &Session,
     may_show: impl FnOnce(&[Arc<FileSystem>]) -> bool,
-) -> Result<Vec<Arc<Volume>>> {
+) -> Result<(Vec<Arc<Volume>>, Vec<Heir>)> {
     let root = session.root();
     let children = session.tree.children(&root.name())?;
     let old: HashMap<String, Arc<Volume>> = session.children.lock().clone();
-    let mut new = HashMap::new();
+    let (mut new, mut heirs) = (HashMap::new(), Vec::new());
     for child in &children {
         if child.sealed {
             continue;
@@ -696,9 +731,15 @@ fn lay(
             v.file_system()
                 .is_some_and(|there| Arc::ptr_eq(&there, &fs))
         });
-        let volume = match same {
-            Some(volume) => volume.clone(),
-            None => Volume::new(&session.slots, fs, child.dataset.clone(), false, false)
+        let volume = match (same, old.get(&child.dataset)) {
+            (Some(volume), _) => volume.clone(),
+            (None, Some(before)) => {
+                let volume = Volume::in_place_of(before, fs.clone());
+                volume.keep(&fs, &session.table);
+                heirs.push((before.clone(), volume.clone()));
+                volume
+            }
+            (None, None) => Volume::new(&session.slots, fs, child.dataset.clone(), false, false)
                 .map_err(closed)?,
         };
         volume.set_name(&child.dataset);
@@ -730,7 +771,7 @@ fn lay(
     *session.paths.lock() = paths;
     *session.children.lock() = new;
     session.set_covers(covers);
-    Ok(retired)
+    Ok((retired, heirs))
 }
 
 /// Names in the root directory, as far as they can be read.

@@ -92,6 +92,18 @@ impl Session {
         *self.root.write() = volume;
     }
 
+    /// The file system, or snapshot that somebody has looked at, whose numbers have a slot.
+    pub fn volume_at(&self, slot: u16) -> Option<Arc<Volume>> {
+        let mut heads = vec![self.root()];
+        heads.extend(self.children.lock().values().cloned());
+        let snapshots = |head: &Arc<Volume>| {
+            let all = head.snapshots.lock();
+            all.values().find_map(|s| s.upgrade().filter(|s| s.slot == slot))
+        };
+        let head = heads.iter().find(|head| head.slot == slot).cloned();
+        head.or_else(|| heads.iter().find_map(snapshots))
+    }
+
     /// Whether the kernel has let go of the session.
     pub fn over(&self) -> bool {
         self.over.load(Relaxed)
@@ -121,11 +133,13 @@ impl Session {
     /// The node of an inode.
     pub fn node(&self, ino: u64) -> Answer<Arc<Node>> {
         let node = self.table.get(ino)?;
-        if ino == number::ROOT && matches!(node.what, What::Gone(_)) {
-            // The root is being replaced. It must not seem to be gone.
+        let node = if matches!(node.what, What::Gone(..)) {
+            // A file system is being replaced. What the other one has must not seem to be gone.
             drop(self.root_gate.read());
-            return self.table.get(ino);
-        }
+            self.table.get(ino)?
+        } else {
+            node
+        };
         if let What::Listed(volume, listed) = &node.what {
             // The first use of what is not held.
             let fs = volume.enter()?;

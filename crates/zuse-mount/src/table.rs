@@ -47,8 +47,9 @@ pub(crate) enum What {
     Snapshots(Arc<Volume>),
     /// A directory that exists only because something is mounted below it.
     Virtual(Arc<VirtualDir>),
-    /// Its file system has gone. The volume keeps its slot from being used again.
-    Gone(#[allow(dead_code)] Arc<Volume>),
+    /// Its file system has gone. The volume keeps its slot from being used again. Where another
+    /// content takes its place (a rollback) it is the same file there, if that has it.
+    Gone(Arc<Volume>, Option<Listed>),
 }
 
 /// Which object it is that is not held.
@@ -115,11 +116,23 @@ impl Node {
         })
     }
 
+    /// Which object it is, if it has a name.
+    fn identity(&self) -> Option<Listed> {
+        match &self.what {
+            What::Object(_, znode) if znode.attributes().links > 0 => Some(Listed {
+                object: znode.object(),
+                generation: znode.generation(),
+            }),
+            What::Listed(_, listed) => Some(*listed),
+            _ => None,
+        }
+    }
+
     /// The object, if it is one.
     pub fn object(&self) -> Result<(&Arc<Volume>, &Arc<Znode>), Errno> {
         match &self.what {
             What::Object(volume, znode) => Ok((volume, znode)),
-            What::Gone(_) => Err(Errno::STALE),
+            What::Gone(..) => Err(Errno::STALE),
             // Whoever asks a session for a node gets an object.
             What::Listed(..) => Err(Errno::STALE),
             // Nothing can be changed there.
@@ -159,7 +172,7 @@ impl Node {
             | What::Listed(v, _)
             | What::DotZfs(v)
             | What::Snapshots(v)
-            | What::Gone(v) => Some(v),
+            | What::Gone(v, _) => Some(v),
             What::Virtual(_) => None,
         }
     }
@@ -334,14 +347,31 @@ impl Table {
             let mut shard = shard.write();
             for node in shard.nodes.values_mut() {
                 if node.volume().is_some_and(|v| Arc::ptr_eq(v, volume))
-                    && !matches!(node.what, What::Gone(_))
+                    && !matches!(node.what, What::Gone(..))
                 {
-                    let gone = node.with(What::Gone(volume.clone()));
+                    let gone = node.with(What::Gone(volume.clone(), node.identity()));
                     dropped.push(std::mem::replace(node, gone));
                 }
             }
             drop(shard);
         }
+    }
+
+    /// What was of a file system that has gone is of the one that took its place. Whether that has
+    /// the same file is seen when it is used. Returns the numbers.
+    pub fn inherit(&self, old: &Arc<Volume>, new: &Arc<Volume>) -> Vec<u64> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            for (ino, node) in &mut shard.write().nodes {
+                if let What::Gone(volume, Some(listed)) = &node.what
+                    && Arc::ptr_eq(volume, old)
+                {
+                    *node = node.with(What::Listed(new.clone(), *listed));
+                    all.push(*ino);
+                }
+            }
+        }
+        all
     }
 
     /// The inodes of a file system that the kernel knows.

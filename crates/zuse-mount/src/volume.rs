@@ -26,20 +26,35 @@ pub(crate) struct Slots {
     pub any_aliases: AtomicBool,
 }
 
+/// A number that file systems have, one after the other.
+struct Slot {
+    slots: Arc<Slots>,
+    number: u16,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.slots.used.lock().remove(&self.number);
+    }
+}
+
 impl Slots {
-    fn take(&self) -> Result<u16, Errno> {
+    fn take(self: &Arc<Self>) -> Result<Arc<Slot>, Errno> {
         let mut used = self.used.lock();
         let free = (0..number::VIRTUAL_SLOT).find(|slot| !used.contains(slot));
         // So many file systems are in use at a time: ENFILE.
         let slot = free.ok_or(Errno(23))?;
         used.insert(slot);
-        Ok(slot)
+        Ok(Arc::new(Slot {
+            slots: self.clone(),
+            number: slot,
+        }))
     }
 }
 
 /// A file system of the session.
 pub(crate) struct Volume {
-    slots: Arc<Slots>,
+    own: Arc<Slot>,
     /// Its part of the inode numbers.
     pub slot: u16,
     /// Inode number of its root directory.
@@ -104,6 +119,24 @@ impl Volume {
         is_snapshot: bool,
     ) -> Result<Arc<Self>, Errno> {
         let slot = slots.take()?;
+        Ok(Self::in_slot(slot, fs, name, is_root, is_snapshot))
+    }
+
+    /// Another content of a file system enters the session in its place: files that both have keep
+    /// their numbers.
+    pub fn in_place_of(old: &Self, fs: Arc<FileSystem>) -> Arc<Self> {
+        let is_root = old.root == number::ROOT;
+        Self::in_slot(old.own.clone(), fs, old.name(), is_root, old.is_snapshot)
+    }
+
+    fn in_slot(
+        own: Arc<Slot>,
+        fs: Arc<FileSystem>,
+        name: String,
+        is_root: bool,
+        is_snapshot: bool,
+    ) -> Arc<Self> {
+        let (slot, slots) = (own.number, &own.slots);
         fs.let_orphans_wait(MAY_WAIT);
         let has_aliases = fs.has_aliases();
         slots.any_aliases.fetch_or(has_aliases, Relaxed);
@@ -114,8 +147,8 @@ impl Volume {
         } else {
             number::of(slot, root_object)
         };
-        Ok(Arc::new(Self {
-            slots: slots.clone(),
+        Arc::new(Self {
+            own,
             slot,
             root,
             root_object,
@@ -128,7 +161,7 @@ impl Volume {
             gate: RwLock::new(Some(fs)),
             snapshots: Mutex::default(),
             keeper: OnceLock::new(),
-        }))
+        })
     }
 
     /// Before an object is given to the kernel without being held.
@@ -193,11 +226,5 @@ impl Volume {
 
     pub fn set_above(&self, ino: u64) {
         self.above.store(ino, Relaxed);
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        self.slots.used.lock().remove(&self.slot);
     }
 }

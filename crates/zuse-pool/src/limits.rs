@@ -54,6 +54,9 @@ pub struct Limits {
     /// Most rounds of PBKDF2 that are turned to make a key of a passphrase, whatever a pool or a
     /// stream asks for.
     pub pbkdf2_rounds: u64,
+    /// Seconds that a process holds an imported pool while nothing is mounted and no command runs;
+    /// none: until it is exported. With 0 each command opens the pool itself.
+    pub host_linger: Option<u32>,
 }
 
 /// Rounds of PBKDF2: seconds on a slow machine, and 28 times what a new key gets.
@@ -88,6 +91,7 @@ impl Default for Limits {
             write_around: true,
             read_around: true,
             pbkdf2_rounds: PBKDF2_ROUNDS,
+            host_linger: None,
         }
     }
 }

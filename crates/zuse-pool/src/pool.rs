@@ -485,6 +485,12 @@ impl Pool {
         self.txgs.wait_synced(txg, || self.brake())
     }
 
+    /// Whether nothing waits to be written: the open txg holds nothing, and the one before it is on
+    /// disk.
+    pub fn is_clean(&self) -> bool {
+        self.txgs.is_clean()
+    }
+
     /// Writes everything that is open now and waits for it.
     ///
     /// # Errors

@@ -277,6 +277,17 @@ pub static TUNABLES: &[Tunable] = &[
         get: |l| Some(l.pbkdf2_rounds),
         set: |l, v| l.pbkdf2_rounds = v.unwrap_or(Limits::default().pbkdf2_rounds),
     },
+    Tunable {
+        name: "zuse_host_linger",
+        alias: None,
+        unit: Unit::Number,
+        range: (0, u32::MAX as u64),
+        power: false,
+        meaning: "seconds that the host of an imported pool goes on without mounts and commands (-: until the export, 0: no hosts)",
+        live: true,
+        get: |l| l.host_linger.map(u64::from),
+        set: |l, v| l.host_linger = v.map(|v| v as u32),
+    },
 ];
 
 /// A tunable by its name or alias.

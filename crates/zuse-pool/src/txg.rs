@@ -321,6 +321,12 @@ impl Txgs {
         Ok(())
     }
 
+    /// Whether the open txg holds nothing and the one before it is on disk.
+    pub fn is_clean(&self) -> bool {
+        let state = self.lock();
+        state.untouched && state.syncing.is_none() && state.quiesced.is_none()
+    }
+
     /// The quiesce thread: moves one open txg to quiesced. False when the pool closes.
     pub fn quiesce_next(self: &Arc<Self>) -> bool {
         let mut state = self.lock();

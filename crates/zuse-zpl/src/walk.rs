@@ -17,7 +17,7 @@ use zuse_base::{Errno, Error, ObjectId, Result};
 
 use crate::file_system::FileSystem;
 use crate::znode::Znode;
-use crate::{dirent, mode};
+use crate::{dirent, flags, mode};
 
 /// Deepest tree that is walked.
 pub const DEEPEST: usize = 1 << 16;
@@ -65,6 +65,28 @@ pub struct Walk<'a> {
 }
 
 impl FileSystem {
+    /// A file that something outside of the pool names by its number: a file handle. What has no
+    /// name any more, or is part of another file's extended attributes, is none.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`: there is no such file. It cannot be read.
+    pub fn by_number(&self, object: ObjectId) -> Result<Arc<Znode>> {
+        let znode = self.znode(object)?;
+        let attributes = znode.attributes();
+        if attributes.links == 0 || attributes.flags & flags::XATTR != 0 {
+            return Err(Error::refused(Errno::NOENT, "a file of that number"));
+        }
+        Ok(znode)
+    }
+
+    /// The directory that a file lies in, or a directory's one above.
+    ///
+    /// # Errors
+    /// As [`Self::by_number`].
+    pub fn parent_of(&self, znode: &Znode) -> Result<Arc<Znode>> {
+        self.by_number(ObjectId(znode.attributes().parent))
+    }
+
     /// The directory behind an entry of `dir`, for who walks down a tree that begins at `start`.
     /// Fails where a walk might not end: the entry leads to the root, the start, or a directory
     /// that belongs elsewhere.

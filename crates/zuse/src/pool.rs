@@ -144,6 +144,16 @@ impl Pool {
         }
     }
 
+    /// Whether all that was changed is on disk. What is changed meanwhile may not be.
+    pub fn is_clean(&self) -> bool {
+        !self.is_writable() || self.spa.is_clean()
+    }
+
+    /// Gives the memory back that the block cache holds; what is asked for next is read again.
+    pub fn drop_cache(&self) {
+        self.spa.io().cache().clear();
+    }
+
     /// `zpool clear`: resets error counts, opens devices again, lets a suspended pool go on.
     ///
     /// # Errors

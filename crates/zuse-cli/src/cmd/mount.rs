@@ -116,7 +116,9 @@ impl MountArgs {
                     | "strict_open",
                     None,
                 ) => {}
-                ("comment" | "fsname" | "subtype" | "max_read", Some(_)) => {}
+                ("comment" | "fsname" | "subtype" | "max_read" | "blksize", Some(_)) => {}
+                // mount(8) gives back what the kernel shows of a mount.
+                ("user_id" | "group_id" | "rootmode", Some(_)) => {}
                 _ if name.starts_with("x-") || name == "device" => {}
                 // Taken by `tunables`.
                 (_, Some(_)) if zuse::tunable::tunable(name).is_some() => {}
@@ -199,8 +201,14 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
         }
         return holder.mount(&mount.dataset, &session.path(&mount.mountpoint), &options);
     }
-    let guid = session.guid_of(pool_of(&mount.dataset))?;
+    let name = pool_of(&mount.dataset);
+    let guid = session.guid_of(name)?;
     if wire::is_live(&session.state.socket(guid)) {
+        return Err(Stop::Held(guid));
+    }
+    let imported = session.state.imported()?;
+    if !foreground && imported.contains_key(name) && session.wants_host()? {
+        crate::host::start(session, name)?;
         return Err(Stop::Held(guid));
     }
     if foreground {

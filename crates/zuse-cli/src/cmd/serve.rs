@@ -1,47 +1,89 @@
-//! `zuse serve`: the process behind a mount. Started by `zuse mount`, not by people.
+//! `zuse serve`: the process behind mounts, and the host of an imported pool. Started by other
+//! commands, not by people.
 //!
 //! ```text
 //!   zuse mount ── starts ──► zuse serve (own session)        opens the pool, listens, mounts
 //!      waits on its stdout ◄── "ok"                          then lets go of the terminal
 //! ```
-//! No process is forked with threads in it: the server is this program anew.
+//! No process is forked with threads in it: the server is this program anew. What a host is and
+//! when one is started is in `host.rs`.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
+use zuse::Pool;
 use zuse_mount::ServerOptions;
 
 use super::mount::MountArgs;
 use crate::args::tunables;
-use crate::error::{CommandError, Explain, Outcome};
-use crate::holder::Holder;
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::forwarded::Forwarded;
+use crate::holder::{Holder, Life};
 use crate::session::{Need, Session};
 use crate::wire::Listener;
 
 /// What the server says when it is ready.
-const READY: &str = "ok\n";
+pub const READY: &str = "ok\n";
 /// What it says when it has mounted a stream that is not whole.
 const READY_IN_PART: &str = "in part\n";
+/// How long a new process waits for the command line for which it was started.
+const FIRST_COMMAND: Duration = Duration::from_secs(10);
 
-/// Serves mounts of a pool
+/// Holds a pool, and serves its mounts
 #[derive(Args, Debug)]
 pub struct Serve {
-    #[command(flatten)]
-    mount: MountArgs,
+    /// Hold this imported pool
+    #[arg(long, value_name = "POOL", conflicts_with_all = ["dataset", "mountpoint"])]
+    host: Option<String>,
+    /// Listen here for one command, and hold the pool that it makes or imports
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["dataset", "mountpoint", "host"])]
+    first: Option<PathBuf>,
     /// Stay in the foreground
     #[arg(long)]
     foreground: bool,
+    /// The dataset or snapshot
+    #[arg(required_unless_present_any = ["host", "first"], requires = "mountpoint")]
+    dataset: Option<String>,
+    /// The directory
+    mountpoint: Option<PathBuf>,
+    /// Options of the mount
+    #[arg(short = 'o', value_name = "OPTION,…")]
+    options: Vec<String>,
 }
 
 impl Serve {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        session.tune(tunables(&self.mount.options))?;
-        serve(session, &[self.mount], self.foreground)
+        session.tune(tunables(&self.options))?;
+        if let Some(socket) = &self.first {
+            return first(session, socket);
+        }
+        if let Some(name) = &self.host {
+            return match host(session, name, self.foreground) {
+                // Whoever started it says this in its own place.
+                Err(Stop::Failed(error)) if !self.foreground => {
+                    let said = serde_json::to_string(&error).map_err(std::io::Error::from)?;
+                    session.ui.print(said)?;
+                    Err(CommandError::silent(error.code).into())
+                }
+                other => other,
+            };
+        }
+        let (Some(dataset), Some(mountpoint)) = (self.dataset, self.mountpoint) else {
+            return Ok(());
+        };
+        let mount = MountArgs {
+            dataset,
+            mountpoint,
+            options: self.options,
+        };
+        serve(session, &[mount], self.foreground)
     }
 }
 
@@ -59,8 +101,14 @@ pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     start_as(session, &words, Stdio::null())
 }
 
-/// Starts this program anew with these words as a server, and waits until it has mounted.
-pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outcome {
+/// Starts this program anew with these words, and gives what it says before it lets go of its
+/// output.
+pub fn spawn(
+    session: &Session,
+    words: &[OsString],
+    input: Stdio,
+    errors: Stdio,
+) -> Outcome<(String, Child)> {
     let program = std::env::current_exe().or_cannot(|| "cannot find this program".into())?;
     let mut command = Command::new(program);
     for place in &session.search {
@@ -74,18 +122,21 @@ pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outc
     }
     command.args(words);
     command.current_dir(&session.cwd);
-    let [_, _, err] = session.ui.streams()?;
-    command
-        .stdin(input)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::from(err));
+    command.stdin(input).stdout(Stdio::piped()).stderr(errors);
     let mut child = command
         .spawn()
-        .or_cannot(|| "cannot start the mount process".into())?;
+        .or_cannot(|| "cannot start the process that holds the pool".into())?;
     let mut said = String::new();
     if let Some(mut out) = child.stdout.take() {
         std::io::Read::read_to_string(&mut out, &mut said)?;
     }
+    Ok((said, child))
+}
+
+/// Starts this program anew with these words as a server, and waits until it has mounted.
+pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outcome {
+    let [_, _, err] = session.ui.streams()?;
+    let (said, mut child) = spawn(session, words, input, Stdio::from(err))?;
     if said == READY {
         return Ok(());
     }
@@ -102,6 +153,81 @@ pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outc
         Err(_) => CommandError::silent(1),
     }
     .into())
+}
+
+/// Holds an imported pool until it is exported.
+pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
+    if !foreground {
+        let _ = rustix::process::setsid();
+    }
+    // This process is the host that everybody else would start.
+    session.becoming = true;
+    let pool = match session.pool(name, Need::Write) {
+        Err(Stop::Held(_)) => return ready(session),
+        other => other?,
+    };
+    let Some(claim) = Claim::of(session, &pool)? else {
+        return ready(session);
+    };
+    let holder = Holder::new(pool.clone(), Life::Imported);
+    let said = holder.mount_all();
+    drop(pool);
+    if !foreground {
+        let log = session.state.log(claim.guid);
+        go_quiet(session, &log)?;
+    }
+    said.into_iter().for_each(|line| session.ui.say(line));
+    claim.hold(session, &holder)
+}
+
+/// Runs one command line of another process, and holds the pool that it makes or imports.
+fn first(session: &mut Session, socket: &Path) -> Outcome {
+    let _ = rustix::process::setsid();
+    let listener = Listener::bind(socket).or_cannot(|| "cannot listen".into())?;
+    go_quiet(session, Path::new("/dev/null"))?;
+    let Some(stream) = listener.accept_for(FIRST_COMMAND)? else {
+        return Ok(());
+    };
+    drop(listener);
+    let Some((mut command, ())) = Forwarded::run(stream, &session.state, None, |_| Some(())) else {
+        return Ok(());
+    };
+    let kept = command.session.take_kept();
+    let Some(pool) = kept else {
+        command.end();
+        return Ok(());
+    };
+    let log = session.state.log(pool.guid());
+    go_quiet(session, &log)?;
+    session.adopt(pool.clone());
+    let claim = match Claim::of(session, &pool) {
+        Ok(Some(claim)) => claim,
+        other => {
+            let why = match other {
+                Err(Stop::Failed(error)) => error,
+                _ => CommandError::new(format!("cannot hold pool '{}'", pool.name())),
+            };
+            crate::say_error(&mut command.session.ui, &why);
+            command.code = 1;
+            command.end();
+            return Ok(());
+        }
+    };
+    let holder = Holder::new(pool.clone(), Life::Imported);
+    if command.code == 0 && command.session.mounts {
+        for said in holder.mount_all() {
+            command.session.ui.say(said);
+        }
+    }
+    drop(pool);
+    command.end();
+    claim.hold(session, &holder)
+}
+
+/// Says that somebody holds the pool.
+fn ready(session: &mut Session) -> Outcome {
+    session.ui.print(READY)?;
+    Ok(session.ui.flush()?)
 }
 
 /// Holds the pool and serves its mounts until there are none.
@@ -122,59 +248,81 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
         for (mount, options) in mounts.iter().zip(&options) {
             holder.mount(&mount.dataset, &session.path(&mount.mountpoint), options)?;
         }
-        if !foreground {
-            session.ui.print(READY)?;
-            session.ui.flush()?;
-        }
-        return Ok(());
+        return if foreground { Ok(()) } else { ready(session) };
     }
     let read_only = options.iter().all(|o| o.mount.read_only) && !session.search.is_empty();
     let need = if read_only { Need::Read } else { Need::Write };
+    session.no_host = true;
     let pool = session.pool_for(&first.dataset, need)?;
-    let guid = pool.guid();
-    session.state.sockets()?;
-    let listener = Listener::bind(&session.state.socket(guid))
-        .or_cannot(|| format!("cannot hold pool '{}'", pool.name()))?;
-    let note = state_note(session, guid, &pool.name())?;
-    let holder = Holder::new(pool.clone());
+    let claim = Claim::of(session, &pool)?.ok_or_else(|| {
+        CommandError::new(format!(
+            "cannot hold pool '{}': another process holds it",
+            pool.name()
+        ))
+    })?;
+    let holder = Holder::new(pool.clone(), Life::Mounts);
     for (mount, options) in mounts.iter().zip(&options) {
         holder.mount(&mount.dataset, &session.path(&mount.mountpoint), options)?;
     }
     drop(pool);
     if !foreground {
-        go_quiet(session, guid)?;
+        let log = session.state.log(claim.guid);
+        go_quiet(session, &log)?;
     }
-    let closed = holder.run(listener, &session.state);
-    let _ = std::fs::remove_file(&note);
-    let closed = closed?;
-    if closed {
-        let pool = holder.pool().clone();
-        session.release(&pool);
-    }
-    session.finish()
+    claim.hold(session, &holder)
 }
 
-/// Notes which pool is held, so that commands find it by its name.
-fn state_note(session: &Session, guid: u64, name: &str) -> Outcome<PathBuf> {
-    let path = session.state.held_name(guid);
-    std::fs::write(&path, format!("{name}\n"))
-        .or_cannot(|| format!("cannot write '{}'", path.display()))?;
-    Ok(path)
+/// The place of the process that holds a pool: its socket, and the note of the pool's name by which
+/// commands find it.
+struct Claim {
+    guid: u64,
+    listener: Listener,
+    note: PathBuf,
+}
+
+impl Claim {
+    /// Takes the place; none if somebody has it.
+    fn of(session: &Session, pool: &Arc<Pool>) -> Outcome<Option<Self>> {
+        let (guid, name) = (pool.guid(), pool.name());
+        session.state.sockets()?;
+        let listener = match Listener::bind(&session.state.socket(guid)) {
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => return Ok(None),
+            other => other.or_cannot(|| format!("cannot hold pool '{name}'"))?,
+        };
+        let note = session.state.held_name(guid);
+        std::fs::write(&note, format!("{name}\n"))
+            .or_cannot(|| format!("cannot write '{}'", note.display()))?;
+        Ok(Some(Self {
+            guid,
+            listener,
+            note,
+        }))
+    }
+
+    /// Serves whoever comes until the holder's life is over, then closes the pool.
+    fn hold(self, session: &mut Session, holder: &Arc<Holder>) -> Outcome {
+        let closed = holder.run(self.listener, &session.state);
+        let _ = std::fs::remove_file(&self.note);
+        if closed? {
+            let pool = holder.pool().clone();
+            session.release(&pool);
+        }
+        session.finish()
+    }
 }
 
 /// Says that it is ready and lets go of the starter's streams and directory.
-fn go_quiet(session: &mut Session, guid: u64) -> Outcome {
-    let log = session.state.log(guid);
-    let log = OpenOptions::new()
-        .create(true)
+fn go_quiet(session: &mut Session, log: &Path) -> Outcome {
+    let file = OpenOptions::new()
+        .create(log != Path::new("/dev/null"))
         .append(true)
-        .open(&log)
+        .open(log)
         .or_cannot(|| format!("cannot open '{}'", log.display()))?;
     let null = OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/null")?;
-    let streams = [null.as_fd(), null.as_fd(), log.as_fd()].map(|fd| fd.try_clone_to_owned());
+    let streams = [null.as_fd(), null.as_fd(), file.as_fd()].map(|fd| fd.try_clone_to_owned());
     let [a, b, c] = streams;
     session
         .ui
@@ -184,7 +332,7 @@ fn go_quiet(session: &mut Session, guid: u64) -> Outcome {
     session.ui = crate::ui::Ui::new([a?, b?, c?]);
     rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
     rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
-    rustix::stdio::dup2_stderr(&log).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(&file).map_err(std::io::Error::from)?;
     std::env::set_current_dir("/")?;
     session.cwd = PathBuf::from("/");
     Ok(())

@@ -22,7 +22,7 @@ use zuse::{Errno, Error, Pool};
 use super::{Answer, Cell, DatasetRow, Question, Text};
 use crate::error::{CommandError, Outcome};
 use crate::session::{Need, Session};
-use crate::wire;
+use crate::wire::{self, Sent};
 
 /// Bytes that are handed over together.
 const BATCH: usize = 64 << 10;
@@ -201,10 +201,8 @@ impl Question {
     /// The answer; none if the process has just ended.
     pub(super) fn ask_holder(&self, session: &mut Session, guid: u64) -> Outcome<Option<Answer>> {
         let json = serde_json::to_string(self).map_err(|e| CommandError::new(e.to_string()))?;
-        let request = wire::Request {
-            argv: vec![b"zuse".to_vec(), b"answer".to_vec(), json.into_bytes()],
-            cwd: b"/".to_vec(),
-        };
+        let argv = vec![b"zuse".to_vec(), b"answer".to_vec(), json.into_bytes()];
+        let request = wire::Request::new(argv, b"/".to_vec());
         let (reader, writer) = std::io::pipe()?;
         // A small pipe serves, too.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
@@ -222,7 +220,7 @@ impl Question {
             CommandError::new(what).hint("it may be of another version: unmount and mount again")
         };
         match code {
-            Some(0) => {
+            Sent::Ended(0) => {
                 let come = come.map_err(|e| odd(&e.to_string()))?;
                 match (self, come.other) {
                     (Self::Datasets { .. }, None) => Ok(Some(Answer::Datasets(come.rows))),
@@ -231,8 +229,9 @@ impl Question {
                     _ => Err(odd("that was not the question").into()),
                 }
             }
-            Some(code) => Err(CommandError::silent(code).into()),
-            None => Ok(None),
+            Sent::Ended(code) => Err(CommandError::silent(code).into()),
+            Sent::Strange => Err(crate::forward::strange().into()),
+            Sent::Nobody => Ok(None),
         }
     }
 }

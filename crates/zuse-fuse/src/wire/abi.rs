@@ -71,6 +71,8 @@ pub(super) mod op {
 pub(super) mod init {
     #![allow(missing_docs)]
     pub const ASYNC_READ: u64 = 1 << 0;
+    /// An inode that was forgotten is asked for by its number, with the name `.`.
+    pub const EXPORT_SUPPORT: u64 = 1 << 4;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const DONT_MASK: u64 = 1 << 6;
     pub const HAS_IOCTL_DIR: u64 = 1 << 11;

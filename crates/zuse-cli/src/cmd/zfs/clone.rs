@@ -14,7 +14,7 @@ pub struct Clone {
     /// Make the datasets above it too, and be content if it exists
     #[arg(short)]
     parents: bool,
-    /// Do not mount it; a child of something mounted appears there all the same
+    /// Do not mount it
     #[arg(short)]
     unmounted: bool,
     /// Set a property
@@ -54,10 +54,12 @@ impl Clone {
         if self.parents && pool.exists(name).or_cannot(cannot)? {
             return Ok(());
         }
-        super::create::ancestors(&pool, name, self.parents)?;
+        let above = super::create::ancestors(&pool, name, self.parents)?;
         pool.clone_snapshot(snapshot, name, &self.options)
             .or_cannot(cannot)?;
         session.log(&pool);
+        crate::automount::made(session, &above, false);
+        crate::automount::made(session, std::slice::from_ref(name), self.unmounted);
         Ok(())
     }
 }

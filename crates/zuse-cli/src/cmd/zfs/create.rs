@@ -14,7 +14,7 @@ pub struct Create {
     /// Make the datasets above it too, and be content if it exists
     #[arg(short)]
     parents: bool,
-    /// Do not mount it; a child of something mounted appears there all the same
+    /// Do not mount it
     #[arg(short)]
     unmounted: bool,
     /// Only say what would be made
@@ -82,7 +82,8 @@ pub fn name_error(name: &str) -> Option<String> {
 }
 
 /// Makes the datasets above a new name, or says that they are missing.
-pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome {
+/// Gives those that it made, the highest first.
+pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome<Vec<String>> {
     let cannot = || format!("cannot create '{name}'");
     let mut missing = Vec::new();
     let mut at = name;
@@ -108,7 +109,8 @@ pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome {
         pool.create_filesystem(above, &[], owner)
             .or_cannot(|| format!("cannot create '{above}'"))?;
     }
-    Ok(())
+    missing.reverse();
+    Ok(missing)
 }
 
 impl Create {
@@ -213,6 +215,12 @@ impl Create {
             }
         }
         session.log(&pool);
+        let mut made: Vec<String> = missing.into_iter().rev().collect();
+        crate::automount::made(session, &made, false);
+        if self.volume.is_none() {
+            made = vec![name.clone()];
+            crate::automount::made(session, &made, self.unmounted);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use crate::automount;
 use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
@@ -101,10 +102,13 @@ impl Destroy {
             let all = plan.clones.iter().chain(&plan.names).cloned();
             holder.check_unused(&all.collect::<Vec<_>>())?;
         }
+        let all: Vec<String> = plan.clones.iter().chain(&plan.names).cloned().collect();
+        let dirs = automount::places_of(session, &all);
         let mut tops = plan.clones;
         tops.push(name.clone());
         pool.destroy_datasets(&tops, recursive, self.force, self.defer)
             .or_cannot(|| cannot(name))?;
+        automount::clear_places(&dirs);
         session.log(&pool);
         Ok(())
     }

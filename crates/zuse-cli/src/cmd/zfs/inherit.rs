@@ -3,6 +3,7 @@
 use clap::Args;
 use zuse::property_table::{dataset_property, is_user_property};
 
+use crate::automount;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
 
@@ -49,6 +50,11 @@ impl Inherit {
         }
         for name in &self.datasets {
             let pool = session.pool_for(name, Need::Write)?;
+            let moves = automount::decides(property);
+            let newly = moves && property == "mountpoint";
+            if moves {
+                automount::check_movable(session, name)?;
+            }
             let depth = if self.recursive { None } else { Some(0) };
             for found in pool
                 .list(name, depth, false)
@@ -62,6 +68,9 @@ impl Inherit {
                     .or_cannot(|| format!("cannot inherit {property} for '{}'", found.name))?;
             }
             session.log(&pool);
+            if moves {
+                automount::follow(session, name, newly);
+            }
         }
         Ok(())
     }

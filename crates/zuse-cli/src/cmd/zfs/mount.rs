@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use zuse_mount::place_of;
 
 use crate::cmd::mount::{MountArgs, mount};
 use crate::error::{CommandError, Explain, Outcome, Stop};
@@ -31,8 +32,14 @@ impl Mount {
         }
         if self.all {
             let mut failed = false;
-            for pool in session.pool_names()? {
-                failed |= !self.all_of(session, &pool)?;
+            if let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) {
+                let said = holder.mount_all();
+                failed = !said.is_empty();
+                said.into_iter().for_each(|line| session.ui.say(line));
+            } else {
+                for pool in session.pool_names()? {
+                    failed |= !self.all_of(session, &pool)?;
+                }
             }
             return match failed {
                 true => Err(CommandError::silent(1).into()),
@@ -57,6 +64,23 @@ impl Mount {
     /// Mounts what is to be mounted of a pool. What cannot be is told, and the others are mounted:
     /// then it gives false.
     fn all_of(&self, session: &mut Session, pool: &str) -> Outcome<bool> {
+        if session.wants_host()? && session.search.is_empty() {
+            let done = match session.pool(pool, Need::Read) {
+                Err(Stop::Held(guid)) => {
+                    let mut words = vec!["zuse", "zfs", "mount", "-a"];
+                    words.extend(self.options.iter().flat_map(|o| ["-o", o.as_str()]));
+                    crate::forward::command(session, guid, &words)
+                }
+                other => other.map(drop),
+            };
+            return match done {
+                Err(Stop::Failed(e)) => {
+                    crate::say_error(&mut session.ui, &e);
+                    Ok(false)
+                }
+                other => other.map(|()| true),
+            };
+        }
         let question = Question::Datasets {
             root: pool.to_owned(),
             depth: None,
@@ -169,6 +193,16 @@ impl Mount {
                 );
             }
             _ => {}
+        }
+        if let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) {
+            let args = MountArgs {
+                dataset: dataset.to_owned(),
+                mountpoint: PathBuf::from(&path),
+                options: self.options.clone(),
+            };
+            let options = args.parse()?;
+            let place = place_of(&pool, dataset).or_cannot(cannot)?;
+            return holder.mount_placed(&place, path.as_ref(), options);
         }
         std::fs::create_dir_all(&path).map_err(|e| {
             CommandError::new(format!("{}: cannot make '{path}': {e}", cannot()))

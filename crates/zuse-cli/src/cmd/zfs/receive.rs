@@ -24,7 +24,7 @@ pub struct Receive {
     /// Only say what would be done
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Accepted: nothing is mounted by receiving
+    /// Do not mount what is received
     #[arg(short = 'u')]
     unmounted: bool,
     /// Say what is received
@@ -147,6 +147,7 @@ impl Receive {
         let mut lines = Vec::new();
         let mut began = Instant::now();
         let mut incremental = false;
+        let mut new: Vec<String> = Vec::new();
         let ui = &mut session.ui;
         let done = pool.receive(input, &request, &mut |s| {
             incremental = s.incremental;
@@ -156,6 +157,10 @@ impl Receive {
                 }
                 None => {
                     began = Instant::now();
+                    let head = s.to.split('@').next().unwrap_or(&s.to);
+                    if !pool.exists(head).unwrap_or(true) {
+                        new.push(head.to_owned());
+                    }
                     let kind = if s.incremental { "incremental" } else { "full" };
                     let verb = if self.dry_run { "receive" } else { "receiv" };
                     lines.push(format!(
@@ -182,6 +187,8 @@ impl Receive {
                 }
             }
         });
+        // What came whole before a failure is there, too.
+        crate::automount::made(session, &new, self.unmounted);
         if let Err(error) = done {
             let kind = if incremental {
                 "incremental"

@@ -16,7 +16,7 @@ pub struct Rename {
     /// Of a snapshot: also the snapshots of that name below
     #[arg(short)]
     recursive: bool,
-    /// Accepted: mounts follow
+    /// Leave mounts where they are
     #[arg(short)]
     unmounted: bool,
     /// Although it is in use
@@ -100,8 +100,15 @@ impl Rename {
                     .or_cannot(|| format!("cannot create '{name}'"))?;
             }
         }
+        let moves = !from.contains('@') && !self.unmounted;
+        if moves && !self.force {
+            crate::automount::check_movable(session, from)?;
+        }
         pool.rename(from, &to, self.recursive).or_cannot(cannot)?;
         session.log(&pool);
+        if moves {
+            crate::automount::follow(session, &to, false);
+        }
         Ok(())
     }
 }

@@ -178,6 +178,9 @@ impl Send {
             options: self.options(),
         };
         let pool = session.pool_for(&name, Need::Read)?;
+        if let Some(error) = self.nameless_source(&request) {
+            return Err(error.into());
+        }
         let planned = pool.plan_send(&request);
         let failed = || format!("warning: cannot send '{name}'");
         if let Err(zuse::Error::Refused { what, why, .. }) = &planned {
@@ -192,6 +195,20 @@ impl Send {
             }
         }
         planned.or_cannot(failed)
+    }
+
+    /// What is said of a source that is a delimiter alone.
+    fn nameless_source(&self, request: &SendRequest) -> Option<CommandError> {
+        let head = request.to.split('@').next().unwrap_or_default();
+        let said = match (request.from.as_deref()?, self.all_from.is_some()) {
+            ("@", true) => format!("cannot send '{head}': zero-length incremental source"),
+            ("@", false) if !self.recursive => format!(
+                "cannot open '{head}@': empty component or misplaced '@' or '#' delimiter in name"
+            ),
+            ("#", false) => format!("warning: cannot send '{}': Invalid argument", request.to),
+            _ => return None,
+        };
+        Some(CommandError::new(said))
     }
 
     fn resumed(&self, session: &mut Session, token: &str) -> Outcome<SendPlan> {

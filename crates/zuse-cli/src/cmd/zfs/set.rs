@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::args::no_duplicates;
+use crate::automount;
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
@@ -15,7 +16,7 @@ const FAILED: u8 = 255;
 /// Ends with 255 if something cannot be set.
 #[derive(Args, Debug)]
 pub struct Set {
-    /// Do not remount; mounts follow by themselves
+    /// Leave mounts where they are
     #[arg(short)]
     unmounted: bool,
     /// What to set, then the datasets
@@ -49,7 +50,7 @@ impl Set {
             .map_err(failed)?;
         no_duplicates(&pairs)?;
         for name in datasets {
-            set_one(session, name, &pairs).map_err(failed)?;
+            set_one(session, name, &pairs, self.unmounted).map_err(failed)?;
         }
         Ok(())
     }
@@ -62,8 +63,21 @@ fn failed(stop: Stop) -> Stop {
     }
 }
 
-fn set_one(session: &mut Session, name: &str, pairs: &[(String, String)]) -> Outcome {
+fn set_one(
+    session: &mut Session,
+    name: &str,
+    pairs: &[(String, String)],
+    unmounted: bool,
+) -> Outcome {
     let pool = session.pool_for(name, Need::Write)?;
+    let moves = !unmounted && pairs.iter().any(|(n, _)| automount::decides(n));
+    // A mountpoint mounts, too; `canmount` only takes away.
+    let newly = moves && pairs.iter().any(|(n, _)| n == "mountpoint");
+    let goes = |(n, v): &(String, String)| n == "canmount" && v == "off";
+    let stays = !newly && !pairs.iter().any(goes);
+    if moves && !stays {
+        automount::check_movable(session, name)?;
+    }
     let dataset = pool
         .dataset(name)
         .or_cannot(|| format!("cannot open '{name}'"))?;
@@ -71,5 +85,8 @@ fn set_one(session: &mut Session, name: &str, pairs: &[(String, String)]) -> Out
         .set(pairs)
         .or_cannot(|| format!("cannot set property for '{name}'"))?;
     session.log(&pool);
+    if moves {
+        automount::follow(session, name, newly);
+    }
     Ok(())
 }

@@ -9,7 +9,7 @@ use zuse::{Errno, NewDevice, NewPool, Pool, Storage};
 
 use crate::args::{no_duplicates, pair, passing, pool_name, size};
 use crate::cache_file::Extra;
-use crate::error::{CommandError, Outcome, explain};
+use crate::error::{CommandError, Outcome, Stop, explain};
 use crate::keys::obtain;
 use crate::session::Session;
 use crate::sets::requested;
@@ -20,8 +20,8 @@ use crate::vdev_spec::VdevSpecs;
 /// The devices are disks, partitions or files; several are striped. 'mirror', 'raidz1' to 'raidz3'
 /// and 'draid[PARITY][:Nd][:Nc][:Ns]' make one vdev of the devices behind them; 'special', 'dedup'
 /// and 'log' say what the vdevs behind them are for. With --size a device that does not exist yet
-/// is made as a sparse file of that size. The root dataset is not mounted: 'zuse mount POOL DIR'
-/// does that.
+/// is made as a sparse file of that size. A process in the background goes on holding the pool, and
+/// mounts what has a mountpoint that the user may mount on.
 #[derive(Args, Debug)]
 pub struct Create {
     /// Take devices although a pool that is not imported, a file system or something else is on
@@ -69,6 +69,9 @@ impl Create {
     pub fn run(self, session: &mut Session) -> Outcome {
         no_duplicates(&self.options)?;
         no_duplicates(&self.root_options)?;
+        if !self.dry_run && session.wants_host()? {
+            return Err(Stop::Anew);
+        }
         let name = self.pool.clone();
         if name.contains('/') {
             return Err(CommandError::new(format!(

@@ -59,6 +59,10 @@ pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str)
     let Some(holder) = session.holder.clone().filter(|h| h.pool().name() == name) else {
         return Ok(());
     };
+    if holder.mounts_by_itself() && !force && holder.pool().suspended().is_none() {
+        holder.check_unused(&holder.datasets())?;
+    }
+    let dirs = crate::automount::all_places(session);
     let unmounted = holder.unmount_all(force).map_err(|e| match e {
         zuse::Error::Suspended { .. } => {
             explain(&format!("cannot {action} '{name}'"), &e, true).hint(GIVE_UP)
@@ -71,6 +75,7 @@ pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str)
         Err(_) if force && holder.pool().suspended().is_some() => holder.abandon(),
         other => other?,
     }
+    crate::automount::clear_places(&dirs);
     // Nobody is sent here any more: the pool is about to be closed.
     let guid = holder.pool().guid();
     let _ = std::fs::remove_file(session.state.held_name(guid));

@@ -1,5 +1,6 @@
 //! `zpool import`
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -8,13 +9,14 @@ use zuse::{Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevCo
 
 use crate::args::{pair, passing};
 use crate::date;
-use crate::error::{CommandError, Outcome, explain};
+use crate::error::{CommandError, Outcome, Stop, explain};
 use crate::session::{Session, for_now, patiently};
 
 /// Import a pool, or list the pools that could be
 ///
 /// An imported pool is remembered in the cache file and found by its name from then on, until
-/// 'zpool export'. Its datasets are not mounted: 'zuse mount' does that.
+/// 'zpool export'. A process in the background goes on holding it, and mounts what has a mountpoint
+/// that the user may mount on.
 #[derive(Args, Debug)]
 pub struct Import {
     /// Look at this device, or at the devices in this directory; /dev by default (may be repeated)
@@ -26,7 +28,7 @@ pub struct Import {
     /// Destroyed pools only
     #[arg(short = 'D')]
     destroyed: bool,
-    /// Mount nothing; it never does
+    /// Mount nothing
     #[arg(short = 'N')]
     no_mount: bool,
     /// All pools that are found
@@ -93,15 +95,16 @@ impl Import {
                     || self.pool.is_some()
             })
             .collect();
+        session.mounts = !self.no_mount;
         if let Some(name) = &self.pool {
+            if !self.dry_run && session.wants_host()? {
+                return Err(Stop::Anew);
+            }
             let found = pick(&candidates, name, &scan.problems)?;
             return self.import(session, found, self.new_name.as_deref());
         }
         if self.all {
-            for found in &candidates {
-                self.import(session, found, None)?;
-            }
-            return Ok(());
+            return self.import_all(session, &candidates);
         }
         if candidates.is_empty() {
             session.ui.say("no pools available to import");
@@ -111,6 +114,57 @@ impl Import {
         let texts: Vec<String> = candidates.iter().map(|p| listing(p, host)).collect();
         session.ui.print(texts.join("\n"))?;
         Ok(())
+    }
+
+    /// Imports all that was found, each into a process of its own if it is to have a host. One that
+    /// cannot be imported does not keep the others out.
+    fn import_all(&self, session: &mut Session, candidates: &[FoundPool]) -> Outcome {
+        let mut code = 0;
+        for found in candidates {
+            let done = if !self.dry_run && session.wants_host()? {
+                crate::host::anew(session, &self.line_for(session, found))
+            } else {
+                self.import(session, found, None).map(|()| 0)
+            };
+            code = code.max(match done {
+                Ok(code) => code,
+                Err(Stop::Failed(error)) => {
+                    crate::say_error(&mut session.ui, &error);
+                    error.code
+                }
+                Err(stop) => return Err(stop),
+            });
+        }
+        match code {
+            0 => Ok(()),
+            code => Err(CommandError::silent(code).into()),
+        }
+    }
+
+    /// This command line for one pool of many.
+    fn line_for(&self, session: &Session, found: &FoundPool) -> Vec<OsString> {
+        let mut words: Vec<OsString> = ["zuse", "zpool", "import"].map(OsString::from).into();
+        for place in &session.search {
+            words.extend(["-d".into(), place.into()]);
+        }
+        let switches = [
+            ("-f", self.force),
+            ("-D", self.destroyed),
+            ("-N", self.no_mount),
+            ("-F", self.rewind),
+            ("-X", self.extreme),
+            ("--rewind-to-checkpoint", self.rewind_to_checkpoint),
+        ];
+        words.extend(switches.iter().filter(|s| s.1).map(|s| s.0.into()));
+        if let Some(root) = &self.root {
+            words.extend(["-R".into(), root.into()]);
+        }
+        for (name, value) in &self.options {
+            words.extend(["-o".into(), format!("{name}={value}").into()]);
+        }
+        words.extend(self.txg.iter().map(|txg| format!("-T{txg}").into()));
+        words.push(found.config.pool_guid.to_string().into());
+        words
     }
 
     fn import(&self, session: &mut Session, found: &FoundPool, new_name: Option<&str>) -> Outcome {
@@ -187,7 +241,10 @@ impl Import {
             pool.set_pool_property(property, value)
                 .map_err(|e| explain(&format!("cannot set property for '{name}'"), &e, true))?;
         }
-        if read_only {
+        // Without a host the next command would open the newest state, not the one that was asked
+        // for.
+        let elsewhen = self.rewind_to_checkpoint || access.rewind_to.is_some();
+        if read_only && elsewhen && !session.becoming {
             session.ui.say(format!(
                 "'{name}' can be read. A read-only import lasts for one command only: use -d FILE|DIR with the commands that read it{}.",
                 match (self.rewind_to_checkpoint, access.rewind_to) {

@@ -1,0 +1,262 @@
+//! What a host mounts without being asked for it by name: what ZFS mounts.
+//!
+//! ```text
+//!   zpool create, zpool import     all with canmount=on, a mountpoint and their keys
+//!   zfs create, clone, receive     the new ones
+//!   zfs set, inherit, rename       what was mounted moves; what is to be mounted now comes, what
+//!                                  is not goes
+//! ```
+//! Root's datasets are mounts of their own, where their mountpoints say. Other users' lie inside
+//! their parents' mounts, on directories that are theirs or below an alternate root: the kernel lets
+//! nobody else mount elsewhere. What is left unmounted is said, with what to do.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zuse_mount::{MountOptions, MountServer, Place, ServerOptions, place_of, places};
+
+use crate::error::{CommandError, Outcome, Stop};
+use crate::holder::Holder;
+use crate::session::Session;
+
+/// What mounting had to say, one line each.
+pub type Said = Vec<String>;
+
+/// Whether this process mounts anywhere, and for all users.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Why this user may not mount there.
+fn why_not(path: &Path, below_root: bool) -> Option<String> {
+    if path == Path::new("/") {
+        return Some("it would cover the root directory".into());
+    }
+    if is_root() || below_root {
+        return None;
+    }
+    let there = path.ancestors().find_map(|p| Some((p, p.metadata().ok()?)));
+    let (dir, meta) = there?;
+    let mine = meta.uid() == rustix::process::geteuid().as_raw();
+    (!mine).then(|| format!("'{}' is not yours", dir.display()))
+}
+
+impl Holder {
+    /// Mounts what is to be mounted of the whole pool.
+    pub fn mount_all(&self) -> Said {
+        self.mount_below(&self.pool().name())
+    }
+
+    /// Mounts what is to be mounted of a file system and of those below it.
+    pub fn mount_below(&self, root: &str) -> Said {
+        match places(self.pool(), root) {
+            Ok(all) => self.mount_wanted(&all),
+            Err(e) => vec![format!("cannot mount '{root}': {e}")],
+        }
+    }
+
+    /// Mounts those of new file systems that are to be mounted.
+    pub fn mount_new(&self, datasets: &[String]) -> Said {
+        let place = |name: &String| place_of(self.pool(), name).ok();
+        let all: Vec<Place> = datasets.iter().filter_map(place).collect();
+        self.mount_wanted(&all)
+    }
+
+    fn mount_wanted(&self, all: &[Place]) -> Said {
+        let mut said = Said::new();
+        let mut more = 0usize;
+        for place in all {
+            let Some(path) = place.wanted().filter(|_| !place.dataset.contains('%')) else {
+                continue;
+            };
+            // Where it appears inside its parent's mount it is there already.
+            if self.serves(&place.dataset) {
+                continue;
+            }
+            match self.mount_placed(place, path, ServerOptions::default()) {
+                Ok(()) => {}
+                Err(_) if !said.is_empty() => more += 1,
+                Err(Stop::Failed(error)) => {
+                    said.push(error.message);
+                    said.extend(error.hints);
+                }
+                Err(_) => {}
+            }
+        }
+        if more > 0 {
+            said.push(format!("and {more} others are not mounted"));
+        }
+        said
+    }
+
+    /// Mounts a file system where its mountpoint says.
+    pub fn mount_placed(&self, place: &Place, path: &Path, asked: ServerOptions) -> Outcome {
+        let dataset = place.dataset.as_str();
+        let no = |why: String| {
+            CommandError::new(format!(
+                "'{dataset}' is not mounted on '{}': {why}",
+                path.display()
+            ))
+            .hint(format!(
+                "'zuse mount {dataset} DIR' mounts it on a directory of yours"
+            ))
+        };
+        let altroot = self.pool().for_now().altroot;
+        let below_root = altroot.is_some_and(|root| path.starts_with(root));
+        if let Some(why) = why_not(path, below_root) {
+            return Err(no(why).into());
+        }
+        std::fs::create_dir_all(path).map_err(|e| no(e.to_string()))?;
+        let overlay = self.pool().dataset(dataset).and_then(|d| d.property("overlay"));
+        if overlay.is_ok_and(|found| found.is_some_and(|p| p.value == "off"))
+            && path.read_dir()?.next().is_some()
+        {
+            return Err(CommandError::new(format!(
+                "cannot mount '{}': directory is not empty",
+                path.display()
+            ))
+            .into());
+        }
+        let options = ServerOptions {
+            mount: MountOptions {
+                source: dataset.to_owned(),
+                ..asked.mount
+            },
+            alone: is_root(),
+            placed: true,
+            clears: !place.named,
+            ..asked
+        };
+        self.mount(dataset, path, &options)
+    }
+
+    /// Refuses a change after which mounts of a file system, and of those below it, would have to
+    /// move, where a process uses them.
+    pub fn check_movable(&self, root: &str) -> Outcome {
+        self.check_unused(&self.placed_below(root))
+    }
+
+    /// What is mounted where its mountpoint said, of a file system and of those below it.
+    fn placed_below(&self, root: &str) -> Vec<String> {
+        let within = |d: &str| {
+            let rest = d.strip_prefix(root);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let servers = self.servers();
+        let placed = servers.iter().filter(|s| s.is_placed() && !s.is_over());
+        placed
+            .map(|s| s.dataset())
+            .filter(|name| within(name))
+            .collect()
+    }
+
+    /// After mountpoints or names have changed of a file system and of those below it: what is
+    /// mounted elsewhere than it says now moves or goes. The file system itself is mounted `newly`
+    /// if it was not before.
+    pub fn follow_places(self: &Arc<Self>, root: &str, newly: bool) -> Said {
+        let all = match places(self.pool(), root) {
+            Ok(all) => all,
+            Err(e) => return vec![format!("cannot mount '{root}': {e}")],
+        };
+        let mut said = Said::new();
+        let mut moved = Vec::new();
+        // The deepest first: others may lie in them.
+        for place in all.iter().rev() {
+            let servers = self.servers();
+            let fits = |s: &&Arc<MountServer>| {
+                s.is_placed() && !s.is_over() && s.dataset() == place.dataset
+            };
+            let Some(server) = servers.iter().find(fits) else {
+                if newly && place.dataset == root {
+                    moved.push(place.clone());
+                }
+                continue;
+            };
+            let at: PathBuf = server.mount_point().to_owned();
+            let stays = place.path.as_ref() == Some(&at) && place.can != "off";
+            if stays {
+                continue;
+            }
+            match self.end_mount(server) {
+                Ok(()) => {
+                    if server.clears_directory() {
+                        let _ = std::fs::remove_dir(&at);
+                    }
+                    let mut again = place.clone();
+                    if again.can == "noauto" {
+                        again.can = "on".into();
+                    }
+                    moved.push(again);
+                }
+                Err(e) => said.push(format!("cannot unmount '{}': {e}", at.display())),
+            }
+        }
+        moved.reverse();
+        said.extend(self.mount_wanted(&moved));
+        said
+    }
+}
+
+/// After a command has made file systems: mounts them, or keeps them out of their parents' mounts
+/// too.
+pub fn made(session: &mut Session, datasets: &[String], unmounted: bool) {
+    let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
+        return;
+    };
+    if unmounted {
+        datasets.iter().for_each(|name| holder.keep_out(name));
+        return;
+    }
+    for line in holder.mount_new(datasets) {
+        session.ui.say(line);
+    }
+}
+
+/// The directories that are to go with the mounts of some datasets, the deepest first.
+pub fn places_of(session: &Session, datasets: &[String]) -> Vec<PathBuf> {
+    let holder = session.holder.as_ref().filter(|h| h.mounts_by_itself());
+    let servers = holder.map_or_else(Vec::new, |h| h.servers());
+    let placed = servers.iter().filter(|s| s.clears_directory());
+    let mut dirs: Vec<PathBuf> = placed
+        .filter(|s| datasets.contains(&s.dataset()))
+        .map(|s| s.mount_point().to_owned())
+        .collect();
+    dirs.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));
+    dirs
+}
+
+/// The same of the whole pool.
+pub fn all_places(session: &Session) -> Vec<PathBuf> {
+    let holder = session.holder.as_ref();
+    places_of(session, &holder.map_or_else(Vec::new, |h| h.datasets()))
+}
+
+/// Takes the directories away on which datasets were mounted that are gone, if they are empty.
+pub fn clear_places(dirs: &[PathBuf]) {
+    for dir in dirs {
+        let _ = std::fs::remove_dir(dir);
+    }
+}
+
+/// Whether properties decide where a file system is mounted.
+pub fn decides(property: &str) -> bool {
+    matches!(property, "mountpoint" | "canmount")
+}
+
+/// Refuses a change of names or mountpoints from a dataset on while a process is in what would have
+/// to move.
+pub fn check_movable(session: &Session, dataset: &str) -> Outcome {
+    let holder = session.holder.as_ref().filter(|h| h.mounts_by_itself());
+    holder.map_or(Ok(()), |h| h.check_movable(dataset))
+}
+
+/// After names or mountpoints have changed from a dataset on: what is mounted follows.
+pub fn follow(session: &mut Session, dataset: &str, newly: bool) {
+    let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
+        return;
+    };
+    for line in holder.follow_places(dataset, newly) {
+        session.ui.say(line);
+    }
+}

@@ -1,0 +1,223 @@
+//! `zuse host`: the processes that hold imported pools.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::json::{Json, envelope};
+use crate::session::{Need, Session};
+use crate::table::{Column, Side, render};
+use crate::wire;
+
+/// How long a host may take to write what it has and to unmount.
+const ENDING: Duration = Duration::from_secs(60);
+/// How often it is looked whether a host has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The processes that hold imported pools
+///
+/// 'zpool create' and 'zpool import' start one for the pool, 'zpool export' and 'zpool destroy' end
+/// it. A command for an imported pool that has none starts it again. The tunable zuse_host_linger
+/// says how long one goes on without work; 0 means that there are none.
+#[derive(Args, Debug)]
+pub struct Host {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// List them
+    List(List),
+    /// Start one for each imported pool, and stay until SIGTERM; then end them. For a service
+    /// manager, which hears when all are there
+    Run,
+    /// Write what waits, unmount, and end; the pools stay imported
+    Stop(Pools),
+    /// Stop them, and start others: for another version of zuse
+    Restart(Pools),
+}
+
+#[derive(Args, Debug, Default)]
+struct List {
+    /// As JSON
+    #[arg(short, long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Pools {
+    /// The pools; all by default
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+}
+
+/// A host.
+struct Row {
+    pool: String,
+    guid: u64,
+    process: u32,
+}
+
+impl Host {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        match self.command {
+            None => list(session, false),
+            Some(Command::List(l)) => list(session, l.json),
+            Some(Command::Run) => run(session),
+            Some(Command::Stop(p)) => stop(session, &p.pools).map(drop),
+            Some(Command::Restart(p)) => {
+                let stopped = stop(session, &p.pools)?;
+                start(session, &stopped)
+            }
+        }
+    }
+}
+
+/// Those that run, of these pools or of all.
+fn rows(session: &Session, pools: &[String]) -> Vec<Row> {
+    let held = session.state.held().into_iter();
+    let named = held.filter(|(name, _)| pools.is_empty() || pools.contains(name));
+    let row = |(pool, guid)| {
+        let process = wire::process_behind(&session.state.socket(guid))?;
+        Some(Row {
+            pool,
+            guid,
+            process,
+        })
+    };
+    named.filter_map(row).collect()
+}
+
+fn list(session: &mut Session, json: bool) -> Outcome {
+    let rows = rows(session, &[]);
+    if json {
+        let of = |r: &Row| {
+            let log = session.state.log(r.guid).display().to_string();
+            let fields = vec![
+                ("pid".to_owned(), Json::Text(r.process.to_string())),
+                ("log".to_owned(), Json::Text(log)),
+            ];
+            (r.pool.clone(), Json::Object(fields))
+        };
+        let hosts = Json::Object(rows.iter().map(of).collect());
+        let line = envelope("zuse host list", vec![("hosts".to_owned(), hosts)]);
+        return Ok(session.ui.line(line.to_string())?);
+    }
+    let columns = [
+        Column::new("pool", Side::Left),
+        Column::new("pid", Side::Right),
+        Column::new("log", Side::Left),
+    ];
+    let line = |r: &Row| {
+        let log = session.state.log(r.guid).display().to_string();
+        vec![r.pool.clone(), r.process.to_string(), log]
+    };
+    let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
+    let style = session.ui.style(false);
+    session.ui.print(render(&columns, &lines, style))?;
+    Ok(())
+}
+
+/// Starts hosts of imported pools; those that cannot be opened are said.
+fn start(session: &mut Session, pools: &[String]) -> Outcome {
+    let mut failed = false;
+    for name in pools {
+        match session.pool(name, Need::Write) {
+            Ok(_) | Err(Stop::Held(_)) => {}
+            Err(Stop::Failed(error)) => {
+                failed = true;
+                crate::say_error(&mut session.ui, &error);
+            }
+            Err(stop) => return Err(stop),
+        }
+    }
+    match failed {
+        true => Err(CommandError::silent(1).into()),
+        false => Ok(()),
+    }
+}
+
+/// Ends hosts, and waits until they are gone. Gives the pools that they held.
+fn stop(session: &mut Session, pools: &[String]) -> Outcome<Vec<String>> {
+    let rows = rows(session, pools);
+    let found = |name: &String| rows.iter().any(|r| r.pool == *name);
+    if let Some(none) = pools.iter().find(|name| !found(name)) {
+        return Err(CommandError::new(format!("'{none}' has no host"))
+            .hint("'zuse host' lists those that run")
+            .into());
+    }
+    for row in &rows {
+        end(session, row)?;
+    }
+    Ok(rows.into_iter().map(|r| r.pool).collect())
+}
+
+fn end(session: &Session, row: &Row) -> Outcome {
+    use rustix::process::{Pid, Signal, kill_process};
+    let cannot = || format!("cannot end the host of '{}'", row.pool);
+    let pid = Pid::from_raw(row.process.cast_signed());
+    let pid = pid.ok_or_else(|| CommandError::new(cannot()))?;
+    kill_process(pid, Signal::TERM)
+        .map_err(std::io::Error::from)
+        .or_cannot(cannot)?;
+    let until = Instant::now() + ENDING;
+    while is_running(row.process) {
+        if Instant::now() > until {
+            return Err(CommandError::new(format!("{}: it goes on", cannot()))
+                .hint(format!("its log is '{}'", session.state.log(row.guid).display()))
+                .into());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Whether a process is there and has not ended: one whose parent has not asked yet is a zombie.
+fn is_running(process: u32) -> bool {
+    let stat = Path::new("/proc").join(process.to_string()).join("stat");
+    let text = std::fs::read_to_string(stat).unwrap_or_default();
+    // The name before the state may hold anything, but for the last bracket.
+    let state = text.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|s| !s.starts_with(['Z', 'X']))
+}
+
+/// Starts all, tells the service manager, waits for SIGTERM, and ends them.
+fn run(session: &mut Session) -> Outcome {
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGINT,
+    ])?;
+    let pools: Vec<String> = session.state.imported()?.into_keys().collect();
+    // One pool that cannot be opened does not keep the others from running.
+    let started = start(session, &pools);
+    notify("READY=1");
+    if let Err(Stop::Failed(error)) = started {
+        crate::say_error(&mut session.ui, &error);
+    }
+    signals.forever().next();
+    notify("STOPPING=1");
+    stop(session, &[]).map(drop)
+}
+
+/// Tells systemd, if it started this process and listens.
+fn notify(what: &str) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    // An abstract name begins with '@' there.
+    let sent = match socket.to_str().and_then(|s| s.strip_prefix('@')) {
+        Some(name) => {
+            use std::os::linux::net::SocketAddrExt;
+            std::os::unix::net::SocketAddr::from_abstract_name(name)
+                .and_then(|to| UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &to))
+        }
+        None => UnixDatagram::unbound().and_then(|s| s.send_to(what.as_bytes(), &socket)),
+    };
+    // Who does not listen does not wait either.
+    drop(sent);
+}

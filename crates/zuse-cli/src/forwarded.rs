@@ -1,0 +1,93 @@
+//! A command line of another process, run here on that process's streams.
+//!
+//! ```text
+//!   connection ─ receive ─ (may it run?) ─ taken ─ the command ─ what it changed is on disk ─ code
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::holder::Holder;
+use crate::session::Session;
+use crate::state::State;
+use crate::ui::Ui;
+use crate::{caller, wire};
+
+/// A command that has been run for another process, which waits for its end.
+pub struct Forwarded {
+    /// Where it ran.
+    pub session: Session,
+    /// Its exit code.
+    pub code: u8,
+    asker: UnixStream,
+}
+
+impl Forwarded {
+    /// Runs the command line that a peer sends, if `may_run` says so once it is there. None if
+    /// nothing was run.
+    pub fn run<R>(
+        mut asker: UnixStream,
+        state: &State,
+        holder: Option<&Arc<Holder>>,
+        may_run: impl FnOnce(&UnixStream) -> Option<R>,
+    ) -> Option<(Self, R)> {
+        let (request, streams) = wire::receive(&mut asker).ok()?;
+        if request.version != wire::VERSION {
+            let _ = wire::turn_away(&mut asker);
+            return None;
+        }
+        let running = may_run(&asker)?;
+        wire::take(&mut asker).ok()?;
+        // Where a sandbox refuses it, new files get this process's umask.
+        let _ = caller::stand_in(&request);
+        let argv: Vec<OsString> = request.argv.into_iter().map(OsString::from_vec).collect();
+        let cwd = PathBuf::from(OsStr::from_bytes(&request.cwd));
+        let mut session = Session::new(Ui::new(streams), cwd, state.clone(), holder.cloned());
+        session.becoming = holder.is_none();
+        session.asked_by(asker.try_clone().ok().map(Arc::new));
+        let code = execute(&argv, &mut session);
+        let ran = Self {
+            session,
+            code,
+            asker,
+        };
+        Some((ran, running))
+    }
+
+    /// Tells who asked that the command has ended. What it has opened is closed.
+    pub fn end(self) {
+        let Self {
+            session,
+            code,
+            mut asker,
+        } = self;
+        drop(session);
+        caller::stand_down();
+        let _ = wire::reply(&mut asker, code);
+    }
+}
+
+fn execute(argv: &[OsString], session: &mut Session) -> u8 {
+    let run = std::panic::AssertUnwindSafe(|| crate::execute(argv, session));
+    match std::panic::catch_unwind(run) {
+        Ok(crate::Executed::Done(code)) => code,
+        Ok(crate::Executed::Elsewhere(_) | crate::Executed::Anew) => {
+            session.ui.say(
+                "that concerns pools which different processes hold: run it for one pool at a time",
+            );
+            1
+        }
+        Err(_) => {
+            let suspended = session.holder.as_ref().and_then(|h| h.pool().suspended());
+            let how = match suspended {
+                Some(why) => why.to_string(),
+                None => "the pool goes on".to_owned(),
+            };
+            session.ui.say(format!("internal error: the command panicked; {how}"));
+            1
+        }
+    }
+}

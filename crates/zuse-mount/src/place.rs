@@ -1,0 +1,65 @@
+//! Where the datasets of a pool belong, by their properties.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zuse::{Kind, Pool, Source};
+use zuse_base::Result;
+
+/// Where a file system belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The dataset.
+    pub dataset: String,
+    /// `mountpoint`, below the pool's `altroot`; none for `none` and `legacy`.
+    pub path: Option<PathBuf>,
+    /// `canmount`: `on`, `off` or `noauto`.
+    pub can: String,
+    /// Somebody has named the path for this dataset: it is not made of its name.
+    pub named: bool,
+    /// It is encrypted and its key is not loaded.
+    pub locked: bool,
+}
+
+impl Place {
+    /// Where it is to be mounted without being named: with `canmount=on`, a path and a key.
+    pub fn wanted(&self) -> Option<&PathBuf> {
+        self.path
+            .as_ref()
+            .filter(|_| self.can == "on" && !self.locked)
+    }
+}
+
+/// The place of one file system.
+///
+/// # Errors
+/// There is no such dataset, or it cannot be read.
+pub fn place_of(pool: &Arc<Pool>, dataset: &str) -> Result<Place> {
+    let handle = pool.dataset(dataset)?;
+    let mountpoint = handle.property("mountpoint")?;
+    let source = mountpoint.as_ref().map(|p| p.source.clone());
+    let at = mountpoint.map_or_else(String::new, |p| p.value);
+    let can = handle.property("canmount")?;
+    Ok(Place {
+        dataset: dataset.to_owned(),
+        path: at.starts_with('/').then(|| PathBuf::from(at)),
+        can: can.map_or_else(String::new, |p| p.value),
+        named: matches!(source, Some(Source::Local | Source::Received)),
+        locked: pool.encryption(dataset)?.is_some_and(|e| !e.loaded),
+    })
+}
+
+/// The places of a file system and of those below it, those first that others may lie in.
+///
+/// # Errors
+/// The pool cannot be read. What goes away meanwhile is left out.
+pub fn places(pool: &Arc<Pool>, root: &str) -> Result<Vec<Place>> {
+    let all = pool.list(root, None, false)?.into_iter();
+    let file_systems = all.filter(|l| l.kind == Kind::Filesystem);
+    let mut places: Vec<_> = file_systems
+        .filter_map(|l| place_of(pool, &l.name).ok())
+        .collect();
+    let depth = |p: &Place| p.path.as_ref().map(|p| p.components().count());
+    places.sort_by_cached_key(|p| (depth(p), p.dataset.clone()));
+    Ok(places)
+}
