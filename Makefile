@@ -5,7 +5,7 @@
 #   make soak      what takes too long for that: stressors on a mount, many seeds (hours; root)
 #   make lint      formatting and clippy
 #   make bench     side by side with other file systems on the same disk (bench/README.md)
-#   make install   the release binary into PREFIX (default /usr/local)
+#   make install   the release binary into PREFIX (default /usr/local); install-links adds zfs, zpool, zdb, zstream
 #
 # Each target installs what is missing on a fresh Debian 12 (as root); elsewhere it says what to install.
 
@@ -21,7 +21,7 @@ SHELL   := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build checked demo test soak lint fmt bench install setup clean
+.PHONY: help build checked demo test soak lint fmt bench install install-links setup clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -62,7 +62,18 @@ bench: build
 	bench/run.sh
 
 install: build
-	install -D -m 0755 $(BIN) $(DESTDIR)$(PREFIX)/bin/zuse
+	install -D -m 0755 -s $(BIN) $(DESTDIR)$(PREFIX)/bin/zuse
+	install -d $(DESTDIR)$(PREFIX)/sbin
+	ln -sf ../bin/zuse $(DESTDIR)$(PREFIX)/sbin/mount.zuse
+	ln -sf ../bin/zuse $(DESTDIR)$(PREFIX)/sbin/mount.fuse.zuse
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user
+	sed 's#@BINDIR@#$(PREFIX)/bin#' dist/zuse-host.service >$(DESTDIR)$(PREFIX)/lib/systemd/user/zuse-host.service
+	sed 's#default.target#multi-user.target#' $(DESTDIR)$(PREFIX)/lib/systemd/user/zuse-host.service \
+	    >$(DESTDIR)$(PREFIX)/lib/systemd/system/zuse-host.service
+
+# The names of OpenZFS's commands: they would shadow a real OpenZFS.
+install-links:
+	for name in zfs zpool zdb zstream; do ln -sf zuse $(DESTDIR)$(PREFIX)/bin/$$name; done
 
 clean:
 	$(CARGO) clean

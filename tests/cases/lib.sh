@@ -10,6 +10,8 @@
 #   fails STATUS COMMAND… must end with that status (a signal's or a time-out's never counts as a refusal)
 #   says TEXT COMMAND…    must print TEXT (a fixed string), on either stream
 #   silent TEXT COMMAND…  must not print it
+#   mounts                what this case has mounted with zuse, a line of dataset and directory each
+#   hosts, gone           the processes that hold pools here; waits until there are none
 # A case goes on after a difference, so that one run shows all of them.
 set -u
 : "${ZUSE:?the binary under test}"
@@ -24,6 +26,8 @@ chmod 755 "$T"
 chmod 700 "$T/.own/run"
 for name in zuse zpool zfs zdb; do ln -s "$ZUSE" "$T/.own/bin/$name"; done
 export PATH=$T/.own/bin:$PATH HOME=$T/.own/home XDG_STATE_HOME=$T/.own/state XDG_RUNTIME_DIR=$T/.own/run
+# Hosts are for the cases that are about them: HOSTS=1 before this file is sourced.
+[ -n "${HOSTS:-}" ] || export ZUSE_HOST_LINGER=0
 cd "$T" || exit 2
 differences=0
 
@@ -58,3 +62,7 @@ silent() {
     grep -qF -e "$1" <<<"$out" && differs "'$1' was printed: ${*:2}: $(head -c 300 <<<"$out")"
     return 0
 }
+mounts() { awk -v t="$T/" '$3 == "fuse.zuse" && index($2, t) == 1 { print $1, $2 }' /proc/mounts; }
+# Waits for a moment until no host is left.
+gone() { for _ in $(seq 30); do [ -n "$(hosts)" ] || return 0; sleep 0.1; done; }
+hosts() { pgrep -f ' serve (--first|--host) ' || true; }

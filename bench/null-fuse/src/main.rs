@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zuse_fuse::{MountOptions, mount};
+use zuse_fuse::{Crew, MountOptions, mount};
 
 use tree::Tree;
 
@@ -57,7 +57,8 @@ fn run() -> Result<(), String> {
         signal_hook::consts::SIGINT,
     ])
     .map_err(|e| e.to_string())?;
-    let mounted = mount(Arc::new(Tree::new()), point.as_ref(), &options)
+    let crew = Crew::new().map_err(|e| e.to_string())?;
+    let mounted = mount(Arc::new(Tree::new()), point.as_ref(), &options, &crew)
         .map_err(|e| e.to_string())?;
     let mounted = Arc::new(mounted);
     let (ours, handle) = (Arc::clone(&mounted), signals.handle());

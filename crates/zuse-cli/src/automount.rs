@@ -16,12 +16,36 @@ use std::sync::Arc;
 
 use zuse_mount::{MountOptions, MountServer, Place, ServerOptions, place_of, places};
 
-use crate::error::{CommandError, Outcome, Stop};
-use crate::holder::Holder;
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::holder::{Holder, not_unmounted};
+use crate::orphan;
 use crate::session::Session;
+use crate::target::pool_of;
 
-/// What mounting had to say, one line each.
-pub type Said = Vec<String>;
+/// What mounting had to say.
+#[derive(Default)]
+pub struct Said {
+    /// One line each.
+    pub lines: Vec<String>,
+    /// Something that this user may mount could not be mounted.
+    pub failed: bool,
+}
+
+impl Said {
+    fn of(error: CommandError) -> Self {
+        let mut lines = vec![error.message];
+        lines.extend(error.hints);
+        Self {
+            lines,
+            failed: true,
+        }
+    }
+
+    /// Prints it.
+    pub fn tell(&self, session: &mut Session) {
+        self.lines.iter().for_each(|line| session.ui.say(line));
+    }
+}
 
 /// Whether this process mounts anywhere, and for all users.
 fn is_root() -> bool {
@@ -43,8 +67,16 @@ fn why_not(path: &Path, below_root: bool) -> Option<String> {
 }
 
 impl Holder {
-    /// Mounts what is to be mounted of the whole pool.
+    /// Mounts what is to be mounted of the whole pool. What a process that was killed has left of
+    /// it is taken away first.
     pub fn mount_all(&self) -> Said {
+        let name = self.pool().name();
+        let mut dead = orphan::orphans(|source, _| pool_of(source) == name);
+        // With the outer ones go those inside.
+        dead.sort_by_key(|gone| gone.dir.components().count());
+        for gone in &dead {
+            let _ = gone.take_away();
+        }
         self.mount_below(&self.pool().name())
     }
 
@@ -52,7 +84,7 @@ impl Holder {
     pub fn mount_below(&self, root: &str) -> Said {
         match places(self.pool(), root) {
             Ok(all) => self.mount_wanted(&all),
-            Err(e) => vec![format!("cannot mount '{root}': {e}")],
+            Err(e) => Said::of(CommandError::new(format!("cannot mount '{root}': {e}"))),
         }
     }
 
@@ -64,7 +96,7 @@ impl Holder {
     }
 
     fn mount_wanted(&self, all: &[Place]) -> Said {
-        let mut said = Said::new();
+        let mut said = Said::default();
         let mut more = 0usize;
         for place in all {
             let Some(path) = place.wanted().filter(|_| !place.dataset.contains('%')) else {
@@ -74,41 +106,49 @@ impl Holder {
             if self.serves(&place.dataset) {
                 continue;
             }
-            match self.mount_placed(place, path, ServerOptions::default()) {
-                Ok(()) => {}
-                Err(_) if !said.is_empty() => more += 1,
-                Err(Stop::Failed(error)) => {
-                    said.push(error.message);
-                    said.extend(error.hints);
-                }
-                Err(_) => {}
+            let done = match self.why_unmounted(&place.dataset, path) {
+                Some(left) => Err((left, false)),
+                None => match self.mount_placed(place, path, ServerOptions::default()) {
+                    Err(Stop::Failed(error)) => Err((error, true)),
+                    _ => Ok(()),
+                },
+            };
+            let Err((error, failed)) = done else { continue };
+            said.failed |= failed;
+            if said.lines.is_empty() {
+                said.lines = Said::of(error).lines;
+            } else {
+                more += 1;
             }
         }
         if more > 0 {
-            said.push(format!("and {more} others are not mounted"));
+            said.lines.push(format!("and {more} others are not mounted"));
         }
         said
+    }
+
+    /// Why a file system is left unmounted where its mountpoint says, if this user does not mount
+    /// there.
+    fn why_unmounted(&self, dataset: &str, path: &Path) -> Option<CommandError> {
+        let altroot = self.pool().for_now().altroot;
+        let below_root = altroot.is_some_and(|root| path.starts_with(root));
+        let why = why_not(path, below_root)?;
+        let text = format!("'{dataset}' is not mounted on '{}': {why}", path.display());
+        let place_it = format!("'zuse mount {dataset} DIR' mounts it on a directory of yours");
+        Some(CommandError::new(text).hint(place_it))
     }
 
     /// Mounts a file system where its mountpoint says.
     pub fn mount_placed(&self, place: &Place, path: &Path, asked: ServerOptions) -> Outcome {
         let dataset = place.dataset.as_str();
-        let no = |why: String| {
-            CommandError::new(format!(
-                "'{dataset}' is not mounted on '{}': {why}",
-                path.display()
-            ))
-            .hint(format!(
-                "'zuse mount {dataset} DIR' mounts it on a directory of yours"
-            ))
-        };
-        let altroot = self.pool().for_now().altroot;
-        let below_root = altroot.is_some_and(|root| path.starts_with(root));
-        if let Some(why) = why_not(path, below_root) {
-            return Err(no(why).into());
+        if let Some(error) = self.why_unmounted(dataset, path) {
+            return Err(error.into());
         }
-        std::fs::create_dir_all(path).map_err(|e| no(e.to_string()))?;
-        let overlay = self.pool().dataset(dataset).and_then(|d| d.property("overlay"));
+        std::fs::create_dir_all(path).or_cannot(|| format!("cannot mount '{}'", path.display()))?;
+        let overlay = self
+            .pool()
+            .dataset(dataset)
+            .and_then(|d| d.property("overlay"));
         if overlay.is_ok_and(|found| found.is_some_and(|p| p.value == "off"))
             && path.read_dir()?.next().is_some()
         {
@@ -157,9 +197,11 @@ impl Holder {
     pub fn follow_places(self: &Arc<Self>, root: &str, newly: bool) -> Said {
         let all = match places(self.pool(), root) {
             Ok(all) => all,
-            Err(e) => return vec![format!("cannot mount '{root}': {e}")],
+            Err(e) => {
+                return Said::of(CommandError::new(format!("cannot mount '{root}': {e}")));
+            }
         };
-        let mut said = Said::new();
+        let mut said = Said::default();
         let mut moved = Vec::new();
         // The deepest first: others may lie in them.
         for place in all.iter().rev() {
@@ -189,44 +231,53 @@ impl Holder {
                     }
                     moved.push(again);
                 }
-                Err(e) => said.push(format!("cannot unmount '{}': {e}", at.display())),
+                Err(e) => said = Said::of(not_unmounted(&at, &e)),
             }
         }
         moved.reverse();
-        said.extend(self.mount_wanted(&moved));
+        let mounted = self.mount_wanted(&moved);
+        said.lines.extend(mounted.lines);
+        said.failed |= mounted.failed;
         said
     }
 }
 
 /// After a command has made file systems: mounts them, or keeps them out of their parents' mounts
 /// too.
-pub fn made(session: &mut Session, datasets: &[String], unmounted: bool) {
+///
+/// # Errors
+/// What is to be mounted cannot be; it is there all the same.
+pub fn made(session: &mut Session, datasets: &[String], unmounted: bool) -> Outcome {
     let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
-        return;
+        return Ok(());
     };
     if unmounted {
         datasets.iter().for_each(|name| holder.keep_out(name));
-        return;
+        return Ok(());
     }
-    for line in holder.mount_new(datasets) {
-        session.ui.say(line);
+    let said = holder.mount_new(datasets);
+    said.tell(session);
+    match said.failed {
+        true => Err(CommandError::new("filesystem successfully created, but not mounted").into()),
+        false => Ok(()),
     }
 }
 
-/// The directories that are to go with the mounts of some datasets, the deepest first.
+/// The directories that are to go with some datasets, the deepest first: those that were made of
+/// their names, mounted or not.
 pub fn places_of(session: &Session, datasets: &[String]) -> Vec<PathBuf> {
     let holder = session.holder.as_ref().filter(|h| h.mounts_by_itself());
-    let servers = holder.map_or_else(Vec::new, |h| h.servers());
-    let placed = servers.iter().filter(|s| s.clears_directory());
-    let mut dirs: Vec<PathBuf> = placed
-        .filter(|s| datasets.contains(&s.dataset()))
-        .map(|s| s.mount_point().to_owned())
-        .collect();
+    let Some(holder) = holder else {
+        return Vec::new();
+    };
+    let place = |name: &String| place_of(holder.pool(), name).ok();
+    let unnamed = datasets.iter().filter_map(place).filter(|p| !p.named);
+    let mut dirs: Vec<PathBuf> = unnamed.filter_map(|p| p.path).collect();
     dirs.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));
     dirs
 }
 
-/// The same of the whole pool.
+/// The same of what is mounted of the pool.
 pub fn all_places(session: &Session) -> Vec<PathBuf> {
     let holder = session.holder.as_ref();
     places_of(session, &holder.map_or_else(Vec::new, |h| h.datasets()))
@@ -252,11 +303,20 @@ pub fn check_movable(session: &Session, dataset: &str) -> Outcome {
 }
 
 /// After names or mountpoints have changed from a dataset on: what is mounted follows.
-pub fn follow(session: &mut Session, dataset: &str, newly: bool) {
+///
+/// # Errors
+/// Something could not be moved, or mounted at its new place.
+pub fn follow(session: &mut Session, dataset: &str, newly: bool) -> Outcome {
     let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
-        return;
+        return Ok(());
     };
-    for line in holder.follow_places(dataset, newly) {
-        session.ui.say(line);
+    let said = holder.follow_places(dataset, newly);
+    said.tell(session);
+    match said.failed {
+        true => {
+            let what = "property may be set but unable to remount filesystem";
+            Err(CommandError::new(what).into())
+        }
+        false => Ok(()),
     }
 }

@@ -21,7 +21,10 @@ use crate::wire::Request;
 /// The system gives a thread no umask of its own.
 pub fn stand_in(request: &Request) -> std::io::Result<()> {
     date::show_in(request.time_zone.as_deref());
-    #[expect(deprecated, reason = "the other one is unsafe for descriptors, which stay shared")]
+    #[expect(
+        deprecated,
+        reason = "the other one is unsafe for descriptors, which stay shared"
+    )]
     rustix::thread::unshare(UnshareFlags::FS)?;
     rustix::process::umask(Mode::from_raw_mode(request.umask & 0o777));
     Ok(())

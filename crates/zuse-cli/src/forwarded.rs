@@ -86,7 +86,9 @@ fn execute(argv: &[OsString], session: &mut Session) -> u8 {
                 Some(why) => why.to_string(),
                 None => "the pool goes on".to_owned(),
             };
-            session.ui.say(format!("internal error: the command panicked; {how}"));
+            session
+                .ui
+                .say(format!("internal error: the command panicked; {how}"));
             1
         }
     }

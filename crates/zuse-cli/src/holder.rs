@@ -197,13 +197,7 @@ impl Holder {
         for server in &going {
             let one = server.clone();
             self.while_running(move |me| me.mounts.end(&one, force))
-                .map_err(|error| {
-                    let said = explain("cannot unmount", &error, false);
-                    match error {
-                        zuse::Error::Suspended { .. } => said.hint(GIVE_UP),
-                        _ => said.hint("leave the directory, or use -f"),
-                    }
-                })?;
+                .map_err(|error| not_unmounted(server.mount_point(), &error))?;
         }
         if let Some(child) = what
             .to_str()
@@ -284,7 +278,8 @@ impl Holder {
         let Some(user) = users::first_of(&dirs) else {
             return Ok(());
         };
-        let dir = dirs.iter().find(|dir| user.path.starts_with(dir));
+        let holds = dirs.iter().filter(|dir| user.path.starts_with(dir));
+        let dir = holds.max_by_key(|dir| dir.components().count());
         let dir = dir.map_or_else(String::new, |dir| dir.display().to_string());
         Err(
             CommandError::new(format!("cannot unmount '{dir}': pool or dataset is busy"))
@@ -453,6 +448,21 @@ impl Holder {
             });
         // Without a thread the connection is closed, and counted no more.
         drop(thread);
+    }
+}
+
+/// Why a mount is still there.
+pub fn not_unmounted(at: &Path, error: &zuse::Error) -> CommandError {
+    let cannot = format!("cannot unmount '{}'", at.display());
+    match error {
+        zuse::Error::Suspended { .. } => explain(&cannot, error, false).hint(GIVE_UP),
+        e if e.is(zuse::Errno::BUSY) => {
+            let busy = CommandError::new(format!("{cannot}: pool or dataset is busy"));
+            let user = users::first_of(std::slice::from_ref(&at.to_owned()));
+            let busy = user.iter().fold(busy, |e, user| e.hint(user.to_string()));
+            busy.hint("leave the directory, or use -f")
+        }
+        e => explain(&cannot, e, false),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The `zuse` command: `zuse zpool|zfs|zdb …` and verbs of its own; called as `zpool`, `zfs`, `zdb`
-//! or `mount.fuse.zuse` it is that command.
+//! or `mount.zuse` it is that command.
 //!
 //! ```text
 //!   argv ─ parse ─ Session (streams, directory, pools) ─ cmd/…
@@ -47,6 +47,7 @@ mod users;
 mod vdev_spec;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -61,7 +62,9 @@ use state::State;
 use ui::Ui;
 
 /// Names under which the program is a command of its own.
-const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "zstream", "mount.fuse.zuse"];
+const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "zstream", HELPER];
+/// What `mount -t fuse.zuse` calls.
+const HELPER: &str = "mount.fuse.zuse";
 
 /// How a command line ended.
 pub enum Executed {
@@ -91,8 +94,17 @@ fn main() -> ExitCode {
 fn run(argv: &[OsString]) -> Outcome<u8> {
     let state = State::from_environment()?;
     let mut worst = 0;
-    let held = || state.held().into_iter().map(|(name, _)| name).collect();
-    for line in split::by_pool(&applet(argv), held) {
+    let held = || state.held().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let argv = applet(argv);
+    let known = || {
+        let mut names: Vec<String> = held();
+        names.extend(state.imported().into_iter().flat_map(BTreeMap::into_keys));
+        names.sort();
+        names.dedup();
+        names
+    };
+    let lines = split::over_all(&argv, known).unwrap_or_else(|| split::by_pool(&argv, held));
+    for line in lines {
         worst = run_line(&line, &state)?.max(worst);
     }
     Ok(worst)
@@ -165,6 +177,11 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
         .and_then(|a| Path::new(a).file_name())
         .unwrap_or(OsStr::new("zuse"));
     let mut out = vec![OsString::from("zuse")];
+    // What `mount -t zuse` calls is the same helper.
+    let name = match name.to_str() {
+        Some("mount.zuse") => OsStr::new(HELPER),
+        _ => name,
+    };
     if APPLETS.iter().any(|a| name == OsStr::new(a)) {
         out.push(name.to_owned());
     }

@@ -58,11 +58,10 @@ fn is_dead(dir: &Path) -> bool {
     let (send, receive) = mpsc::channel();
     let dir = dir.to_owned();
     let asked = std::thread::Builder::new().spawn(move || {
-        let error = std::fs::metadata(&dir).err();
-        let _ = send.send(error.and_then(|e| e.raw_os_error()));
+        // Attributes the kernel may still know; for space it asks the process.
+        let _ = send.send(rustix::fs::statfs(&dir).err());
     });
-    let not_connected = rustix::io::Errno::NOTCONN.raw_os_error();
-    asked.is_ok() && receive.recv_timeout(PATIENCE) == Ok(Some(not_connected))
+    asked.is_ok() && receive.recv_timeout(PATIENCE) == Ok(Some(rustix::io::Errno::NOTCONN))
 }
 
 impl Orphan {

@@ -423,7 +423,8 @@ impl Question {
                 let mut row = pool_row(pool, properties.as_deref())
                     .and_then(|mut row| details.put_on(pool, &mut row).map(|()| row))
                     .or_cannot_pool(|| format!("cannot open '{name}'"))?;
-                if imported {
+                // It is opened to be read for the question only.
+                if imported && !pool.for_now().read_only {
                     for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
                         cell.value = Some("off".into());
                     }

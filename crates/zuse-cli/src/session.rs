@@ -545,6 +545,7 @@ pub fn for_now(passing: &Extra) -> ForNow {
     ForNow {
         altroot: passing.altroot.clone(),
         cache_file: Some(passing.cache_file.clone().unwrap_or_else(|| "none".into())),
+        read_only: passing.read_only,
     }
 }
 

@@ -18,6 +18,40 @@ const SEVERAL: [(&str, &str, usize); 7] = [
     ("zpool", "history", 0),
 ];
 
+/// Commands that with `-a` mean all pools, and with `-r` a dataset and what is below it.
+const ALL: [(&str, &str); 3] = [
+    ("zfs", "load-key"),
+    ("zfs", "unload-key"),
+    ("zfs", "upgrade"),
+];
+
+/// A line that means all pools, as one for each of them; none if it is of another kind, or if there
+/// are no two of them. `argv` begins with `zuse`.
+pub fn over_all(argv: &[OsString], pools: impl Fn() -> Vec<String>) -> Option<Vec<Vec<OsString>>> {
+    let words: Vec<_> = argv.iter().map(|w| w.to_string_lossy()).collect();
+    let (command, sub) = (words.get(1)?, words.get(2)?);
+    ALL.iter().find(|(c, s)| c == command && s == sub)?;
+    let means_all = |w: &str| {
+        let letters = w.strip_prefix('-').filter(|l| !l.starts_with('-'));
+        letters.is_some_and(|l| l.contains('a'))
+    };
+    let at = words.iter().skip(3).position(|w| means_all(w))? + 3;
+    let pools = pools();
+    if pools.len() < 2 {
+        return None;
+    }
+    let letters = words.get(at)?.replace('r', "").replace('a', "r");
+    let line = |pool: &String| {
+        let mut line = argv.to_vec();
+        if let Some(word) = line.get_mut(at) {
+            *word = letters.as_str().into();
+        }
+        line.push(pool.into());
+        line
+    };
+    Some(pools.iter().map(line).collect())
+}
+
 /// The line once for each pool that it names, in the order in which it names them. One line if it
 /// names one, or none that a process holds (`held`), or is of another kind. `argv` begins with
 /// `zuse`.
@@ -63,7 +97,7 @@ pub fn by_pool(argv: &[OsString], held: impl Fn() -> Vec<String>) -> Vec<Vec<OsS
 
 #[cfg(test)]
 mod tests {
-    use super::by_pool;
+    use super::{by_pool, over_all};
 
     fn lines(line: &str) -> Vec<String> {
         let argv: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
@@ -75,6 +109,21 @@ mod tests {
             .into_iter()
             .map(joined)
             .collect()
+    }
+
+    #[test]
+    fn a_line_for_all_becomes_one_for_each() {
+        let over = |line: &str| {
+            let argv: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
+            let lines = over_all(&argv, || vec!["a".into(), "b".into()])?;
+            let text = |l: &Vec<std::ffi::OsString>| l.join(std::ffi::OsStr::new(" "));
+            Some(lines.iter().map(text).collect::<Vec<_>>())
+        };
+        let wanted = ["zuse zfs load-key -nr a", "zuse zfs load-key -nr b"];
+        assert_eq!(over("zuse zfs load-key -na"), Some(wanted.map(Into::into).into()));
+        for other in ["zuse zfs load-key -r a", "zuse zfs mount -a", "zuse zfs upgrade"] {
+            assert_eq!(over(other), None);
+        }
     }
 
     #[test]

@@ -57,4 +57,5 @@ pub use ops::{
 };
 pub use options::{FOREVER, MountOptions};
 pub use session::{Mounted, mount};
+pub use wire::Crew;
 pub use zuse_base::Errno;

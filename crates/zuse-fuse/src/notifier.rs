@@ -1,7 +1,7 @@
 //! Tells the kernel to drop what it has cached.
 //!
 //! Invariants:
-//! - One thread sends; it serves no request and holds no lock while it sends. The kernel may let it
+//! - One thread sends, which is there while there is something to send; it serves no request and holds no lock while it sends. The kernel may let it
 //!   wait for a page or a directory that another request holds; that request may wait for locks of
 //!   whoever asked for the invalidation. So asking never waits: the queue is bounded, and a full
 //!   queue is the asker's to handle.
@@ -16,10 +16,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 const CAPACITY: usize = 1 << 16;
+/// How long the thread waits for more before it goes.
+const REST: Duration = Duration::from_secs(1);
 
 /// What to drop.
 #[derive(Debug)]
@@ -52,6 +55,8 @@ pub struct QueueFull;
 struct State {
     queue: VecDeque<Notice>,
     sending: bool,
+    /// The thread is there.
+    runs: bool,
     closed: bool,
 }
 
@@ -144,6 +149,15 @@ impl Notifier {
 
     /// The same for a limited time: false says that something still waits.
     pub fn drain_for(&self, limit: Duration) -> bool {
+        let alone = {
+            let mut state = self.shared.lock();
+            let alone = !state.runs && !state.queue.is_empty() && self.at_once().is_some();
+            state.runs |= alone;
+            alone
+        };
+        if alone {
+            self.run(Duration::ZERO);
+        }
         let waits = |state: &mut State| !state.closed && (state.sending || !state.queue.is_empty());
         let changed = &self.shared.changed;
         !changed
@@ -160,8 +174,18 @@ impl Notifier {
             return Err(QueueFull);
         }
         state.queue.push_back(notice);
+        let begins = !state.runs && self.at_once().is_some();
+        state.runs |= begins;
         drop(state);
         self.shared.changed.notify_all();
+        if begins {
+            let me = self.clone();
+            let thread = thread::Builder::new().name("zuse-fuse-inval".into());
+            if thread.spawn(move || me.run(REST)).is_err() {
+                // The next one tries again, and so does who waits.
+                self.shared.lock().runs = false;
+            }
+        }
         Ok(())
     }
 
@@ -175,8 +199,12 @@ impl Notifier {
         self.shared.changed.notify_all();
     }
 
-    /// The body of the thread: sends one after the other until closed.
-    pub(crate) fn run(&self, mut send: impl FnMut(Notice)) {
+    /// Sends one after the other, until it is closed or nothing came for that long.
+    fn run(&self, rest: Duration) {
+        let Some(send) = self.at_once().clone() else {
+            self.shared.lock().runs = false;
+            return;
+        };
         let mut state = self.shared.lock();
         loop {
             if state.closed {
@@ -191,8 +219,14 @@ impl Notifier {
                 if state.queue.is_empty() {
                     self.shared.changed.notify_all();
                 }
-            } else {
-                state = self.shared.changed.wait(state);
+                continue;
+            }
+            let idle = |state: &mut State| !state.closed && state.queue.is_empty();
+            let waited = self.shared.changed.wait_timeout_while(state, rest, idle);
+            state = waited.0;
+            if waited.1 {
+                state.runs = false;
+                return;
             }
         }
     }

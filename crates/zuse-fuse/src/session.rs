@@ -10,13 +10,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 use zuse_base::sync::{Condvar, Mutex};
 
 use rustix::mount::UnmountFlags;
 
 use crate::mount_point::{self, MountError, MountPoint};
+use crate::wire::Crew;
 use crate::{MountOptions, Notifier, Ops, copies, wire};
 
 /// How long a session may go on after its mount was taken away.
@@ -67,7 +67,7 @@ pub struct Mounted {
     ending: Arc<Ending>,
 }
 
-/// Mounts a file system and serves it from threads of its own.
+/// Mounts a file system, and has a crew serve it.
 ///
 /// As root the kernel is asked directly, otherwise `fusermount3`.
 ///
@@ -77,6 +77,7 @@ pub fn mount<O: Ops>(
     ops: Arc<O>,
     mountpoint: &Path,
     options: &MountOptions,
+    crew: &Crew,
 ) -> Result<Mounted, MountError> {
     let (point, fd) = mount_point::attach(mountpoint, options)?;
     let mounted = Mounted {
@@ -85,21 +86,10 @@ pub fn mount<O: Ops>(
         ending: Arc::default(),
     };
     let session = wire::open(ops, fd, options).map_err(MountError::Session)?;
-    let send = session.sender();
-    let notifier = mounted.notifier.clone();
-    notifier.opened(Arc::new(session.sender()));
-    thread::Builder::new()
-        .name("zuse-fuse-inval".into())
-        .spawn(move || notifier.run(send))
-        .map_err(MountError::Session)?;
+    mounted.notifier.opened(Arc::new(session.sender()));
     let (ending, notifier) = (Arc::clone(&mounted.ending), mounted.notifier.clone());
-    thread::Builder::new()
-        .name("zuse-fuse".into())
-        .spawn(move || {
-            // The workers inherit it: memory that they ask for must not wait for pages that they
-            // would have to write.
-            let _ = rustix::process::configure_io_flusher_behavior(true);
-            let result = session.serve();
+    session
+        .serve_by(crew, move |result| {
             notifier.close();
             ending.declare(result.map_err(|e| e.to_string()));
         })
@@ -129,7 +119,7 @@ impl Mounted {
         self.ending.is_over()
     }
 
-    /// Waits until the session has ended and every worker is gone. Never call it from a method of
+    /// Waits until the session has ended and no worker is with it any more. Never call it from a method of
     /// [`Ops`].
     ///
     /// # Errors

@@ -9,11 +9,12 @@
 //!   message that is too short for its kind, or a method that panics, fails that one request with
 //!   `EIO`.
 //! - A worker reads one message at a time into a buffer of its own, which the message borrows until
-//!   it is answered.
+//!   it is answered. Workers serve all connections of the process (`crew`).
 //! - An answer that the kernel does not want any more (its asker was killed) is dropped.
 //! - Requests cannot be interrupted; the kernel is told so once.
 
 mod abi;
+mod crew;
 mod dispatch;
 mod listing;
 mod message;
@@ -21,19 +22,17 @@ mod seeking;
 mod workers;
 
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
 
 use rustix::io::Errno as OsErrno;
 
 use crate::notifier::Notice;
 use crate::{Errno, MountOptions, Ops};
+pub use crew::Crew;
 use dispatch::Server;
 use message::{Fields, Malformed, Message, Out};
-use seeking::Seeking;
-use workers::Workers;
 
 /// The kernel wants a buffer of at least this size to be read into.
 const MIN_BUFFER: usize = 8192;
@@ -42,6 +41,10 @@ const MAX_SLICES: usize = 1000;
 /// Requests that nobody waits for (read-ahead, write-back) under way at a time.
 const MAX_BACKGROUND: u16 = 64;
 const PAGE: u32 = 4096;
+/// Most bytes of one write.
+const MAX_WRITE: u32 = 1 << 20;
+/// Bytes that a worker reads a message into.
+const INBOX: usize = MAX_WRITE as usize + abi::IN_HEADER + abi::WRITE_IN;
 
 /// Runs a method of [`Ops`]; a panic in it becomes `EIO` for the one who asked, and
 /// [`Ops::panicked`] is told.
@@ -56,17 +59,32 @@ fn call<T>(panicked: impl FnOnce(), method: impl FnOnce() -> Result<T, Errno>) -
 #[derive(Debug)]
 struct Channel(OwnedFd);
 
+/// A connection on which nothing comes any more.
+struct Over {
+    /// Why, unless it was unmounted or cut.
+    why: Option<io::Error>,
+}
+
 impl Channel {
-    /// Waits for a message, and says how long it is; `None` when the session has ended.
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// A message, if one waits or the descriptor waits for one.
+    fn take(&self, buffer: &mut [u8]) -> Result<Option<usize>, Over> {
         loop {
             match rustix::io::read(&self.0, &mut *buffer) {
                 Ok(n) => return Ok(Some(n)),
-                // Its asker was killed before it was read; a signal; another worker was faster.
-                Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::AGAIN) => {}
+                // Its asker was killed before it was read; a signal.
+                Err(OsErrno::NOENT | OsErrno::INTR) => {}
+                Err(OsErrno::AGAIN) => return Ok(None),
                 // Unmounted; or cut.
-                Err(OsErrno::NODEV | OsErrno::CONNABORTED) => return Ok(None),
-                Err(e) => return Err(e.into()),
+                Err(OsErrno::NODEV | OsErrno::CONNABORTED) => return Err(Over { why: None }),
+                Err(e) => {
+                    return Err(Over {
+                        why: Some(e.into()),
+                    });
+                }
             }
         }
     }
@@ -119,8 +137,10 @@ pub(crate) fn open<O: Ops>(
     let mut buffer = vec![0; MIN_BUFFER];
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     loop {
-        let Some(len) = channel.receive(&mut buffer)? else {
-            return Err(io::ErrorKind::NotConnected.into());
+        let len = match channel.take(&mut buffer) {
+            Ok(Some(len)) => len,
+            Ok(None) => continue,
+            Err(over) => return Err(over.why.unwrap_or(io::ErrorKind::NotConnected.into())),
         };
         let bytes = buffer.get(..len).unwrap_or_default();
         let message = Message::parse(bytes).map_err(|_| broken("a message without a header"))?;
@@ -220,7 +240,8 @@ impl Hello {
             wanted |= init::POSIX_ACL | init::DONT_MASK;
         }
         let flags = wanted & self.flags;
-        let pages = options.max_write.div_ceil(PAGE);
+        let max_write = options.max_write.clamp(PAGE, MAX_WRITE);
+        let pages = max_write.div_ceil(PAGE);
         let mut out = Out::default();
         out.u32(abi::MAJOR);
         out.u32(abi::MINOR);
@@ -228,7 +249,7 @@ impl Hello {
         out.u32(flags as u32);
         out.u16(MAX_BACKGROUND);
         out.u16(MAX_BACKGROUND * 3 / 4);
-        out.u32(options.max_write.max(PAGE));
+        out.u32(max_write);
         out.u32(1);
         out.u16(u16::try_from(pages).unwrap_or(u16::MAX).max(1));
         out.u16(0);
@@ -246,51 +267,18 @@ impl<O: Ops> Session<O> {
         move |notice| tell(&channel, notice)
     }
 
-    /// Serves until the kernel ends the session.
-    pub(crate) fn serve(self) -> io::Result<()> {
+    /// Has a crew serve it until the kernel ends the session; then `ended` hears how.
+    pub(crate) fn serve_by(
+        self,
+        crew: &Crew,
+        ended: impl Fn(io::Result<()>) + Send + Sync + 'static,
+    ) -> io::Result<()> {
         let Self {
             channel,
             server,
             options,
         } = self;
-        let all = Workers::new();
-        let result = thread::scope(|scope| {
-            // Without it who looks for holes does not see what mappings have written.
-            thread::Builder::new()
-                .name("zuse-fuse-seek".into())
-                .spawn_scoped(scope, || server.seek_behind(&channel))?;
-            let _seeking = Ends(server.seeking());
-            // Without it a request that waits would make all others wait.
-            thread::Builder::new()
-                .name("zuse-fuse-watch".into())
-                .spawn_scoped(scope, || all.watch())?;
-            let work = |number| {
-                let result = work(&channel, &server, &options, &all, number);
-                all.end();
-                result
-            };
-            let mut workers = Vec::new();
-            for number in 1..u64::try_from(options.threads).unwrap_or(1) {
-                let worker = thread::Builder::new()
-                    .name(format!("zuse-fuse-{number}"))
-                    .spawn_scoped(scope, move || work(number));
-                match worker {
-                    Ok(worker) => workers.push(worker),
-                    // Fewer will do.
-                    Err(_) => break,
-                }
-            }
-            let mut result = work(0);
-            for worker in workers {
-                let ended = worker
-                    .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
-                result = result.and(ended);
-            }
-            result
-        });
-        server.destroy();
-        result
+        crew.add(channel, Box::new(server), options.threads, Box::new(ended))
     }
 }
 
@@ -333,38 +321,6 @@ fn name_of(out: &mut Out, name: &[u8]) {
     out.u32(0);
     out.0.extend_from_slice(name);
     out.0.push(0);
-}
-
-/// Ends the thread that looks for holes when it is dropped.
-struct Ends<'a>(&'a Seeking);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// The life of a worker.
-fn work<O: Ops>(
-    channel: &Channel,
-    server: &Server<O>,
-    options: &MountOptions,
-    all: &Workers,
-    number: u64,
-) -> io::Result<()> {
-    let largest = usize::try_from(options.max_write.max(PAGE)).unwrap_or(usize::MAX);
-    let len = largest.saturating_add(abi::IN_HEADER + abi::WRITE_IN);
-    let mut inbox = vec![0; len.max(MIN_BUFFER)];
-    let mut scratch = Out::default();
-    let mut worker = all.worker(channel, number);
-    let idle = |is_over: &dyn Fn() -> bool| server.idle(is_over);
-    while let Some(received) = worker.next(&mut inbox, &idle)? {
-        let message = Message::parse(received).map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, "a message without a header")
-        })?;
-        server.answer(channel, message, &mut scratch);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ use zuse_base::sync::Mutex;
 use zuse::{FileSystem, Kind, Mounts, Pool};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
+use zuse_fuse::MountError;
 
 use crate::server::{MountServer, ServeError, ServerOptions};
+use crate::staff::Staff;
 use crate::tree::{Child, SnapshotEntry, Tree};
 
 /// Children that were unmounted by name.
@@ -133,6 +135,7 @@ pub struct PoolMounts {
     pool: Arc<Pool>,
     unmounted: Unmounted,
     servers: Mutex<Vec<Arc<MountServer>>>,
+    staff: Mutex<Option<Arc<Staff>>>,
     /// Sentences about what unmounting had to do, for whoever asked for it.
     said: Mutex<Vec<String>>,
 }
@@ -144,6 +147,7 @@ impl PoolMounts {
             pool: pool.clone(),
             unmounted: Unmounted::default(),
             servers: Mutex::default(),
+            staff: Mutex::default(),
             said: Mutex::default(),
         });
         pool.set_mounts(Some(mounts.clone()));
@@ -165,9 +169,21 @@ impl PoolMounts {
             unmounted: self.unmounted.clone(),
             alone: options.alone,
         });
-        let server = Arc::new(MountServer::mount(tree, dataset, at, options)?);
+        let staff = self.staff().map_err(MountError::Session)?;
+        let server = Arc::new(MountServer::mount(tree, dataset, at, options, &staff)?);
         self.servers.lock().push(server.clone());
         Ok(server)
+    }
+
+    /// Those that serve all mounts.
+    fn staff(&self) -> std::io::Result<Arc<Staff>> {
+        let mut staff = self.staff.lock();
+        if let Some(staff) = &*staff {
+            return Ok(staff.clone());
+        }
+        let new = Arc::new(Staff::new()?);
+        *staff = Some(new.clone());
+        Ok(new)
     }
 
     /// Takes a child out of the mount of its parent, and before that all that is mounted below it,

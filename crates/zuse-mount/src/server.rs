@@ -11,33 +11,28 @@
 //!   mounting changed.
 //! - [`MountServer::snapshot_made`], [`MountServer::snapshot_going`].
 //! - [`MountServer::touched`] after a library user changed files of a mounted file system.
-//!
-//! Once a second a thread frees what lost its last name and was open, tells the kernel of files
-//! that have other block counts since a txg was written, and now and then writes access times.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 use zuse_base::sync::{Mutex, RwLockWriteGuard};
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_fuse::{MountError, MountOptions, Mounted, Notifier, QueueFull, mount};
-use zuse_zpl::{FileSystem, MountProps, Wanted};
+use zuse_zpl::FileSystem;
 
-use crate::covers::Covers;
 use crate::number;
 use crate::session::Session;
+use crate::staff::Staff;
 use crate::table::What;
 use crate::tree::Tree;
 use crate::volume::{Slots, Volume};
 
-const TICK: Duration = Duration::from_secs(1);
-/// Ticks between two writings of access times.
-const ATIME_TICKS: u32 = 10;
+mod lay;
+
+use lay::{effective, lay, root_names, settle, shown};
 
 /// Why a tree could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +95,6 @@ pub struct MountServer {
     mounted: Mounted,
     /// One change of the map at a time.
     changes: Mutex<()>,
-    ticker: Mutex<Option<JoinHandle<()>>>,
     /// Asked for with the mount.
     asked: MountOptions,
     said: Vec<(&'static str, &'static str)>,
@@ -126,6 +120,7 @@ impl MountServer {
         dataset: &str,
         mountpoint: &Path,
         options: &ServerOptions,
+        staff: &Staff,
     ) -> std::result::Result<Self, ServeError> {
         let slots = Arc::new(Slots::default());
         let fs = tree.open(dataset)?;
@@ -143,14 +138,13 @@ impl MountServer {
             drop(lay(&session, |_| true)?);
         }
         let told = effective(&asked, &shown(&session));
-        let mounted = mount(session.clone(), mountpoint, &told)?;
+        let mounted = mount(session.clone(), mountpoint, &told, &staff.crew)?;
         let _ = session.notifier.set(mounted.notifier());
-        let ticker = spawn_ticker(&session);
+        staff.look_after(&session).map_err(MountError::Session)?;
         Ok(Self {
             session,
             mounted,
             changes: Mutex::new(()),
-            ticker: Mutex::new(ticker),
             asked,
             said,
             alone: options.alone,
@@ -418,10 +412,6 @@ impl MountServer {
     /// The session broke; what waited could not be written.
     pub fn finish(&self) -> std::result::Result<(), ServeError> {
         let ended = self.mounted.join();
-        if let Some(ticker) = self.ticker.lock().take() {
-            ticker.thread().unpark();
-            let _ = ticker.join();
-        }
         let _one = self.changes.lock();
         self.session.table.clear();
         let mut result = Ok(());
@@ -650,14 +640,6 @@ impl MountServer {
     }
 }
 
-impl Drop for MountServer {
-    fn drop(&mut self) {
-        if let Some(ticker) = self.ticker.lock().take() {
-            ticker.thread().unpark();
-        }
-    }
-}
-
 impl std::fmt::Debug for MountServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
@@ -666,175 +648,5 @@ impl std::fmt::Debug for MountServer {
             self.dataset(),
             self.mount_point().display()
         )
-    }
-}
-
-/// What the properties of the root, and of all that is shown, leave of the options. The root comes
-/// first.
-///
-/// The kernel has one answer for the whole mount. Set-id bits and device nodes count only if no
-/// file system says no. Programs run if any says yes: the session refuses to open those of the
-/// others.
-fn effective(asked: &MountOptions, all: &[Arc<FileSystem>]) -> MountOptions {
-    let mut mount = asked.clone();
-    if let Some(root) = all.first() {
-        mount.read_only |= root.is_read_only();
-        mount.atime &= root.props().atime;
-    }
-    let every = |f: fn(&MountProps) -> bool| all.iter().all(|fs| f(&fs.props()));
-    mount.suid &= every(|p| p.setuid);
-    mount.dev &= every(|p| p.devices);
-    mount.exec &= !every(|p| !p.exec);
-    // Each file system answers for itself; where ACLs are off there are none.
-    mount.posix_acl = true;
-    mount
-}
-
-/// All file systems that are shown, the root first.
-fn shown(session: &Session) -> Vec<Arc<FileSystem>> {
-    let mut all: Vec<_> = session.root().file_system().into_iter().collect();
-    all.extend(
-        session
-            .children
-            .lock()
-            .values()
-            .filter_map(|v| v.file_system()),
-    );
-    all
-}
-
-/// A file system that is not in the session any more, and the one that has its place.
-type Heir = (Arc<Volume>, Arc<Volume>);
-
-/// Makes the map of what is mounted where from the tree; returns the file systems that are not in
-/// it any more, and those that others took the places of.
-///
-/// `may_show` is asked before anything new can be seen; if it says no, children that want something
-/// taken away are left out.
-fn lay(
-    session: &Session,
-    may_show: impl FnOnce(&[Arc<FileSystem>]) -> bool,
-) -> Result<(Vec<Arc<Volume>>, Vec<Heir>)> {
-    let root = session.root();
-    let children = session.tree.children(&root.name())?;
-    let old: HashMap<String, Arc<Volume>> = session.children.lock().clone();
-    let (mut new, mut heirs) = (HashMap::new(), Vec::new());
-    for child in &children {
-        if child.sealed {
-            continue;
-        }
-        // A child that cannot be opened is not mounted; the rest is.
-        let Ok(fs) = session.tree.open(&child.dataset) else {
-            continue;
-        };
-        let same = old.values().find(|v| {
-            v.file_system()
-                .is_some_and(|there| Arc::ptr_eq(&there, &fs))
-        });
-        let volume = match (same, old.get(&child.dataset)) {
-            (Some(volume), _) => volume.clone(),
-            (None, Some(before)) => {
-                let volume = Volume::in_place_of(before, fs.clone());
-                volume.keep(&fs, &session.table);
-                heirs.push((before.clone(), volume.clone()));
-                volume
-            }
-            (None, None) => Volume::new(&session.slots, fs, child.dataset.clone(), false, false)
-                .map_err(closed)?,
-        };
-        volume.set_name(&child.dataset);
-        new.insert(child.dataset.clone(), volume);
-    }
-    let all: Vec<_> = [&root]
-        .into_iter()
-        .chain(new.values())
-        .filter_map(|v| v.file_system())
-        .collect();
-    if !may_show(&all) {
-        new.retain(|_, v| {
-            v.file_system()
-                .is_some_and(|fs| fs.props().setuid && fs.props().devices)
-        });
-    }
-    let covers = Covers::lay(&root, &children, &new, &session.covers()).map_err(closed)?;
-    let sealed = children.iter().filter(|c| c.sealed);
-    *session.sealed.lock() = sealed.map(|c| c.dataset.clone()).collect();
-    let retired = old
-        .into_values()
-        .filter(|v| !new.values().any(|n| Arc::ptr_eq(n, v)))
-        .collect();
-    let paths = children
-        .into_iter()
-        .filter(|c| new.contains_key(&c.dataset))
-        .map(|c| (c.dataset, c.path))
-        .collect();
-    *session.paths.lock() = paths;
-    *session.children.lock() = new;
-    session.set_covers(covers);
-    Ok((retired, heirs))
-}
-
-/// Names in the root directory, as far as they can be read.
-fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
-    let mut names = Vec::new();
-    if let Ok(fs) = volume.enter()
-        && let Ok(root) = fs.root()
-    {
-        // No user reads here: the access time stays, or the directory would count as modified.
-        let all = (usize::MAX, usize::MAX);
-        // What cannot be read has not been given to the kernel either.
-        let _ = fs.readdir_some(&root, 0, Wanted::Names, all, &mut |entry| {
-            if !matches!(entry.name, b"." | b"..") {
-                names.push(entry.name.to_vec());
-            }
-            true
-        });
-    }
-    names
-}
-
-/// Frees what has no name and no holder, writes access times. What fails waits for the next time.
-fn settle(fs: &FileSystem) {
-    if !fs.is_read_only() {
-        let _ = fs.reap();
-        let _ = fs.write_atimes();
-    }
-}
-
-fn spawn_ticker(session: &Arc<Session>) -> Option<JoinHandle<()>> {
-    let session = Arc::downgrade(session);
-    thread::Builder::new()
-        .name("zuse-mount-tick".into())
-        .spawn(move || tick(&session))
-        .ok()
-}
-
-fn tick(session: &Weak<Session>) {
-    let mut count = 0u32;
-    loop {
-        thread::park_timeout(TICK);
-        let Some(session) = session.upgrade() else {
-            return;
-        };
-        count = count.wrapping_add(1);
-        let mut volumes: Vec<Arc<Volume>> = session.children.lock().values().cloned().collect();
-        volumes.push(session.root());
-        let mut open = 0;
-        for volume in volumes {
-            session.tell_block_counts(&volume, None);
-            let Ok(fs) = volume.enter() else { continue };
-            open += 1;
-            if fs.is_read_only() {
-                continue;
-            }
-            // What fails waits for the next time.
-            let _ = fs.reap();
-            if count.is_multiple_of(ATIME_TICKS) {
-                let _ = fs.write_atimes();
-            }
-        }
-        if open == 0 || session.over() {
-            return;
-        }
     }
 }

@@ -98,7 +98,8 @@ impl Session {
         heads.extend(self.children.lock().values().cloned());
         let snapshots = |head: &Arc<Volume>| {
             let all = head.snapshots.lock();
-            all.values().find_map(|s| s.upgrade().filter(|s| s.slot == slot))
+            all.values()
+                .find_map(|s| s.upgrade().filter(|s| s.slot == slot))
         };
         let head = heads.iter().find(|head| head.slot == slot).cloned();
         head.or_else(|| heads.iter().find_map(snapshots))

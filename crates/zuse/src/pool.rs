@@ -20,6 +20,8 @@ pub struct ForNow {
     pub altroot: Option<String>,
     /// Property `cachefile`; `none` where the pool is not remembered.
     pub cache_file: Option<String>,
+    /// Imported to be read only.
+    pub read_only: bool,
 }
 
 /// An open pool. It stays open until one of the closing calls, or until dropped (then it is left

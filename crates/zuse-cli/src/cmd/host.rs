@@ -169,7 +169,10 @@ fn end(session: &Session, row: &Row) -> Outcome {
     while is_running(row.process) {
         if Instant::now() > until {
             return Err(CommandError::new(format!("{}: it goes on", cannot()))
-                .hint(format!("its log is '{}'", session.state.log(row.guid).display()))
+                .hint(format!(
+                    "its log is '{}'",
+                    session.state.log(row.guid).display()
+                ))
                 .into());
         }
         std::thread::sleep(LOOK);

@@ -176,7 +176,7 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
         let log = session.state.log(claim.guid);
         go_quiet(session, &log)?;
     }
-    said.into_iter().for_each(|line| session.ui.say(line));
+    said.tell(session);
     claim.hold(session, &holder)
 }
 
@@ -215,9 +215,9 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
     };
     let holder = Holder::new(pool.clone(), Life::Imported);
     if command.code == 0 && command.session.mounts {
-        for said in holder.mount_all() {
-            command.session.ui.say(said);
-        }
+        let said = holder.mount_all();
+        said.tell(&mut command.session);
+        command.code = u8::from(said.failed);
     }
     drop(pool);
     command.end();

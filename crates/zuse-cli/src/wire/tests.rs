@@ -7,10 +7,8 @@ fn streams(out: &fs::File) -> [OwnedFd; 3] {
 }
 
 fn request() -> Request {
-    Request {
-        argv: vec![b"zuse".to_vec(), b"li\xffst".to_vec()],
-        cwd: b"/tmp".to_vec(),
-    }
+    let argv = vec![b"zuse".to_vec(), b"li\xffst".to_vec()];
+    Request::new(argv, b"/tmp".to_vec())
 }
 
 #[test]
@@ -34,7 +32,10 @@ fn a_command_line_arrives_with_its_streams_and_the_code_comes_back() {
         reply(&mut peer, 7).unwrap();
     });
     let out = fs::File::create(dir.path().join("out")).unwrap();
-    assert_eq!(forward(&path, &request(), &streams(&out)).unwrap(), Some(7));
+    assert_eq!(
+        forward(&path, &request(), &streams(&out)).unwrap(),
+        Sent::Ended(7)
+    );
     server.join().unwrap();
     assert_eq!(fs::read(dir.path().join("out")).unwrap(), b"hello");
     assert!(!path.exists());
@@ -45,10 +46,16 @@ fn a_socket_on_which_nobody_listens_is_stale_and_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("1.sock");
     let out = fs::File::create(dir.path().join("out")).unwrap();
-    assert_eq!(forward(&path, &request(), &streams(&out)).unwrap(), None);
+    assert_eq!(
+        forward(&path, &request(), &streams(&out)).unwrap(),
+        Sent::Nobody
+    );
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
-    assert_eq!(forward(&path, &request(), &streams(&out)).unwrap(), None);
+    assert_eq!(
+        forward(&path, &request(), &streams(&out)).unwrap(),
+        Sent::Nobody
+    );
     let listener = Listener::bind(&path).unwrap();
     assert!(is_live(&path));
     assert!(Listener::bind(&path).is_err());
@@ -73,4 +80,27 @@ fn a_peer_that_says_nothing_or_too_little_is_not_waited_for() {
         drop(stranger);
     }
     assert!(began.elapsed() < 4 * REQUEST_TIME);
+}
+
+#[test]
+fn a_holder_of_another_version_says_so_and_runs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1.sock");
+    let listener = Listener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        let mut peer = listener.accept().unwrap();
+        let (request, _) = receive(&mut peer).unwrap();
+        assert_ne!(request.version, VERSION);
+        turn_away(&mut peer).unwrap();
+    });
+    let out = fs::File::create(dir.path().join("out")).unwrap();
+    let other = Request {
+        version: "1 0.0.1".into(),
+        ..request()
+    };
+    assert_eq!(
+        forward(&path, &other, &streams(&out)).unwrap(),
+        Sent::Strange
+    );
+    server.join().unwrap();
 }

@@ -16,8 +16,9 @@ fn notices_are_sent_in_order_by_the_thread_that_runs() {
     notifier.inval_entry(1, b"a").unwrap();
     notifier.delete(1, 3, b"b").unwrap();
     let (sent, seen) = std::sync::mpsc::channel();
-    let runner = notifier.clone();
-    let thread = std::thread::spawn(move || runner.run(|n| sent.send(n).unwrap()));
+    let sent = std::sync::Mutex::new(sent);
+    notifier.opened(Arc::new(move |n| sent.lock().unwrap().send(n).unwrap()));
+    notifier.inval_inode(4, 0, 0).unwrap();
     notifier.drain();
     let all: Vec<_> = seen.try_iter().collect();
     assert!(matches!(
@@ -25,11 +26,11 @@ fn notices_are_sent_in_order_by_the_thread_that_runs() {
         [
             Notice::Inode { ino: 2, .. },
             Notice::Entry { parent: 1, .. },
-            Notice::Delete { child: 3, .. }
+            Notice::Delete { child: 3, .. },
+            Notice::Inode { ino: 4, .. }
         ]
     ));
     notifier.close();
-    thread.join().unwrap();
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::abi::{self, fattr, fopen, op};
+use super::crew::{Line, Serve};
 use super::listing::Listing;
 use super::message::{Fields, Malformed, Message, Out};
-use super::seeking::{Seek, Seeking};
+use super::seeking::Seek;
 use super::{Channel, call};
 use crate::notifier::Notice;
 use crate::{
@@ -64,7 +65,6 @@ fn wanted_place(mut body: Fields<'_>) -> Result<(u64, u64, Whence), Errno> {
 pub(super) struct Server<O: Ops> {
     ops: Arc<O>,
     options: MountOptions,
-    seeking: Seeking,
 }
 
 impl<O: Ops> Server<O> {
@@ -72,42 +72,43 @@ impl<O: Ops> Server<O> {
         Self {
             ops,
             options: options.clone(),
-            seeking: Seeking::default(),
+        }
+    }
+}
+
+impl<O: Ops> Serve for Server<O> {
+    /// Calls in what the kernel has: it may know more.
+    fn seek_behind(&self, channel: &Channel, seek: &Seek) {
+        let all = Notice::Inode {
+            ino: seek.node,
+            offset: 0,
+            len: 0,
+        };
+        super::tell(channel, all);
+        let mut out = Out::default();
+        let (node, fh) = (seek.node, seek.fh);
+        match self.call(|| self.seek(node, fh, (seek.from, seek.whence), &mut out)) {
+            Ok(()) => channel.send(0, seek.unique, &[&out.0]),
+            Err(errno) => channel.refuse(seek.unique, errno),
         }
     }
 
-    pub(super) fn seeking(&self) -> &Seeking {
-        &self.seeking
-    }
-
-    /// The life of the thread that looks for holes where the kernel may know more: it calls in what
-    /// the kernel has.
-    pub(super) fn seek_behind(&self, channel: &Channel) {
-        while let Some(seek) = self.seeking.next() {
-            let all = Notice::Inode {
-                ino: seek.node,
-                offset: 0,
-                len: 0,
-            };
-            super::tell(channel, all);
-            let mut out = Out::default();
-            let (node, fh) = (seek.node, seek.fh);
-            match self.call(|| self.seek(node, fh, (seek.from, seek.whence), &mut out)) {
-                Ok(()) => channel.send(0, seek.unique, &[&out.0]),
-                Err(errno) => channel.refuse(seek.unique, errno),
-            }
-        }
-    }
-
-    pub(super) fn destroy(&self) {
+    fn destroy(&self) {
         let _ = self.call(|| {
             self.ops.destroy();
             Ok(())
         });
     }
 
-    /// Answers a message; `out` is scratch space.
-    pub(super) fn answer(&self, channel: &Channel, message: Message<'_>, out: &mut Out) {
+    fn idle(&self, is_over: &dyn Fn() -> bool) {
+        let _ = self.call(|| {
+            self.ops.idle(is_over);
+            Ok(())
+        });
+    }
+
+    fn answer(&self, line: &Arc<Line>, message: Message<'_>, out: &mut Out) {
+        let channel = &line.channel;
         out.0.clear();
         let unique = message.unique;
         match message.opcode {
@@ -116,7 +117,7 @@ impl<O: Ops> Server<O> {
                 let _ = self.call(|| self.forget(&message));
             }
             op::READ => self.read(channel, &message),
-            op::LSEEK => self.lseek(channel, &message, out),
+            op::LSEEK => self.lseek(line, &message, out),
             op::GETXATTR => self.getxattr(channel, &message),
             _ => match self.call(|| self.answer_into(&message, out)) {
                 Ok(()) if out.0.is_empty() => channel.send(0, unique, &[]),
@@ -125,7 +126,9 @@ impl<O: Ops> Server<O> {
             },
         }
     }
+}
 
+impl<O: Ops> Server<O> {
     fn answer_into(&self, m: &Message<'_>, out: &mut Out) -> Done {
         let (node, body) = (m.node, m.body);
         match m.opcode {
@@ -199,13 +202,6 @@ impl<O: Ops> Server<O> {
             Err(errno) => return Err(errno),
         }
         Ok(())
-    }
-
-    pub(super) fn idle(&self, is_over: &dyn Fn() -> bool) {
-        let _ = self.call(|| {
-            self.ops.idle(is_over);
-            Ok(())
-        });
     }
 
     /// A panic costs who asked, or nobody: the session goes on.
@@ -542,11 +538,12 @@ impl<O: Ops> Server<O> {
         self.ops.fallocate(&m.caller, m.node, fh, mode, offset, len)
     }
 
-    fn lseek(&self, channel: &Channel, m: &Message<'_>, out: &mut Out) {
+    fn lseek(&self, line: &Arc<Line>, m: &Message<'_>, out: &mut Out) {
+        let channel = &line.channel;
         let done = self.call(|| {
             let (fh, from, whence) = wanted_place(m.body)?;
             if self.ops.may_lag_behind(m.node) {
-                self.seeking.push(Seek {
+                line.seek_later(Seek {
                     unique: m.unique,
                     node: m.node,
                     fh,

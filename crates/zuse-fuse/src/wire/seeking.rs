@@ -23,33 +23,43 @@ pub(super) struct Seek {
     pub whence: Whence,
 }
 
-#[derive(Default)]
-struct State {
-    waiting: VecDeque<Seek>,
+struct State<S> {
+    waiting: VecDeque<S>,
     over: bool,
 }
 
 /// Those that wait.
-#[derive(Default)]
-pub(super) struct Seeking {
-    state: Mutex<State>,
+pub(super) struct Seeking<S> {
+    state: Mutex<State<S>>,
     changed: Condvar,
 }
 
-impl Seeking {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<S> Default for Seeking<S> {
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State {
+                waiting: VecDeque::new(),
+                over: false,
+            }),
+            changed: Condvar::default(),
+        }
+    }
+}
+
+impl<S> Seeking<S> {
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock()
     }
 
-    pub(super) fn push(&self, seek: Seek) {
+    pub(super) fn push(&self, seek: S) {
         self.lock().waiting.push_back(seek);
         self.changed.notify_one();
     }
 
-    /// Waits for one; `None` once the session is over.
-    pub(super) fn next(&self) -> Option<Seek> {
+    /// Waits for one; `None` once nobody asks any more.
+    pub(super) fn next(&self) -> Option<S> {
         let state = self.lock();
-        let idle = |state: &mut State| state.waiting.is_empty() && !state.over;
+        let idle = |state: &mut State<S>| state.waiting.is_empty() && !state.over;
         let mut state = self.changed.wait_while(state, idle);
         state.waiting.pop_front()
     }

@@ -32,15 +32,11 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use zuse_base::sync::Mutex;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use super::Channel;
 use super::abi::op;
 
 /// How often the watch looks.
@@ -54,11 +50,6 @@ const LOOK: Duration = Duration::from_micros(50);
 /// How sure it has to be that looking pays; see [`Patience`].
 const SURE: u8 = 4;
 const SUREST: u8 = 16;
-
-const AT_ONCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
 
 /// A look that takes longer has let somebody else have the core: there is work to do, and who
 /// sleeps is woken sooner than who stands in line.
@@ -99,6 +90,22 @@ fn is_forget(message: &[u8]) -> bool {
     opcode.is_some_and(|b| matches!(u32::from_ne_bytes(*b), op::FORGET | op::BATCH_FORGET))
 }
 
+/// Where messages come in.
+pub(super) trait Door: Sync {
+    /// Who brought a message.
+    type Guest;
+
+    /// Whether a message waits.
+    fn is_there_more(&self) -> bool;
+
+    /// Waits for a message, and says who brought it and how long it is; none when the house is
+    /// closed.
+    fn receive(&self, inbox: &mut [u8]) -> io::Result<Option<(Self::Guest, usize)>>;
+
+    /// Takes on one more worker, if there may be more.
+    fn hire(&self);
+}
+
 /// A worker that waits to be called.
 #[derive(Debug)]
 struct Parked {
@@ -106,7 +113,7 @@ struct Parked {
     number: u64,
 }
 
-/// The workers of a session, seen from the door.
+/// The workers, seen from the door.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
     /// Workers at the door.
@@ -120,9 +127,9 @@ pub(super) struct Workers {
 }
 
 /// A worker's own part.
-pub(super) struct Worker<'a> {
+pub(super) struct Worker<'a, D: Door> {
     all: &'a Workers,
-    channel: &'a Channel,
+    door: &'a D,
     patience: Patience,
     number: u64,
     /// The last message was answered: whoever asked it needs a moment before it asks the next.
@@ -137,10 +144,10 @@ impl Workers {
         Self::default()
     }
 
-    pub(super) fn worker<'a>(&'a self, channel: &'a Channel, number: u64) -> Worker<'a> {
+    pub(super) fn worker<'a, D: Door>(&'a self, door: &'a D, number: u64) -> Worker<'a, D> {
         Worker {
             all: self,
-            channel,
+            door,
             patience: Patience {
                 sure: 0,
                 not_before: None,
@@ -154,15 +161,21 @@ impl Workers {
         self.parked.lock()
     }
 
-    /// Calls somebody to the door, if anybody is free.
-    fn call_one(&self) {
+    /// Calls somebody to the door: who is free, or somebody new.
+    fn call_one(&self, door: &impl Door) {
         let next = self.parked().pop();
-        if let Some(next) = next {
-            next.thread.unpark();
+        match next {
+            Some(next) => next.thread.unpark(),
+            None => door.hire(),
         }
     }
 
-    /// The session has ended: everybody goes home.
+    /// Whether everybody goes home.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(SeqCst)
+    }
+
+    /// The house is closed: everybody goes home.
     pub(super) fn end(&self) {
         self.over.store(true, SeqCst);
         for parked in self.parked().drain(..) {
@@ -179,7 +192,7 @@ impl Workers {
     }
 
     /// The life of the watch.
-    pub(super) fn watch(&self) {
+    pub(super) fn watch(&self, door: &impl Door) {
         let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
         *self.watch.lock() = Some(thread::current());
         while !self.over.load(SeqCst) {
@@ -199,20 +212,21 @@ impl Workers {
             } else {
                 quiet = quiet.saturating_add(1);
                 if self.waiting.load(SeqCst) == 0 {
-                    self.call_one();
+                    self.call_one(door);
                 }
             }
         }
     }
 }
 
-impl Worker<'_> {
-    /// Waits for a message that this worker is to serve; `None` when the session has ended.
+impl<D: Door> Worker<'_, D> {
+    /// Waits for a message that this worker is to serve, and says who brought it; `None` when the
+    /// house is closed.
     pub(super) fn next<'b>(
         &mut self,
         inbox: &'b mut [u8],
         idle: Idle<'_>,
-    ) -> io::Result<Option<&'b [u8]>> {
+    ) -> io::Result<Option<(D::Guest, &'b [u8])>> {
         let asked = Cell::new(false);
         if self.answered {
             idle(&|| {
@@ -231,19 +245,23 @@ impl Worker<'_> {
             idle(&|| self.is_asked());
             self.come_to_the_door();
         }
-        let received = self.channel.receive(inbox);
+        let received = self.door.receive(inbox);
         let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
         self.patience.learn(since.elapsed() < LOOK);
         self.all.taken.fetch_add(1, SeqCst);
         if self.all.watch_sleeps.load(SeqCst) {
             self.all.wake_watch();
         }
-        let received = received.map(|len| len.and_then(|len| inbox.get(..len)));
-        self.answered = matches!(&received, Ok(Some(message)) if !is_forget(message));
-        if others == 0 && self.answered && self.is_there_more() {
-            self.all.call_one();
+        let Some((guest, len)) = received? else {
+            self.answered = false;
+            return Ok(None);
+        };
+        let message = inbox.get(..len).unwrap_or_default();
+        self.answered = !is_forget(message);
+        if others == 0 && self.answered && self.door.is_there_more() {
+            self.all.call_one(self.door);
         }
-        received
+        Ok(Some((guest, message)))
     }
 
     /// Parks while somebody else is at the door.
@@ -277,15 +295,7 @@ impl Worker<'_> {
     /// answer may be waiting for this processor, to ask again.
     fn is_asked(&self) -> bool {
         thread::yield_now();
-        self.is_there_more()
-    }
-
-    fn is_there_more(&self) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(
-            self.channel.0.as_fd(),
-            PollFlags::IN,
-        )];
-        poll(&mut fds, Some(&AT_ONCE)).is_ok_and(|n| n > 0)
+        self.door.is_there_more()
     }
 
     /// Looks for a message for a while, if that pays; says whether there is one.
@@ -294,7 +304,7 @@ impl Worker<'_> {
             return false;
         }
         let mut last = since;
-        while !self.is_there_more() {
+        while !self.door.is_there_more() {
             thread::yield_now();
             let now = Instant::now();
             if now - last > CROWDED {
@@ -314,11 +324,26 @@ impl Worker<'_> {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+    use super::super::Channel;
     use super::super::abi::IN_HEADER;
     use super::super::message::Out;
     use super::*;
+
+    impl Door for Channel {
+        type Guest = ();
+        fn is_there_more(&self) -> bool {
+            let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+        }
+        fn receive(&self, inbox: &mut [u8]) -> io::Result<Option<((), usize)>> {
+            let len = rustix::io::read(&self.0, &mut *inbox)?;
+            Ok(Some(((), len)))
+        }
+        fn hire(&self) {}
+    }
 
     const ROW: usize = 100;
 
@@ -364,7 +389,7 @@ mod tests {
         let serve = |number| {
             let mut inbox = vec![0; 8192];
             let mut worker = all.worker(&channel, number);
-            while let Some(received) = worker.next(&mut inbox, &idle).expect("a message") {
+            while let Some(((), received)) = worker.next(&mut inbox, &idle).expect("a message") {
                 if u32::from(received[4]) == end {
                     break;
                 }
@@ -373,7 +398,7 @@ mod tests {
         };
         let (all, serve) = (&all, &serve);
         let ok = thread::scope(|scope| {
-            scope.spawn(move || all.watch());
+            scope.spawn(|| all.watch(&channel));
             for number in 0..3 {
                 scope.spawn(move || serve(number));
             }
@@ -408,7 +433,7 @@ mod tests {
         let serve = |number| {
             let mut inbox = vec![0; 8192];
             let mut worker = all.worker(&channel, number);
-            while let Some(received) = worker.next(&mut inbox, &|_| ()).expect("a message") {
+            while let Some(((), received)) = worker.next(&mut inbox, &|_| ()).expect("a message") {
                 match u32::from(received[4]) {
                     op::READ => {
                         let was_served = until("served", || served.load(SeqCst) > 0);
@@ -423,7 +448,7 @@ mod tests {
         };
         let (all, serve) = (&all, &serve);
         thread::scope(|scope| {
-            scope.spawn(move || all.watch());
+            scope.spawn(|| all.watch(&channel));
             scope.spawn(move || serve(0));
             scope.spawn(move || serve(1));
             until("one waits", || all.parked().len() == 1);

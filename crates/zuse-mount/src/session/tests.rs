@@ -47,6 +47,7 @@ fn most_of_what_the_kernel_knows_is_not_held() {
     let fs = pool.file_system("tank").unwrap();
     let volume = Volume::new(&slots, fs.clone(), "tank".into(), true, false).unwrap();
     let tree = PoolTree {
+        alone: false,
         pool: pool.clone(),
         unmounted: Arc::default(),
     };

@@ -58,8 +58,7 @@ impl Clone {
         pool.clone_snapshot(snapshot, name, &self.options)
             .or_cannot(cannot)?;
         session.log(&pool);
-        crate::automount::made(session, &above, false);
-        crate::automount::made(session, std::slice::from_ref(name), self.unmounted);
-        Ok(())
+        crate::automount::made(session, &above, false)?;
+        crate::automount::made(session, std::slice::from_ref(name), self.unmounted)
     }
 }

@@ -216,10 +216,10 @@ impl Create {
         }
         session.log(&pool);
         let mut made: Vec<String> = missing.into_iter().rev().collect();
-        crate::automount::made(session, &made, false);
+        crate::automount::made(session, &made, false)?;
         if self.volume.is_none() {
             made = vec![name.clone()];
-            crate::automount::made(session, &made, self.unmounted);
+            crate::automount::made(session, &made, self.unmounted)?;
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ impl Inherit {
             }
             session.log(&pool);
             if moves {
-                automount::follow(session, name, newly);
+                automount::follow(session, name, newly)?;
             }
         }
         Ok(())

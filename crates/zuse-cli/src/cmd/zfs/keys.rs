@@ -120,7 +120,7 @@ impl LoadKey {
         }
         if good > 0 && !self.dry_run && !held {
             session.ui.say(
-                "No mount holds the pool: the key was right and is forgotten again. Commands take it with --key FILE.",
+                "No process holds the pool: the key was right and is forgotten again. Commands take it with --key FILE.",
             );
         }
         if good < tried {

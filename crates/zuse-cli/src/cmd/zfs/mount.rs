@@ -6,7 +6,7 @@ use clap::Args;
 use zuse_mount::place_of;
 
 use crate::cmd::mount::{MountArgs, mount};
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::query::{Answer, Question};
 use crate::session::{Need, Session};
 use crate::wire;
@@ -34,8 +34,8 @@ impl Mount {
             let mut failed = false;
             if let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) {
                 let said = holder.mount_all();
-                failed = !said.is_empty();
-                said.into_iter().for_each(|line| session.ui.say(line));
+                failed = !said.lines.is_empty();
+                said.tell(session);
             } else {
                 for pool in session.pool_names()? {
                     failed |= !self.all_of(session, &pool)?;
@@ -146,6 +146,14 @@ impl Mount {
     fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
         let cannot = || format!("cannot mount '{dataset}'");
         let pool = session.pool_for(dataset, Need::Read)?;
+        let place = place_of(&pool, dataset);
+        if place.is_ok_and(|p| p.locked && p.can != "off") {
+            let what = format!("{}: encryption key not loaded", cannot());
+            return Err(CommandError::new(what)
+                .hint(format!("'zfs load-key {dataset}' loads it"))
+                .meaning(Meaning::KeyNotLoaded)
+                .into());
+        }
         if session
             .holder
             .as_ref()

@@ -188,7 +188,7 @@ impl Receive {
             }
         });
         // What came whole before a failure is there, too.
-        crate::automount::made(session, &new, self.unmounted);
+        let mounted = crate::automount::made(session, &new, self.unmounted);
         if let Err(error) = done {
             let kind = if incremental {
                 "incremental"
@@ -198,7 +198,7 @@ impl Receive {
             return Err(self.failure(&pool, kind, &error).into());
         }
         session.log(&pool);
-        Ok(())
+        mounted
     }
 
     fn heal(&self, session: &mut Session, pool: &std::sync::Arc<zuse::Pool>) -> Outcome {

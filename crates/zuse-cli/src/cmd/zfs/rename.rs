@@ -107,7 +107,7 @@ impl Rename {
         pool.rename(from, &to, self.recursive).or_cannot(cannot)?;
         session.log(&pool);
         if moves {
-            crate::automount::follow(session, &to, false);
+            crate::automount::follow(session, &to, false)?;
         }
         Ok(())
     }

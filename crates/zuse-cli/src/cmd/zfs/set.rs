@@ -86,7 +86,7 @@ fn set_one(
         .or_cannot(|| format!("cannot set property for '{name}'"))?;
     session.log(&pool);
     if moves {
-        automount::follow(session, name, newly);
+        automount::follow(session, name, newly)?;
     }
     Ok(())
 }

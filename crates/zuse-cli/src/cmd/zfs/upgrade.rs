@@ -6,6 +6,7 @@ use clap::Args;
 use zuse::{Which, ZPL_VERSION};
 
 use crate::error::{CommandError, Explain, Outcome};
+use crate::query::{Answer, DatasetRow, Question};
 use crate::session::{Need, Session};
 
 /// Show filesystems of older versions, or make them ones of a newer version
@@ -129,12 +130,23 @@ fn filesystems(
 fn list(session: &mut Session) -> Outcome {
     let mut old: BTreeMap<String, u64> = BTreeMap::new();
     for name in session.pool_names()? {
-        let pool = session.pool_for(&name, Need::Read)?;
-        old.extend(
-            filesystems(&pool, &name, None)?
-                .into_iter()
-                .filter(|(_, v)| *v < ZPL_VERSION),
-        );
+        let question = Question::Datasets {
+            root: name,
+            depth: None,
+            filesystems: true,
+            volumes: false,
+            snapshots: false,
+            bookmarks: false,
+            received: false,
+            properties: Some(vec!["version".into()]),
+        };
+        let Answer::Datasets(rows) = question.ask(session)? else {
+            continue;
+        };
+        let version = |row: &DatasetRow| row.cell("version")?.value.as_deref()?.parse().ok();
+        let versions = rows.into_iter().filter_map(|row| Some((version(&row)?, row.name)));
+        let older = versions.filter(|(v, _)| *v < ZPL_VERSION);
+        old.extend(older.map(|(version, name)| (name, version)));
     }
     session.ui.line(format!(
         "This system is currently running ZFS filesystem version {ZPL_VERSION}.\n"
