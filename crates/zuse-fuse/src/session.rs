@@ -130,6 +130,11 @@ impl Mounted {
             .map_err(|e| MountError::Session(std::io::Error::other(e)))
     }
 
+    /// Whether the mount is not at its place any more, by whomever it was taken away.
+    pub fn is_unmounted(&self) -> bool {
+        self.is_over() || self.point.is_gone()
+    }
+
     /// Whether the mount is gone from this mount namespace and another one has a copy.
     pub fn is_gone(&self) -> bool {
         !self.is_over()

@@ -125,6 +125,8 @@ pub(crate) struct Session<O: Ops> {
     channel: Arc<Channel>,
     server: Server<O>,
     options: MountOptions,
+    /// Names can be made to be asked for again, instead of being dropped.
+    expires: bool,
 }
 
 /// Shakes hands with the kernel over an opened and mounted `/dev/fuse`.
@@ -135,6 +137,7 @@ pub(crate) fn open<O: Ops>(
 ) -> io::Result<Session<O>> {
     let channel = Arc::new(Channel(fd));
     let mut buffer = vec![0; MIN_BUFFER];
+    let expires;
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     loop {
         let len = match channel.take(&mut buffer) {
@@ -169,6 +172,7 @@ pub(crate) fn open<O: Ops>(
             ));
         }
         ops.init();
+        expires = hello.flags & abi::init::HAS_EXPIRE_ONLY != 0;
         channel.send(0, message.unique, &[&hello.answer(options).0]);
         break;
     }
@@ -177,6 +181,7 @@ pub(crate) fn open<O: Ops>(
         channel,
         server,
         options: options.clone(),
+        expires,
     })
 }
 
@@ -232,7 +237,8 @@ impl Hello {
             | init::EXPLICIT_INVAL_DATA
             | init::HANDLE_KILLPRIV_V2
             | init::HAS_IOCTL_DIR
-            | init::INIT_EXT;
+            | init::INIT_EXT
+            | init::HAS_EXPIRE_ONLY;
         if options.writeback_cache {
             wanted |= init::WRITEBACK_CACHE;
         }
@@ -264,7 +270,12 @@ impl<O: Ops> Session<O> {
     pub(crate) fn sender(&self) -> impl Fn(Notice) + Send + Sync + use<O> {
         let channel = Arc::clone(&self.channel);
         // A name or inode that the kernel does not know needs no invalidation.
-        move |notice| tell(&channel, notice)
+        let how = if self.expires {
+            abi::notify::EXPIRE_ONLY
+        } else {
+            0
+        };
+        move |notice| tell(&channel, notice, how)
     }
 
     /// Has a crew serve it until the kernel ends the session; then `ended` hears how.
@@ -277,13 +288,16 @@ impl<O: Ops> Session<O> {
             channel,
             server,
             options,
+            ..
         } = self;
         crew.add(channel, Box::new(server), options.threads, Box::new(ended))
     }
 }
 
-/// Sends a notice.
-fn tell(channel: &Channel, notice: Notice) {
+/// Sends a notice; `how` are the flags of one about an entry.
+///
+/// An entry that is dropped takes along what is mounted on it. One that expires is asked for again.
+fn tell(channel: &Channel, notice: Notice, how: u32) {
     let mut out = Out::default();
     let mut inode = |ino, offset: i64, len: u64| {
         out.u64(ino);
@@ -299,7 +313,7 @@ fn tell(channel: &Channel, notice: Notice) {
         Notice::Attributes { ino } => inode(ino, -1, 0),
         Notice::Entry { parent, name } => {
             out.u64(parent);
-            name_of(&mut out, &name);
+            name_of(&mut out, &name, how);
             abi::notify::INVAL_ENTRY
         }
         Notice::Delete {
@@ -309,16 +323,16 @@ fn tell(channel: &Channel, notice: Notice) {
         } => {
             out.u64(parent);
             out.u64(child);
-            name_of(&mut out, &name);
+            name_of(&mut out, &name, 0);
             abi::notify::DELETE
         }
     };
     channel.send(code, 0, &[&out.0]);
 }
 
-fn name_of(out: &mut Out, name: &[u8]) {
+fn name_of(out: &mut Out, name: &[u8], flags: u32) {
     out.u32(u32::try_from(name.len()).unwrap_or(u32::MAX));
-    out.u32(0);
+    out.u32(flags);
     out.0.extend_from_slice(name);
     out.0.push(0);
 }

@@ -324,6 +324,31 @@ impl PoolMounts {
         result
     }
 
+    /// Mounts of their own that lie in these.
+    fn mounted_inside(&self, outer: &[Arc<MountServer>]) -> Vec<Arc<MountServer>> {
+        let lies_in = |s: &MountServer, o: &MountServer| {
+            s.mount_point() != o.mount_point() && s.mount_point().starts_with(o.mount_point())
+        };
+        let all = self.servers().into_iter().filter(|s| !s.is_unmounted());
+        all.filter(|s| outer.iter().any(|o| lies_in(s, o)))
+            .collect()
+    }
+
+    /// A kernel before 6.2 can only drop a name, and unmounts what is mounted on it: that is mounted
+    /// again.
+    fn mount_again(&self, outer: &[Arc<MountServer>], inside: &[Arc<MountServer>]) {
+        if inside.is_empty() {
+            return;
+        }
+        outer.iter().for_each(|server| server.settle_cache());
+        for server in inside.iter().filter(|s| s.is_unmounted()) {
+            let (dataset, at) = (server.dataset(), server.mount_point().to_owned());
+            // One that cannot be mounted is shown as not mounted.
+            let _ = self.end(server, true);
+            let _ = self.mount(&dataset, &at, &server.options());
+        }
+    }
+
     /// Keeps a new dataset out of its parent's mount, until [`Self::mount_child`].
     pub fn keep_out(&self, dataset: &str) {
         self.unmounted.lock().insert(dataset.to_owned());
@@ -383,7 +408,10 @@ impl Mounts for PoolMounts {
             .into_iter()
             .filter(|s| datasets.iter().any(|d| s.serves(d)))
             .collect();
-        suspended(&concerned, datasets, change)
+        let inside = self.mounted_inside(&concerned);
+        let done = suspended(&concerned, datasets, change);
+        self.mount_again(&concerned, &inside);
+        done
     }
 
     fn going(&self, dataset: &str, force: bool) -> Result<()> {

@@ -397,6 +397,22 @@ impl MountServer {
         self.mounted.is_gone()
     }
 
+    /// Whether the mount is not at its place any more.
+    pub fn is_unmounted(&self) -> bool {
+        self.mounted.is_unmounted()
+    }
+
+    /// How it was asked to be mounted.
+    pub(crate) fn options(&self) -> ServerOptions {
+        ServerOptions {
+            mount: self.asked.clone(),
+            said: self.said.clone(),
+            alone: self.alone,
+            placed: self.placed,
+            clears: self.clears,
+        }
+    }
+
     /// Ends a session that outlives its mount. Gives a sentence about who was cut off.
     ///
     /// # Errors

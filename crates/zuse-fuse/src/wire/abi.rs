@@ -86,6 +86,8 @@ pub(super) mod init {
     pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const INIT_EXT: u64 = 1 << 30;
+    /// Names can be made to be asked for again, instead of being dropped.
+    pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
 }
 
 /// Which fields of a SETATTR count.
@@ -130,4 +132,6 @@ pub(super) mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
     pub const DELETE: i32 = 6;
+    /// With an entry: it is asked for again, and what is mounted on it stays.
+    pub const EXPIRE_ONLY: u32 = 1 << 0;
 }
