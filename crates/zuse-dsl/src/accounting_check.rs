@@ -224,8 +224,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// What each dataset of a chain alone references: the head by its own numbers, a snapshot by the
-    /// deadlist of what comes next.
+    /// What each dataset of a chain alone references: the head by its own numbers, a snapshot by
+    /// the deadlist of what comes next.
     fn uniques(&mut self, chain: &[(String, u64, DslDatasetPhys)]) -> Result<()> {
         for i in 0..chain.len() {
             let (name, _, ds) = &chain[i];

@@ -265,8 +265,8 @@ impl Ctx<'_> {
         self.note_snapshots_changed(plan.clone_dir)
     }
 
-    /// The clone's head is no branch of the origin's directory any more; where the origin comes from
-    /// another directory, it takes the place of the origin's head there.
+    /// The clone's head is no branch of the origin's directory any more. Where that directory is a
+    /// clone itself, the clone's head is now the branch of what it comes from.
     fn move_branches(&self, plan: &Plan, o: &DslDirPhys) -> Result<()> {
         if o.clones != 0 {
             self.meta

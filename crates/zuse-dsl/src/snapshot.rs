@@ -227,8 +227,8 @@ impl Ctx<'_> {
         Ok(new)
     }
 
-    /// The keys of the head's next deadlist: those it has, the new snapshot's, and those of bookmarks
-    /// since the snapshot before.
+    /// The keys of the head's next deadlist: those it has, the new snapshot's, and those of
+    /// bookmarks since the snapshot before.
     fn keys_after_snapshot(
         &self,
         head: u64,
