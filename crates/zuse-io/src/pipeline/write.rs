@@ -371,7 +371,7 @@ fn seal(
     key: &DatasetKey,
     bp: &mut BlockPointer,
     data: &[u8],
-    scratch: &mut Vec<u8>,
+    scratch: &mut [u8],
 ) -> Result<()> {
     bp.set_crypt();
     key.seal_stored(bp, scratch)?;
