@@ -185,6 +185,9 @@ fn select<'a>(all: &'a [(String, u64)], spec: &str) -> Option<Vec<(&'a str, u64)
     )
 }
 
+/// The directories that must go before a head, and its own snapshots.
+type Before = (BTreeSet<u64>, Vec<(String, u64)>);
+
 impl Ctx<'_> {
     fn do_step(&self, step: &Step) -> Result<()> {
         match step {
@@ -417,7 +420,7 @@ impl Ctx<'_> {
         head: u64,
         dirs: &[u64],
         recursive: bool,
-    ) -> Result<(BTreeSet<u64>, Vec<(String, u64)>)> {
+    ) -> Result<Before> {
         let phys = self.meta.dir(dir)?;
         let ds = self.meta.ds(head)?;
         let is_pool = dir == self.meta.root_dir;

@@ -246,7 +246,7 @@ fn rename(t: &TestFs, m: &mut Model, from: &[u8], to: &[u8]) {
     };
     assert_eq!(moved.is_ok(), fits && !inside, "{moved:?}");
     if moved.is_ok() && from != to {
-        let prefix = [&from[..], b"/"].concat();
+        let prefix = [from, b"/"].concat();
         let tree: Vec<Vec<u8>> = m
             .nodes
             .keys()
