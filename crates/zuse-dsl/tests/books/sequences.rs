@@ -134,6 +134,10 @@ fn reservations_follow_the_table_of_the_format_notes() {
     let object = file(&b, 4, 1).expect("file");
     bench.sound("writing");
     let is = |name: &str, want: [u64; 5]| assert_eq!(parts(&bench.stat(name)), want);
+    let counts = |of_filesystems: &str, of_snapshots: &str| {
+        let (a, b) = (bench.stat(of_filesystems), bench.stat(of_snapshots));
+        (a.filesystem_count, b.snapshot_count)
+    };
     let own = bench.stat("rsrv/a").used_by_dataset;
     let head = bench.stat("rsrv/a/b").used;
     let set = |name: &str, property: &str, value: u64| {
@@ -164,13 +168,7 @@ fn reservations_follow_the_table_of_the_format_notes() {
     bench.sound("rollback");
     is("rsrv/a/b", [head + (2 << 20), head, 0, 0, 2 << 20]);
     set("rsrv/a", "filesystem_limit", 10).expect("limit");
-    assert_eq!(
-        (
-            bench.stat("rsrv/a").filesystem_count,
-            bench.stat("rsrv/a").snapshot_count
-        ),
-        (Some(1), Some(1))
-    );
+    assert_eq!(counts("rsrv/a", "rsrv/a"), (Some(1), Some(1)));
     bench.snap("rsrv/a/b@s2");
     bench.create("rsrv/d");
     bench
@@ -179,13 +177,7 @@ fn reservations_follow_the_table_of_the_format_notes() {
         .expect("rename");
     bench.sound("rename");
     assert_eq!(bench.stat("rsrv/a").used, own);
-    assert_eq!(
-        (
-            bench.stat("rsrv/a").filesystem_count,
-            bench.stat("rsrv/d/c").snapshot_count
-        ),
-        (Some(0), Some(2))
-    );
+    assert_eq!(counts("rsrv/a", "rsrv/d/c"), (Some(0), Some(2)));
     assert_eq!(b.name().expect("name"), "rsrv/d/c");
     assert!(
         set("rsrv/a", "quota", 1)
@@ -454,33 +446,23 @@ fn properties_are_inherited_overridden_and_reverted() {
     let local = |name: &str, property: &str, value| set(name, property, value, SetAs::Local);
     let inherit =
         |name: &str, property: &str, received| bench.dsl.inherit_property(name, property, received);
+    let invalid = |name: &str, property: &str, n: u64, why: &str| {
+        let done = local(name, property, Value::Number(n));
+        assert!(done.expect_err(why).is(Errno::INVAL));
+    };
+    let above = || Source::Inherited("props/a".into());
     is("props/a/b", "atime", "on", Source::Default);
     local("props/a", "atime", Value::Number(0)).expect("set");
-    is(
-        "props/a/b",
-        "atime",
-        "off",
-        Source::Inherited("props/a".into()),
-    );
+    is("props/a/b", "atime", "off", above());
     local("props/a/b", "org.test:x", Value::Text("hello".into())).expect("user property");
     is("props/a/b", "org.test:x", "hello", Source::Local);
     local("props/a", "redundant_metadata", Value::Number(2)).expect("iuv");
-    is(
-        "props/a/b",
-        "redundant_metadata",
-        "some",
-        Source::Inherited("props/a".into()),
-    );
+    is("props/a/b", "redundant_metadata", "some", above());
     local("props/a/b", "$hasrecvd", Value::Number(0)).expect("mark");
     set("props/a/b", "atime", Value::Number(1), SetAs::Received).expect("receive");
     is("props/a/b", "atime", "on", Source::Received);
     inherit("props/a/b", "atime", false).expect("inherit");
-    is(
-        "props/a/b",
-        "atime",
-        "off",
-        Source::Inherited("props/a".into()),
-    );
+    is("props/a/b", "atime", "off", above());
     inherit("props/a/b", "atime", true).expect("revert");
     is("props/a/b", "atime", "on", Source::Received);
     local("props/a", "mountpoint", Value::Text("/mnt".into())).expect("mountpoint");
@@ -488,24 +470,12 @@ fn properties_are_inherited_overridden_and_reverted() {
         get("props/a/b", "mountpoint").map(|v| v.0).as_deref(),
         Some("/mnt/b")
     );
-    assert!(
-        set("props/a", "recordsize", Value::Number(1000), SetAs::Local)
-            .expect_err("odd")
-            .is(Errno::INVAL)
-    );
-    assert!(
-        set("props/a", "used", Value::Number(1), SetAs::Local)
-            .expect_err("computed")
-            .is(Errno::INVAL)
-    );
+    invalid("props/a", "recordsize", 1000, "odd");
+    invalid("props/a", "used", 1, "computed");
     local("props/a", "recordsize", Value::Number(1 << 20)).expect("recordsize");
     assert_eq!(b.objset().expect("objset").settings().record_size, 1 << 20);
     bench.snap("props/a/b@s");
-    assert!(
-        set("props/a/b@s", "atime", Value::Number(0), SetAs::Local)
-            .expect_err("snapshot")
-            .is(Errno::INVAL)
-    );
+    invalid("props/a/b@s", "atime", 0, "snapshot");
     local("props/a/b@s", "org.test:x", Value::Text("snap".into()))
         .expect("user property of a snapshot");
     is("props/a/b@s", "org.test:x", "snap", Source::Local);
